@@ -1,0 +1,84 @@
+# Portolan: `make demo` shows it, `make test` proves it. See README.md.
+
+PREFIX   ?= /usr/local
+DESTDIR  ?=
+CARGO    ?= cargo
+TOOLS    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/portolan-tools
+TARGET   := $(or $(CARGO_TARGET_DIR),target)
+RELEASE  := $(TARGET)/release
+SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
+VERSION  := 0.1.0
+PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make pkg-config ucx-utils valgrind
+
+.PHONY: all build examples install uninstall demo test lint deny headers instructions fuzz soak deps clean help
+
+all: build
+
+help: ## Lists the targets.
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+deps: ## Installs the Debian packages that building and testing need, if missing.
+	@missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+	if [ -n "$$missing" ]; then echo "installing:$$missing"; \
+	  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+	@command -v $(CARGO) >/dev/null || { echo "Rust is missing: install it from https://rustup.rs, then run make again" >&2; exit 1; }
+
+build: deps ## Builds target/release/portolan, the libraries and the examples.
+	$(CARGO) build --release --locked --workspace --bins --lib --examples
+	$(MAKE) --no-print-directory -C crates/portolan TARGET=$(abspath $(TARGET))
+	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
+
+install: ## Installs binary, libraries, header and pkg-config file under PREFIX.
+	@test -x $(RELEASE)/portolan || { echo "run 'make build' first" >&2; exit 1; }
+	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
+	install -m 755 $(RELEASE)/portolan $(DESTDIR)$(PREFIX)/bin/portolan
+	install -m 755 $(RELEASE)/libportolan.so $(DESTDIR)$(PREFIX)/lib/libportolan.so.$(VERSION)
+	ln -sf libportolan.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libportolan.so.0
+	ln -sf libportolan.so.0 $(DESTDIR)$(PREFIX)/lib/libportolan.so
+	install -m 644 $(RELEASE)/libportolan.a $(DESTDIR)$(PREFIX)/lib/libportolan.a
+	install -m 644 crates/portolan/include/portolan.h $(DESTDIR)$(PREFIX)/include/portolan.h
+	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' crates/portolan/portolan.pc.in \
+	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc
+
+uninstall: ## Removes what install put there.
+	rm -f $(DESTDIR)$(PREFIX)/bin/portolan $(DESTDIR)$(PREFIX)/include/portolan.h \
+	  $(DESTDIR)$(PREFIX)/lib/libportolan.a $(DESTDIR)$(PREFIX)/lib/libportolan.so \
+	  $(DESTDIR)$(PREFIX)/lib/libportolan.so.0 $(DESTDIR)$(PREFIX)/lib/libportolan.so.$(VERSION) \
+	  $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc
+
+demo: build ## Multiplies two matrices on four processes and two hosts; prints latencies beside the kernel's.
+	PATH="$(abspath $(RELEASE)):$$PATH" $(SUDO) env "PATH=$(abspath $(RELEASE)):$$PATH" scripts/demo.sh $(abspath $(RELEASE))
+
+test: deps lint build ## Runs all tests. Those that need root run as root.
+	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/test.sh
+
+lint: deps headers deny ## Formatting, clippy, licences, headers.
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+headers:
+	@for std in "$(CC) -x c -std=c99" "g++ -x c++ -std=c++17"; do \
+	  echo "portolan.h with $$std"; \
+	  echo '#include <portolan.h>' | $$std -Wall -Wextra -Werror -pedantic -fsyntax-only -Icrates/portolan/include - || exit 1; done
+
+$(TOOLS)/bin/cargo-deny:
+	$(CARGO) install cargo-deny --locked --root $(TOOLS) --target-dir $(TOOLS)/target
+	rm -rf $(TOOLS)/target
+
+deny: $(TOOLS)/bin/cargo-deny
+	$(TOOLS)/bin/cargo-deny --locked check licenses bans sources
+	@timeout 60 $(TOOLS)/bin/cargo-deny --locked check advisories 2>$(TARGET)/advisories.log || { \
+	  if grep -qE '^error\[(vulnerability|unmaintained|unsound|yanked|notice)' $(TARGET)/advisories.log; then cat $(TARGET)/advisories.log; exit 1; fi; \
+	  echo "*** ADVISORIES DID NOT RUN: their database cannot be reached from here ***"; }
+
+instructions: build ## Counts instructions of one send and receipt (callgrind), against the golden file.
+	scripts/instructions.sh $(abspath $(RELEASE))
+
+fuzz: ## Fuzzes the packet parser (nightly, cargo-fuzz).
+	scripts/fuzz.sh
+
+soak: ## 100,000 simulator seeds.
+	$(CARGO) run --release --locked -p portolan-sim --bin soak -- --seeds 100000
+
+clean: ## Removes what was built.
+	$(CARGO) clean

@@ -1,0 +1,481 @@
+//! A process's side of its job.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::env;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::JOB_VARIABLE;
+use crate::error::BootError;
+use crate::message::{
+    Congestion, FromLauncher, How, LinkChoice, Security, Suite, ToLauncher, ToRank, Versions,
+    decode_from_launcher, encode_join, key_check,
+};
+use crate::socket::{self, Received};
+
+/// Another process of the job, or this one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeerInfo {
+    /// Its endpoint's address, the bytes of a `wire::Address`.
+    pub address: [u8; 64],
+    /// Its process id on its host.
+    pub pid: u32,
+    /// Its host's number in the job.
+    pub host_index: u16,
+    /// Its number among the job's ranks on that host.
+    pub local_index: u16,
+}
+
+/// What the launcher tells a running rank.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A rank has ended without leaving the job first.
+    Died {
+        /// Which.
+        rank: u32,
+        /// How.
+        how: How,
+    },
+    /// The job is being ended, or the launcher is gone: why. SIGTERM follows.
+    Abort(String),
+}
+
+/// The job that this process belongs to.
+///
+/// A process that no launcher started is a job of one rank with a random
+/// secret.
+pub struct Job {
+    /// This process's number, below `size`.
+    pub rank: u32,
+    /// Number of processes.
+    pub size: u32,
+    /// Random, the same for all ranks; not secret.
+    pub job_id: u64,
+    /// Random, the same for all ranks.
+    pub secret: [u8; 32],
+    /// Whether packets are sealed.
+    pub security: Security,
+    /// With which cipher suite.
+    pub suite: Suite,
+    /// Which link to use.
+    pub link: LinkChoice,
+    /// How to share the network.
+    pub congestion: Congestion,
+    /// Names this incarnation; random.
+    pub life: u64,
+    /// This host's number in the job.
+    pub host_index: u16,
+    /// Number of hosts.
+    pub hosts: u16,
+    /// This process's number among the ranks of its host.
+    pub local_index: u16,
+    /// The ranks of this host in order of their local index.
+    pub local_ranks: Vec<u32>,
+    /// The core that this process was bound to.
+    pub core: Option<u32>,
+    /// Settings that the launcher passes on, by name.
+    pub settings: BTreeMap<String, String>,
+    /// The host's shared segment, made by the launcher; none in a job of one
+    /// that no launcher started, nor with [`LinkChoice::Udp`].
+    pub segment: Option<OwnedFd>,
+    /// An eventfd (non-blocking) for each rank of this host by local index:
+    /// whoever wakes that rank writes it. Empty where `segment` is none.
+    pub doorbells: Vec<OwnedFd>,
+    control: Option<OwnedFd>,
+    solo: bool,
+    pid: u32,
+    notices: VecDeque<Notice>,
+}
+
+impl fmt::Debug for Job {
+    /// Leaves out the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Job")
+            .field("rank", &self.rank)
+            .field("size", &self.size)
+            .field("job_id", &self.job_id)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Job {
+    /// Joins the job that `PORTOLAN_JOB` names, or makes one of this process
+    /// alone if it is not set. Call it once in a process.
+    ///
+    /// # Errors
+    /// [`BootError`]; nothing to retry.
+    pub fn attach() -> Result<Self, BootError> {
+        match env::var_os(JOB_VARIABLE) {
+            None => Self::solo(),
+            Some(value) => {
+                let text = value.to_string_lossy();
+                let number = text
+                    .strip_prefix("fd:")
+                    .and_then(|n| n.parse().ok())
+                    .ok_or_else(|| BootError::BadVariable(text.to_string()))?;
+                let socket =
+                    portolan_sys::inherit::adopt_inherited(number).map_err(|error| match error
+                        .kind()
+                    {
+                        io::ErrorKind::AlreadyExists => BootError::AlreadyAttached,
+                        _ => BootError::NoDescriptor(number),
+                    })?;
+                if !socket::is_ours(socket.as_fd()) {
+                    return Err(BootError::NoDescriptor(number));
+                }
+                Self::attach_over(socket)
+            }
+        }
+    }
+
+    /// A job of this process alone.
+    ///
+    /// # Errors
+    /// [`BootError::Io`]: the kernel gave no random bytes.
+    pub fn solo() -> Result<Self, BootError> {
+        let mut random = [0; 48];
+        fill_random(&mut random).map_err(BootError::io("asking the kernel for random bytes"))?;
+        let (secret, rest) = random.split_first_chunk::<32>().expect("48 bytes");
+        let (job_id, life) = rest.split_first_chunk::<8>().expect("16 bytes");
+        Ok(Self {
+            rank: 0,
+            size: 1,
+            job_id: u64::from_le_bytes(*job_id),
+            secret: *secret,
+            security: Security::Encrypt,
+            suite: Suite::default(),
+            link: LinkChoice::Auto,
+            congestion: Congestion::Auto,
+            life: u64::from_le_bytes(life.try_into().expect("8 bytes")),
+            host_index: 0,
+            hosts: 1,
+            local_index: 0,
+            local_ranks: vec![0],
+            core: None,
+            settings: BTreeMap::new(),
+            segment: None,
+            doorbells: Vec::new(),
+            control: None,
+            solo: true,
+            pid: std::process::id(),
+            notices: VecDeque::new(),
+        })
+    }
+
+    /// Joins over a socket from a launcher.
+    pub(crate) fn attach_over(socket: OwnedFd) -> Result<Self, BootError> {
+        let pid = std::process::id();
+        let hello = ToLauncher::Hello {
+            versions: Versions::ours(),
+            pid,
+        }
+        .encode();
+        say(socket.as_fd(), &hello)?;
+        let Received { bytes, descriptors } = hear(socket.as_fd())?;
+        let welcome = match decode_from_launcher(&bytes).map_err(|_| BootError::Garbled)? {
+            FromLauncher::Said(ToRank::Welcome(welcome)) => *welcome,
+            FromLauncher::Said(ToRank::Refused(refusal)) => {
+                return Err(BootError::Refused(refusal));
+            }
+            FromLauncher::Said(ToRank::Abort { why }) => return Err(BootError::Aborted(why)),
+            _ => return Err(BootError::Garbled),
+        };
+        let mut doorbells = descriptors;
+        let segment = match welcome.segment {
+            true if doorbells.is_empty() => return Err(BootError::Garbled),
+            true => Some(doorbells.remove(0)),
+            false => None,
+        };
+        let mut notices = VecDeque::new();
+        while segment.is_some() && doorbells.len() < welcome.local_ranks.len() {
+            let Received { bytes, descriptors } = hear(socket.as_fd())?;
+            match decode_from_launcher(&bytes) {
+                Ok(FromLauncher::Said(ToRank::Doorbells)) => doorbells.extend(descriptors),
+                Ok(FromLauncher::Said(ToRank::Died { rank, how })) => {
+                    notices.push_back(Notice::Died { rank, how });
+                }
+                Ok(FromLauncher::Said(ToRank::Abort { why })) => {
+                    return Err(BootError::Aborted(why));
+                }
+                _ => return Err(BootError::Garbled),
+            }
+        }
+        Ok(Self {
+            rank: welcome.rank,
+            size: welcome.size,
+            job_id: welcome.job_id,
+            secret: welcome.secret,
+            security: welcome.security,
+            suite: welcome.suite,
+            link: welcome.link,
+            congestion: welcome.congestion,
+            life: welcome.life,
+            host_index: welcome.host_index,
+            hosts: welcome.hosts,
+            local_index: welcome.local_index,
+            local_ranks: welcome.local_ranks,
+            core: welcome.core,
+            settings: welcome.settings,
+            segment,
+            doorbells,
+            control: Some(socket),
+            solo: false,
+            pid,
+            notices,
+        })
+    }
+
+    /// Tells the others this process's address (the bytes of a
+    /// `wire::Address`) and waits until all ranks have told theirs; gives all,
+    /// by rank. How long it waits the launcher decides, which also says whom
+    /// it waits for.
+    ///
+    /// # Errors
+    /// - [`BootError::Aborted`]: a rank ended or did not come; its reason.
+    /// - [`BootError::Refused`]: the launcher saw a wrong key.
+    /// - [`BootError::LauncherGone`].
+    pub fn exchange(&mut self, address: [u8; 64]) -> Result<Vec<PeerInfo>, BootError> {
+        if self.solo {
+            return Ok(vec![PeerInfo {
+                address,
+                pid: self.pid,
+                host_index: 0,
+                local_index: 0,
+            }]);
+        }
+        let Some(control) = &self.control else {
+            return Err(BootError::LauncherGone);
+        };
+        let check = key_check(&self.secret, self.job_id, self.security, self.suite);
+        say(control.as_fd(), &encode_join(&address, check))?;
+        let size = self.size as usize;
+        let mut table = Vec::with_capacity(size);
+        while table.len() < size {
+            let Received { bytes, .. } = hear(control.as_fd())?;
+            match decode_from_launcher(&bytes).map_err(|_| BootError::Garbled)? {
+                FromLauncher::Table { first, peers } if first as usize == table.len() => {
+                    table.extend(peers);
+                }
+                FromLauncher::Said(ToRank::Died { rank, how }) => {
+                    self.notices.push_back(Notice::Died { rank, how });
+                }
+                FromLauncher::Said(ToRank::Abort { why }) => return Err(BootError::Aborted(why)),
+                FromLauncher::Said(ToRank::Refused(refusal)) => {
+                    return Err(BootError::Refused(refusal));
+                }
+                _ => return Err(BootError::Garbled),
+            }
+        }
+        if table.len() > size {
+            return Err(BootError::Garbled);
+        }
+        Ok(table)
+    }
+
+    /// Becomes readable when [`Job::poll_notice`] has something to say. None
+    /// without a launcher, and once [`Notice::Abort`] said that it is gone.
+    #[must_use]
+    pub fn control_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.control.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The next notice of the launcher. Does not wait.
+    pub fn poll_notice(&mut self) -> Option<Notice> {
+        if let Some(notice) = self.notices.pop_front() {
+            return Some(notice);
+        }
+        let control = self.control.as_ref()?;
+        match socket::receive(control.as_fd(), false) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
+            Ok(Some(Received { bytes, .. })) => match decode_from_launcher(&bytes) {
+                Ok(FromLauncher::Said(ToRank::Died { rank, how })) => {
+                    Some(Notice::Died { rank, how })
+                }
+                Ok(FromLauncher::Said(ToRank::Abort { why })) => Some(Notice::Abort(why)),
+                _ => self.lost(&BootError::Garbled),
+            },
+            Ok(None) | Err(_) => self.lost(&BootError::LauncherGone),
+        }
+    }
+
+    fn lost(&mut self, why: &BootError) -> Option<Notice> {
+        self.control = None;
+        Some(Notice::Abort(why.to_string()))
+    }
+
+    /// Says that this process has closed its endpoint in good order: its end
+    /// is then no death. Call it last.
+    pub fn leave(&mut self) {
+        self.tell(&ToLauncher::Leave);
+    }
+
+    /// Asks the launcher to end the whole job, this process too, with exit
+    /// code `code`. Returns at once; without a launcher it does nothing.
+    pub fn abort(&mut self, code: u8) {
+        self.tell(&ToLauncher::Abort { code });
+    }
+
+    fn tell(&mut self, message: &ToLauncher) {
+        if let Some(control) = &self.control
+            && socket::send(control.as_fd(), &message.encode(), &[], true).is_err()
+        {
+            // poll_notice reports that the launcher is gone.
+        }
+    }
+}
+
+/// Fills `bytes` with random ones from the kernel.
+pub(crate) fn fill_random(mut bytes: &mut [u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let n = getrandom(&mut *bytes, GetRandomFlags::empty())?;
+        bytes = &mut bytes[n..];
+    }
+    Ok(())
+}
+
+fn say(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), BootError> {
+    socket::send(socket, bytes, &[], true).map_err(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => BootError::LauncherGone,
+        _ => BootError::Io {
+            doing: "talking to the launcher",
+            error,
+        },
+    })
+}
+
+fn hear(socket: BorrowedFd<'_>) -> Result<Received, BootError> {
+    socket::receive(socket, true)
+        .map_err(BootError::io("listening to the launcher"))?
+        .ok_or(BootError::LauncherGone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Refusal;
+    use crate::message::{Welcome, encode_table};
+
+    /// A launcher that reads one message and answers with others.
+    fn attach_to(answers: Vec<Vec<u8>>) -> (Result<Job, BootError>, OwnedFd) {
+        let (ours, theirs) = socket::pair().unwrap();
+        let launcher = std::thread::spawn(move || {
+            let hello = hear(theirs.as_fd()).unwrap().bytes;
+            assert!(hello.starts_with(b"J{\"Hello\""));
+            for answer in answers {
+                socket::send(theirs.as_fd(), &answer, &[], true).unwrap();
+            }
+            theirs
+        });
+        let job = Job::attach_over(ours);
+        (job, launcher.join().unwrap())
+    }
+
+    fn welcome(size: u32) -> Vec<u8> {
+        let welcome = Welcome {
+            rank: 0,
+            size,
+            job_id: 3,
+            secret: [7; 32],
+            security: Security::Encrypt,
+            suite: Suite::Aes128Gcm,
+            link: LinkChoice::Udp,
+            congestion: Congestion::Auto,
+            life: 4,
+            host_index: 0,
+            hosts: 1,
+            local_index: 0,
+            local_ranks: (0..size).collect(),
+            core: None,
+            settings: BTreeMap::new(),
+            segment: false,
+        };
+        ToRank::Welcome(Box::new(welcome)).encode()
+    }
+
+    fn peer(rank: u8) -> PeerInfo {
+        PeerInfo {
+            address: [rank; 64],
+            pid: 1,
+            host_index: 0,
+            local_index: rank.into(),
+        }
+    }
+
+    #[test]
+    fn a_table_comes_in_parts_and_notices_between_are_kept() {
+        let died = ToRank::Died {
+            rank: 1,
+            how: How::Killed(9),
+        }
+        .encode();
+        let first = encode_table(0, &[peer(0), peer(1)]);
+        let second = encode_table(2, &[peer(2)]);
+        let (job, launcher) = attach_to(vec![welcome(3), first, died, second]);
+        let mut job = job.unwrap();
+        assert_eq!((job.size, job.secret), (3, [7; 32]));
+        assert_eq!(job.exchange([0; 64]).unwrap(), [peer(0), peer(1), peer(2)]);
+        assert_eq!(
+            job.poll_notice(),
+            Some(Notice::Died {
+                rank: 1,
+                how: How::Killed(9)
+            })
+        );
+        assert_eq!(job.poll_notice(), None);
+        drop(launcher);
+        assert!(matches!(job.poll_notice(), Some(Notice::Abort(why)) if why.contains("gone")));
+        assert!(job.control_fd().is_none());
+        assert_eq!(job.poll_notice(), None);
+        assert!(matches!(
+            job.exchange([0; 64]),
+            Err(BootError::LauncherGone)
+        ));
+    }
+
+    #[test]
+    fn a_table_with_a_hole_or_too_long_is_garbled() {
+        for part in [
+            encode_table(1, &[peer(1)]),
+            encode_table(0, &[peer(0), peer(1), peer(2)]),
+        ] {
+            let (job, _launcher) = attach_to(vec![welcome(2), part]);
+            let got = job.unwrap().exchange([0; 64]);
+            assert!(matches!(got, Err(BootError::Garbled)), "{got:?}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_an_abort_and_garbage_are_told_apart() {
+        let refusal = Refusal::KeyCheck { rank: 0 };
+        let (job, _) = attach_to(vec![ToRank::Refused(refusal.clone()).encode()]);
+        assert!(matches!(job, Err(BootError::Refused(got)) if got == refusal));
+        let (job, _) = attach_to(vec![
+            ToRank::Abort {
+                why: "late".to_owned(),
+            }
+            .encode(),
+        ]);
+        assert!(matches!(job, Err(BootError::Aborted(why)) if why == "late"));
+        let (job, _) = attach_to(vec![b"?".to_vec()]);
+        assert!(matches!(job, Err(BootError::Garbled)));
+        let (ours, theirs) = socket::pair().unwrap();
+        drop(theirs);
+        assert!(matches!(
+            Job::attach_over(ours),
+            Err(BootError::LauncherGone)
+        ));
+    }
+
+    #[test]
+    fn a_job_of_one_needs_nobody() {
+        let (mut one, two) = (Job::solo().unwrap(), Job::solo().unwrap());
+        assert_ne!(one.secret, two.secret);
+        assert_ne!(one.life, two.life);
+        assert_eq!(one.exchange([9; 64]).unwrap()[0].address, [9; 64]);
+        assert_eq!(one.poll_notice(), None);
+        one.leave();
+    }
+}

@@ -1,0 +1,133 @@
+//! One rank as its launcher sees it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::Child;
+use std::rc::Rc;
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use super::Place;
+use crate::message::How;
+use crate::socket;
+
+/// What the ranks of a host share.
+pub(super) struct HostDescriptors {
+    pub first: u32,
+    pub ranks: u32,
+    pub segment: Option<OwnedFd>,
+    pub doorbells: Vec<OwnedFd>,
+}
+
+/// Which descriptors go with a message.
+#[derive(Clone)]
+pub(super) struct With {
+    pub segment: bool,
+    pub doorbells: Range<usize>,
+}
+
+impl With {
+    pub fn nothing() -> Self {
+        Self {
+            segment: false,
+            doorbells: 0..0,
+        }
+    }
+}
+
+pub(super) struct Rank {
+    pub place: Place,
+    pub child: Child,
+    pub process: OwnedFd,
+    /// None once the rank has closed its end.
+    pub control: Option<OwnedFd>,
+    /// Messages for which its socket had no room.
+    queue: VecDeque<(Rc<[u8]>, With)>,
+    /// It has attached; its process id as it says.
+    pub greeted: Option<u32>,
+    /// Its address in the present exchange.
+    pub address: Option<[u8; 64]>,
+    /// It has been through an exchange.
+    pub joined: bool,
+    /// It said that it leaves.
+    pub left: bool,
+    pub ended: Option<How>,
+}
+
+impl Rank {
+    pub fn new(place: Place, child: Child, process: OwnedFd, control: OwnedFd) -> Self {
+        Self {
+            place,
+            child,
+            process,
+            control: Some(control),
+            queue: VecDeque::new(),
+            greeted: None,
+            address: None,
+            joined: false,
+            left: false,
+            ended: None,
+        }
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Signals the rank's process group: a wrapping script is in it too.
+    pub fn signal(&self, signal: Signal) {
+        // No such group: all of it has ended, or the rank made its own.
+        let _ = kill_process_group(Pid::from_child(&self.child), signal);
+    }
+
+    /// Queues a message and sends what there is room for.
+    pub fn send(&mut self, bytes: Rc<[u8]>, with: With, host: &HostDescriptors) {
+        if self.control.is_some() {
+            self.queue.push_back((bytes, with));
+            self.flush(host);
+        }
+    }
+
+    /// Sends queued messages as far as there is room.
+    pub fn flush(&mut self, host: &HostDescriptors) {
+        let Some(control) = &self.control else { return };
+        while let Some((bytes, with)) = self.queue.front() {
+            let segment = host.segment.iter().filter(|_| with.segment);
+            let doorbells = &host.doorbells[with.doorbells.clone()];
+            let descriptors: Vec<BorrowedFd<'_>> =
+                segment.chain(doorbells).map(AsFd::as_fd).collect();
+            match socket::send(control.as_fd(), bytes, &descriptors, false) {
+                Ok(()) => drop(self.queue.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // The rank is gone or going; its process tells how.
+                Err(_) => self.queue.clear(),
+            }
+        }
+    }
+
+    /// Whether messages wait for room.
+    pub fn is_behind(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// How the process has ended; kills what is left of its group and reaps
+    /// it. None while it runs.
+    pub fn reap(&mut self) -> io::Result<Option<How>> {
+        // Not reaped by this look, so the group's number cannot be reused.
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let Some(status) = waitid(WaitId::Pid(Pid::from_child(&self.child)), options)? else {
+            return Ok(None);
+        };
+        let how = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => How::Exited(code),
+            (_, Some(signal)) => How::Killed(signal),
+            (None, None) => return Ok(None),
+        };
+        self.signal(Signal::KILL);
+        self.child.wait()?;
+        self.ended = Some(how);
+        Ok(Some(how))
+    }
+}

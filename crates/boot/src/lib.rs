@@ -1,0 +1,23 @@
+//! How the processes of a job find each other.
+//!
+//! A launcher ([`launch`]) gives each process one inherited descriptor, the
+//! end of a socket pair whose number stands in `PORTOLAN_JOB`. All else
+//! travels through that socket: who the process is, the job's secret, and the
+//! descriptors of shared memory. So no secret is on a command line or in an
+//! environment. The process's side is [`Job`].
+#![forbid(unsafe_code)]
+
+mod error;
+mod host;
+mod job;
+pub mod launch;
+mod message;
+mod socket;
+
+pub use error::{BootError, Refusal};
+pub use host::host_identity;
+pub use job::{Job, Notice, PeerInfo};
+pub use message::{Congestion, How, LinkChoice, Security, Suite, Versions};
+
+/// The variable that names a process's end of its launcher's socket, `fd:5`.
+pub const JOB_VARIABLE: &str = "PORTOLAN_JOB";

@@ -1,0 +1,436 @@
+//! What launcher and rank say to each other.
+//!
+//! A message is one byte of kind and a body: JSON for what is said once, so
+//! that other versions can read at least the greeting; fixed records for
+//! addresses, of which there are as many as ranks.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::Refusal;
+use crate::host::fnv;
+use crate::job::PeerInfo;
+use crate::socket::MESSAGE_BYTES_MAX;
+
+/// Version of the messages between launcher and rank.
+pub(crate) const BOOT_VERSION: u32 = 1;
+
+const KIND_JSON: u8 = b'J';
+const KIND_JOIN: u8 = b'A';
+const KIND_TABLE: u8 = b'T';
+
+/// Bytes of a peer's record in the table: address, process id, host, index.
+const RECORD_BYTES: usize = 64 + 4 + 2 + 2;
+/// Records of the table that one message carries.
+pub(crate) const RECORDS_MAX: usize = (MESSAGE_BYTES_MAX - 5) / RECORD_BYTES;
+
+/// Versions that must agree in a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Versions {
+    /// Of the Portolan release.
+    pub portolan: String,
+    /// Of the messages between launcher and rank.
+    pub boot: u32,
+    /// Of the packets.
+    pub wire: u32,
+}
+
+impl Versions {
+    /// Those that this code was built with.
+    #[must_use]
+    pub fn ours() -> Self {
+        Self {
+            portolan: env!("CARGO_PKG_VERSION").to_owned(),
+            boot: BOOT_VERSION,
+            wire: u32::from(portolan_wire::VERSION),
+        }
+    }
+}
+
+impl fmt::Display for Versions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            portolan,
+            boot,
+            wire,
+        } = self;
+        write!(f, "Portolan {portolan} (boot {boot}, wire {wire})")
+    }
+}
+
+/// Whether packets on the network are sealed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Security {
+    /// Encrypted and authenticated.
+    #[default]
+    Encrypt,
+    /// Only a checksum.
+    None,
+}
+
+/// The job's cipher suite; of no effect under [`Security::None`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Suite {
+    /// AES-128-GCM.
+    #[default]
+    #[serde(rename = "aes-128-gcm")]
+    Aes128Gcm,
+    /// ChaCha20-Poly1305, for hosts without AES instructions.
+    #[serde(rename = "chacha20-poly1305")]
+    ChaCha20Poly1305,
+}
+
+/// Which link carries messages.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LinkChoice {
+    /// `shm` within a host, `udp` between hosts.
+    #[default]
+    Auto,
+    /// Shared memory only: all ranks must be on one host.
+    Shm,
+    /// UDP only, within a host too.
+    Udp,
+}
+
+/// How the job shares the network.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Congestion {
+    /// `Lan` for a peer on a directly connected subnet, else `Shared`.
+    #[default]
+    Auto,
+    /// Queueing delay and ECN are the signals, random loss is not.
+    Lan,
+    /// Fair to TCP.
+    Shared,
+}
+
+/// How a rank ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum How {
+    /// With this exit code.
+    Exited(i32),
+    /// By this signal.
+    Killed(i32),
+}
+
+impl How {
+    /// As a shell shows it: the code, or 128 and the signal.
+    #[must_use]
+    pub fn code(self) -> i32 {
+        match self {
+            Self::Exited(code) => code,
+            Self::Killed(signal) => 128 + signal,
+        }
+    }
+}
+
+impl fmt::Display for How {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Exited(code) => write!(f, "exit code {code}"),
+            Self::Killed(signal) => match signal_name(signal) {
+                Some(name) => write!(f, "signal {signal} ({name})"),
+                None => write!(f, "signal {signal}"),
+            },
+        }
+    }
+}
+
+/// Names of the signals that end processes, as numbered on x86-64 and aarch64.
+fn signal_name(signal: i32) -> Option<&'static str> {
+    Some(match signal {
+        1 => "SIGHUP",
+        2 => "SIGINT",
+        3 => "SIGQUIT",
+        4 => "SIGILL",
+        5 => "SIGTRAP",
+        6 => "SIGABRT",
+        7 => "SIGBUS",
+        8 => "SIGFPE",
+        9 => "SIGKILL",
+        11 => "SIGSEGV",
+        13 => "SIGPIPE",
+        14 => "SIGALRM",
+        15 => "SIGTERM",
+        24 => "SIGXCPU",
+        25 => "SIGXFSZ",
+        31 => "SIGSYS",
+        _ => return None,
+    })
+}
+
+/// From rank to launcher.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToLauncher {
+    /// First of all.
+    Hello { versions: Versions, pid: u32 },
+    /// The rank closed its endpoint in good order.
+    Leave,
+    /// End the job with this code.
+    Abort { code: u8 },
+}
+
+/// From launcher to rank.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToRank {
+    /// Answer to the greeting. The segment's descriptor, if `segment`, and
+    /// the first doorbells go with it.
+    Welcome(Box<Welcome>),
+    /// Answer to the greeting or the key check.
+    Refused(Refusal),
+    /// More doorbells go with it.
+    Doorbells,
+    /// A rank has ended.
+    Died { rank: u32, how: How },
+    /// The job is being ended.
+    Abort { why: String },
+}
+
+/// Who a rank is.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Welcome {
+    pub rank: u32,
+    pub size: u32,
+    pub job_id: u64,
+    pub secret: [u8; 32],
+    pub security: Security,
+    pub suite: Suite,
+    pub link: LinkChoice,
+    pub congestion: Congestion,
+    pub life: u64,
+    pub host_index: u16,
+    pub hosts: u16,
+    pub local_index: u16,
+    pub local_ranks: Vec<u32>,
+    pub core: Option<u32>,
+    pub settings: BTreeMap<String, String>,
+    pub segment: bool,
+}
+
+impl fmt::Debug for Welcome {
+    /// Leaves out the secret.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Welcome {{ rank: {}, size: {}, job_id: {:#x}, .. }}",
+            self.rank, self.size, self.job_id
+        )
+    }
+}
+
+/// What both sides compute to see that they hold the same key.
+///
+/// It goes only over the inherited socket, to the one who gave out the secret.
+pub(crate) fn key_check(secret: &[u8; 32], job_id: u64, security: Security, suite: Suite) -> u64 {
+    fnv(&[
+        secret,
+        &job_id.to_le_bytes(),
+        &[security as u8, suite as u8],
+    ])
+}
+
+/// The body of a message, not understood.
+#[derive(Debug)]
+pub(crate) struct Garbled;
+
+fn json(message: &impl Serialize) -> Vec<u8> {
+    let mut bytes = vec![KIND_JSON];
+    serde_json::to_writer(&mut bytes, message).expect("plain data in memory");
+    bytes
+}
+
+impl ToLauncher {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        json(self)
+    }
+}
+
+impl ToRank {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        json(self)
+    }
+}
+
+/// A rank's address and key check.
+pub(crate) fn encode_join(address: &[u8; 64], check: u64) -> Vec<u8> {
+    [&[KIND_JOIN][..], address, &check.to_le_bytes()].concat()
+}
+
+/// What a rank sent.
+pub(crate) enum FromRank {
+    Said(ToLauncher),
+    Join { address: [u8; 64], check: u64 },
+}
+
+pub(crate) fn decode_from_rank(bytes: &[u8]) -> Result<FromRank, Garbled> {
+    match bytes.split_first() {
+        Some((&KIND_JSON, body)) => serde_json::from_slice(body)
+            .map(FromRank::Said)
+            .map_err(|_| Garbled),
+        Some((&KIND_JOIN, body)) => {
+            let (address, check) = body.split_first_chunk::<64>().ok_or(Garbled)?;
+            let check = u64::from_le_bytes(check.try_into().map_err(|_| Garbled)?);
+            Ok(FromRank::Join {
+                address: *address,
+                check,
+            })
+        }
+        _ => Err(Garbled),
+    }
+}
+
+/// A part of the table that begins with rank `first`.
+pub(crate) fn encode_table(first: u32, peers: &[PeerInfo]) -> Vec<u8> {
+    assert!(peers.len() <= RECORDS_MAX);
+    let mut bytes = vec![KIND_TABLE];
+    bytes.extend(first.to_le_bytes());
+    for peer in peers {
+        bytes.extend(peer.address);
+        bytes.extend(peer.pid.to_le_bytes());
+        bytes.extend(peer.host_index.to_le_bytes());
+        bytes.extend(peer.local_index.to_le_bytes());
+    }
+    bytes
+}
+
+/// What the launcher sent.
+pub(crate) enum FromLauncher {
+    Said(ToRank),
+    Table { first: u32, peers: Vec<PeerInfo> },
+}
+
+pub(crate) fn decode_from_launcher(bytes: &[u8]) -> Result<FromLauncher, Garbled> {
+    match bytes.split_first() {
+        Some((&KIND_JSON, body)) => serde_json::from_slice(body)
+            .map(FromLauncher::Said)
+            .map_err(|_| Garbled),
+        Some((&KIND_TABLE, body)) => {
+            let (first, records) = body.split_first_chunk::<4>().ok_or(Garbled)?;
+            let records = records.chunks(RECORD_BYTES);
+            let peers = records.map(record).collect::<Option<_>>().ok_or(Garbled)?;
+            Ok(FromLauncher::Table {
+                first: u32::from_le_bytes(*first),
+                peers,
+            })
+        }
+        _ => Err(Garbled),
+    }
+}
+
+fn record(bytes: &[u8]) -> Option<PeerInfo> {
+    let (address, rest) = bytes.split_first_chunk::<64>()?;
+    let (pid, rest) = rest.split_first_chunk()?;
+    let (host, rest) = rest.split_first_chunk()?;
+    Some(PeerInfo {
+        address: *address,
+        pid: u32::from_le_bytes(*pid),
+        host_index: u16::from_le_bytes(*host),
+        local_index: u16::from_le_bytes(rest.try_into().ok()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(n: u8) -> PeerInfo {
+        PeerInfo {
+            address: [n; 64],
+            pid: 70_000 + u32::from(n),
+            host_index: 300,
+            local_index: 2,
+        }
+    }
+
+    #[test]
+    fn a_table_travels() {
+        let peers = [peer(1), peer(2), peer(3)];
+        let bytes = encode_table(9, &peers);
+        let Ok(FromLauncher::Table {
+            first: 9,
+            peers: got,
+        }) = decode_from_launcher(&bytes)
+        else {
+            panic!("not the table")
+        };
+        assert_eq!(got, peers);
+        let full = encode_table(0, &vec![peer(7); RECORDS_MAX]);
+        assert!(full.len() <= MESSAGE_BYTES_MAX);
+    }
+
+    #[test]
+    fn a_join_travels() {
+        let bytes = encode_join(&[5; 64], 77);
+        assert!(matches!(
+            decode_from_rank(&bytes),
+            Ok(FromRank::Join {
+                address: [5, ..],
+                check: 77
+            })
+        ));
+    }
+
+    #[test]
+    fn cut_or_foreign_bytes_are_garbled() {
+        let table = encode_table(0, &[peer(1)]);
+        assert!(decode_from_launcher(&table[..table.len() - 1]).is_err());
+        let join = encode_join(&[5; 64], 77);
+        assert!(decode_from_rank(&join[..join.len() - 1]).is_err());
+        for bytes in [&b""[..], b"J", b"J{}", b"X", b"T12"] {
+            assert!(decode_from_launcher(bytes).is_err());
+            assert!(decode_from_rank(bytes).is_err());
+        }
+    }
+
+    #[test]
+    fn the_key_check_sees_every_part() {
+        let base = key_check(&[1; 32], 2, Security::Encrypt, Suite::Aes128Gcm);
+        assert_ne!(
+            base,
+            key_check(&[3; 32], 2, Security::Encrypt, Suite::Aes128Gcm)
+        );
+        assert_ne!(
+            base,
+            key_check(&[1; 32], 4, Security::Encrypt, Suite::Aes128Gcm)
+        );
+        assert_ne!(
+            base,
+            key_check(&[1; 32], 2, Security::None, Suite::Aes128Gcm)
+        );
+        assert_ne!(
+            base,
+            key_check(&[1; 32], 2, Security::Encrypt, Suite::ChaCha20Poly1305)
+        );
+    }
+
+    #[test]
+    fn the_secret_does_not_reach_a_log() {
+        let welcome = Welcome {
+            rank: 1,
+            size: 2,
+            job_id: 3,
+            secret: [0xab; 32],
+            security: Security::Encrypt,
+            suite: Suite::Aes128Gcm,
+            link: LinkChoice::Auto,
+            congestion: Congestion::Auto,
+            life: 4,
+            host_index: 0,
+            hosts: 1,
+            local_index: 1,
+            local_ranks: vec![0, 1],
+            core: None,
+            settings: BTreeMap::new(),
+            segment: false,
+        };
+        let shown = format!("{:?}", ToRank::Welcome(Box::new(welcome)));
+        assert!(!shown.contains("171") && !shown.contains("abab"), "{shown}");
+    }
+}

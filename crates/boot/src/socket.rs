@@ -1,0 +1,109 @@
+//! Messages and descriptors over the socket pair between launcher and rank.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
+    SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg,
+    sendmsg, socketpair, sockopt,
+};
+
+/// Largest message, bytes: well below the least socket buffer that a kernel
+/// gives (212,992 by default), so that several fit.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 32 * 1024;
+
+/// Most descriptors that go with one message; the kernel's limit is 253.
+pub(crate) const DESCRIPTORS_MAX: usize = 200;
+
+/// A message as it was received.
+pub(crate) struct Received {
+    pub bytes: Vec<u8>,
+    pub descriptors: Vec<OwnedFd>,
+}
+
+/// A connected pair that keeps message borders; both close-on-exec.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?)
+}
+
+/// Whether a descriptor is one end of such a pair.
+pub(crate) fn is_ours(fd: BorrowedFd<'_>) -> bool {
+    sockopt::socket_type(fd) == Ok(SocketType::SEQPACKET)
+        && sockopt::socket_domain(fd) == Ok(AddressFamily::UNIX)
+}
+
+/// Sends one message. `WouldBlock` if `wait` is false and there is no room;
+/// `BrokenPipe` if the other side is gone.
+pub(crate) fn send(
+    socket: BorrowedFd<'_>,
+    bytes: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    wait: bool,
+) -> io::Result<()> {
+    assert!(bytes.len() <= MESSAGE_BYTES_MAX && descriptors.len() <= DESCRIPTORS_MAX);
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() {
+        assert!(control.push(SendAncillaryMessage::ScmRights(descriptors)));
+    }
+    let mut flags = SendFlags::NOSIGNAL;
+    flags.set(SendFlags::DONTWAIT, !wait);
+    loop {
+        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Receives one message; `None` when the other side has closed its end and
+/// all is read. `WouldBlock` if `wait` is false and none waits.
+pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<Received>> {
+    let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut flags = RecvFlags::CMSG_CLOEXEC;
+    flags.set(RecvFlags::DONTWAIT, !wait);
+    let got = loop {
+        match recvmsg(
+            socket.as_fd(),
+            &mut [IoSliceMut::new(&mut bytes)],
+            &mut control,
+            flags,
+        ) {
+            Err(Errno::INTR) => {}
+            // A peer that died with unread messages resets the pair.
+            Err(Errno::CONNRESET) => return Ok(None),
+            other => break other?,
+        }
+    };
+    let mut descriptors = Vec::new();
+    for message in control.drain() {
+        if let RecvAncillaryMessage::ScmRights(fds) = message {
+            descriptors.extend(fds);
+        }
+    }
+    if got
+        .flags
+        .intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC)
+    {
+        // Descriptors are cut off where the process may open no more.
+        return Err(io::Error::other(
+            "a message from the launcher was cut short; raise the limit of open files (ulimit -n)",
+        ));
+    }
+    if got.bytes == 0 {
+        return Ok(None);
+    }
+    bytes.truncate(got.bytes);
+    Ok(Some(Received { bytes, descriptors }))
+}

@@ -1,0 +1,218 @@
+//! A rank for the tests of `portolan run`, without an engine.
+
+use std::env;
+use std::io::{self, Read, Write};
+use std::net::UdpSocket;
+use std::process::exit;
+use std::time::Duration;
+
+use portolan_boot::{Job, Notice};
+use rustix::event::{PollFd, PollFlags, poll};
+
+fn main() {
+    let words: Vec<String> = env::args().skip(1).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    match words[..] {
+        ["table"] => table(),
+        ["secret"] => secret(),
+        ["wait"] => wait(),
+        ["die", rank, how] => die(rank.parse().unwrap(), how),
+        ["abort", code] => abort(code.parse().unwrap()),
+        ["skip", rank] => skip(rank.parse().unwrap()),
+        ["twice"] => twice(),
+        ["other-version"] => other_version(),
+        ["lines", count] => lines(count.parse().unwrap()),
+        ["hear", address] => hear(address),
+        ["say", address, count] => say(address, count.parse().unwrap()),
+        _ => panic!("unknown: {words:?}"),
+    }
+}
+
+fn attach() -> Job {
+    Job::attach().unwrap_or_else(|error| {
+        eprintln!("{error}");
+        exit(1)
+    })
+}
+
+/// An address that tells its rank.
+fn address(rank: u32) -> [u8; 64] {
+    let mut bytes = [0xa5; 64];
+    bytes[..4].copy_from_slice(&rank.to_le_bytes());
+    bytes
+}
+
+fn join(job: &mut Job) {
+    let table = job.exchange(address(job.rank)).unwrap_or_else(|error| {
+        println!("not joined: {error}");
+        exit(1)
+    });
+    assert_eq!(table.len(), job.size as usize);
+    for (rank, peer) in (0..).zip(&table) {
+        assert_eq!(peer.address, address(rank));
+    }
+    let own = table[job.rank as usize];
+    assert_eq!(own.pid, std::process::id());
+    assert_eq!(
+        (own.host_index, own.local_index),
+        (job.host_index, job.local_index)
+    );
+}
+
+fn table() {
+    let mut job = attach();
+    join(&mut job);
+    println!(
+        "rank {} of {} host {} of {} local {} of {:?} core {:?} segment {} doorbells {}",
+        job.rank,
+        job.size,
+        job.host_index,
+        job.hosts,
+        job.local_index,
+        job.local_ranks,
+        job.core,
+        job.segment.is_some(),
+        job.doorbells.len()
+    );
+    println!(
+        "name {}",
+        rustix::system::uname().nodename().to_string_lossy()
+    );
+    println!("settings {:?}", job.settings);
+    job.leave();
+}
+
+fn secret() {
+    let mut job = attach();
+    join(&mut job);
+    let hex: String = job
+        .secret
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    println!("secret {hex} life {:x}", job.life);
+    wait_for_abort(&mut job);
+}
+
+fn wait_for_abort(job: &mut Job) {
+    io::stdout().flush().unwrap();
+    while let Some(fd) = job.control_fd() {
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
+        while let Some(notice) = job.poll_notice() {
+            match notice {
+                Notice::Died { rank, how } => println!("died: rank {rank}, {how}"),
+                Notice::Abort(why) => {
+                    println!("abort: {why}");
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn wait() {
+    let mut job = attach();
+    join(&mut job);
+    println!("waiting");
+    wait_for_abort(&mut job);
+}
+
+fn die(who: u32, how: &str) {
+    let mut job = attach();
+    join(&mut job);
+    if job.rank == who {
+        match how {
+            "abort" => std::process::abort(),
+            code => exit(code.parse().unwrap()),
+        }
+    }
+    wait_for_abort(&mut job);
+}
+
+fn abort(code: u8) {
+    let mut job = attach();
+    join(&mut job);
+    if job.rank == 0 {
+        job.abort(code);
+    }
+    wait_for_abort(&mut job);
+}
+
+/// Rank `who` ends in good order, but without joining.
+fn skip(who: u32) {
+    let mut job = attach();
+    if job.rank != who {
+        join(&mut job);
+    }
+}
+
+fn twice() {
+    let _job = attach();
+    match Job::attach() {
+        Ok(_) => panic!("attached twice"),
+        Err(error) => println!("second: {error}"),
+    }
+}
+
+fn other_version() {
+    let variable = env::var(portolan_boot::JOB_VARIABLE).unwrap();
+    let number = variable.strip_prefix("fd:").unwrap().parse().unwrap();
+    let socket = portolan_sys::inherit::adopt_inherited(number).unwrap();
+    let hello =
+        br#"J{"Hello":{"versions":{"portolan":"9.8.7","boot":1,"wire":1},"pid":1,"more":true}}"#;
+    rustix::io::write(&socket, hello).unwrap();
+    let mut answer = [0; 4096];
+    let n = rustix::io::read(&socket, &mut answer).unwrap();
+    println!("{}", String::from_utf8_lossy(&answer[..n]));
+}
+
+/// Lines written in pieces, so that whoever mixes ranks mixes within lines.
+fn lines(count: u32) {
+    let job = attach();
+    let mut out = io::stdout().lock();
+    for n in 0..count {
+        for piece in [
+            format!("rank {} ", job.rank),
+            format!("line {n}"),
+            "\n".to_owned(),
+        ] {
+            rustix::io::write(&out, piece.as_bytes()).unwrap();
+        }
+    }
+    out.flush().unwrap();
+}
+
+fn hear(address: &str) {
+    let socket = UdpSocket::bind((address, 7777)).unwrap();
+    println!("bound");
+    io::stdout().flush().unwrap();
+    let mut input = io::stdin();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(5)))
+        .unwrap();
+    let mut bytes = [0; 64];
+    let (n, from) = socket.recv_from(&mut bytes).unwrap();
+    socket.send_to(&bytes[..n], from).unwrap();
+    input.read_to_end(&mut Vec::new()).unwrap();
+}
+
+fn say(address: &str, count: u32) {
+    let any = if address.contains(':') {
+        "[::]:0"
+    } else {
+        "0.0.0.0:0"
+    };
+    let socket = UdpSocket::bind(any).unwrap();
+    for _ in 0..count {
+        // The answer to the last one, "nobody listens", is an error of this.
+        let _ = socket.send_to(b"hello", (address, 7777));
+    }
+    if count == 1 {
+        socket
+            .set_read_timeout(Some(Duration::from_secs(5)))
+            .unwrap();
+        let mut bytes = [0; 64];
+        let n = socket.recv(&mut bytes).unwrap();
+        println!("answer {}", String::from_utf8_lossy(&bytes[..n]));
+    }
+}

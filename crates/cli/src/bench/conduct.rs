@@ -1,0 +1,590 @@
+//! Runs a plan: gives the two ranks their turns, slice by slice, and reckons
+//! up what they found.
+
+use std::io::{IsTerminal, Write};
+
+use hdrhistogram::Histogram;
+use portolan_sys::clock::now_ns;
+
+use super::control::{Answer, Followed, Led, Line, Op, Order, Pattern, Sent, SystemKind};
+use super::drive::new_histogram;
+use super::failure::{Context, Failure, Result, fail};
+use super::loss::Loss;
+use super::plan::{Kind, Plan};
+use super::rank::Site;
+use super::slice::Rule;
+
+/// Time that what a slice has left unfinished gets to arrive, nanoseconds.
+const DRAIN_NS: u64 = 10_000_000_000;
+
+/// One figure in the making: a system at a size and a loss.
+pub struct Cell {
+    /// Which system.
+    pub system: SystemKind,
+    /// Which loss, by its place in the plan.
+    pub column: usize,
+    /// What is done.
+    pub op: Op,
+    slot: usize,
+    /// A value a slice, where it has one.
+    pub values: Vec<Option<f64>>,
+    /// Data packets sent against those needed, a value a slice.
+    pub packets: Vec<Option<f64>>,
+    /// Round trips of all slices, tenths of a nanosecond.
+    pub round_trips: Histogram<u64>,
+    /// Operations of all slices.
+    pub operations: u64,
+    /// How a peer that measures for itself was asked to.
+    pub note: Option<String>,
+}
+
+impl Cell {
+    /// With the values of the slices so far.
+    #[must_use]
+    pub fn new(
+        system: SystemKind,
+        column: usize,
+        op: Op,
+        slot: usize,
+        values: Vec<Option<f64>>,
+    ) -> Self {
+        Self {
+            system,
+            column,
+            op,
+            slot,
+            values,
+            packets: Vec::new(),
+            round_trips: new_histogram(),
+            operations: 0,
+            note: None,
+        }
+    }
+}
+
+/// What a slice gave.
+struct Slice {
+    sent: Sent,
+    followed: Followed,
+    led: Led,
+}
+
+/// Gives the ranks their turns.
+pub struct Conductor<'a> {
+    plan: &'a Plan,
+    leader: Line,
+    follower: Line,
+    loss: &'a mut dyn Loss,
+    sites: [Site; 2],
+    /// Most payload of one of our packets, bytes, where the MTU is known.
+    payload: Option<u64>,
+    lossy_now: bool,
+}
+
+/// Systems that lose what is left of a slice by a new connection.
+fn reconnects(system: SystemKind) -> bool {
+    system == SystemKind::KernelTcp
+}
+
+/// Systems whose messages may be lost.
+fn reliable(system: SystemKind) -> bool {
+    system != SystemKind::KernelUdp
+}
+
+impl<'a> Conductor<'a> {
+    /// Over the lines to both ranks, which are at `sites`.
+    pub fn new(
+        plan: &'a Plan,
+        [leader, follower]: [Line; 2],
+        loss: &'a mut dyn Loss,
+        sites: [Site; 2],
+        payload: Option<u64>,
+    ) -> Self {
+        Self {
+            plan,
+            leader,
+            follower,
+            loss,
+            sites,
+            payload,
+            lossy_now: false,
+        }
+    }
+
+    /// Measures everything.
+    pub fn run(&mut self) -> Result<Vec<Cell>> {
+        let mut cells = self.cells();
+        let mut prepared = Vec::new();
+        for cell in &cells {
+            if !prepared.contains(&cell.slot) {
+                prepared.push(cell.slot);
+                self.prepare(cell.slot, cell.system)?;
+            }
+        }
+        let rule = Rule::new(self.plan.slice_ns);
+        let mut progress = Progress::new(self.plan.slices);
+        // The first round warms up caches, congestion windows and estimates.
+        for round in 0..=self.plan.slices {
+            progress.show(round);
+            let mut column = usize::MAX;
+            for cell in &mut cells {
+                if cell.column != column {
+                    column = cell.column;
+                    self.lose(self.plan.losses[column])?;
+                    // What an endpoint has learnt in the last column is not
+                    // this column's; peers have a connection for each.
+                    if self.plan.losses.len() > 1 && cell.system == SystemKind::Portolan {
+                        let warm_up = Rule {
+                            slice_ns: rule.slice_ns / 10,
+                            operations: 1,
+                            ..rule
+                        };
+                        self.slice(cell, &warm_up)?;
+                    }
+                }
+                self.lose(self.plan.losses[column])?;
+                let slice = self.slice(cell, &rule)?;
+                if round > 0 {
+                    self.keep(cell, &slice, &rule)?;
+                }
+            }
+        }
+        progress.done();
+        self.lose(0.0)?;
+        Ok(cells)
+    }
+
+    /// Ends both ranks.
+    pub fn finish(mut self) -> Result<()> {
+        self.leader.say(&Order::Bye)?;
+        self.follower.say(&Order::Bye)
+    }
+
+    /// All figures, in the order of a round: a loss at a time, in it a size
+    /// at a time, in it the systems in turn.
+    fn cells(&self) -> Vec<Cell> {
+        let mut cells = Vec::new();
+        for column in 0..self.plan.losses.len() {
+            for &size in &self.plan.sizes {
+                for (place, &system) in self.plan.systems.iter().enumerate() {
+                    let own = if reconnects(system) { column } else { 0 };
+                    let slot = place + own * self.plan.systems.len();
+                    let op = Op {
+                        pattern: self.plan.pattern,
+                        size,
+                    };
+                    cells.push(Cell::new(system, column, op, slot, Vec::new()));
+                }
+            }
+        }
+        cells
+    }
+
+    fn lose(&mut self, percent: f64) -> Result<()> {
+        if percent > 0.0 || self.lossy_now {
+            self.loss.set(percent)?;
+            self.lossy_now = percent > 0.0;
+        }
+        Ok(())
+    }
+
+    /// Has both ranks make a system, and tells each the other's offer.
+    fn prepare(&mut self, slot: usize, system: SystemKind) -> Result<()> {
+        let mut offers = [String::new(), String::new()];
+        for (leads, offer) in [(false, 0), (true, 1)] {
+            let site = self.sites[usize::from(!leads)].clone();
+            let line = if leads {
+                &mut self.leader
+            } else {
+                &mut self.follower
+            };
+            line.say(&Order::Prepare {
+                slot,
+                system,
+                leads,
+                size_max: self.plan.size_max(),
+                site,
+            })?;
+            offers[offer] = match hear(line)? {
+                Answer::Offer(offer) => offer,
+                other => return unexpected(&other),
+            };
+        }
+        let [of_follower, of_leader] = offers;
+        for (line, offer) in [
+            (&mut self.leader, of_follower),
+            (&mut self.follower, of_leader),
+        ] {
+            line.say(&Order::Join { slot, offer })?;
+            expect_ready(line)?;
+        }
+        Ok(())
+    }
+
+    /// One system's turn. Afterwards nothing of it is on its way.
+    fn slice(&mut self, cell: &Cell, rule: &Rule) -> Result<Slice> {
+        let (slot, op) = (cell.slot, cell.op);
+        self.follower.say(&Order::Follow { slot, op })?;
+        expect_ready(&mut self.follower)?;
+        self.leader.say(&Order::Lead {
+            slot,
+            op,
+            rule: *rule,
+        })?;
+        let sent = match hear(&mut self.leader)? {
+            Answer::Sent(sent) => sent,
+            other => return unexpected(&other),
+        };
+        let deadline_ns = sent.start_ns + rule.cap_ns;
+        let followed = self.finish_following(sent.bytes, deadline_ns)?;
+        let unfinished = reliable(cell.system) && (!followed.complete || sent.cut);
+        if unfinished {
+            self.lose(0.0)?;
+            if !reconnects(cell.system) && sent.bytes > followed.bytes {
+                // The leader goes on making progress until it hears `Stop`.
+                self.follower.say(&Order::Follow { slot, op })?;
+                expect_ready(&mut self.follower)?;
+                let rest =
+                    self.finish_following(sent.bytes - followed.bytes, now_ns() + DRAIN_NS)?;
+                if !rest.complete {
+                    return fail(format!(
+                        "{:?}: {} bytes did not arrive within 10 s although nothing is lost any more",
+                        cell.system,
+                        sent.bytes - followed.bytes - rest.bytes
+                    ));
+                }
+            }
+        }
+        self.leader.say(&Order::Stop)?;
+        let led = match hear(&mut self.leader)? {
+            Answer::Led(led) => led,
+            other => return unexpected(&other),
+        };
+        if unfinished && reconnects(cell.system) {
+            self.prepare(slot, cell.system)?;
+        }
+        Ok(Slice {
+            sent,
+            followed,
+            led,
+        })
+    }
+
+    fn finish_following(&mut self, bytes: u64, deadline_ns: u64) -> Result<Followed> {
+        self.follower.say(&Order::Finish { bytes, deadline_ns })?;
+        match hear(&mut self.follower)? {
+            Answer::Followed(followed) => Ok(followed),
+            other => unexpected(&other),
+        }
+    }
+
+    fn keep(&self, cell: &mut Cell, slice: &Slice, rule: &Rule) -> Result<()> {
+        let Slice {
+            sent,
+            followed,
+            led,
+        } = slice;
+        cell.values.push(value(
+            self.plan.kind,
+            &cell.op,
+            sent,
+            followed,
+            rule,
+            reliable(cell.system),
+        ));
+        for &(round_trip, count) in &sent.round_trips {
+            cell.round_trips
+                .record_n(round_trip, count)
+                .map_err(|error| {
+                    Failure::new(format!("a round trip of {round_trip} / 10 ns: {error}"))
+                })?;
+        }
+        cell.operations += sent.operations;
+        if sent.note.is_some() {
+            cell.note.clone_from(&sent.note);
+        }
+        let lost = self.plan.losses[cell.column] / 100.0;
+        let ratio =
+            |(sent_packets, payload)| packets_ratio(sent_packets, payload, sent.bytes, lost);
+        cell.packets
+            .push(led.data_packets.zip(self.payload).map(ratio));
+        Ok(())
+    }
+}
+
+/// Data packets sent against those that a transport without a resend too many
+/// needs.
+fn packets_ratio(packets: u64, payload: u64, bytes: u64, lost: f64) -> f64 {
+    packets as f64 / (bytes.div_ceil(payload) as f64 / (1.0 - lost))
+}
+
+/// A slice's figure; `None` where it has none.
+fn value(
+    kind: Kind,
+    op: &Op,
+    sent: &Sent,
+    followed: &Followed,
+    rule: &Rule,
+    reliable: bool,
+) -> Option<f64> {
+    if kind == Kind::Latency {
+        return sent
+            .one_way_us
+            .or_else(|| Some(median(&sent.round_trips)? / 10.0 / 1e3 / 2.0));
+    }
+    let size = op.size as f64;
+    let mb_s = match (op.pattern, sent.messages_s, sent.one_way_us) {
+        (Pattern::Pingpong, _, Some(one_way_us)) => size / one_way_us,
+        (_, Some(messages_s), _) => messages_s * size / 1e6,
+        (Pattern::Stream, ..) => {
+            // Until the last byte; where that did not come, until the end of
+            // waiting for it. What nobody promised is not waited for.
+            let end = if followed.complete || !reliable {
+                followed.last_ns
+            } else {
+                sent.start_ns + rule.cap_ns
+            };
+            followed.bytes as f64 * 1e3 / end.saturating_sub(sent.start_ns).max(1) as f64
+        }
+        (pattern, ..) => {
+            let ways = if pattern == Pattern::Pingpong {
+                2.0
+            } else {
+                1.0
+            };
+            let bytes = (sent.operations * op.row()) as f64 * size * ways;
+            match sent.operations {
+                0 => followed.bytes as f64 * 1e3 / rule.cap_ns as f64,
+                _ => bytes * 1e3 / sent.elapsed_ns as f64,
+            }
+        }
+    };
+    Some(if kind == Kind::Rate {
+        mb_s * 1e6 / size
+    } else {
+        mb_s
+    })
+}
+
+/// The median of counted values.
+fn median(counted: &[(u64, u64)]) -> Option<f64> {
+    let total: u64 = counted.iter().map(|(_, count)| count).sum();
+    let mut below = 0;
+    for &(value, count) in counted {
+        below += count;
+        if 2 * below >= total {
+            return Some(value as f64);
+        }
+    }
+    None
+}
+
+/// The next answer; a rank's failure is ours.
+pub fn hear(line: &mut Line) -> Result<Answer> {
+    match line.hear()? {
+        Answer::Failed(why) => Err(Failure::new(why)),
+        answer => Ok(answer),
+    }
+}
+
+/// Waits for `Ready`.
+fn expect_ready(line: &mut Line) -> Result<()> {
+    match hear(line)? {
+        Answer::Ready => Ok(()),
+        other => unexpected(&other),
+    }
+}
+
+/// A rank said something else than it was asked for.
+pub fn unexpected<T>(answer: &Answer) -> Result<T> {
+    fail(format!("a rank answered {answer:?} at the wrong time"))
+}
+
+/// A line on the terminal that says how far it is.
+pub struct Progress {
+    rounds: usize,
+    terminal: bool,
+}
+
+impl Progress {
+    /// For `rounds` rounds that count.
+    #[must_use]
+    pub fn new(rounds: usize) -> Self {
+        Self {
+            rounds,
+            terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// Round `round` begins; 0 warms up.
+    pub fn show(&mut self, round: usize) {
+        if self.terminal {
+            let width = 30 * round / self.rounds.max(1);
+            eprint!(
+                "\r[{:<30}] slice {round} of {}",
+                "#".repeat(width),
+                self.rounds
+            );
+            // It is only decoration.
+            let _ = std::io::stderr().flush();
+        }
+    }
+
+    /// Takes the line away.
+    pub fn done(&mut self) {
+        if self.terminal {
+            eprint!("\r{:60}\r", "");
+        }
+    }
+}
+
+/// Both ranks' greetings, and what they say of themselves.
+pub fn greet(line: &mut Line) -> Result<(String, Option<usize>)> {
+    match hear(line).context("starting the bench's ranks")? {
+        Answer::Hello { link, core } => Ok((link, core)),
+        other => unexpected(&other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RULE: Rule = Rule {
+        slice_ns: 100_000_000,
+        operations: 10,
+        cap_ns: 2_000_000_000,
+    };
+
+    fn stream(size: usize) -> Op {
+        Op {
+            pattern: Pattern::Stream,
+            size,
+        }
+    }
+
+    #[test]
+    fn one_way_is_half_of_the_median_round_trip() {
+        let sent = Sent {
+            round_trips: vec![(2_000, 3), (3_000, 4), (9_000, 2)],
+            ..Sent::default()
+        };
+        let op = Op {
+            pattern: Pattern::Pingpong,
+            size: 8,
+        };
+        let of = |sent: &Sent| value(Kind::Latency, &op, sent, &Followed::default(), &RULE, true);
+        assert_eq!(of(&sent), Some(0.15));
+        assert_eq!(of(&Sent::default()), None);
+        assert_eq!(
+            of(&Sent {
+                one_way_us: Some(0.2),
+                ..Sent::default()
+            }),
+            Some(0.2)
+        );
+    }
+
+    #[test]
+    fn a_stream_is_timed_until_its_last_byte() {
+        let sent = Sent {
+            start_ns: 1_000,
+            bytes: 3_000_000,
+            ..Sent::default()
+        };
+        let followed = Followed {
+            bytes: 3_000_000,
+            last_ns: 1_001_000,
+            complete: true,
+        };
+        assert_eq!(
+            value(
+                Kind::Bandwidth,
+                &stream(1 << 20),
+                &sent,
+                &followed,
+                &RULE,
+                true
+            ),
+            Some(3_000.0)
+        );
+        assert_eq!(
+            value(Kind::Rate, &stream(8), &sent, &followed, &RULE, true),
+            Some(375_000_000.0)
+        );
+    }
+
+    #[test]
+    fn a_stream_that_stalls_is_timed_until_the_cap_and_counts_its_bytes() {
+        let sent = Sent {
+            start_ns: 0,
+            bytes: 8_000_000,
+            cut: true,
+            ..Sent::default()
+        };
+        let followed = Followed {
+            bytes: 500_000,
+            last_ns: 1_000_000,
+            complete: false,
+        };
+        assert_eq!(
+            value(
+                Kind::Bandwidth,
+                &stream(1 << 20),
+                &sent,
+                &followed,
+                &RULE,
+                true
+            ),
+            Some(0.25)
+        );
+        // Datagrams that are lost are not waited for.
+        assert_eq!(
+            value(
+                Kind::Bandwidth,
+                &stream(1 << 20),
+                &sent,
+                &followed,
+                &RULE,
+                false
+            ),
+            Some(500.0)
+        );
+    }
+
+    #[test]
+    fn answered_rows_are_timed_by_the_leader() {
+        let sent = Sent {
+            elapsed_ns: 1_000_000,
+            operations: 10,
+            ..Sent::default()
+        };
+        let of = |pattern, sent: &Sent| {
+            let op = Op {
+                pattern,
+                size: 1_000,
+            };
+            value(
+                Kind::Bandwidth,
+                &op,
+                sent,
+                &Followed {
+                    bytes: 4_000,
+                    ..Followed::default()
+                },
+                &RULE,
+                true,
+            )
+        };
+        assert_eq!(of(Pattern::Ping, &sent), Some(10.0));
+        assert_eq!(of(Pattern::Pingpong, &sent), Some(20.0));
+        assert_eq!(of(Pattern::Burst, &sent), Some(640.0));
+        assert_eq!(of(Pattern::Ping, &Sent::default()), Some(0.002));
+    }
+
+    #[test]
+    fn packets_are_set_against_what_loss_makes_necessary() {
+        assert_eq!(packets_ratio(125, 1_000, 99_001, 0.2), 1.0);
+        assert_eq!(packets_ratio(125, 1_000, 100_000, 0.0), 1.25);
+    }
+}

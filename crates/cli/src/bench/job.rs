@@ -1,0 +1,165 @@
+//! The bench's own job: this program again, as so many ranks, each with a
+//! line to us as its standard input.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use portolan_boot::launch::{Event, JobSpec, Place, Running, Starter};
+use portolan_link::shm::{Config, Segment};
+
+use super::control::Line;
+use super::failure::{Context, Failure, Result, fail};
+use crate::lab::Lab;
+use crate::run::{RANK_COMMAND, stops};
+
+/// The hidden command that is a rank of a bench.
+pub const BENCH_RANK_COMMAND: &str = "internal-bench-rank";
+
+/// The ranks of a bench, running.
+pub struct Ranks {
+    /// A line to each, by rank. Taken by who talks to them.
+    pub lines: Vec<Line>,
+    launcher: JoinHandle<io::Result<i32>>,
+}
+
+/// Starts the ranks of `spec`, on the hosts of `lab` where there is one, and
+/// one of them without a helper thread where `no_helper` says so.
+///
+/// # Errors
+/// What the launcher says.
+pub fn start(spec: JobSpec, lab: Option<Lab>, no_helper: Option<u32>) -> Result<Ranks> {
+    let own = std::env::current_exe().context("finding the portolan command")?;
+    let stops = stops()?;
+    let (tell, told) = mpsc::channel();
+    // A rank ends with the thread that started it, so that thread stays.
+    let launcher = std::thread::Builder::new()
+        .name("launcher".to_owned())
+        .spawn(move || {
+            let mut starter = Own {
+                own,
+                lab,
+                no_helper,
+                lines: Vec::new(),
+                segments: Vec::new(),
+            };
+            let running = match Running::start(spec, &mut starter) {
+                Ok(running) => running,
+                Err(error) => {
+                    // Whoever asked hears it, or is gone.
+                    let _ = tell.send(Err(Failure::new(error.to_string())));
+                    return Ok(1);
+                }
+            };
+            let lines = std::mem::take(&mut starter.lines);
+            drop(starter);
+            let _ = tell.send(Ok(lines));
+            running.wait(stops, &mut |event| match event {
+                Event::Ended {
+                    place,
+                    how,
+                    expected: false,
+                    ..
+                } if how.code() != 0 => {
+                    eprintln!("portolan: rank {} of the bench ended: {how}", place.rank);
+                }
+                Event::Refused { rank, why } => {
+                    eprintln!("portolan: rank {rank} was not let in: {why}")
+                }
+                Event::Ending { why } => eprintln!("portolan: ending the bench: {why}"),
+                Event::Ended { .. } | Event::Waiting { .. } => {}
+            })
+        })?;
+    match told.recv() {
+        Ok(Ok(lines)) => Ok(Ranks {
+            lines: lines.into_iter().map(Line::new).collect(),
+            launcher,
+        }),
+        Ok(Err(failure)) => Err(failure),
+        Err(_) => fail("the launcher of the bench's ranks has panicked"),
+    }
+}
+
+impl Ranks {
+    /// Waits until all ranks have ended; `done` is what came of the bench.
+    /// Lines must be dropped before, or the ranks told to end.
+    ///
+    /// # Errors
+    /// That of `done` first, then that a rank failed.
+    pub fn join<T>(self, done: Result<T>) -> Result<T> {
+        drop(self.lines);
+        let code = match self.launcher.join() {
+            Ok(code) => code.context("watching the bench's ranks")?,
+            Err(_) => return fail("the launcher of the bench's ranks has panicked"),
+        };
+        match (done, u8::try_from(code).unwrap_or(1)) {
+            (Err(failure), code) if code > 128 => {
+                Err(Failure::with_code(code, failure.to_string()))
+            }
+            (Ok(_), code) if code > 0 => Err(Failure::with_code(
+                code,
+                "a rank of the bench failed at its end",
+            )),
+            (done, _) => done,
+        }
+    }
+}
+
+/// Starts this program as ranks.
+struct Own {
+    own: std::path::PathBuf,
+    lab: Option<Lab>,
+    no_helper: Option<u32>,
+    lines: Vec<UnixStream>,
+    segments: Vec<Segment>,
+}
+
+impl Starter for Own {
+    fn segment(&mut self, _host_index: u16, ranks: u32) -> io::Result<OwnedFd> {
+        let made = Segment::create(ranks, &Config::default())
+            .and_then(|segment| Ok((segment.duplicate_fd()?, segment)));
+        let (descriptor, segment) = made.map_err(|error| io::Error::other(error.to_string()))?;
+        self.segments.push(segment);
+        Ok(descriptor)
+    }
+
+    fn command(&mut self, place: &Place) -> Command {
+        let mut command = Command::new(&self.own);
+        command
+            .arg(RANK_COMMAND)
+            .arg("--parent")
+            .arg(std::process::id().to_string());
+        if let Some(core) = place.core {
+            command.arg("--core").arg(core.to_string());
+        }
+        if let Some(lab) = &self.lab {
+            command
+                .arg("--lab")
+                .arg(lab.name())
+                .arg("--host")
+                .arg(place.host_index.to_string());
+        }
+        command.arg("--").arg(&self.own).arg(BENCH_RANK_COMMAND);
+        if self.no_helper == Some(place.rank) {
+            command.arg("--no-helper");
+        }
+        // Without a line the rank says so at once.
+        let input = match UnixStream::pair() {
+            Ok((ours, theirs)) => {
+                self.lines.push(ours);
+                Stdio::from(OwnedFd::from(theirs))
+            }
+            Err(_) => Stdio::null(),
+        };
+        command
+            .stdin(input)
+            .stdout(Stdio::null())
+            .stderr(Stdio::inherit());
+        command
+    }
+
+    fn started(&mut self, _place: &Place, _pid: u32) {}
+}

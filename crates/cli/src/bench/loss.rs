@@ -1,0 +1,100 @@
+//! Loss on purpose, at a lab's switch.
+
+use super::failure::{Result, fail};
+use crate::lab::{self, Lab, LossCounters, Offload};
+
+/// Switches loss.
+pub trait Loss {
+    /// Lets `percent` of all packets be dropped from now on.
+    fn set(&mut self, percent: f64) -> Result<()>;
+
+    /// What came of it, for people to read.
+    fn remarks(&mut self) -> Result<Vec<String>>;
+}
+
+/// Where there is nothing to switch.
+pub struct NoLoss;
+
+impl Loss for NoLoss {
+    fn set(&mut self, percent: f64) -> Result<()> {
+        if percent > 0.0 {
+            fail("packets are lost on purpose in a lab only: add --lab NAME")
+        } else {
+            Ok(())
+        }
+    }
+
+    fn remarks(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+/// Every run sees packets drawn alike.
+const SEED: u64 = 0x706f_7274_6f6c_616e;
+
+/// At the ports of a lab's switch, with segmentation and receive offload off
+/// on every device as long as this lives, so that what is dropped is a packet.
+pub struct LabLoss {
+    loss: lab::Loss,
+    _offload: Offload,
+    percent: f64,
+    /// Counters when the present share was set.
+    since: LossCounters,
+    /// What each share did so far.
+    totals: Vec<(f64, LossCounters)>,
+}
+
+impl LabLoss {
+    /// Begins with 0 percent.
+    pub fn start(lab: &Lab) -> Result<Self> {
+        let offload = Offload::off(lab)?;
+        Ok(Self {
+            loss: lab::Loss::attach(lab, SEED)?,
+            _offload: offload,
+            percent: 0.0,
+            since: LossCounters::default(),
+            totals: Vec::new(),
+        })
+    }
+
+    fn account(&mut self) -> Result<()> {
+        let now = self.loss.counters()?;
+        let place = self
+            .totals
+            .iter()
+            .position(|(percent, _)| *percent == self.percent);
+        let place = place.unwrap_or_else(|| {
+            self.totals.push((self.percent, LossCounters::default()));
+            self.totals.len() - 1
+        });
+        let total = &mut self.totals[place].1;
+        total.dropped += now.dropped - self.since.dropped;
+        total.passed += now.passed - self.since.passed;
+        self.since = now;
+        Ok(())
+    }
+}
+
+impl Loss for LabLoss {
+    fn set(&mut self, percent: f64) -> Result<()> {
+        if percent == self.percent {
+            return Ok(());
+        }
+        self.account()?;
+        self.loss.set_percent(percent)?;
+        self.percent = percent;
+        Ok(())
+    }
+
+    fn remarks(&mut self) -> Result<Vec<String>> {
+        self.account()?;
+        let lossy = self.totals.iter().filter(|(percent, _)| *percent > 0.0);
+        Ok(lossy
+            .map(|(percent, LossCounters { dropped, passed })| {
+                let all = dropped + passed;
+                let share = *dropped as f64 * 100.0 / all.max(1) as f64;
+                format!("loss {percent} %: the switch dropped {share:.2} % of {all} packets")
+            })
+            .collect())
+    }
+}

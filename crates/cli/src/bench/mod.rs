@@ -1,0 +1,270 @@
+//! `portolan bench`: measures ourselves beside others in one run.
+//!
+//! This process only conducts: it starts the ranks, gives each system its
+//! turn for a slice, and reckons up. The ranks (`rank`) measure, all systems
+//! by the same loops (`drive`).
+
+mod conduct;
+mod control;
+mod drive;
+mod failure;
+mod floor;
+mod host;
+mod job;
+mod kernel;
+mod loss;
+mod options;
+mod plan;
+mod portolan;
+mod rank;
+mod report;
+mod slice;
+mod stalled;
+mod stats;
+mod summary;
+mod ucx;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use conduct::{Conductor, greet};
+use failure::{Context, Failure, Result};
+use host::{CpuTime, Host};
+use loss::{LabLoss, Loss, NoLoss};
+use options::{Bench, Common, Link};
+use plan::{Asked, Kind, Plan, wrong};
+use rank::Site;
+use report::{Report, Row};
+
+use crate::lab::Lab;
+pub use job::BENCH_RANK_COMMAND;
+pub use options::{Arguments, RankArguments};
+
+/// Runs a bench.
+pub fn run(arguments: Arguments) -> Result<ExitCode> {
+    let (common, report) = match arguments.bench {
+        Bench::Latency(it) => paired(Kind::Latency, it, None)?,
+        Bench::Bandwidth { measure, pattern } => paired(Kind::Bandwidth, measure, pattern)?,
+        Bench::Rate(it) => paired(Kind::Rate, it, None)?,
+        Bench::Stalled { common, size } => stalled(common, size)?,
+    };
+    print!("{}", report.text());
+    if let Some(file) = &common.json {
+        let json = serde_json::to_vec_pretty(&report)?;
+        std::fs::write(file, json).context(format!("writing {}", file.display()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Becomes a rank of a bench.
+pub fn rank(arguments: &RankArguments) -> Result<ExitCode> {
+    rank::main(!arguments.no_helper).map(|()| ExitCode::SUCCESS)
+}
+
+/// What can be found wrong before anything starts.
+fn check(common: &Common, ranks: usize) -> Result<()> {
+    if let Some(file) = &common.json {
+        writable(file)?;
+    }
+    let cores = crate::run::allowed_cores()
+        .context("asking for the allowed cores")?
+        .len();
+    if cores < 2 && ranks > 1 {
+        return wrong(
+            "two processes that poll on one core measure its scheduler: give the bench at least 2 cores",
+        );
+    }
+    Ok(())
+}
+
+/// Opens the file for writing, so that a run is not lost for a wrong name.
+fn writable(file: &Path) -> Result<()> {
+    let opened = std::fs::OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(file);
+    opened.map(drop).context(format!(
+        "--json {}: cannot be written, choose another place",
+        file.display()
+    ))
+}
+
+/// Whether the ranks will talk through shared memory.
+fn through_shm(common: &Common, lab: Option<&Lab>) -> Result<bool> {
+    match (common.link, lab) {
+        (Link::Shm, Some(_)) => wrong(
+            "--link shm reaches no other host, and a lab's hosts are others: leave out --lab or --link",
+        ),
+        (Link::Udp, _) | (Link::Auto, Some(_)) => Ok(false),
+        (Link::Shm | Link::Auto, None) => Ok(true),
+    }
+}
+
+/// A bench of two ranks.
+fn paired(
+    kind: Kind,
+    measure: options::Measure,
+    pattern: Option<control::Pattern>,
+) -> Result<(Common, Report)> {
+    let options::Measure {
+        common,
+        size,
+        losses,
+        vs,
+    } = measure;
+    check(&common, 2)?;
+    let lab = common.lab.as_deref().map(Lab::open).transpose()?;
+    if let Some(lab) = lab.as_ref().filter(|lab| lab.hosts() < 2) {
+        return wrong(format!(
+            "lab {} has one host and the bench needs two: make one with --hosts 2",
+            lab.name()
+        ));
+    }
+    let shm = through_shm(&common, lab.as_ref())?;
+    let plan = Plan::new(&Asked {
+        kind,
+        size,
+        losses,
+        pattern,
+        vs,
+        slices: common.slices,
+        slice_ms: common.slice_ms,
+        shm,
+        lab: lab.is_some(),
+    })?;
+    let sites = [0, 1].map(|host| Site {
+        host: lab
+            .as_ref()
+            .map_or("127.0.0.1".to_owned(), |lab| lab.ipv4(host).to_string()),
+        one_host: lab.is_none(),
+    });
+    let payload = lab
+        .as_ref()
+        .map(|lab| u64::from(lab.mtu()) - portolan::PACKET_OVERHEAD);
+    let mut host = Host {
+        lab: common.lab.clone(),
+        ..Host::here()
+    };
+    let mut loss: Box<dyn Loss> = match &lab {
+        Some(lab) if plan.lossy => Box::new(LabLoss::start(lab)?),
+        _ => Box::new(NoLoss),
+    };
+    let before = CpuTime::now();
+    let mut ranks = job::start(common.spec(2, lab.is_some(), shm)?, lab, None)?;
+    let lines = std::mem::take(&mut ranks.lines);
+    let measured = (|| {
+        let mut lines = <[control::Line; 2]>::try_from(lines).map_err(|lines| {
+            Failure::new(format!(
+                "{} ranks have a line to the bench, not 2",
+                lines.len()
+            ))
+        })?;
+        let (link, first) = greet(&mut lines[0])?;
+        let (_, second) = greet(&mut lines[1])?;
+        host.pinned = vec![first, second];
+        let mut conductor = Conductor::new(&plan, lines, loss.as_mut(), sites, payload);
+        let cells = conductor.run()?;
+        conductor.finish()?;
+        Ok((link, cells))
+    })();
+    let (link, cells) = ranks.join(measured)?;
+    let steal = CpuTime::now().steal_since(&before);
+    let setting = common.setting(link, 2);
+    let mut rows = summary::rows(&cells, &plan, &setting);
+    let (curves, mut remarks) = summary::curves(&cells, &plan, &setting);
+    rows.extend(curves);
+    remarks.extend(summary::tail_remarks(&rows));
+    remarks.extend(loss.remarks()?);
+    let ratios = summary::ratios(&cells, &plan, &setting);
+    let bench = kind.name().to_owned();
+    Ok((
+        common,
+        Report {
+            bench,
+            host,
+            rows,
+            ratios,
+            steal,
+            remarks,
+        },
+    ))
+}
+
+/// The bench of four ranks, over each link in turn.
+fn stalled(common: Common, size: usize) -> Result<(Common, Report)> {
+    check(&common, stalled::RANKS as usize)?;
+    let lab = common.lab.as_deref().map(Lab::open).transpose()?;
+    let mut host = Host {
+        lab: common.lab.clone(),
+        ..Host::here()
+    };
+    let links: &[Link] = match (common.link, &lab) {
+        (Link::Auto, None) => &[Link::Shm, Link::Udp],
+        (Link::Auto | Link::Udp, _) => &[Link::Udp],
+        (Link::Shm, _) => &[Link::Shm],
+    };
+    if size > stalled::SIZE_MAX {
+        return wrong(format!(
+            "--size {size}: give at most {} bytes",
+            stalled::SIZE_MAX
+        ));
+    }
+    let slice_ns = common.slice_ms.unwrap_or(slice::SLICE_MS_MAX) * 1_000_000;
+    let before = CpuTime::now();
+    let (mut rows, mut ratios, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
+    for &link in links {
+        let of_link = Common {
+            link,
+            ..common.clone()
+        };
+        let shm = through_shm(&of_link, lab.as_ref())?;
+        let mut spec = of_link.spec(stalled::RANKS, lab.is_some(), shm)?;
+        if let Some(lab) = &lab {
+            spec.hosts = portolan_boot::launch::JobSpec::blocks(
+                stalled::RANKS,
+                lab.hosts().min(stalled::RANKS),
+            );
+        }
+        let mut ranks = job::start(spec, lab.clone(), Some(stalled::STALLED))?;
+        let mut lines = std::mem::take(&mut ranks.lines);
+        let measured = (|| {
+            let mut met = Vec::new();
+            for line in &mut lines {
+                met.push(greet(line)?);
+            }
+            host.pinned = met.iter().map(|(_, core)| *core).collect();
+            let found = stalled::run(&mut lines, size, common.slices, slice_ns)?;
+            for line in &mut lines {
+                line.say(&control::Order::Bye)?;
+            }
+            Ok((met.swap_remove(0).0, found))
+        })();
+        drop(lines);
+        let (link, found) = ranks.join(measured)?;
+        let setting = of_link.setting(link, stalled::RANKS);
+        let like = Row {
+            size: Some(size),
+            method: format!(
+                "messages received in interleaved slices of {} ms",
+                slice_ns / 1_000_000
+            ),
+            ..setting.row()
+        };
+        let (more_rows, more_ratios, more_remarks) = found.report(&like);
+        rows.extend(more_rows);
+        ratios.extend(more_ratios);
+        remarks.extend(more_remarks);
+    }
+    let steal = CpuTime::now().steal_since(&before);
+    Ok((
+        common,
+        Report {
+            bench: "stalled".to_owned(),
+            host,
+            rows,
+            ratios,
+            steal,
+            remarks,
+        },
+    ))
+}

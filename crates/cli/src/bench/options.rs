@@ -1,0 +1,178 @@
+//! The command line of `portolan bench`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand, ValueEnum};
+use portolan_boot::Suite;
+use portolan_boot::launch::JobSpec;
+
+use super::control::Pattern;
+use super::failure::{Context, Result};
+use super::plan::Peer;
+use super::summary::Setting;
+
+const HOW: &str = "\
+All systems are measured by the same processes, pinned one to a core, in turns of at most
+100 ms; a claim is the median over slices of one figure divided by the other of the same
+slice. `noisy` (quartiles more than 20 % of the median apart): run it again.";
+
+#[derive(Args)]
+#[command(after_help = HOW)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub bench: Bench,
+}
+
+/// Of the hidden command that is a rank.
+#[derive(Args)]
+pub struct RankArguments {
+    /// Open the endpoint without a helper thread
+    #[arg(long)]
+    pub no_helper: bool,
+}
+
+#[derive(Subcommand)]
+pub enum Bench {
+    /// Time of a message one way: half a round trip
+    Latency(Measure),
+    /// Bytes per second; without --size and --loss over all sizes
+    Bandwidth {
+        #[command(flatten)]
+        measure: Measure,
+        /// How messages follow each other [default: stream]
+        #[arg(long, value_enum)]
+        pattern: Option<Pattern>,
+    },
+    /// Small messages per second, one pair
+    Rate(Measure),
+    /// What a receiver that makes no call does to the others; 4 ranks
+    Stalled {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes of a message
+        #[arg(long, value_name = "BYTES", default_value_t = 8)]
+        size: usize,
+    },
+}
+
+#[derive(Args)]
+pub struct Measure {
+    #[command(flatten)]
+    pub common: Common,
+    /// Bytes of a message [default: 8; bandwidth: a sweep, with --loss 1048576]
+    #[arg(long, value_name = "BYTES")]
+    pub size: Option<usize>,
+    /// Percent of all packets that the lab's switch drops, several in turns
+    #[arg(long = "loss", value_name = "P[,P...]", value_delimiter = ',')]
+    pub losses: Vec<f64>,
+    /// Peers to measure in the same run
+    #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
+    pub vs: Vec<Peer>,
+}
+
+#[derive(Args, Clone)]
+pub struct Common {
+    /// Measure between hosts of this lab
+    #[arg(long, value_name = "NAME")]
+    pub lab: Option<String>,
+    /// Link between the ranks
+    #[arg(long, value_enum, default_value_t)]
+    pub link: Link,
+    /// Seal packets on the network
+    #[arg(long, value_enum, default_value_t)]
+    pub security: Security,
+    /// How to share the network
+    #[arg(long, value_enum, default_value_t)]
+    pub congestion: Congestion,
+    /// Slices of each figure
+    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN)]
+    pub slices: usize,
+    /// Length of a slice, at most 100 [default: as long as the whole stays within 45 s]
+    #[arg(long, value_name = "MS")]
+    pub slice_ms: Option<u64>,
+    /// Write rows and ratios to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Link {
+    /// Shared memory within a host, UDP between hosts
+    #[default]
+    Auto,
+    /// Shared memory only
+    Shm,
+    /// UDP only
+    Udp,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub enum Security {
+    /// Encrypted and authenticated
+    #[default]
+    Encrypt,
+    /// Only a checksum
+    None,
+}
+
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub enum Congestion {
+    /// lan on a directly connected subnet, else shared
+    #[default]
+    Auto,
+    /// Led by queueing delay
+    Lan,
+    /// Fair to TCP
+    Shared,
+}
+
+impl Common {
+    /// The job of `ranks` ranks, on a host each where `spread`.
+    pub fn spec(&self, ranks: u32, spread: bool, shm: bool) -> Result<JobSpec> {
+        let hosts = if spread {
+            vec![1; ranks as usize]
+        } else {
+            vec![ranks]
+        };
+        let mut spec = JobSpec::new(hosts);
+        spec.link = if shm {
+            portolan_boot::LinkChoice::Shm
+        } else {
+            portolan_boot::LinkChoice::Udp
+        };
+        spec.security = match self.security {
+            Security::Encrypt => portolan_boot::Security::Encrypt,
+            Security::None => portolan_boot::Security::None,
+        };
+        spec.congestion = match self.congestion {
+            Congestion::Auto => portolan_boot::Congestion::Auto,
+            Congestion::Lan => portolan_boot::Congestion::Lan,
+            Congestion::Shared => portolan_boot::Congestion::Shared,
+        };
+        spec.suite = if crate::run::has_aes() {
+            Suite::Aes128Gcm
+        } else {
+            Suite::ChaCha20Poly1305
+        };
+        let cores = crate::run::allowed_cores().context("asking for the allowed cores")?;
+        spec.cores = (0..ranks as usize)
+            .map(|rank| Some(cores[rank % cores.len()]))
+            .collect();
+        Ok(spec)
+    }
+
+    /// What rows say of the job.
+    pub fn setting(&self, link: String, ranks: u32) -> Setting {
+        let name = |value: Option<clap::builder::PossibleValue>| {
+            value
+                .map(|value| value.get_name().to_owned())
+                .unwrap_or_default()
+        };
+        Setting {
+            link,
+            security: name(self.security.to_possible_value()),
+            congestion: name(self.congestion.to_possible_value()),
+            ranks,
+        }
+    }
+}

@@ -1,0 +1,390 @@
+//! What will be measured, worked out from the arguments before anything
+//! starts, so that what cannot be done is said at once.
+
+use super::control::{ANSWER_BYTES, Pattern, SystemKind};
+use super::failure::{Failure, Result};
+use super::slice::SLICE_MS_MAX;
+
+/// The arguments ask for what cannot be measured.
+pub fn wrong<T>(text: impl Into<String>) -> Result<T> {
+    Err(Failure::usage(text))
+}
+
+/// Which bench.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Half a round trip.
+    Latency,
+    /// Bytes per time.
+    Bandwidth,
+    /// Small messages per time.
+    Rate,
+}
+
+impl Kind {
+    /// Its name on the command line.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Bandwidth => "bandwidth",
+            Self::Rate => "rate",
+        }
+    }
+
+    /// Its figure.
+    #[must_use]
+    pub fn metric(self) -> &'static str {
+        match self {
+            Self::Latency => "latency_us",
+            Self::Bandwidth => "bandwidth_mb_s",
+            Self::Rate => "rate_msg_s",
+        }
+    }
+}
+
+/// A peer, as `--vs` takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Peer {
+    /// Polled kernel UDP sockets, without a protocol
+    Udp,
+    /// Polled kernel TCP sockets
+    Tcp,
+    /// A sequence word in a bare shared-memory ring
+    ShmFloor,
+    /// The best pipelined copy through shared memory
+    ShmCopy,
+    /// ucx_perftest
+    Ucx,
+}
+
+/// Sizes of a sweep, bytes.
+const SWEEP: [usize; 10] = [
+    8,
+    64,
+    512,
+    1 << 10,
+    4 << 10,
+    16 << 10,
+    64 << 10,
+    256 << 10,
+    1 << 20,
+    4 << 20,
+];
+/// Largest message that is measured.
+const SIZE_MAX: usize = 64 << 20;
+/// Time for all slices together by default, nanoseconds: what is left of 45 s
+/// after starting and stopping, with room for slices that wait for ten
+/// operations.
+const BUDGET_NS: u64 = 33_000_000_000;
+/// What a pair of `ucx_perftest` processes takes to start and to connect.
+const UCX_START_NS: u64 = 150_000_000;
+
+/// What the user asked for.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// Which bench.
+    pub kind: Kind,
+    /// Bytes of a message.
+    pub size: Option<usize>,
+    /// Percent; empty without loss.
+    pub losses: Vec<f64>,
+    /// For bandwidth.
+    pub pattern: Option<Pattern>,
+    /// Peers.
+    pub vs: Vec<Peer>,
+    /// Slices.
+    pub slices: usize,
+    /// Length of a slice, milliseconds.
+    pub slice_ms: Option<u64>,
+    /// The ranks are on one host and talk through shared memory.
+    pub shm: bool,
+    /// The ranks are on hosts of a lab.
+    pub lab: bool,
+}
+
+/// What will be measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// Which bench.
+    pub kind: Kind,
+    /// How messages follow each other.
+    pub pattern: Pattern,
+    /// Sizes, ascending.
+    pub sizes: Vec<usize>,
+    /// Percent, in the order asked for; one 0 without `--loss`.
+    pub losses: Vec<f64>,
+    /// `--loss` was given: offload is off in every column.
+    pub lossy: bool,
+    /// Ourselves first, then the peers.
+    pub systems: Vec<SystemKind>,
+    /// Slices that count.
+    pub slices: usize,
+    /// Length of a slice, nanoseconds.
+    pub slice_ns: u64,
+}
+
+impl Plan {
+    /// Works it out.
+    ///
+    /// # Errors
+    /// What cannot be measured, and what can instead.
+    pub fn new(asked: &Asked) -> Result<Self> {
+        let lossy = !asked.losses.is_empty();
+        check_loss(asked, lossy)?;
+        if asked.slices == 0 || asked.slices > 10_000 {
+            return wrong("--slices: give 21 or more (fewer for a quick look), at most 10000");
+        }
+        let pattern = match asked.kind {
+            Kind::Latency => Pattern::Pingpong,
+            Kind::Bandwidth => asked.pattern.unwrap_or(Pattern::Stream),
+            Kind::Rate => Pattern::Stream,
+        };
+        let sizes = match (asked.size, asked.kind) {
+            (Some(size), _) => vec![size],
+            (None, Kind::Latency | Kind::Rate) => vec![ANSWER_BYTES],
+            (None, Kind::Bandwidth) if lossy => vec![1 << 20],
+            (None, Kind::Bandwidth) => SWEEP.to_vec(),
+        };
+        if !(ANSWER_BYTES..=SIZE_MAX).contains(&sizes[0]) {
+            return wrong(format!(
+                "--size {}: give {ANSWER_BYTES} to {SIZE_MAX} bytes (every system carries a sequence word of {ANSWER_BYTES})",
+                sizes[0]
+            ));
+        }
+        let mut systems = vec![SystemKind::Portolan];
+        for peer in &asked.vs {
+            for system in systems_of(*peer, asked, pattern)? {
+                if !systems.contains(&system) {
+                    systems.push(system);
+                }
+            }
+        }
+        let losses = if lossy {
+            asked.losses.clone()
+        } else {
+            vec![0.0]
+        };
+        let slice_ns = match asked.slice_ms {
+            Some(ms) if (1..=SLICE_MS_MAX).contains(&ms) => ms * 1_000_000,
+            Some(ms) => return wrong(format!("--slice-ms {ms}: give 1 to {SLICE_MS_MAX}")),
+            None => slice_within_budget(&systems, sizes.len() * losses.len(), asked.slices),
+        };
+        Ok(Self {
+            kind: asked.kind,
+            pattern,
+            sizes,
+            losses,
+            lossy,
+            systems,
+            slices: asked.slices,
+            slice_ns,
+        })
+    }
+
+    /// The largest message.
+    #[must_use]
+    pub fn size_max(&self) -> usize {
+        self.sizes.last().copied().unwrap_or(ANSWER_BYTES)
+    }
+}
+
+fn check_loss(asked: &Asked, lossy: bool) -> Result<()> {
+    if lossy && !asked.lab {
+        return wrong(
+            "--loss drops packets at a lab's switch: add --lab NAME (portolan lab up NAME --hosts 2 makes one)",
+        );
+    }
+    match asked
+        .losses
+        .iter()
+        .find(|loss| !(0.0..100.0).contains(*loss))
+    {
+        Some(loss) => wrong(format!(
+            "--loss {loss}: give percentages from 0 to below 100, with commas between"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The systems that stand for `peer`.
+fn systems_of(peer: Peer, asked: &Asked, pattern: Pattern) -> Result<Vec<SystemKind>> {
+    let name = clap::ValueEnum::to_possible_value(&peer)
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default();
+    if matches!(peer, Peer::ShmFloor | Peer::ShmCopy) && !asked.shm {
+        return wrong(format!(
+            "--vs {name} measures shared memory within one host: use --link shm without --lab, or leave it out"
+        ));
+    }
+    Ok(match (peer, asked.kind) {
+        (Peer::Udp, _) => vec![SystemKind::KernelUdp],
+        (Peer::Tcp, _) => vec![SystemKind::KernelTcp],
+        (Peer::ShmFloor, Kind::Latency) => vec![SystemKind::ShmFloor, SystemKind::ShmLine],
+        (Peer::ShmFloor, Kind::Rate) => vec![SystemKind::ShmFloor],
+        (Peer::ShmFloor, Kind::Bandwidth) => {
+            return wrong("--vs shm-floor carries single words: for bandwidth use --vs shm-copy");
+        }
+        (Peer::ShmCopy, Kind::Bandwidth) if pattern == Pattern::Stream => vec![SystemKind::ShmCopy],
+        (Peer::ShmCopy, _) => {
+            return wrong(
+                "--vs shm-copy is a stream of bytes: use it with bandwidth --pattern stream",
+            );
+        }
+        (Peer::Ucx, _) => {
+            super::ucx::check()?;
+            if matches!(pattern, Pattern::Ping | Pattern::Burst) {
+                return wrong(
+                    "ucx_perftest has no such test: use --pattern pingpong or stream, or leave ucx out of --vs",
+                );
+            }
+            vec![SystemKind::Ucx]
+        }
+    })
+}
+
+/// The longest slice with which all slices together keep to the budget.
+fn slice_within_budget(systems: &[SystemKind], columns: usize, slices: usize) -> u64 {
+    // One more round warms up.
+    let rounds = (slices + 1) as u64;
+    let columns = columns as u64;
+    let starts = if systems.contains(&SystemKind::Ucx) {
+        rounds * columns * UCX_START_NS
+    } else {
+        0
+    };
+    let cells = rounds * columns * systems.len() as u64;
+    let ns = BUDGET_NS.saturating_sub(starts) / cells;
+    ns.clamp(2_000_000, SLICE_MS_MAX * 1_000_000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn asked(kind: Kind) -> Asked {
+        Asked {
+            kind,
+            size: None,
+            losses: Vec::new(),
+            pattern: None,
+            vs: Vec::new(),
+            slices: 21,
+            slice_ms: None,
+            shm: true,
+            lab: false,
+        }
+    }
+
+    #[test]
+    fn defaults_follow_the_bench() {
+        let latency = Plan::new(&asked(Kind::Latency)).unwrap();
+        assert_eq!(
+            (latency.pattern, latency.sizes.as_slice()),
+            (Pattern::Pingpong, &[8][..])
+        );
+        assert_eq!(
+            (latency.slices, latency.slice_ns, latency.lossy),
+            (21, 100_000_000, false)
+        );
+        let sweep = Plan::new(&asked(Kind::Bandwidth)).unwrap();
+        assert_eq!(
+            (sweep.pattern, sweep.sizes.len()),
+            (Pattern::Stream, SWEEP.len())
+        );
+        let lossy = Plan::new(&Asked {
+            losses: vec![0.0, 5.0],
+            lab: true,
+            shm: false,
+            ..asked(Kind::Bandwidth)
+        })
+        .unwrap();
+        assert_eq!(
+            (lossy.sizes.as_slice(), lossy.losses.as_slice()),
+            (&[1 << 20][..], &[0.0, 5.0][..])
+        );
+    }
+
+    #[test]
+    fn all_slices_together_keep_to_the_budget() {
+        for vs in [
+            vec![],
+            vec![Peer::Udp, Peer::Tcp],
+            vec![Peer::ShmCopy, Peer::Udp, Peer::Tcp],
+        ] {
+            let plan = Plan::new(&Asked {
+                vs,
+                ..asked(Kind::Bandwidth)
+            })
+            .unwrap();
+            let cells = (plan.sizes.len() * plan.systems.len() * (plan.slices + 1)) as u64;
+            assert!(cells * plan.slice_ns <= BUDGET_NS, "{plan:?}");
+        }
+    }
+
+    #[test]
+    fn the_floor_brings_the_bounced_line_along() {
+        let plan = Plan::new(&Asked {
+            vs: vec![Peer::ShmFloor],
+            ..asked(Kind::Latency)
+        })
+        .unwrap();
+        assert_eq!(
+            plan.systems,
+            [
+                SystemKind::Portolan,
+                SystemKind::ShmFloor,
+                SystemKind::ShmLine
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_said_with_a_remedy() {
+        let refused = |asked: Asked| Plan::new(&asked).unwrap_err().to_string();
+        let loss = refused(Asked {
+            losses: vec![1.0],
+            ..asked(Kind::Latency)
+        });
+        assert!(loss.contains("--lab"), "{loss}");
+        let loss = refused(Asked {
+            losses: vec![1.0, 100.0],
+            lab: true,
+            ..asked(Kind::Latency)
+        });
+        assert!(loss.contains("100"), "{loss}");
+        let floor = refused(Asked {
+            vs: vec![Peer::ShmFloor],
+            shm: false,
+            ..asked(Kind::Latency)
+        });
+        assert!(
+            floor.contains("shm-floor") && floor.contains("--link shm"),
+            "{floor}"
+        );
+        let copy = refused(Asked {
+            vs: vec![Peer::ShmCopy],
+            ..asked(Kind::Rate)
+        });
+        assert!(copy.contains("bandwidth"), "{copy}");
+        for size in [0, 7, SIZE_MAX + 1] {
+            let size = refused(Asked {
+                size: Some(size),
+                ..asked(Kind::Latency)
+            });
+            assert!(size.contains("--size"), "{size}");
+        }
+        let ms = refused(Asked {
+            slice_ms: Some(101),
+            ..asked(Kind::Latency)
+        });
+        assert!(ms.contains("--slice-ms"), "{ms}");
+        assert!(
+            refused(Asked {
+                slices: 0,
+                ..asked(Kind::Latency)
+            })
+            .contains("--slices")
+        );
+    }
+}

@@ -1,0 +1,299 @@
+//! Ourselves, through the native interface, as a program would.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use portolan::{Binding, Config, Endpoint, Op as Sending, SendError, SendOptions};
+use portolan_sys::clock::now_ns;
+use portolan_wire::{BODY_BYTES, HEADER_BYTES, TAG_BYTES};
+
+use super::control::{Followed, Led, Line, Op, Order};
+use super::drive::{self, Channel, Meter};
+use super::failure::{Failure, Result, fail};
+use super::rank::System;
+use super::slice::Rule;
+use super::stalled::{Part, Played};
+
+/// What is not payload in a packet in the middle of a message, with the
+/// headers of IPv4 and UDP.
+pub const PACKET_OVERHEAD: u64 = (20 + 8 + HEADER_BYTES + BODY_BYTES + TAG_BYTES) as u64;
+
+/// Port of messages that are sent with a copy and handled where they arrive.
+const SHORT: u16 = 1;
+/// Port of messages that are sent without a copy and written to its buffer.
+const LONG: u16 = 2;
+/// Port of the stalled bench.
+const PLAY: u16 = 3;
+/// Bytes from which on a message is long: it may fill a packet.
+const LONG_BYTES: usize = 1024;
+/// Bytes of long messages under way before a sender waits for the first.
+const UNDER_WAY_BYTES: usize = 8 << 20;
+/// Long messages under way before a sender waits for the first.
+const UNDER_WAY: usize = 64;
+/// Passes between two looks at the clock or at the bench.
+const PASSES: u32 = 64;
+
+/// What has arrived. Only handlers write it, in this thread.
+#[derive(Default)]
+struct Arrived {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Arrived {
+    #[inline]
+    fn count(&self, bytes: usize) {
+        self.messages
+            .store(self.messages.load(Relaxed) + 1, Relaxed);
+        self.bytes
+            .store(self.bytes.load(Relaxed) + bytes as u64, Relaxed);
+    }
+}
+
+/// This rank's endpoint.
+pub struct Ours {
+    endpoint: Rc<Endpoint>,
+    /// Of the stalled bench: messages received, by sender.
+    received: Arc<[AtomicU64]>,
+    /// And sent, by receiver.
+    sent: Vec<u64>,
+}
+
+/// Turns an error of the library into ours.
+fn ours(error: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("portolan: {error}"))
+}
+
+impl Ours {
+    /// Opens the endpoint of the job that started this process.
+    pub fn open(helper: bool) -> Result<Self> {
+        let helper = if helper { "on" } else { "off" };
+        let endpoint = Endpoint::open(Config::default().set("helper", helper)).map_err(ours)?;
+        let size = endpoint.size() as usize;
+        let received: Arc<[AtomicU64]> = (0..size).map(|_| AtomicU64::new(0)).collect();
+        let count = Arc::clone(&received);
+        let binding = Binding::to(move |_, message| {
+            if let Some(count) = count.get(message.from as usize) {
+                count.store(count.load(Relaxed) + 1, Relaxed);
+            }
+        });
+        endpoint.bind(PLAY, binding).map_err(ours)?;
+        // Nobody measures the first packets of a pair.
+        endpoint.barrier().map_err(ours)?;
+        Ok(Self {
+            endpoint: Rc::new(endpoint),
+            received,
+            sent: vec![0; size],
+        })
+    }
+
+    /// The other of two ranks.
+    fn peer(&self) -> u32 {
+        u32::from(self.endpoint.rank() == 0)
+    }
+
+    /// The link to the other rank.
+    pub fn link(&self) -> Result<String> {
+        let (link, _why) = self.endpoint.lane(self.peer()).map_err(ours)?;
+        Ok(link.to_owned())
+    }
+
+    /// This rank's half, for messages of up to `size_max` bytes.
+    pub fn system(&self, size_max: usize) -> Result<Box<dyn System>> {
+        let arrived = Arc::new(Arrived::default());
+        let counter = || {
+            let arrived = Arc::clone(&arrived);
+            Binding::to(move |_, message| arrived.count(message.payload.len()))
+        };
+        self.endpoint.bind(SHORT, counter()).map_err(ours)?;
+        if size_max >= LONG_BYTES {
+            self.endpoint
+                .bind(LONG, counter().with_buffer(vec![0; size_max]))
+                .map_err(ours)?;
+        }
+        let channel = Pair {
+            endpoint: Rc::clone(&self.endpoint),
+            peer: self.peer(),
+            arrived,
+            taken: 0,
+            message: Arc::from([]),
+            under_way: VecDeque::new(),
+        };
+        Ok(Box::new(Half {
+            channel,
+            meter: Meter::new(),
+        }))
+    }
+
+    /// Takes part in a slice of the stalled bench.
+    pub fn play(&mut self, part: &Part) -> Result<Played> {
+        let message = vec![0x5a; part.size];
+        let rest = || {
+            if part.crowded {
+                std::thread::yield_now()
+            }
+        };
+        while now_ns() < part.start_ns {
+            self.endpoint.progress().map_err(ours)?;
+            rest();
+        }
+        let before = self.counts();
+        while now_ns() < part.end_ns {
+            for _ in 0..PASSES {
+                for &to in &part.to {
+                    match self.endpoint.try_send(to, PLAY, &message) {
+                        Ok(_) => self.sent[to as usize] += 1,
+                        Err(SendError::NoCredit) => {}
+                        Err(error) => return Err(ours(error)),
+                    }
+                }
+                self.endpoint.progress().map_err(ours)?;
+            }
+            rest();
+        }
+        let since = |(now, before): (u64, u64)| now - before;
+        let received = self.counts().into_iter().zip(before).map(since).collect();
+        Ok(Played {
+            sent: self.sent.clone(),
+            received,
+        })
+    }
+
+    fn counts(&self) -> Vec<u64> {
+        self.received
+            .iter()
+            .map(|count| count.load(Relaxed))
+            .collect()
+    }
+
+    /// Receives until the bench says stop; gives what has come, by sender.
+    pub fn drain(&mut self, line: &mut Line) -> Result<Vec<u64>> {
+        loop {
+            for _ in 0..PASSES {
+                self.endpoint.progress().map_err(ours)?;
+            }
+            match line.try_hear()? {
+                None => std::thread::yield_now(),
+                Some(Order::Stop) => return Ok(self.counts()),
+                Some(order) => {
+                    return fail(format!("the bench sent {order:?} to a rank that drains"));
+                }
+            }
+        }
+    }
+
+    /// Ends.
+    pub fn close(self) -> Result<()> {
+        self.endpoint.close().map_err(ours)
+    }
+}
+
+/// The two ranks as a channel.
+struct Pair {
+    endpoint: Rc<Endpoint>,
+    peer: u32,
+    arrived: Arc<Arrived>,
+    /// Messages that polls have given.
+    taken: u64,
+    /// The long message that is sent.
+    message: Arc<[u8]>,
+    /// Long messages that the other has not got whole.
+    under_way: VecDeque<Sending>,
+}
+
+impl Pair {
+    fn try_send_long(&mut self, size: usize) -> Result<bool> {
+        while self.under_way.front().is_some_and(Sending::is_done) {
+            self.under_way.pop_front();
+        }
+        if self.under_way.len() >= (UNDER_WAY_BYTES / size).clamp(2, UNDER_WAY) {
+            return Ok(false);
+        }
+        if self.message.len() != size {
+            self.message = vec![0x5a; size].into();
+        }
+        let options = SendOptions::default();
+        match self
+            .endpoint
+            .send_owned(self.peer, LONG, &options, Arc::clone(&self.message))
+        {
+            Ok(sending) => {
+                self.under_way.push_back(sending);
+                Ok(true)
+            }
+            Err((SendError::NoCredit, _)) => Ok(false),
+            Err((error, _)) => Err(ours(error)),
+        }
+    }
+}
+
+impl Channel for Pair {
+    const RELIABLE: bool = true;
+    const PATIENCE: u32 = 4096;
+
+    fn begin(&mut self) -> Result<()> {
+        self.taken = self.arrived.messages.load(Relaxed);
+        Ok(())
+    }
+
+    #[inline]
+    fn try_send(&mut self, size: usize) -> Result<bool> {
+        if size >= LONG_BYTES {
+            return self.try_send_long(size);
+        }
+        const MESSAGE: [u8; LONG_BYTES] = [0x5a; LONG_BYTES];
+        match self.endpoint.try_send(self.peer, SHORT, &MESSAGE[..size]) {
+            Ok(_) => Ok(true),
+            Err(SendError::NoCredit) => Ok(false),
+            Err(error) => Err(ours(error)),
+        }
+    }
+
+    #[inline]
+    fn poll(&mut self, _size: usize) -> Result<u64> {
+        self.endpoint.progress().map_err(ours)?;
+        let messages = self.arrived.messages.load(Relaxed);
+        let new = messages - self.taken;
+        self.taken = messages;
+        Ok(new)
+    }
+
+    #[inline]
+    fn received(&self) -> u64 {
+        self.arrived.bytes.load(Relaxed)
+    }
+
+    fn data_packets(&self) -> Option<u64> {
+        self.endpoint
+            .counters()
+            .ok()
+            .map(|counters| counters.protocol.data_packets_sent)
+    }
+}
+
+/// The channel with what measures it.
+struct Half {
+    channel: Pair,
+    meter: Meter,
+}
+
+impl System for Half {
+    fn offer(&mut self) -> Result<String> {
+        Ok(String::new())
+    }
+
+    fn join(&mut self, _offer: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut Line) -> Result<Led> {
+        drive::lead(&mut self.channel, op, rule, &mut self.meter, line)
+    }
+
+    fn follow(&mut self, op: &Op, line: &mut Line) -> Result<Followed> {
+        drive::follow(&mut self.channel, op, line)
+    }
+}

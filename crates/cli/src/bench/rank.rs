@@ -1,0 +1,235 @@
+//! One of the two processes that measure. It does as the bench says, and
+//! between two slices it sleeps on its line to the bench.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+
+use rustix::thread::{CpuSet, sched_getaffinity};
+
+use serde::{Deserialize, Serialize};
+
+use super::control::{Answer, Followed, Led, Line, Op, Order, SystemKind};
+use super::drive::{self, Channel, Meter};
+use super::failure::{Context, Failure, Result, fail};
+use super::floor::Floor;
+use super::kernel::{BoundUdp, Tcp};
+use super::portolan::Ours;
+use super::slice::Rule;
+use super::ucx::Ucx;
+
+/// Half of a system that can be measured.
+pub trait System {
+    /// What the other half has to be told.
+    fn offer(&mut self) -> Result<String>;
+    /// The other half's offer; afterwards both can be used.
+    fn join(&mut self, offer: &str) -> Result<()>;
+    /// Measures for one slice: says `Sent`, hears `Stop`.
+    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut Line) -> Result<Led>;
+    /// Serves a slice: says `Ready`, hears `Finish`.
+    fn follow(&mut self, op: &Op, line: &mut Line) -> Result<Followed>;
+}
+
+/// Where a rank stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Site {
+    /// Its host, as a name that resolves there, or an address.
+    pub host: String,
+    /// All ranks are on one host.
+    pub one_host: bool,
+}
+
+impl Site {
+    /// The host's address, IPv4 where it has one.
+    pub fn address(&self) -> Result<IpAddr> {
+        let found = (self.host.as_str(), 0)
+            .to_socket_addrs()
+            .context(format!("finding the address of host {:?}", self.host))?;
+        let mut found: Vec<IpAddr> = found.map(|address| address.ip()).collect();
+        found.sort();
+        found
+            .first()
+            .copied()
+            .ok_or_else(|| Failure::new(format!("host {:?} has no address", self.host)))
+    }
+}
+
+/// A channel before and after it was joined.
+enum Half<B, C> {
+    Bound(B),
+    Joined(C),
+    Gone,
+}
+
+/// A system whose patterns are driven by code of ours.
+struct Driven<B, C, F> {
+    half: Half<B, C>,
+    offer: String,
+    join: F,
+    meter: Meter,
+}
+
+impl<B, C: Channel, F: FnMut(B, &str) -> Result<C>> Driven<B, C, F> {
+    fn boxed<'a>(bound: B, offer: String, join: F) -> Box<dyn System + 'a>
+    where
+        B: 'a,
+        C: 'a,
+        F: 'a,
+    {
+        Box::new(Self {
+            half: Half::Bound(bound),
+            offer,
+            join,
+            meter: Meter::new(),
+        })
+    }
+
+    fn joined(half: &mut Half<B, C>) -> Result<&mut C> {
+        match half {
+            Half::Joined(channel) => Ok(channel),
+            Half::Bound(_) | Half::Gone => fail("a system was used before it was joined"),
+        }
+    }
+}
+
+impl<B, C: Channel, F: FnMut(B, &str) -> Result<C>> System for Driven<B, C, F> {
+    fn offer(&mut self) -> Result<String> {
+        Ok(self.offer.clone())
+    }
+
+    fn join(&mut self, offer: &str) -> Result<()> {
+        let Half::Bound(bound) = std::mem::replace(&mut self.half, Half::Gone) else {
+            return fail("a system was joined twice");
+        };
+        self.half = Half::Joined((self.join)(bound, offer)?);
+        Ok(())
+    }
+
+    fn lead(&mut self, op: &Op, rule: &Rule, line: &mut Line) -> Result<Led> {
+        drive::lead(
+            Self::joined(&mut self.half)?,
+            op,
+            rule,
+            &mut self.meter,
+            line,
+        )
+    }
+
+    fn follow(&mut self, op: &Op, line: &mut Line) -> Result<Followed> {
+        drive::follow(Self::joined(&mut self.half)?, op, line)
+    }
+}
+
+/// Makes this rank's half of `system`.
+fn prepare(
+    system: SystemKind,
+    leads: bool,
+    size_max: usize,
+    site: &Site,
+) -> Result<Box<dyn System>> {
+    Ok(match system {
+        SystemKind::KernelUdp => {
+            let bound = BoundUdp::new(site.address()?)?;
+            let offer = bound.offer()?;
+            Driven::boxed(bound, offer, BoundUdp::connect)
+        }
+        SystemKind::KernelTcp if leads => Driven::boxed((), String::new(), move |(), offer| {
+            Tcp::connect(offer, size_max)
+        }),
+        SystemKind::KernelTcp => {
+            let listener = TcpListener::bind((site.address()?, 0)).context("TCP")?;
+            let offer = listener.local_addr()?.to_string();
+            Driven::boxed(listener, offer, move |listener, _| {
+                Tcp::accept(&listener, size_max)
+            })
+        }
+        SystemKind::Ucx => Box::new(Ucx::new(site, leads)?),
+        SystemKind::ShmFloor | SystemKind::ShmLine | SystemKind::ShmCopy => {
+            Box::new(Floor::new(system, leads, size_max))
+        }
+        SystemKind::Portolan => return fail("Portolan is made by its endpoint"),
+    })
+}
+
+/// The life of a rank.
+pub fn main(helper: bool) -> Result<()> {
+    // The launcher gave it as standard input.
+    let line = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .context("the line to the bench")?;
+    let mut line = Line::new(UnixStream::from(line));
+    match obey(&mut line, helper) {
+        Ok(()) => Ok(()),
+        // The bench says it; where it is gone, nobody wants to know.
+        Err(failure) => line.say(&Answer::Failed(failure.to_string())).or(Ok(())),
+    }
+}
+
+fn obey(line: &mut Line, helper: bool) -> Result<()> {
+    let mut ours = Ours::open(helper)?;
+    line.say(&Answer::Hello {
+        link: ours.link()?,
+        core: core(),
+    })?;
+    let mut systems: HashMap<usize, Box<dyn System>> = HashMap::new();
+    loop {
+        match line.hear()? {
+            Order::Prepare {
+                slot,
+                system,
+                leads,
+                size_max,
+                site,
+            } => {
+                let mut half = match system {
+                    SystemKind::Portolan => ours.system(size_max)?,
+                    system => prepare(system, leads, size_max, &site)?,
+                };
+                line.say(&Answer::Offer(half.offer()?))?;
+                systems.insert(slot, half);
+            }
+            Order::Join { slot, offer } => {
+                known(&mut systems, slot)?.join(&offer)?;
+                line.say(&Answer::Ready)?;
+            }
+            Order::Lead { slot, op, rule } => {
+                let led = known(&mut systems, slot)?.lead(&op, &rule, line)?;
+                line.say(&Answer::Led(led))?;
+            }
+            Order::Follow { slot, op } => {
+                let followed = known(&mut systems, slot)?.follow(&op, line)?;
+                line.say(&Answer::Followed(followed))?;
+            }
+            Order::Play(part) => line.say(&Answer::Played(ours.play(&part)?))?,
+            Order::Drain => {
+                let drained = ours.drain(line)?;
+                line.say(&Answer::Drained(drained))?;
+            }
+            Order::Bye => return ours.close(),
+            order @ (Order::Finish { .. } | Order::Stop) => {
+                return fail(format!("the bench sent {order:?} outside a slice"));
+            }
+        }
+    }
+}
+
+fn known(
+    systems: &mut HashMap<usize, Box<dyn System>>,
+    slot: usize,
+) -> Result<&mut Box<dyn System>> {
+    systems.get_mut(&slot).ok_or_else(|| {
+        Failure::new(format!(
+            "the bench named system {slot}, which was never made"
+        ))
+    })
+}
+
+/// The core that this process is bound to, if to one.
+fn core() -> Option<usize> {
+    let allowed = sched_getaffinity(None).ok()?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|&core| allowed.is_set(core));
+    let first = cores.next();
+    if cores.next().is_some() { None } else { first }
+}

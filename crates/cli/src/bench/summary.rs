@@ -1,0 +1,471 @@
+//! From cells to a report: rows, claims and remarks.
+
+use super::conduct::Cell;
+use super::control::{Pattern, SystemKind};
+use super::plan::{Kind, Plan};
+use super::report::{Ratio, Row};
+use super::stats::{Line, Quartiles, half_power, paired};
+
+/// What is said of the run as a whole.
+#[derive(Clone, Debug)]
+pub struct Setting {
+    /// The link between the ranks.
+    pub link: String,
+    /// `encrypt` or `none`.
+    pub security: String,
+    /// `auto`, `lan` or `shared`.
+    pub congestion: String,
+    /// Processes of the job.
+    pub ranks: u32,
+}
+
+impl Setting {
+    /// What all rows of ours have in common.
+    pub fn row(&self) -> Row {
+        Row {
+            system: self.name(SystemKind::Portolan),
+            link: Some(self.link.clone()),
+            security: Some(self.security.clone()),
+            congestion: Some(self.congestion.clone()),
+            ranks: self.ranks,
+            ..Row::default()
+        }
+    }
+
+    /// A system's name in JSON; it stays the same for ever.
+    fn name(&self, system: SystemKind) -> String {
+        match system {
+            SystemKind::Portolan => format!("portolan-{}", self.link),
+            SystemKind::KernelUdp => "kernel-udp".to_owned(),
+            SystemKind::KernelTcp => "kernel-tcp".to_owned(),
+            SystemKind::ShmFloor | SystemKind::ShmLine => "shm-floor".to_owned(),
+            SystemKind::ShmCopy => "shm-copy".to_owned(),
+            SystemKind::Ucx => "ucx".to_owned(),
+        }
+    }
+}
+
+/// How a figure was got, in a few words.
+fn method(cell: &Cell, plan: &Plan) -> String {
+    let how = match (cell.op.pattern, plan.kind) {
+        (Pattern::Pingpong, Kind::Latency) => "half of each round trip",
+        (Pattern::Pingpong, _) => "size over half of the mean round trip",
+        (Pattern::Ping, _) => "size over the mean time until 8 bytes come back",
+        (Pattern::Burst, _) => "64 messages over the mean time until 8 bytes come back",
+        (Pattern::Stream, _) => "what arrived, from the first send to the last arrival",
+    };
+    let how = match &cell.note {
+        Some(note) => format!("ucx_perftest {note}"),
+        None => how.to_owned(),
+    };
+    let offload = if plan.lossy { ", offload off" } else { "" };
+    format!(
+        "{how}; interleaved slices of {} ms{offload}",
+        plan.slice_ns / 1_000_000
+    )
+}
+
+/// A row for each cell.
+pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
+    cells
+        .iter()
+        .filter_map(|cell| {
+            let seen: Vec<f64> = cell.values.iter().flatten().copied().collect();
+            let q = Quartiles::of(&seen)?;
+            let ours = cell.system == SystemKind::Portolan;
+            let tail = |share: f64| {
+                (plan.kind == Kind::Latency && !cell.round_trips.is_empty())
+                    .then(|| cell.round_trips.value_at_quantile(share) as f64 / 10.0 / 1e3 / 2.0)
+            };
+            let line = cell.system == SystemKind::ShmLine;
+            Some(Row {
+                system: setting.name(cell.system),
+                metric: if line {
+                    "line_latency_us"
+                } else {
+                    plan.kind.metric()
+                }
+                .to_owned(),
+                size: Some(cell.op.size),
+                loss: plan.lossy.then(|| plan.losses[cell.column]),
+                pattern: (plan.kind == Kind::Bandwidth)
+                    .then(|| format!("{:?}", cell.op.pattern).to_lowercase()),
+                p50: q.median,
+                q1: q.q1,
+                q3: q.q3,
+                p99: tail(0.99),
+                p99_5: tail(0.995),
+                p99_9: tail(0.999),
+                p99_99: tail(0.9999),
+                n: cell.operations,
+                slices: q.count,
+                method: method(cell, plan),
+                kept: kept(cell, cells, plan).map(|q| q.median),
+                packets_ratio: packets(cell, plan).map(|q| q.median),
+                link: ours.then(|| setting.link.clone()),
+                security: ours.then(|| setting.security.clone()),
+                congestion: match cell.system {
+                    SystemKind::Portolan => Some(setting.congestion.clone()),
+                    SystemKind::KernelTcp => tcp_congestion(),
+                    _ => None,
+                },
+                ranks: setting.ranks,
+                ..Row::default()
+            })
+        })
+        .collect()
+}
+
+/// The kernel's congestion control of a new connection; those of a lab's hosts
+/// inherit it.
+fn tcp_congestion() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
+    Some(text.trim().to_owned())
+}
+
+/// Data packets sent against those needed, where messages fill packets.
+fn packets(cell: &Cell, plan: &Plan) -> Option<Quartiles> {
+    if plan.kind != Kind::Bandwidth {
+        return None;
+    }
+    Quartiles::of(&cell.packets.iter().flatten().copied().collect::<Vec<_>>())
+}
+
+/// The same system and size without loss.
+fn lossless<'a>(cell: &Cell, cells: &'a [Cell], plan: &Plan) -> Option<&'a Cell> {
+    if plan.losses[cell.column] == 0.0 {
+        return None;
+    }
+    let base = plan.losses.iter().position(|&loss| loss == 0.0)?;
+    cells
+        .iter()
+        .find(|other| other.column == base && other.system == cell.system && other.op == cell.op)
+}
+
+/// Bandwidth against (1 - loss) x that of the same slice without loss.
+fn kept(cell: &Cell, cells: &[Cell], plan: &Plan) -> Option<Quartiles> {
+    if plan.kind != Kind::Bandwidth {
+        return None;
+    }
+    let arrives = 1.0 - plan.losses[cell.column] / 100.0;
+    let base = lossless(cell, cells, plan)?;
+    let base: Vec<Option<f64>> = base
+        .values
+        .iter()
+        .map(|value| value.map(|v| v * arrives))
+        .collect();
+    paired(&cell.values, &base)
+}
+
+/// Ourselves over each peer, and each column with loss over the one without.
+pub fn ratios(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Ratio> {
+    let mut ratios = Vec::new();
+    for ours in cells
+        .iter()
+        .filter(|cell| cell.system == SystemKind::Portolan)
+    {
+        let beside = |other: &&Cell| {
+            other.column == ours.column
+                && other.op == ours.op
+                && other.system != SystemKind::Portolan
+        };
+        for peer in cells
+            .iter()
+            .filter(beside)
+            .filter(|peer| peer.system != SystemKind::ShmLine)
+        {
+            if let Some(q) = paired(&ours.values, &peer.values) {
+                ratios.push(ratio(plan.kind.metric(), ours, peer, plan, setting).with(&q));
+            }
+        }
+    }
+    for cell in cells {
+        if let Some(q) = kept(cell, cells, plan) {
+            ratios.push(ratio("goodput_kept", cell, cell, plan, setting).with(&q));
+        }
+        if plan.lossy
+            && let Some(q) = packets(cell, plan)
+        {
+            ratios.push(ratio("packets_ratio", cell, cell, plan, setting).with(&q));
+        }
+    }
+    ratios
+}
+
+fn ratio(metric: &str, ours: &Cell, over: &Cell, plan: &Plan, setting: &Setting) -> Ratio {
+    Ratio {
+        metric: metric.to_owned(),
+        size: Some(ours.op.size),
+        loss: plan.lossy.then(|| plan.losses[ours.column]),
+        system: setting.name(ours.system),
+        over: setting.name(over.system),
+        ..Ratio::default()
+    }
+}
+
+/// Half-power point and linear fit of each system of a sweep: rows of their
+/// own, and a remark to read.
+pub fn curves(cells: &[Cell], plan: &Plan, setting: &Setting) -> (Vec<Row>, Vec<String>) {
+    let (mut rows, mut remarks) = (Vec::new(), Vec::new());
+    if plan.kind != Kind::Bandwidth || plan.sizes.len() < 3 {
+        return (rows, remarks);
+    }
+    for &system in &plan.systems {
+        let of_system: Vec<&Cell> = cells.iter().filter(|cell| cell.system == system).collect();
+        let curve = |slice: usize| -> Option<Vec<(f64, f64)>> {
+            of_system
+                .iter()
+                .map(|cell| Some((cell.op.size as f64, (*cell.values.get(slice)?)?)))
+                .collect()
+        };
+        let curves: Vec<Vec<(f64, f64)>> = (0..plan.slices).filter_map(curve).collect();
+        let times = |curve: &Vec<(f64, f64)>| -> Option<Line> {
+            Line::fit(
+                &curve
+                    .iter()
+                    .map(|&(size, mb_s)| (size, size / mb_s))
+                    .collect::<Vec<_>>(),
+            )
+        };
+        let lines: Vec<Line> = curves.iter().filter_map(times).collect();
+        let figures: [(&str, Vec<f64>); 4] = [
+            (
+                "half_power_bytes",
+                curves
+                    .iter()
+                    .filter_map(|curve| half_power(curve))
+                    .collect(),
+            ),
+            (
+                "fit_start_us",
+                lines.iter().map(|line| line.start_us).collect(),
+            ),
+            (
+                "fit_bandwidth_mb_s",
+                lines.iter().map(|line| line.mb_s).collect(),
+            ),
+            (
+                "fit_half_power_bytes",
+                lines.iter().map(|line| line.start_us * line.mb_s).collect(),
+            ),
+        ];
+        let mut medians = Vec::new();
+        for (metric, values) in figures {
+            let Some(q) = Quartiles::of(&values) else {
+                continue;
+            };
+            medians.push(q.median);
+            rows.push(Row {
+                system: setting.name(system),
+                metric: metric.to_owned(),
+                pattern: Some(format!("{:?}", plan.pattern).to_lowercase()),
+                p50: q.median,
+                q1: q.q1,
+                q3: q.q3,
+                n: q.count as u64,
+                slices: q.count,
+                method:
+                    "over all sizes of a slice; fit of the relative error of the time per message"
+                        .to_owned(),
+                ranks: setting.ranks,
+                ..Row::default()
+            });
+        }
+        if let [half, start, bandwidth, fitted] = medians[..] {
+            remarks.push(format!(
+                "{}: half of the best bandwidth from {half:.0} bytes on; time per message fits {start:.2} us + size / {bandwidth:.0} MB/s, half-power point {fitted:.0} bytes",
+                setting.name(system)
+            ));
+        }
+    }
+    (rows, remarks)
+}
+
+/// Reads the claim about the 99th percentile of round trips under loss.
+pub fn tail_remarks(rows: &[Row]) -> Vec<String> {
+    let Some(free) = rows
+        .iter()
+        .find(|row| row.loss == Some(0.0) && row.link.is_some())
+    else {
+        return Vec::new();
+    };
+    let Some(free_p99_5) = free.p99_5 else {
+        return Vec::new();
+    };
+    rows.iter()
+        .filter(|row| row.link.is_some() && row.loss.is_some_and(|loss| loss > 0.0))
+        .filter_map(|row| {
+            let (round_trip, bound) = (2.0 * row.p99?, 4.0 * free.p50 + 100.0);
+            let judged = match (2.0 * free_p99_5 < 50.0, round_trip <= bound) {
+                (false, _) => "too unquiet a machine to judge",
+                (true, true) => "kept",
+                (true, false) => "exceeded",
+            };
+            Some(format!(
+                "{}: p99 of the round trip at {} % loss {round_trip:.1} us; two loss-free ones + 100 us are {bound:.1} us ({judged}; loss-free p99.5 {:.1} us, below 50 to judge)",
+                row.system,
+                row.loss.unwrap_or_default(),
+                2.0 * free_p99_5
+            ))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::control::Op;
+    use super::super::drive::new_histogram;
+    use super::*;
+
+    fn plan(kind: Kind, sizes: &[usize], losses: &[f64], systems: &[SystemKind]) -> Plan {
+        Plan {
+            kind,
+            pattern: if kind == Kind::Latency {
+                Pattern::Pingpong
+            } else {
+                Pattern::Stream
+            },
+            sizes: sizes.to_vec(),
+            losses: losses.to_vec(),
+            lossy: losses.len() > 1,
+            systems: systems.to_vec(),
+            slices: 21,
+            slice_ns: 100_000_000,
+        }
+    }
+
+    fn cell(plan: &Plan, system: SystemKind, size: usize, column: usize, value: f64) -> Cell {
+        Cell::new(
+            system,
+            column,
+            Op {
+                pattern: plan.pattern,
+                size,
+            },
+            0,
+            vec![Some(value); plan.slices],
+        )
+    }
+
+    fn setting() -> Setting {
+        Setting {
+            link: "udp".into(),
+            security: "encrypt".into(),
+            congestion: "auto".into(),
+            ranks: 2,
+        }
+    }
+
+    #[test]
+    fn peers_are_divisors_and_the_line_is_none() {
+        let systems = [
+            SystemKind::Portolan,
+            SystemKind::ShmFloor,
+            SystemKind::ShmLine,
+        ];
+        let plan = plan(Kind::Latency, &[8], &[0.0], &systems);
+        let mut cells: Vec<Cell> = [0.12, 0.1, 0.06]
+            .iter()
+            .zip(systems)
+            .map(|(&v, system)| cell(&plan, system, 8, 0, v))
+            .collect();
+        cells[0].round_trips.record_n(2_400, 1_000).unwrap();
+        let ratios = ratios(&cells, &plan, &setting());
+        assert_eq!(ratios.len(), 1);
+        assert_eq!(
+            (ratios[0].over.as_str(), ratios[0].noisy, ratios[0].loss),
+            ("shm-floor", false, None)
+        );
+        assert!((ratios[0].median - 1.2).abs() < 1e-12);
+        let rows = rows(&cells, &plan, &setting());
+        assert_eq!((rows[0].p50, rows[0].slices), (0.12, 21));
+        assert!((rows[0].p99.unwrap() - 0.12).abs() < 1e-3);
+        assert_eq!(
+            (
+                rows[2].system.as_str(),
+                rows[2].metric.as_str(),
+                rows[2].p99
+            ),
+            ("shm-floor", "line_latency_us", None)
+        );
+        assert_eq!(new_histogram().len(), 0);
+    }
+
+    #[test]
+    fn loss_is_set_against_the_column_without() {
+        let systems = [SystemKind::Portolan, SystemKind::KernelTcp];
+        let plan = plan(Kind::Bandwidth, &[1 << 20], &[0.0, 20.0], &systems);
+        let mut cells = Vec::new();
+        for (column, values) in [[1000.0, 900.0], [600.0, 1.0]].iter().enumerate() {
+            for (&value, system) in values.iter().zip(systems) {
+                cells.push(cell(&plan, system, 1 << 20, column, value));
+            }
+        }
+        cells[2].packets = vec![Some(1.05); 21];
+        let ratios = ratios(&cells, &plan, &setting());
+        let found = |metric: &str, system: &str| {
+            ratios
+                .iter()
+                .find(|r| r.metric == metric && r.system == system && r.loss == Some(20.0))
+                .map(|r| r.median)
+        };
+        assert_eq!(found("goodput_kept", "portolan-udp"), Some(0.75));
+        assert_eq!(found("bandwidth_mb_s", "portolan-udp"), Some(600.0));
+        assert_eq!(found("packets_ratio", "portolan-udp"), Some(1.05));
+        let rows = rows(&cells, &plan, &setting());
+        assert_eq!(
+            (rows[2].kept, rows[2].packets_ratio, rows[2].loss),
+            (Some(0.75), Some(1.05), Some(20.0))
+        );
+        assert_eq!((rows[0].kept, rows[0].loss), (None, Some(0.0)));
+    }
+
+    #[test]
+    fn a_sweep_is_fitted() {
+        let sizes = [8, 1_000, 100_000, 1_000_000];
+        let plan = plan(Kind::Bandwidth, &sizes, &[0.0], &[SystemKind::Portolan]);
+        let cells: Vec<Cell> = sizes
+            .iter()
+            .map(|&size| {
+                cell(
+                    &plan,
+                    SystemKind::Portolan,
+                    size,
+                    0,
+                    size as f64 / (2.0 + size as f64 / 500.0),
+                )
+            })
+            .collect();
+        let (rows, remarks) = curves(&cells, &plan, &setting());
+        let p50 = |metric: &str| rows.iter().find(|row| row.metric == metric).unwrap().p50;
+        assert!((p50("fit_start_us") - 2.0).abs() < 1e-6);
+        assert!((p50("fit_bandwidth_mb_s") - 500.0).abs() < 1e-6);
+        assert!((p50("fit_half_power_bytes") - 1000.0).abs() < 1e-3);
+        assert!(
+            (900.0..1100.0).contains(&p50("half_power_bytes")),
+            "{}",
+            p50("half_power_bytes")
+        );
+        assert_eq!(remarks.len(), 1);
+    }
+
+    #[test]
+    fn the_tail_under_loss_is_judged_on_a_quiet_machine_only() {
+        let row = |loss: f64, p50: f64, p99: f64, p99_5: f64| Row {
+            system: "portolan-udp".into(),
+            loss: Some(loss),
+            link: Some("udp".into()),
+            p50,
+            p99: Some(p99),
+            p99_5: Some(p99_5),
+            ..Row::default()
+        };
+        let judged = |free_p99_5: f64, p99: f64| {
+            tail_remarks(&[row(0.0, 6.0, 9.0, free_p99_5), row(1.0, 6.0, p99, 99.0)])
+        };
+        assert!(judged(10.0, 60.0)[0].contains("(kept"));
+        assert!(judged(10.0, 63.0)[0].contains("(exceeded"));
+        assert!(judged(25.0, 60.0)[0].contains("unquiet"));
+        assert!(tail_remarks(&[row(1.0, 6.0, 60.0, 99.0)]).is_empty());
+    }
+}

@@ -1,0 +1,69 @@
+//! How a command of `portolan` fails.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// What a command says and returns when it fails.
+#[derive(Debug)]
+pub struct Failure {
+    code: u8,
+    text: String,
+}
+
+/// What a command or a part of one gives.
+pub type Result<T> = std::result::Result<T, Failure>;
+
+impl Failure {
+    /// Something went wrong that the user's input did not cause. Exit code 1.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self {
+            code: 1,
+            text: text.into(),
+        }
+    }
+
+    /// The user's input is at fault. Exit code 2, as for unknown options.
+    pub fn usage(text: impl Into<String>) -> Self {
+        Self {
+            code: 2,
+            text: text.into(),
+        }
+    }
+
+    /// With an exit code of its own.
+    pub fn with_code(code: u8, text: impl Into<String>) -> Self {
+        Self {
+            code,
+            text: text.into(),
+        }
+    }
+
+    /// A system call failed: says what it was for. For `map_err`.
+    pub fn io(doing: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
+        move |error| {
+            let remedy = match error.kind() {
+                io::ErrorKind::PermissionDenied => "; run it as root (sudo)",
+                _ => "",
+            };
+            Self::new(format!("{doing}: {error}{remedy}"))
+        }
+    }
+
+    /// As [`Failure::io`], for the error type of rustix.
+    pub fn os(doing: impl fmt::Display) -> impl FnOnce(rustix::io::Errno) -> Self {
+        move |errno| Self::io(doing)(errno.into())
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl From<Failure> for ExitCode {
+    fn from(failure: Failure) -> Self {
+        failure.code.into()
+    }
+}

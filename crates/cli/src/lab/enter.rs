@@ -1,0 +1,94 @@
+//! Into a host's namespaces.
+
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::{Lab, namespace_file, store};
+use crate::failure::{Failure, Result};
+
+impl Lab {
+    /// Whether this process may enter hosts.
+    ///
+    /// # Errors
+    /// Not root.
+    pub fn check_entry() -> Result<()> {
+        store::need_root()
+    }
+
+    /// Moves this process, which must have one thread, into a host. It keeps
+    /// its working folder.
+    ///
+    /// # Errors
+    /// Not root; the lab was removed meanwhile.
+    pub fn enter(&self, host: u32) -> Result<()> {
+        let network = open(&namespace_file(&self.host_namespace(host)))?;
+        let uts = open(&self.uts_file(host))?;
+        let mounts = open(&self.mount_file(host))?;
+        let folder = std::env::current_dir();
+        for (file, kind) in [
+            (network, LinkNameSpaceType::Network),
+            (uts, LinkNameSpaceType::HostNameAndNISDomainName),
+            (mounts, LinkNameSpaceType::Mount),
+        ] {
+            move_into_link_name_space(file.as_fd(), Some(kind)).map_err(Failure::os(format!(
+                "entering host h{host} of lab {}",
+                self.name
+            )))?;
+        }
+        if let Ok(folder) = folder {
+            // It may not exist there; `/` it is then.
+            let _ = std::env::set_current_dir(folder);
+        }
+        Ok(())
+    }
+
+    /// Runs `act` on a thread of its own within the network of a host.
+    ///
+    /// # Errors
+    /// As [`Lab::enter`], and those of `act`.
+    #[cfg(test)]
+    pub fn in_host<T: Send>(&self, host: u32, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        in_namespace(&self.host_namespace(host), act)
+    }
+
+    /// Runs `act` on a thread of its own within the switch's network.
+    ///
+    /// # Errors
+    /// As [`Lab::enter`], and those of `act`.
+    pub fn in_switch<T: Send>(&self, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+        in_namespace(&self.switch_namespace(), act)
+    }
+}
+
+/// Moves the calling thread into a network namespace.
+pub(super) fn enter_network(namespace: &str) -> Result<()> {
+    let file = open(&namespace_file(namespace))?;
+    move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
+        .map_err(Failure::os(format!("entering {namespace}")))
+}
+
+/// Runs `act` on a thread of its own within a network namespace.
+pub(super) fn in_namespace<T: Send>(
+    namespace: &str,
+    act: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            enter_network(namespace)?;
+            act()
+        });
+        thread
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+fn open(path: &Path) -> Result<File> {
+    File::open(path).map_err(Failure::io(format!(
+        "opening {} (a lab that lost it is repaired by `portolan lab up`)",
+        path.display()
+    )))
+}

@@ -1,0 +1,215 @@
+//! Tests of what the benches use of a lab; the commands are tested as commands,
+//! in `tests/lab.rs`. Needs root.
+
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::*;
+
+fn lab() -> Lab {
+    Lab {
+        name: "a".to_owned(),
+        hosts: 3,
+        mtu: 1500,
+        network: [7, 200],
+        ready: true,
+    }
+}
+
+#[test]
+fn hosts_are_found_by_name_number_and_address() {
+    let lab = lab();
+    assert_eq!(lab.find_host("h2").unwrap(), 2);
+    assert_eq!(lab.find_host("0").unwrap(), 0);
+    assert_eq!(lab.find_host("10.7.200.2").unwrap(), 1);
+    assert_eq!(lab.find_host("fd70:746c:7c8::3").unwrap(), 2);
+    for none in ["h3", "x", "", "h-1", "10.7.200.4"] {
+        assert!(lab.find_host(none).is_err(), "{none}");
+    }
+}
+
+#[test]
+fn names_and_numbers_are_checked() {
+    for good in ["a", "lab-1", "9"] {
+        assert!(check_name(good).is_ok());
+    }
+    for bad in ["", "-a", "A", "a/b", "..", "a b", &"a".repeat(33)] {
+        assert!(check_name(bad).is_err(), "{bad}");
+    }
+    assert!(Lab::check("a", 0, 1500).is_err());
+    assert!(Lab::check("a", 251, 1500).is_err());
+    assert!(Lab::check("a", 250, 1279).is_err());
+    assert!(Lab::check("a", 250, 65_536).is_err());
+    assert!(Lab::check("a", 250, 1280).is_ok());
+}
+
+#[test]
+fn every_host_resolves_over_both_protocols() {
+    let text = lab().hosts_file();
+    for line in [
+        "10.7.200.1 h0",
+        "fd70:746c:7c8::1 h0",
+        "10.7.200.3 h2",
+        "fd70:746c:7c8::3 h2",
+    ] {
+        assert!(text.lines().any(|l| l == line), "{line}");
+    }
+}
+
+/// A lab that the real command builds: it runs itself to set up hosts.
+struct Built(Lab);
+
+impl Built {
+    fn up(name: &str) -> Self {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "this test builds a lab of network namespaces and needs root: run the tests as \
+             root (sudo -E env PATH=$PATH cargo test -p portolan-cli)"
+        );
+        let _ = command(&["lab", "down", name]);
+        assert!(command(&["lab", "up", name, "--hosts", "2"]));
+        Self(Lab::open(name).unwrap())
+    }
+}
+
+impl Drop for Built {
+    fn drop(&mut self) {
+        command(&["lab", "down", self.0.name()]);
+    }
+}
+
+fn command(arguments: &[&str]) -> bool {
+    let own = std::env::current_exe().unwrap();
+    let path: PathBuf = own.parent().unwrap().parent().unwrap().join("portolan");
+    assert!(
+        path.exists(),
+        "{} is missing: build it first",
+        path.display()
+    );
+    Command::new(path)
+        .args(arguments)
+        .output()
+        .unwrap()
+        .status
+        .success()
+}
+
+/// Which of `count` datagrams from h0 to h1 arrive.
+fn arriving(lab: &Lab, count: u32) -> Vec<u32> {
+    let to = (lab.ipv4(1), 7000);
+    let hears = lab.in_host(1, || Ok(UdpSocket::bind(to).unwrap())).unwrap();
+    let says = lab
+        .in_host(0, || Ok(UdpSocket::bind("0.0.0.0:0").unwrap()))
+        .unwrap();
+    let mut arrived = Vec::new();
+    let mut take_all = |wait_ms| {
+        let timeout = std::time::Duration::from_millis(wait_ms);
+        hears.set_read_timeout(Some(timeout)).unwrap();
+        let mut bytes = [0; 4];
+        while hears.recv(&mut bytes).is_ok() {
+            arrived.push(u32::from_le_bytes(bytes));
+        }
+    };
+    for n in 0..count {
+        says.send_to(&n.to_le_bytes(), to).unwrap();
+        // A socket buffer holds about 270 of them.
+        if n % 50 == 49 {
+            take_all(1);
+        }
+    }
+    // A busy machine delivers late.
+    take_all(50);
+    arrived
+}
+
+#[test]
+fn loss_can_be_changed_and_ends_with_its_owner() {
+    let built = Built::up("t-unit-loss");
+    let lab = &built.0;
+    assert_eq!(arriving(lab, 500).len(), 500);
+    let mut loss = Loss::attach(lab, 5).unwrap();
+    assert_eq!(arriving(lab, 500).len(), 500);
+    loss.set_percent(100.0).unwrap();
+    assert_eq!(arriving(lab, 500).len(), 0);
+    loss.set_percent(20.0).unwrap();
+    let before = loss.counters().unwrap();
+    let arrived = arriving(lab, 2000).len();
+    let after = loss.counters().unwrap();
+    // Of 2,000 draws, 400 are lost with a deviation of 18.
+    assert!((1500..1700).contains(&arrived), "{arrived}");
+    assert!(after.dropped - before.dropped >= 2000 - arrived as u64);
+    assert!(after.passed - before.passed >= arrived as u64);
+    assert!(loss.set_percent(101.0).is_err());
+    drop(loss);
+    assert_eq!(arriving(lab, 500).len(), 500);
+}
+
+#[test]
+fn loss_repeats_under_the_same_seed() {
+    let built = Built::up("t-unit-seed");
+    let lab = &built.0;
+    let run = |seed| {
+        let mut loss = Loss::attach(lab, seed).unwrap();
+        loss.set_percent(30.0).unwrap();
+        arriving(lab, 300)
+    };
+    assert_ne!(run(1), run(2));
+    // Hosts that have just come up send packets of their own, which are judged
+    // too; they soon stop.
+    let repeats = |_| run(3) == run(3);
+    assert!((0..5).any(repeats));
+}
+
+fn offload(lab: &Lab) -> Vec<String> {
+    let ask = || tool::run("ethtool", &["-k", "eth0"], &[]);
+    let answer = lab.in_host(0, ask).unwrap();
+    let lines = answer.lines().filter(|line| {
+        [
+            "generic-segmentation-offload",
+            "tcp-segmentation-offload",
+            "tx-udp-segmentation",
+        ]
+        .iter()
+        .any(|name| line.trim().starts_with(name))
+    });
+    lines.map(|line| line.trim().to_owned()).collect()
+}
+
+#[test]
+fn offload_is_off_and_comes_back() {
+    let built = Built::up("t-unit-off");
+    let lab = &built.0;
+    let before = offload(lab);
+    assert!(
+        before.iter().any(|line| line.ends_with(": on")),
+        "{before:?}"
+    );
+    let off = Offload::off(lab).unwrap();
+    assert!(
+        offload(lab).iter().all(|line| line.contains(": off")),
+        "{:?}",
+        offload(lab)
+    );
+    assert!(Offload::off(lab).is_err(), "two at once");
+    drop(off);
+    assert_eq!(offload(lab), before);
+    drop(Offload::off(lab).unwrap());
+    assert_eq!(offload(lab), before);
+}
+
+#[test]
+fn what_a_killed_bench_left_is_repaired() {
+    let built = Built::up("t-unit-rep");
+    let lab = &built.0;
+    let before = offload(lab);
+    // What a killed process leaves: its file, without its lock.
+    let off = Offload::off(lab).unwrap();
+    off.abandon();
+    assert_ne!(offload(lab), before);
+    assert!(command(&["lab", "up", lab.name(), "--hosts", "2"]));
+    assert_eq!(offload(lab), before);
+    Offload::off(lab).unwrap().abandon();
+    drop(Offload::off(lab).unwrap());
+    assert_eq!(offload(lab), before);
+}

@@ -1,0 +1,53 @@
+//! The `portolan` command. Each command is a module; this file only picks.
+#![forbid(unsafe_code)]
+
+mod bench;
+mod failure;
+mod lab;
+mod run;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// Reliable messages between processes on ordinary Ethernet
+#[derive(Parser)]
+#[command(name = "portolan", version, arg_required_else_help = true)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Start a parallel job
+    Run(run::Arguments),
+    /// Make, use and remove virtual clusters
+    Lab(lab::Arguments),
+    /// Measure, beside others in the same run
+    Bench(bench::Arguments),
+    #[command(name = lab::HOST_COMMAND, hide = true)]
+    LabHost(lab::HostArguments),
+    #[command(name = run::RANK_COMMAND, hide = true)]
+    Rank(run::RankArguments),
+    #[command(name = run::GUARD_COMMAND, hide = true)]
+    Guard,
+    #[command(name = bench::BENCH_RANK_COMMAND, hide = true)]
+    BenchRank(bench::RankArguments),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().command {
+        Command::Run(arguments) => run::run(arguments),
+        Command::Lab(arguments) => lab::command(arguments),
+        Command::LabHost(arguments) => lab::become_host(&arguments),
+        Command::Rank(arguments) => run::become_rank(&arguments),
+        Command::Guard => run::guard(),
+        Command::Bench(arguments) => bench::run(arguments),
+        Command::BenchRank(arguments) => bench::rank(&arguments),
+    };
+    done.unwrap_or_else(|failure| {
+        eprintln!("portolan: {failure}");
+        failure.into()
+    })
+}

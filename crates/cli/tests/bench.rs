@@ -1,0 +1,199 @@
+//! `portolan bench`: the shape of what it reports. No figure is judged here.
+//! The parts in a lab need root.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use common::{TestLab, say};
+use serde_json::Value;
+
+/// Two benches at once would poll on each other's cores.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// Runs a bench with a few short slices; gives its JSON and what it printed.
+fn bench(name: &str, arguments: &[&str]) -> (Value, String) {
+    bench_for("2", name, arguments)
+}
+
+/// As [`bench`], with slices of so many milliseconds.
+fn bench_for(slice_ms: &str, name: &str, arguments: &[&str]) -> (Value, String) {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}.json"));
+    let mut all = vec!["bench"];
+    all.extend(arguments);
+    all.extend([
+        "--slices",
+        "2",
+        "--slice-ms",
+        slice_ms,
+        "--json",
+        file.to_str().unwrap(),
+    ]);
+    let said = say(&all).expect(0);
+    let json = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    (json, said.out)
+}
+
+fn texts(json: &Value, list: &str, field: &str) -> BTreeSet<String> {
+    let rows = json[list].as_array().unwrap();
+    rows.iter()
+        .filter_map(|row| Some(row[field].as_str()?.to_owned()))
+        .collect()
+}
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// Every row has what a row must have, in order.
+fn check_rows(json: &Value) {
+    for row in json["rows"].as_array().unwrap() {
+        let number = |field: &str| {
+            row[field]
+                .as_f64()
+                .unwrap_or_else(|| panic!("{field}: {row}"))
+        };
+        assert!(
+            number("q1") <= number("p50") && number("p50") <= number("q3"),
+            "{row}"
+        );
+        assert!(number("p50") > 0.0 && number("n") > 0.0, "{row}");
+        assert!(row["method"].is_string() && row["ranks"].is_u64(), "{row}");
+        if row["p99"].is_f64() {
+            assert!(
+                number("p99") <= number("p99_5") && number("p99_9") <= number("p99_99"),
+                "{row}"
+            );
+        }
+    }
+    for ratio in json["ratios"].as_array().unwrap() {
+        assert!(
+            ratio["median"].is_f64() && ratio["noisy"].is_boolean(),
+            "{ratio}"
+        );
+    }
+    assert!(json["steal"].is_f64() && json["host"]["kernel"].is_string());
+}
+
+#[test]
+fn latency_stands_beside_its_peers() {
+    let peers = "shm-floor,udp,tcp";
+    let (json, table) = bench("latency", &["latency", "--link", "shm", "--vs", peers]);
+    check_rows(&json);
+    assert_eq!(json["bench"], "latency");
+    assert_eq!(
+        texts(&json, "rows", "system"),
+        set(&["portolan-shm", "shm-floor", "kernel-udp", "kernel-tcp"])
+    );
+    assert_eq!(
+        texts(&json, "rows", "metric"),
+        set(&["latency_us", "line_latency_us"])
+    );
+    assert_eq!(
+        texts(&json, "ratios", "over"),
+        set(&["shm-floor", "kernel-udp", "kernel-tcp"])
+    );
+    let ours = &json["rows"][0];
+    assert_eq!((&ours["link"], &ours["size"]), (&"shm".into(), &8.into()));
+    assert!(ours["p99_99"].is_f64() && ours["loss"].is_null(), "{ours}");
+    assert!(table.contains("portolan-shm / shm-floor"), "{table}");
+    assert!(table.contains("no claim can rest on that"), "{table}");
+}
+
+#[test]
+fn a_sweep_has_a_half_power_point() {
+    let (json, table) = bench("sweep", &["bandwidth", "--link", "udp", "--vs", "tcp"]);
+    check_rows(&json);
+    for metric in ["bandwidth_mb_s", "half_power_bytes", "fit_bandwidth_mb_s"] {
+        assert!(texts(&json, "rows", "metric").contains(metric), "{metric}");
+    }
+    assert!(table.contains("half of the best bandwidth"), "{table}");
+}
+
+#[test]
+fn every_pattern_and_the_rate_are_measured() {
+    for pattern in ["pingpong", "ping", "burst", "stream"] {
+        let arguments = ["bandwidth", "--size", "4096", "--pattern", pattern];
+        let (json, _) = bench(pattern, &arguments);
+        check_rows(&json);
+        assert_eq!(json["rows"][0]["pattern"], pattern);
+    }
+    let (json, _) = bench("rate", &["rate", "--vs", "shm-floor"]);
+    check_rows(&json);
+    assert_eq!(texts(&json, "rows", "metric"), set(&["rate_msg_s"]));
+    let (json, _) = bench(
+        "copy",
+        &["bandwidth", "--size", "1048576", "--vs", "shm-copy"],
+    );
+    check_rows(&json);
+    assert_eq!(json["ratios"][0]["over"], "shm-copy");
+}
+
+#[test]
+fn a_stalled_receiver_has_four_ranks_and_two_claims() {
+    let (json, _) = bench_for("50", "stalled", &["stalled", "--link", "shm"]);
+    assert_eq!(json["rows"].as_array().unwrap().len(), 4);
+    assert!(
+        json["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|row| row["ranks"] == 4)
+    );
+    assert_eq!(
+        texts(&json, "ratios", "metric"),
+        set(&["rate_sender_to_others", "rate_other_pairs"])
+    );
+}
+
+#[test]
+fn loss_is_switched_between_columns_and_off_at_the_end() {
+    let lab = TestLab::up("t-bench", "2");
+    let arguments = ["bandwidth", "--lab", lab.0, "--loss", "0,5", "--vs", "tcp"];
+    let (json, table) = bench("loss", &arguments);
+    check_rows(&json);
+    let rows = json["rows"].as_array().unwrap();
+    let losses: Vec<f64> = rows
+        .iter()
+        .map(|row| row["loss"].as_f64().unwrap())
+        .collect();
+    assert_eq!(losses, [0.0, 0.0, 5.0, 5.0]);
+    assert!(
+        rows[2]["kept"].is_f64() && rows[2]["packets_ratio"].is_f64(),
+        "{}",
+        rows[2]
+    );
+    assert_eq!(rows[2]["security"], "encrypt");
+    assert!(texts(&json, "ratios", "metric").contains("goodput_kept"));
+    assert!(table.contains("loss 5 %: the switch dropped"), "{table}");
+    let status = say(&["lab", "status", lab.0]).expect(0);
+    assert!(!status.out.contains("5 %"), "{status:?}");
+}
+
+#[test]
+fn what_cannot_be_measured_is_refused_at_once() {
+    let cases: [(&[&str], &str); 6] = [
+        (&["latency", "--lab", "t-none"], "does not exist"),
+        (&["latency", "--loss", "1"], "--lab"),
+        (&["latency", "--size", "7"], "--size"),
+        (
+            &["latency", "--link", "udp", "--vs", "shm-floor"],
+            "--link shm",
+        ),
+        (&["latency", "--json", "/nonexistent/x"], "/nonexistent/x"),
+        (&["rate", "--vs", "nothing"], "possible values"),
+    ];
+    for (arguments, word) in cases {
+        let mut all = vec!["bench"];
+        all.extend(arguments);
+        let said = say(&all);
+        assert!(
+            said.code != 0 && said.err.contains(word),
+            "{arguments:?}: {said:?}"
+        );
+    }
+}

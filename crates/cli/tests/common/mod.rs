@@ -1,0 +1,180 @@
+//! What the tests of the command share.
+#![allow(dead_code)] // Each test program uses its part.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Marks a test's processes in their environment.
+const MARK: &str = "PORTOLAN_TEST_MARK";
+
+/// The command under test.
+pub fn portolan(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
+    command.args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// The program that the tests run as ranks.
+pub fn probe() -> String {
+    let folder = PathBuf::from(env!("CARGO_BIN_EXE_portolan"))
+        .parent()
+        .unwrap()
+        .join("examples");
+    let path = folder.join("probe");
+    assert!(
+        path.exists(),
+        "{} is missing: `cargo test -p portolan-cli` builds it, with `--test NAME` add \
+         `--examples`",
+        path.display()
+    );
+    path.to_str().unwrap().to_owned()
+}
+
+/// Labs need root. A test that cannot run has not passed.
+pub fn need_root() {
+    assert!(
+        rustix::process::geteuid().is_root(),
+        "this test builds a lab of network namespaces and needs root: run the tests as root \
+         (sudo -E env PATH=$PATH cargo test -p portolan-cli)"
+    );
+}
+
+/// What a finished command said and returned.
+#[derive(Debug)]
+pub struct Said {
+    pub code: i32,
+    pub out: String,
+    pub err: String,
+}
+
+impl Said {
+    pub fn from(output: Output) -> Self {
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
+    }
+
+    /// Fails unless the command returned `code`.
+    pub fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code, code, "{self:#?}");
+        self
+    }
+
+    /// Fails unless all of `parts` are in the messages.
+    pub fn complains(self, parts: &[&str]) -> Self {
+        for part in parts {
+            assert!(self.err.contains(part), "no {part:?} in {self:#?}");
+        }
+        self
+    }
+
+    /// Standard output's lines, sorted.
+    pub fn lines(&self) -> Vec<&str> {
+        let mut lines: Vec<&str> = self.out.lines().collect();
+        lines.sort_unstable();
+        lines
+    }
+}
+
+/// Runs the command to its end.
+pub fn say(arguments: &[&str]) -> Said {
+    Said::from(portolan(arguments).output().unwrap())
+}
+
+/// Starts the command, its processes marked with `mark`.
+pub fn start(mark: &str, arguments: &[&str]) -> Child {
+    portolan(arguments)
+        .env(MARK, mark)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Waits for the rest of what a started command says.
+pub fn finish(child: Child) -> Said {
+    Said::from(child.wait_with_output().unwrap())
+}
+
+/// Reads lines until `count` of them contain `text`; gives all.
+pub fn read_until(child: &mut Child, text: &str, count: usize) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut found = 0;
+    for line in BufReader::new(child.stdout.as_mut().unwrap()).lines() {
+        let line = line.unwrap();
+        found += usize::from(line.contains(text));
+        lines.push(line);
+        if found == count {
+            return lines;
+        }
+    }
+    panic!("output ended before {count} lines with {text:?}: {lines:?}");
+}
+
+/// Process ids that bear a mark.
+pub fn marked(mark: &str) -> Vec<u32> {
+    let wanted = format!("{MARK}={mark}");
+    let is_marked = |pid: &u32| {
+        let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let is_zombie = state
+            .rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.starts_with(" Z"));
+        let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        !is_zombie
+            && environ
+                .split(|&byte| byte == 0)
+                .any(|entry| entry == wanted.as_bytes())
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    entries
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .filter(is_marked)
+        .collect()
+}
+
+/// Waits until no process bears a mark.
+pub fn none_left(mark: &str) {
+    let start = Instant::now();
+    loop {
+        let left = marked(mark);
+        if left.is_empty() {
+            return;
+        }
+        assert!(
+            start.elapsed() < Duration::from_secs(10),
+            "still there: {left:?}"
+        );
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A lab that is removed when its test ends, well or not.
+pub struct TestLab(pub &'static str);
+
+impl TestLab {
+    pub fn up(name: &'static str, hosts: &str) -> Self {
+        need_root();
+        let lab = Self(name);
+        say(&["lab", "down", name]);
+        say(&["lab", "up", name, "--hosts", hosts]).expect(0);
+        lab
+    }
+
+    pub fn exec(&self, host: &str, command: &[&str]) -> Said {
+        say(&[&["lab", "exec", self.0, host, "--"], command].concat())
+    }
+}
+
+impl Drop for TestLab {
+    fn drop(&mut self) {
+        say(&["lab", "down", self.0]);
+    }
+}

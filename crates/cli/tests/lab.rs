@@ -1,0 +1,338 @@
+//! `portolan lab`, and `portolan run` in a lab. Needs root.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+use common::{
+    Said, TestLab, finish, marked, need_root, none_left, portolan, probe, read_until, say, start,
+};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Traces of a lab: namespaces, mounts, files.
+fn traces(name: &str) -> Vec<String> {
+    let is_ours = |namespace: &str| {
+        let rest = namespace.strip_prefix(&format!("ptl-{name}-"));
+        rest.is_some_and(|rest| !rest.contains('-'))
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+        let namespace = entry.file_name().to_string_lossy().into_owned();
+        if is_ours(&namespace) {
+            found.push(namespace);
+        }
+    }
+    let folder = format!("/run/portolan/lab/{name}");
+    if Path::new(&folder).exists() {
+        found.push(folder.clone());
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    for point in mounts.lines().filter_map(|line| line.split(' ').nth(4)) {
+        let namespace = point.strip_prefix("/run/netns/");
+        if namespace.is_some_and(is_ours) || point.starts_with(&format!("{folder}/")) {
+            found.push(format!("mount {point}"));
+        }
+    }
+    found
+}
+
+/// Sends a datagram from one host to another and awaits the answer.
+fn talk(lab: &TestLab, from: &str, to: &str, address: &str) -> Said {
+    let mut hears = portolan(&["lab", "exec", lab.0, to, "--", &probe(), "hear", address])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    read_until(&mut hears, "bound", 1);
+    let said = lab.exec(from, &[&probe(), "say", address, "1"]);
+    drop(hears.stdin.take());
+    hears.wait().unwrap();
+    said
+}
+
+fn address(lab: &TestLab, host: usize, kind: &str) -> String {
+    let said = say(&["lab", "status", lab.0, "--json"]).expect(0);
+    let about: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    about["hosts"][host][kind].as_str().unwrap().to_owned()
+}
+
+#[test]
+fn hosts_reach_each_other_by_name_and_nothing_is_left() {
+    let lab = TestLab::up("t-reach", "3");
+    for kind in ["ipv4", "ipv6"] {
+        let to = address(&lab, 1, kind);
+        assert_eq!(
+            talk(&lab, "h0", "h1", &to).expect(0).out,
+            "answer hello\n",
+            "{kind}"
+        );
+        let known = lab.exec("h2", &["getent", "ahosts", "h1"]).expect(0);
+        assert!(known.out.contains(&to), "{known:#?}");
+    }
+    let script = "cat /proc/sys/kernel/hostname; ls /sys/class/net; pwd";
+    let said = lab.exec("h2", &["sh", "-c", script]).expect(0);
+    let here = std::env::current_dir().unwrap();
+    assert_eq!(said.out, format!("h2\neth0\nlo\n{}\n", here.display()));
+    lab.exec("h0", &["sh", "-c", "exit 9"]).expect(9);
+    lab.exec("h0", &["no-such-program"]).expect(127);
+    lab.exec("h3", &["true"])
+        .expect(2)
+        .complains(&["no host h3", "h0 to h2"]);
+    assert!(!traces("t-reach").is_empty());
+    say(&["lab", "down", "t-reach"]).expect(0);
+    assert_eq!(traces("t-reach"), Vec::<String>::new());
+    assert!(!lab.exec("h0", &["true"]).err.is_empty());
+}
+
+#[test]
+fn labs_live_side_by_side() {
+    let one = TestLab::up("t-side", "2");
+    // Its name begins with the other's, and one of its hosts' too.
+    let two = TestLab::up("t-side-h0", "2");
+    let (a, b) = (address(&one, 1, "ipv4"), address(&two, 1, "ipv4"));
+    assert_ne!(a, b);
+    assert_eq!(talk(&one, "h0", "h1", &a).expect(0).out, "answer hello\n");
+    assert_eq!(talk(&two, "h0", "h1", &b).expect(0).out, "answer hello\n");
+    let said = say(&["lab", "list", "--json"]).expect(0);
+    let labs: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let names: Vec<&str> = labs["labs"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|lab| lab["name"].as_str())
+        .collect();
+    assert!(
+        names.contains(&"t-side") && names.contains(&"t-side-h0"),
+        "{names:?}"
+    );
+    drop(one);
+    assert_eq!(traces("t-side"), Vec::<String>::new());
+    assert_eq!(
+        talk(&two, "h1", "h0", &address(&two, 0, "ipv6"))
+            .expect(0)
+            .out,
+        "answer hello\n"
+    );
+}
+
+#[test]
+fn a_second_up_finds_the_first() {
+    let lab = TestLab::up("t-twice", "2");
+    let before = fs::metadata("/run/netns/ptl-t-twice-h0").unwrap();
+    let said = say(&["lab", "up", "t-twice", "--hosts", "2"]).expect(0);
+    assert!(said.out.contains("was up already"), "{said:#?}");
+    let after = fs::metadata("/run/netns/ptl-t-twice-h0").unwrap();
+    use std::os::unix::fs::MetadataExt;
+    assert_eq!(before.ino(), after.ino());
+    for other in [["--hosts", "3"], ["--mtu", "9000"]] {
+        say(&[&["lab", "up", "t-twice"], &other[..]].concat())
+            .expect(2)
+            .complains(&[
+                "is up with 2 hosts and MTU 1500",
+                "portolan lab down t-twice",
+            ]);
+    }
+    lab.exec("h1", &["true"]).expect(0);
+}
+
+#[test]
+fn an_up_after_a_crash_works() {
+    need_root();
+    let lab = TestLab("t-crash");
+    let mut ready_at_last = false;
+    // Killed at ever later moments of its work.
+    for delay_ms in (0..).step_by(4).take(40) {
+        let mut child = start("crash", &["lab", "up", "t-crash", "--hosts", "2"]);
+        std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+        let _ = kill_process(
+            Pid::from_raw(child.id().cast_signed()).unwrap(),
+            Signal::KILL,
+        );
+        ready_at_last = child.wait().unwrap().success();
+        none_left("crash");
+        if ready_at_last {
+            break;
+        }
+        if delay_ms % 8 == 0 {
+            // Sometimes removed at once, sometimes built upon.
+            say(&["lab", "down", "t-crash"]);
+            assert_eq!(traces("t-crash"), Vec::<String>::new());
+        }
+    }
+    assert!(ready_at_last, "it never got to its end");
+    // A lab that lost a namespace is built again.
+    say(&["lab", "up", "t-crash", "--hosts", "2"]).expect(0);
+    assert!(
+        std::process::Command::new("umount")
+            .arg("/run/netns/ptl-t-crash-h1")
+            .status()
+            .unwrap()
+            .success()
+    );
+    let said = say(&["lab", "up", "t-crash", "--hosts", "2"]).expect(0);
+    assert!(said.out.contains("is up"), "{said:#?}");
+    assert_eq!(
+        talk(&lab, "h0", "h1", &address(&lab, 1, "ipv4"))
+            .expect(0)
+            .out,
+        "answer hello\n"
+    );
+}
+
+#[test]
+fn down_ends_the_processes_within() {
+    let lab = TestLab::up("t-within", "1");
+    let mut child = start(
+        "within",
+        &[
+            "lab",
+            "exec",
+            "t-within",
+            "h0",
+            "--",
+            "sh",
+            "-c",
+            "trap '' TERM; echo on; while :; do sleep 1; done",
+        ],
+    );
+    read_until(&mut child, "on", 1);
+    say(&["lab", "down", lab.0]).expect(0);
+    assert_eq!(finish(child).code, -1);
+    none_left("within");
+    assert_eq!(traces("t-within"), Vec::<String>::new());
+}
+
+#[test]
+fn loss_is_seeded_and_counted() {
+    let lab = TestLab::up("t-loss", "2");
+    let to = address(&lab, 1, "ipv4");
+    let lose = |percent: &str, seed: &str| {
+        say(&["lab", "impair", lab.0, "--loss", percent, "--seed", seed]).expect(0);
+        lab.exec("h0", &[&probe(), "say", &to, "2000"]).expect(0);
+        let said = say(&["lab", "status", lab.0, "--json"]).expect(0);
+        let about: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+        let count = |key: &str| about["impaired"][key].as_u64().unwrap();
+        (count("dropped"), count("passed"))
+    };
+    assert_eq!(lose("100", "1").1, 0);
+    let (dropped, passed) = lose("25", "7");
+    // What arrives is answered by "nobody listens", a few times a second.
+    assert!(dropped + passed >= 2000);
+    let share = dropped as f64 / (dropped + passed) as f64;
+    assert!((0.22..0.28).contains(&share), "{share}");
+    say(&["lab", "impair", lab.0, "--loss", "0"]).expect(0);
+    let said = say(&["lab", "status", lab.0]).expect(0);
+    assert!(!said.out.contains("dropped"), "{said:#?}");
+    assert_eq!(talk(&lab, "h0", "h1", &to).expect(0).out, "answer hello\n");
+    say(&["lab", "impair", lab.0, "--loss", "120"])
+        .expect(2)
+        .complains(&["0 to 100"]);
+    // Removed with the lab.
+    say(&["lab", "impair", lab.0, "--loss", "5"]).expect(0);
+    say(&["lab", "down", lab.0]).expect(0);
+    assert_eq!(traces("t-loss"), Vec::<String>::new());
+}
+
+#[test]
+fn a_job_runs_on_the_hosts_of_a_lab_in_blocks() {
+    let lab = TestLab::up("t-job", "2");
+    let said = say(&["run", "-n", "4", "--lab", lab.0, "--", &probe(), "table"]).expect(0);
+    for rank in 0..4 {
+        let (host, local) = (rank / 2, rank % 2);
+        let locals = [2 * host, 2 * host + 1];
+        let about =
+            format!("[{rank}] rank {rank} of 4 host {host} of 2 local {local} of {locals:?}");
+        assert!(said.out.contains(&about), "no {about:?} in {said:#?}");
+        assert!(
+            said.lines()
+                .contains(&format!("[{rank}] name h{host}").as_str()),
+            "{said:#?}"
+        );
+    }
+    let said = say(&["run", "-n", "1", "--lab", lab.0, "--", &probe(), "table"]).expect(0);
+    assert!(said.out.contains("host 0 of 1"), "{said:#?}");
+    say(&[
+        "run", "-n", "2", "--lab", lab.0, "--link", "shm", "--", "true",
+    ])
+    .expect(2)
+    .complains(&["does not reach other hosts", "--link udp"]);
+    let mut child = start(
+        "job",
+        &["run", "-n", "4", "--lab", lab.0, "--", &probe(), "wait"],
+    );
+    read_until(&mut child, "waiting", 4);
+    assert!(marked("job").len() >= 5);
+    kill_process(
+        Pid::from_raw(child.id().cast_signed()).unwrap(),
+        Signal::KILL,
+    )
+    .unwrap();
+    child.wait().unwrap();
+    none_left("job");
+}
+
+#[test]
+fn bad_input_is_refused() {
+    need_root();
+    let lab = |arguments: &[&str]| say(&[&["lab"], arguments].concat());
+    lab(&["up", "t-bad", "--hosts", "0"])
+        .expect(2)
+        .complains(&["--hosts 1 to 250"]);
+    lab(&["up", "t-bad", "--hosts", "1000000"])
+        .expect(2)
+        .complains(&["--hosts 1 to 250"]);
+    lab(&["up", "t-bad", "--mtu", "100"])
+        .expect(2)
+        .complains(&["--mtu 1280"]);
+    lab(&["up", "T/x"])
+        .expect(2)
+        .complains(&["cannot name a lab"]);
+    lab(&["down", "t-bad"])
+        .expect(2)
+        .complains(&["lab t-bad does not exist"]);
+    lab(&["exec", "t-bad", "h0", "--", "true"])
+        .expect(2)
+        .complains(&["does not exist"]);
+    lab(&["status", "t-bad"])
+        .expect(2)
+        .complains(&["does not exist"]);
+    lab(&["impair", "t-bad", "--loss", "1"])
+        .expect(2)
+        .complains(&["does not exist"]);
+    assert_eq!(traces("t-bad"), Vec::<String>::new());
+}
+
+#[test]
+fn without_root_the_remedy_is_named() {
+    use std::os::unix::process::CommandExt;
+    let lab = TestLab::up("t-user", "1");
+    // Where every user may execute it.
+    let copy = format!("/tmp/portolan-test-{}", std::process::id());
+    fs::copy(env!("CARGO_BIN_EXE_portolan"), &copy).unwrap();
+    let as_user = |arguments: &[&str]| {
+        let mut command = std::process::Command::new(&copy);
+        Said::from(
+            command
+                .args(arguments)
+                .uid(65_534)
+                .gid(65_534)
+                .output()
+                .unwrap(),
+        )
+    };
+    let all: [&[&str]; 5] = [
+        &["lab", "up", "t-other"],
+        &["lab", "down", lab.0],
+        &["lab", "impair", lab.0, "--loss", "1"],
+        &["lab", "exec", lab.0, "h0", "--", "true"],
+        &["run", "-n", "2", "--lab", lab.0, "--", "true"],
+    ];
+    for arguments in all {
+        as_user(arguments).expect(1).complains(&["root (sudo)"]);
+    }
+    as_user(&["lab", "status", lab.0]).expect(0);
+    as_user(&["run", "-n", "2", "--", "true"]).expect(0);
+    fs::remove_file(copy).unwrap();
+}

@@ -1,0 +1,371 @@
+//! `portolan run` on this host.
+
+mod common;
+
+use std::fs;
+
+use common::{finish, marked, none_left, portolan, probe, read_until, say, start};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn ranks_learn_who_they_are() {
+    let said = say(&[
+        "run",
+        "-n",
+        "3",
+        "--bind",
+        "none",
+        "--set",
+        "a=b",
+        "--",
+        &probe(),
+        "table",
+    ]);
+    let said = said.expect(0);
+    for rank in 0..3 {
+        let about = format!(
+            "[{rank}] rank {rank} of 3 host 0 of 1 local {rank} of [0, 1, 2] core None \
+             segment true doorbells 3"
+        );
+        assert!(said.lines().contains(&about.as_str()), "{said:#?}");
+        assert!(
+            said.lines()
+                .contains(&format!("[{rank}] settings {{\"a\": \"b\"}}").as_str())
+        );
+    }
+    assert_eq!(said.err, "");
+}
+
+#[test]
+fn more_ranks_than_descriptors_fit_a_message() {
+    let said = say(&["run", "-n", "230", "--", &probe(), "table"]).expect(0);
+    assert_eq!(
+        said.lines()
+            .iter()
+            .filter(|line| line.contains("doorbells 230"))
+            .count(),
+        230
+    );
+}
+
+#[test]
+fn udp_only_needs_no_segment() {
+    let said = say(&["run", "-n", "2", "--link", "udp", "--", &probe(), "table"]).expect(0);
+    assert_eq!(
+        said.lines()
+            .iter()
+            .filter(|l| l.contains("segment false doorbells 0"))
+            .count(),
+        2
+    );
+}
+
+#[test]
+fn ranks_are_bound_to_cores_in_turn() {
+    let command = "grep Cpus_allowed_list /proc/self/status";
+    let said = say(&["run", "-n", "3", "--", "sh", "-c", command]).expect(0);
+    let cores: Vec<&str> = said
+        .lines()
+        .iter()
+        .map(|l| l.rsplit('\t').next().unwrap())
+        .collect();
+    assert!(
+        cores.iter().all(|core| core.parse::<u32>().is_ok()),
+        "{cores:?}"
+    );
+    let allowed = std::thread::available_parallelism().unwrap().get();
+    if allowed == 2 {
+        assert_eq!(cores[0], cores[2]);
+        assert_ne!(cores[0], cores[1]);
+    }
+}
+
+#[test]
+fn a_program_without_a_launcher_is_a_job_of_one() {
+    let output = std::process::Command::new(probe())
+        .arg("table")
+        .output()
+        .unwrap();
+    let out = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        out.starts_with("rank 0 of 1 host 0 of 1 local 0 of [0]"),
+        "{out}"
+    );
+}
+
+#[test]
+fn the_exit_code_is_that_of_the_first_rank_that_fails() {
+    say(&["run", "-n", "2", "--", "true"]).expect(0);
+    say(&["run", "-n", "2", "--", "sh", "-c", "exit 7"])
+        .expect(7)
+        .complains(&["exit code 7"]);
+    let said = say(&["run", "-n", "1", "--", "sh", "-c", "kill -SEGV $$"]).expect(139);
+    said.complains(&["rank 0", "signal 11 (SIGSEGV)"]);
+}
+
+#[test]
+fn the_others_are_told_of_a_death_and_ended() {
+    let said = say(&["run", "-n", "3", "--", &probe(), "die", "1", "abort"]).expect(134);
+    for rank in [0, 2] {
+        let told = format!("[{rank}] died: rank 1, signal 6 (SIGABRT)");
+        assert!(said.lines().contains(&told.as_str()), "{said:#?}");
+    }
+    said.complains(&["rank 1", "signal 6 (SIGABRT)", "ending the job"]);
+}
+
+#[test]
+fn ranks_that_ignore_sigterm_are_killed() {
+    let script = "trap '' TERM; echo ready; while :; do sleep 1; done";
+    let mut child = start("ignore", &["run", "-n", "2", "--", "sh", "-c", script]);
+    read_until(&mut child, "ready", 2);
+    signal(child.id(), Signal::TERM);
+    finish(child).expect(143);
+    none_left("ignore");
+}
+
+#[test]
+fn a_rank_can_end_the_job_with_a_code() {
+    let said = say(&["run", "-n", "2", "--", &probe(), "abort", "42"]).expect(42);
+    said.complains(&["rank 0 asked for it"]);
+}
+
+#[test]
+fn a_rank_that_only_notifies_lets_others_live() {
+    let job = [
+        "run",
+        "-n",
+        "2",
+        "--on-death",
+        "notify",
+        "--",
+        &probe(),
+        "die",
+        "1",
+        "5",
+    ];
+    let mut child = start("notify", &job);
+    read_until(&mut child, "[0] died: rank 1, exit code 5", 1);
+    signal(child.id(), Signal::INT);
+    finish(child).expect(5);
+}
+
+#[test]
+fn a_rank_that_ends_before_it_joins_is_named() {
+    let said = say(&["run", "-n", "3", "--", &probe(), "skip", "2"]).expect(1);
+    assert!(
+        said.out
+            .contains("rank 2 ended (exit code 0) before it joined"),
+        "{said:#?}"
+    );
+    said.complains(&["rank 2 ended (exit code 0) before it joined"]);
+}
+
+#[test]
+fn ranks_that_do_not_join_in_time_are_named() {
+    // Rank 0's input is ours; the other's is empty.
+    let pick = format!(
+        "if read line; then exec {} table; else exec sleep 100; fi",
+        probe()
+    );
+    let mut command = portolan(&[
+        "run",
+        "-n",
+        "2",
+        "--join-timeout",
+        "1",
+        "--",
+        "sh",
+        "-c",
+        &pick,
+    ]);
+    let mut child = command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    std::io::Write::write_all(child.stdin.as_mut().unwrap(), b"go\n").unwrap();
+    finish(child)
+        .expect(1)
+        .complains(&["rank 1 did not join within 1 s"]);
+}
+
+#[test]
+fn attaching_twice_is_an_error() {
+    let said = say(&["run", "-n", "1", "--", &probe(), "twice"]).expect(0);
+    assert!(
+        said.out
+            .contains("second: this process has joined its job before"),
+        "{said:#?}"
+    );
+}
+
+#[test]
+fn a_child_of_a_rank_is_told_that_it_is_none() {
+    let script = format!(
+        "{0} table; PORTOLAN_JOB=fd:99 {0} table; PORTOLAN_JOB=x {0} table",
+        probe()
+    );
+    let said = say(&["run", "-n", "1", "--", "sh", "-c", &script]).expect(1);
+    said.complains(&[
+        "names descriptor 99",
+        "unset PORTOLAN_JOB",
+        "PORTOLAN_JOB=\"x\" is not",
+    ]);
+}
+
+#[test]
+fn mixed_versions_are_named_on_both_sides() {
+    let said = say(&["run", "-n", "1", "--", &probe(), "other-version"]).expect(1);
+    assert!(
+        said.out.contains("9.8.7") && said.out.contains("Version"),
+        "{said:#?}"
+    );
+    said.complains(&[
+        "mixed versions",
+        "Portolan 9.8.7",
+        concat!("Portolan ", env!("CARGO_PKG_VERSION")),
+    ]);
+}
+
+#[test]
+fn lines_stay_whole() {
+    let said = say(&["run", "-n", "4", "--", &probe(), "lines", "500"]).expect(0);
+    let mut expected: Vec<String> = (0..4)
+        .flat_map(|rank| (0..500).map(move |n| format!("[{rank}] rank {rank} line {n}")))
+        .collect();
+    expected.sort_unstable();
+    assert_eq!(said.lines(), expected);
+}
+
+#[test]
+fn output_can_do_without_prefix() {
+    let script = "printf 'a\\nb'; printf 'c' >&2";
+    let said = say(&["run", "-n", "1", "--no-prefix", "--", "sh", "-c", script]).expect(0);
+    assert_eq!((said.out.as_str(), said.err.as_str()), ("a\nb", "c"));
+    let said = say(&["run", "-n", "1", "--", "sh", "-c", script]).expect(0);
+    assert_eq!(
+        (said.out.as_str(), said.err.as_str()),
+        ("[0] a\n[0] b\n", "[0] c\n")
+    );
+}
+
+#[test]
+fn a_reader_that_goes_away_ends_the_job() {
+    let mut child = start("pipe", &["run", "-n", "2", "--", "sh", "-c", "yes"]);
+    read_until(&mut child, "y", 3);
+    drop(child.stdout.take());
+    finish(child).expect(141);
+    none_left("pipe");
+}
+
+#[test]
+fn ctrl_c_ends_all() {
+    let mut child = start("ctrl-c", &["run", "-n", "3", "--", &probe(), "wait"]);
+    read_until(&mut child, "waiting", 3);
+    assert!(marked("ctrl-c").len() >= 4);
+    signal(child.id(), Signal::INT);
+    finish(child).expect(130).complains(&["interrupted"]);
+    none_left("ctrl-c");
+}
+
+#[test]
+fn a_killed_launcher_leaves_no_process() {
+    // The rank is a grandchild: a script started it and waits.
+    let script = format!("{} wait; echo unreachable", probe());
+    let mut child = start("kill", &["run", "-n", "3", "--", "sh", "-c", &script]);
+    read_until(&mut child, "waiting", 3);
+    assert!(marked("kill").len() >= 7);
+    signal(child.id(), Signal::KILL);
+    child.wait().unwrap();
+    none_left("kill");
+}
+
+#[test]
+fn what_a_rank_leaves_running_is_ended() {
+    say_marked(
+        "orphan",
+        &["run", "-n", "2", "--", "sh", "-c", "sleep 1000 & true"],
+    );
+    none_left("orphan");
+}
+
+fn say_marked(mark: &str, arguments: &[&str]) {
+    finish(start(mark, arguments)).expect(0);
+}
+
+#[test]
+fn the_secret_is_in_no_command_line_or_environment() {
+    let mut child = start("secret", &["run", "-n", "2", "--", &probe(), "secret"]);
+    let lines = read_until(&mut child, "secret", 2);
+    let word = |line: &str, n: usize| line.split(' ').nth(n).unwrap().to_owned();
+    let secret = word(&lines[0], 2);
+    assert_eq!(secret, word(&lines[1], 2));
+    assert_eq!(secret.len(), 64);
+    assert_ne!(
+        word(&lines[0], 4),
+        word(&lines[1], 4),
+        "lives are each rank's own"
+    );
+    let bytes: Vec<u8> = (0..32)
+        .map(|i| u8::from_str_radix(&secret[2 * i..2 * i + 2], 16).unwrap())
+        .collect();
+    let holds = |text: &[u8], part: &[u8]| text.windows(part.len()).any(|w| w == part);
+    for pid in marked("secret") {
+        for file in ["cmdline", "environ"] {
+            let text = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            assert!(
+                !holds(&text, secret.as_bytes()) && !holds(&text, &bytes),
+                "{pid} {file}"
+            );
+        }
+    }
+    signal(child.id(), Signal::INT);
+    finish(child).expect(130);
+}
+
+#[test]
+fn bad_input_is_refused() {
+    let run = |arguments: &[&str]| say(&[&["run"], arguments].concat());
+    run(&["-n", "0", "--", "true"])
+        .expect(2)
+        .complains(&["at least one rank", "-n 1"]);
+    run(&["-n", "1000000", "--", "true"])
+        .expect(2)
+        .complains(&["1000000", "at most 4096"]);
+    run(&["-n", "99999999999", "--", "true"])
+        .expect(2)
+        .complains(&["at most 4096"]);
+    run(&["-n", "x", "--", "true"])
+        .expect(2)
+        .complains(&["--ranks"]);
+    run(&["-n", "1", "--link", "rdma", "--", "true"])
+        .expect(2)
+        .complains(&["rdma", "auto, shm, udp"]);
+    run(&["-n", "1"]).expect(2).complains(&["PROG"]);
+    run(&["-n", "2", "--lab", "nowhere", "--", "true"])
+        .expect(2)
+        .complains(&["lab nowhere does not exist", "portolan lab up nowhere"]);
+    run(&["-n", "2", "--lab", "../x", "--", "true"])
+        .expect(2)
+        .complains(&["cannot name a lab"]);
+    run(&["-n", "2", "--", "no-such-program"])
+        .expect(127)
+        .complains(&["no-such-program not found"]);
+    run(&["-n", "2", "--", "./no-such-program"])
+        .expect(127)
+        .complains(&["not found"]);
+    run(&["-n", "2", "--", "/etc/passwd"])
+        .expect(126)
+        .complains(&["chmod +x"]);
+    run(&["-n", "2", "--", "/etc"])
+        .expect(126)
+        .complains(&["cannot be executed"]);
+    run(&["-n", "1", "--set", "x", "--", "true"])
+        .expect(2)
+        .complains(&["NAME=VALUE"]);
+}

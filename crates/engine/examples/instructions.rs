@@ -1,0 +1,111 @@
+//! What `make instructions` counts: small messages from one endpoint to
+//! another in this process, each received before the next is sent.
+//!
+//! `instructions udp|shm COUNT`
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use portolan_engine::{
+    Binding, Config, Congestion, Endpoint, EndpointId, Life, Opening, PeerConfig, Secret,
+    ShmAttachment,
+};
+use portolan_link::shm::Segment;
+use portolan_sys::doorbell::Doorbell;
+
+const PORT: u16 = 1;
+
+type Error = Box<dyn std::error::Error>;
+
+fn opening(rank: u32, network: bool) -> Result<Opening, Error> {
+    let mut config = Config {
+        rank,
+        id: EndpointId(u64::from(rank) + 1),
+        life: Life(u64::from(rank) + 100),
+        secret: Secret::new([7; 32]),
+        seed: u64::from(rank) + 1000,
+        host: 1,
+        helper: false,
+        network,
+        ..Config::default()
+    };
+    config.udp.address = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    config.udp.frame_max = Some(1472);
+    Ok(Opening::new(config)?)
+}
+
+fn pair(shared: bool) -> Result<[Endpoint; 2], Error> {
+    let openings = [opening(0, !shared)?, opening(1, !shared)?];
+    let peers: Vec<PeerConfig> = openings
+        .iter()
+        .zip(0..)
+        .map(|(o, index)| PeerConfig {
+            address: *o.address(),
+            local_index: shared.then_some(index),
+            pid: 0,
+            mode: Congestion::Lan,
+            reason: "same process".into(),
+        })
+        .collect();
+    let segment = Segment::create(2, &portolan_link::shm::Config::default())?;
+    let bells = [Doorbell::new()?, Doorbell::new()?];
+    let attach = |index: u16| -> Result<Option<ShmAttachment>, Error> {
+        if !shared {
+            return Ok(None);
+        }
+        let doorbells = bells
+            .iter()
+            .map(|b| Ok(b.duplicate()?.into()))
+            .collect::<Result<Vec<OwnedFd>, Error>>()?;
+        Ok(Some(ShmAttachment {
+            segment: segment.duplicate_fd()?,
+            index,
+            doorbells,
+        }))
+    };
+    let [first, second] = openings;
+    Ok([
+        first.finish(&peers, attach(0)?, None)?,
+        second.finish(&peers, attach(1)?, None)?,
+    ])
+}
+
+fn main() -> Result<(), Error> {
+    let mut args = std::env::args().skip(1);
+    let (Some(link), Some(count)) = (args.next(), args.next()) else {
+        return Err("usage: instructions udp|shm COUNT".into());
+    };
+    let count: u64 = count.parse()?;
+    let ends = pair(match link.as_str() {
+        "shm" => true,
+        "udp" => false,
+        other => return Err(format!("udp or shm, not {other}").into()),
+    })?;
+    let seen: [Arc<AtomicU64>; 2] = [Arc::default(), Arc::default()];
+    for (end, seen) in ends.iter().zip(&seen) {
+        let seen = Arc::clone(seen);
+        end.bind(
+            PORT,
+            Binding::to(move |_, m| {
+                seen.fetch_add(m.payload.len() as u64, Ordering::Relaxed);
+            }),
+        )?;
+    }
+    // Turns, as in a ping-pong: acknowledgements ride on the answers.
+    for i in 0..count {
+        let from = (i % 2) as usize;
+        let to = 1 - from;
+        let before = seen[to].load(Ordering::Relaxed);
+        ends[from].send(to as u32, PORT, &i.to_le_bytes())?;
+        while seen[to].load(Ordering::Relaxed) == before {
+            if i == 0 {
+                // The handshake needs both sides.
+                ends[from].progress()?;
+            }
+            ends[to].progress()?;
+        }
+    }
+    Ok(())
+}

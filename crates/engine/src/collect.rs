@@ -1,0 +1,149 @@
+//! Calls that several ranks make together.
+
+use portolan_wire::{ARGS_MAX, MessageNo};
+
+use crate::collective::{BARRIER, BROADCAST, Broadcast, Group};
+use crate::endpoint::Endpoint;
+use crate::error::{Misuse, SendError, WaitError};
+use crate::message::SendOptions;
+use crate::ports::PORTS_RESERVED;
+
+/// Up to so many receivers the root sends to each itself; beyond, a tree is
+/// faster whatever the message's length.
+const LINEAR_MAX: usize = 3;
+
+impl Endpoint {
+    /// Waits until every rank of the job has come here.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`] when one is dead.
+    pub fn barrier(&self) -> Result<(), WaitError> {
+        self.barrier_of(&Group::world(self.size()))
+    }
+
+    /// Waits until every member of a group, of which this rank is one, has
+    /// come here. Dissemination: ⌈log2 n⌉ rounds.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`] when a member is dead; [`Misuse::BadRank`] when
+    /// this rank is no member.
+    pub fn barrier_of(&self, group: &Group) -> Result<(), WaitError> {
+        let ranks = group.ranks();
+        let me = self.rank();
+        let at = ranks.iter().position(|r| *r == me).ok_or(Misuse::BadRank)?;
+        let epoch = self.enter()?.core.barriers.begin(group.id());
+        let (mut step, mut round) = (1, 0);
+        while step < ranks.len() {
+            let to = ranks[(at + step) % ranks.len()];
+            let args = [group.id(), round as u64, u64::from(epoch)];
+            let o = SendOptions {
+                args: &args,
+                ..SendOptions::default()
+            };
+            self.say(to, BARRIER, &o, &[])?;
+            let s = self.enter()?;
+            self.wait_loop(s, None, true, |s| {
+                if s.core.barriers.has(group.id(), round, epoch) {
+                    return Some(Ok(()));
+                }
+                s.core
+                    .lanes
+                    .first_dead(ranks.iter().copied())
+                    .map(|(rank, why)| Err(WaitError::PeerDead { rank, why }))
+            })??;
+            step *= 2;
+            round += 1;
+        }
+        Ok(())
+    }
+
+    /// Sends a message to the port of every rank in `to` (this one too, if it
+    /// is among them), along a tree from four receivers on: ranks on the way
+    /// pass it on within their progress. Its sender is this rank everywhere.
+    /// Broadcasts of one root to the same ranks and flow keep order among each
+    /// other, but not with other messages.
+    ///
+    /// # Errors
+    /// [`SendError`], never [`SendError::NoCredit`]. Ranks before the failure
+    /// may have been reached.
+    pub fn broadcast(
+        &self,
+        to: &[u32],
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if port >= PORTS_RESERVED {
+            return Err(Misuse::ReservedPort.into());
+        }
+        if options.args.len() > ARGS_MAX {
+            return Err(SendError::TooManyArgs);
+        }
+        if to.iter().any(|r| *r >= self.size()) {
+            return Err(Misuse::BadRank.into());
+        }
+        let me = self.rank();
+        if to.contains(&me) {
+            self.send_with(me, port, options, payload)?;
+        }
+        let others: Vec<u32> = to.iter().copied().filter(|r| *r != me).collect();
+        if others.len() <= LINEAR_MAX {
+            return others
+                .iter()
+                .try_for_each(|r| self.send_with(*r, port, options, payload).map(drop));
+        }
+        let args: Vec<u8> = options.args.iter().flat_map(|a| a.to_le_bytes()).collect();
+        let ranks: Vec<u8> = others.iter().flat_map(|r| r.to_le_bytes()).collect();
+        let children = Broadcast {
+            root: me,
+            port,
+            flow: options.flow,
+            priority: options.priority,
+            number: MessageNo(0),
+            args: &args,
+            ranks: &ranks,
+            payload,
+        }
+        .children();
+        let o = SendOptions {
+            flow: options.flow,
+            priority: options.priority,
+            args: &[],
+        };
+        for (rank, bytes) in children {
+            self.say(rank, BROADCAST, &o, &bytes)?;
+        }
+        Ok(())
+    }
+
+    /// Sends to a reserved port; waits for credit.
+    fn say(
+        &self,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        let s = self.enter()?;
+        let sent = self.wait_loop(s, None, true, |s| {
+            if let Some(net) = &mut s.net {
+                net.touch();
+            }
+            let (core, mut ways) = s.split();
+            if core.closing {
+                return Some(Err(Misuse::Closed.into()));
+            }
+            let sent = core.send_any(&mut ways, rank, port, o, payload);
+            s.flush();
+            match sent {
+                Err(SendError::NoCredit) => None,
+                result => Some(result.map(drop)),
+            }
+        });
+        match sent {
+            Ok(result) => result,
+            Err(WaitError::Misuse(m)) => Err(m.into()),
+            Err(_) => Err(Misuse::Closed.into()),
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! What the engine says to itself on its reserved ports: refusals of kept
+//! messages, barriers, and broadcasts along a tree.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use portolan_wire::{ARGS_MAX, MessageNo, Priority};
+
+use crate::core::{Arrival, Core, Took};
+use crate::message::SendOptions;
+use crate::outbox::Out;
+use crate::ports::{Charge, Held, Meta, PORTS_RESERVED, PortState};
+use crate::ways::Ways;
+
+/// A kept message was refused after all: (priority and flow, number).
+const REFUSED: u16 = PORTS_RESERVED;
+/// A rank has come to a barrier: (group, round, epoch).
+pub(crate) const BARRIER: u16 = PORTS_RESERVED + 1;
+/// A broadcast: see [`Broadcast`].
+pub(crate) const BROADCAST: u16 = PORTS_RESERVED + 2;
+
+/// Rounds of a barrier, at most.
+const ROUNDS: usize = 32;
+
+/// Some ranks of the job, in an order that all of them agree on.
+#[derive(Clone, Debug)]
+pub struct Group {
+    id: u64,
+    ranks: Arc<[u32]>,
+}
+
+impl Group {
+    /// A group of these ranks. Every member must make it of the same list.
+    #[must_use]
+    pub fn new(ranks: &[u32]) -> Self {
+        let mut id = 0xcbf2_9ce4_8422_2325_u64;
+        for rank in ranks {
+            id = (id ^ u64::from(*rank))
+                .wrapping_mul(0x0100_0000_01b3)
+                .rotate_left(17);
+        }
+        // 0 is the whole job.
+        Self {
+            id: id.max(1),
+            ranks: ranks.into(),
+        }
+    }
+
+    pub(crate) fn world(size: u32) -> Self {
+        Self {
+            id: 0,
+            ranks: (0..size).collect(),
+        }
+    }
+
+    /// Its members.
+    #[must_use]
+    pub fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    pub(crate) const fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Barrier {
+    epoch: u32,
+    /// Latest epoch heard of in each round.
+    arrived: [u32; ROUNDS],
+}
+
+/// Barriers under way, by group.
+#[derive(Default)]
+pub(crate) struct Barriers(HashMap<u64, Barrier>);
+
+impl Barriers {
+    fn get(&mut self, group: u64) -> &mut Barrier {
+        self.0.entry(group).or_insert(Barrier {
+            epoch: 0,
+            arrived: [0; ROUNDS],
+        })
+    }
+
+    /// Begins the next barrier of a group; gives its epoch.
+    pub fn begin(&mut self, group: u64) -> u32 {
+        let b = self.get(group);
+        b.epoch = b.epoch.wrapping_add(1);
+        b.epoch
+    }
+
+    /// Whether the message of a round has come.
+    pub fn has(&mut self, group: u64, round: usize, epoch: u32) -> bool {
+        self.get(group).arrived[round].wrapping_sub(epoch) as i32 >= 0
+    }
+
+    fn arrive(&mut self, group: u64, round: usize, epoch: u32) {
+        if round < ROUNDS {
+            self.get(group).arrived[round] = epoch;
+        }
+    }
+}
+
+/// A broadcast as it travels: this header, argument words, the ranks below
+/// this one in the tree, the bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Broadcast<'a> {
+    pub root: u32,
+    pub port: u16,
+    pub flow: u16,
+    pub priority: Priority,
+    pub number: MessageNo,
+    pub args: &'a [u8],
+    /// Four bytes each, little-endian.
+    pub ranks: &'a [u8],
+    pub payload: &'a [u8],
+}
+
+const HEADER: usize = 20;
+
+impl<'a> Broadcast<'a> {
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+        let word = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let (args, ranks) = (header[9] as usize, word(16) as usize);
+        if args > ARGS_MAX {
+            return None;
+        }
+        let (args, rest) = rest.split_at_checked(8 * args)?;
+        let (ranks, payload) = rest.split_at_checked(ranks.checked_mul(4)?)?;
+        Some(Self {
+            root: word(0),
+            port: word(4) as u16,
+            flow: (word(4) >> 16) as u16,
+            priority: if header[8] == 0 {
+                Priority::Request
+            } else {
+                Priority::Reply
+            },
+            number: MessageNo(word(12)),
+            args,
+            ranks,
+            payload,
+        })
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        let mut b =
+            Vec::with_capacity(HEADER + self.args.len() + self.ranks.len() + self.payload.len());
+        b.extend(self.root.to_le_bytes());
+        b.extend(self.port.to_le_bytes());
+        b.extend(self.flow.to_le_bytes());
+        b.extend([self.priority as u8, (self.args.len() / 8) as u8, 0, 0]);
+        b.extend(self.number.0.to_le_bytes());
+        b.extend(((self.ranks.len() / 4) as u32).to_le_bytes());
+        b.extend(self.args);
+        b.extend(self.ranks);
+        b.extend(self.payload);
+        b
+    }
+
+    /// The messages to this rank's children in the binomial tree.
+    pub fn children(&self) -> Vec<(u32, Vec<u8>)> {
+        let mut all = Vec::new();
+        let mut rest = self.ranks;
+        while !rest.is_empty() {
+            let mine = rest.len() / 4 / 2 * 4;
+            let (keep, give) = rest.split_at(mine);
+            if let Some((child, below)) = give.split_first_chunk::<4>() {
+                all.push((
+                    u32::from_le_bytes(*child),
+                    Self {
+                        ranks: below,
+                        ..*self
+                    }
+                    .to_bytes(),
+                ));
+            }
+            rest = keep;
+        }
+        all
+    }
+}
+
+impl Core {
+    /// A message on a reserved port.
+    pub fn arrive_internal(&mut self, ways: &mut dyn Ways, a: &Arrival<'_>) -> Took {
+        match a.meta.port {
+            BROADCAST if !a.is_whole() => return self.keep(a, Charge::Queued),
+            BROADCAST => return self.broadcast(ways, a.payload),
+            _ if !a.is_whole() => return Took::Refused,
+            _ => {}
+        }
+        let word = |i: usize| {
+            a.args.get(8 * i..8 * i + 8).map_or(0, |w| {
+                u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]])
+            })
+        };
+        match a.meta.port {
+            REFUSED => {
+                let priority = if word(0) & 1 == 0 {
+                    Priority::Request
+                } else {
+                    Priority::Reply
+                };
+                let flow = (word(0) >> 16) as u16;
+                self.refused(a.meta.from, priority, flow, MessageNo(word(1) as u32));
+            }
+            BARRIER => self
+                .barriers
+                .arrive(word(0), word(1) as usize, word(2) as u32),
+            _ => return Took::Refused,
+        }
+        Took::Whole
+    }
+
+    /// A long message on a reserved port is complete.
+    pub fn internal_whole(&mut self, ways: &mut dyn Ways, held: Held) {
+        let took = self.broadcast(ways, &held.body);
+        if took == Took::NotNow
+            && let Some(b) = Broadcast::parse(&held.body)
+        {
+            // Already in our memory and charged: it waits at its port.
+            let meta = broadcast_meta(&b);
+            let local = Held {
+                meta,
+                args: b.args.to_vec(),
+                body: b.payload.to_vec(),
+                in_buffer: None,
+                charge: held.charge,
+                charged: 0,
+            };
+            self.forward(ways, &b);
+            self.hold(local, false);
+        }
+        self.release(held);
+    }
+
+    /// Hands a broadcast to its port here and passes it on. On
+    /// [`Took::NotNow`] neither was done.
+    fn broadcast(&mut self, ways: &mut dyn Ways, bytes: &[u8]) -> Took {
+        let Some(b) = Broadcast::parse(bytes) else {
+            return Took::Refused;
+        };
+        if b.port >= PORTS_RESERVED || b.root >= self.size {
+            return Took::Refused;
+        }
+        let local = Arrival {
+            meta: broadcast_meta(&b),
+            args: b.args,
+            total: b.payload.len() as u64,
+            payload: b.payload,
+        };
+        match self.arrive(ways, &local) {
+            Took::NotNow => return Took::NotNow,
+            Took::Refused => self.refuse_kept(ways, &local.meta),
+            Took::Whole | Took::Part(_) => {}
+        }
+        self.forward(ways, &b);
+        Took::Whole
+    }
+
+    fn forward(&mut self, ways: &mut dyn Ways, b: &Broadcast<'_>) {
+        for (rank, payload) in b.children() {
+            self.say(ways, rank, BROADCAST, b.flow, b.priority, &[], payload);
+        }
+    }
+
+    /// Tells a sender that a message of its, which had been taken, is refused.
+    pub fn refuse_kept(&mut self, ways: &mut dyn Ways, meta: &Meta) {
+        if meta.from == self.rank {
+            self.refused(meta.from, meta.priority, meta.flow, meta.number);
+            return;
+        }
+        let what = meta.priority as u64 | u64::from(meta.flow) << 16;
+        let args = [what, u64::from(meta.number.0)];
+        self.say(
+            ways,
+            meta.from,
+            REFUSED,
+            0,
+            Priority::Reply,
+            &args,
+            Vec::new(),
+        );
+    }
+
+    /// Sends a message of the engine's own, now or as soon as there is credit.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a message")]
+    fn say(
+        &mut self,
+        ways: &mut dyn Ways,
+        rank: u32,
+        port: u16,
+        flow: u16,
+        priority: Priority,
+        args: &[u64],
+        payload: Vec<u8>,
+    ) {
+        let o = SendOptions {
+            flow,
+            priority,
+            args,
+        };
+        if self.outbox.has(rank) || self.send_any(ways, rank, port, &o, &payload).is_err() {
+            self.outbox.force(Out {
+                rank,
+                port,
+                flow,
+                priority,
+                args: args.to_vec(),
+                payload,
+            });
+            self.attention = true;
+        }
+    }
+
+    /// Refuses every message that waits for a handler; gives how many.
+    pub fn refuse_all(&mut self, ways: &mut dyn Ways) -> usize {
+        let mut n = 0;
+        for port in self.ports.with_held() {
+            let slot = self.ports.get_or_make(port);
+            slot.state = PortState::Closed;
+            for held in std::mem::take(&mut slot.held) {
+                n += 1;
+                self.refuse_kept(ways, &held.meta);
+                self.release(held);
+            }
+        }
+        n
+    }
+}
+
+const fn broadcast_meta(b: &Broadcast<'_>) -> Meta {
+    Meta {
+        from: b.root,
+        port: b.port,
+        flow: b.flow,
+        priority: b.priority,
+        number: b.number,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every rank is reached once, in about log2(n) steps.
+    #[test]
+    fn a_tree_reaches_all() {
+        for n in 0..70u32 {
+            let ranks: Vec<u8> = (1..=n).flat_map(u32::to_le_bytes).collect();
+            let root = Broadcast {
+                root: 0,
+                port: 7,
+                flow: 2,
+                priority: Priority::Reply,
+                number: MessageNo(9),
+                args: &5u64.to_le_bytes(),
+                ranks: &ranks,
+                payload: b"payload",
+            };
+            let mut seen = Vec::new();
+            let mut level = root.children();
+            let mut depth = 0;
+            while !level.is_empty() {
+                depth += 1;
+                let mut next = Vec::new();
+                for (rank, bytes) in level {
+                    seen.push(rank);
+                    let b = Broadcast::parse(&bytes).unwrap();
+                    assert_eq!((b.root, b.port, b.flow, b.number.0), (0, 7, 2, 9));
+                    assert_eq!((b.priority, b.payload), (Priority::Reply, &b"payload"[..]));
+                    assert_eq!(b.args, 5u64.to_le_bytes());
+                    next.extend(b.children());
+                }
+                level = next;
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, (1..=n).collect::<Vec<_>>());
+            assert!(
+                depth <= n.checked_ilog2().map_or(0, |l| l + 1),
+                "{n} ranks, {depth} steps"
+            );
+        }
+    }
+
+    #[test]
+    fn cut_broadcasts_are_no_broadcasts() {
+        let ranks = [1u32, 2, 3].map(u32::to_le_bytes).concat();
+        let b = Broadcast {
+            root: 0,
+            port: 1,
+            flow: 0,
+            priority: Priority::Request,
+            number: MessageNo(0),
+            args: &[],
+            ranks: &ranks,
+            payload: &[],
+        };
+        let bytes = b.to_bytes();
+        for cut in 0..bytes.len() {
+            assert!(Broadcast::parse(&bytes[..cut]).is_none());
+        }
+        assert!(Broadcast::parse(&bytes).is_some());
+    }
+}

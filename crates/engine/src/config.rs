@@ -1,0 +1,136 @@
+//! Settings of an endpoint.
+
+use std::os::fd::BorrowedFd;
+
+use portolan_link::udp::UdpConfig;
+use portolan_proto::congestion::Mode;
+use portolan_seal::{Secret, SuiteId};
+use portolan_wire::{Address, EndpointId, Life};
+
+use crate::own::Threads;
+
+/// Settings, fixed while the endpoint lives.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// This process's rank. Default 0.
+    pub rank: u32,
+    /// Unique among those that share the secret. Default 0.
+    pub id: EndpointId,
+    /// Fresh random bits for this incarnation. Default 0, which only a test
+    /// may use.
+    pub life: Life,
+    /// What all members of the job share. Default zeros, likewise.
+    pub secret: Secret,
+    /// Cipher suite of the network lanes. Default AES-128-GCM.
+    pub suite: SuiteId,
+    /// Fresh random bits for nonces and connection numbers. Default 0, likewise.
+    pub seed: u64,
+    /// Names the host: equal for endpoints of one kernel and network
+    /// namespace. Default 0, none.
+    pub host: u64,
+    /// Which threads may call. Default [`Threads::Single`].
+    pub threads: Threads,
+    /// Whether a helper thread keeps the network going while the program makes
+    /// no calls. Default on.
+    pub helper: bool,
+    /// The helper takes over when the program has made no call for this long,
+    /// ns. Default 50,000: shorter, it would disturb computing loops that do
+    /// call; longer, peers would take us for slow.
+    pub takeover_ns: u64,
+    /// Passes that a wait makes before it yields the core and then sleeps.
+    /// Default 2,000, about what a wake-up costs (50 us); 0 where more
+    /// processes run than there are cores.
+    pub spin_passes: u32,
+    /// Memory for messages to ports that are not bound yet, bytes. Default 4 MiB.
+    pub unexpected_bytes: usize,
+    /// What one sender may take of it, bytes. Default 1 MiB.
+    pub unexpected_share: usize,
+    /// Memory for messages that wait for their handler or are put together for
+    /// a port without a buffer, bytes. Default 64 MiB.
+    pub queue_bytes: usize,
+    /// What one sender may take of it, bytes. Default 32 MiB: longer messages
+    /// need a port with a buffer.
+    pub queue_share: usize,
+    /// Memory for copies of long messages on their way out, bytes. Default 32 MiB.
+    pub copy_bytes: usize,
+    /// Memory for answers of handlers that found no credit, bytes. Default 1 MiB.
+    pub reply_bytes: usize,
+    /// On one host, messages from this length on are copied once by their
+    /// receiver, out of the sender's memory, bytes. Default 64 KiB.
+    pub copy_min: usize,
+    /// Closing waits that long for what is under way, ns. Default 3 s.
+    pub close_ns: u64,
+    /// Whether there is a network socket at all. Default on.
+    pub network: bool,
+    /// The socket.
+    pub udp: UdpConfig,
+    /// The protocol. `peers`, `packet_max` and `receive_packets` are set when
+    /// the endpoint opens, from the job and the socket.
+    pub proto: portolan_proto::Config,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            rank: 0,
+            id: EndpointId(0),
+            life: Life(0),
+            secret: Secret::new([0; 32]),
+            suite: SuiteId::AesGcm,
+            seed: 0,
+            host: 0,
+            threads: Threads::Single,
+            helper: true,
+            takeover_ns: 50_000,
+            spin_passes: 2_000,
+            unexpected_bytes: 4 << 20,
+            unexpected_share: 1 << 20,
+            queue_bytes: 64 << 20,
+            queue_share: 32 << 20,
+            copy_bytes: 32 << 20,
+            reply_bytes: 1 << 20,
+            copy_min: 64 << 10,
+            close_ns: 3_000_000_000,
+            network: true,
+            udp: UdpConfig::default(),
+            proto: portolan_proto::Config::default(),
+        }
+    }
+}
+
+/// A rank of the job, as the endpoint must know it.
+#[derive(Clone, Debug)]
+pub struct PeerConfig {
+    /// Its address.
+    pub address: Address,
+    /// Its index on this host, if memory is shared with it.
+    pub local_index: Option<u16>,
+    /// Its process, to see it end; 0 for unknown.
+    pub pid: u32,
+    /// How to share the network on the way to it.
+    pub mode: Mode,
+    /// Why it is reached the way it is, for people to read.
+    pub reason: std::borrow::Cow<'static, str>,
+}
+
+/// What whoever started the process knows of others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// A rank's process has ended without closing its endpoint.
+    Died(u32),
+    /// The job is being ended: why.
+    Ending(String),
+}
+
+/// Brings such notices. The engine asks now and then, and whenever the
+/// descriptor is readable.
+pub trait Watch: Send {
+    /// Readable when there is a notice; `None` when none will come any more.
+    fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The next notice. Does not wait.
+    fn poll(&mut self) -> Option<Notice>;
+
+    /// The endpoint was closed in good order.
+    fn leave(&mut self);
+}

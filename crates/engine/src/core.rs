@@ -1,0 +1,651 @@
+//! What happens to a message that arrives: its handler runs, it waits, or it
+//! is refused. Knows nothing of how messages travel.
+
+use std::any::Any;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use portolan_proto::{Outcome, SourceId};
+use portolan_wire::{MessageNo, Priority};
+
+use crate::collective::Barriers;
+use crate::context::Context;
+use crate::counters::Counters;
+use crate::error::{Death, Misuse};
+use crate::incoming::{Dest, Incoming, Incomings};
+use crate::lanes::{Lane, Lanes};
+use crate::memory::Buffer;
+use crate::message::{Event, Message};
+use crate::ops::Ops;
+use crate::outbox::Outbox;
+use crate::ports::{
+    Binding, Budget, Charge, ErrorHandler, Held, Meta, PORTS_RESERVED, PortState, Ports,
+};
+use crate::ways::Ways;
+
+/// The first part of a message, or all of it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arrival<'a> {
+    pub meta: Meta,
+    pub args: &'a [u8],
+    pub total: u64,
+    pub payload: &'a [u8],
+}
+
+impl Arrival<'_> {
+    #[inline(always)]
+    pub const fn is_whole(&self) -> bool {
+        self.payload.len() as u64 == self.total
+    }
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Took {
+    /// All of it.
+    Whole,
+    /// Further parts are to name this (never 0).
+    Part(u64),
+    /// Offer it again when `resume` is set.
+    NotNow,
+    /// Its sender is to be told.
+    Refused,
+}
+
+/// The state of an endpoint but for its links.
+pub(crate) struct Core {
+    pub rank: u32,
+    pub size: u32,
+    /// Handlers that want the program's thread may run now.
+    pub run: bool,
+    /// There is something for the slow half of a pass.
+    pub attention: bool,
+    /// Something was not taken, and something has become free since.
+    pub starved: bool,
+    pub resume: bool,
+    /// Close has begun: nothing new is sent.
+    pub closing: bool,
+    pub ports: Ports,
+    pub lanes: Lanes,
+    pub counters: Counters,
+    pub unexpected: Budget,
+    pub queued: Budget,
+    pub incoming: Incomings,
+    pub ops: Ops,
+    /// Ports with messages whose handlers can run.
+    pub ready: VecDeque<u16>,
+    pub outbox: Outbox,
+    pub barriers: Barriers,
+    pub events: VecDeque<Event>,
+    /// Peers on this host that seem to be gone, and why.
+    pub suspects: Vec<(u32, Death)>,
+    pub error_handler: Option<ErrorHandler>,
+    /// What a handler panicked with: goes on when the call ends.
+    pub panic: Option<Box<dyn Any + Send>>,
+    /// Number of the next message to ourselves.
+    pub self_number: MessageNo,
+    /// Vectors to put messages together in, kept for the next.
+    pub spare: Vec<Vec<u8>>,
+}
+
+/// Vectors kept, at most.
+const SPARE_MAX: usize = 4;
+
+impl Core {
+    /// A first part has arrived.
+    #[inline(always)]
+    pub fn arrive(&mut self, ways: &mut dyn Ways, a: &Arrival<'_>) -> Took {
+        if a.is_whole()
+            && self.run
+            && !self.outbox.is_full()
+            && let Some(slot) = self.ports.get(a.meta.port)
+            && slot.fast
+        {
+            self.run_handler(ways, &a.meta, a.args, a.payload);
+            return Took::Whole;
+        }
+        self.arrive_slow(ways, a)
+    }
+
+    fn arrive_slow(&mut self, ways: &mut dyn Ways, a: &Arrival<'_>) -> Took {
+        if a.meta.port >= PORTS_RESERVED {
+            return self.arrive_internal(ways, a);
+        }
+        // Answers may be needed: take no requests while they pile up.
+        if self.outbox.is_full() && a.meta.priority == Priority::Request {
+            return self.not_now();
+        }
+        let run = self.run;
+        let slot = self.ports.get_or_make(a.meta.port);
+        match slot.state {
+            PortState::Closed => return Took::Refused,
+            PortState::Unbound => return self.keep(a, Charge::Unexpected),
+            PortState::Bound => {}
+        }
+        let free = !slot.busy && slot.held.is_empty();
+        let room = match &slot.buffer {
+            Some(buffer) if free => Some(buffer.len() as u64),
+            _ => None,
+        };
+        if room.is_some_and(|room| a.total > room) {
+            self.too_long(&a.meta, a.total, room.unwrap_or(0));
+            return Took::Refused;
+        }
+        let no_handler = slot.handler.is_none();
+        if !a.is_whole() {
+            if room.is_some() {
+                return self.begin_in_buffer(a);
+            }
+            return self.keep(a, Charge::Queued);
+        }
+        if free && (no_handler || run || slot.any_thread) {
+            if room.is_some() {
+                self.copy_and_run(ways, a);
+            } else {
+                self.run_handler(ways, &a.meta, a.args, a.payload);
+            }
+            return Took::Whole;
+        }
+        self.keep(a, Charge::Queued)
+    }
+
+    fn not_now(&mut self) -> Took {
+        self.starved = true;
+        self.attention = true;
+        self.counters.not_now += 1;
+        Took::NotNow
+    }
+
+    /// A message that is longer than there can be room for.
+    fn too_long(&mut self, meta: &Meta, bytes: u64, room: u64) {
+        self.tell(Event::TooLong {
+            from: meta.from,
+            port: meta.port,
+            bytes,
+            room,
+        });
+    }
+
+    /// Puts an event before the error handlers, at the end of this pass.
+    pub fn tell(&mut self, event: Event) {
+        self.events.push_back(event);
+        self.attention = true;
+    }
+
+    /// Keeps a message in the endpoint's memory, or begins to.
+    pub fn keep(&mut self, a: &Arrival<'_>, charge: Charge) -> Took {
+        let budget = match charge {
+            Charge::Unexpected => &mut self.unexpected,
+            Charge::Queued => &mut self.queued,
+        };
+        let Some(charged) = budget.charge(a.meta.from, a.total) else {
+            if charge == Charge::Queued && !budget.could_ever(a.total) {
+                let room = budget.room();
+                self.too_long(&a.meta, a.total, room);
+                return Took::Refused;
+            }
+            return self.not_now();
+        };
+        self.counters.kept += 1;
+        // Charged, so it fits memory.
+        let total = a.total as usize;
+        let mut body = self.spare.pop().unwrap_or_default();
+        body.clear();
+        body.reserve_exact(total);
+        body.extend_from_slice(a.payload);
+        if !a.is_whole() {
+            body.resize(total, 0);
+            return self.begin_arrival(
+                a,
+                Dest::Own {
+                    body,
+                    charge,
+                    charged,
+                },
+            );
+        }
+        let held = Held {
+            meta: a.meta,
+            args: a.args.to_vec(),
+            body,
+            in_buffer: None,
+            charge,
+            charged,
+        };
+        self.hold(held, false);
+        Took::Whole
+    }
+
+    /// Queues a whole message for its port.
+    pub fn hold(&mut self, held: Held, first: bool) {
+        let port = held.meta.port;
+        let slot = self.ports.get_or_make(port);
+        if first {
+            slot.held.push_front(held);
+        } else {
+            slot.held.push_back(held);
+        }
+        slot.update_fast();
+        self.list(port);
+    }
+
+    /// Lists a port whose handler has work, if it is so.
+    pub fn list(&mut self, port: u16) {
+        let slot = self.ports.get_or_make(port);
+        let waits = slot
+            .held
+            .front()
+            .is_some_and(|h| !slot.busy || h.in_buffer.is_some());
+        if waits && slot.state != PortState::Unbound && !slot.listed {
+            slot.listed = true;
+            self.ready.push_back(port);
+            self.attention = true;
+        }
+    }
+
+    /// Begins a message of several parts that goes to the port's buffer.
+    fn begin_in_buffer(&mut self, a: &Arrival<'_>) -> Took {
+        let slot = self.ports.get_or_make(a.meta.port);
+        let Some(mut buffer) = slot.buffer.take() else {
+            return Took::Refused;
+        };
+        slot.busy = true;
+        slot.fast = false;
+        let generation = slot.generation;
+        buffer.as_mut_slice()[..a.payload.len()].copy_from_slice(a.payload);
+        self.begin_arrival(a, Dest::Bound { buffer, generation })
+    }
+
+    fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> Took {
+        Took::Part(self.incoming.insert(Incoming {
+            meta: a.meta,
+            args: a.args.to_vec(),
+            total: a.total,
+            dest,
+        }))
+    }
+
+    /// A further part of `len` bytes, which `fill` writes.
+    #[inline]
+    pub fn place(&mut self, cookie: u64, at: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
+        let Some(incoming) = self.incoming.get(cookie) else {
+            return;
+        };
+        let to = incoming.bytes_mut();
+        // The lanes have checked the range.
+        if let Some(to) = usize::try_from(at)
+            .ok()
+            .and_then(|at| to.get_mut(at..at.checked_add(len)?))
+        {
+            fill(to);
+        }
+    }
+
+    /// All bytes of a message are where they belong.
+    pub fn finish(&mut self, ways: &mut dyn Ways, cookie: u64) {
+        let Some(Incoming {
+            meta,
+            args,
+            total,
+            dest,
+        }) = self.incoming.remove(cookie)
+        else {
+            return;
+        };
+        match dest {
+            Dest::Bound { buffer, generation } => {
+                let len = total as usize;
+                let held = Held {
+                    meta,
+                    args,
+                    body: Vec::new(),
+                    in_buffer: Some((buffer, len, generation)),
+                    charge: Charge::Queued,
+                    charged: 0,
+                };
+                if self.may_run(meta.port) {
+                    self.deliver(ways, held);
+                } else {
+                    self.hold(held, true);
+                }
+            }
+            Dest::Own {
+                body,
+                charge,
+                charged,
+            } => {
+                let held = Held {
+                    meta,
+                    args,
+                    body,
+                    in_buffer: None,
+                    charge,
+                    charged,
+                };
+                if meta.port >= PORTS_RESERVED {
+                    self.internal_whole(ways, held);
+                    return;
+                }
+                let slot = self.ports.get_or_make(meta.port);
+                let free = slot.state == PortState::Bound && !slot.busy && slot.held.is_empty();
+                if free && self.may_run(meta.port) {
+                    self.deliver(ways, held);
+                } else {
+                    self.hold(held, false);
+                }
+            }
+        }
+    }
+
+    fn may_run(&mut self, port: u16) -> bool {
+        let run = self.run && !self.outbox.is_full();
+        let slot = self.ports.get_or_make(port);
+        run || slot.any_thread || slot.handler.is_none()
+    }
+
+    /// Runs the handler of a message that has been kept.
+    fn deliver(&mut self, ways: &mut dyn Ways, mut held: Held) {
+        let meta = held.meta;
+        let slot = self.ports.get_or_make(meta.port);
+        if slot.state == PortState::Closed {
+            if let Some((buffer, filled, generation)) = held.in_buffer.take() {
+                slot.put_back(buffer, filled, generation, false);
+            }
+            self.refuse_kept(ways, &meta);
+        } else if let Some((buffer, filled, generation)) = held.in_buffer.take() {
+            let bytes = &buffer.as_slice()[..filled];
+            let seen = self.run_handler(ways, &meta, &held.args, bytes);
+            self.ports
+                .get_or_make(meta.port)
+                .put_back(buffer, filled, generation, seen);
+        } else if let Some(buffer) = &slot.buffer {
+            let room = buffer.len() as u64;
+            if held.body.len() as u64 > room {
+                self.too_long(&meta, held.body.len() as u64, room);
+                self.refuse_kept(ways, &meta);
+            } else {
+                let total = held.body.len() as u64;
+                let a = Arrival {
+                    meta,
+                    args: &held.args,
+                    total,
+                    payload: &held.body,
+                };
+                self.copy_and_run(ways, &a);
+            }
+        } else {
+            self.run_handler(ways, &meta, &held.args, &held.body);
+        }
+        self.release(held);
+        self.list(meta.port);
+    }
+
+    /// Gives a kept message's memory back.
+    pub fn release(&mut self, held: Held) {
+        if held.charged > 0 {
+            match held.charge {
+                Charge::Unexpected => self.unexpected.release(held.meta.from, held.charged),
+                Charge::Queued => self.queued.release(held.meta.from, held.charged),
+            }
+            self.resume = true;
+        }
+        if held.body.capacity() > 0 && self.spare.len() < SPARE_MAX {
+            self.spare.push(held.body);
+        }
+    }
+
+    /// Copies a whole message to the port's free buffer and runs the handler.
+    fn copy_and_run(&mut self, ways: &mut dyn Ways, a: &Arrival<'_>) {
+        let slot = self.ports.get_or_make(a.meta.port);
+        let Some(mut buffer) = slot.buffer.take() else {
+            return;
+        };
+        let generation = slot.generation;
+        slot.busy = true;
+        let len = a.payload.len();
+        buffer.as_mut_slice()[..len].copy_from_slice(a.payload);
+        let seen = self.run_handler(ways, &a.meta, a.args, &buffer.as_slice()[..len]);
+        self.ports
+            .get_or_make(a.meta.port)
+            .put_back(buffer, len, generation, seen);
+    }
+
+    /// Runs a port's handler; false if it has none.
+    #[inline]
+    fn run_handler(
+        &mut self,
+        ways: &mut dyn Ways,
+        meta: &Meta,
+        args: &[u8],
+        payload: &[u8],
+    ) -> bool {
+        self.counters.received += 1;
+        self.counters.bytes_received += payload.len() as u64;
+        let Some(slot) = self.ports.get(meta.port) else {
+            return false;
+        };
+        slot.arrived += 1;
+        let generation = slot.generation;
+        let Some(mut handler) = slot.handler.take() else {
+            return false;
+        };
+        let message = Message {
+            from: meta.from,
+            port: meta.port,
+            flow: meta.flow,
+            priority: meta.priority,
+            number: meta.number,
+            payload,
+            args,
+        };
+        // A panic must not leave the tables half changed: it goes on at the
+        // end of the call.
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            handler(&mut Context::new(self, ways, meta), &message);
+        }));
+        if let Some(slot) = self.ports.get(meta.port)
+            && slot.generation == generation
+        {
+            slot.handler = Some(handler);
+        }
+        if let Err(panic) = ended {
+            self.panic = Some(panic);
+        }
+        true
+    }
+
+    /// Runs handlers of messages that were kept; gives how many.
+    pub fn run_ready(&mut self, ways: &mut dyn Ways) -> usize {
+        let mut ran = 0;
+        for _ in 0..self.ready.len() {
+            let Some(port) = self.ready.pop_front() else {
+                break;
+            };
+            let slot = self.ports.get_or_make(port);
+            slot.listed = false;
+            // Only what waits now: a handler may send to its own port.
+            for _ in 0..slot.held.len() {
+                if !self.may_run(port) {
+                    break;
+                }
+                let slot = self.ports.get_or_make(port);
+                if slot.busy && slot.held.front().is_none_or(|h| h.in_buffer.is_none()) {
+                    break;
+                }
+                let Some(held) = slot.held.pop_front() else {
+                    break;
+                };
+                slot.update_fast();
+                self.deliver(ways, held);
+                ran += 1;
+            }
+            self.list(port);
+        }
+        ran
+    }
+
+    /// Runs error handlers.
+    pub fn run_events(&mut self, ways: &mut dyn Ways) {
+        while let Some(event) = self.events.pop_front() {
+            let port = match event {
+                Event::TooLong { port, .. } => Some(port),
+                _ => None,
+            };
+            let of_port = port.is_some_and(|port| self.run_error_handler(ways, port, &event));
+            if !of_port && let Some(mut handler) = self.error_handler.take() {
+                let meta = self.own_meta(0);
+                let ended = catch_unwind(AssertUnwindSafe(|| {
+                    handler(&mut Context::new(self, ways, &meta), &event);
+                }));
+                self.error_handler.get_or_insert(handler);
+                if let Err(panic) = ended {
+                    self.panic = Some(panic);
+                }
+            }
+            if matches!(event, Event::PeerDead { .. }) {
+                for port in self.ports.with_error_handler() {
+                    self.run_error_handler(ways, port, &event);
+                }
+            }
+        }
+    }
+
+    fn run_error_handler(&mut self, ways: &mut dyn Ways, port: u16, event: &Event) -> bool {
+        let meta = self.own_meta(port);
+        let slot = self.ports.get_or_make(port);
+        let generation = slot.generation;
+        let Some(mut handler) = slot.error_handler.take() else {
+            return false;
+        };
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            handler(&mut Context::new(self, ways, &meta), event);
+        }));
+        let slot = self.ports.get_or_make(port);
+        if slot.generation == generation {
+            slot.error_handler = Some(handler);
+        }
+        if let Err(panic) = ended {
+            self.panic = Some(panic);
+        }
+        true
+    }
+
+    /// Names no message: for handlers that run without one.
+    pub const fn own_meta(&self, port: u16) -> Meta {
+        Meta {
+            from: self.rank,
+            port,
+            flow: 0,
+            priority: Priority::Request,
+            number: MessageNo(0),
+        }
+    }
+
+    /// Binds a port, anew if it is bound or closed.
+    pub fn bind(&mut self, port: u16, binding: Binding) -> Result<(), Misuse> {
+        if port >= PORTS_RESERVED {
+            return Err(Misuse::ReservedPort);
+        }
+        let slot = self.ports.get_or_make(port);
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = PortState::Bound;
+        slot.handler = binding.handler;
+        slot.error_handler = binding.error_handler;
+        slot.buffer = binding.buffer;
+        slot.any_thread = binding.any_thread;
+        slot.replacement = None;
+        slot.busy = false;
+        slot.arrived = 0;
+        slot.update_fast();
+        self.resume = true;
+        self.attention |= self.starved;
+        self.list(port);
+        Ok(())
+    }
+
+    /// Closes a port: messages that wait there, and further ones, are refused.
+    pub fn close_port(&mut self, ways: &mut dyn Ways, port: u16) -> Result<(), Misuse> {
+        if port >= PORTS_RESERVED {
+            return Err(Misuse::ReservedPort);
+        }
+        let slot = self.ports.get_or_make(port);
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = PortState::Closed;
+        slot.handler = None;
+        slot.error_handler = None;
+        slot.buffer = None;
+        slot.replacement = None;
+        slot.busy = false;
+        slot.update_fast();
+        let held = std::mem::take(&mut slot.held);
+        for held in held {
+            self.deliver(ways, held);
+        }
+        self.resume = true;
+        self.attention |= self.starved;
+        Ok(())
+    }
+
+    /// Gives a port another buffer, or none, from the next message on. The one
+    /// that it had comes back at once, or, if a message is in it, by
+    /// [`Core::take_buffer`] when the handler is through with that.
+    pub fn set_buffer(&mut self, port: u16, buffer: Option<Buffer>) -> Option<Buffer> {
+        let slot = self.ports.get_or_make(port);
+        if slot.busy {
+            return slot.replacement.replace(buffer).flatten();
+        }
+        let old = std::mem::replace(&mut slot.buffer, buffer);
+        slot.update_fast();
+        old
+    }
+
+    /// A buffer that was replaced while a message was in it: with its length.
+    pub fn take_buffer(&mut self, port: u16) -> Option<(Buffer, usize)> {
+        self.ports.get(port)?.returned.pop_front()
+    }
+
+    /// A receiver has copied a message of ours.
+    pub fn finish_op(&mut self, id: SourceId) {
+        self.ops.finish(id, Outcome::Done, None);
+    }
+
+    /// The protocol is done with a long message's memory.
+    pub fn released(&mut self, id: SourceId, outcome: Outcome) {
+        let to = self.ops.get_mut(id).map(|entry| entry.to);
+        let why = to.and_then(|to| self.lanes.dead(to));
+        // Of a death it tells next, with the reason: that ends the operation.
+        if outcome == Outcome::Done || why.is_some() {
+            self.ops.finish(id, outcome, why);
+        }
+    }
+
+    /// A peer is dead: its messages that are not complete go, ours to it fail.
+    pub fn bury(&mut self, rank: u32, why: Death) {
+        if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {
+            return;
+        }
+        self.lanes.set_dead(rank, why);
+        self.ops.peer_died(rank, why);
+        self.outbox.drop_for(rank);
+        for incoming in self.incoming.drop_from(rank) {
+            match incoming.dest {
+                Dest::Bound { buffer, generation } => {
+                    let slot = self.ports.get_or_make(incoming.meta.port);
+                    slot.put_back(buffer, 0, generation, false);
+                    self.list(incoming.meta.port);
+                }
+                Dest::Own {
+                    charge, charged, ..
+                } => {
+                    match charge {
+                        Charge::Unexpected => self.unexpected.release(rank, charged),
+                        Charge::Queued => self.queued.release(rank, charged),
+                    }
+                    self.resume = true;
+                }
+            }
+        }
+        self.counters.deaths += 1;
+        self.tell(Event::PeerDead { rank, why });
+    }
+}

@@ -1,0 +1,30 @@
+//! What an endpoint has done.
+
+/// Counts since the endpoint was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages accepted for sending.
+    pub sent: u64,
+    /// Payload bytes in them.
+    pub bytes_sent: u64,
+    /// Messages handed to a handler or written to a buffer.
+    pub received: u64,
+    /// Payload bytes in them.
+    pub bytes_received: u64,
+    /// Messages that were kept in the endpoint's memory first.
+    pub kept: u64,
+    /// Messages that had to wait where they were, for want of memory.
+    pub not_now: u64,
+    /// Messages of ours that were refused.
+    pub refused: u64,
+    /// Peers that died.
+    pub deaths: u64,
+    /// Passes of the helper thread that moved something.
+    pub helped: u64,
+    /// Sleeps in the kernel.
+    pub sleeps: u64,
+    /// Packets that the link could not send (unreachable, too big).
+    pub tx_failed: u64,
+    /// The network protocol's own counts; zero without a network lane.
+    pub protocol: portolan_proto::Counters,
+}

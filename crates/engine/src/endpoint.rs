@@ -1,0 +1,643 @@
+//! The endpoint as the program sees it.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use portolan_proto::Release;
+use portolan_sys::clock::now_ns;
+use portolan_sys::doorbell::Doorbell;
+use portolan_sys::epoll::Epoll;
+use portolan_wire::MessageNo;
+
+use crate::counters::Counters;
+use crate::error::{Misuse, SendError, WaitError};
+use crate::helper::Helper;
+use crate::memory::{Buffer, Lent, Payload, Source};
+use crate::message::{Event, SendOptions};
+use crate::net::NetLane;
+use crate::ops::Op;
+use crate::own::{Owned, OwnerGuard, Threads};
+use crate::ports::{Binding, ErrorHandler};
+use crate::state::{State, Woken};
+
+/// What the endpoint and its helper thread share.
+pub(crate) struct Inner {
+    pub state: Owned<State>,
+    pub epoll: Arc<Epoll>,
+    /// For the program's own event loop.
+    outer: Epoll,
+    pub wake: Arc<Doorbell>,
+    pub threads: Threads,
+    pub spin_passes: u32,
+    pub takeover_ns: u64,
+    close_ns: u64,
+    rank: u32,
+    size: u32,
+}
+
+/// A process's attachment to its job.
+///
+/// Every call makes some progress of its own kind; handlers run only within
+/// calls that say so ([`Endpoint::progress`], blocking sends, waits), one at a
+/// time, in the calling thread.
+pub struct Endpoint {
+    inner: Arc<Inner>,
+    helper: Option<Helper>,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Endpoint")
+            .field("rank", &self.inner.rank)
+            .field("size", &self.inner.size)
+            .finish_non_exhaustive()
+    }
+}
+
+type Guard<'a> = OwnerGuard<'a, State>;
+
+/// Passes of a wait that yield the core before it sleeps.
+const YIELDS: u32 = 16;
+/// With several threads asleep, none sleeps longer than this without a look.
+const SHARED_NAP_NS: u64 = 1_000_000;
+
+impl Endpoint {
+    pub(crate) fn new(
+        state: Owned<State>,
+        config: &crate::Config,
+        size: u32,
+        epoll: Arc<Epoll>,
+        outer: Epoll,
+        wake: Arc<Doorbell>,
+    ) -> Result<Self, crate::OpenError> {
+        let inner = Arc::new(Inner {
+            state,
+            epoll,
+            outer,
+            wake,
+            threads: config.threads,
+            spin_passes: config.spin_passes,
+            takeover_ns: config.takeover_ns,
+            close_ns: config.close_ns,
+            rank: config.rank,
+            size,
+        });
+        let helper = if config.helper {
+            Some(Helper::start(&inner)?)
+        } else {
+            None
+        };
+        Ok(Self { inner, helper })
+    }
+
+    #[inline(always)]
+    pub(crate) fn enter(&self) -> Result<Guard<'_>, Misuse> {
+        self.inner.state.enter()
+    }
+
+    /// This process's number in the job.
+    #[inline]
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.inner.rank
+    }
+
+    /// Number of processes in the job.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.inner.size
+    }
+
+    /// Binds a port; if it is bound or closed, anew. Messages that wait for it
+    /// are handed over in the next call that makes progress.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn bind(&self, port: u16, binding: Binding) -> Result<(), Misuse> {
+        self.enter()?.core.bind(port, binding)
+    }
+
+    /// Closes a port: messages that wait there, and further ones, are refused;
+    /// their senders are told.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn close_port(&self, port: u16) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        let (core, mut ways) = s.split();
+        let closed = core.close_port(&mut ways, port);
+        s.flush();
+        s.end();
+        closed
+    }
+
+    /// Gives a port another buffer, or none; gives the old one back, unless a
+    /// message is in it: that one comes by [`Endpoint::take_buffer`] later.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_buffer(&self, port: u16, buffer: Option<Buffer>) -> Result<Option<Buffer>, Misuse> {
+        Ok(self.enter()?.core.set_buffer(port, buffer))
+    }
+
+    /// A buffer of the port that was replaced while a message was in it, with
+    /// that message's length; the oldest first.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn take_buffer(&self, port: u16) -> Result<Option<(Buffer, usize)>, Misuse> {
+        Ok(self.enter()?.core.take_buffer(port))
+    }
+
+    /// Messages that came to a port since it was bound.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn arrived(&self, port: u16) -> Result<u64, Misuse> {
+        Ok(self
+            .enter()?
+            .core
+            .ports
+            .get(port)
+            .map_or(0, |slot| slot.arrived))
+    }
+
+    /// Sets what is told of refused messages and dead peers.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn on_error(
+        &self,
+        handler: impl FnMut(&mut crate::Context<'_>, &Event) + Send + 'static,
+    ) -> Result<(), Misuse> {
+        let handler: ErrorHandler = Box::new(handler);
+        self.enter()?.core.error_handler = Some(handler);
+        Ok(())
+    }
+
+    /// Sends a request in flow 0, if there is credit. The bytes are copied:
+    /// they are yours again on return. Runs no handler.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued.
+    #[inline]
+    pub fn try_send(&self, rank: u32, port: u16, payload: &[u8]) -> Result<MessageNo, SendError> {
+        self.try_send_with(rank, port, &SendOptions::default(), payload)
+    }
+
+    /// As [`Endpoint::try_send`], with options.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued.
+    #[inline]
+    pub fn try_send_with(
+        &self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        let mut s = self.enter()?;
+        let sent = s.try_send(rank, port, options, payload);
+        s.end();
+        sent
+    }
+
+    /// Sends a request in flow 0. Waits for credit where there is none, and of
+    /// a long message until the last byte is on its way; meanwhile it makes
+    /// progress and runs handlers.
+    ///
+    /// # Errors
+    /// [`SendError`], never [`SendError::NoCredit`].
+    #[inline]
+    pub fn send(&self, rank: u32, port: u16, payload: &[u8]) -> Result<MessageNo, SendError> {
+        self.send_with(rank, port, &SendOptions::default(), payload)
+    }
+
+    /// As [`Endpoint::send`], with options.
+    ///
+    /// # Errors
+    /// As [`Endpoint::send`].
+    #[inline]
+    pub fn send_with(
+        &self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        let mut s = self.enter()?;
+        let (core, mut ways) = s.split();
+        if payload.len() <= core.inline_max(&mut ways, rank, options.args.len()) {
+            match s.try_send(rank, port, options, payload) {
+                Err(SendError::NoCredit) => {}
+                result => {
+                    s.end();
+                    return result;
+                }
+            }
+        }
+        self.send_waiting(s, rank, port, options, payload)
+    }
+
+    #[cold]
+    fn send_waiting(
+        &self,
+        s: Guard<'_>,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        // SAFETY: the operation is over, and with it every copy of this value,
+        // before this function returns or unwinds: the wait below ends with
+        // its completion only, and a handler's panic waits for that as well.
+        let lent = unsafe { Lent::new(payload.as_ptr(), payload.len()) };
+        let mut op: Option<Op> = None;
+        let wait = self.wait_loop(s, None, false, |s| {
+            if let Some(op) = &op {
+                return op.is_done().then_some(Ok(op.number()));
+            }
+            let (core, mut ways) = s.split();
+            let sent = if payload.len() <= core.inline_max(&mut ways, rank, options.args.len()) {
+                s.try_send(rank, port, options, payload).map(Some)
+            } else {
+                if let Some(net) = &mut s.net {
+                    net.touch();
+                }
+                let (core, mut ways) = s.split();
+                let source = Source::Lent(lent);
+                let sent = core
+                    .send_source(&mut ways, rank, port, options, source, Release::Copied)
+                    .map(|begun| op = Some(begun))
+                    .map_err(|(e, _)| e);
+                s.flush();
+                sent.map(|()| None)
+            };
+            match sent {
+                Ok(Some(number)) => Some(Ok(number)),
+                Ok(None) | Err(SendError::NoCredit) => None,
+                Err(e) => Some(Err(e)),
+            }
+        });
+        match (wait, op) {
+            (Ok(Ok(number)), Some(op)) => match op.completion.error() {
+                Some(WaitError::PeerDead { rank, why }) => Err(SendError::PeerDead { rank, why }),
+                // Refused: the endpoint's error handler is told of it.
+                _ => Ok(number),
+            },
+            (Ok(result), _) => result,
+            // Without a deadline only misuse is left.
+            (Err(WaitError::Misuse(m)), _) => Err(m.into()),
+            (Err(_), _) => Err(Misuse::Closed.into()),
+        }
+    }
+
+    /// Sends without a copy, if there is credit: the memory is given away and
+    /// comes back with the operation, when the receiver has all of it (a
+    /// message that fits one packet is copied, and done at once).
+    ///
+    /// # Errors
+    /// [`SendError`] with the payload; nothing was queued.
+    pub fn send_owned(
+        &self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: impl Into<Payload>,
+    ) -> Result<Op, (SendError, Payload)> {
+        let payload = payload.into();
+        let mut s = match self.enter() {
+            Ok(s) => s,
+            Err(m) => return Err((m.into(), payload)),
+        };
+        if let Some(net) = &mut s.net {
+            net.touch();
+        }
+        let (core, mut ways) = s.split();
+        let sent = core.send_given(&mut ways, rank, port, options, payload);
+        s.flush();
+        s.end();
+        sent.map_err(|(e, p)| (e, p.unwrap_or(Payload::Static(&[]))))
+    }
+
+    /// As [`Endpoint::send_owned`], from memory of the program's own.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `start` must stay valid and unchanged, for any thread,
+    /// until the operation is done or the endpoint has been closed.
+    pub unsafe fn send_lent(
+        &self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        start: *const u8,
+        bytes: usize,
+    ) -> Result<Op, SendError> {
+        let mut s = self.enter()?;
+        if let Some(net) = &mut s.net {
+            net.touch();
+        }
+        // SAFETY: promised by the caller.
+        let source = Source::Lent(unsafe { Lent::new(start, bytes) });
+        let (core, mut ways) = s.split();
+        let sent = core.send_source(
+            &mut ways,
+            rank,
+            port,
+            options,
+            source,
+            Release::Acknowledged,
+        );
+        s.flush();
+        s.end();
+        sent.map_err(|(e, _)| e)
+    }
+
+    /// Waits for an operation; makes progress and runs handlers.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`], [`WaitError::Refused`], [`WaitError::Misuse`].
+    pub fn wait(&self, mut op: Op) -> Result<Payload, WaitError> {
+        self.wait_op(&op, None)?;
+        op.take().unwrap_or(Ok(Payload::Static(&[])))
+    }
+
+    /// Waits until an operation has ended, for `limit` at most, if there is
+    /// one; [`Op::take`] then tells how. Makes progress and runs handlers.
+    ///
+    /// # Errors
+    /// [`WaitError::TimedOut`], [`WaitError::Misuse`]: the operation goes on.
+    pub fn wait_op(&self, op: &Op, limit: Option<Duration>) -> Result<(), WaitError> {
+        let s = self.enter()?;
+        let end = |limit: Duration| {
+            now_ns().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
+        };
+        self.wait_loop(s, limit.map(end), true, |_| op.is_done().then_some(()))
+    }
+
+    /// Whether an operation is done, after one pass of progress.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn test(&self, op: &Op) -> Result<bool, Misuse> {
+        if !op.is_done() {
+            self.progress()?;
+        }
+        Ok(op.is_done())
+    }
+
+    /// One pass of progress: takes what has arrived, runs handlers, sends what
+    /// is due. Gives how much was moved; 0 when nothing waited.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    #[inline]
+    pub fn progress(&self) -> Result<usize, Misuse> {
+        let mut s = self.enter()?;
+        s.begin();
+        let moved = s.pass();
+        s.end();
+        s.rethrow();
+        Ok(moved)
+    }
+
+    /// Makes progress until `done` says so. Spins briefly, then yields, then
+    /// sleeps in the kernel.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`] once for each peer whose process dies (and for
+    /// the last peer that closes its endpoint): whoever waits for it would
+    /// wait forever. Call again to go on waiting for others.
+    #[inline]
+    pub fn wait_until(&self, mut done: impl FnMut() -> bool) -> Result<(), WaitError> {
+        let s = self.enter()?;
+        self.wait_loop(s, None, true, |s| Self::check(s, &mut done))?
+    }
+
+    /// As [`Endpoint::wait_until`], for `limit` at most.
+    ///
+    /// # Errors
+    /// As there, and [`WaitError::TimedOut`].
+    pub fn wait_timeout(
+        &self,
+        limit: Duration,
+        mut done: impl FnMut() -> bool,
+    ) -> Result<(), WaitError> {
+        let s = self.enter()?;
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let deadline = now_ns().saturating_add(limit);
+        self.wait_loop(s, Some(deadline), true, |s| Self::check(s, &mut done))?
+    }
+
+    #[inline(always)]
+    fn check(s: &mut State, done: &mut impl FnMut() -> bool) -> Option<Result<(), WaitError>> {
+        if done() {
+            return Some(Ok(()));
+        }
+        // Error handlers are told first, so that they can say who it was.
+        if s.core.lanes.has_reports()
+            && s.core.events.is_empty()
+            && let Some((rank, why)) = s.core.lanes.next_report()
+        {
+            return Some(Err(WaitError::PeerDead { rank, why }));
+        }
+        None
+    }
+
+    /// Passes of progress until `poll` has a result. `unwind`: a handler's
+    /// panic ends the wait at once.
+    #[inline]
+    pub(crate) fn wait_loop<'e, R>(
+        &'e self,
+        mut s: Guard<'e>,
+        deadline: Option<u64>,
+        unwind: bool,
+        mut poll: impl FnMut(&mut State) -> Option<R>,
+    ) -> Result<R, WaitError> {
+        s.begin();
+        let spin = self.inner.spin_passes;
+        let mut idle = 0;
+        loop {
+            if let Some(result) = poll(&mut s) {
+                s.end();
+                s.rethrow();
+                return Ok(result);
+            }
+            if s.pass() > 0 {
+                if unwind {
+                    s.rethrow();
+                }
+                idle = 0;
+                if self.inner.threads == Threads::Multiple {
+                    s = self.turn(s)?;
+                }
+                continue;
+            }
+            idle += 1;
+            if idle <= spin {
+                if idle % 8 == 0 {
+                    std::hint::spin_loop();
+                }
+                continue;
+            }
+            if deadline.is_some_and(|at| now_ns() >= at) {
+                return Err(WaitError::TimedOut);
+            }
+            if idle <= spin + YIELDS {
+                s = self.turn(s)?;
+                std::thread::yield_now();
+                continue;
+            }
+            // A poll may have changed since its last look.
+            if let Some(result) = poll(&mut s) {
+                s.end();
+                s.rethrow();
+                return Ok(result);
+            }
+            s = self.sleep(s, deadline)?;
+        }
+    }
+
+    /// Lets other threads have the endpoint for a moment.
+    fn turn<'e>(&'e self, s: Guard<'e>) -> Result<Guard<'e>, Misuse> {
+        if self.inner.threads == Threads::Single {
+            return Ok(s);
+        }
+        drop(s);
+        self.enter()
+    }
+
+    #[cold]
+    fn sleep<'e>(&'e self, mut s: Guard<'e>, deadline: Option<u64>) -> Result<Guard<'e>, Misuse> {
+        let Some(nap) = s.prepare(deadline) else {
+            return Ok(s);
+        };
+        let mut woken = Woken::default();
+        let mut timeout = nap.timeout;
+        if self.inner.threads == Threads::Single {
+            // An error would be ours; then the wait spins.
+            let _ = self.inner.epoll.wait(timeout, |t| woken.push(t));
+        } else {
+            s.sleepers += 1;
+            if s.sleepers > 1 {
+                timeout = Some(timeout.map_or(SHARED_NAP_NS, |t| t.min(SHARED_NAP_NS)));
+            }
+            drop(s);
+            let _ = self.inner.epoll.wait(timeout, |t| woken.push(t));
+            s = self.enter()?;
+            s.sleepers -= 1;
+        }
+        s.awake(&woken);
+        Ok(s)
+    }
+
+    /// Readable when progress is to be made, for event loops of other kinds.
+    /// Before waiting on it call [`Endpoint::arm`].
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.inner.outer.as_fd()
+    }
+
+    /// Declares that the program will wait on [`Endpoint::fd`]. False if there
+    /// is something to do first: call [`Endpoint::progress`] instead of waiting.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn arm(&self) -> Result<bool, Misuse> {
+        Ok(self.enter()?.arm())
+    }
+
+    /// What has been done so far.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn counters(&self) -> Result<Counters, Misuse> {
+        let mut s = self.enter()?;
+        let mut counters = s.core.counters;
+        counters.protocol = s.net.as_mut().map(NetLane::counters).unwrap_or_default();
+        Ok(counters)
+    }
+
+    /// Name of the link that carries messages to a rank (`self`, `shm`, `udp`
+    /// or `dead`), and why that one.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn lane(&self, rank: u32) -> Result<(&'static str, String), Misuse> {
+        let s = self.enter()?;
+        let (name, why) = s.core.lanes.describe(rank).ok_or(Misuse::BadRank)?;
+        Ok((name, why.to_owned()))
+    }
+
+    /// Why the launcher is ending the job, if it is.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn ending(&self) -> Result<Option<String>, Misuse> {
+        Ok(self.enter()?.ending.clone())
+    }
+
+    /// Tells the endpoint that a rank's process has ended, where the program
+    /// knows before the endpoint does.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn peer_died(&self, rank: u32) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        if rank >= self.inner.size || rank == self.inner.rank {
+            return Err(Misuse::BadRank);
+        }
+        s.ended(rank);
+        Ok(())
+    }
+
+    /// Closes the endpoint. Waits until all that was sent has been
+    /// acknowledged, but not longer than the setting `close_ns`; refuses
+    /// messages that no handler has taken; tells the peers. Handlers still run
+    /// meanwhile, but cannot send. Dropping the endpoint does the same.
+    ///
+    /// # Errors
+    /// - [`WaitError::TimedOut`]: something may not have arrived.
+    /// - [`WaitError::Misuse`]: closed already, or see there.
+    pub fn close(&self) -> Result<(), WaitError> {
+        let mut s = self.enter()?;
+        if s.core.closing {
+            return Err(Misuse::Closed.into());
+        }
+        s.core.closing = true;
+        let deadline = now_ns().saturating_add(self.inner.close_ns);
+        let flushed = self.wait_loop(s, Some(deadline), false, |s| s.idle().then_some(()));
+        let mut s = self.enter()?;
+        let (core, mut ways) = s.split();
+        core.refuse_all(&mut ways);
+        s.flush();
+        s.end();
+        let told = self.wait_loop(s, Some(deadline), false, |s| s.idle().then_some(()));
+        let mut s = self.enter()?;
+        s.close_lanes();
+        let closed = self.wait_loop(s, Some(deadline), false, |s| s.idle().then_some(()));
+        self.enter()?.leave();
+        flushed.and(told).and(closed)
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        if self.inner.state.is_forked() {
+            // The child has neither the helper thread nor a part in this.
+            std::mem::forget(self.helper.take());
+            std::mem::forget(Arc::clone(&self.inner));
+            return;
+        }
+        // Closed already, or from a thread that may not: then peers see the
+        // process end.
+        let _ = self.close();
+        drop(self.helper.take());
+    }
+}

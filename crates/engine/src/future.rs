@@ -1,0 +1,56 @@
+//! Waiting without a thread of one's own.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context as TaskContext, Poll};
+
+use crate::endpoint::Endpoint;
+use crate::error::Misuse;
+
+/// Ready when handlers have run; see [`Endpoint::arrival`].
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct Arrival<'a> {
+    endpoint: &'a Endpoint,
+    seen: u64,
+}
+
+impl Endpoint {
+    /// A future that is ready when a message has been handed over after this
+    /// call; polling it makes progress. Between polls it is woken by the
+    /// helper thread, or by whoever else makes progress.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn arrival(&self) -> Result<Arrival<'_>, Misuse> {
+        let seen = self.enter()?.core.counters.received;
+        Ok(Arrival {
+            endpoint: self,
+            seen,
+        })
+    }
+}
+
+impl Future for Arrival<'_> {
+    type Output = Result<(), Misuse>;
+
+    fn poll(self: Pin<&mut Self>, cx: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        let mut s = match self.endpoint.enter() {
+            Ok(s) => s,
+            Err(m) => return Poll::Ready(Err(m)),
+        };
+        s.begin();
+        loop {
+            let moved = s.pass();
+            s.rethrow();
+            if s.core.counters.received != self.seen {
+                return Poll::Ready(Ok(()));
+            }
+            if moved == 0 {
+                s.register(cx.waker());
+                s.end();
+                return Poll::Pending;
+            }
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The helper thread: keeps the network going while the program makes no
+//! calls. It moves data only; handlers run in the program's calls, but for
+//! those of ports that were opened for any thread.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+
+use portolan_sys::futex::{Scope, wait, wake};
+
+use crate::OpenError;
+use crate::endpoint::Inner;
+use crate::state::Woken;
+
+/// Longest pause between two looks at a busy program, ns: a thousand looks a
+/// second cost under one percent of a core.
+const PERIOD_MAX_NS: u64 = 1_000_000;
+
+/// The thread; it ends when this is dropped.
+pub(crate) struct Helper {
+    stop: Arc<AtomicU32>,
+    inner: Arc<Inner>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Helper {
+    pub fn start(inner: &Arc<Inner>) -> Result<Self, OpenError> {
+        let stop = Arc::new(AtomicU32::new(0));
+        let (theirs, stopped) = (Arc::clone(inner), Arc::clone(&stop));
+        let thread = std::thread::Builder::new()
+            .name("portolan-helper".to_owned())
+            .stack_size(256 << 10)
+            .spawn(move || run(&theirs, &stopped))
+            .map_err(|e| OpenError::System("pthread_create", e.raw_os_error().unwrap_or(0)))?;
+        Ok(Self {
+            stop,
+            inner: Arc::clone(inner),
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        self.stop.store(1, Ordering::Release);
+        wake(&self.stop, 1, Scope::Process);
+        self.inner.wake.ring();
+        if let Some(thread) = self.thread.take() {
+            // Its panic would be a bug of ours, reported by the thread itself.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(inner: &Inner, stop: &AtomicU32) {
+    let stopped = || stop.load(Ordering::Acquire) != 0;
+    let mut period = inner.takeover_ns;
+    let mut calls = inner.state.calls();
+    while !stopped() {
+        // Every ending leads to another look.
+        let _ = wait(stop, 0, Some(period), Scope::Process);
+        let now = inner.state.calls();
+        if now != calls || inner.state.is_inside() {
+            calls = now;
+            period = (period * 2).clamp(1, PERIOD_MAX_NS.max(inner.takeover_ns));
+            continue;
+        }
+        while !stopped() && inner.state.calls() == calls {
+            if !help(inner) {
+                break;
+            }
+        }
+        period = inner.takeover_ns;
+    }
+}
+
+/// Moves what there is, then sleeps until there is more; false if the program
+/// is back.
+fn help(inner: &Inner) -> bool {
+    let Some(mut s) = inner.state.try_help() else {
+        return false;
+    };
+    s.core.run = false;
+    let mut wanted = false;
+    while !wanted && s.pass() > 0 {
+        s.core.counters.helped += 1;
+        wanted = s.is_wanted();
+    }
+    let nap = if wanted { None } else { s.prepare(None) };
+    s.core.run = true;
+    s.helper_asleep = nap.is_some();
+    drop(s);
+    if let Some(nap) = nap {
+        let mut woken = Woken::default();
+        // An error would be ours; then the next look comes after a pause.
+        let slept = inner.epoll.wait(nap.timeout, |t| woken.push(t));
+        let Some(mut s) = inner.state.try_help() else {
+            return false;
+        };
+        s.helper_asleep = false;
+        s.awake(&woken);
+        return slept.is_ok();
+    }
+    !wanted
+}

@@ -1,0 +1,97 @@
+//! Which link carries messages to each rank, and why.
+
+use std::borrow::Cow;
+
+use portolan_proto::PeerId;
+
+use crate::error::Death;
+
+/// The way to a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lane {
+    /// The rank is this process.
+    Myself,
+    /// Shared memory, to the endpoint with this index on the host.
+    Shm(u16),
+    /// The network.
+    Net(PeerId),
+    /// None any more.
+    Dead(Death),
+}
+
+/// All of them, by rank.
+pub(crate) struct Lanes {
+    lanes: Vec<Lane>,
+    reasons: Vec<Cow<'static, str>>,
+    alive: u32,
+    /// Deaths that no wait has reported yet.
+    unreported: Vec<(u32, Death)>,
+}
+
+impl Lanes {
+    pub fn new(lanes: Vec<(Lane, Cow<'static, str>)>) -> Self {
+        let alive = lanes
+            .iter()
+            .filter(|(l, _)| matches!(l, Lane::Shm(_) | Lane::Net(_)))
+            .count() as u32;
+        let (lanes, reasons) = lanes.into_iter().unzip();
+        Self {
+            lanes,
+            reasons,
+            alive,
+            unreported: Vec::new(),
+        }
+    }
+
+    #[inline(always)]
+    pub fn get(&self, rank: u32) -> Option<Lane> {
+        self.lanes.get(rank as usize).copied()
+    }
+
+    pub fn set_dead(&mut self, rank: u32, why: Death) {
+        self.lanes[rank as usize] = Lane::Dead(why);
+        self.alive -= 1;
+        self.unreported.push((rank, why));
+    }
+
+    /// A death that ends waits: one that was no orderly close, or that of the
+    /// last other rank.
+    pub fn next_report(&mut self) -> Option<(u32, Death)> {
+        let alone = self.alive == 0;
+        let at = self
+            .unreported
+            .iter()
+            .position(|(_, why)| alone || *why != Death::Closed)?;
+        Some(self.unreported.remove(at))
+    }
+
+    #[inline(always)]
+    pub fn has_reports(&self) -> bool {
+        !self.unreported.is_empty()
+    }
+
+    /// The death of one of some ranks, if one is dead.
+    pub fn first_dead(&self, ranks: impl Iterator<Item = u32>) -> Option<(u32, Death)> {
+        ranks
+            .filter_map(|r| self.dead(r).map(|why| (r, why)))
+            .next()
+    }
+
+    pub fn dead(&self, rank: u32) -> Option<Death> {
+        match self.get(rank)? {
+            Lane::Dead(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Name of the link and the reason for it.
+    pub fn describe(&self, rank: u32) -> Option<(&'static str, &str)> {
+        let name = match self.get(rank)? {
+            Lane::Myself => "self",
+            Lane::Shm(_) => "shm",
+            Lane::Net(_) => "udp",
+            Lane::Dead(_) => "dead",
+        };
+        Some((name, &self.reasons[rank as usize]))
+    }
+}

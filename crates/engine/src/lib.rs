@@ -1,0 +1,51 @@
+//! The endpoint: ports, handlers, lanes to peers, progress, waiting.
+//!
+//! A message's way in: link → protocol (`net`) or ring (`shm`) → `core`, where
+//! its handler runs, or it waits, or is refused. Its way out: `send` picks the
+//! lane. `state` makes one pass of progress over all of it; `own` keeps out
+//! everybody but one thread; `helper` steps in while the program is away.
+//!
+//! Nothing here knows which interface sits on top, or who started the process.
+
+mod collect;
+mod collective;
+mod config;
+mod context;
+mod core;
+mod counters;
+mod endpoint;
+mod error;
+mod future;
+mod helper;
+mod incoming;
+mod lanes;
+mod memory;
+mod message;
+mod net;
+mod open;
+mod ops;
+mod outbox;
+mod own;
+mod ports;
+mod send;
+mod shm;
+mod state;
+mod ways;
+
+pub use collective::Group;
+pub use config::{Config, Notice, PeerConfig, Watch};
+pub use context::Context;
+pub use counters::Counters;
+pub use endpoint::Endpoint;
+pub use error::{Death, Misuse, OpenError, SendError, WaitError};
+pub use future::Arrival;
+pub use memory::{Buffer, Payload};
+pub use message::{Event, Message, SendOptions};
+pub use open::{Opening, ShmAttachment};
+pub use ops::Op;
+pub use own::Threads;
+pub use portolan_proto::congestion::Mode as Congestion;
+pub use portolan_seal::{Secret, SuiteId};
+pub use portolan_wire::{ARGS_MAX, Address, EndpointId, Life, MessageNo, Priority};
+pub use ports::{Binding, ErrorHandler, Handler, PORTS_RESERVED};
+pub use send::FLOWS_MAX;

@@ -1,0 +1,419 @@
+//! The network lane: the protocol over its tables, and the link below it.
+
+use portolan_link::udp::Udp;
+use portolan_link::{Link, LinkAddress, LinkError, TxFrame};
+use portolan_proto as proto;
+use portolan_proto::{
+    DeathReason, Delivery, Endpoint as View, Host, Identity, Layout, NetAddress, Outcome,
+    PeerEvent, PeerId, Release, SourceId, Tables, Transmit, Verdict, key_slots,
+};
+use portolan_ring::Table;
+use portolan_seal::{AnySeal, KeyCell, Seal, Secret, SuiteId};
+use portolan_sys::clock::now_ns;
+use portolan_sys::memory::{MemoryError, PrivateOptions};
+use portolan_wire::{MessageNo, Priority};
+
+use crate::core::{Arrival, Core, Took};
+use crate::error::Death;
+use crate::memory::Wiped;
+use crate::message::Event;
+use crate::ports::Meta;
+use crate::shm::ShmLane;
+use crate::ways::InNet;
+
+/// Frames that pass between protocol and link in one burst.
+const BURST: usize = 64;
+
+/// The protocol's tables, in memory that a fork wipes.
+pub(crate) struct ProtoTables {
+    core: Wiped<proto::Core>,
+    peers: Wiped<proto::Peer>,
+    conns: Wiped<proto::Conn>,
+    meta: Wiped<proto::FrameMeta>,
+    longs: Wiped<proto::Long>,
+    frames: Table<u8>,
+    seal: AnySeal<Wiped<KeyCell>>,
+}
+
+type Suites = AnySeal<Wiped<KeyCell>>;
+
+impl ProtoTables {
+    pub fn new(
+        config: &proto::Config,
+        me: Identity,
+        secret: Secret,
+        suite: SuiteId,
+        seed: u64,
+    ) -> Result<Self, MemoryError> {
+        let layout = Layout::of(config);
+        let wiped = PrivateOptions {
+            wipe_on_fork: true,
+            no_dump: true,
+            lock: false,
+        };
+        let slots = if suite == SuiteId::None {
+            0
+        } else {
+            key_slots(config)
+        };
+        let mut tables = Self {
+            core: Wiped::new(1, proto::Core::default)?,
+            peers: Wiped::new(layout.peers, proto::Peer::default)?,
+            conns: Wiped::new(layout.conns, proto::Conn::default)?,
+            meta: Wiped::new(layout.meta, proto::FrameMeta::default)?,
+            longs: Wiped::new(layout.longs, proto::Long::default)?,
+            frames: Table::new(layout.frame_bytes, wiped)?,
+            seal: AnySeal::new(suite, Wiped::new(slots, KeyCell::default)?),
+        };
+        let (mut view, _) = tables.split();
+        view.init(config, me, secret, seed);
+        Ok(tables)
+    }
+
+    #[inline]
+    fn split(&mut self) -> (Tables<'_>, &mut Suites) {
+        let tables = Tables {
+            core: &mut self.core[0],
+            peers: &mut self.peers,
+            conns: &mut self.conns,
+            meta: &mut self.meta,
+            longs: &mut self.longs,
+            frames: &mut self.frames,
+        };
+        (tables, &mut self.seal)
+    }
+
+    #[inline]
+    pub fn view(&mut self) -> View<'_, Suites> {
+        let (tables, seal) = self.split();
+        View::new(tables, seal)
+    }
+}
+
+/// The network lane.
+pub(crate) struct NetLane {
+    pub link: Udp,
+    pub tables: ProtoTables,
+    /// The rank of each peer.
+    ranks: Vec<u32>,
+    /// Packets that the link has not taken yet.
+    pending: Vec<Transmit>,
+    /// The clock as of the last pass.
+    now: u64,
+    /// The link said that it is broken: errno.
+    broken: Option<i32>,
+    /// A handler outside of a pass of this lane has sent something.
+    pub dirty: bool,
+}
+
+fn net_address(a: LinkAddress) -> NetAddress {
+    NetAddress {
+        ip: a.ip,
+        port: a.port,
+    }
+}
+
+impl NetLane {
+    pub fn new(link: Udp, tables: ProtoTables, ranks: Vec<u32>) -> Self {
+        Self {
+            link,
+            tables,
+            ranks,
+            pending: Vec::with_capacity(BURST),
+            now: now_ns(),
+            broken: None,
+            dirty: false,
+        }
+    }
+
+    /// One pass: what has arrived, what is due, what is to leave. Gives how
+    /// many packets moved.
+    pub fn pass(&mut self, core: &mut Core, shm: Option<&mut ShmLane>) -> usize {
+        let now = now_ns();
+        self.now = now;
+        self.dirty = false;
+        let before = core.counters.received;
+        let mut view = self.tables.view();
+        let mut host = NetHost {
+            core,
+            ranks: &self.ranks,
+            now,
+            shm,
+        };
+        let received = self.link.rx_burst(BURST, |f| {
+            view.handle_packet(now, net_address(f.from), f.ce, f.bytes, &mut host);
+        });
+        let due = view.next_timeout().is_some_and(|at| at <= now);
+        if due {
+            view.handle_timeouts(now, &mut host);
+        }
+        let moved = match received {
+            Ok(n) => n,
+            Err(e) => {
+                self.note(e);
+                0
+            }
+        };
+        let lazy = core.counters.received == before;
+        moved + self.transmit(core, lazy)
+    }
+
+    /// Lets packets leave that are ready; gives how many.
+    pub fn transmit(&mut self, core: &mut Core, lazy: bool) -> usize {
+        let mut sent = 0;
+        let Self {
+            link,
+            tables,
+            ranks,
+            pending,
+            now,
+            ..
+        } = self;
+        let mut view = tables.view();
+        let mut failure = None;
+        loop {
+            let mut host = NetHost {
+                core,
+                ranks,
+                now: *now,
+                shm: None,
+            };
+            while pending.len() < BURST {
+                match view.poll_transmit(*now, lazy, &mut host) {
+                    Some(t) => pending.push(t),
+                    None => break,
+                }
+            }
+            if pending.is_empty() {
+                break;
+            }
+            let frame = |t: &Transmit| TxFrame {
+                to: LinkAddress {
+                    ip: t.to.ip,
+                    port: t.to.port,
+                    scope: 0,
+                },
+                bytes: view.frame(t),
+                ecn: t.ecn,
+            };
+            // One small message on its way out is what latency is made of.
+            let result = if let [only] = pending.as_slice() {
+                link.tx_burst(&[frame(only)])
+            } else {
+                let mut frames = [TxFrame {
+                    to: LinkAddress::default(),
+                    bytes: &[],
+                    ecn: false,
+                }; BURST];
+                for (slot, t) in frames.iter_mut().zip(pending.iter()) {
+                    *slot = frame(t);
+                }
+                link.tx_burst(&frames[..pending.len()])
+            };
+            let done = match result {
+                Ok(n) => n,
+                Err(LinkError::Full) => 0,
+                Err(e) => {
+                    failure = Some(e);
+                    1
+                }
+            };
+            let all = done == pending.len();
+            for (i, t) in pending.drain(..done).enumerate() {
+                if i == 0
+                    && let Some(LinkError::TooBig(max)) = failure
+                {
+                    view.packet_too_big(t.peer, max);
+                }
+                view.transmitted(t.frame);
+            }
+            if let Some(e) = failure.take() {
+                core.counters.tx_failed += 1;
+                if matches!(e, LinkError::Broken(_)) {
+                    failure = Some(e);
+                    break;
+                }
+                continue;
+            }
+            sent += done;
+            if !all {
+                break;
+            }
+        }
+        if let Some(e) = failure {
+            self.note(e);
+        }
+        sent
+    }
+
+    fn note(&mut self, e: LinkError) {
+        if let LinkError::Broken(errno) = e {
+            self.broken = Some(errno);
+        }
+    }
+
+    /// Offers messages again that were not taken.
+    pub fn resume(&mut self, core: &mut Core, shm: Option<&mut ShmLane>) {
+        let now = self.now;
+        let mut host = NetHost {
+            core,
+            ranks: &self.ranks,
+            now,
+            shm,
+        };
+        self.tables.view().resume(now, &mut host);
+        self.dirty = true;
+    }
+
+    /// Told from outside that a peer's process has ended.
+    pub fn peer_died(&mut self, core: &mut Core, peer: PeerId) {
+        let mut host = NetHost {
+            core,
+            ranks: &self.ranks,
+            now: self.now,
+            shm: None,
+        };
+        self.tables.view().peer_died(peer, &mut host);
+    }
+
+    /// When the lane must be looked at again, ns of the monotonic clock.
+    pub fn next_timeout(&mut self) -> Option<u64> {
+        if self.dirty || !self.pending.is_empty() {
+            return Some(0);
+        }
+        self.tables.view().next_timeout()
+    }
+
+    /// Whether all that was sent has been acknowledged.
+    pub fn idle(&mut self) -> bool {
+        self.pending.is_empty() && self.tables.view().idle()
+    }
+
+    pub fn close(&mut self) {
+        self.now = now_ns();
+        self.tables.view().close(self.now);
+    }
+
+    pub fn counters(&mut self) -> proto::Counters {
+        *self.tables.view().counters()
+    }
+
+    /// Reads the clock, for a send outside of a pass.
+    pub fn touch(&mut self) {
+        self.now = now_ns();
+    }
+}
+
+impl NetLane {
+    pub fn send(
+        &mut self,
+        peer: PeerId,
+        m: &proto::Message<'_>,
+    ) -> Result<MessageNo, proto::SendError> {
+        self.dirty = true;
+        let now = self.now;
+        self.tables.view().send(now, peer, m)
+    }
+
+    pub fn send_long(
+        &mut self,
+        peer: PeerId,
+        m: &proto::Message<'_>,
+        total: u64,
+        source: SourceId,
+        release: Release,
+    ) -> Result<MessageNo, proto::SendError> {
+        self.dirty = true;
+        let now = self.now;
+        self.tables
+            .view()
+            .send_long(now, peer, m, total, source, release)
+    }
+
+    pub fn inline_max(&mut self, peer: PeerId, args: usize) -> usize {
+        self.tables.view().inline_max(peer, args)
+    }
+}
+
+/// What the protocol asks of the engine.
+struct NetHost<'a> {
+    core: &'a mut Core,
+    ranks: &'a [u32],
+    now: u64,
+    shm: Option<&'a mut ShmLane>,
+}
+
+impl NetHost<'_> {
+    fn rank(&self, peer: PeerId) -> u32 {
+        self.ranks[peer.0 as usize]
+    }
+}
+
+impl<S: Seal> Host<S> for NetHost<'_> {
+    #[inline]
+    fn deliver(&mut self, endpoint: &mut View<'_, S>, d: Delivery<'_>) -> Verdict {
+        let mut ways = InNet {
+            view: endpoint,
+            now: self.now,
+            shm: self.shm.as_deref_mut(),
+        };
+        if d.cookie != 0 {
+            let fill = |into: &mut [u8]| into.copy_from_slice(d.payload);
+            self.core.place(d.cookie, d.offset, d.payload.len(), fill);
+            if d.last {
+                self.core.finish(&mut ways, d.cookie);
+            }
+            return Verdict::Take(0);
+        }
+        let arrival = Arrival {
+            meta: Meta {
+                from: self.ranks[d.peer.0 as usize],
+                port: d.port,
+                flow: d.flow,
+                priority: d.priority,
+                number: d.message,
+            },
+            args: d.args,
+            total: d.total,
+            payload: d.payload,
+        };
+        match self.core.arrive(&mut ways, &arrival) {
+            Took::Whole => Verdict::Take(0),
+            Took::Part(cookie) => Verdict::Take(cookie),
+            Took::NotNow => Verdict::NotNow,
+            Took::Refused => Verdict::Refuse,
+        }
+    }
+
+    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]) {
+        self.core.ops.read(source, offset, into);
+    }
+
+    fn released(&mut self, source: SourceId, outcome: Outcome) {
+        self.core.released(source, outcome);
+    }
+
+    fn refused(&mut self, peer: PeerId, priority: Priority, flow: u16, message: MessageNo) {
+        let to = self.rank(peer);
+        self.core.refused(to, priority, flow, message);
+    }
+
+    fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
+        let rank = self.rank(peer);
+        match event {
+            PeerEvent::Up => {}
+            PeerEvent::Waiting => self.core.tell(Event::PeerSilent { rank }),
+            PeerEvent::Dead(why) => self.core.bury(rank, death(why)),
+        }
+    }
+}
+
+const fn death(why: DeathReason) -> Death {
+    match why {
+        DeathReason::Closed => Death::Closed,
+        DeathReason::Silent => Death::Silent,
+        DeathReason::NoAnswer => Death::NoAnswer,
+        DeathReason::Restarted => Death::Restarted,
+        DeathReason::Told => Death::Ended,
+    }
+}

@@ -1,0 +1,314 @@
+//! Opening an endpoint: first its own address, then, when the others' are
+//! known, the lanes to them.
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use portolan_link::Link;
+use portolan_link::shm::ShmPort;
+use portolan_link::udp::{Udp, UdpConfig};
+use portolan_proto::{Identity, NetAddress};
+use portolan_ring::ForkMark;
+use portolan_sys::doorbell::Doorbell;
+use portolan_sys::epoll::Epoll;
+use portolan_sys::net::interfaces;
+use portolan_sys::process::Pidfd;
+use portolan_wire::{Address, MessageNo};
+
+use crate::collective::Barriers;
+use crate::config::{Config, PeerConfig, Watch};
+use crate::core::Core;
+use crate::counters::Counters;
+use crate::endpoint::Endpoint;
+use crate::error::{Death, OpenError};
+use crate::incoming::Incomings;
+use crate::lanes::{Lane, Lanes};
+use crate::net::{NetLane, ProtoTables};
+use crate::ops::Ops;
+use crate::outbox::Outbox;
+use crate::own::Owned;
+use crate::ports::{Budget, Ports};
+use crate::shm::ShmLane;
+use crate::state::State;
+
+/// An endpoint that has an address and knows no peers yet.
+#[derive(Debug)]
+pub struct Opening {
+    config: Config,
+    udp: Option<Udp>,
+    address: Address,
+}
+
+/// The memory that the endpoints of a host share, as the launcher made it.
+#[derive(Debug)]
+pub struct ShmAttachment {
+    /// The segment.
+    pub segment: OwnedFd,
+    /// Our own index in it.
+    pub index: u16,
+    /// A doorbell for each endpoint, by index.
+    pub doorbells: Vec<OwnedFd>,
+}
+
+/// The address under which others reach a socket that is bound to any: the
+/// first of this host's own, the loopback where there is no other.
+fn own_ip() -> IpAddr {
+    let all = interfaces().unwrap_or_default();
+    let of = |loopback: bool, v4: bool| {
+        all.iter()
+            .filter(move |i| i.up && i.loopback == loopback)
+            .flat_map(|i| i.addresses.iter().map(|(ip, _)| *ip))
+            .find(move |ip| ip.is_ipv4() == v4 && !is_link_local(ip))
+    };
+    of(false, true)
+        .or_else(|| of(false, false))
+        .or_else(|| of(true, true))
+        .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// Largest packet that the protocol's frames hold: an Ethernet jumbo frame's.
+const PACKET_MAX: usize = 8_972;
+/// Least that every path takes (RFC 8200: 1,280 with IPv6 and UDP headers).
+const PACKET_MIN: u16 = 1_232;
+/// Bytes of a frame in front of a packet's chunks.
+const FRAME_EXTRA: u32 = 192;
+const FRAME_MIN: u32 = 1_472;
+
+/// Opens the socket, with packets that the protocol's frames hold.
+fn open_udp(config: &UdpConfig) -> Result<Udp, OpenError> {
+    let udp = Udp::open(config)?;
+    if udp.capabilities().frame_max <= PACKET_MAX {
+        return Ok(udp);
+    }
+    drop(udp);
+    Ok(Udp::open(&UdpConfig {
+        frame_max: Some(PACKET_MAX),
+        ..*config
+    })?)
+}
+
+fn is_link_local(ip: &IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.segments()[0] & 0xffc0 == 0xfe80,
+    }
+}
+
+impl Opening {
+    /// Opens the socket, if the settings ask for one.
+    ///
+    /// # Errors
+    /// [`OpenError::Bind`], [`OpenError::Setting`].
+    pub fn new(config: Config) -> Result<Self, OpenError> {
+        check(&config)?;
+        let udp = if config.network {
+            Some(open_udp(&config.udp)?)
+        } else {
+            None
+        };
+        let mut address = Address {
+            port: 0,
+            ip: [0; 16],
+            id: config.id,
+            life: config.life,
+            host: config.host,
+        };
+        if let Some(udp) = &udp {
+            let at = udp.local_address().map_err(|e| {
+                OpenError::Setting(format!("the UDP socket has no address ({e:?})"))
+            })?;
+            address.port = at.port;
+            address.ip = at.ip;
+            // Bound to any of either family.
+            if matches!(
+                at.ip,
+                [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 | 0xff, 0 | 0xff, 0, 0, 0, 0]
+            ) {
+                address.ip = match own_ip() {
+                    IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                    IpAddr::V6(ip) => ip.octets(),
+                };
+            }
+        }
+        Ok(Self {
+            config,
+            udp,
+            address,
+        })
+    }
+
+    /// What others need to reach this endpoint.
+    #[must_use]
+    pub const fn address(&self) -> &Address {
+        &self.address
+    }
+
+    /// Opens the endpoint, given all ranks of the job in order, this one among
+    /// them. They need not be up.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn finish(
+        self,
+        peers: &[PeerConfig],
+        shm: Option<ShmAttachment>,
+        watch: Option<Box<dyn Watch>>,
+    ) -> Result<Endpoint, OpenError> {
+        let Self { config, udp, .. } = self;
+        let size = u32::try_from(peers.len())
+            .map_err(|_| OpenError::Setting("more ranks than 2^32".to_owned()))?;
+        if config.rank >= size {
+            return Err(OpenError::Setting(format!(
+                "rank {} of a job of {size}: ranks are numbered from 0",
+                config.rank
+            )));
+        }
+        let mut ranks = Vec::new();
+        let mut lanes: Vec<(Lane, Cow<'static, str>)> = Vec::with_capacity(peers.len());
+        let mut pids = Vec::new();
+        let mut indices = Vec::new();
+        let mut tables = None;
+        if let Some(udp) = &udp {
+            let mut proto = config.proto;
+            proto.peers = size.max(1);
+            proto.active = proto.active.min(size.max(2) - 1);
+            // At most PACKET_MAX, see `open_udp`.
+            proto.packet_max = udp.capabilities().frame_max as u16;
+            if proto.packet_max < PACKET_MIN {
+                return Err(OpenError::Setting(format!(
+                    "the interface takes UDP payloads of {} bytes at most, {PACKET_MIN} are \
+                     needed: give it an MTU of 1,280 or more",
+                    proto.packet_max
+                )));
+            }
+            proto.frame_bytes = (u32::from(proto.packet_max) + FRAME_EXTRA)
+                .next_multiple_of(64)
+                .max(FRAME_MIN);
+            proto.receive_packets = udp.receive_capacity().full_packets.max(1) as u32;
+            let me = Identity {
+                id: config.id,
+                life: config.life,
+            };
+            tables = Some(ProtoTables::new(
+                &proto,
+                me,
+                config.secret,
+                config.suite,
+                config.seed,
+            )?);
+        }
+        for (rank, peer) in (0..).zip(peers) {
+            let reason = peer.reason.clone();
+            if rank == config.rank {
+                lanes.push((Lane::Myself, "this process".into()));
+                continue;
+            }
+            if peer.pid != 0
+                && !config.udp.disabled.pidfd
+                && peer.address.host == config.host
+                && let Ok(pid) = Pidfd::open(peer.pid)
+            {
+                pids.push((rank, pid));
+            }
+            if let (Some(shm), Some(index)) = (&shm, peer.local_index)
+                && index != shm.index
+            {
+                indices.push((index, rank));
+                lanes.push((Lane::Shm(index), reason));
+                continue;
+            }
+            let Some(tables) = &mut tables else {
+                lanes.push((Lane::Dead(Death::Unreachable), reason));
+                continue;
+            };
+            let to = NetAddress {
+                ip: peer.address.ip,
+                port: peer.address.port,
+            };
+            let added = tables
+                .view()
+                .add_peer(peer.address.id, peer.address.life, to, peer.mode)
+                .map_err(|e| OpenError::Setting(format!("rank {rank}: {e}")))?;
+            debug_assert_eq!(added.0 as usize, ranks.len());
+            ranks.push(rank);
+            lanes.push((Lane::Net(added), reason));
+        }
+        let core = Core {
+            rank: config.rank,
+            size,
+            run: true,
+            attention: false,
+            starved: false,
+            resume: false,
+            closing: false,
+            ports: Ports::new(),
+            lanes: Lanes::new(lanes),
+            counters: Counters::default(),
+            unexpected: Budget::new(
+                config.unexpected_bytes,
+                config.unexpected_share,
+                peers.len(),
+            ),
+            queued: Budget::new(config.queue_bytes, config.queue_share, peers.len()),
+            incoming: Incomings::default(),
+            ops: Ops::new(config.copy_bytes),
+            ready: VecDeque::new(),
+            outbox: Outbox::new(config.reply_bytes),
+            barriers: Barriers::default(),
+            events: VecDeque::new(),
+            suspects: Vec::new(),
+            error_handler: None,
+            panic: None,
+            self_number: MessageNo(0),
+            spare: Vec::new(),
+        };
+        let net = match (udp, tables) {
+            (Some(udp), Some(tables)) if !ranks.is_empty() => {
+                Some(NetLane::new(udp, tables, ranks))
+            }
+            _ => None,
+        };
+        let shm = match shm {
+            Some(shm) if !indices.is_empty() => {
+                let cma = !config.udp.disabled.cma;
+                let link = ShmPort::attach(shm.segment, shm.index, shm.doorbells, cma)
+                    .map_err(|e| OpenError::Shm(e.to_string()))?;
+                let copy_min = if cma { config.copy_min } else { usize::MAX };
+                Some(ShmLane::new(link, &indices, copy_min))
+            }
+            _ => None,
+        };
+        let system =
+            |call| move |e: portolan_sys::raw::Errno| OpenError::System(call, e.raw_os_error());
+        let epoll = Arc::new(Epoll::new().map_err(system("epoll_create"))?);
+        let outer = Epoll::new().map_err(system("epoll_create"))?;
+        let wake = Arc::new(Doorbell::new().map_err(system("eventfd"))?);
+        let state = State::new(
+            core,
+            net,
+            shm,
+            watch,
+            pids,
+            Arc::clone(&epoll),
+            &outer,
+            Arc::clone(&wake),
+        )
+        .map_err(system("epoll_ctl"))?;
+        let owned = Owned::new(state, ForkMark::new()?, config.threads);
+        Endpoint::new(owned, &config, size, epoll, outer, wake)
+    }
+}
+
+fn check(config: &Config) -> Result<(), OpenError> {
+    let wrong = |what: &str| Err(OpenError::Setting(what.to_owned()));
+    if config.takeover_ns == 0 {
+        return wrong("takeover must be at least 1 ns");
+    }
+    if config.unexpected_share == 0 || config.queue_share == 0 {
+        return wrong("the shares of the memory for arriving messages must not be 0");
+    }
+    Ok(())
+}

@@ -1,0 +1,405 @@
+//! The way out: which lane, copied or lent, now or not.
+
+use std::sync::Arc;
+
+use portolan_proto as proto;
+use portolan_proto::{PeerId, Release, SourceId};
+use portolan_wire::{ARGS_MAX, MessageNo, Priority};
+
+use crate::core::{Arrival, Core, Took};
+use crate::error::{Death, Misuse, SendError};
+use crate::lanes::Lane;
+use crate::memory::{Payload, Source};
+use crate::message::{Event, SendOptions};
+use crate::ops::{Completion, Entry, Op, done};
+use crate::outbox::Out;
+use crate::ports::{Charge, Meta, PORTS_RESERVED, PortState};
+use crate::shm::ShmFailure;
+use crate::ways::Ways;
+
+/// Flows that a pair keeps, of each priority.
+pub const FLOWS_MAX: u16 = proto::FLOWS_MAX as u16;
+
+impl Core {
+    /// Sends, with a copy, if there is credit.
+    #[inline]
+    pub fn send(
+        &mut self,
+        ways: &mut dyn Ways,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if port >= PORTS_RESERVED {
+            return Err(Misuse::ReservedPort.into());
+        }
+        if self.closing {
+            return Err(Misuse::Closed.into());
+        }
+        let number = self.send_any(ways, rank, port, o, payload)?;
+        self.counters.sent += 1;
+        self.counters.bytes_sent += payload.len() as u64;
+        Ok(number)
+    }
+
+    /// As [`Core::send`], to any port and uncounted.
+    #[inline]
+    pub fn send_any(
+        &mut self,
+        ways: &mut dyn Ways,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if o.flow >= FLOWS_MAX {
+            return Err(SendError::BadFlow);
+        }
+        if o.args.len() > ARGS_MAX {
+            return Err(SendError::TooManyArgs);
+        }
+        match self.lanes.get(rank) {
+            Some(Lane::Shm(to)) if payload.len() <= ways.shm_inline_max(o.args.len()) => ways
+                .shm_send(to, port, o, payload)
+                .map_err(|e| self.map_shm(rank, e)),
+            Some(Lane::Shm(_)) => self.send_copy(ways, rank, port, o, payload),
+            Some(Lane::Net(peer)) => self.send_net(ways, rank, peer, port, o, payload),
+            Some(Lane::Myself) => self.send_self(port, o, payload),
+            Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
+            None => Err(Misuse::BadRank.into()),
+        }
+    }
+
+    fn send_net(
+        &mut self,
+        ways: &mut dyn Ways,
+        rank: u32,
+        peer: PeerId,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if payload.len() <= ways.net_inline_max(peer, o.args.len()) {
+            match ways.net_send(peer, &message(port, o, payload)) {
+                Ok(number) => return Ok(number),
+                // The path has shrunk since.
+                Err(proto::SendError::TooLong) => {}
+                Err(e) => return Err(self.map(rank, e)),
+            }
+        }
+        self.send_copy(ways, rank, port, o, payload)
+    }
+
+    /// Sends a long message from a copy of its bytes.
+    fn send_copy(
+        &mut self,
+        ways: &mut dyn Ways,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if !self.ops.charge(payload.len()) {
+            return Err(SendError::NoCredit);
+        }
+        let source = Source::Given(Payload::Vec(payload.to_vec()));
+        self.begin(
+            ways,
+            rank,
+            port,
+            o,
+            source,
+            None,
+            payload.len(),
+            Release::Copied,
+        )
+        .map(|(number, _)| number)
+        .map_err(|(e, _)| e)
+    }
+
+    fn map(&self, rank: u32, e: proto::SendError) -> SendError {
+        match e {
+            proto::SendError::NoCredit => SendError::NoCredit,
+            proto::SendError::PeerDead => {
+                let why = self.lanes.dead(rank).unwrap_or(Death::Closed);
+                SendError::PeerDead { rank, why }
+            }
+            proto::SendError::BadFlow => SendError::BadFlow,
+            proto::SendError::TooManyArgs => SendError::TooManyArgs,
+            proto::SendError::TooLong => SendError::TooLong,
+            proto::SendError::BadPeer => Misuse::BadRank.into(),
+        }
+    }
+
+    #[cold]
+    fn map_shm(&mut self, rank: u32, e: ShmFailure) -> SendError {
+        match e {
+            ShmFailure::Full => SendError::NoCredit,
+            ShmFailure::TooBig => SendError::TooLong,
+            ShmFailure::NoPeer => Misuse::BadRank.into(),
+            ShmFailure::Gone => {
+                // What it still said is read first; then it is buried.
+                self.suspects.push((rank, Death::Closed));
+                self.attention = true;
+                SendError::PeerDead {
+                    rank,
+                    why: Death::Closed,
+                }
+            }
+        }
+    }
+
+    /// Puts a long message on its way; gives the source back if it cannot.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site for each kind of send"
+    )]
+    fn begin(
+        &mut self,
+        ways: &mut dyn Ways,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        source: Source,
+        completion: Option<Arc<Completion>>,
+        charged: usize,
+        release: Release,
+    ) -> Result<(MessageNo, SourceId), (SendError, Option<Source>)> {
+        let total = source.as_slice().len() as u64;
+        let id = self.ops.insert(Entry {
+            source,
+            to: rank,
+            priority: o.priority,
+            flow: o.flow,
+            number: MessageNo(0),
+            completion,
+            charged,
+            refused: false,
+        });
+        let sent = match self.lanes.get(rank) {
+            Some(Lane::Net(peer)) => ways
+                .net_send_long(peer, &message(port, o, &[]), total, id, release)
+                .map_err(|e| self.map(rank, e)),
+            Some(Lane::Shm(to)) => {
+                let bytes = self
+                    .ops
+                    .get_mut(id)
+                    .map_or(&[][..], |e| e.source.as_slice());
+                ways.shm_send_long(to, port, o, bytes, id)
+                    .map_err(|e| self.map_shm(rank, e))
+            }
+            Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
+            Some(Lane::Myself) | None => Err(Misuse::BadRank.into()),
+        };
+        match sent {
+            Ok(number) => {
+                if let Some(entry) = self.ops.get_mut(id) {
+                    entry.number = number;
+                }
+                Ok((number, id))
+            }
+            Err(e) => Err((e, self.ops.remove(id).map(|entry| entry.source))),
+        }
+    }
+
+    /// Sends without a copy where the message is long enough for that.
+    pub fn send_given(
+        &mut self,
+        ways: &mut dyn Ways,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: Payload,
+    ) -> Result<Op, (SendError, Option<Payload>)> {
+        let release = Release::Acknowledged;
+        match self.send_source(ways, rank, port, o, Source::Given(payload), release) {
+            Ok(op) => Ok(op),
+            Err((e, Some(Source::Given(payload)))) => Err((e, Some(payload))),
+            Err((e, _)) => Err((e, None)),
+        }
+    }
+
+    /// As [`Core::send_given`], from any source.
+    pub fn send_source(
+        &mut self,
+        ways: &mut dyn Ways,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        source: Source,
+        release: Release,
+    ) -> Result<Op, (SendError, Option<Source>)> {
+        if port >= PORTS_RESERVED {
+            return Err((Misuse::ReservedPort.into(), Some(source)));
+        }
+        if self.closing {
+            return Err((Misuse::Closed.into(), Some(source)));
+        }
+        let bytes = source.as_slice().len();
+        if bytes <= self.inline_max(ways, rank, o.args.len()) {
+            return match self.send_any(ways, rank, port, o, source.as_slice()) {
+                Ok(number) => {
+                    self.counters.sent += 1;
+                    self.counters.bytes_sent += bytes as u64;
+                    let payload = match source {
+                        Source::Given(payload) => payload,
+                        Source::Lent(_) => Payload::Static(&[]),
+                    };
+                    Ok(Op::new(done(payload), number))
+                }
+                Err(e) => Err((e, Some(source))),
+            };
+        }
+        if o.flow >= FLOWS_MAX {
+            return Err((SendError::BadFlow, Some(source)));
+        }
+        if o.args.len() > ARGS_MAX {
+            return Err((SendError::TooManyArgs, Some(source)));
+        }
+        let completion = Arc::new(Completion::default());
+        let shared = Some(Arc::clone(&completion));
+        let (number, _) = self.begin(ways, rank, port, o, source, shared, 0, release)?;
+        self.counters.sent += 1;
+        self.counters.bytes_sent += bytes as u64;
+        Ok(Op::new(completion, number))
+    }
+
+    /// Longest payload that is copied at once rather than lent.
+    pub fn inline_max(&self, ways: &mut dyn Ways, rank: u32, args: usize) -> usize {
+        match self.lanes.get(rank) {
+            Some(Lane::Net(peer)) => ways.net_inline_max(peer, args),
+            Some(Lane::Shm(_)) => ways.shm_inline_max(args),
+            _ => usize::MAX,
+        }
+    }
+
+    /// A message to ourselves waits for the next pass: its handler never runs
+    /// within the send.
+    fn send_self(
+        &mut self,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        let number = self.self_number;
+        let meta = Meta {
+            from: self.rank,
+            port,
+            flow: o.flow,
+            priority: o.priority,
+            number,
+        };
+        let mut words = [0; 8 * ARGS_MAX];
+        for (to, arg) in words.chunks_exact_mut(8).zip(o.args) {
+            to.copy_from_slice(&arg.to_le_bytes());
+        }
+        let a = Arrival {
+            meta,
+            args: &words[..8 * o.args.len()],
+            total: payload.len() as u64,
+            payload,
+        };
+        let charge = match self.ports.get_or_make(port).state {
+            PortState::Closed => {
+                self.self_number = number.next();
+                self.refused(self.rank, o.priority, o.flow, number);
+                return Ok(number);
+            }
+            PortState::Unbound => Charge::Unexpected,
+            PortState::Bound => Charge::Queued,
+        };
+        match self.keep(&a, charge) {
+            Took::NotNow => Err(SendError::NoCredit),
+            Took::Refused => {
+                self.self_number = number.next();
+                self.refused(self.rank, o.priority, o.flow, number);
+                Ok(number)
+            }
+            Took::Whole | Took::Part(_) => {
+                self.self_number = number.next();
+                Ok(number)
+            }
+        }
+    }
+
+    /// Sends, or keeps the message for later where there is no credit.
+    pub fn send_or_keep(
+        &mut self,
+        ways: &mut dyn Ways,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if !self.outbox.has(rank) {
+            match self.send(ways, rank, port, o, payload) {
+                Ok(_) => return Ok(()),
+                Err(SendError::NoCredit) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let out = Out {
+            rank,
+            port,
+            flow: o.flow,
+            priority: o.priority,
+            args: o.args.to_vec(),
+            payload: payload.to_vec(),
+        };
+        self.attention = true;
+        self.outbox.push(out).map_err(|_| SendError::NoCredit)
+    }
+
+    /// Sends what was kept, as far as there is credit; gives how many.
+    pub fn run_outbox(&mut self, ways: &mut dyn Ways) -> usize {
+        let mut blocked: Vec<u32> = Vec::new();
+        let mut sent = 0;
+        for out in self.outbox.take() {
+            if blocked.contains(&out.rank) {
+                self.outbox.force(out);
+                continue;
+            }
+            let o = SendOptions {
+                flow: out.flow,
+                priority: out.priority,
+                args: &out.args,
+            };
+            match self.send_any(ways, out.rank, out.port, &o, &out.payload) {
+                Err(SendError::NoCredit) => {
+                    blocked.push(out.rank);
+                    self.outbox.force(out);
+                }
+                // To the dead nothing is owed.
+                Ok(_) | Err(_) => sent += 1,
+            }
+        }
+        if sent > 0 {
+            self.resume = true;
+        }
+        sent
+    }
+
+    /// A message of ours was refused.
+    pub fn refused(&mut self, to: u32, priority: Priority, flow: u16, number: MessageNo) {
+        self.counters.refused += 1;
+        if !self.ops.refuse(to, priority, flow, number) {
+            self.tell(Event::Refused {
+                to,
+                priority,
+                flow,
+                number,
+            });
+        }
+    }
+}
+
+fn message<'a>(port: u16, o: &SendOptions<'a>, payload: &'a [u8]) -> proto::Message<'a> {
+    proto::Message {
+        priority: o.priority,
+        flow: o.flow,
+        port,
+        args: o.args,
+        payload,
+    }
+}

@@ -1,0 +1,538 @@
+//! One endpoint's state as a whole, and one pass of progress over it.
+
+use std::os::fd::AsFd;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::task::Waker;
+
+use portolan_link::shm::Slumbering;
+use portolan_sys::clock::now_ns;
+use portolan_sys::doorbell::Doorbell;
+use portolan_sys::epoll::{Epoll, READY_MAX, Timer};
+use portolan_sys::process::Pidfd;
+use portolan_wire::MessageNo;
+
+use crate::config::{Notice, Watch};
+use crate::core::Core;
+use crate::error::{Death, SendError};
+use crate::lanes::Lane;
+use crate::message::SendOptions;
+use crate::net::NetLane;
+use crate::shm::ShmLane;
+use crate::ways::Both;
+
+/// Names in the set of descriptors. Processes follow from [`TOKEN_PID`] on.
+const TOKEN_NET: u64 = 0;
+const TOKEN_WAKE: u64 = 1;
+const TOKEN_WATCH: u64 = 2;
+const TOKEN_SHM: u64 = 3;
+const TOKEN_PID: u64 = 1 << 32;
+
+/// Empty passes between two looks at descriptors that rarely have news.
+const LOOK_EVERY: u32 = 1024;
+
+/// Time between two givings back of rings that nobody uses, ns.
+const TIDY_EVERY_NS: u64 = 1_000_000_000;
+/// Longest sleep while frames wait that could not be taken, ns.
+const BLOCKED_NAP_NS: u64 = 1_000_000;
+
+/// Everything behind the ownership word.
+pub(crate) struct State {
+    pub core: Core,
+    pub net: Option<NetLane>,
+    pub shm: Option<ShmLane>,
+    watch: Option<Box<dyn Watch>>,
+    /// Processes on this host, by rank, while they live.
+    pids: Vec<(u32, Pidfd)>,
+    epoll: Arc<Epoll>,
+    /// What the program's own event loop waits on: `epoll` and these two.
+    timer: Timer,
+    foreign: Doorbell,
+    /// Ends a sleep of our own.
+    wake: Arc<Doorbell>,
+    /// The program waits on the descriptor.
+    armed: bool,
+    /// The helper sleeps.
+    pub helper_asleep: bool,
+    /// Until then at most, ns of the monotonic clock, by what it knew.
+    helper_due: u64,
+    /// Senders on this host have been told that we sleep.
+    declared: bool,
+    /// Threads that sleep without holding the state.
+    pub sleepers: u32,
+    wakers: Vec<Waker>,
+    empty_passes: u32,
+    /// When rings that nobody uses were last given back.
+    tidied_at: u64,
+    /// The launcher has said that the job ends: why.
+    pub ending: Option<String>,
+}
+
+/// What a sleep needs, so that it can happen without the state.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Nap {
+    /// How long at most, ns.
+    pub timeout: Option<u64>,
+}
+
+/// Tokens of the descriptors that ended a sleep.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Woken {
+    tokens: [u64; READY_MAX],
+    count: usize,
+}
+
+impl Woken {
+    pub fn push(&mut self, token: u64) {
+        if self.count < READY_MAX {
+            self.tokens[self.count] = token;
+            self.count += 1;
+        }
+    }
+}
+
+impl State {
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "the parts of an endpoint, put together once"
+    )]
+    pub fn new(
+        core: Core,
+        net: Option<NetLane>,
+        shm: Option<ShmLane>,
+        watch: Option<Box<dyn Watch>>,
+        pids: Vec<(u32, Pidfd)>,
+        epoll: Arc<Epoll>,
+        outer: &Epoll,
+        wake: Arc<Doorbell>,
+    ) -> Result<Self, portolan_sys::raw::Errno> {
+        let timer = Timer::new()?;
+        let foreign = Doorbell::new()?;
+        outer.add(epoll.as_fd(), 0)?;
+        outer.add(timer.as_fd(), 1)?;
+        outer.add(foreign.as_fd(), 2)?;
+        epoll.add(wake.as_fd(), TOKEN_WAKE)?;
+        if let Some(shm) = &shm {
+            epoll.add(shm.link.as_fd(), TOKEN_SHM)?;
+        }
+        if let Some(net) = &net {
+            epoll.add(net.link.fd(), TOKEN_NET)?;
+        }
+        if let Some(fd) = watch.as_ref().and_then(|w| w.fd()) {
+            epoll.add(fd, TOKEN_WATCH)?;
+        }
+        for (rank, pid) in &pids {
+            epoll.add(pid.as_fd(), TOKEN_PID + u64::from(*rank))?;
+        }
+        Ok(Self {
+            core,
+            net,
+            shm,
+            watch,
+            pids,
+            epoll,
+            timer,
+            foreign,
+            wake,
+            armed: false,
+            helper_asleep: false,
+            helper_due: u64::MAX,
+            declared: false,
+            tidied_at: now_ns(),
+            sleepers: 0,
+            wakers: Vec::new(),
+            empty_passes: 0,
+            ending: None,
+        })
+    }
+
+    /// The two halves that a handler needs.
+    #[inline(always)]
+    pub fn split(&mut self) -> (&mut Core, Both<'_>) {
+        (
+            &mut self.core,
+            Both {
+                net: self.net.as_mut(),
+                shm: self.shm.as_mut(),
+            },
+        )
+    }
+
+    /// One pass. Gives how much was moved: 0 when nothing waited.
+    #[inline]
+    pub fn pass(&mut self) -> usize {
+        let mut moved = 0;
+        let Self { core, net, shm, .. } = self;
+        if let Some(shm) = shm {
+            moved += shm.pass(core, net.as_mut());
+        }
+        if let Some(net) = net {
+            moved += net.pass(core, shm.as_mut());
+        }
+        if self.core.attention {
+            moved += self.slow();
+        }
+        if moved == 0 {
+            self.empty_passes += 1;
+            if self.empty_passes >= LOOK_EVERY {
+                self.empty_passes = 0;
+                moved += self.look();
+            }
+        } else {
+            self.after();
+        }
+        moved
+    }
+
+    /// What is rare: kept messages, answers that found no credit, errors.
+    #[cold]
+    fn slow(&mut self) -> usize {
+        let mut moved = 0;
+        self.core.attention = false;
+        for (rank, why) in std::mem::take(&mut self.core.suspects) {
+            self.gone(rank, why);
+        }
+        let (core, mut ways) = self.split();
+        if !core.outbox.is_empty() {
+            moved += core.run_outbox(&mut ways);
+        }
+        moved += core.run_ready(&mut ways);
+        if core.run && !core.events.is_empty() {
+            moved += core.events.len();
+            core.run_events(&mut ways);
+        }
+        if std::mem::take(&mut core.resume)
+            && std::mem::take(&mut core.starved)
+            && let Some(net) = &mut self.net
+        {
+            net.resume(&mut self.core, self.shm.as_mut());
+        }
+        let core = &mut self.core;
+        core.attention |= !core.outbox.is_empty()
+            || !core.events.is_empty()
+            || !core.ready.is_empty()
+            || (core.starved && core.resume);
+        // What the handlers have said leaves now.
+        if let Some(net) = &mut self.net
+            && net.dirty
+        {
+            moved += net.transmit(&mut self.core, false);
+            net.dirty = false;
+        }
+        moved
+    }
+
+    /// Something has happened: whoever waits for that is to know.
+    #[inline]
+    fn after(&mut self) {
+        self.empty_passes = 0;
+        if self.sleepers > 0 {
+            self.wake.ring();
+        }
+        if self.armed {
+            self.foreign.ring();
+        }
+        for waker in self.wakers.drain(..) {
+            waker.wake();
+        }
+    }
+
+    /// Wakes `waker` after the next pass that moves something.
+    pub fn register(&mut self, waker: &Waker) {
+        if !self.wakers.iter().any(|w| w.will_wake(waker)) {
+            self.wakers.push(waker.clone());
+        }
+    }
+
+    /// Looks at what rarely has news: the launcher, processes that end.
+    #[cold]
+    fn look(&mut self) -> usize {
+        let mut woken = Woken::default();
+        // An error here would be ours, and the next sleep would show it.
+        let _ = self.epoll.wait(Some(0), |t| woken.push(t));
+        let mut news = self.note(&woken);
+        let Some(shm) = &mut self.shm else {
+            return news;
+        };
+        let gone = shm.gone();
+        let now = now_ns();
+        if now.saturating_sub(self.tidied_at) >= TIDY_EVERY_NS {
+            self.tidied_at = now;
+            shm.link.tidy();
+        }
+        for (rank, why) in gone {
+            news += 1;
+            self.gone(rank, why);
+        }
+        news
+    }
+
+    /// Takes in what has ended a sleep; gives how much news there was.
+    pub fn note(&mut self, woken: &Woken) -> usize {
+        let mut news = 0;
+        for &token in &woken.tokens[..woken.count] {
+            match token {
+                TOKEN_WATCH => news += self.hear(),
+                TOKEN_WAKE => _ = self.wake.clear(),
+                t if t >= TOKEN_PID => {
+                    self.ended((t - TOKEN_PID) as u32);
+                    news += 1;
+                }
+                _ => {}
+            }
+        }
+        news
+    }
+
+    fn hear(&mut self) -> usize {
+        let mut news = 0;
+        let Some(mut watch) = self.watch.take() else {
+            return 0;
+        };
+        // Taken out before asking: the descriptor may be closed by that.
+        let _ = watch.fd().map(|fd| self.epoll.remove(fd));
+        while let Some(notice) = watch.poll() {
+            news += 1;
+            match notice {
+                Notice::Died(rank) => self.ended(rank),
+                Notice::Ending(why) => self.ending = Some(why),
+            }
+        }
+        let _ = watch.fd().map(|fd| self.epoll.add(fd, TOKEN_WATCH));
+        self.watch = Some(watch);
+        news
+    }
+
+    /// A rank's process has ended.
+    pub fn ended(&mut self, rank: u32) {
+        if let Some(at) = self.pids.iter().position(|(r, _)| *r == rank) {
+            let (_, pid) = self.pids.remove(at);
+            let _ = self.epoll.remove(pid.as_fd());
+        }
+        self.gone(rank, Death::Ended);
+    }
+
+    /// A rank is gone: what it still said is read, then it is buried.
+    fn gone(&mut self, rank: u32, why: Death) {
+        let Self { core, net, shm, .. } = self;
+        let mut why = why;
+        match (core.lanes.get(rank), net, shm) {
+            (Some(Lane::Net(peer)), Some(net), shm) => {
+                net.pass(core, shm.as_mut());
+                net.peer_died(core, peer);
+            }
+            (Some(Lane::Shm(index)), net, Some(shm)) => {
+                if why == Death::Ended {
+                    shm.link.mark_dead(index);
+                    why = shm.why(index);
+                }
+                // Bounded: others may go on sending.
+                for _ in 0..1024 {
+                    if shm.pass(core, net.as_mut()) == 0 {
+                        break;
+                    }
+                }
+                shm.forget(index);
+                shm.settle(index);
+            }
+            _ => {}
+        }
+        self.core.bury(rank, why);
+    }
+
+    /// Prepares to sleep, after a pass that moved nothing: `None` if something
+    /// is due before a sleep could begin.
+    pub fn prepare(&mut self, deadline: Option<u64>) -> Option<Nap> {
+        if let Some(shm) = &mut self.shm {
+            self.declared = true;
+            // What nobody takes now is no reason to stay awake.
+            let ready = shm.link.sleep_prepare() == Slumbering::No;
+            let gone = shm.gone();
+            if (ready && !shm.blocked && !self.core.starved) || !gone.is_empty() {
+                self.rouse();
+                self.core.suspects.extend(gone);
+                self.core.attention |= !self.core.suspects.is_empty();
+                return None;
+            }
+        }
+        let due = self.net.as_mut().and_then(NetLane::next_timeout);
+        let wake_at = match (due, deadline) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        self.helper_due = wake_at.unwrap_or(u64::MAX);
+        let timeout = match wake_at {
+            Some(0) => {
+                self.rouse();
+                return None;
+            }
+            Some(at) => Some(at.saturating_sub(now_ns())),
+            None => None,
+        };
+        let timeout = match &self.shm {
+            // Its frames ring no bell again.
+            Some(shm) if shm.blocked || self.core.starved => {
+                Some(timeout.map_or(BLOCKED_NAP_NS, |t| t.min(BLOCKED_NAP_NS)))
+            }
+            _ => timeout,
+        };
+        self.core.counters.sleeps += 1;
+        Some(Nap { timeout })
+    }
+
+    /// Ends what [`State::prepare`] began.
+    pub fn awake(&mut self, woken: &Woken) {
+        if self.declared {
+            self.rouse();
+        }
+        if self.note(woken) > 0 {
+            self.after();
+        }
+    }
+
+    /// At the end of a call that may leave something to do: lets the helper
+    /// know, if it sleeps.
+    #[inline(always)]
+    pub fn end(&mut self) {
+        if self.helper_asleep {
+            self.stir();
+        }
+    }
+
+    #[cold]
+    fn stir(&mut self) {
+        let sooner = |at| at < self.helper_due;
+        if !self.core.outbox.is_empty()
+            || self.shm.as_ref().is_some_and(|shm| !shm.idle())
+            || self
+                .net
+                .as_mut()
+                .and_then(NetLane::next_timeout)
+                .is_some_and(sooner)
+        {
+            self.helper_asleep = false;
+            self.wake.ring();
+        }
+    }
+
+    /// No sleep any more: senders need not ring.
+    #[cold]
+    fn rouse(&mut self) {
+        self.declared = false;
+        if let Some(shm) = &mut self.shm {
+            shm.link.sleep_cancel();
+        }
+    }
+
+    /// Prepares for a sleep on the descriptor outside of the endpoint; false
+    /// if there is something to do first.
+    pub fn arm(&mut self) -> bool {
+        if !self.core.ready.is_empty() || !self.core.events.is_empty() {
+            return false;
+        }
+        match self.prepare(None) {
+            None => false,
+            Some(nap) => {
+                self.timer
+                    .set(nap.timeout.map(|t| now_ns().saturating_add(t)));
+                self.armed = true;
+                true
+            }
+        }
+    }
+
+    /// The program is back from such a sleep.
+    #[cold]
+    fn disarm(&mut self) {
+        self.armed = false;
+        self.timer.set(None);
+        self.foreign.clear();
+    }
+
+    /// At the start of every call that makes progress.
+    #[inline(always)]
+    pub fn begin(&mut self) {
+        if self.declared {
+            self.rouse();
+            // Nobody rings for those who sleep any more: they must look again.
+            if self.helper_asleep || self.sleepers > 0 {
+                self.helper_asleep = false;
+                self.wake.ring();
+            }
+        }
+        if self.armed {
+            self.disarm();
+        }
+    }
+
+    /// Goes on with a handler's panic.
+    #[inline(always)]
+    pub fn rethrow(&mut self) {
+        if self.core.panic.is_some() {
+            self.rethrow_now();
+        }
+    }
+
+    #[cold]
+    fn rethrow_now(&mut self) {
+        if let Some(panic) = self.core.panic.take() {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Sends if there is credit, and lets it leave.
+    #[inline]
+    pub fn try_send(
+        &mut self,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if let Some(net) = &mut self.net
+            && matches!(self.core.lanes.get(rank), Some(Lane::Net(_)))
+        {
+            net.touch();
+        }
+        let (core, mut ways) = self.split();
+        let sent = core.send(&mut ways, rank, port, o, payload);
+        self.flush();
+        sent
+    }
+
+    /// Lets what was queued by a call leave.
+    #[inline]
+    pub fn flush(&mut self) {
+        if let Some(net) = &mut self.net
+            && net.dirty
+        {
+            net.dirty = false;
+            net.transmit(&mut self.core, false);
+        }
+    }
+
+    /// Whether nothing of ours is under way.
+    pub fn idle(&mut self) -> bool {
+        self.core.ops.is_empty()
+            && self.core.outbox.is_empty()
+            && self.shm.as_ref().is_none_or(ShmLane::idle)
+            && self.net.as_mut().is_none_or(NetLane::idle)
+    }
+
+    /// Tells all peers that nothing more comes.
+    pub fn close_lanes(&mut self) {
+        // Its drop tells the peers; what they have not read yet stays there.
+        self.shm = None;
+        if let Some(net) = &mut self.net {
+            net.close();
+            net.transmit(&mut self.core, true);
+        }
+    }
+
+    /// Tells whoever started the process that it closed in good order.
+    pub fn leave(&mut self) {
+        if let Some(watch) = &mut self.watch {
+            watch.leave();
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! How calls and handlers reach the lanes, whichever of them is being read
+//! at the time.
+
+use portolan_link::shm::Outlet;
+use portolan_proto::{Endpoint as View, Message, PeerId, Release, SendError as NetError, SourceId};
+use portolan_seal::Seal;
+use portolan_wire::MessageNo;
+
+use crate::message::SendOptions;
+use crate::net::NetLane;
+use crate::shm::{ShmFailure, ShmLane, ShmTx};
+
+/// The lanes to other processes.
+pub(crate) trait Ways {
+    /// Queues a message that fits one packet.
+    fn net_send(&mut self, peer: PeerId, m: &Message<'_>) -> Result<MessageNo, NetError>;
+
+    /// Queues a message of any length.
+    fn net_send_long(
+        &mut self,
+        peer: PeerId,
+        m: &Message<'_>,
+        total: u64,
+        source: SourceId,
+        release: Release,
+    ) -> Result<MessageNo, NetError>;
+
+    /// Largest payload for [`Ways::net_send`].
+    fn net_inline_max(&mut self, peer: PeerId, args: usize) -> usize;
+
+    /// Sends a message that fits one frame.
+    fn shm_send(
+        &mut self,
+        to: u16,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, ShmFailure>;
+
+    /// Begins a message of any length.
+    fn shm_send_long(
+        &mut self,
+        to: u16,
+        port: u16,
+        o: &SendOptions<'_>,
+        source: &[u8],
+        id: SourceId,
+    ) -> Result<MessageNo, ShmFailure>;
+
+    /// Largest payload for [`Ways::shm_send`].
+    fn shm_inline_max(&self, args: usize) -> usize;
+}
+
+/// Both lanes, outside of any pass.
+pub(crate) struct Both<'a> {
+    pub net: Option<&'a mut NetLane>,
+    pub shm: Option<&'a mut ShmLane>,
+}
+
+/// Within a pass of the network lane.
+pub(crate) struct InNet<'a, 'm, S: Seal> {
+    pub view: &'a mut View<'m, S>,
+    pub now: u64,
+    pub shm: Option<&'a mut ShmLane>,
+}
+
+/// Within a pass of the shared memory lane.
+pub(crate) struct InShm<'a, 'o> {
+    pub outlet: &'a mut Outlet<'o>,
+    pub tx: &'a mut ShmTx,
+    pub net: Option<&'a mut NetLane>,
+}
+
+/// The half of [`Ways`] that goes to a shared memory lane or nowhere.
+macro_rules! shm_by_lane {
+    () => {
+        #[inline]
+        fn shm_send(
+            &mut self,
+            to: u16,
+            port: u16,
+            o: &SendOptions<'_>,
+            payload: &[u8],
+        ) -> Result<MessageNo, ShmFailure> {
+            match &mut self.shm {
+                Some(ShmLane { link, tx, .. }) => tx.send(&mut link.outlet(), to, port, o, payload),
+                None => Err(ShmFailure::NoPeer),
+            }
+        }
+
+        fn shm_send_long(
+            &mut self,
+            to: u16,
+            port: u16,
+            o: &SendOptions<'_>,
+            source: &[u8],
+            id: SourceId,
+        ) -> Result<MessageNo, ShmFailure> {
+            match &mut self.shm {
+                Some(ShmLane { link, tx, .. }) => {
+                    tx.send_long(&mut link.outlet(), to, port, o, source, id)
+                }
+                None => Err(ShmFailure::NoPeer),
+            }
+        }
+
+        fn shm_inline_max(&self, args: usize) -> usize {
+            self.shm.as_ref().map_or(0, |shm| shm.tx.inline_max(args))
+        }
+    };
+}
+
+/// The half of [`Ways`] that goes to a network lane or nowhere.
+macro_rules! net_by_lane {
+    () => {
+        fn net_send(&mut self, peer: PeerId, m: &Message<'_>) -> Result<MessageNo, NetError> {
+            match &mut self.net {
+                Some(net) => net.send(peer, m),
+                None => Err(NetError::BadPeer),
+            }
+        }
+
+        fn net_send_long(
+            &mut self,
+            peer: PeerId,
+            m: &Message<'_>,
+            total: u64,
+            source: SourceId,
+            release: Release,
+        ) -> Result<MessageNo, NetError> {
+            match &mut self.net {
+                Some(net) => net.send_long(peer, m, total, source, release),
+                None => Err(NetError::BadPeer),
+            }
+        }
+
+        fn net_inline_max(&mut self, peer: PeerId, args: usize) -> usize {
+            self.net
+                .as_mut()
+                .map_or(0, |net| net.inline_max(peer, args))
+        }
+    };
+}
+
+impl Ways for Both<'_> {
+    net_by_lane!();
+    shm_by_lane!();
+}
+
+impl<S: Seal> Ways for InNet<'_, '_, S> {
+    fn net_send(&mut self, peer: PeerId, m: &Message<'_>) -> Result<MessageNo, NetError> {
+        self.view.send(self.now, peer, m)
+    }
+
+    fn net_send_long(
+        &mut self,
+        peer: PeerId,
+        m: &Message<'_>,
+        total: u64,
+        source: SourceId,
+        release: Release,
+    ) -> Result<MessageNo, NetError> {
+        self.view
+            .send_long(self.now, peer, m, total, source, release)
+    }
+
+    fn net_inline_max(&mut self, peer: PeerId, args: usize) -> usize {
+        self.view.inline_max(peer, args)
+    }
+
+    shm_by_lane!();
+}
+
+impl Ways for InShm<'_, '_> {
+    net_by_lane!();
+
+    #[inline]
+    fn shm_send(
+        &mut self,
+        to: u16,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, ShmFailure> {
+        self.tx.send(self.outlet, to, port, o, payload)
+    }
+
+    fn shm_send_long(
+        &mut self,
+        to: u16,
+        port: u16,
+        o: &SendOptions<'_>,
+        source: &[u8],
+        id: SourceId,
+    ) -> Result<MessageNo, ShmFailure> {
+        self.tx.send_long(self.outlet, to, port, o, source, id)
+    }
+
+    fn shm_inline_max(&self, args: usize) -> usize {
+        self.tx.inline_max(args)
+    }
+}

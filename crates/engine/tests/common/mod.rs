@@ -1,0 +1,153 @@
+//! Endpoints of one job within one process.
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use portolan_engine::{
+    Config, Congestion, Endpoint, EndpointId, Life, Opening, PeerConfig, Secret, ShmAttachment,
+    Watch,
+};
+use portolan_link::shm::{Config as SegmentConfig, Segment};
+use portolan_sys::doorbell::Doorbell;
+
+/// Which lane joins the ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    Shm,
+    /// Shared memory without copies between processes.
+    Ring,
+    Udp,
+}
+
+pub const ALL: [By; 3] = [By::Shm, By::Ring, By::Udp];
+
+/// Settings for tests: no helper thread, so that each step is the test's own.
+pub fn config() -> Config {
+    // Two that share a thread cannot wait for each other's last acknowledgement.
+    let mut config = Config {
+        helper: false,
+        spin_passes: 50,
+        close_ns: 20_000_000,
+        ..Config::default()
+    };
+    config.udp.address = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
+    config.secret = Secret::new([7; 32]);
+    config
+}
+
+/// Settings for ranks with threads of their own: what one still owes the other
+/// when its test is over the helper thread does.
+pub fn helped() -> Config {
+    Config {
+        helper: true,
+        close_ns: 10_000_000_000,
+        ..config()
+    }
+}
+
+/// Opens a job of `size` ranks.
+pub fn job(by: By, size: u32, config: &Config) -> Vec<Endpoint> {
+    job_watched(by, size, config, |_| None)
+}
+
+pub fn job_watched(
+    by: By,
+    size: u32,
+    config: &Config,
+    mut watch: impl FnMut(u32) -> Option<Box<dyn Watch>>,
+) -> Vec<Endpoint> {
+    let shm = by != By::Udp;
+    let segment = shm.then(|| Segment::create(size, &SegmentConfig::default()).unwrap());
+    let bells: Vec<Doorbell> = (0..size).map(|_| Doorbell::new().unwrap()).collect();
+    let openings: Vec<Opening> = (0..size)
+        .map(|rank| {
+            let mut config = config.clone();
+            config.rank = rank;
+            config.id = EndpointId(100 + u64::from(rank));
+            config.life = Life(0x1234_5678 + u64::from(rank));
+            config.seed = 0x9e37_79b9 + 77 * u64::from(rank);
+            config.network = !shm;
+            config.udp.disabled.cma |= by == By::Ring;
+            Opening::new(config).unwrap()
+        })
+        .collect();
+    let peers: Vec<PeerConfig> = openings
+        .iter()
+        .zip(0..)
+        .map(|(o, index)| PeerConfig {
+            address: *o.address(),
+            local_index: shm.then_some(index),
+            pid: 0,
+            mode: Congestion::Lan,
+            reason: "as the test asks".into(),
+        })
+        .collect();
+    openings
+        .into_iter()
+        .zip(0u16..)
+        .map(|(opening, index)| {
+            let attachment = segment.as_ref().map(|segment| ShmAttachment {
+                segment: segment.duplicate_fd().unwrap(),
+                index,
+                doorbells: bells
+                    .iter()
+                    .map(|b| b.duplicate().unwrap().into())
+                    .collect(),
+            });
+            opening
+                .finish(&peers, attachment, watch(u32::from(index)))
+                .unwrap()
+        })
+        .collect()
+}
+
+pub fn pair(by: By, config: &Config) -> (Endpoint, Endpoint) {
+    let mut all = job(by, 2, config);
+    let b = all.pop().unwrap();
+    (all.pop().unwrap(), b)
+}
+
+/// Progress on all until `done`; panics when nothing comes of it.
+pub fn run(endpoints: &[&Endpoint], mut done: impl FnMut() -> bool) {
+    let start = std::time::Instant::now();
+    loop {
+        if done() {
+            return;
+        }
+        for e in endpoints {
+            e.progress().unwrap();
+        }
+        assert!(start.elapsed().as_secs() < 20, "nothing comes any more");
+    }
+}
+
+/// A few passes, for what must not happen.
+pub fn settle(endpoints: &[&Endpoint]) {
+    for _ in 0..200 {
+        for e in endpoints {
+            e.progress().unwrap();
+        }
+    }
+}
+
+/// A counter to share with a handler.
+#[derive(Clone, Default)]
+pub struct Count(Arc<AtomicU64>);
+
+impl Count {
+    pub fn add(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
+}
+
+/// Bytes that show where they belong.
+pub fn pattern(len: usize, seed: u8) -> Vec<u8> {
+    (0..len)
+        .map(|i| (i % 251) as u8 ^ (i >> 8) as u8 ^ seed)
+        .collect()
+}

@@ -1,0 +1,238 @@
+//! Messages of every length, on every lane.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+
+use common::{ALL, By, Count, config, helped, job, pair, pattern, run, settle};
+use portolan_engine::{Binding, Priority, SendOptions};
+
+#[test]
+fn small_ones_come_with_their_words_in_order() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        let got = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&got);
+        b.bind(
+            7,
+            Binding::to(move |_, m| {
+                assert_eq!((m.from, m.port, m.flow), (0, 7, 3));
+                assert_eq!(m.priority, Priority::Request);
+                assert_eq!(m.arg_count(), m.payload.len() % 21);
+                assert!(m.args().enumerate().all(|(i, w)| w == i as u64 * 3));
+                assert_eq!(m.arg(20), 0);
+                log.lock().unwrap().push(m.payload.to_vec());
+            }),
+        )
+        .unwrap();
+        let words: Vec<u64> = (0..20).map(|i| i * 3).collect();
+        for i in 0..300 {
+            let o = SendOptions {
+                flow: 3,
+                args: &words[..i % 21],
+                ..SendOptions::default()
+            };
+            let sent = || a.try_send_with(1, 7, &o, &pattern(i, i as u8));
+            run(&[&b], || sent().map_err(|_| a.progress().unwrap()).is_ok());
+        }
+        run(&[&a, &b], || got.lock().unwrap().len() == 300);
+        for (i, bytes) in got.lock().unwrap().iter().enumerate() {
+            assert_eq!(*bytes, pattern(i, i as u8), "{by:?} {i}");
+        }
+    }
+}
+
+#[test]
+fn long_ones_arrive_whole_with_and_without_a_buffer() {
+    let lengths = [
+        1_300, 1_500, 16_000, 16_300, 16_301, 40_000, 65_536, 70_001, 1_000_000, 5_000_000,
+    ];
+    for by in ALL {
+        for buffer in [false, true] {
+            let (a, b) = pair(by, &config());
+            let got = Count::default();
+            let log = got.clone();
+            let mut binding = Binding::to(move |_, m| {
+                let len = m.arg(0) as usize;
+                assert_eq!(m.payload.len(), len);
+                assert!(
+                    m.payload == pattern(len, len as u8),
+                    "{len} bytes are not as sent"
+                );
+                log.add();
+            });
+            if buffer {
+                binding = binding.with_buffer(vec![0; 5_000_000]);
+            }
+            b.bind(9, binding).unwrap();
+            // Twice: on shared memory the first are streamed, later ones copied.
+            for (n, len) in lengths.into_iter().chain(lengths).enumerate() {
+                let bytes = pattern(len, len as u8);
+                let o = SendOptions {
+                    args: &[len as u64],
+                    ..SendOptions::default()
+                };
+                let mut op = Some(loop {
+                    match a.send_owned(1, 9, &o, bytes.clone()) {
+                        Ok(op) => break op,
+                        Err((_, _)) => settle(&[&a, &b]),
+                    }
+                });
+                run(&[&a, &b], || {
+                    got.get() == n as u64 + 1 && op.as_ref().is_some_and(|op| op.is_done())
+                });
+                let back = op.take().unwrap().take().unwrap().unwrap();
+                assert!(back.into_vec() == bytes, "the memory comes back");
+            }
+        }
+    }
+}
+
+#[test]
+fn blocking_sends_of_any_length_between_threads() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                for len in [0, 8, 2_000, 300_000, 3_000_000, 1] {
+                    a.send(1, 5, &pattern(len, 9)).unwrap();
+                }
+                a.close().unwrap();
+            });
+            let got = Count::default();
+            let log = got.clone();
+            b.bind(
+                5,
+                Binding::to(move |_, m| {
+                    assert!(m.payload == pattern(m.payload.len(), 9));
+                    log.add();
+                }),
+            )
+            .unwrap();
+            let done = got.clone();
+            b.wait_until(move || done.get() == 6).unwrap();
+        });
+    }
+}
+
+#[test]
+fn replies_from_handlers_answer_requests() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        b.bind(
+            1,
+            Binding::to(|c, m| c.reply(&[m.arg(0) + 1], m.payload).unwrap()),
+        )
+        .unwrap();
+        let got = Count::default();
+        let log = got.clone();
+        a.bind(
+            1,
+            Binding::to(move |_, m| {
+                assert_eq!(m.priority, Priority::Reply);
+                assert_eq!(m.arg(0), log.get() + 1);
+                assert_eq!(m.payload, b"ping");
+                log.add();
+            }),
+        )
+        .unwrap();
+        for i in 0..200 {
+            let o = SendOptions {
+                args: &[i],
+                ..SendOptions::default()
+            };
+            a.try_send_with(1, 1, &o, b"ping").unwrap();
+            run(&[&a, &b], || got.get() == i + 1);
+        }
+    }
+}
+
+#[test]
+fn a_thousand_requests_are_all_answered_though_answers_find_no_credit() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        // Each answer is much longer than its request.
+        b.bind(1, Binding::to(|c, _| c.reply(&[], &[5; 1_000]).unwrap()))
+            .unwrap();
+        let got = Count::default();
+        let log = got.clone();
+        a.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+        let mut sent = 0;
+        // a takes nothing for a long while.
+        for _ in 0..20_000 {
+            if sent < 1_000 && a.try_send(1, 1, &[1]).is_ok() {
+                sent += 1;
+            }
+            b.progress().unwrap();
+        }
+        run(&[&a, &b], || {
+            while sent < 1_000 && a.try_send(1, 1, &[1]).is_ok() {
+                sent += 1;
+            }
+            got.get() == 1_000
+        });
+    }
+}
+
+#[test]
+fn two_that_send_without_receiving_do_not_deadlock() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        std::thread::scope(|s| {
+            for (me, other) in [(&a, 1), (&b, 0)] {
+                s.spawn(move || {
+                    let got = Count::default();
+                    let log = got.clone();
+                    me.bind(2, Binding::to(move |_, _| log.add())).unwrap();
+                    me.barrier().unwrap();
+                    for i in 0..50 {
+                        me.send(other, 2, &pattern(40_000, i)).unwrap();
+                    }
+                    me.wait_until(|| got.get() == 50).unwrap();
+                    me.barrier().unwrap();
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn barriers_and_broadcasts_join_any_number_of_ranks() {
+    for by in [By::Shm, By::Udp] {
+        for size in [1, 2, 3, 5, 8] {
+            let all = job(by, size, &helped());
+            std::thread::scope(|s| {
+                for me in &all {
+                    s.spawn(move || {
+                        let got = Count::default();
+                        let log = got.clone();
+                        me.bind(
+                            3,
+                            Binding::to(move |_, m| {
+                                let len = m.arg(0) as usize;
+                                assert_eq!(m.from, m.arg(1) as u32);
+                                assert!(m.payload == pattern(len, 1));
+                                log.add();
+                            }),
+                        )
+                        .unwrap();
+                        me.barrier().unwrap();
+                        let ranks: Vec<u32> = (0..me.size()).collect();
+                        for (n, len) in [0, 100, 100_000].into_iter().enumerate() {
+                            if me.rank() == n as u32 % me.size() {
+                                let args = [len as u64, u64::from(me.rank())];
+                                let o = SendOptions {
+                                    args: &args,
+                                    ..SendOptions::default()
+                                };
+                                me.broadcast(&ranks, 3, &o, &pattern(len, 1)).unwrap();
+                            }
+                        }
+                        me.wait_until(|| got.get() == 3).unwrap();
+                        me.barrier().unwrap();
+                    });
+                }
+            });
+        }
+    }
+}

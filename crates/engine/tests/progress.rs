@@ -1,0 +1,326 @@
+//! Who makes progress: threads, the helper, sleepers, event loops, futures.
+
+mod common;
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread, ThreadId};
+use std::time::{Duration, Instant};
+
+use common::{ALL, By, Count, config, helped, job_watched, pair, pattern, run};
+use portolan_engine::{
+    Binding, Config, Death, Event, Misuse, Notice, SendOptions, Threads, WaitError, Watch,
+};
+
+/// Waits without any call to an endpoint.
+fn until(mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed().as_secs() < 20, "nothing comes of it");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn one_thread_is_told_from_others() {
+    let (a, _b) = pair(By::Shm, &config());
+    a.progress().unwrap();
+    thread::scope(|s| {
+        s.spawn(|| assert_eq!(a.progress().unwrap_err(), Misuse::WrongThread));
+    });
+    a.progress().unwrap();
+}
+
+#[test]
+fn many_threads_send_and_wait_at_once() {
+    for by in ALL {
+        let many = Config {
+            threads: Threads::Multiple,
+            ..helped()
+        };
+        let (a, b) = pair(by, &many);
+        b.bind(
+            1,
+            Binding::to(|c, m| c.reply(&[m.arg(0), m.arg(1)], m.payload).unwrap()),
+        )
+        .unwrap();
+        let got: Vec<Count> = (0..4).map(|_| Count::default()).collect();
+        let log = got.clone();
+        a.bind(
+            1,
+            Binding::to(move |_, m| {
+                assert_eq!(m.payload.len() as u64, m.arg(1));
+                log[m.arg(0) as usize].add();
+            }),
+        )
+        .unwrap();
+        let over = Count::default();
+        thread::scope(|s| {
+            for (n, mine) in (0u64..).zip(&got) {
+                let (a, over) = (&a, &over);
+                s.spawn(move || {
+                    for i in 0..50 {
+                        let bytes = pattern(if i % 10 == 0 { 30_000 } else { 8 }, 1);
+                        let args = [n, bytes.len() as u64];
+                        let o = SendOptions {
+                            args: &args,
+                            ..SendOptions::default()
+                        };
+                        a.send_with(1, 1, &o, &bytes).unwrap();
+                        a.wait_until(|| mine.get() > i).unwrap();
+                    }
+                    over.add();
+                });
+            }
+            b.wait_until(|| over.get() == 4)
+                .unwrap_or_else(|e| panic!("{e}"));
+        });
+    }
+}
+
+#[test]
+fn the_helper_drains_for_a_program_that_makes_no_calls() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        let ran: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+        let log = Arc::clone(&ran);
+        b.bind(
+            1,
+            Binding::to(move |_, _| log.lock().unwrap().push(thread::current().id())),
+        )
+        .unwrap();
+        // Nothing but the helpers moves these.
+        let op = a
+            .send_owned(1, 1, &SendOptions::default(), pattern(3_000_000, 1))
+            .unwrap();
+        until(|| op.is_done());
+        assert!(
+            ran.lock().unwrap().is_empty(),
+            "{by:?}: the handler waits for a call"
+        );
+        b.wait_until(|| ran.lock().unwrap().len() == 1).unwrap();
+        assert_eq!(ran.lock().unwrap()[0], thread::current().id());
+        assert!(b.counters().unwrap().helped > 0);
+    }
+}
+
+#[test]
+fn handlers_for_any_thread_run_in_the_helper() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        let ran: Arc<Mutex<Vec<ThreadId>>> = Arc::default();
+        let log = Arc::clone(&ran);
+        b.bind(
+            1,
+            Binding::to(move |c, _| {
+                log.lock().unwrap().push(thread::current().id());
+                c.reply(&[], b"from the helper").unwrap();
+            })
+            .any_thread(),
+        )
+        .unwrap();
+        let got = Count::default();
+        let log = got.clone();
+        a.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+        for n in 1..=3 {
+            a.send(1, 1, b"x").unwrap();
+            a.wait_until(|| got.get() == n).unwrap();
+        }
+        assert!(
+            ran.lock()
+                .unwrap()
+                .iter()
+                .all(|id| *id != thread::current().id())
+        );
+    }
+}
+
+#[test]
+fn sleepers_wake_each_other() {
+    for by in ALL {
+        for helper in [false, true] {
+            let sleepy = Config {
+                spin_passes: 0,
+                helper,
+                ..helped()
+            };
+            let (a, b) = pair(by, &sleepy);
+            let rounds = 50;
+            thread::scope(|s| {
+                for (me, other) in [(&a, 1), (&b, 0)] {
+                    s.spawn(move || {
+                        let got = Count::default();
+                        let log = got.clone();
+                        me.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+                        for i in 0..rounds {
+                            if other == 1 || i > 0 {
+                                me.send(other, 1, b"ping").unwrap();
+                            }
+                            me.wait_until(|| got.get() > i).unwrap();
+                        }
+                        if other == 0 {
+                            me.send(other, 1, b"last").unwrap();
+                        }
+                        // What is owed leaves before the thread does.
+                        for _ in 0..100 {
+                            me.progress().unwrap();
+                            thread::sleep(Duration::from_micros(100));
+                        }
+                    });
+                }
+            });
+            assert!(a.enter_counts() > 0 || b.enter_counts() > 0);
+        }
+    }
+}
+
+trait Sleeps {
+    fn enter_counts(&self) -> u64;
+}
+
+impl Sleeps for portolan_engine::Endpoint {
+    /// Sleeps, if this thread may ask.
+    fn enter_counts(&self) -> u64 {
+        self.counters().map_or(1, |c| c.sleeps)
+    }
+}
+
+#[test]
+fn the_descriptor_wakes_other_event_loops() {
+    use portolan_sys::epoll::Epoll;
+    for by in ALL {
+        for helper in [false, true] {
+            let (a, b) = pair(by, &Config { helper, ..helped() });
+            let got = Count::default();
+            let log = got.clone();
+            b.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+            let set = Epoll::new().unwrap();
+            set.add(b.fd(), 1).unwrap();
+            thread::scope(|s| {
+                s.spawn(|| {
+                    for _ in 0..10 {
+                        thread::sleep(Duration::from_millis(2));
+                        a.send(1, 1, b"wake up").unwrap();
+                    }
+                    let until = Instant::now() + Duration::from_millis(50);
+                    while Instant::now() < until {
+                        a.progress().unwrap();
+                    }
+                });
+                while got.get() < 10 {
+                    if b.arm().unwrap() {
+                        let woken = set.wait(Some(5_000_000_000), |_| ()).unwrap();
+                        assert!(woken > 0, "{by:?} helper {helper}: slept through a message");
+                    }
+                    b.progress().unwrap();
+                }
+            });
+        }
+    }
+}
+
+/// Runs one future on this thread.
+fn block_on<F: Future>(future: F) -> F::Output {
+    struct Unpark(Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(out) => return out,
+            Poll::Pending => thread::park_timeout(Duration::from_secs(5)),
+        }
+    }
+}
+
+#[test]
+fn futures_need_no_runtime() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        let got = Count::default();
+        let log = got.clone();
+        b.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+        let start = Instant::now();
+        thread::scope(|s| {
+            s.spawn(|| {
+                thread::sleep(Duration::from_millis(5));
+                let op = a
+                    .send_owned(1, 1, &SendOptions::default(), pattern(500_000, 1))
+                    .unwrap();
+                block_on(op).unwrap();
+            });
+            while got.get() == 0 {
+                block_on(b.arrival().unwrap()).unwrap();
+            }
+        });
+        assert!(
+            start.elapsed() < Duration::from_secs(4),
+            "{by:?}: woken, not timed out"
+        );
+    }
+}
+
+/// Says one thing, once.
+struct Once(Option<Notice>, Count);
+
+impl Watch for Once {
+    fn fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        // Always readable: the engine looks.
+        None
+    }
+    fn poll(&mut self) -> Option<Notice> {
+        self.0.take()
+    }
+    fn leave(&mut self) {
+        self.1.add();
+    }
+}
+
+#[test]
+fn a_death_ends_a_wait_that_sleeps() {
+    let left = Count::default();
+    let all = job_watched(By::Shm, 2, &config(), |rank| {
+        (rank == 0).then(|| Box::new(Once(None, left.clone())) as Box<dyn Watch>)
+    });
+    let [a, b] = <[_; 2]>::try_from(all).unwrap();
+    let told = Count::default();
+    let log = told.clone();
+    a.on_error(move |_, e| {
+        assert_eq!(
+            *e,
+            Event::PeerDead {
+                rank: 1,
+                why: Death::Closed
+            }
+        );
+        log.add();
+    })
+    .unwrap();
+    thread::scope(|s| {
+        s.spawn(move || {
+            thread::sleep(Duration::from_millis(10));
+            b.close().unwrap();
+        });
+        let error = a.wait_until(|| false).unwrap_err();
+        assert_eq!(
+            error,
+            WaitError::PeerDead {
+                rank: 1,
+                why: Death::Closed
+            }
+        );
+    });
+    run(&[&a], || told.get() == 1);
+    a.close().unwrap();
+    assert_eq!(
+        left.get(),
+        1,
+        "whoever started us is told of the orderly end"
+    );
+}

@@ -1,0 +1,58 @@
+//! The sending half of a port, on its own while the other half shows frames.
+
+use portolan_sys::process::CopyError;
+use portolan_wire::Priority;
+
+use super::cma::Cma;
+use super::segment::Map;
+use super::send::{Outgoing, ShmError, Slot};
+
+/// What a port can do beside receiving.
+#[derive(Debug)]
+pub struct Outlet<'a> {
+    pub(super) out: &'a mut Outgoing,
+    pub(super) map: &'a Map,
+    pub(super) cma: &'a mut Cma,
+}
+
+impl Outlet<'_> {
+    /// As [`ShmPort::reserve`](super::ShmPort::reserve).
+    ///
+    /// # Errors
+    /// [`ShmError`]; nothing has changed.
+    #[inline(always)]
+    pub fn reserve(
+        &mut self,
+        to: u16,
+        priority: Priority,
+        bytes: usize,
+    ) -> Result<Slot<'_>, ShmError> {
+        self.out.reserve(self.map, to, priority, bytes)
+    }
+
+    /// Longest frame, bytes.
+    #[inline]
+    #[must_use]
+    pub fn frame_bytes_max(&self) -> usize {
+        self.map.layout.frame_bytes_max
+    }
+
+    /// As [`ShmPort::can_copy`](super::ShmPort::can_copy).
+    #[inline]
+    pub fn can_copy(&mut self, peer: u16) -> bool {
+        self.cma.pid(self.map, peer).is_ok()
+    }
+
+    /// As [`ShmPort::copy_from_peer`](super::ShmPort::copy_from_peer).
+    ///
+    /// # Errors
+    /// [`CopyError`]; `into` may be filled in part.
+    pub fn copy_from_peer(
+        &mut self,
+        peer: u16,
+        remote: u64,
+        into: &mut [u8],
+    ) -> Result<(), CopyError> {
+        self.cma.copy_from(self.map, peer, remote, into)
+    }
+}

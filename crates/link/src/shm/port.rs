@@ -1,0 +1,659 @@
+//! An endpoint's side of the segment: receiving, sleeping, peers' fates.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{compiler_fence, fence};
+
+use portolan_ring::{
+    Consumer, Corrupt, Fence, InboxConsumer, Line, Message, Position, SleepWord, Slumber,
+};
+use portolan_sys::barrier;
+use portolan_sys::doorbell::Doorbell;
+use portolan_sys::process::own_pid;
+use portolan_wire::Priority;
+
+use super::cma::Cma;
+use super::outlet::Outlet;
+use super::segment::{Map, PeerState, SegmentError, control, ring_owner_word};
+use super::send::Outgoing;
+
+/// Message kinds within ring and inbox.
+pub(super) mod kind {
+    pub const FRAME: u16 = 0;
+    /// In an inbox: the sender goes on in the ring that is named.
+    pub const SWITCH: u16 = 1;
+    /// In a ring: the sender goes on in the inbox.
+    pub const LEAVE: u16 = 2;
+}
+
+/// Bytes of a long frame that [`Frame::head`] shows: enough for every header
+/// with all its argument words.
+pub const HEAD_BYTES_MAX: usize = 256;
+
+/// Messages from one ring in a row before the others get a look.
+const STREAK_MAX: u32 = 64;
+
+/// Quiet rings that one poll looks at.
+const RINGS_A_POLL: usize = 8;
+
+/// Memory that a peer has scribbled over. What came from it so far was
+/// delivered; nothing more of it will be where a peer is named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PollError {
+    /// Whose ring it was; `None` for an inbox, which all others write.
+    pub from: Option<u16>,
+}
+
+impl std::fmt::Display for PollError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.from {
+            Some(from) => write!(f, "endpoint {from} of this host: {Corrupt}"),
+            None => write!(f, "a process of this host: {Corrupt}"),
+        }
+    }
+}
+
+impl std::error::Error for PollError {}
+
+/// Whether an endpoint may now sleep.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Slumbering {
+    /// Yes: whoever sends from now on rings its doorbell.
+    Yes,
+    /// No: something waits already. Poll, or send again what found no room.
+    No,
+}
+
+/// A frame that has arrived; valid during the call that shows it.
+#[derive(Debug)]
+pub struct Frame<'a> {
+    message: &'a Message<'static>,
+    head: &'a [u8],
+}
+
+impl Frame<'_> {
+    /// Bytes of the frame.
+    #[inline(always)]
+    #[must_use]
+    #[allow(clippy::len_without_is_empty, reason = "a length, not a container")]
+    pub fn len(&self) -> usize {
+        self.message.len()
+    }
+
+    /// Its first bytes, copied out of shared memory: all up to 56, else
+    /// [`HEAD_BYTES_MAX`] at most.
+    #[inline(always)]
+    #[must_use]
+    pub fn head(&self) -> &[u8] {
+        self.head
+    }
+
+    /// Copies the bytes from `at` on until `into` is full. Check lengths by
+    /// what [`Frame::head`] showed: the memory itself may change meanwhile.
+    ///
+    /// # Panics
+    /// If the range ends beyond the frame.
+    #[inline]
+    pub fn copy_to(&self, at: usize, into: &mut [u8]) {
+        self.message.copy_to(at, into);
+    }
+}
+
+/// A pair ring that somebody fills for us.
+#[derive(Debug)]
+struct Incoming {
+    consumer: Consumer<'static>,
+    from: u16,
+    priority: Priority,
+    ring: u32,
+    /// It held nonsense; it is not read any more.
+    corrupt: bool,
+}
+
+impl Incoming {
+    #[inline(always)]
+    fn is_ready(&self) -> bool {
+        self.consumer.is_ready() && !self.corrupt
+    }
+}
+
+/// The receiving half, apart so that sending can borrow the other.
+#[derive(Debug)]
+struct Inlet {
+    index: u16,
+    rings: Vec<Incoming>,
+    /// The ring that had something last.
+    hot: usize,
+    streak: u32,
+    /// Where the next look at quiet rings begins.
+    cursor: usize,
+    inboxes: [InboxConsumer<'static>; 2],
+    head: Box<[u8; HEAD_BYTES_MAX]>,
+    /// Room was freed that a sleeper may wait for.
+    freed: bool,
+}
+
+/// One endpoint of a host's segment. One thread at a time uses it.
+#[derive(Debug)]
+pub struct ShmPort {
+    inlet: Inlet,
+    pub(super) out: Outgoing,
+    own: &'static Line,
+    sleep: SleepWord<'static>,
+    /// Peers whose end has been dealt with, by index.
+    settled: Vec<bool>,
+    pub(super) cma: Cma,
+    pub(super) whole: Vec<u8>,
+    opened_by: u32,
+    // Last: the lines above lie in it.
+    pub(super) map: Map,
+}
+
+/// Borrows from `map` for as long as the port that holds it lives.
+pub(super) fn extend<T: ?Sized>(part: &T) -> &'static T {
+    // SAFETY: every caller passes a part of the mapping of the `Map` that the
+    // port keeps in its last field, so the part outlives whoever holds the
+    // result; no such reference leaves the port's own methods.
+    unsafe { &*std::ptr::from_ref(part) }
+}
+
+impl ShmPort {
+    /// Opens endpoint `index` of the segment behind `segment`, with the
+    /// doorbells of all its endpoints in their order. `cma`: whether copying
+    /// straight between processes may be tried.
+    ///
+    /// # Errors
+    /// [`SegmentError`].
+    pub fn attach(
+        segment: OwnedFd,
+        index: u16,
+        doorbells: Vec<OwnedFd>,
+        cma: bool,
+    ) -> Result<Self, SegmentError> {
+        let map = Map::open(segment)?;
+        let layout = map.layout;
+        if index >= layout.endpoints {
+            return Err(SegmentError::NoIndex(index));
+        }
+        if doorbells.len() != usize::from(layout.endpoints) {
+            return Err(SegmentError::Doorbells(layout.endpoints));
+        }
+        if layout.fence == Fence::Remote {
+            barrier::register().map_err(|_| SegmentError::Barrier)?;
+        }
+        let own = extend(map.control(index));
+        let (absent, alive) = (PeerState::Absent.word(), PeerState::Alive.word());
+        own.word(control::STATE)
+            .compare_exchange(absent, alive, AcqRel, Relaxed)
+            .map_err(|_| SegmentError::Taken(index))?;
+        let inbox = |p| InboxConsumer::new(extend(map.inbox(index, p)), layout.inbox);
+        let bells = doorbells.into_iter().map(Doorbell::from).collect();
+        Ok(Self {
+            inlet: Inlet {
+                index,
+                rings: Vec::new(),
+                hot: 0,
+                streak: 0,
+                cursor: 0,
+                inboxes: [inbox(0), inbox(1)],
+                head: Box::new([0; HEAD_BYTES_MAX]),
+                freed: false,
+            },
+            out: Outgoing::new(&map, index, bells),
+            own,
+            sleep: SleepWord::new(own, control::SLEEP, layout.fence),
+            settled: vec![false; usize::from(layout.endpoints)],
+            cma: Cma::new(&map, index, cma),
+            // Whatever length somebody scribbles into a header fits.
+            whole: vec![0; usize::from(u16::MAX)],
+            opened_by: own_pid(),
+            map,
+        })
+    }
+
+    /// Our index on the host.
+    #[must_use]
+    pub fn index(&self) -> u16 {
+        self.out.index()
+    }
+
+    /// How many endpoints the host has, we among them.
+    #[must_use]
+    pub fn endpoints(&self) -> u16 {
+        self.map.layout.endpoints
+    }
+
+    /// Longest frame, bytes.
+    #[must_use]
+    pub fn frame_bytes_max(&self) -> usize {
+        self.map.layout.frame_bytes_max
+    }
+
+    /// Shows about `max` arrived frames to `take(from, priority, bytes)`.
+    /// `false` leaves the frame where it is, for a later call, and with it
+    /// what follows from the same peer at the same priority; nothing else is
+    /// held up. Gives how many were taken. A frame longer than a line is
+    /// copied once on its way: [`ShmPort::poll_frames`] spares that.
+    ///
+    /// # Errors
+    /// [`PollError`], once for each ring that it befell.
+    #[inline]
+    pub fn poll(
+        &mut self,
+        max: usize,
+        mut take: impl FnMut(u16, Priority, &[u8]) -> bool,
+    ) -> Result<usize, PollError> {
+        let Self {
+            inlet,
+            out,
+            map,
+            whole,
+            ..
+        } = self;
+        let mut take = |from, priority, frame: &Frame<'_>| {
+            if frame.len() == frame.head().len() {
+                return take(from, priority, frame.head());
+            }
+            let bytes = &mut whole[..frame.len()];
+            frame.copy_to(0, bytes);
+            take(from, priority, bytes)
+        };
+        let took = inlet.poll(max, map, &mut take);
+        if inlet.freed {
+            inlet.tell_of_room(out, map);
+        }
+        took
+    }
+
+    /// As [`ShmPort::poll`], but a long frame shows its head only, and is
+    /// copied by [`Frame::copy_to`] to where it belongs.
+    ///
+    /// # Errors
+    /// [`PollError`].
+    #[inline]
+    pub fn poll_frames(
+        &mut self,
+        max: usize,
+        mut take: impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        self.poll_with(max, |_, from, priority, frame| take(from, priority, frame))
+    }
+
+    /// As [`ShmPort::poll_frames`], with the port's sending half, so that a
+    /// frame can be answered while it is looked at.
+    ///
+    /// # Errors
+    /// [`PollError`].
+    #[inline]
+    pub fn poll_with(
+        &mut self,
+        max: usize,
+        mut take: impl FnMut(&mut Outlet<'_>, u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        let Self {
+            inlet,
+            out,
+            map,
+            cma,
+            ..
+        } = self;
+        let mut outlet = Outlet { out, map, cma };
+        let mut take = |from, priority, frame: &Frame<'_>| take(&mut outlet, from, priority, frame);
+        let took = inlet.poll(max, map, &mut take);
+        if inlet.freed {
+            inlet.tell_of_room(out, map);
+        }
+        took
+    }
+
+    /// The sending half alone.
+    #[inline(always)]
+    pub fn outlet(&mut self) -> Outlet<'_> {
+        Outlet {
+            out: &mut self.out,
+            map: &self.map,
+            cma: &mut self.cma,
+        }
+    }
+
+    /// Prepares to sleep until the doorbell rings. After
+    /// [`Slumbering::Yes`], wait for [`ShmPort`]'s descriptor (`AsFd`) to be
+    /// readable; in every case call [`ShmPort::sleep_cancel`] afterwards.
+    /// Where a send has met [`ShmError::Full`](super::ShmError::Full) since,
+    /// the bell rings for room too.
+    pub fn sleep_prepare(&mut self) -> Slumbering {
+        let waits = self.out.waits_for_room();
+        let slumber = if waits {
+            Slumber::ArrivalsAndRoom
+        } else {
+            Slumber::Arrivals
+        };
+        self.sleep.prepare(slumber, || {});
+        if waits {
+            self.out.want_room();
+            fence(SeqCst);
+        }
+        if self.map.layout.fence == Fence::Remote && barrier::everywhere().is_err() {
+            // It worked when we attached; without it nobody may sleep.
+            return Slumbering::No;
+        }
+        if self.is_ready() || (waits && self.out.has_room(&self.map)) {
+            Slumbering::No
+        } else {
+            Slumbering::Yes
+        }
+    }
+
+    /// Says that we are awake, and silences the doorbell.
+    pub fn sleep_cancel(&mut self) {
+        self.sleep.cancel();
+        self.out.forget_waits();
+        self.out.own_bell().clear();
+    }
+
+    /// Whether a poll would find something.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.inlet.inboxes.iter().any(InboxConsumer::is_ready)
+            || self.inlet.rings.iter().any(Incoming::is_ready)
+    }
+
+    /// Whether peer `index` can be reached.
+    ///
+    /// # Panics
+    /// If the host has no endpoint `index`.
+    #[inline]
+    #[must_use]
+    pub fn peer_state(&self, index: u16) -> PeerState {
+        self.map.state(index)
+    }
+
+    /// Says that peer `index` is dead, unless it has closed, and wakes all
+    /// who sleep, so that they see it.
+    ///
+    /// # Panics
+    /// If the host has no endpoint `index`.
+    pub fn mark_dead(&mut self, index: u16) {
+        if self.peer_state(index) != PeerState::Closed {
+            self.map.set_state(index, PeerState::Dead);
+        }
+        self.out.ring_all();
+    }
+
+    /// Rarely needed work, to be done about once a second: gives back rings
+    /// that we have not used since the last call, and what the dead held.
+    pub fn tidy(&mut self) {
+        self.out.leave_quiet_rings();
+        for index in 0..self.endpoints() {
+            if self.map.state(index).is_gone() && !self.settled[usize::from(index)] {
+                self.settled[usize::from(index)] = self.settle(index);
+            }
+        }
+    }
+
+    /// Takes back what a peer that is gone holds; false while messages of its
+    /// still wait.
+    fn settle(&mut self, index: u16) -> bool {
+        self.out.settle(&self.map, index);
+        let inlet = &mut self.inlet;
+        let mut empty = true;
+        for i in (0..inlet.rings.len()).rev() {
+            if inlet.rings[i].from != index {
+                continue;
+            }
+            if inlet.rings[i].is_ready() {
+                empty = false;
+            } else {
+                inlet.close_ring(i, &self.map);
+            }
+        }
+        if self.map.state(index) == PeerState::Dead {
+            for inbox in &mut inlet.inboxes {
+                empty &= inbox.forget(index);
+            }
+        }
+        empty
+    }
+}
+
+impl Inlet {
+    /// Looks at the ring that had something last, and at all else when it has
+    /// nothing or has had its share.
+    #[inline(always)]
+    fn poll(
+        &mut self,
+        max: usize,
+        map: &Map,
+        take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        if self.streak < STREAK_MAX {
+            if self.hot < self.rings.len() && self.rings[self.hot].is_ready() {
+                let took = self.drain(self.hot, max, map, take);
+                if took != Ok(0) {
+                    return took;
+                }
+            } else if self.rings.len() <= 1 && !self.inboxes.iter().any(InboxConsumer::is_ready) {
+                // The usual end of a look that waits for one peer.
+                return Ok(0);
+            }
+        }
+        self.look_around(max, map, take)
+    }
+
+    /// Rings those who sleep for want of room. After freeing some, looking
+    /// whether anybody wants it takes the same care as after sending.
+    #[cold]
+    fn tell_of_room(&mut self, out: &Outgoing, map: &Map) {
+        self.freed = false;
+        match map.layout.fence {
+            Fence::Local => fence(SeqCst),
+            Fence::Remote => compiler_fence(SeqCst),
+        }
+        let wanted = map.control(self.index).word(control::ROOM_WANTED);
+        if wanted.load(Relaxed) != 0 && wanted.swap(0, AcqRel) != 0 {
+            out.ring_those_without_room();
+        }
+    }
+
+    /// Looks at the inboxes and some rings.
+    fn look_around(
+        &mut self,
+        max: usize,
+        map: &Map,
+        take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        self.streak = 0;
+        let mut took = 0;
+        for priority in Priority::BY_URGENCY {
+            if self.inboxes[priority.index()].is_ready() {
+                took += self.read_inbox(priority, max - took, map, take)?;
+                if took >= max {
+                    return Ok(took);
+                }
+            }
+        }
+        for _ in 0..self.rings.len().min(RINGS_A_POLL) {
+            self.cursor = if self.cursor + 1 < self.rings.len() {
+                self.cursor + 1
+            } else {
+                0
+            };
+            let ring = &self.rings[self.cursor];
+            if ring.is_ready() {
+                let of_ring = self.drain(self.cursor, max - took, map, take)?;
+                took += of_ring;
+                if of_ring > 0 {
+                    self.hot = self.cursor.min(self.rings.len().saturating_sub(1));
+                }
+                if took >= max || self.rings.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(took)
+    }
+
+    /// Reads ring number `at` of ours.
+    #[inline(always)]
+    fn drain(
+        &mut self,
+        at: usize,
+        max: usize,
+        map: &Map,
+        take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        let mut took = 0;
+        let ring = &mut self.rings[at];
+        while took < max {
+            let message = match ring.consumer.peek() {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(Corrupt) => {
+                    ring.corrupt = true;
+                    return Err(PollError {
+                        from: Some(ring.from),
+                    });
+                }
+            };
+            if message.tag() == kind::FRAME {
+                if !show(&mut self.head, ring.from, ring.priority, &message, take) {
+                    break;
+                }
+                took += 1;
+                if ring.consumer.advance(&message) {
+                    self.freed = true;
+                }
+            } else if message.tag() == kind::LEAVE {
+                ring.consumer.advance(&message);
+                self.close_ring(at, map);
+                self.freed = true;
+                break;
+            } else {
+                ring.corrupt = true;
+                return Err(PollError {
+                    from: Some(ring.from),
+                });
+            }
+        }
+        self.streak += took as u32;
+        Ok(took)
+    }
+
+    fn read_inbox(
+        &mut self,
+        priority: Priority,
+        max: usize,
+        map: &Map,
+        take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        let Self {
+            index,
+            inboxes,
+            rings,
+            head,
+            ..
+        } = self;
+        let mut control = 0;
+        let mut corrupt = false;
+        let dead = |from: u16| from >= map.layout.endpoints || map.state(from) == PeerState::Dead;
+        let polled = inboxes[priority.index()].poll(max, dead, |from, kind, message| {
+            if kind == kind::FRAME && from < map.layout.endpoints {
+                return show(head, from, priority, message, take);
+            }
+            control += 1;
+            let opened = kind == kind::SWITCH
+                && Self::open_ring(rings, map, *index, from, priority, message);
+            corrupt |= !opened;
+            true
+        });
+        self.freed = true;
+        match polled {
+            Ok(taken) if !corrupt => Ok(taken - control),
+            _ => Err(PollError { from: None }),
+        }
+    }
+
+    /// Gives ring `at` back to the pool.
+    fn close_ring(&mut self, at: usize, map: &Map) {
+        let mut ring = self.rings.swap_remove(at);
+        self.hot = 0;
+        ring.consumer.tell();
+        let held = ring_owner_word(ring.from, self.index, ring.priority);
+        // Whatever else stands there, somebody has scribbled: leave it.
+        let _ = map
+            .ring_owner(ring.ring)
+            .compare_exchange(held, 0, AcqRel, Relaxed);
+    }
+
+    /// Takes up the ring that a peer announces.
+    #[cold]
+    fn open_ring(
+        rings: &mut Vec<Incoming>,
+        map: &Map,
+        to: u16,
+        from: u16,
+        priority: Priority,
+        message: &Message<'_>,
+    ) -> bool {
+        let held = ring_owner_word(from, to, priority);
+        let ring = match u32::try_from(message.word(0)) {
+            Ok(ring)
+                if ring < map.layout.rings
+                    && map.ring_owner(ring).load(Acquire) == held
+                    && rings.iter().all(|open| open.ring != ring) =>
+            {
+                ring
+            }
+            _ => return false,
+        };
+        let start = Position::unpack(message.word(1));
+        rings.push(Incoming {
+            consumer: Consumer::new(extend(map.ring(ring)), map.layout.ring, start),
+            from,
+            priority,
+            ring,
+            corrupt: false,
+        });
+        true
+    }
+}
+
+/// Shows one frame; what fits a line is in private memory already.
+#[inline(always)]
+fn show(
+    head: &mut [u8; HEAD_BYTES_MAX],
+    from: u16,
+    priority: Priority,
+    message: &Message<'static>,
+    take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+) -> bool {
+    if let Some(head) = message.short_bytes() {
+        return take(from, priority, &Frame { message, head });
+    }
+    let head = &mut head[..message.len().min(HEAD_BYTES_MAX)];
+    message.copy_to(0, head);
+    take(from, priority, &Frame { message, head })
+}
+
+impl Drop for ShmPort {
+    fn drop(&mut self) {
+        // A forked child drops a copy; the endpoint is its parent's.
+        if own_pid() == self.opened_by {
+            // Whoever was marked dead stays so.
+            let (alive, closed) = (PeerState::Alive.word(), PeerState::Closed.word());
+            let _ = self
+                .own
+                .word(control::STATE)
+                .compare_exchange(alive, closed, AcqRel, Relaxed);
+            self.out.ring_all();
+        }
+    }
+}
+
+/// What a poll can wait for in the kernel: readable when somebody has rung.
+impl AsFd for ShmPort {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.out.own_bell().as_fd()
+    }
+}

@@ -1,0 +1,426 @@
+//! An endpoint's side of the segment: sending.
+
+use std::fmt;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use portolan_ring::{InboxProducer, Position, Producer, ReserveError, SleepWord};
+use portolan_sys::doorbell::Doorbell;
+use portolan_wire::Priority;
+
+use super::port::{ShmPort, extend, kind};
+use super::segment::{Map, PeerState, control, ring_owner_word};
+
+/// How much a lane must have carried in the inbox before it asks for a ring:
+/// one for each frame, and one more for each line of it.
+const HEAT: u32 = 16;
+
+/// The most by which that doubles while the pool has no ring.
+const HEAT_MAX: u32 = 1 << 14;
+
+/// Why nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShmError {
+    /// No room now: the peer must read first. Make progress and try again.
+    Full,
+    /// The frame is longer than this many bytes.
+    TooBig(usize),
+    /// The peer has closed or is dead; final.
+    Gone(PeerState),
+    /// The host has no endpoint of that index.
+    NoPeer,
+    /// The peer, or another process, has scribbled over the ring; final.
+    Corrupt,
+}
+
+impl fmt::Display for ShmError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Full => ReserveError::Full.fmt(f),
+            Self::TooBig(most) => write!(f, "a frame here holds {most} bytes at most"),
+            Self::Gone(PeerState::Closed) => f.write_str("the peer has closed its endpoint"),
+            Self::Gone(_) => f.write_str("the peer is dead"),
+            Self::NoPeer => f.write_str("this host has no endpoint of that index"),
+            Self::Corrupt => ReserveError::Corrupt.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ShmError {}
+
+/// Where a lane's frames go.
+#[derive(Debug)]
+enum Way {
+    /// The inbox of all.
+    Inbox,
+    /// A ring of our own.
+    Ring(u32, Producer<'static>),
+    /// The inbox again, once the peer has read that we leave the ring.
+    Leaving(u32, Position),
+}
+
+/// To one peer at one priority.
+#[derive(Debug)]
+pub(super) struct Lane {
+    way: Way,
+    inbox: InboxProducer<'static>,
+    /// Counts down to the wish for a ring.
+    heat: u32,
+    /// What it starts from.
+    heat_start: u32,
+    /// Where the ring stood at the last look for quiet ones.
+    quiet_at: Option<Position>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    state: &'static AtomicU64,
+    sleep: SleepWord<'static>,
+    lanes: [Lane; 2],
+    room_wanted: &'static AtomicU64,
+}
+
+/// The sending half of a port.
+#[derive(Debug)]
+pub(super) struct Outgoing {
+    index: u16,
+    peers: Vec<Peer>,
+    bells: Vec<Doorbell>,
+    /// Sends that found no room since the last sleep.
+    waits: Vec<(u16, Priority, usize)>,
+}
+
+/// Room for a frame in shared memory. Dropping it sends nothing.
+#[derive(Debug)]
+pub struct Slot<'p> {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// What was begun here lies in it.
+    lane: &'p mut Lane,
+    sleep: SleepWord<'static>,
+    bell: &'p Doorbell,
+}
+
+impl Slot<'_> {
+    /// Where the frame goes, as long as was asked for. Write only: others see
+    /// it, and what stood there before is of no meaning. Do not linger: in
+    /// ping-pong the peer is reading the very line.
+    #[inline(always)]
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: ring or inbox gave these bytes for a message that is begun
+        // and, as the lane is borrowed here, neither finished nor begun anew;
+        // until it is finished no well-behaved process touches them.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.bytes) }
+    }
+
+    /// Sends the frame, and wakes the peer if it sleeps.
+    #[inline(always)]
+    pub fn commit(self) {
+        let mut slot = ManuallyDrop::new(self);
+        match &mut slot.lane.way {
+            Way::Ring(_, ring) => ring.finish(kind::FRAME),
+            _ => slot.lane.inbox.finish(kind::FRAME),
+        }
+        if slot.sleep.must_ring() {
+            slot.bell.ring();
+        }
+    }
+}
+
+impl Drop for Slot<'_> {
+    fn drop(&mut self) {
+        // In a ring, what is begun and not finished was never there.
+        self.lane.inbox.abandon();
+    }
+}
+
+impl ShmPort {
+    /// Reserves room for a frame of `bytes` to peer `to`: write it through
+    /// [`Slot::bytes_mut`], then [`Slot::commit`]. Frames to one peer at one
+    /// priority arrive in the order in which they are committed.
+    ///
+    /// # Errors
+    /// [`ShmError`]; nothing has changed.
+    #[inline(always)]
+    pub fn reserve(
+        &mut self,
+        to: u16,
+        priority: Priority,
+        bytes: usize,
+    ) -> Result<Slot<'_>, ShmError> {
+        self.out.reserve(&self.map, to, priority, bytes)
+    }
+}
+
+impl Outgoing {
+    pub fn new(map: &Map, index: u16, bells: Vec<Doorbell>) -> Self {
+        let lane = |to, priority| Lane {
+            way: Way::Inbox,
+            inbox: InboxProducer::new(extend(map.inbox(to, priority)), map.layout.inbox, index),
+            heat: HEAT,
+            heat_start: HEAT,
+            quiet_at: None,
+        };
+        let peers = (0..map.layout.endpoints)
+            .map(|to| {
+                let line = extend(map.control(to));
+                Peer {
+                    state: line.word(control::STATE),
+                    sleep: SleepWord::new(line, control::SLEEP, map.layout.fence),
+                    lanes: [lane(to, 0), lane(to, 1)],
+                    room_wanted: line.word(control::ROOM_WANTED),
+                }
+            })
+            .collect();
+        Self {
+            index,
+            peers,
+            bells,
+            waits: Vec::new(),
+        }
+    }
+
+    pub fn index(&self) -> u16 {
+        self.index
+    }
+
+    #[inline(always)]
+    pub fn reserve(
+        &mut self,
+        map: &Map,
+        to: u16,
+        priority: Priority,
+        bytes: usize,
+    ) -> Result<Slot<'_>, ShmError> {
+        let Some(peer) = self.peers.get_mut(usize::from(to)) else {
+            return Err(ShmError::NoPeer);
+        };
+        if bytes > map.layout.frame_bytes_max {
+            return Err(ShmError::TooBig(map.layout.frame_bytes_max));
+        }
+        let state = peer.state.load(Acquire);
+        if PeerState::is_word_gone(state) {
+            return Err(ShmError::Gone(PeerState::of(state)));
+        }
+        let lane = &mut peer.lanes[priority.index()];
+        if !matches!(lane.way, Way::Ring(..)) {
+            lane.choose_way(map, self.index, to, priority, bytes);
+        }
+        let bell = &self.bells[usize::from(to)];
+        let sleep = peer.sleep;
+        let begun = match &mut lane.way {
+            Way::Ring(_, ring) => ring.begin(bytes),
+            Way::Inbox => lane.inbox.begin(bytes),
+            Way::Leaving(..) => Err(ReserveError::Full),
+        };
+        let refusal = match begun {
+            Ok(start) => {
+                return Ok(Slot {
+                    start,
+                    bytes,
+                    lane,
+                    sleep,
+                    bell,
+                });
+            }
+            Err(e) => e,
+        };
+        Err(refused(
+            &mut self.waits,
+            refusal,
+            (to, priority, bytes),
+            map,
+        ))
+    }
+
+    /// Whether a send has met a full ring since the last sleep.
+    pub fn waits_for_room(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
+    /// Asks those peers to ring when they have made room.
+    pub fn want_room(&self) {
+        for &(to, ..) in &self.waits {
+            // Behind the sleep word: who sees this sees that one too.
+            self.peers[usize::from(to)].room_wanted.store(1, Release);
+        }
+    }
+
+    /// Whether one of those sends would find room now, or never.
+    pub fn has_room(&mut self, map: &Map) -> bool {
+        let Self {
+            index,
+            peers,
+            waits,
+            ..
+        } = self;
+        waits.iter().any(|&(to, priority, bytes)| {
+            let peer = &mut peers[usize::from(to)];
+            let lane = &mut peer.lanes[priority.index()];
+            PeerState::of(peer.state.load(Acquire)).is_gone()
+                || match &mut lane.way {
+                    Way::Ring(_, ring) => !matches!(ring.reserve(bytes), Err(ReserveError::Full)),
+                    Way::Inbox => lane.inbox.has_room(bytes),
+                    Way::Leaving(ring, _) => {
+                        map.ring_owner(*ring).load(Acquire) != ring_owner_word(*index, to, priority)
+                    }
+                }
+        })
+    }
+
+    pub fn forget_waits(&mut self) {
+        self.waits.clear();
+    }
+
+    pub fn own_bell(&self) -> &Doorbell {
+        &self.bells[usize::from(self.index)]
+    }
+
+    /// Wakes every peer that sleeps for room.
+    pub fn ring_those_without_room(&self) {
+        for (peer, bell) in self.peers.iter().zip(&self.bells) {
+            if peer.sleep.must_ring_for_room() {
+                bell.ring();
+            }
+        }
+    }
+
+    /// Wakes every peer that sleeps.
+    pub fn ring_all(&self) {
+        for (peer, bell) in self.peers.iter().zip(&self.bells) {
+            if peer.sleep.must_ring() {
+                bell.ring();
+            }
+        }
+    }
+
+    /// Begins to leave each ring in which nothing was sent since last time.
+    pub fn leave_quiet_rings(&mut self) {
+        for (peer, bell) in self.peers.iter_mut().zip(&self.bells) {
+            for lane in &mut peer.lanes {
+                if lane.leave_if_quiet() && peer.sleep.must_ring() {
+                    bell.ring();
+                }
+            }
+        }
+    }
+
+    /// Takes back our rings to a peer that is gone.
+    pub fn settle(&mut self, map: &Map, to: u16) {
+        for priority in Priority::BY_URGENCY {
+            let held = ring_owner_word(self.index, to, priority);
+            let lane = &mut self.peers[usize::from(to)].lanes[priority.index()];
+            let (ring, position) = match &lane.way {
+                Way::Inbox => continue,
+                Way::Ring(ring, producer) => (*ring, producer.position()),
+                Way::Leaving(ring, position) => (*ring, *position),
+            };
+            let owner = map.ring_owner(ring);
+            if owner.load(Acquire) == held {
+                // The next pair goes on where we stopped.
+                map.ring(ring)[0].word(0).store(position.pack(), Relaxed);
+                let _ = owner.compare_exchange(held, 0, AcqRel, Relaxed);
+            }
+            lane.way = Way::Inbox;
+        }
+    }
+}
+
+#[cold]
+fn refused(
+    waits: &mut Vec<(u16, Priority, usize)>,
+    e: ReserveError,
+    wait: (u16, Priority, usize),
+    map: &Map,
+) -> ShmError {
+    match e {
+        ReserveError::Full => {
+            if !waits.contains(&wait) {
+                waits.push(wait);
+            }
+            ShmError::Full
+        }
+        ReserveError::TooBig => ShmError::TooBig(map.layout.frame_bytes_max),
+        ReserveError::Corrupt => ShmError::Corrupt,
+    }
+}
+
+impl Lane {
+    /// Leaves the inbox for a ring when much has been sent, and takes it up
+    /// again when the peer has seen us leave.
+    #[cold]
+    fn choose_way(&mut self, map: &Map, from: u16, to: u16, priority: Priority, bytes: usize) {
+        let held = ring_owner_word(from, to, priority);
+        if let Way::Leaving(ring, _) = self.way {
+            if map.ring_owner(ring).load(Acquire) == held {
+                return;
+            }
+            self.way = Way::Inbox;
+            self.heat = self.heat_start;
+        }
+        let lines = (bytes / portolan_ring::LINE_BYTES) as u32;
+        self.heat = self.heat.saturating_sub(1 + lines);
+        if self.heat > 0 {
+            return;
+        }
+        let ring = self.claim_ring(map, held, from, to);
+        self.heat_start = match ring {
+            Some(_) => HEAT,
+            None => (2 * self.heat_start).min(HEAT_MAX),
+        };
+        self.heat = self.heat_start;
+        if let Some((ring, producer)) = ring {
+            self.way = Way::Ring(ring, producer);
+            self.quiet_at = None;
+        }
+    }
+
+    /// Takes a free ring and announces it, behind our messages in the inbox.
+    fn claim_ring(
+        &mut self,
+        map: &Map,
+        held: u64,
+        from: u16,
+        to: u16,
+    ) -> Option<(u32, Producer<'static>)> {
+        let rings = map.layout.rings;
+        // Pairs begin at different rings, so that they rarely meet.
+        let first = (u32::from(from) * u32::from(map.layout.endpoints) + u32::from(to)) * 2;
+        let ring = (0..rings)
+            .map(|i| (first.wrapping_add(i)) % rings)
+            .find(|&ring| {
+                let owner = map.ring_owner(ring);
+                owner.load(Relaxed) == 0 && owner.compare_exchange(0, held, AcqRel, Relaxed).is_ok()
+            })?;
+        let lines = extend(map.ring(ring));
+        let start = Position::unpack(lines[0].word(0).load(Acquire));
+        let Ok(mut slot) = self.inbox.reserve(16) else {
+            map.ring_owner(ring).store(0, Release);
+            return None;
+        };
+        slot.set_word(0, u64::from(ring));
+        slot.set_word(1, start.pack());
+        slot.commit(kind::SWITCH);
+        Some((ring, Producer::new(lines, map.layout.ring, start)))
+    }
+
+    /// True when the peer has been told that we leave.
+    fn leave_if_quiet(&mut self) -> bool {
+        let Way::Ring(ring, producer) = &mut self.way else {
+            return false;
+        };
+        let position = producer.position();
+        if self.quiet_at != Some(position) {
+            self.quiet_at = Some(position);
+            return false;
+        }
+        let Ok(slot) = producer.reserve(0) else {
+            return false;
+        };
+        slot.commit(kind::LEAVE);
+        self.way = Way::Leaving(*ring, producer.position());
+        true
+    }
+}

@@ -1,0 +1,277 @@
+//! The link `udp`: any host, no privilege.
+//!
+//! Frames of one destination and size leave as one segmented unit where the
+//! kernel can cut it, others many to a call; a lone frame takes the shortest
+//! way. On receive every look is one call: the shortest there is while only
+//! small messages come one by one, and with coalescing and batches once
+//! traffic is dense or large.
+
+mod capacity;
+mod receive;
+mod send;
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use portolan_sys::features::Disabled;
+pub use portolan_sys::net::BindError;
+use portolan_sys::net::{Received, SocketOptions, UdpSocket, interfaces};
+use portolan_sys::raw::Errno;
+
+pub use self::capacity::ReceiveCapacity;
+use self::receive::{BUFFER_STRIDE, BUFFERS, Reading, probe_gro};
+use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
+
+/// What a link is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct UdpConfig {
+    /// Own address; `None` (the default) is any, IPv4 and IPv6.
+    pub address: Option<IpAddr>,
+    /// Interface index of a link-local own address, otherwise 0 (the default).
+    pub scope: u32,
+    /// Own port; 0 (the default) lets the kernel pick.
+    pub port: u16,
+    /// `SO_RCVBUF` to ask for, bytes. Default 212,992, what Debian grants;
+    /// the kernel gives less silently where its limit is lower.
+    pub receive_buffer: usize,
+    /// `SO_SNDBUF` to ask for, bytes. Default 212,992.
+    pub send_buffer: usize,
+    /// Largest frame, bytes. `None` (the default) takes it from the MTU of
+    /// the own address's interface, or without one from the largest MTU of
+    /// all interfaces but the loopback.
+    pub frame_max: Option<usize>,
+    /// Features to leave alone: `gso`, `gro`, `mmsg`, `ecn` and `ipv6` count.
+    pub disabled: Disabled,
+}
+
+impl Default for UdpConfig {
+    fn default() -> Self {
+        Self {
+            address: None,
+            scope: 0,
+            port: 0,
+            receive_buffer: 212_992,
+            send_buffer: 212_992,
+            frame_max: None,
+            disabled: Disabled::default(),
+        }
+    }
+}
+
+/// What the link has done; counts since it was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct UdpCounters {
+    /// System calls that sent or tried to.
+    pub tx_calls: u64,
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Their bytes, without headers of UDP and IP.
+    pub tx_bytes: u64,
+    /// Segmented units sent.
+    pub tx_gso: u64,
+    /// System calls that received or tried to.
+    pub rx_calls: u64,
+    /// Those that found nothing.
+    pub rx_empty: u64,
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Their bytes, without headers of UDP and IP.
+    pub rx_bytes: u64,
+    /// Coalesced messages received.
+    pub rx_gro: u64,
+    /// Messages thrown away because they were longer than any of ours.
+    pub rx_truncated: u64,
+    /// Packets that the kernel dropped because the receive buffer was full,
+    /// as it last said so (with the next packet that arrives).
+    pub rx_dropped: u64,
+}
+
+/// A UDP socket as a [`Link`].
+#[derive(Debug)]
+pub struct Udp {
+    socket: UdpSocket,
+    frame_max: usize,
+    capacity: ReceiveCapacity,
+    gso: bool,
+    gro: bool,
+    mmsg: bool,
+    counters: UdpCounters,
+    /// [`BUFFERS`] receive buffers, [`BUFFER_STRIDE`] apart; the kernel
+    /// backs only what was ever written.
+    memory: Box<[u8]>,
+    received: [Received; BUFFERS],
+    reading: Reading,
+    /// Calls in a row that found nothing, or one small message.
+    thin_calls: u32,
+    /// Calls in a row that gave as many messages as they asked for.
+    dense_calls: u32,
+    /// Frames in the last message.
+    segments_last: usize,
+}
+
+impl Udp {
+    /// Opens a socket and probes what it can do.
+    ///
+    /// # Errors
+    /// [`BindError`], which names cause and remedy.
+    pub fn open(config: &UdpConfig) -> Result<Self, BindError> {
+        let disabled = config.disabled;
+        let socket = UdpSocket::bind(&SocketOptions {
+            address: config.address,
+            scope: config.scope,
+            port: config.port,
+            receive_buffer: config.receive_buffer,
+            send_buffer: config.send_buffer,
+            ipv6: !disabled.ipv6,
+            ecn: !disabled.ecn,
+        })?;
+        let header = if socket.is_v6() {
+            HEADERS_V6
+        } else {
+            HEADERS_V4
+        };
+        let frame_max = match config.frame_max {
+            Some(frame_max) => frame_max,
+            None => interface_mtu(config.address).saturating_sub(header),
+        }
+        .clamp(1, FRAME_MAX);
+        let buffer = socket
+            .receive_buffer()
+            .map_err(|errno| BindError::System("SO_RCVBUF", errno))?;
+        Ok(Self {
+            gso: !disabled.gso && socket.knows_gso(),
+            gro: !disabled.gro && probe_gro(&socket),
+            mmsg: !disabled.mmsg,
+            frame_max,
+            capacity: ReceiveCapacity::of_buffer(buffer, frame_max),
+            counters: UdpCounters::default(),
+            memory: vec![0; BUFFERS * BUFFER_STRIDE].into_boxed_slice(),
+            received: [Received::default(); BUFFERS],
+            reading: Reading::Plain,
+            thin_calls: 0,
+            dense_calls: 0,
+            segments_last: 1,
+            socket,
+        })
+    }
+
+    /// A descriptor to wait on (poll, epoll): readable when a frame waits.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Own address; the IP is unspecified where the link was opened for any.
+    ///
+    /// # Errors
+    /// [`LinkError::Broken`].
+    pub fn local_address(&self) -> Result<LinkAddress, LinkError> {
+        let at = self.socket.local_address().map_err(broken)?;
+        let ip = match at.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        let scope = match at {
+            std::net::SocketAddr::V6(at) => at.scope_id(),
+            std::net::SocketAddr::V4(_) => 0,
+        };
+        Ok(LinkAddress {
+            ip: ip.octets(),
+            port: at.port(),
+            scope,
+        })
+    }
+
+    /// Packets that the socket's receive buffer holds before the kernel
+    /// drops: what may be granted to all peers in sum.
+    #[must_use]
+    pub fn receive_capacity(&self) -> ReceiveCapacity {
+        self.capacity
+    }
+
+    /// Whether bursts leave as segmented units; the kernel may end that when
+    /// a device refuses.
+    #[must_use]
+    pub fn uses_gso(&self) -> bool {
+        self.gso
+    }
+
+    /// Whether arriving packets may be coalesced.
+    #[must_use]
+    pub fn uses_gro(&self) -> bool {
+        self.gro
+    }
+
+    /// What it has done so far.
+    #[must_use]
+    pub fn counters(&self) -> UdpCounters {
+        self.counters
+    }
+}
+
+impl Link for Udp {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "udp",
+            frame_max: self.frame_max,
+            headroom: 0,
+            ordered: false,
+            reliable: false,
+            // Measured between two hosts of the lab: a send is a walk through
+            // the whole stack, a receive a copy and a call.
+            overhead_ns: 2_000,
+            gap_ns: 1_500,
+            latency_ns: 6_000,
+        }
+    }
+
+    #[inline]
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+        self.send_burst(frames)
+    }
+
+    #[inline]
+    fn rx_burst(&mut self, max: usize, sink: impl FnMut(RxFrame<'_>)) -> Result<usize, LinkError> {
+        self.receive_burst(max, sink)
+    }
+}
+
+/// Headers of UDP and IPv6.
+const HEADERS_V6: usize = 48;
+/// Headers of UDP and IPv4.
+const HEADERS_V4: usize = 28;
+/// Largest payload that UDP over IPv4 can name.
+const FRAME_MAX: usize = 65_507;
+/// What every IPv6 path takes (RFC 8200, section 5); used where no interface
+/// says more.
+const MTU_MIN: usize = 1_280;
+
+/// The MTU to size frames by.
+fn interface_mtu(own: Option<IpAddr>) -> usize {
+    let all = interfaces().unwrap_or_default();
+    let mtu = match own {
+        Some(ip) => all
+            .iter()
+            .find(|interface| {
+                // All of 127.0.0.0/8 is the loopback's, listed or not.
+                (interface.loopback && ip.is_loopback())
+                    || interface
+                        .addresses
+                        .iter()
+                        .any(|(address, _)| *address == ip)
+            })
+            .map(|interface| interface.mtu),
+        None => {
+            let usable = |loopback| {
+                let matching = all.iter().filter(move |i| i.up && i.loopback == loopback);
+                matching.map(|interface| interface.mtu).max()
+            };
+            usable(false).or_else(|| usable(true))
+        }
+    };
+    mtu.unwrap_or(MTU_MIN)
+}
+
+fn broken(errno: Errno) -> LinkError {
+    LinkError::Broken(errno.raw_os_error())
+}

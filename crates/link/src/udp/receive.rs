@@ -1,0 +1,194 @@
+//! Receiving bursts: by which call, how many messages to ask for, and taking
+//! coalesced ones apart.
+
+use portolan_sys::net::{Received, UdpSocket};
+use portolan_sys::raw::Errno;
+
+use super::{Udp, broken};
+use crate::{LinkAddress, LinkError, RxFrame};
+
+/// Most messages in one call.
+pub(super) const BUFFERS: usize = 16;
+/// Bytes of one buffer: the longest message, coalesced or not, is shorter.
+const BUFFER_BYTES: usize = 65_536;
+/// Bytes from one buffer to the next: somewhat more than its size, so that
+/// the heads of all buffers do not share one set of the cache.
+pub(super) const BUFFER_STRIDE: usize = BUFFER_BYTES + 1_088;
+/// After this many full calls in a row traffic may be dense: ask for batches.
+const DENSE_CALLS: u32 = 2;
+/// So many messages in one batch are more than a coincidence.
+const BULK_MESSAGES: usize = 4;
+/// A message up to this long is small: what it carries is latency, and
+/// neither coalescing nor a congestion mark would help it.
+const SMALL_BYTES: usize = 256;
+/// After this many looks without large or dense traffic (some 6 ms of
+/// polling) go back to the shortest call. Long enough that the answers to a
+/// large message do not switch it off before the next one.
+const THIN_CALLS: u32 = 16_384;
+
+/// How the socket is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// Small messages come one by one: the kernel coalesces nothing, and the
+    /// shortest call takes them, without traffic class.
+    Plain,
+    /// The kernel coalesces, and traffic classes are looked at.
+    Whole,
+    /// As `Whole`, but coalescing was switched off: what the kernel put
+    /// together before may wait still.
+    Draining,
+}
+
+/// Whether the kernel can coalesce. The first time is slow (the kernel
+/// rewrites its code), so it happens here, at start; it is left off.
+pub(super) fn probe_gro(socket: &UdpSocket) -> bool {
+    socket
+        .set_gro(true)
+        .and_then(|()| socket.set_gro(false))
+        .is_ok()
+}
+
+impl Udp {
+    pub(super) fn receive_burst(
+        &mut self,
+        max: usize,
+        mut sink: impl FnMut(RxFrame<'_>),
+    ) -> Result<usize, LinkError> {
+        let wanted = self.messages_wanted(max);
+        let count = match self.receive(wanted) {
+            Ok(count) => count,
+            Err(Errno::AGAIN | Errno::INTR) => 0,
+            Err(errno) => return Err(broken(errno)),
+        };
+        if count == 0 {
+            self.dense_calls = 0;
+            self.counters.rx_empty += 1;
+            self.note_thin();
+            return Ok(0);
+        }
+        // Two of a batch are better than two calls.
+        self.dense_calls = if count == wanted || count > 1 {
+            self.dense_calls.saturating_add(1)
+        } else {
+            0
+        };
+        let large = self.received[..count]
+            .iter()
+            .any(|received| received.len > SMALL_BYTES);
+        if large || count >= BULK_MESSAGES {
+            self.note_bulk();
+        } else {
+            self.note_thin();
+        }
+
+        let mut frames = 0;
+        let buffers = self.memory.chunks_exact_mut(BUFFER_STRIDE);
+        for (received, buffer) in self.received[..count].iter().zip(buffers) {
+            if let Some(dropped) = received.dropped {
+                self.counters.rx_dropped = dropped.into();
+            }
+            if received.truncated {
+                self.counters.rx_truncated += 1;
+                continue;
+            }
+            let Received {
+                ip, port, scope, ..
+            } = *received;
+            let from = LinkAddress { ip, port, scope };
+            let ce = received.ce();
+            let mut rest = &mut buffer[..received.len];
+            let mut segments = 0;
+            // An empty datagram is a frame too.
+            loop {
+                let (bytes, after) = rest.split_at_mut(received.segment.min(rest.len()));
+                segments += 1;
+                sink(RxFrame { from, bytes, ce });
+                rest = after;
+                if rest.is_empty() {
+                    break;
+                }
+            }
+            frames += segments;
+            self.segments_last = segments;
+            self.counters.rx_frames += segments as u64;
+            self.counters.rx_bytes += received.len as u64;
+            self.counters.rx_gro += u64::from(segments > 1);
+        }
+        Ok(frames)
+    }
+
+    /// One message at a time while traffic is thin, for the cheapest empty
+    /// look and the least latency; else as many as bring about `max` frames.
+    fn messages_wanted(&self, max: usize) -> usize {
+        if !self.mmsg || self.dense_calls < DENSE_CALLS {
+            return 1;
+        }
+        (max / self.segments_last).clamp(1, BUFFERS)
+    }
+
+    fn receive(&mut self, wanted: usize) -> Result<usize, Errno> {
+        let mut retried = false;
+        loop {
+            self.counters.rx_calls += 1;
+            let buffer = &mut self.memory[..BUFFER_BYTES];
+            let result = if wanted > 1 {
+                let out = &mut self.received[..wanted];
+                self.socket
+                    .receive_many(&mut self.memory, BUFFER_STRIDE, out)
+            } else {
+                let one = if self.reading == Reading::Plain {
+                    self.socket.receive_plain(buffer)
+                } else {
+                    self.socket.receive(buffer)
+                };
+                one.map(|received| {
+                    self.received[0] = received;
+                    1
+                })
+            };
+            match result {
+                // An ICMP error that some sent packet brought back: read, it
+                // is gone, and it says nothing of what waits here.
+                Err(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) if !retried => {
+                    retried = true;
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Large or dense traffic: coalesce from now on.
+    fn note_bulk(&mut self) {
+        self.thin_calls = 0;
+        if self.reading != Reading::Whole {
+            self.switch_gro(true);
+            self.reading = Reading::Whole;
+        }
+    }
+
+    fn note_thin(&mut self) {
+        if self.reading == Reading::Plain {
+            return;
+        }
+        self.thin_calls += 1;
+        if self.thin_calls < THIN_CALLS {
+            return;
+        }
+        self.thin_calls = 0;
+        if self.reading == Reading::Whole {
+            self.switch_gro(false);
+            self.reading = Reading::Draining;
+        } else {
+            // Should a coalesced message have been under way in the kernel
+            // all that time, it is taken for one frame, does not verify, and
+            // counts as lost.
+            self.reading = Reading::Plain;
+        }
+    }
+
+    fn switch_gro(&mut self, on: bool) {
+        if self.gro {
+            self.gro = self.socket.set_gro(on).is_ok();
+        }
+    }
+}

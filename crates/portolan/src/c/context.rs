@@ -1,0 +1,218 @@
+//! What handlers are given, and what they may call.
+
+use std::ffi::{c_int, c_void};
+
+use super::error::{EFAULT, EINVAL, Errno};
+use super::ports::{binding, buffer, old_buffer};
+use super::send::{Sending, bytes};
+use super::types::{
+    CBinding, CErrorHandler, CEvent, CHandler, CMessage, CSendOptions, PEER_DEAD, PEER_SILENT,
+    REFUSED, TOO_LONG,
+};
+use super::{User, edge, store};
+use crate::{ARGS_MAX, Context, Event, Message};
+
+/// Lives on the stack of a handler's caller.
+pub(super) struct CContext<'c, 'e> {
+    context: &'c mut Context<'e>,
+    /// There is a message to answer.
+    answerable: bool,
+}
+
+/// # Safety
+/// `context` is null or what the running handler was given.
+unsafe fn context<'a, 'c, 'e>(
+    context: *mut CContext<'c, 'e>,
+) -> Result<&'a mut CContext<'c, 'e>, Errno> {
+    // SAFETY: see above; one call at a time, for a handler runs in one thread.
+    unsafe { context.as_mut() }.ok_or(EFAULT)
+}
+
+/// Runs a C handler.
+#[inline]
+pub(super) fn handle(c: &mut Context<'_>, m: &Message<'_>, handler: CHandler, user: User) {
+    let mut args = [0; ARGS_MAX];
+    let mut count = 0;
+    for (to, word) in args.iter_mut().zip(m.args()) {
+        *to = word;
+        count += 1;
+    }
+    let message = CMessage {
+        size: size_of::<CMessage>() as u32,
+        from: m.from,
+        port: m.port,
+        flow: m.flow,
+        priority: m.priority as u8,
+        reserved: [0; 3],
+        number: m.number.0,
+        arg_count: count,
+        args: args.as_ptr(),
+        payload: m.payload.as_ptr().cast(),
+        bytes: m.payload.len(),
+    };
+    let mut context = CContext {
+        context: c,
+        answerable: true,
+    };
+    // SAFETY: whoever bound the handler promised that it is of this type and
+    // may be called with `user` until the port is bound anew; what we give it
+    // lives until it returns.
+    unsafe { handler(&raw mut context, &raw const message, user.get()) };
+}
+
+/// Runs a C error handler.
+pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandler, user: User) {
+    let size = size_of::<CEvent>() as u32;
+    let event = match *e {
+        Event::TooLong {
+            from,
+            port,
+            bytes,
+            room,
+        } => CEvent {
+            kind: TOO_LONG,
+            rank: from,
+            port,
+            bytes,
+            room,
+            ..CEvent::default()
+        },
+        Event::Refused {
+            to,
+            priority,
+            flow,
+            number,
+        } => CEvent {
+            kind: REFUSED,
+            rank: to,
+            priority: priority as u8,
+            flow,
+            number: number.0,
+            ..CEvent::default()
+        },
+        Event::PeerDead { rank, why } => CEvent {
+            kind: PEER_DEAD,
+            rank,
+            error: -Errno::from(why).0,
+            ..CEvent::default()
+        },
+        Event::PeerSilent { rank } => CEvent {
+            kind: PEER_SILENT,
+            rank,
+            ..CEvent::default()
+        },
+    };
+    let event = CEvent { size, ..event };
+    let mut context = CContext {
+        context: c,
+        answerable: false,
+    };
+    // SAFETY: as above.
+    unsafe { handler(&raw mut context, &raw const event, user.get()) };
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_arg(message: *const CMessage, index: u32) -> u64 {
+    // SAFETY: null or what the running handler was given.
+    match unsafe { message.as_ref() } {
+        // SAFETY: there are so many words at `args`.
+        Some(m) if index < m.arg_count => unsafe { m.args.add(index as usize).read() },
+        _ => 0,
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_context_rank(c: *const CContext<'_, '_>) -> i64 {
+    // SAFETY: promised by the caller.
+    edge(|| Ok(unsafe { c.as_ref() }.ok_or(EFAULT)?.context.rank().into()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_context_size(c: *const CContext<'_, '_>) -> i64 {
+    // SAFETY: promised by the caller.
+    edge(|| Ok(unsafe { c.as_ref() }.ok_or(EFAULT)?.context.size().into()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_reply(
+    c: *mut CContext<'_, '_>,
+    port: u16,
+    args: *const u64,
+    arg_count: u32,
+    data: *const c_void,
+    length: usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let c = unsafe { context(c) }?;
+        if !c.answerable {
+            return Err(EINVAL);
+        }
+        // SAFETY: promised by the caller.
+        let (args, data) = unsafe { (super::send::args(args, arg_count)?, bytes(data, length)?) };
+        c.context.reply_to(port, args, data)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_context_send(
+    c: *mut CContext<'_, '_>,
+    rank: u32,
+    port: u16,
+    data: *const c_void,
+    length: usize,
+    options: *const CSendOptions,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let c = unsafe { context(c) }?;
+        // SAFETY: promised by the caller.
+        let (o, data) = unsafe { (Sending::read(options)?, bytes(data, length)?) };
+        let number = c.context.send_with(rank, port, &o.options, data)?;
+        // SAFETY: promised by the caller.
+        unsafe { store(o.number, number.0) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_context_bind(
+    c: *mut CContext<'_, '_>,
+    port: u16,
+    to: *const CBinding,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let (c, to) = unsafe { (context(c)?, binding(to)?) };
+        c.context.bind(port, to)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_context_unbind(c: *mut CContext<'_, '_>, port: u16) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        unsafe { context(c) }?.context.close_port(port)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_context_set_buffer(
+    c: *mut CContext<'_, '_>,
+    port: u16,
+    start: *mut c_void,
+    length: usize,
+    old: *mut *mut c_void,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let (c, new) = unsafe { (context(c)?, buffer(start, length)?) };
+        let former = c.context.set_buffer(port, new);
+        // SAFETY: promised by the caller.
+        unsafe { store(old, old_buffer(former)) };
+        Ok(0)
+    })
+}

@@ -1,0 +1,181 @@
+//! Errors as negative errno values, and what each means here.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use portolan_boot::BootError;
+use portolan_sys::memory::MemoryError;
+use portolan_sys::net::BindError;
+use portolan_sys::raw::Errno as Kernel;
+
+use crate::{Death, Misuse, OpenError, SendError, WaitError};
+
+/// A positive errno value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Errno(pub i32);
+
+macro_rules! errnos {
+    ($($name:ident = $kernel:ident: $text:literal;)*) => {
+        $(pub(super) const $name: Errno = Errno(Kernel::$kernel.raw_os_error());)*
+
+        /// Every error that calls of the library give of their own, and what
+        /// it means.
+        const MEANINGS: &[(Errno, &CStr)] = &[$(($name, $text)),*];
+    };
+}
+
+errnos! {
+    EAGAIN = AGAIN: c"no credit now: make progress and try again";
+    EFAULT = FAULT: c"a null pointer where there must be none";
+    EINVAL = INVAL: c"a value that is not possible, or a structure without its size";
+    EIO = IO: c"a bug of the library, which it has caught";
+    E2BIG = TOOBIG: c"too many argument words, or a structure with fields that this library does not know";
+    ECHILD = CHILD: c"a forked child has no part in its parent's endpoint";
+    EPERM = PERM: c"the endpoint was opened for a single thread, and this is another";
+    EDEADLK = DEADLK: c"called from within a handler or a condition: use the handler's context";
+    ESHUTDOWN = SHUTDOWN: c"the endpoint is closed";
+    ENXIO = NXIO: c"no such rank";
+    EACCES = ACCESS: c"ports from 65,280 on are the library's own";
+    ERANGE = RANGE: c"no such flow: they are numbered 0 to 7";
+    EMSGSIZE = MSGSIZE: c"longer than a message can be";
+    ECONNREFUSED = CONNREFUSED: c"the receiver refused the message: it closed the port, or has too little room";
+    ETIMEDOUT = TIMEDOUT: c"the time was up";
+    EPIPE = PIPE: c"the peer closed its endpoint";
+    ECONNRESET = CONNRESET: c"the peer's process ended";
+    EHOSTDOWN = HOSTDOWN: c"the peer stopped answering";
+    EHOSTUNREACH = HOSTUNREACH: c"the peer never answered, or no link reaches it: is its host up, does UDP get through?";
+    ESTALE = STALE: c"the peer was restarted";
+    EBADMSG = BADMSG: c"the peer wrote nonsense to shared memory";
+    EALREADY = ALREADY: c"this process has joined its job before";
+    ECANCELED = CANCELED: c"the job was ended";
+    EKEYREJECTED = KEYREJECTED: c"the launcher refused this process: another version, or another secret";
+    ECONNABORTED = CONNABORTED: c"the launcher is gone";
+    ENOMEM = NOMEM: c"too little memory, or too little may be locked or shared";
+    EADDRINUSE = ADDRINUSE: c"another program has the UDP port";
+    EADDRNOTAVAIL = ADDRNOTAVAIL: c"the address is none of this host's";
+    EBADF = BADF: c"the descriptor that PORTOLAN_JOB names is no launcher's socket here";
+    EPROTO = PROTO: c"the launcher or a rank said what this version does not understand";
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn portolan_strerror(error: c_int) -> *const c_char {
+    let wanted = error.unsigned_abs();
+    let text = match MEANINGS.iter().find(|(e, _)| e.0.unsigned_abs() == wanted) {
+        Some((_, text)) => text,
+        None if wanted == 0 => c"no error",
+        None => c"an error of a system call: see errno(3)",
+    };
+    text.as_ptr()
+}
+
+impl From<Misuse> for Errno {
+    fn from(m: Misuse) -> Self {
+        match m {
+            Misuse::Forked => ECHILD,
+            Misuse::WrongThread => EPERM,
+            Misuse::InHandler => EDEADLK,
+            Misuse::Closed => ESHUTDOWN,
+            Misuse::BadRank => ENXIO,
+            Misuse::ReservedPort => EACCES,
+        }
+    }
+}
+
+impl From<Death> for Errno {
+    fn from(why: Death) -> Self {
+        match why {
+            Death::Closed => EPIPE,
+            Death::Ended => ECONNRESET,
+            Death::Silent => EHOSTDOWN,
+            Death::NoAnswer | Death::Unreachable => EHOSTUNREACH,
+            Death::Restarted => ESTALE,
+            Death::Corrupt => EBADMSG,
+        }
+    }
+}
+
+impl From<SendError> for Errno {
+    #[cold]
+    fn from(e: SendError) -> Self {
+        match e {
+            SendError::NoCredit => EAGAIN,
+            SendError::PeerDead { why, .. } => why.into(),
+            SendError::BadFlow => ERANGE,
+            SendError::TooManyArgs => E2BIG,
+            SendError::TooLong => EMSGSIZE,
+            SendError::Misuse(m) => m.into(),
+        }
+    }
+}
+
+impl From<WaitError> for Errno {
+    #[cold]
+    fn from(e: WaitError) -> Self {
+        match e {
+            WaitError::PeerDead { why, .. } => why.into(),
+            WaitError::Refused => ECONNREFUSED,
+            WaitError::TimedOut => ETIMEDOUT,
+            WaitError::Misuse(m) => m.into(),
+        }
+    }
+}
+
+impl From<&OpenError> for Errno {
+    fn from(e: &OpenError) -> Self {
+        match e {
+            OpenError::Boot(e) => of_boot(e),
+            OpenError::Setting(_) | OpenError::Disable(_) => EINVAL,
+            OpenError::NotOneHost { .. } => EHOSTUNREACH,
+            OpenError::BadAddress { .. } => EPROTO,
+            OpenError::Engine(e) => of_engine(e),
+        }
+    }
+}
+
+fn of_boot(e: &BootError) -> Errno {
+    match e {
+        BootError::BadVariable(_) => EINVAL,
+        BootError::NoDescriptor(_) => EBADF,
+        BootError::AlreadyAttached => EALREADY,
+        BootError::Refused(_) => EKEYREJECTED,
+        BootError::Aborted(_) => ECANCELED,
+        BootError::LauncherGone => ECONNABORTED,
+        BootError::Garbled => EPROTO,
+        BootError::Io { error, .. } => error.raw_os_error().map_or(EIO, Errno),
+    }
+}
+
+fn of_engine(e: &portolan_engine::OpenError) -> Errno {
+    use portolan_engine::OpenError as E;
+    match e {
+        E::Bind(BindError::PortInUse(_)) => EADDRINUSE,
+        E::Bind(BindError::NotLocal(_) | BindError::NoIpv6(_)) => EADDRNOTAVAIL,
+        E::Bind(BindError::Denied(_)) => EACCES,
+        E::Bind(BindError::System(_, errno)) => Errno(errno.raw_os_error()),
+        E::Memory(MemoryError::NotSealed | MemoryError::WrongSize(..)) | E::Shm(_) => EPROTO,
+        E::Memory(_) => ENOMEM,
+        E::Setting(_) => EINVAL,
+        E::Unreachable(..) => EHOSTUNREACH,
+        E::System(_, errno) => Errno(*errno),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_error_has_a_text_of_its_own() {
+        for (at, (errno, text)) in MEANINGS.iter().enumerate() {
+            assert!(
+                MEANINGS[..at].iter().all(|(e, t)| e != errno && t != text),
+                "{text:?}"
+            );
+            for sign in [1, -1] {
+                assert_eq!(portolan_strerror(sign * errno.0), text.as_ptr());
+            }
+        }
+        let other = portolan_strerror(-i32::MAX);
+        assert_ne!(other, portolan_strerror(0));
+        assert_eq!(other, portolan_strerror(i32::MIN));
+    }
+}

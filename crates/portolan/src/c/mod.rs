@@ -1,0 +1,137 @@
+//! The C interface, as `include/portolan.h` documents it.
+//!
+//! Every function checks null, converts, calls one safe function of the Rust
+//! interface, and maps the result to a count or a negative errno; panics end
+//! here. Whether a pointer that is not null may be used is the C program's
+//! promise: the header says what each must point to, and for how long.
+
+mod context;
+mod error;
+mod group;
+mod open;
+mod ports;
+mod progress;
+mod send;
+mod types;
+
+use std::any::Any;
+use std::ffi::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use crate::Endpoint;
+use error::{EFAULT, EIO, EMSGSIZE, Errno};
+
+/// Runs one call; a panic is a bug of ours and must not reach C.
+#[inline(always)]
+fn edge<T: From<i32>>(call: impl FnOnce() -> Result<T, Errno>) -> T {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(Ok(value)) => value,
+        Ok(Err(errno)) => T::from(-errno.0),
+        Err(panic) => T::from(-panicked(panic).0),
+    }
+}
+
+/// The panic hook has told of it already.
+#[cold]
+fn panicked(panic: Box<dyn Any + Send>) -> Errno {
+    // Its payload may panic once more when dropped.
+    std::mem::forget(panic);
+    EIO
+}
+
+/// # Safety
+/// `endpoint` is null or a handle that [`open::portolan_open`] gave and nobody
+/// has closed.
+#[inline(always)]
+unsafe fn endpoint<'a>(endpoint: *const Endpoint) -> Result<&'a Endpoint, Errno> {
+    // SAFETY: see above.
+    unsafe { endpoint.as_ref() }.ok_or(EFAULT)
+}
+
+/// # Safety
+/// `start` is null or readable for `count` items, and not written, for `'a`.
+#[inline(always)]
+unsafe fn slice<'a, T>(start: *const T, count: usize) -> Result<&'a [T], Errno> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if start.is_null() {
+        return Err(EFAULT);
+    }
+    if count > isize::MAX as usize / size_of::<T>() {
+        return Err(EMSGSIZE);
+    }
+    // SAFETY: see above; the length is one that an object can have.
+    Ok(unsafe { std::slice::from_raw_parts(start, count) })
+}
+
+/// Stores a result where the caller wants it, if it does.
+///
+/// # Safety
+/// `place` is null or may be written.
+unsafe fn store<T>(place: *mut T, value: T) {
+    if !place.is_null() {
+        // SAFETY: see above.
+        unsafe { place.write(value) };
+    }
+}
+
+/// Writes text for C, cut where it must be, with a final 0; gives the length
+/// of the whole text.
+///
+/// # Safety
+/// `place` is null or may be written for `room` bytes.
+unsafe fn store_text(place: *mut c_char, room: usize, text: &str) -> c_int {
+    if !place.is_null() && room > 0 {
+        let mut end = text.len().min(room - 1);
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        // SAFETY: `end` is below `room` and within the text.
+        unsafe {
+            place
+                .cast::<u8>()
+                .copy_from_nonoverlapping(text.as_ptr(), end);
+            place.add(end).write(0);
+        }
+    }
+    c_int::try_from(text.len()).unwrap_or(c_int::MAX)
+}
+
+/// A pointer of the program's own that its handlers are given.
+#[derive(Clone, Copy)]
+struct User(*mut std::ffi::c_void);
+
+// SAFETY: the library never follows it. The header says in which threads
+// handlers run.
+unsafe impl Send for User {}
+
+impl User {
+    /// A method, so that closures capture the whole.
+    const fn get(self) -> *mut std::ffi::c_void {
+        self.0
+    }
+}
+
+const NUMBER: [u32; 3] = [
+    parse(env!("CARGO_PKG_VERSION_MAJOR")),
+    parse(env!("CARGO_PKG_VERSION_MINOR")),
+    parse(env!("CARGO_PKG_VERSION_PATCH")),
+];
+
+const fn parse(text: &str) -> u32 {
+    match u32::from_str_radix(text, 10) {
+        Ok(number) => number,
+        Err(_) => panic!("a version is three numbers"),
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn portolan_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn portolan_version_number() -> u32 {
+    NUMBER[0] << 16 | NUMBER[1] << 8 | NUMBER[2]
+}

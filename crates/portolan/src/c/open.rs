@@ -1,0 +1,204 @@
+//! Opening, closing and looking in.
+
+use std::ffi::{CStr, c_char, c_int};
+use std::ptr::null_mut;
+
+use super::error::{EFAULT, EINVAL, Errno};
+use super::types::{CCounters, COptions, HELPER_OFF, HELPER_ON, read, write};
+use super::{edge, endpoint, store_text};
+use crate::{Config, Endpoint, Misuse, Threads, WaitError};
+
+/// Settings are at most so many; an array without its end is found out.
+const SETTINGS_MAX: usize = 1024;
+
+/// # Safety
+/// `settings` is null or an array of C strings that ends with null.
+unsafe fn settings(mut config: Config, settings: *const *const c_char) -> Result<Config, String> {
+    if settings.is_null() {
+        return Ok(config);
+    }
+    for at in 0..SETTINGS_MAX {
+        // SAFETY: the array's end was not reached yet.
+        let entry = unsafe { settings.add(at).read() };
+        if entry.is_null() {
+            return Ok(config);
+        }
+        // SAFETY: a C string, as the header asks.
+        let text = unsafe { CStr::from_ptr(entry) }.to_string_lossy();
+        match text.split_once('=') {
+            Some((name, value)) => config = config.set(name, value),
+            None => return Err(format!("setting {text:?} is not of the form NAME=VALUE")),
+        }
+    }
+    Err("the array of settings does not end with a null pointer".to_owned())
+}
+
+/// # Safety
+/// As for [`portolan_open`].
+unsafe fn config(options: *const COptions) -> Result<Config, (Errno, String)> {
+    if options.is_null() {
+        return Ok(Config::default());
+    }
+    let wrong = |what: &str| Err((EINVAL, what.to_owned()));
+    // SAFETY: see above.
+    let o = unsafe { read(options) }.map_err(|e| {
+        let what = "the options cannot be read: begin with portolan_options_init(), and use a \
+                    library that is not older than the header";
+        (e, what.to_owned())
+    })?;
+    let threads = match o.threads {
+        0 | 1 => Threads::Single,
+        2 => Threads::Serialized,
+        3 => Threads::Multiple,
+        _ => return wrong("options.threads is none of PORTOLAN_THREADS_*"),
+    };
+    let mut config = Config::default().threads(threads);
+    config = match o.helper {
+        0 => config,
+        HELPER_ON => config.set("helper", "on"),
+        HELPER_OFF => config.set("helper", "off"),
+        _ => return wrong("options.helper is none of PORTOLAN_HELPER_*"),
+    };
+    if o.reserved != 0 {
+        return wrong("options.reserved is not 0");
+    }
+    if o.takeover_us != 0 {
+        config = config.set("takeover_us", o.takeover_us);
+    }
+    if o.close_ms != 0 {
+        config = config.set("close_ms", o.close_ms);
+    }
+    // SAFETY: see above.
+    unsafe { settings(config, o.settings) }.map_err(|what| (EINVAL, what))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_open(
+    handle: *mut *mut Endpoint,
+    options: *const COptions,
+    why: *mut c_char,
+    why_bytes: usize,
+) -> c_int {
+    edge(|| {
+        if handle.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: not null, so it may be written.
+        unsafe { handle.write(null_mut()) };
+        // SAFETY: promised by the caller.
+        let opened = unsafe { config(options) }
+            .and_then(|c| Endpoint::open(c).map_err(|e| (Errno::from(&e), e.to_string())));
+        match opened {
+            Ok(endpoint) => {
+                // SAFETY: as above.
+                unsafe { handle.write(Box::into_raw(Box::new(endpoint))) };
+                Ok(0)
+            }
+            Err((errno, text)) => {
+                // SAFETY: promised by the caller.
+                unsafe { store_text(why, why_bytes, &text) };
+                Err(errno)
+            }
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_close(handle: *mut Endpoint) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let Some(endpoint) = (unsafe { handle.as_ref() }) else {
+            return Ok(0);
+        };
+        let closed = endpoint.close();
+        if let Err(WaitError::Misuse(m @ (Misuse::WrongThread | Misuse::InHandler))) = closed {
+            return Err(m.into());
+        }
+        // SAFETY: `portolan_open` made it of a box, and the caller gives it up.
+        drop(unsafe { Box::from_raw(handle) });
+        closed?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_rank(handle: *const Endpoint) -> i64 {
+    // SAFETY: promised by the caller.
+    edge(|| Ok(unsafe { endpoint(handle) }?.rank().into()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_size(handle: *const Endpoint) -> i64 {
+    // SAFETY: promised by the caller.
+    edge(|| Ok(unsafe { endpoint(handle) }?.size().into()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_lane(
+    handle: *mut Endpoint,
+    rank: u32,
+    text: *mut c_char,
+    text_bytes: usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let (name, why) = unsafe { endpoint(handle) }?.lane(rank)?;
+        // SAFETY: promised by the caller.
+        Ok(unsafe { store_text(text, text_bytes, &format!("{name}: {why}")) })
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_ending(
+    handle: *mut Endpoint,
+    text: *mut c_char,
+    text_bytes: usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let Some(why) = unsafe { endpoint(handle) }?.ending()? else {
+            return Ok(0);
+        };
+        // SAFETY: promised by the caller.
+        unsafe { store_text(text, text_bytes, &why) };
+        Ok(1)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_peer_died(handle: *mut Endpoint, rank: u32) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        unsafe { endpoint(handle) }?.peer_died(rank)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_counters_read(
+    handle: *mut Endpoint,
+    counters: *mut CCounters,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let c = unsafe { endpoint(handle) }?.counters()?;
+        let ours = CCounters {
+            size: 0,
+            reserved: 0,
+            sent: c.sent,
+            bytes_sent: c.bytes_sent,
+            received: c.received,
+            bytes_received: c.bytes_received,
+            kept: c.kept,
+            not_now: c.not_now,
+            refused: c.refused,
+            deaths: c.deaths,
+            helped: c.helped,
+            sleeps: c.sleeps,
+            tx_failed: c.tx_failed,
+        };
+        // SAFETY: promised by the caller.
+        unsafe { write(counters, &ours) }?;
+        Ok(0)
+    })
+}

@@ -1,0 +1,139 @@
+//! Ports: what becomes of messages.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+
+use super::context::{handle, handle_event};
+use super::error::{EFAULT, EINVAL, EMSGSIZE, Errno};
+use super::types::{ANY_THREAD, CBinding, CErrorHandler, read};
+use super::{User, edge, endpoint, store};
+use crate::{Binding, Buffer, Endpoint};
+
+/// # Safety
+/// As [`Buffer::lent`], unless `start` is null.
+pub(super) unsafe fn buffer(start: *mut c_void, length: usize) -> Result<Option<Buffer>, Errno> {
+    match (start.is_null(), length) {
+        (true, 0) => Ok(None),
+        (true, _) => Err(EFAULT),
+        (false, _) if length > isize::MAX as usize => Err(EMSGSIZE),
+        // SAFETY: see above.
+        (false, _) => Ok(Some(unsafe { Buffer::lent(start.cast(), length) })),
+    }
+}
+
+/// The address of a buffer that was given back.
+pub(super) fn old_buffer(buffer: Option<Buffer>) -> *mut c_void {
+    buffer.map_or(null_mut(), |mut b| b.as_mut_ptr().cast())
+}
+
+/// # Safety
+/// As the header says of `portolan_bind`.
+pub(super) unsafe fn binding(to: *const CBinding) -> Result<Binding, Errno> {
+    // SAFETY: see above.
+    let c = unsafe { read(to) }?;
+    if c.flags & !ANY_THREAD != 0 {
+        return Err(EINVAL);
+    }
+    // SAFETY: see above.
+    let buffer = unsafe { buffer(c.buffer, c.buffer_bytes) }?;
+    let user = User(c.user);
+    let mut binding = Binding {
+        buffer,
+        any_thread: c.flags & ANY_THREAD != 0,
+        ..Binding::default()
+    };
+    if let Some(handler) = c.handler {
+        binding.handler = Some(Box::new(move |c, m| handle(c, m, handler, user)));
+    }
+    if let Some(handler) = c.error_handler {
+        binding.error_handler = Some(Box::new(move |c, e| handle_event(c, e, handler, user)));
+    }
+    Ok(binding)
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_bind(handle: *mut Endpoint, port: u16, to: *const CBinding) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let (endpoint, to) = unsafe { (endpoint(handle)?, binding(to)?) };
+        endpoint.bind(port, to)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_unbind(handle: *mut Endpoint, port: u16) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        unsafe { endpoint(handle) }?.close_port(port)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_set_buffer(
+    handle: *mut Endpoint,
+    port: u16,
+    start: *mut c_void,
+    length: usize,
+    old: *mut *mut c_void,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let (endpoint, new) = unsafe { (endpoint(handle)?, buffer(start, length)?) };
+        let former = endpoint.set_buffer(port, new)?;
+        // SAFETY: promised by the caller.
+        unsafe { store(old, old_buffer(former)) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_take_buffer(
+    handle: *mut Endpoint,
+    port: u16,
+    start: *mut *mut c_void,
+    length: *mut usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        match unsafe { endpoint(handle) }?.take_buffer(port)? {
+            None => Ok(0),
+            Some((buffer, filled)) => {
+                // SAFETY: promised by the caller.
+                unsafe {
+                    store(start, old_buffer(Some(buffer)));
+                    store(length, filled);
+                }
+                Ok(1)
+            }
+        }
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_arrived(handle: *mut Endpoint, port: u16) -> i64 {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let arrived = unsafe { endpoint(handle) }?.arrived(port)?;
+        Ok(i64::try_from(arrived).unwrap_or(i64::MAX))
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_on_error(
+    handle: *mut Endpoint,
+    handler: Option<CErrorHandler>,
+    user: *mut c_void,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let endpoint = unsafe { endpoint(handle) }?;
+        let user = User(user);
+        match handler {
+            Some(handler) => endpoint.on_error(move |c, e| handle_event(c, e, handler, user))?,
+            None => endpoint.on_error(|_, _| ())?,
+        }
+        Ok(0)
+    })
+}

@@ -1,0 +1,235 @@
+//! Sending, and operations whose memory is lent.
+
+use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
+use std::time::Duration;
+
+use super::error::{E2BIG, EFAULT, EINVAL, ERANGE, Errno};
+use super::types::{CSendOptions, NOWAIT, read};
+use super::{edge, endpoint, slice, store};
+use crate::{ARGS_MAX, Endpoint, Op, Priority, SendOptions};
+
+/// A message's bytes.
+///
+/// # Safety
+/// As [`slice`].
+#[inline(always)]
+pub(super) unsafe fn bytes<'a>(data: *const c_void, length: usize) -> Result<&'a [u8], Errno> {
+    // SAFETY: see above.
+    unsafe { slice(data.cast(), length) }
+}
+
+/// A message's argument words.
+///
+/// # Safety
+/// As [`slice`], if there are not too many.
+#[inline(always)]
+pub(super) unsafe fn args<'a>(words: *const u64, count: u32) -> Result<&'a [u64], Errno> {
+    if count as usize > ARGS_MAX {
+        return Err(E2BIG);
+    }
+    // SAFETY: see above.
+    unsafe { slice(words, count as usize) }
+}
+
+/// Options of a send as C gave them.
+pub(super) struct Sending<'a> {
+    pub options: SendOptions<'a>,
+    pub wait: bool,
+    pub number: *mut u32,
+}
+
+impl Sending<'_> {
+    /// # Safety
+    /// `options` is null or what the header says, for as long as this lives.
+    #[inline]
+    pub unsafe fn read(options: *const CSendOptions) -> Result<Self, Errno> {
+        if options.is_null() {
+            let options = SendOptions::default();
+            return Ok(Self {
+                options,
+                wait: true,
+                number: null_mut(),
+            });
+        }
+        // SAFETY: see above.
+        let c = unsafe { read(options) }?;
+        if c.flags & !NOWAIT != 0 || c.reserved != 0 {
+            return Err(EINVAL);
+        }
+        let options = SendOptions {
+            flow: u16::try_from(c.flow).map_err(|_| ERANGE)?,
+            priority: match c.priority {
+                0 => Priority::Request,
+                1 => Priority::Reply,
+                _ => return Err(EINVAL),
+            },
+            // SAFETY: see above.
+            args: unsafe { args(c.args, c.arg_count) }?,
+        };
+        Ok(Self {
+            options,
+            wait: c.flags & NOWAIT == 0,
+            number: c.number,
+        })
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_send(
+    handle: *mut Endpoint,
+    rank: u32,
+    port: u16,
+    data: *const c_void,
+    length: usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let (endpoint, data) = unsafe { (endpoint(handle)?, bytes(data, length)?) };
+        endpoint.send(rank, port, data)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_try_send(
+    handle: *mut Endpoint,
+    rank: u32,
+    port: u16,
+    data: *const c_void,
+    length: usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let (endpoint, data) = unsafe { (endpoint(handle)?, bytes(data, length)?) };
+        endpoint.try_send(rank, port, data)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_sendx(
+    handle: *mut Endpoint,
+    rank: u32,
+    port: u16,
+    data: *const c_void,
+    length: usize,
+    options: *const CSendOptions,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let (endpoint, data) = unsafe { (endpoint(handle)?, bytes(data, length)?) };
+        // SAFETY: promised by the caller.
+        let o = unsafe { Sending::read(options) }?;
+        let number = if o.wait {
+            endpoint.send_with(rank, port, &o.options, data)?
+        } else {
+            endpoint.try_send_with(rank, port, &o.options, data)?
+        };
+        // SAFETY: promised by the caller.
+        unsafe { store(o.number, number.0) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_send_lent(
+    handle: *mut Endpoint,
+    rank: u32,
+    port: u16,
+    data: *const c_void,
+    length: usize,
+    options: *const CSendOptions,
+    op: *mut *mut Op,
+) -> c_int {
+    edge(|| {
+        if op.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: not null, so it may be written.
+        unsafe { op.write(null_mut()) };
+        // SAFETY: promised by the caller.
+        let (endpoint, data) = unsafe { (endpoint(handle)?, bytes(data, length)?) };
+        // SAFETY: promised by the caller.
+        let o = unsafe { Sending::read(options) }?;
+        // SAFETY: the caller leaves the bytes alone until the operation ends.
+        let begun =
+            unsafe { endpoint.send_lent(rank, port, &o.options, data.as_ptr(), data.len()) }?;
+        // SAFETY: promised by the caller.
+        unsafe {
+            store(o.number, begun.number().0);
+            op.write(Box::into_raw(Box::new(begun)));
+        }
+        Ok(0)
+    })
+}
+
+/// Frees an operation that has ended; tells how.
+///
+/// # Safety
+/// `place` holds an operation that [`portolan_send_lent`] gave.
+unsafe fn end(place: *mut *mut Op) -> Result<(), Errno> {
+    // SAFETY: see above.
+    let mut op = unsafe { Box::from_raw(place.replace(null_mut())) };
+    match op.take() {
+        Some(Err(e)) => Err(e.into()),
+        Some(Ok(_)) | None => Ok(()),
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_wait(
+    handle: *mut Endpoint,
+    op: *mut *mut Op,
+    timeout_ns: i64,
+) -> c_int {
+    edge(|| {
+        if op.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: promised by the caller.
+        let endpoint = unsafe { endpoint(handle) }?;
+        // SAFETY: promised by the caller.
+        let Some(begun) = (unsafe { op.read().as_ref() }) else {
+            return Ok(0);
+        };
+        endpoint.wait_op(begun, limit(timeout_ns))?;
+        // SAFETY: it was not null.
+        unsafe { end(op) }?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_test(handle: *mut Endpoint, op: *mut *mut Op) -> c_int {
+    edge(|| {
+        if op.is_null() {
+            return Err(EFAULT);
+        }
+        // SAFETY: promised by the caller.
+        let endpoint = unsafe { endpoint(handle) }?;
+        // SAFETY: promised by the caller.
+        let Some(begun) = (unsafe { op.read().as_ref() }) else {
+            return Ok(1);
+        };
+        if !endpoint.test(begun)? {
+            return Ok(0);
+        }
+        // SAFETY: it was not null.
+        unsafe { end(op) }?;
+        Ok(1)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_op_free(op: *mut Op) {
+    if !op.is_null() {
+        // SAFETY: `portolan_send_lent` made it of a box, the caller gives it up.
+        drop(unsafe { Box::from_raw(op) });
+    }
+}
+
+/// How long to wait, as C says it.
+pub(super) fn limit(timeout_ns: i64) -> Option<Duration> {
+    u64::try_from(timeout_ns).ok().map(Duration::from_nanos)
+}

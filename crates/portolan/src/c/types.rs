@@ -1,0 +1,211 @@
+//! The structures of `portolan.h`.
+//!
+//! Each begins with its size. A shorter one comes from a program that was
+//! built with an earlier library: what is missing is zero, which is the
+//! default. A longer one comes from a later program: what we do not know must
+//! be zero.
+
+use std::ffi::{c_char, c_void};
+use std::mem::MaybeUninit;
+
+use super::context::CContext;
+use super::error::{E2BIG, EFAULT, EINVAL, Errno};
+
+/// No structure will ever be longer; a size above was not set.
+const SIZE_MAX: usize = 4096;
+
+/// A structure of C that begins with its size as a `u32`.
+///
+/// # Safety
+/// All bytes zero must be a value of the type, and so must every combination
+/// of bytes that the header allows.
+pub(super) unsafe trait Sized32: Copy {}
+
+/// Checks a structure's size.
+///
+/// # Safety
+/// `from` is null or points to the size.
+unsafe fn size_of_c<T>(from: *const T) -> Result<usize, Errno> {
+    if from.is_null() {
+        return Err(EFAULT);
+    }
+    // SAFETY: see above.
+    let size = unsafe { from.cast::<u32>().read_unaligned() } as usize;
+    if (size_of::<u64>()..=SIZE_MAX).contains(&size) {
+        Ok(size)
+    } else {
+        Err(EINVAL)
+    }
+}
+
+/// Reads a structure that the program filled.
+///
+/// # Safety
+/// `from` is null or points to as many bytes as it begins with saying.
+pub(super) unsafe fn read<T: Sized32>(from: *const T) -> Result<T, Errno> {
+    // SAFETY: see above.
+    let size = unsafe { size_of_c(from) }?;
+    let known = size.min(size_of::<T>());
+    let mut value = MaybeUninit::<T>::zeroed();
+    // SAFETY: both are that long.
+    unsafe {
+        value
+            .as_mut_ptr()
+            .cast::<u8>()
+            .copy_from_nonoverlapping(from.cast::<u8>(), known);
+        let rest = std::slice::from_raw_parts(from.cast::<u8>().add(known), size - known);
+        if rest.iter().any(|byte| *byte != 0) {
+            return Err(E2BIG);
+        }
+    }
+    // SAFETY: the trait says so.
+    Ok(unsafe { value.assume_init() })
+}
+
+/// Fills a structure of the program's, as far as it knows it.
+///
+/// # Safety
+/// `to` is null or points to as many bytes as it begins with saying, which may
+/// be written.
+pub(super) unsafe fn write<T: Sized32>(to: *mut T, value: &T) -> Result<(), Errno> {
+    // SAFETY: see above.
+    let size = unsafe { size_of_c(to) }?;
+    let known = size.min(size_of::<T>());
+    let value = std::ptr::from_ref(value).cast::<u8>();
+    // SAFETY: both are that long. The size that the program set stays.
+    unsafe {
+        let (from, to) = (value.add(4), to.cast::<u8>().add(4));
+        to.copy_from_nonoverlapping(from, known - 4);
+        to.add(known - 4).write_bytes(0, size - known);
+    }
+    Ok(())
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct COptions {
+    pub size: u32,
+    pub threads: u32,
+    pub helper: u32,
+    pub reserved: u32,
+    pub takeover_us: u64,
+    pub close_ms: u64,
+    pub settings: *const *const c_char,
+}
+
+/// Of `helper`.
+pub(super) const HELPER_ON: u32 = 1;
+pub(super) const HELPER_OFF: u32 = 2;
+
+pub(super) type CHandler =
+    unsafe extern "C" fn(*mut CContext<'_, '_>, *const CMessage, *mut c_void);
+pub(super) type CErrorHandler =
+    unsafe extern "C" fn(*mut CContext<'_, '_>, *const CEvent, *mut c_void);
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CBinding {
+    pub size: u32,
+    pub flags: u32,
+    pub buffer: *mut c_void,
+    pub buffer_bytes: usize,
+    pub handler: Option<CHandler>,
+    pub error_handler: Option<CErrorHandler>,
+    pub user: *mut c_void,
+}
+
+/// Flag of a binding.
+pub(super) const ANY_THREAD: u32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CSendOptions {
+    pub size: u32,
+    pub flags: u32,
+    pub priority: u32,
+    pub flow: u32,
+    pub args: *const u64,
+    pub arg_count: u32,
+    pub reserved: u32,
+    pub number: *mut u32,
+}
+
+/// Flag of a send.
+pub(super) const NOWAIT: u32 = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CCounters {
+    pub size: u32,
+    pub reserved: u32,
+    pub sent: u64,
+    pub bytes_sent: u64,
+    pub received: u64,
+    pub bytes_received: u64,
+    pub kept: u64,
+    pub not_now: u64,
+    pub refused: u64,
+    pub deaths: u64,
+    pub helped: u64,
+    pub sleeps: u64,
+    pub tx_failed: u64,
+}
+
+/// Handlers read it; the program makes none.
+#[repr(C)]
+pub(super) struct CMessage {
+    pub size: u32,
+    pub from: u32,
+    pub port: u16,
+    pub flow: u16,
+    pub priority: u8,
+    pub reserved: [u8; 3],
+    pub number: u32,
+    pub arg_count: u32,
+    pub args: *const u64,
+    pub payload: *const c_void,
+    pub bytes: usize,
+}
+
+/// Handlers read it; the program makes none.
+#[repr(C)]
+#[derive(Default)]
+pub(super) struct CEvent {
+    pub size: u32,
+    pub kind: u32,
+    pub rank: u32,
+    pub error: i32,
+    pub port: u16,
+    pub flow: u16,
+    pub priority: u8,
+    pub reserved: [u8; 3],
+    pub number: u32,
+    pub reserved2: u32,
+    pub bytes: u64,
+    pub room: u64,
+}
+
+/// Kinds of events.
+pub(super) const TOO_LONG: u32 = 1;
+pub(super) const REFUSED: u32 = 2;
+pub(super) const PEER_DEAD: u32 = 3;
+pub(super) const PEER_SILENT: u32 = 4;
+
+// SAFETY: integers, raw pointers and optional function pointers.
+unsafe impl Sized32 for COptions {}
+// SAFETY: as above.
+unsafe impl Sized32 for CBinding {}
+// SAFETY: as above.
+unsafe impl Sized32 for CSendOptions {}
+// SAFETY: as above.
+unsafe impl Sized32 for CCounters {}
+
+// The layout that programs were built with, on 64-bit machines.
+const _: () = assert!(
+    size_of::<COptions>() == 40
+        && size_of::<CBinding>() == 48
+        && size_of::<CSendOptions>() == 40
+        && size_of::<CCounters>() == 96
+        && size_of::<CMessage>() == 48
+        && size_of::<CEvent>() == 48
+);

@@ -1,0 +1,32 @@
+//! Messages between the processes of a parallel job, on one host or many.
+//!
+//! [`Endpoint::open`] joins the job that `portolan run` started this process
+//! in. Messages go to a rank's numbered ports; what happens there is said by a
+//! [`Binding`]: a handler that runs on the message in place, a buffer that it
+//! lands in, or both. `docs/native.md` tells the rest.
+//!
+//! ```no_run
+//! use portolan::{Binding, Config, Endpoint};
+//!
+//! let ep = Endpoint::open(Config::default())?;
+//! ep.bind(1, Binding::to(|ctx, m| {
+//!     println!("{} heard {:?} from {}", ctx.rank(), m.payload, m.from);
+//! }))?;
+//! ep.barrier()?;
+//! ep.send((ep.rank() + 1) % ep.size(), 1, b"ahoy")?;
+//! ep.barrier()?;
+//! ep.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod c;
+mod open;
+mod settings;
+
+pub use open::{Config, Endpoint, OpenError};
+pub use portolan_engine::{
+    ARGS_MAX, Arrival, Binding, Buffer, Context, Counters, Death, ErrorHandler, Event, FLOWS_MAX,
+    Group, Handler, Message, MessageNo, Misuse, Op, PORTS_RESERVED, Payload, Priority, SendError,
+    SendOptions, Threads, WaitError,
+};
+pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};

@@ -1,0 +1,313 @@
+//! Joining a job and opening this process's endpoint in it.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
+use std::ops::Deref;
+use std::os::fd::BorrowedFd;
+use std::thread::available_parallelism;
+
+use portolan_boot::{BootError, Congestion as Sharing, Job, LinkChoice, PeerInfo, Security, Suite};
+use portolan_engine as engine;
+use portolan_engine::{
+    Address, Congestion, EndpointId, Life, Opening, PeerConfig, Secret, ShmAttachment, SuiteId,
+    Threads,
+};
+use portolan_sys::features::{Disabled, UnknownFeature};
+use portolan_sys::net::directly_connected;
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::settings::{Origin, SettingError, Settings};
+
+/// What the call that opens an endpoint may say. All else comes from the
+/// launcher, the environment and the defaults.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Which threads may call. Default [`Threads::Single`].
+    pub threads: Threads,
+    settings: Vec<(String, String)>,
+}
+
+impl Config {
+    /// Gives a setting by name; see [`crate::SETTINGS`]. Wrong names and values
+    /// are told when the endpoint opens.
+    #[must_use]
+    pub fn set(mut self, name: &str, value: impl fmt::Display) -> Self {
+        self.settings.push((name.to_owned(), value.to_string()));
+        self
+    }
+
+    /// Which threads may call the endpoint.
+    #[must_use]
+    pub const fn threads(mut self, threads: Threads) -> Self {
+        self.threads = threads;
+        self
+    }
+}
+
+/// Why there is no endpoint.
+#[derive(Debug)]
+pub enum OpenError {
+    /// The job cannot be joined.
+    Boot(BootError),
+    /// A setting is wrong.
+    Setting(SettingError),
+    /// `PORTOLAN_DISABLE` names something that does not exist.
+    Disable(UnknownFeature),
+    /// The endpoint cannot be made.
+    Engine(engine::OpenError),
+    /// The job asks for shared memory only, and a rank is on another host.
+    NotOneHost {
+        /// The first such rank.
+        rank: u32,
+    },
+    /// A rank's address makes no sense.
+    BadAddress {
+        /// Which.
+        rank: u32,
+    },
+}
+
+impl fmt::Display for OpenError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boot(e) => e.fmt(f),
+            Self::Setting(e) => e.fmt(f),
+            Self::Disable(e) => write!(f, "PORTOLAN_DISABLE: {e}"),
+            Self::Engine(e) => e.fmt(f),
+            Self::NotOneHost { rank } => write!(
+                f,
+                "--link shm needs all ranks on one host, but rank {rank} is on another: use --link auto"
+            ),
+            Self::BadAddress { rank } => {
+                write!(
+                    f,
+                    "the address of rank {rank} makes no sense: do all ranks run one version?"
+                )
+            }
+        }
+    }
+}
+
+impl std::error::Error for OpenError {}
+
+impl From<BootError> for OpenError {
+    fn from(e: BootError) -> Self {
+        Self::Boot(e)
+    }
+}
+
+impl From<SettingError> for OpenError {
+    fn from(e: SettingError) -> Self {
+        Self::Setting(e)
+    }
+}
+
+impl From<engine::OpenError> for OpenError {
+    fn from(e: engine::OpenError) -> Self {
+        Self::Engine(e)
+    }
+}
+
+/// This process's attachment to its job: an [`engine::Endpoint`] and where it
+/// came from.
+#[derive(Debug)]
+pub struct Endpoint {
+    inner: engine::Endpoint,
+    settings: Settings,
+    job_id: u64,
+}
+
+impl Deref for Endpoint {
+    type Target = engine::Endpoint;
+
+    fn deref(&self) -> &engine::Endpoint {
+        &self.inner
+    }
+}
+
+/// Brings the launcher's notices to the engine.
+struct Launcher(Job);
+
+impl engine::Watch for Launcher {
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.control_fd()
+    }
+
+    fn poll(&mut self) -> Option<engine::Notice> {
+        Some(match self.0.poll_notice()? {
+            portolan_boot::Notice::Died { rank, .. } => engine::Notice::Died(rank),
+            portolan_boot::Notice::Abort(why) => engine::Notice::Ending(why),
+        })
+    }
+
+    fn leave(&mut self) {
+        self.0.leave();
+    }
+}
+
+/// An address as the standard library names it.
+fn ip_of(address: &Address) -> IpAddr {
+    let ip = Ipv6Addr::from(address.ip);
+    ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
+}
+
+/// How to share the network on the way to a peer.
+fn mode(sharing: Sharing, to: &Address) -> Congestion {
+    match sharing {
+        Sharing::Lan => Congestion::Lan,
+        Sharing::Shared => Congestion::Shared,
+        // Where the kernel does not say, be the better neighbour.
+        Sharing::Auto if directly_connected(ip_of(to)).unwrap_or(false) => Congestion::Lan,
+        Sharing::Auto => Congestion::Shared,
+    }
+}
+
+fn peer_config(job: &Job, rank: u32, peer: &PeerInfo) -> Result<PeerConfig, OpenError> {
+    let address = Address::parse(&peer.address).map_err(|_| OpenError::BadAddress { rank })?;
+    let here = peer.host_index == job.host_index;
+    let local_index = (here && job.segment.is_some()).then_some(peer.local_index);
+    let reason = match (here, job.link) {
+        (true, LinkChoice::Udp) => "same host, but the job asks for udp",
+        (true, _) => "same host: shared memory",
+        (false, LinkChoice::Shm) => return Err(OpenError::NotOneHost { rank }),
+        (false, _) => "another host",
+    };
+    Ok(PeerConfig {
+        address,
+        local_index,
+        pid: if here { peer.pid } else { 0 },
+        mode: mode(job.congestion, &address),
+        reason: reason.into(),
+    })
+}
+
+impl Endpoint {
+    /// Joins the job that this process was started in and opens its endpoint;
+    /// a process that nobody started is a job of its own. Returns when all
+    /// ranks have joined.
+    ///
+    /// # Errors
+    /// [`OpenError`]; its text says what to do.
+    pub fn open(config: Config) -> Result<Self, OpenError> {
+        let mut job = Job::attach()?;
+        let pairs = |(name, value): &'_ (String, String)| (name.clone(), value.clone());
+        let call: Vec<_> = config.settings.iter().map(pairs).collect();
+        let settings = Settings::gather(
+            call.iter().map(|(n, v)| (n.as_str(), v.as_str())),
+            job.settings.iter().map(|(n, v)| (n.as_str(), v.as_str())),
+        )?;
+        let engine_config = engine_config(&job, &settings, config.threads)?;
+        let opening = Opening::new(engine_config)?;
+        let peers = job.exchange(opening.address().to_bytes())?;
+        let peers = (0..)
+            .zip(&peers)
+            .map(|(rank, peer)| peer_config(&job, rank, peer))
+            .collect::<Result<Vec<_>, _>>()?;
+        let doorbells = std::mem::take(&mut job.doorbells);
+        let index = job.local_index;
+        let shm = job.segment.take().map(|segment| ShmAttachment {
+            segment,
+            index,
+            doorbells,
+        });
+        let job_id = job.job_id;
+        let inner = opening.finish(&peers, shm, Some(Box::new(Launcher(job))))?;
+        Ok(Self {
+            inner,
+            settings,
+            job_id,
+        })
+    }
+
+    /// Random, the same for all ranks of the job; not secret.
+    #[must_use]
+    pub const fn job_id(&self) -> u64 {
+        self.job_id
+    }
+
+    /// Every setting's value and where it came from.
+    #[must_use]
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+}
+
+fn engine_config(
+    job: &Job,
+    settings: &Settings,
+    threads: Threads,
+) -> Result<engine::Config, OpenError> {
+    const MS: u64 = 1_000_000;
+    let suite = match (job.security, job.suite) {
+        (Security::None, _) => SuiteId::None,
+        (Security::Encrypt, Suite::Aes128Gcm) => SuiteId::AesGcm,
+        (Security::Encrypt, Suite::ChaCha20Poly1305) => SuiteId::ChaCha,
+    };
+    let mut config = engine::Config {
+        rank: job.rank,
+        id: EndpointId(u64::from(job.rank) + 1),
+        life: Life(job.life),
+        secret: Secret::new(job.secret),
+        suite,
+        seed: random()?,
+        host: portolan_boot::host_identity().unwrap_or(0),
+        threads,
+        helper: settings.switch("helper")?,
+        takeover_ns: settings.number::<u64>("takeover_us")?.saturating_mul(1000),
+        spin_passes: settings.number("spin_passes")?,
+        unexpected_bytes: settings.number("unexpected_bytes")?,
+        queue_bytes: settings.number("queue_bytes")?,
+        copy_min: settings.number("copy_min")?,
+        close_ns: settings.number::<u64>("close_ms")?.saturating_mul(MS),
+        // Shared memory reaches everybody: no socket is needed.
+        network: job.size > 1 && (job.hosts > 1 || job.segment.is_none()),
+        ..engine::Config::default()
+    };
+    config.unexpected_share = config.unexpected_share.min(config.unexpected_bytes);
+    config.queue_share = config.queue_share.min(config.queue_bytes);
+    let cores = available_parallelism().map_or(1, usize::from);
+    let crowded = match job.core {
+        // Bound to one core each: then the launcher's list counts.
+        Some(_) => job.local_ranks.len() > online_cores(),
+        None => job.local_ranks.len() > cores,
+    };
+    if crowded && settings.origin("spin_passes") == Origin::Default {
+        config.spin_passes = 0;
+    }
+    config.udp.port = settings.number("port")?;
+    config.udp.receive_buffer = settings.number("receive_buffer")?;
+    config.udp.send_buffer = settings.number("send_buffer")?;
+    config.udp.frame_max = match settings.number::<usize>("packet_max")? {
+        0 => None,
+        bytes => Some(bytes),
+    };
+    config.udp.disabled = Disabled::from_env().map_err(OpenError::Disable)?;
+    config.proto.frames = settings.number("frames")?;
+    config.proto.active = settings.number("active_peers")?;
+    config.proto.silence_ns = settings.number::<u64>("silence_ms")?.saturating_mul(MS);
+    config.proto.idle_ns = settings.number::<u64>("idle_ms")?.saturating_mul(MS);
+    Ok(config)
+}
+
+/// Cores of this host that are on, however few this process may use.
+fn online_cores() -> usize {
+    let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let count = listed
+        .trim()
+        .split(',')
+        .filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some(last.parse::<usize>().ok()? - first.parse::<usize>().ok()? + 1)
+        })
+        .sum();
+    std::cmp::max(count, 1)
+}
+
+/// Fresh random bits for nonces and connection numbers.
+fn random() -> Result<u64, OpenError> {
+    let mut bytes = [0; 8];
+    let got = getrandom(&mut bytes, GetRandomFlags::empty())
+        .map_err(|e| OpenError::Engine(engine::OpenError::System("getrandom", e.raw_os_error())))?;
+    debug_assert_eq!(got, bytes.len(), "so few bytes always come whole");
+    Ok(u64::from_ne_bytes(bytes))
+}

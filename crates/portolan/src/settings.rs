@@ -1,0 +1,378 @@
+//! Settings: one row each. A value given in the call goes over one passed by
+//! the launcher (`portolan run --set`), that over the environment
+//! (`PORTOLAN_NAME`), that over the file that `PORTOLAN_CONFIG` names.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A setting: its name, default, unit and what it does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Setting {
+    /// As `--set` takes it; the variable is `PORTOLAN_` and this in capitals.
+    pub name: &'static str,
+    /// Default, as text.
+    pub default: &'static str,
+    /// Unit of the value.
+    pub unit: &'static str,
+    /// What it does.
+    pub help: &'static str,
+}
+
+const fn row(
+    name: &'static str,
+    default: &'static str,
+    unit: &'static str,
+    help: &'static str,
+) -> Setting {
+    Setting {
+        name,
+        default,
+        unit,
+        help,
+    }
+}
+
+/// Every setting.
+pub const SETTINGS: &[Setting] = &[
+    row(
+        "helper",
+        "on",
+        "on or off",
+        "a thread that keeps the network going while the program computes",
+    ),
+    row(
+        "takeover_us",
+        "50",
+        "us",
+        "the helper takes over when the program made no call for this long",
+    ),
+    row(
+        "spin_passes",
+        "2000",
+        "passes",
+        "looks before a wait yields and then sleeps; 0 where processes outnumber cores",
+    ),
+    row(
+        "port",
+        "0",
+        "UDP port",
+        "own port; 0 lets the kernel choose",
+    ),
+    row(
+        "receive_buffer",
+        "212992",
+        "bytes",
+        "socket receive buffer to ask for",
+    ),
+    row(
+        "send_buffer",
+        "212992",
+        "bytes",
+        "socket send buffer to ask for",
+    ),
+    row(
+        "packet_max",
+        "0",
+        "bytes",
+        "largest UDP payload; 0 takes it from the interface",
+    ),
+    row(
+        "unexpected_bytes",
+        "4194304",
+        "bytes",
+        "memory for messages to ports that are not bound yet",
+    ),
+    row(
+        "queue_bytes",
+        "67108864",
+        "bytes",
+        "memory for messages that wait for their handler",
+    ),
+    row(
+        "copy_min",
+        "65536",
+        "bytes",
+        "on one host, longer messages are copied straight out of the sender's memory",
+    ),
+    row(
+        "frames",
+        "2048",
+        "frames",
+        "frames of the shared pool for the network",
+    ),
+    row(
+        "active_peers",
+        "64",
+        "peers",
+        "peers on the network that can be active at once",
+    ),
+    row(
+        "silence_ms",
+        "3000",
+        "ms",
+        "a peer that does not answer for so long while something waits for it is dead",
+    ),
+    row(
+        "idle_ms",
+        "10000",
+        "ms",
+        "a peer quiet for so long gives its active state back",
+    ),
+    row(
+        "close_ms",
+        "3000",
+        "ms",
+        "closing waits so long for what is under way",
+    ),
+];
+
+/// Where a value came from, the strongest last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// The row's default.
+    Default,
+    /// The file that `PORTOLAN_CONFIG` names.
+    File,
+    /// A `PORTOLAN_` variable.
+    Environment,
+    /// `portolan run --set`.
+    Launcher,
+    /// The call that opened the endpoint.
+    Call,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Default => "default",
+            Self::File => "file",
+            Self::Environment => "environment",
+            Self::Launcher => "--set",
+            Self::Call => "call",
+        })
+    }
+}
+
+/// A setting that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SettingError {
+    /// No setting has this name.
+    Unknown {
+        /// The name.
+        name: String,
+        /// Who gave it.
+        origin: Origin,
+    },
+    /// The value is not of the setting's kind.
+    Value {
+        /// The setting.
+        name: &'static str,
+        /// What was given.
+        value: String,
+        /// Who gave it.
+        origin: Origin,
+    },
+    /// The file cannot be read, or a line of it is not NAME = VALUE.
+    File(String),
+}
+
+impl fmt::Display for SettingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { name, origin } => {
+                let known: Vec<_> = SETTINGS.iter().map(|s| s.name).collect();
+                write!(
+                    f,
+                    "unknown setting {name} ({origin}); known are: {}",
+                    known.join(", ")
+                )
+            }
+            Self::Value {
+                name,
+                value,
+                origin,
+            } => {
+                let unit = SETTINGS
+                    .iter()
+                    .find(|s| s.name == *name)
+                    .map_or("", |s| s.unit);
+                write!(
+                    f,
+                    "setting {name} ({origin}) is {value:?}, but must be given as: {unit}"
+                )
+            }
+            Self::File(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for SettingError {}
+
+/// Every setting's value and origin.
+#[derive(Clone, Debug)]
+pub struct Settings(BTreeMap<&'static str, (String, Origin)>);
+
+impl Settings {
+    /// Gathers values from all origins.
+    ///
+    /// # Errors
+    /// [`SettingError::Unknown`] for names that `call` or `launcher` give,
+    /// [`SettingError::File`]. Variables of other names belong to somebody else.
+    pub fn gather<'a>(
+        call: impl IntoIterator<Item = (&'a str, &'a str)>,
+        launcher: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<Self, SettingError> {
+        let all = SETTINGS
+            .iter()
+            .map(|s| (s.name, (s.default.to_owned(), Origin::Default)));
+        let mut settings = Self(all.collect());
+        if let Some(path) = std::env::var_os("PORTOLAN_CONFIG") {
+            let text = std::fs::read_to_string(&path).map_err(|e| {
+                let path = path.to_string_lossy();
+                SettingError::File(format!(
+                    "PORTOLAN_CONFIG names {path}, which cannot be read: {e}"
+                ))
+            })?;
+            settings.read_file(&text)?;
+        }
+        for s in SETTINGS {
+            let variable = format!("PORTOLAN_{}", s.name.to_uppercase());
+            if let Ok(value) = std::env::var(variable) {
+                settings.set(s.name, &value, Origin::Environment)?;
+            }
+        }
+        for (name, value) in launcher {
+            settings.set(name, value, Origin::Launcher)?;
+        }
+        for (name, value) in call {
+            settings.set(name, value, Origin::Call)?;
+        }
+        Ok(settings)
+    }
+
+    fn read_file(&mut self, text: &str) -> Result<(), SettingError> {
+        for (number, line) in (1..).zip(text.lines()) {
+            let line = line.split('#').next().unwrap_or("").trim();
+            if line.is_empty() {
+                continue;
+            }
+            let (name, value) = line.split_once('=').ok_or_else(|| {
+                SettingError::File(format!("PORTOLAN_CONFIG, line {number}: not NAME = VALUE"))
+            })?;
+            self.set(name.trim(), value.trim(), Origin::File)?;
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, name: &str, value: &str, origin: Origin) -> Result<(), SettingError> {
+        let entry = self.0.get_mut(name).ok_or_else(|| SettingError::Unknown {
+            name: name.to_owned(),
+            origin,
+        })?;
+        *entry = (value.to_owned(), origin);
+        Ok(())
+    }
+
+    /// Every setting with its value and where that came from.
+    pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str, Origin)> {
+        self.0
+            .iter()
+            .map(|(name, (value, origin))| (*name, value.as_str(), *origin))
+    }
+
+    /// Where a setting's value came from.
+    pub(crate) fn origin(&self, name: &'static str) -> Origin {
+        self.0[name].1
+    }
+
+    pub(crate) fn number<T: std::str::FromStr>(
+        &self,
+        name: &'static str,
+    ) -> Result<T, SettingError> {
+        let (value, origin) = &self.0[name];
+        value.parse().map_err(|_| SettingError::Value {
+            name,
+            value: value.clone(),
+            origin: *origin,
+        })
+    }
+
+    pub(crate) fn switch(&self, name: &'static str) -> Result<bool, SettingError> {
+        let (value, origin) = &self.0[name];
+        match value.as_str() {
+            "on" | "1" => Ok(true),
+            "off" | "0" => Ok(false),
+            _ => Err(SettingError::Value {
+                name,
+                value: value.clone(),
+                origin: *origin,
+            }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_call_goes_over_the_launcher() {
+        let s = Settings::gather([("port", "7")], [("port", "8"), ("frames", "64")]).unwrap();
+        assert_eq!(
+            (s.number::<u16>("port"), s.origin("port")),
+            (Ok(7), Origin::Call)
+        );
+        assert_eq!(
+            (s.number::<u32>("frames"), s.origin("frames")),
+            (Ok(64), Origin::Launcher)
+        );
+        assert_eq!(s.origin("silence_ms"), Origin::Default);
+    }
+
+    #[test]
+    fn wrong_names_and_values_are_told_with_what_would_be_right() {
+        let unknown = Settings::gather([("prot", "7")], []).unwrap_err();
+        assert!(
+            unknown.to_string().contains("known are: helper"),
+            "{unknown}"
+        );
+        let s = Settings::gather([("port", "70000"), ("helper", "maybe")], []).unwrap();
+        assert!(
+            s.number::<u16>("port")
+                .unwrap_err()
+                .to_string()
+                .contains("UDP port")
+        );
+        assert!(
+            s.switch("helper")
+                .unwrap_err()
+                .to_string()
+                .contains("on or off")
+        );
+    }
+
+    #[test]
+    fn every_default_is_a_value_of_its_setting() {
+        let s = Settings::gather([], []).unwrap();
+        for row in SETTINGS {
+            let number = s.number::<u64>(row.name).is_ok();
+            assert!(number || s.switch(row.name).is_ok(), "{}", row.name);
+        }
+    }
+
+    #[test]
+    fn a_file_has_comments_and_must_be_name_and_value() {
+        let mut s = Settings::gather([], []).unwrap();
+        s.read_file("# ours\nport = 9 # nine\n\n").unwrap();
+        assert_eq!(
+            (s.number::<u16>("port"), s.origin("port")),
+            (Ok(9), Origin::File)
+        );
+        assert!(
+            s.read_file("port 9")
+                .unwrap_err()
+                .to_string()
+                .contains("line 1")
+        );
+    }
+}

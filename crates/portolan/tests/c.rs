@@ -1,0 +1,189 @@
+//! The C interface from C programs: `tests/c`, built as C99 and as C++17
+//! against the static library, run alone and as a job of two, over shared
+//! memory and over UDP.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use portolan_boot::LinkChoice;
+use portolan_boot::launch::{JobSpec, Place, Running, Starter};
+use portolan_link::shm::{Config, Segment};
+
+const LANGUAGES: [(&str, &str); 2] = [("c99", "cc"), ("c++17", "g++")];
+/// What Rust's standard library needs of the system.
+const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-lm", "-ldl"];
+
+fn crate_dir() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// The static library that was built along with this test.
+fn library() -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    fs::read_dir(exe.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with("libportolan-") && name.ends_with(".a")
+        })
+        .max_by_key(built)
+        .expect("cargo builds the static library with the crate")
+}
+
+fn succeeds(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Builds `tests/c/NAME.c` in one language, with every warning an error.
+fn build(name: &str, (standard, compiler): (&str, &str)) -> PathBuf {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{standard}"));
+    let language = if standard.contains("++") { "c++" } else { "c" };
+    let mut command = Command::new(compiler);
+    command
+        .args(["-x", language, &format!("-std={standard}"), "-O1", "-g"])
+        .args(["-Wall", "-Wextra", "-Werror", "-pedantic"])
+        .arg("-I")
+        .arg(crate_dir().join("include"))
+        .arg(crate_dir().join(format!("tests/c/{name}.c")))
+        .arg("-o")
+        .arg(&program)
+        .args(["-x", "none"])
+        .arg(library())
+        .args(SYSTEM);
+    // For sanitizers: see docs/native.md.
+    if let Ok(flags) = std::env::var("PORTOLAN_TEST_CFLAGS") {
+        command.args(flags.split_whitespace());
+    }
+    succeeds(&mut command);
+    program
+}
+
+/// Two ranks of one program.
+struct Pair<'a> {
+    program: &'a Path,
+    mode: &'a str,
+    segment: Option<Segment>,
+}
+
+impl Starter for Pair<'_> {
+    fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<OwnedFd> {
+        let segment = Segment::create(ranks, &Config::default())
+            .map_err(|e| io::Error::other(e.to_string()))?;
+        let descriptor = segment
+            .duplicate_fd()
+            .map_err(|e| io::Error::other(e.to_string()))?;
+        self.segment = Some(segment);
+        Ok(descriptor)
+    }
+
+    fn command(&mut self, _place: &Place) -> Command {
+        let mut command = Command::new(self.program);
+        command.arg(self.mode).stdin(Stdio::null());
+        command
+    }
+
+    fn started(&mut self, _place: &Place, _pid: u32) {}
+}
+
+fn run_pair(program: &Path, mode: &str) {
+    for link in [LinkChoice::Auto, LinkChoice::Udp] {
+        let spec = JobSpec {
+            link,
+            ..JobSpec::new(vec![2])
+        };
+        let mut starter = Pair {
+            program,
+            mode,
+            segment: None,
+        };
+        let job = Running::start(spec, &mut starter).unwrap();
+        let mut told = Vec::new();
+        let code = job.wait(Vec::new(), &mut |event| told.push(event)).unwrap();
+        assert_eq!(
+            code,
+            0,
+            "{} {mode} over {link:?}: {told:?}",
+            program.display()
+        );
+    }
+}
+
+#[test]
+fn every_call_and_its_edges_alone() {
+    for language in LANGUAGES {
+        let program = build("solo", language);
+        let mut command = Command::new(program);
+        command.env_remove(portolan_boot::JOB_VARIABLE);
+        assert_eq!(succeeds(&mut command), "solo: all is well\n");
+    }
+}
+
+#[test]
+fn two_ranks() {
+    for language in LANGUAGES {
+        let program = build("pair", language);
+        run_pair(&program, "plain");
+        run_pair(&program, "threads");
+    }
+}
+
+/// The shared library exports what the header declares, no more, and under the
+/// version that programs are linked with.
+#[test]
+fn the_shared_library_exports_the_header() {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared");
+    let out = target.join("release");
+    fs::create_dir_all(&out).unwrap();
+    fs::copy(library(), out.join("libportolan.a")).unwrap();
+    let mut make = Command::new("make");
+    succeeds(
+        make.arg("-C")
+            .arg(crate_dir())
+            .arg(format!("TARGET={}", target.display())),
+    );
+
+    let header = fs::read_to_string(crate_dir().join("include/portolan.h")).unwrap();
+    let declared: BTreeSet<&str> = header
+        .lines()
+        .filter(|line| !line.starts_with([' ', '/', '#']) && !line.starts_with("static"))
+        .filter_map(|line| {
+            let name = line.split_once('(')?.0.rsplit([' ', '*']).next()?;
+            name.starts_with("portolan_").then_some(name)
+        })
+        .collect();
+    assert!(declared.len() > 30, "{declared:?}");
+
+    let so = out.join("libportolan.so");
+    let symbols = succeeds(Command::new("nm").args(["-D", "--defined-only"]).arg(&so));
+    let exported: BTreeSet<String> = symbols
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .filter(|name| *name != "PORTOLAN_0")
+        .map(str::to_owned)
+        .collect();
+    let wanted = declared
+        .iter()
+        .map(|name| format!("{name}@@PORTOLAN_0"))
+        .collect();
+    assert_eq!(exported, wanted);
+
+    let dynamic = succeeds(Command::new("readelf").arg("-d").arg(&so));
+    assert!(dynamic.contains("soname: [libportolan.so.0]"), "{dynamic}");
+    fs::remove_dir_all(target).unwrap();
+}

@@ -1,0 +1,84 @@
+//! What must hold between any two calls, whatever happened. For tests.
+
+use portolan_seal::Seal;
+
+use crate::conn::{Listed, SLOT_FRAMES};
+use crate::endpoint::Endpoint;
+use crate::pool::{List, Use};
+use crate::reassembly::RxFlow;
+use crate::tables::NONE;
+
+impl<S: Seal> Endpoint<'_, S> {
+    fn list_length(&self, list: List, usage: Use) -> u32 {
+        let (mut at, mut n) = (list.head, 0);
+        let mut last = NONE;
+        while at != NONE {
+            let meta = &self.meta[at as usize];
+            assert_eq!(meta.usage, usage, "frame {at} in a list of {usage:?}");
+            last = at;
+            at = meta.next;
+            n += 1;
+            assert!(n <= self.core.config.frames, "a list runs in a circle");
+        }
+        assert_eq!(last, list.tail, "a list's tail is its last element");
+        n
+    }
+
+    /// Asserts that every frame has exactly one owner and every counter says
+    /// what the lists say. Linear in all tables.
+    ///
+    /// # Panics
+    /// If not.
+    pub fn check(&self) {
+        let free = self.list_length(self.core.free, Use::Free);
+        assert_eq!(free, self.core.free_count, "free frames");
+        let mut long = self.core.free_longs;
+        for _ in 0..self.core.free_long_count {
+            long = self.longs[long as usize].next;
+        }
+        assert_eq!(long, NONE, "free long messages");
+        let mut owned = free + self.list_length(self.core.connects, Use::Passing);
+        let mut held_all = 0;
+        for (i, c) in self.conns.iter().enumerate() {
+            if c.listed == Listed::Free {
+                continue;
+            }
+            assert_eq!(
+                self.peers[c.peer as usize].conn, i as u32,
+                "peer and connection agree"
+            );
+            let mut queued = self.list_length(c.resend, Use::Queued);
+            queued += self.list_length(c.control, Use::Queued);
+            for (flows, pending) in c.tx.iter().zip(c.pending_flows) {
+                for (f, tx) in flows.iter().enumerate() {
+                    queued += self.list_length(tx.queue, Use::Queued);
+                    let marked = pending >> f & 1 == 1;
+                    assert_eq!(marked, !tx.is_empty(), "flow {f} is marked as pending");
+                }
+            }
+            let held_in = |rx: &RxFlow| self.list_length(rx.held, Use::Held);
+            let held = c.rx.map(|flows| flows.iter().map(held_in).sum::<u32>());
+            let flying = c.slots.iter().filter(|&&s| s < SLOT_FRAMES).count() as u32;
+            for &s in c.slots.iter().filter(|&&s| s < SLOT_FRAMES) {
+                assert_eq!(self.meta[s as usize].usage, Use::Flying);
+            }
+            assert_eq!(flying, c.flying, "frames in flight to peer {}", c.peer);
+            assert_eq!(queued + flying, c.queued, "frames towards peer {}", c.peer);
+            assert_eq!(held, c.held, "frames held of peer {}", c.peer);
+            owned += queued + flying + held[0] + held[1];
+            held_all += held[0] + held[1];
+        }
+        assert_eq!(held_all, self.core.held_count, "frames held of all peers");
+        // The rest is with the link, which tells when it is done.
+        let in_link = self
+            .meta
+            .iter()
+            .filter(|m| m.in_link && matches!(m.usage, Use::Passing | Use::Leaving))
+            .count() as u32;
+        assert_eq!(
+            owned + in_link,
+            self.core.config.frames,
+            "every frame has an owner"
+        );
+    }
+}

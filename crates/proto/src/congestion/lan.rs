@@ -1,0 +1,694 @@
+//! Delay-led control for a directly connected subnet.
+//!
+//! The window opens quickly to its maximum and stays there unless the network
+//! shows a queue. Time is cut into epochs of at least one round trip and half
+//! a millisecond; each is judged as a whole, by its *smallest* round trip, so
+//! that a late host slows nothing down. What an epoch seems to say is tested
+//! by doing: the window is cut, and the next epoch tells whether the network
+//! answers.
+//!
+//! - *Follow*: no standing queue above the target. On one, the window is cut
+//!   until it is gone, but not below what the best recent delivery rate needs.
+//! - *Check*: after a cut. Where the queue does not shrink with our flight, or
+//!   nothing is left to cut, others hold it (or a host is slow).
+//! - *Compete*: beside a loss-led flow, yielding would starve us. The window
+//!   grows and shrinks as in CUBIC's Reno-friendly part, and only losses that
+//!   come with a full queue count.
+//! - *Drain*: now and then in *Compete*, and when another flow seems to do so,
+//!   the window is cut to a quarter for some epochs. If the queue vanishes, it
+//!   was ours: back to *Follow*.
+//! - *Look*: now and then in *Follow*, the same for one epoch. A flow that
+//!   began beside a standing queue learns the base round trip.
+//! - *Trial*: in *Follow*, losses without delay may come from a buffer too
+//!   small to show a delay. The window is cut; only if that saves about as
+//!   many as an overflow would have cost was it congestion.
+
+use super::{AckSample, FRACTION, WINDOW_MIN, fixed};
+
+/// Packets at the start: a burst that the buffer of a small switch holds.
+const INITIAL: u32 = 64;
+
+/// A standing queue of less delay is not acted on, ns; a quarter of the base
+/// round trip comes on top. Far above what a host adds to its best of several
+/// round trips, below a millisecond that applications would notice.
+const TARGET_NS: u64 = 400_000;
+
+/// An epoch lasts one round trip and at least this, ns.
+const EPOCH_NS: u64 = 500_000;
+
+/// The base round trip is the minimum of the last one to two of these, ns.
+const BASE_NS: u64 = 10_000_000_000;
+
+/// Epochs over which the best delivery rate is kept, once or twice.
+const RATE_EPOCHS: u8 = 8;
+
+/// The base round trip of a directly connected subnet is taken as this at
+/// most, ns: a flow that starts beside a standing queue must not believe it.
+const BASE_MAX_NS: u64 = 300_000;
+
+/// A longer round trip is taken as this, ns, so that products stay in range.
+const RTT_MAX_NS: u64 = 60_000_000_000;
+
+/// Strikes until a queue counts as foreign. Flows like this one keep a queue
+/// near the target, so one above twice the target convinces at once.
+const STRIKES: u8 = 32;
+const STRIKE_FAR: u8 = 16;
+const STRIKE_NEAR: u8 = 3;
+
+/// Epochs with a queue between two looks at the base round trip in Follow.
+const LOOK_EPOCHS: u8 = 128;
+
+/// The first such look, soon after the start.
+const LOOK_FIRST: u8 = 8;
+
+/// Growth in Compete for each window acknowledged, and the decrease on loss
+/// and on marks, of 1024: as in CUBIC (RFC 9438, 4.3 and 4.6; RFC 8511).
+const ALPHA: u64 = fixed(9) / 17;
+const BETA_LOSS: u64 = 717;
+const BETA_MARK: u64 = 870;
+
+/// Epochs between two drains in Compete, at first and at most.
+const DRAIN_FIRST: u8 = 16;
+const DRAIN_LAST: u8 = 64;
+
+/// Epochs that a drain waits for the queue to vanish: long enough for another
+/// flow like this one to notice and join.
+const DRAIN_EPOCHS: u8 = 4;
+
+/// Packets that make a loss share worth comparing.
+const TRIAL_PACKETS: u32 = 1024;
+
+/// Losses fewer than this of them are not looked into.
+const TRIAL_LOSSES: u32 = 16;
+
+/// What a trial told about losses holds this long, ns.
+const BASELINE_NS: u64 = 500_000_000;
+
+/// Epochs with most packets lost and a queue, until the window is cut
+/// whatever the phase: a circuit breaker (RFC 8084).
+const BREAKER: u8 = 4;
+
+/// Probes without answer after which the window starts again.
+const TIMEOUTS_MAX: u8 = 4;
+
+/// Pacing goes on for this long after the last sign of congestion, ns.
+const PACED_NS: u64 = 250_000_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Phase {
+    Follow,
+    /// The round trip and the flight, 1/65,536 packet, before the cut.
+    Check {
+        rtt: u64,
+        flight: u64,
+    },
+    Compete,
+    /// Epochs left.
+    Drain(u8),
+    /// Like a drain, in Follow and for one epoch: shows the base round trip.
+    Look,
+    /// Congestion if less than this share is lost, of 65,536.
+    Trial {
+        below: u32,
+    },
+}
+
+/// What happened since the epoch began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Epoch {
+    start: u64,
+    /// Smallest round trip; `u64::MAX` without a sample.
+    rtt: u64,
+    acked: u32,
+    lost: u32,
+    marked: u32,
+    /// Packets of the round that began with the epoch, not yet heard of.
+    left: u32,
+    /// The most packets in flight.
+    flight: u32,
+    /// The flight still shrinks to a new window: nothing to judge yet.
+    settling: bool,
+}
+
+/// State of one path; windows in 1/65,536 packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lan {
+    window: u64,
+    /// Where a cut in vain returns to.
+    restore: u64,
+    window_max: u64,
+    epoch: Epoch,
+    phase: Phase,
+    /// Base round trip, the minimum of the current period, and its end.
+    base: u64,
+    base_next: u64,
+    base_until: u64,
+    /// Best delivery rate, packets/s: of this period and of the last.
+    rate_next: u64,
+    rate_last: u64,
+    /// Largest round trip in Compete, decaying.
+    peak: u64,
+    /// Smallest of the last epoch in Compete.
+    last_rtt: u64,
+    paced_until: u64,
+    pace: u64,
+    loss_acked: u32,
+    loss_lost: u32,
+    /// In Compete: packets still to be heard of since the last decrease.
+    recovery: u32,
+    /// The window that last proved to lose less.
+    fitting: u64,
+    /// The share of 65,536 lost without congestion, if a trial told.
+    baseline: Option<u32>,
+    baseline_until: u64,
+    /// Share marked, smoothed, of 1024.
+    marks: u16,
+    packet_bytes: u16,
+    rate_epochs: u8,
+    strikes: u8,
+    drain_in: u8,
+    drain_gap: u8,
+    look_in: u8,
+    broken: u8,
+    timeouts: u8,
+    /// No congestion was seen yet: double.
+    opening: bool,
+    /// A trial found a buffer that overflows before it shows a delay.
+    tight: bool,
+}
+
+impl Lan {
+    pub(super) fn new(packet_bytes: u16, window_max: u32) -> Self {
+        let window = fixed(INITIAL.min(window_max));
+        Self {
+            window,
+            restore: window,
+            window_max: fixed(window_max),
+            epoch: Epoch::new(0, 0, false),
+            phase: Phase::Follow,
+            base: u64::MAX,
+            base_next: u64::MAX,
+            base_until: 0,
+            rate_next: 0,
+            rate_last: 0,
+            peak: 0,
+            last_rtt: 0,
+            paced_until: 0,
+            pace: 0,
+            loss_acked: 0,
+            loss_lost: 0,
+            recovery: 0,
+            baseline: None,
+            baseline_until: 0,
+            marks: 1024,
+            packet_bytes,
+            rate_epochs: 0,
+            strikes: 0,
+            drain_in: DRAIN_FIRST,
+            drain_gap: DRAIN_FIRST,
+            look_in: LOOK_FIRST,
+            fitting: 0,
+            broken: 0,
+            timeouts: 0,
+            opening: true,
+            tight: false,
+        }
+    }
+
+    pub(super) fn window(&self) -> u32 {
+        (self.window >> FRACTION) as u32
+    }
+
+    pub(super) fn rate(&self) -> u64 {
+        self.pace
+    }
+
+    pub(super) fn on_sent(&mut self, in_flight_packets: u32) {
+        self.epoch.flight = self.epoch.flight.max(in_flight_packets);
+    }
+
+    /// Whether the window was what limited the sender.
+    fn limited(&self) -> bool {
+        let window = self.window();
+        self.epoch.flight.saturating_add(window / 8) >= window
+    }
+
+    pub(super) fn on_ack(&mut self, now: u64, sample: &AckSample) {
+        let settled = sample.acked_packets.saturating_add(sample.lost_packets);
+        if sample.acked_packets > 0 {
+            self.timeouts = 0;
+        }
+        let epoch = &mut self.epoch;
+        epoch.acked = epoch.acked.saturating_add(sample.acked_packets);
+        epoch.lost = epoch.lost.saturating_add(sample.lost_packets);
+        epoch.marked = epoch.marked.saturating_add(sample.ce_packets);
+        epoch.left = epoch
+            .left
+            .saturating_sub(settled)
+            .min(sample.in_flight_packets);
+        if let Some(rtt) = sample.rtt_ns {
+            self.see(now, rtt.clamp(1, RTT_MAX_NS));
+        }
+        if self.phase == Phase::Compete && !self.epoch.settling {
+            self.compete(sample, settled);
+        }
+        let epoch = &self.epoch;
+        if epoch.left > 0 {
+            return;
+        }
+        if epoch.settling {
+            self.begin(now, sample, false);
+        } else if epoch.rtt != u64::MAX && now.saturating_sub(epoch.start) >= EPOCH_NS {
+            let before = self.window;
+            self.judge(now);
+            self.window = self.window.clamp(fixed(WINDOW_MIN), self.window_max);
+            self.repace(now);
+            let settle = self.window < before;
+            self.begin(now, sample, settle);
+        }
+    }
+
+    pub(super) fn on_timeout(&mut self) {
+        // One lost tail says nothing; a long silence means that all known
+        // about the path is old.
+        self.timeouts = self.timeouts.saturating_add(1);
+        if self.timeouts == TIMEOUTS_MAX {
+            if !matches!(self.phase, Phase::Follow | Phase::Compete) {
+                self.window = self.restore;
+            }
+            self.window = self.window.min(fixed(INITIAL));
+            self.phase = Phase::Follow;
+        }
+    }
+
+    fn begin(&mut self, now: u64, sample: &AckSample, settling: bool) {
+        self.epoch = Epoch::new(now, sample.in_flight_packets, settling);
+    }
+
+    fn see(&mut self, now: u64, rtt: u64) {
+        self.epoch.rtt = self.epoch.rtt.min(rtt);
+        self.peak = self.peak.max(rtt);
+        self.base = self.base.min(rtt).min(BASE_MAX_NS);
+        self.base_next = self.base_next.min(rtt);
+        if now >= self.base_until {
+            if self.base_until != 0 {
+                // It rises slowly: a foreign queue may stand for long without
+                // becoming the base.
+                let most = self.base + self.base / 16 + 1_000;
+                self.base = self.base_next.min(most).min(BASE_MAX_NS);
+                self.base_next = rtt;
+            }
+            self.base_until = now.saturating_add(BASE_NS);
+        }
+    }
+
+    fn target(&self) -> u64 {
+        TARGET_NS + self.base / 4
+    }
+
+    /// Never cut below by delay: the best recent rate over three quarters of
+    /// base round trip and target. Less than all of it, so that flows which
+    /// share a queue all cut, and converge. Lost packets take room too, and so
+    /// do those whose acknowledgement was lost.
+    fn floor(&self, epoch: &Epoch) -> u64 {
+        let arriving = self.flight_at((self.base + self.target()) / 4 * 3);
+        let lost = (u64::from(epoch.lost) << 11) / u64::from(epoch.acked.max(1));
+        let more = (arriving * lost.min(1024)) >> 10;
+        (arriving + more).min(self.window_max)
+    }
+
+    /// The window that the best recent rate needs for a round trip.
+    fn flight_at(&self, rtt: u64) -> u64 {
+        let rate = u128::from(self.rate_next.max(self.rate_last));
+        let window = ((rate * u128::from(rtt)) << FRACTION) / 1_000_000_000;
+        u64::try_from(window)
+            .unwrap_or(u64::MAX)
+            .clamp(fixed(WINDOW_MIN), self.window_max)
+    }
+
+    fn judge(&mut self, now: u64) {
+        self.note_rate(now);
+        let epoch = self.epoch;
+        let queue = epoch.rtt.saturating_sub(self.base);
+        let target = self.target();
+        if self.trips(&epoch, queue) {
+            self.congested(now);
+            self.window /= 2;
+            self.phase = Phase::Follow;
+            return;
+        }
+        match self.phase {
+            Phase::Follow => self.follow(now, &epoch, queue),
+            Phase::Check { rtt, flight } => {
+                if queue <= target {
+                    self.phase = Phase::Follow;
+                    return;
+                }
+                // Alone, the round trip follows the flight.
+                let expected = u128::from(rtt) * u128::from(flight_of(self.window, &epoch));
+                let expected = (expected / u128::from(flight.max(1))) as u64;
+                let expected = expected.max(self.base);
+                if expected < rtt - rtt / 8 && epoch.rtt > expected.midpoint(rtt) {
+                    self.strike(queue);
+                } else {
+                    self.strikes /= 2;
+                }
+                self.cut(now, &epoch, queue);
+            }
+            Phase::Compete => {
+                self.peak = self.peak.saturating_sub(self.peak / 16).max(epoch.rtt);
+                self.drain_in = self.drain_in.saturating_sub(1);
+                // A TCP flow that backs off takes less from the queue at once.
+                let other_drains = epoch.rtt < self.last_rtt / 4 * 3;
+                self.last_rtt = epoch.rtt;
+                if queue < target / 4 {
+                    self.follow_again();
+                } else if self.drain_in == 0 || other_drains {
+                    self.restore = self.window;
+                    self.window /= 4;
+                    self.phase = Phase::Drain(DRAIN_EPOCHS);
+                }
+            }
+            Phase::Drain(left) => {
+                // Alone, a quarter of the flight leaves a quarter of the queue
+                // at most.
+                let ours = self.peak.saturating_sub(self.base) / 16 * 5;
+                if queue <= ours.max(target / 4) {
+                    self.follow_again();
+                } else if left > 1 {
+                    self.phase = Phase::Drain(left - 1);
+                } else {
+                    self.window = self.restore;
+                    self.phase = Phase::Compete;
+                    self.last_rtt = 0;
+                    self.recovery = 0;
+                    self.drain_gap = (self.drain_gap * 2).min(DRAIN_LAST);
+                    self.drain_in = self.drain_gap - odd(now);
+                }
+            }
+            Phase::Look => {
+                self.window = self.restore;
+                self.phase = Phase::Follow;
+            }
+            Phase::Trial { below } => {
+                if queue > target {
+                    self.phase = Phase::Follow;
+                    self.cut(now, &epoch, queue);
+                } else {
+                    self.end_trial(now, &epoch, below);
+                }
+            }
+        }
+    }
+
+    fn follow(&mut self, now: u64, epoch: &Epoch, queue: u64) {
+        self.note_marks(now, epoch);
+        if queue > self.target() {
+            self.cut(now, epoch, queue);
+            return;
+        }
+        self.strikes = self.strikes.saturating_sub(1);
+        if epoch.marked > 0 {
+            return;
+        }
+        self.grow(queue);
+        self.look_at_losses(now, epoch);
+        // A few packets in flight stall where many are lost.
+        let sound = epoch.lost <= epoch.acked / 16;
+        let standing = !self.opening && queue > self.target() / 4;
+        if self.phase == Phase::Follow && standing && sound {
+            self.look_in = self.look_in.saturating_sub(1);
+            if self.look_in == 0 {
+                self.look_in = LOOK_EPOCHS - odd(now);
+                self.restore = self.window;
+                self.window /= 8;
+                self.phase = Phase::Look;
+            }
+        }
+    }
+
+    fn follow_again(&mut self) {
+        self.phase = Phase::Follow;
+        self.strikes = 0;
+        self.look_in = LOOK_FIRST;
+    }
+
+    fn strike(&mut self, queue: u64) {
+        self.strikes += if queue > 2 * self.target() {
+            STRIKE_FAR
+        } else {
+            STRIKE_NEAR
+        };
+    }
+
+    fn note_rate(&mut self, now: u64) {
+        let elapsed = now.saturating_sub(self.epoch.start).max(1);
+        let rate = u64::from(self.epoch.acked) * 1_000_000_000 / elapsed;
+        self.rate_next = self.rate_next.max(rate);
+        self.rate_epochs += 1;
+        if self.rate_epochs >= RATE_EPOCHS {
+            self.rate_epochs = 0;
+            self.rate_last = self.rate_next;
+            self.rate_next = 0;
+        }
+    }
+
+    fn note_marks(&mut self, now: u64, epoch: &Epoch) {
+        // DCTCP (RFC 8257, 3.3): decrease by half the share marked.
+        let share = (u64::from(epoch.marked) << 10) / u64::from(epoch.acked.max(1));
+        let share = share.min(1024) as u16;
+        self.marks = self.marks - self.marks / 16 + share / 16;
+        if epoch.marked > 0 {
+            self.congested(now);
+            self.window -= (self.window * u64::from(self.marks.min(1024))) >> 11;
+        }
+    }
+
+    fn congested(&mut self, now: u64) {
+        self.opening = false;
+        self.paced_until = now.saturating_add(PACED_NS);
+    }
+
+    /// Cuts the window so far that, alone, a quarter of the target would
+    /// stand; at most by half, as the flight may not fill the window. Where
+    /// nothing is left to cut, the queue cannot be ours.
+    fn cut(&mut self, now: u64, epoch: &Epoch, queue: u64) {
+        if self.strikes == 0 && self.phase == Phase::Follow {
+            self.restore = self.window;
+        }
+        let wanted = self.base + self.target() / 4;
+        let flight = u128::from(self.window.min(fixed(epoch.flight)));
+        let scaled = flight * u128::from(wanted) / u128::from(epoch.rtt);
+        let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
+        let window = scaled.max(self.window / 2).max(self.floor(epoch));
+        let blocked = window >= self.window;
+        if blocked {
+            self.phase = Phase::Follow;
+            self.strike(queue);
+        }
+        if self.strikes >= STRIKES {
+            self.phase = Phase::Compete;
+            // Half of what our best recent rate would need by now.
+            let half = self.flight_at(epoch.rtt) / 2;
+            self.window = self.window.max(self.restore).max(half);
+            self.strikes = 0;
+            self.peak = epoch.rtt;
+            self.last_rtt = 0;
+            self.recovery = 0;
+            self.drain_gap = DRAIN_FIRST;
+            self.drain_in = DRAIN_FIRST;
+        } else if !blocked {
+            self.congested(now);
+            self.phase = Phase::Check {
+                rtt: epoch.rtt,
+                flight: flight_of(self.window, epoch),
+            };
+            self.window = window;
+        }
+    }
+
+    fn grow(&mut self, queue: u64) {
+        if !self.limited() {
+            return;
+        }
+        let step = if self.tight {
+            fixed(1) / 4
+        } else if queue > self.target() / 2 {
+            fixed(1)
+        } else if self.opening {
+            self.window
+        } else {
+            fixed(1).max(self.window / 32)
+        };
+        self.window = (self.window + step).min(self.window_max);
+    }
+
+    fn look_at_losses(&mut self, now: u64, epoch: &Epoch) {
+        if now >= self.baseline_until {
+            self.baseline = None;
+            self.tight = false;
+        }
+        let counted = self.count_losses(epoch);
+        if let Some(baseline) = self.baseline {
+            let packets = u64::from(self.loss_acked) + u64::from(self.loss_lost);
+            let usual = (packets * u64::from(baseline) * 3 / 2) >> 16;
+            let chance = if self.tight { 4 } else { 8 };
+            if u64::from(self.loss_lost) > usual + chance {
+                self.congested(now);
+                self.window -= self.window * 3 / 8;
+                self.loss_acked = 0;
+                self.loss_lost = 0;
+                // Where cutting does not help, ask again.
+                self.baseline_until = if self.window >= self.fitting / 2 {
+                    now.saturating_add(BASELINE_NS)
+                } else {
+                    now
+                };
+            }
+            return;
+        }
+        let Some((lost, share)) = counted else {
+            return;
+        };
+        if lost < TRIAL_LOSSES {
+            return;
+        }
+        let window = self.window.min(fixed(epoch.flight));
+        if window >= fixed(2 * WINDOW_MIN) {
+            self.restore = self.window;
+            // If a buffer overflows, this much arrives; at least a quarter
+            // less, to show a difference.
+            let arrives = (window * u64::from(65_536 - share)) >> 16;
+            self.window = arrives.clamp(window / 4, window - window / 4);
+            let least = self.window.max(fixed(WINDOW_MIN));
+            let expected = 65_536 - ((arrives << 16) / least).min(65_536);
+            let middle = (expected as u32).midpoint(share);
+            // Bursts overflow a small buffer even where the window fits; of
+            // many losses a smaller difference is beyond chance.
+            let below = if share > 65_536 / 8 {
+                middle.max(share / 16 * 13)
+            } else {
+                middle
+            };
+            self.phase = Phase::Trial { below };
+        }
+    }
+
+    /// Losses and their share of 65,536 once enough packets were counted.
+    fn count_losses(&mut self, epoch: &Epoch) -> Option<(u32, u32)> {
+        self.loss_acked = self.loss_acked.saturating_add(epoch.acked);
+        self.loss_lost = self.loss_lost.saturating_add(epoch.lost);
+        let packets = u64::from(self.loss_acked) + u64::from(self.loss_lost);
+        if packets < u64::from(TRIAL_PACKETS) {
+            return None;
+        }
+        let lost = self.loss_lost;
+        let share = (u64::from(lost) << 16) / packets;
+        self.loss_acked = 0;
+        self.loss_lost = 0;
+        Some((lost, share as u32))
+    }
+
+    fn end_trial(&mut self, now: u64, epoch: &Epoch, below: u32) {
+        let Some((lost, share)) = self.count_losses(epoch) else {
+            return;
+        };
+        self.phase = Phase::Follow;
+        self.baseline_until = now.saturating_add(BASELINE_NS);
+        if share < below {
+            self.congested(now);
+            self.tight = true;
+            self.fitting = self.window;
+            if lost >= TRIAL_LOSSES {
+                // Better, and perhaps not yet good.
+                return;
+            }
+        } else {
+            self.window = self.restore;
+            self.tight = false;
+        }
+        self.baseline = Some(share);
+    }
+
+    /// Each acknowledgement beside a loss-led flow.
+    fn compete(&mut self, sample: &AckSample, settled: u32) {
+        let recovering = self.recovery > 0;
+        self.recovery = self.recovery.saturating_sub(settled);
+        if recovering {
+            return;
+        }
+        // A loss counts if the queue was nearly full.
+        let queue = sample.rtt_ns.unwrap_or(0).saturating_sub(self.base);
+        let full = self.peak.saturating_sub(self.base);
+        let beta = if sample.lost_packets > 0 && queue >= full - full / 4 {
+            BETA_LOSS
+        } else if sample.ce_packets > 0 {
+            BETA_MARK
+        } else {
+            if self.limited() {
+                let acked = fixed(sample.acked_packets).min(self.window);
+                self.window += ALPHA * acked / self.window;
+                self.window = self.window.min(self.window_max);
+            }
+            return;
+        };
+        self.window = ((self.window * beta) >> 10).max(self.floor(&self.epoch).min(self.window));
+        self.recovery = sample.in_flight_packets;
+    }
+
+    /// Whether most packets vanish while a queue stands, for several epochs.
+    fn trips(&mut self, epoch: &Epoch, queue: u64) -> bool {
+        let packets = u64::from(epoch.acked) + u64::from(epoch.lost);
+        let most = u64::from(epoch.lost) * 5 > packets * 2;
+        if most && queue > self.target() / 2 {
+            self.broken += 1;
+        } else {
+            self.broken = 0;
+        }
+        if self.broken < BREAKER {
+            return false;
+        }
+        self.broken = 0;
+        true
+    }
+
+    fn repace(&mut self, now: u64) {
+        self.pace = 0;
+        if now < self.paced_until {
+            // At most the round trip aimed at: more than the window lets
+            // through, so that this spreads bursts and limits nothing.
+            let rtt = self.epoch.rtt.min(self.base + self.target());
+            let bytes = u128::from(self.window) * u128::from(self.packet_bytes) * 5 / 4;
+            let rate = bytes * 1_000_000_000 / u128::from(rtt);
+            self.pace = u64::try_from(rate >> FRACTION).unwrap_or(u64::MAX).max(1);
+        }
+    }
+}
+
+impl Epoch {
+    const fn new(start: u64, left: u32, settling: bool) -> Self {
+        Self {
+            start,
+            rtt: u64::MAX,
+            acked: 0,
+            lost: 0,
+            marked: 0,
+            left,
+            flight: 0,
+            settling,
+        }
+    }
+}
+
+/// 0 to 15 out of the clock: flows that drain in turn and never together
+/// would never see the queue empty.
+fn odd(now: u64) -> u8 {
+    (now.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as u8
+}
+
+/// The part of the flight that arrives.
+fn flight_of(window: u64, epoch: &Epoch) -> u64 {
+    let packets = u64::from(epoch.acked) + u64::from(epoch.lost);
+    let share = (u64::from(epoch.acked) << 16) / packets.max(1);
+    (window.min(fixed(epoch.flight)) * share) >> 16
+}

@@ -1,0 +1,248 @@
+//! CUBIC (RFC 9438) in integers, with marks and losses as signals.
+//!
+//! What this protocol changes: losses come from the receiver's gaps, so a
+//! timer alone concludes nothing until it fired three times in a row; one
+//! acknowledgement may cover half a window, so packets are paced.
+
+use super::{AckSample, FRACTION, WINDOW_MIN, fixed};
+use crate::rto::Rtt;
+
+/// RFC 6928: ten packets before anything is known.
+const INITIAL: u32 = 10;
+
+/// Multiplicative decrease on loss, of 1024: 0.7 (RFC 9438, 4.6).
+const BETA_LOSS: u64 = 717;
+
+/// On a congestion mark, of 1024: 0.85 (RFC 8511, 3.1).
+const BETA_MARK: u64 = 870;
+
+/// Added for each window acknowledged while a Reno flow of the same decrease
+/// would be faster: 3 (1 - 0.7) / (1 + 0.7) packets (RFC 9438, 4.3).
+const ALPHA: u64 = fixed(9) / 17;
+
+/// A tick of the cubic's clock, 1/1024 s, in ns.
+const TICK_NS: u64 = 976_562;
+
+/// Ticks beyond which the cubic stays where it is: 17 minutes, and its cube
+/// still fits 64 bits.
+const TICKS_MAX: u64 = 1 << 20;
+
+/// Probes without answer that mean persistent congestion (RFC 9002, 7.6).
+const TIMEOUTS_MAX: u8 = 3;
+
+/// State of one path; windows in 1/65,536 packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shared {
+    window: u64,
+    window_max: u64,
+    slow_start_until: u64,
+    /// Window before the last reduction.
+    peak: u64,
+    /// What a Reno flow of the same decrease would have.
+    reno: u64,
+    /// Window at which `reno` gives its full packet a window again.
+    prior: u64,
+    /// Start of the cubic, ns; moved on by times in which nothing was to send.
+    epoch: Option<u64>,
+    /// Ticks from `epoch` to the plateau.
+    plateau: u64,
+    last: u64,
+    rtt: Rtt,
+    rate: u64,
+    /// Packets still to be heard of that left before the last reduction.
+    recovery: u32,
+    packet_bytes: u16,
+    timeouts: u8,
+}
+
+impl Shared {
+    pub(super) fn new(packet_bytes: u16, window_max: u32) -> Self {
+        Self {
+            window: fixed(INITIAL.min(window_max)),
+            window_max: fixed(window_max),
+            slow_start_until: u64::MAX,
+            peak: 0,
+            reno: 0,
+            prior: 0,
+            epoch: None,
+            plateau: 0,
+            last: 0,
+            rtt: Rtt::new(),
+            rate: 0,
+            recovery: 0,
+            packet_bytes,
+            timeouts: 0,
+        }
+    }
+
+    pub(super) fn window(&self) -> u32 {
+        (self.window >> FRACTION) as u32
+    }
+
+    pub(super) fn rate(&self) -> u64 {
+        self.rate
+    }
+
+    pub(super) fn on_sent(&mut self, now: u64, in_flight_packets: u32) {
+        if in_flight_packets <= 1 {
+            self.skip(now);
+        }
+    }
+
+    pub(super) fn on_ack(&mut self, now: u64, sample: &AckSample) {
+        if let Some(rtt) = sample.rtt_ns {
+            self.rtt.sample(rtt);
+        }
+        let settled = sample.acked_packets.saturating_add(sample.lost_packets);
+        let recovering = self.recovery > 0;
+        self.recovery = self.recovery.saturating_sub(settled);
+        if sample.acked_packets > 0 {
+            self.timeouts = 0;
+        }
+        if !recovering && sample.lost_packets > 0 {
+            self.reduce(BETA_LOSS, sample.in_flight_packets);
+        } else if !recovering && sample.ce_packets > 0 {
+            self.reduce(BETA_MARK, sample.in_flight_packets);
+        } else if sample.app_limited {
+            self.skip(now);
+        } else if !recovering {
+            self.grow(now, sample.acked_packets);
+        }
+        self.last = now;
+        self.pace();
+    }
+
+    pub(super) fn on_timeout(&mut self) {
+        self.timeouts = self.timeouts.saturating_add(1);
+        if self.timeouts == TIMEOUTS_MAX {
+            self.reduce(BETA_LOSS, 0);
+            self.window = fixed(WINDOW_MIN);
+            self.pace();
+        }
+    }
+
+    /// Leaves the time since the last acknowledgement out of the cubic
+    /// (RFC 9438, 5.8).
+    fn skip(&mut self, now: u64) {
+        let idle = now.saturating_sub(self.last);
+        self.epoch = self.epoch.map(|at| at.saturating_add(idle));
+        self.last = now;
+    }
+
+    fn reduce(&mut self, beta: u64, in_flight_packets: u32) {
+        // Fast convergence (RFC 9438, 4.7): below the last peak, others came,
+        // so leave them more room.
+        self.peak = if self.window < self.peak {
+            (self.window * (1024 + beta)) >> 11
+        } else {
+            self.window
+        };
+        self.prior = self.window;
+        self.window = ((self.window * beta) >> 10).max(fixed(WINDOW_MIN));
+        self.slow_start_until = self.window;
+        self.epoch = None;
+        self.recovery = in_flight_packets;
+    }
+
+    fn grow(&mut self, now: u64, acked_packets: u32) {
+        let acked = fixed(acked_packets);
+        if self.window < self.slow_start_until {
+            self.window = self.window.saturating_add(acked).min(self.slow_start_until);
+        } else {
+            self.avoid(now, acked);
+        }
+        self.window = self.window.min(self.window_max);
+    }
+
+    /// Congestion avoidance (RFC 9438, 4.2 to 4.5).
+    fn avoid(&mut self, now: u64, acked: u64) {
+        let epoch = match self.epoch {
+            Some(at) => at,
+            None => {
+                self.peak = self.peak.max(self.window);
+                // K = cbrt((peak - window) / 0.4) seconds, here in ticks.
+                self.plateau = cube_root(((self.peak - self.window) * 5) << 13);
+                self.reno = self.window;
+                self.epoch = Some(now);
+                now
+            }
+        };
+        // An acknowledgement covers a window at most; more must not overshoot.
+        let acked = acked.min(self.window);
+        let alpha = if self.reno < self.prior {
+            ALPHA
+        } else {
+            fixed(1)
+        };
+        self.reno = (self.reno + alpha * acked / self.window).min(self.window_max);
+        let since = now.saturating_sub(epoch);
+        let cubic = self.cubic(since);
+        if cubic < self.reno {
+            self.window = self.window.max(self.reno);
+            return;
+        }
+        let ahead = self.cubic(since.saturating_add(self.rtt.smoothed().unwrap_or(0)));
+        let target = ahead.clamp(self.window, self.window + self.window / 2);
+        let share = (acked << 24) / self.window;
+        self.window += ((target - self.window) * share) >> 24;
+    }
+
+    /// W_cubic `since` ns after the epoch: peak + 0.4 (t - K)^3 packets.
+    fn cubic(&self, since: u64) -> u64 {
+        let ticks = (since / TICK_NS).min(TICKS_MAX);
+        let away = ticks.abs_diff(self.plateau).min(TICKS_MAX);
+        let change = (away * away * away / 5) >> 13;
+        if ticks < self.plateau {
+            self.peak.saturating_sub(change)
+        } else {
+            self.peak + change
+        }
+    }
+
+    /// 2 windows a round trip in slow start, 1.25 after it: above what the
+    /// window lets through, so that only bursts are spread.
+    fn pace(&mut self) {
+        let Some(srtt) = self.rtt.smoothed() else {
+            return;
+        };
+        let gain = if self.window < self.slow_start_until {
+            8
+        } else {
+            5
+        };
+        let bytes = self.window * u64::from(self.packet_bytes) * gain;
+        let per_second = u128::from(bytes) * 1_000_000_000 / u128::from(srtt.max(1));
+        let rate = per_second >> (FRACTION + 2);
+        self.rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
+    }
+}
+
+/// The largest integer below 2^21 whose cube is at most `value`.
+fn cube_root(value: u64) -> u64 {
+    let mut root: u64 = 0;
+    for bit in (0..=20).rev() {
+        let next = root | (1 << bit);
+        if next * next * next <= value {
+            root = next;
+        }
+    }
+    root
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cube_roots() {
+        for root in [0_u64, 1, 2, 10, 999, 1_000_003, 2_097_151] {
+            let cube = root * root * root;
+            assert_eq!(cube_root(cube), root);
+            assert_eq!(cube_root(cube + 1), root.max(1));
+            if root > 1 {
+                assert_eq!(cube_root(cube - 1), root - 1);
+            }
+        }
+        assert_eq!(cube_root(u64::MAX), (1 << 21) - 1);
+    }
+}

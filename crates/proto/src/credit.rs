@@ -1,0 +1,63 @@
+//! What a peer may send: chunks by our pool, packets by our receive buffer.
+
+use portolan_seal::Seal;
+
+use crate::conn::Listed;
+use crate::endpoint::Endpoint;
+
+/// A peer that sent no data for this long does not share the receive buffer, ns.
+const SENDER_QUIET_NS: u64 = 10_000_000;
+/// How often the sharing peers are counted, ns.
+const COUNT_EVERY_NS: u64 = 1_000_000;
+/// Least share of the receive buffer, packets.
+const SHARE_MIN: u64 = 2;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Chunks of one priority that one peer may have undelivered here.
+    pub(crate) const fn hold_limit(&self) -> u32 {
+        let (hold, quarter) = (self.core.config.hold_frames, self.core.config.frames / 4);
+        if hold < quarter { hold } else { quarter }
+    }
+
+    /// Packets that one of the peers that now send may have on the way to us.
+    pub(crate) fn share(&mut self, now: u64) -> u64 {
+        if now.saturating_sub(self.core.senders_counted_at) >= COUNT_EVERY_NS {
+            let senders = self.conns[..self.core.conns_used as usize]
+                .iter()
+                .filter(|c| {
+                    c.listed != Listed::Free
+                        && c.last_data_at != 0
+                        && now.saturating_sub(c.last_data_at) < SENDER_QUIET_NS
+                })
+                .count();
+            self.core.senders = (senders as u32).max(1);
+            self.core.senders_counted_at = now;
+        }
+        let all = u64::from(self.core.config.receive_packets);
+        (all / u64::from(self.core.senders)).clamp(SHARE_MIN, crate::WINDOW_SPAN as u64)
+    }
+
+    /// The credit to advertise to a peer: absolute, by priority.
+    pub(crate) fn credit(&self, conn: u32) -> [u32; 2] {
+        let peer = self.conns[conn as usize].peer;
+        let limit = self.hold_limit();
+        self.peers[peer as usize]
+            .taken
+            .map(|t| t.wrapping_add(limit))
+    }
+
+    /// A chunk of the peer was taken for good. Where the peer has used up what
+    /// it was told of, it must hear of the room now.
+    pub(crate) fn give_credit(&mut self, conn: u32, priority: usize) {
+        let peer = self.conns[conn as usize].peer as usize;
+        self.peers[peer].taken[priority] = self.peers[peer].taken[priority].wrapping_add(1);
+        let half = self.hold_limit() / 2;
+        let credit = self.credit(conn)[priority];
+        let c = &self.conns[conn as usize];
+        let left = c.advertised[priority].wrapping_sub(c.arrived[priority]) as i32;
+        let new = credit.wrapping_sub(c.advertised[priority]);
+        if left <= half as i32 && new >= half {
+            self.owe_now(conn);
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! The end of peers and of the endpoint itself.
+
+use portolan_seal::Seal;
+use portolan_wire::Chunk;
+
+use crate::conn::{Listed, SLOT_FRAMES, SLOT_NOTHING, TxFlow};
+use crate::endpoint::Endpoint;
+use crate::host::{DeathReason, Host, Outcome, PeerEvent, PeerId};
+use crate::peer::PeerState;
+use crate::pool::List;
+use crate::reassembly::{Intervals, RxFlow};
+use crate::tables::NONE;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Somebody outside knows that a peer's process has died.
+    pub fn peer_died(&mut self, peer: PeerId, host: &mut impl Host<S>) {
+        if peer.0 < self.core.peer_count {
+            self.bury(peer.0, DeathReason::Told, host);
+        }
+    }
+
+    /// Declares a peer dead and lets everything of it go.
+    pub(crate) fn bury(&mut self, peer: u32, why: DeathReason, host: &mut impl Host<S>) {
+        if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {
+            return;
+        }
+        self.detach(peer, host);
+        self.peers[peer as usize].state = PeerState::Dead(why);
+        host.peer_event(PeerId(peer), PeerEvent::Dead(why));
+    }
+
+    /// Takes a peer's active state away, whatever it holds.
+    pub(crate) fn detach(&mut self, peer: u32, host: &mut impl Host<S>) {
+        let conn = self.peers[peer as usize].conn;
+        if conn == NONE {
+            return;
+        }
+        self.drop_sending(conn, host);
+        self.drop_received(conn);
+        match self.conns[conn as usize].listed {
+            Listed::Ready => _ = self.core.ready.remove(self.conns, conn),
+            Listed::Deferred => _ = self.core.deferred.remove(self.conns, conn),
+            Listed::None | Listed::Free => {}
+        }
+        self.peers[peer as usize].conn = NONE;
+        self.release_conn(conn);
+    }
+
+    /// Drops all that waits for or flies to a peer.
+    pub(crate) fn drop_sending(&mut self, conn: u32, host: &mut impl Host<S>) {
+        for i in 0..self.conns[conn as usize].slots.len() {
+            let frame = self.conns[conn as usize].slots[i];
+            self.conns[conn as usize].slots[i] = SLOT_NOTHING;
+            if frame < SLOT_FRAMES {
+                self.drop_frame(frame, host);
+            }
+        }
+        let c = &mut self.conns[conn as usize];
+        c.lowest = self.peers[c.peer as usize].next_number;
+        c.flying = 0;
+        c.flying_bytes = 0;
+        c.queued = 0;
+        c.pending_flows = [0; 2];
+        c.waiting_since = u64::MAX;
+        c.ping_owed = false;
+        c.late_ack = None;
+        c.probe_owed = false;
+        c.refusals.drop_all();
+        c.lost_from = u64::MAX;
+        c.connect_next = u64::MAX;
+        let lists = [
+            core::mem::replace(&mut c.resend, List::EMPTY),
+            core::mem::replace(&mut c.control, List::EMPTY),
+        ];
+        lists.into_iter().for_each(|l| self.drop_list(l, host));
+        for priority in 0..2 {
+            for flow in 0..crate::FLOWS_MAX {
+                let tx = &mut self.conns[conn as usize].tx[priority][flow];
+                let TxFlow { queue, long } = core::mem::replace(tx, TxFlow::EMPTY);
+                self.drop_list(queue, host);
+                if long == NONE {
+                    continue;
+                }
+                // Being cut, with no frame left whose end above was its end too.
+                let l = &mut self.longs[long as usize];
+                if l.frames == 0 && !l.released {
+                    l.frames = 1;
+                    self.long_frame_done(long, Outcome::PeerDead, host);
+                }
+            }
+        }
+    }
+
+    fn drop_list(&mut self, mut list: List, host: &mut impl Host<S>) {
+        while let Some(frame) = list.pop_front(self.meta) {
+            self.drop_frame(frame, host);
+        }
+    }
+
+    fn drop_frame(&mut self, frame: u32, host: &mut impl Host<S>) {
+        let long = core::mem::replace(&mut self.meta[frame as usize].long, NONE);
+        self.free_frame(frame);
+        if long != NONE {
+            self.long_frame_done(long, Outcome::PeerDead, host);
+        }
+    }
+
+    /// Drops what was received of a peer and not handed over.
+    pub(crate) fn drop_received(&mut self, conn: u32) {
+        for priority in 0..2 {
+            for flow in 0..crate::FLOWS_MAX {
+                let rx = &mut self.conns[conn as usize].rx[priority][flow];
+                let held = core::mem::replace(rx, RxFlow::EMPTY).held;
+                self.free_list(held);
+            }
+        }
+        let c = &mut self.conns[conn as usize];
+        c.held = [0; 2];
+        c.intervals = Intervals::EMPTY;
+    }
+
+    /// Tells every connected peer that nothing more will come. Nothing can be
+    /// sent afterwards. Let [`Endpoint::idle`] become true before, so that
+    /// everything was delivered, and again after, or give up after a while.
+    pub fn close(&mut self, now: u64) {
+        self.core.closing = true;
+        for peer in 0..self.core.peer_count {
+            if self.peers[peer as usize].state == PeerState::Up
+                && let Some(conn) = self.activate(now, peer)
+            {
+                self.conns[conn as usize].waiting_since = now;
+                self.queue_control(conn, &Chunk::Close);
+                self.arm_probe(now, conn);
+            }
+        }
+    }
+}

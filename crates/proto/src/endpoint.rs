@@ -1,0 +1,303 @@
+//! The view that ties the tables and the seal together for one call.
+
+use portolan_seal::Seal;
+use portolan_wire::{EndpointId, Life, MessageNo};
+
+use crate::congestion::Mode;
+use crate::conn::{Conn, Listed, Owed};
+use crate::host::{NetAddress, PeerId, Transmit};
+use crate::peer::{Peer, PeerState};
+use crate::pool::FrameMeta;
+use crate::send::Long;
+use crate::tables::{Core, Counters, NONE, Tables};
+
+/// Why a peer was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum AddPeerError {
+    /// [`crate::Config::peers`] are there already.
+    Full,
+    /// A peer with this id is there already.
+    Exists(PeerId),
+}
+
+impl core::fmt::Display for AddPeerError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::Full => f.write_str("no room for another peer: raise the setting `peers`"),
+            Self::Exists(p) => write!(f, "peer {} has this id already", p.0),
+        }
+    }
+}
+
+impl core::error::Error for AddPeerError {}
+
+/// An endpoint, for the length of one call: a view over its tables.
+#[derive(Debug)]
+pub struct Endpoint<'m, S: Seal> {
+    pub(crate) core: &'m mut Core,
+    pub(crate) peers: &'m mut [Peer],
+    pub(crate) conns: &'m mut [Conn],
+    pub(crate) meta: &'m mut [FrameMeta],
+    pub(crate) longs: &'m mut [Long],
+    pub(crate) frames: &'m mut [u8],
+    pub(crate) seal: &'m mut S,
+}
+
+impl<'m, S: Seal> Endpoint<'m, S> {
+    /// Over tables that [`Tables::init`] made, and the seal that goes with them.
+    #[inline]
+    pub fn new(tables: Tables<'m>, seal: &'m mut S) -> Self {
+        let Tables {
+            core,
+            peers,
+            conns,
+            meta,
+            longs,
+            frames,
+        } = tables;
+        Self {
+            core,
+            peers,
+            conns,
+            meta,
+            longs,
+            frames,
+            seal,
+        }
+    }
+
+    /// Adds a peer; it need not be up, nothing is sent yet. `mode` is used
+    /// unless the configuration fixes one.
+    ///
+    /// # Errors
+    /// [`AddPeerError`].
+    pub fn add_peer(
+        &mut self,
+        id: EndpointId,
+        life: Life,
+        to: NetAddress,
+        mode: Mode,
+    ) -> Result<PeerId, AddPeerError> {
+        if let Some(peer) = self.find_peer(id) {
+            return Err(AddPeerError::Exists(PeerId(peer)));
+        }
+        let i = self.core.peer_count;
+        if i >= self.core.config.peers {
+            return Err(AddPeerError::Full);
+        }
+        self.core.peer_count += 1;
+        self.peers[i as usize] = Peer {
+            id,
+            to,
+            mode: self.core.config.congestion.unwrap_or(mode),
+            ..Peer::default()
+        };
+        self.begin_life(i, life);
+        Ok(PeerId(i))
+    }
+
+    /// Starts a peer's record for a life: counters, a nonce, a connection number.
+    pub(crate) fn begin_life(&mut self, peer: u32, life: Life) {
+        let first = self.core.config.first_packet;
+        let message = MessageNo(self.core.config.first_message);
+        let nonce_mine = self.core.random();
+        let connection_mine = self.new_connection(peer);
+        let p = &mut self.peers[peer as usize];
+        *p = Peer {
+            id: p.id,
+            life,
+            to: p.to,
+            mode: p.mode,
+            nonce_mine,
+            connection_mine,
+            next_number: first,
+            next_out: [[message; crate::FLOWS_MAX]; 2],
+            ..Peer::default()
+        };
+    }
+
+    /// The peer with an id. Looked up at connects only.
+    pub(crate) fn find_peer(&self, id: EndpointId) -> Option<u32> {
+        let known = &self.peers[..self.core.peer_count as usize];
+        // Launchers number ids in the order in which peers are added.
+        let base = known.first()?.id.0;
+        let guess = id.0.wrapping_sub(base) as usize;
+        if known.get(guess).is_some_and(|p| p.id == id) {
+            return Some(guess as u32);
+        }
+        known.iter().position(|p| p.id == id).map(|i| i as u32)
+    }
+
+    /// The state of a peer. A peer that does not exist is new.
+    #[must_use]
+    pub fn peer_state(&self, peer: PeerId) -> PeerState {
+        self.peers
+            .get(peer.0 as usize)
+            .map_or(PeerState::New, |p| p.state)
+    }
+
+    /// Whether everything sent to a peer has been acknowledged.
+    #[must_use]
+    pub fn peer_idle(&self, peer: PeerId) -> bool {
+        let Some(p) = self.peers.get(peer.0 as usize) else {
+            return true;
+        };
+        p.conn == NONE || {
+            let c = &self.conns[p.conn as usize];
+            c.flying == 0 && !c.has_queue()
+        }
+    }
+
+    /// Whether everything sent to anybody has been acknowledged.
+    #[must_use]
+    pub fn idle(&self) -> bool {
+        self.conns[..self.core.conns_used as usize]
+            .iter()
+            .all(|c| c.listed == Listed::Free || (c.flying == 0 && !c.has_queue()))
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub const fn counters(&self) -> &Counters {
+        &self.core.counters
+    }
+
+    /// Frames that are not in use.
+    #[must_use]
+    pub const fn free_frames(&self) -> u32 {
+        self.core.free_count
+    }
+
+    /// The bytes of a packet that is ready to leave.
+    #[inline]
+    #[must_use]
+    pub fn frame(&self, t: &Transmit) -> &[u8] {
+        &self.frames[t.start..t.start + t.len]
+    }
+
+    /// Smoothed round-trip time to a peer, ns, once one was measured.
+    #[must_use]
+    pub fn round_trip(&self, peer: PeerId) -> Option<u64> {
+        let conn = self.peers.get(peer.0 as usize)?.conn;
+        self.conns.get(conn as usize)?.rtt.smoothed()
+    }
+
+    /// Puts a connection in the list of those that may have something to send.
+    #[inline]
+    pub(crate) fn make_ready(&mut self, conn: u32) {
+        let c = &mut self.conns[conn as usize];
+        match c.listed {
+            Listed::Ready => {}
+            Listed::Deferred => {
+                // Rare: few connections wait there, and only for one pass.
+                self.core.deferred.remove(self.conns, conn);
+                self.conns[conn as usize].listed = Listed::Ready;
+                self.core.ready.push_back(self.conns, conn);
+            }
+            Listed::None | Listed::Free => {
+                c.listed = Listed::Ready;
+                self.core.ready.push_back(self.conns, conn);
+            }
+        }
+    }
+
+    /// The active state of a peer, made if it has none; `None` if all are in
+    /// use by peers that are not idle.
+    pub(crate) fn activate(&mut self, now: u64, peer: u32) -> Option<u32> {
+        let conn = self.peers[peer as usize].conn;
+        if conn != NONE {
+            return Some(conn);
+        }
+        let conn = if self.core.free_conns == NONE {
+            self.evict()?
+        } else {
+            self.core.free_conns
+        };
+        self.core.free_conns = self.conns[conn as usize].next;
+        self.core.conns_used = self.core.conns_used.max(conn + 1);
+        let p = &mut self.peers[peer as usize];
+        p.conn = conn;
+        let window = crate::WINDOW_SPAN as u32;
+        let up = p.state == PeerState::Up || matches!(p.state, PeerState::Dead(_));
+        let mut c = Conn {
+            peer,
+            listed: Listed::None,
+            lowest: p.next_number,
+            phase_first: p.next_number,
+            acked_to: p.next_number,
+            rx_next: p.received,
+            base: p.received - u64::from(p.missing),
+            unsure_to: p.received,
+            phase_rx_first: p.received,
+            granted: p.received,
+            arrived: p.taken,
+            advertised: p.taken,
+            used_at: now,
+            heard_at: now,
+            confirmed: up,
+            keyed: up,
+            refusals: crate::refusal::Refusals::new(&p.next_out),
+            ..Conn::default()
+        };
+        c.congestion =
+            crate::congestion::Congestion::new(p.mode, self.core.config.packet_max, window);
+        c.seen.fill(u64::MAX);
+        if up {
+            c.mtu.resume(p.packet_max, self.core.config.packet_max);
+        }
+        self.conns[conn as usize] = c;
+        if up {
+            self.install_keys(conn);
+        }
+        self.arm(now.saturating_add(self.core.config.idle_ns));
+        Some(conn)
+    }
+
+    /// Makes the longest idle connection give its state back.
+    fn evict(&mut self) -> Option<u32> {
+        let conn = (0..self.conns.len() as u32)
+            .filter(|&i| self.is_quiet(i))
+            .min_by_key(|&i| self.conns[i as usize].used_at)?;
+        self.deactivate(conn);
+        Some(conn)
+    }
+
+    /// Nothing under way in either direction.
+    pub(crate) fn is_quiet(&self, conn: u32) -> bool {
+        let c = &self.conns[conn as usize];
+        c.listed == Listed::None
+            && !c.busy
+            && c.flying == 0
+            && !c.has_queue()
+            && c.held == [0; 2]
+            && c.refusals.is_quiet()
+            && c.owed == Owed::Nothing
+            && c.rx.iter().flatten().all(|f| !f.active)
+            && c.connect_next == u64::MAX
+            && self.peers[c.peer as usize].state != PeerState::Connecting
+    }
+
+    /// Keeps of a quiet connection what must be kept, and frees it.
+    pub(crate) fn deactivate(&mut self, conn: u32) {
+        let c = &self.conns[conn as usize];
+        let p = &mut self.peers[c.peer as usize];
+        p.received = c.rx_next;
+        p.missing = (c.rx_next - c.base) as u16;
+        p.packet_max = c.mtu.current();
+        p.conn = NONE;
+        self.release_conn(conn);
+    }
+
+    /// Frees a connection whose peer has been detached from it.
+    pub(crate) fn release_conn(&mut self, conn: u32) {
+        self.remove_keys(conn);
+        self.conns[conn as usize] = Conn {
+            next: self.core.free_conns,
+            ..Conn::default()
+        };
+        self.core.free_conns = conn;
+    }
+}
+
+/// Bits of a connection number that are the peer's index; the rest is random.
+pub(crate) const PEER_BITS: u32 = 20;

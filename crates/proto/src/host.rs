@@ -1,0 +1,181 @@
+//! What passes between the protocol and its caller.
+
+use portolan_seal::Seal;
+use portolan_wire::{MessageNo, Priority};
+
+use crate::Endpoint;
+
+/// A peer's index in the endpoint's tables. Stays valid until the endpoint closes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PeerId(pub u32);
+
+/// Names a long message's memory to the caller; the protocol only repeats it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SourceId(pub u64);
+
+/// An address of a peer on the network: IPv6 (IPv4 mapped) and UDP port.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct NetAddress {
+    /// IPv6 address, IPv4 as `::ffff:a.b.c.d`.
+    pub ip: [u8; 16],
+    /// UDP port.
+    pub port: u16,
+}
+
+/// A message to send.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Request or reply.
+    pub priority: Priority,
+    /// Flow, below [`crate::Config::flows`] of both sides.
+    pub flow: u16,
+    /// Port of the receiver.
+    pub port: u16,
+    /// At most [`portolan_wire::ARGS_MAX`] words.
+    pub args: &'a [u64],
+    /// The bytes; copied before the call returns.
+    pub payload: &'a [u8],
+}
+
+/// When the memory of a long message is given back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Release {
+    /// As soon as its last byte was copied into a frame.
+    Copied,
+    /// When the receiver has acknowledged its last byte.
+    Acknowledged,
+}
+
+/// How a long message ended for its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// As its [`Release`] said.
+    Done,
+    /// The peer died first; what it got is unknown.
+    PeerDead,
+}
+
+/// Part of a message, handed to the receiver.
+///
+/// Messages of one (peer, priority, flow) come in the order of sending. The
+/// first part of each has `offset` 0 and the argument words; further parts may
+/// come in any order, each byte exactly once, and none before the first part
+/// was taken.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// Sender.
+    pub peer: PeerId,
+    /// Request or reply.
+    pub priority: Priority,
+    /// Flow.
+    pub flow: u16,
+    /// Number within (sender, receiver, priority, flow).
+    pub message: MessageNo,
+    /// The port that it is for.
+    pub port: u16,
+    /// Argument words, 8 bytes each, little-endian; only in the first part.
+    pub args: &'a [u8],
+    /// Payload bytes of the whole message.
+    pub total: u64,
+    /// Where `payload` belongs.
+    pub offset: u64,
+    /// The bytes; valid during the call.
+    pub payload: &'a [u8],
+    /// With this part every byte of the message has been handed over.
+    pub last: bool,
+    /// What the host returned for the first part with [`Verdict::Take`]; 0 in
+    /// the first part.
+    pub cookie: u64,
+}
+
+/// What the receiver does with the first part of a message. Further parts
+/// must be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verdict {
+    /// Taken; the value comes back as [`Delivery::cookie`] with further parts.
+    Take(u64),
+    /// Not now: the protocol holds it (and what follows in its flow) and
+    /// offers it again on [`Endpoint::resume`]. The sender runs out of credit.
+    NotNow,
+    /// Never: the sender is told that the message was refused.
+    Refuse,
+}
+
+/// Why a peer is dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DeathReason {
+    /// It closed its endpoint.
+    Closed,
+    /// It did not answer while an operation waited for it.
+    Silent,
+    /// It never answered a connect packet.
+    NoAnswer,
+    /// Another life of it spoke up.
+    Restarted,
+    /// The caller said so ([`Endpoint::peer_died`]).
+    Told,
+}
+
+/// Something happened to a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerEvent {
+    /// Connected: keys and limits are known.
+    Up,
+    /// No answer for a while, still being tried; given once each silence.
+    Waiting,
+    /// Dead. Everything unacknowledged was delivered at most once.
+    Dead(DeathReason),
+}
+
+/// The caller's side of the protocol. Calls come only from within calls of
+/// [`Endpoint`]'s methods that take a host.
+pub trait Host<S: Seal> {
+    /// Hands over part of a message. The endpoint may be used to send.
+    fn deliver(&mut self, endpoint: &mut Endpoint<'_, S>, delivery: Delivery<'_>) -> Verdict;
+
+    /// Copies `into.len()` bytes of a long message from `offset` on.
+    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]);
+
+    /// A long message's memory is the caller's again.
+    fn released(&mut self, source: SourceId, outcome: Outcome);
+
+    /// The receiver refused a message. May be told again for the same message.
+    fn refused(&mut self, peer: PeerId, priority: Priority, flow: u16, message: MessageNo);
+
+    /// A peer came up, is silent or died.
+    fn peer_event(&mut self, peer: PeerId, event: PeerEvent);
+}
+
+/// Why nothing was queued.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SendError {
+    /// No credit, window or frame now: make progress, try again.
+    NoCredit,
+    /// The peer is dead; final for this life of it.
+    PeerDead,
+    /// Flow number at or above what both sides keep.
+    BadFlow,
+    /// More argument words than [`portolan_wire::ARGS_MAX`].
+    TooManyArgs,
+    /// Does not fit one packet: use [`Endpoint::send_long`].
+    TooLong,
+    /// No such peer.
+    BadPeer,
+}
+
+/// A packet that is ready to leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Transmit {
+    /// Where to.
+    pub to: NetAddress,
+    /// Which peer.
+    pub peer: PeerId,
+    /// Frame that holds it.
+    pub frame: u32,
+    /// Start within all frames' bytes.
+    pub start: usize,
+    /// Length, bytes.
+    pub len: usize,
+    /// Mark it as ECN-capable.
+    pub ecn: bool,
+}

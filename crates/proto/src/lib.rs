@@ -1,0 +1,53 @@
+//! The protocol: reliable, exactly once, ordered within a flow, as a pure
+//! state machine. No socket, no clock, no allocation: `now`, randomness, keys
+//! and memory are arguments, so a test replays any run from its seed.
+//!
+//! [`Endpoint`] is a view over plain tables that the caller owns
+//! ([`Tables`]). It is made anew for each call; tables may move in between.
+//!
+//! One module each: `handshake` makes connections, `send` queues messages,
+//! `transmit` turns queues into packets, `loss` reads acknowledgements and
+//! resends, `receive` takes packets apart, `ack` remembers what arrived,
+//! `reassembly` orders and completes messages, `credit` and [`congestion`]
+//! bound what is under way, `mtu` finds packet sizes, `timers` wakes all of
+//! it up, `death` ends it.
+#![no_std]
+#![forbid(unsafe_code)]
+
+mod ack;
+mod check;
+mod config;
+pub mod congestion;
+mod conn;
+mod credit;
+mod death;
+mod endpoint;
+mod handshake;
+mod host;
+mod keys;
+mod loss;
+mod mtu;
+pub(crate) mod pacing;
+mod peer;
+mod pool;
+mod reassembly;
+mod receive;
+mod refusal;
+pub(crate) mod rto;
+mod send;
+mod tables;
+mod timers;
+mod transmit;
+
+pub use config::{Config, FLOWS_MAX, WINDOW_SPAN};
+pub use conn::Conn;
+pub use endpoint::{AddPeerError, Endpoint};
+pub use host::{
+    DeathReason, Delivery, Host, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
+    SendError, SourceId, Transmit, Verdict,
+};
+pub use keys::key_slots;
+pub use peer::{Peer, PeerState};
+pub use pool::FrameMeta;
+pub use send::Long;
+pub use tables::{Core, Counters, Drops, Identity, Layout, Tables};

@@ -1,0 +1,310 @@
+//! Reading acknowledgements: what arrived, what is missing, what to resend.
+
+use portolan_seal::{Seal, Tag};
+use portolan_wire::{Ack, HEADER_BYTES, PacketNo, TAG_BYTES};
+
+use crate::ack::DELAY_UNIT_NS;
+use crate::config::WINDOW_SPAN;
+use crate::congestion::AckSample;
+use crate::conn::{SLOT_ACKED, SLOT_FRAMES, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
+use crate::endpoint::Endpoint;
+use crate::host::{Host, Outcome};
+use crate::keys::{nonce, tx_slot};
+use crate::pool::{CHUNKS_AT, Need, Use};
+use crate::tables::NONE;
+
+/// Reordering is tolerated up to this many packets, however often it was
+/// mistaken for loss.
+const REORDER_MAX: u32 = 64;
+/// Silence in spite of probes after which the packet size is suspected, ns:
+/// longer than a host is kept from answering by what else it does.
+const SUSPECT_SIZE_NS: u64 = 500_000_000;
+/// Given-up numbers are watched for a late arrival this far back.
+const WATCH: u64 = 128;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Takes an acknowledgement. One that tells of no loss and opens nothing
+    /// that is waited for can be looked at later: an answer goes first.
+    #[inline]
+    pub(crate) fn take_ack(&mut self, now: u64, conn: u32, ack: &Ack, host: &mut impl Host<S>) {
+        self.settle_late_ack(conn, host);
+        let c = &mut self.conns[conn as usize];
+        if c.has_queue() || ack.words > 0 || c.refusals.are_flying() {
+            self.handle_ack(now, conn, ack, host);
+        } else {
+            c.late_ack = Some((now, *ack));
+            self.make_ready(conn);
+        }
+    }
+
+    /// Looks at an acknowledgement that was put off.
+    #[inline]
+    pub(crate) fn settle_late_ack(&mut self, conn: u32, host: &mut impl Host<S>) {
+        if let Some((at, ack)) = self.conns[conn as usize].late_ack.take() {
+            self.handle_ack(at, conn, &ack, host);
+        }
+    }
+
+    /// Reads an acknowledgement of our packets.
+    fn handle_ack(&mut self, now: u64, conn: u32, ack: &Ack, host: &mut impl Host<S>) {
+        let c = &self.conns[conn as usize];
+        let peer = c.peer as usize;
+        let p = &mut self.peers[peer];
+        let next = PacketNo(p.next_number);
+        if ack.path != 0 {
+            return;
+        }
+        let limit = PacketNo(p.packet_limit).nearest(ack.packet_limit).0;
+        p.packet_limit = p.packet_limit.max(limit);
+        for (mine, new) in p.credit.iter_mut().zip(ack.credit) {
+            if new.wrapping_sub(*mine) as i32 > 0 {
+                *mine = new;
+            }
+        }
+        self.make_ready(conn);
+        let largest = next.nearest(ack.largest).0;
+        let base = next.nearest(ack.base).0;
+        // Nothing received yet, or numbers that were never sent.
+        if largest >= next.0 || base > largest + 1 {
+            return;
+        }
+        self.settle(now, conn, ack, largest, base, host);
+    }
+
+    /// Goes through the numbers that an acknowledgement speaks of.
+    fn settle(
+        &mut self,
+        now: u64,
+        conn: u32,
+        ack: &Ack,
+        largest: u64,
+        base: u64,
+        host: &mut impl Host<S>,
+    ) {
+        let mut sample = AckSample {
+            app_limited: !self.conns[conn as usize].has_queue(),
+            ..AckSample::default()
+        };
+        let c = &mut self.conns[conn as usize];
+        sample.ce_packets = ack.ce.wrapping_sub(c.ce_seen);
+        c.ce_seen = ack.ce;
+        if sample.ce_packets > WINDOW_SPAN as u32 {
+            // An older acknowledgement came late.
+            c.ce_seen = ack.ce.wrapping_add(sample.ce_packets.wrapping_neg());
+            sample.ce_packets = 0;
+        }
+        let oldest = largest.saturating_sub(WINDOW_SPAN as u64 - 1);
+        let from = c.lost_from.min(c.lowest).max(oldest.min(c.lowest));
+        for number in from..=largest {
+            let bit = number.wrapping_sub(base);
+            let arrived = number >= oldest
+                && (number < base
+                    || (bit / 64 < u64::from(ack.words)
+                        && ack.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1));
+            let c = &mut self.conns[conn as usize];
+            let slot = *c.slot(number);
+            match (arrived, slot) {
+                (true, SLOT_LOST) => {
+                    *c.slot(number) = SLOT_ACKED;
+                    c.reorder = (2 * c.reorder + 1).min(REORDER_MAX);
+                    self.core.counters.spurious += 1;
+                }
+                (true, SLOT_PROBE) => {
+                    *c.slot(number) = SLOT_ACKED;
+                    c.mtu.probe_acked();
+                }
+                (true, frame) if frame < SLOT_FRAMES => {
+                    *c.slot(number) = SLOT_ACKED;
+                    self.frame_acked(now, conn, frame, number == largest, &mut sample, host);
+                }
+                (false, frame)
+                    if frame < SLOT_FRAMES && number + u64::from(c.reorder) < largest =>
+                {
+                    sample.lost_packets += u32::from(self.frame_lost(now, conn, frame));
+                }
+                _ => {}
+            }
+        }
+        self.after_ack(now, conn, ack, largest, &mut sample);
+    }
+
+    fn after_ack(&mut self, now: u64, conn: u32, ack: &Ack, largest: u64, sample: &mut AckSample) {
+        self.advance_lowest(conn);
+        let c = &mut self.conns[conn as usize];
+        c.acked_to = c.acked_to.max(largest + 1);
+        let watched = largest.saturating_sub(WATCH);
+        c.lost_from = if c.lost_last < watched {
+            u64::MAX
+        } else {
+            c.lost_from.max(watched)
+        };
+        if sample.acked_packets == 0 && sample.lost_packets == 0 {
+            return;
+        }
+        if let Some(rtt) = sample.rtt_ns {
+            // The timer must expect the peer's own delay; the queue does not.
+            c.rtt.sample(rtt);
+            sample.rtt_ns = Some(rtt.saturating_sub(u64::from(ack.delay) * DELAY_UNIT_NS));
+        }
+        sample.in_flight_packets = c.flying;
+        c.congestion.on_ack(now, sample);
+        c.pacer.set_rate(c.congestion.rate());
+        if sample.acked_packets > 0 {
+            c.backoff = 0;
+            c.probe_from = now;
+            c.waiting_since = if c.flying == 0 && !c.has_queue() {
+                u64::MAX
+            } else {
+                now
+            };
+        }
+        self.arm_probe(now, conn);
+    }
+
+    /// Moves the window's lower edge over what is settled.
+    pub(crate) fn advance_lowest(&mut self, conn: u32) {
+        let c = &mut self.conns[conn as usize];
+        let next = self.peers[c.peer as usize].next_number;
+        while c.lowest < next && *c.slot(c.lowest) >= SLOT_FRAMES {
+            if *c.slot(c.lowest) == SLOT_PROBE && c.lowest >= c.acked_to {
+                break;
+            }
+            c.lowest += 1;
+        }
+    }
+
+    fn frame_acked(
+        &mut self,
+        now: u64,
+        conn: u32,
+        frame: u32,
+        is_largest: bool,
+        sample: &mut AckSample,
+        host: &mut impl Host<S>,
+    ) {
+        let meta = &mut self.meta[frame as usize];
+        let bytes = meta.packet_bytes();
+        let long = core::mem::replace(&mut meta.long, NONE);
+        let sent_at = meta.sent_at;
+        let refusal = meta.refusal.then_some((meta.priority, meta.flow));
+        let c = &mut self.conns[conn as usize];
+        c.flying -= 1;
+        c.flying_bytes -= bytes as u64;
+        c.queued -= 1;
+        c.mtu.acked(bytes);
+        sample.acked_packets += 1;
+        let took = now.saturating_sub(sent_at);
+        if is_largest {
+            sample.rtt_ns = Some(took);
+        }
+        if let Some((priority, flow)) = refusal {
+            c.refusals.acknowledged(priority, flow);
+        }
+        self.free_frame(frame);
+        if long != NONE {
+            self.long_frame_done(long, Outcome::Done, host);
+        }
+    }
+
+    /// Gives a packet up: its chunks will leave again under a new number.
+    /// False if that cannot be now: the link still reads it, and no frame is
+    /// left for a copy.
+    pub(crate) fn frame_lost(&mut self, now: u64, conn: u32, frame: u32) -> bool {
+        let meta = &self.meta[frame as usize];
+        let (bytes, number) = (meta.packet_bytes(), meta.number);
+        let Some(frame) = self.unsealed(conn, frame) else {
+            return false;
+        };
+        let c = &mut self.conns[conn as usize];
+        *c.slot(number) = SLOT_LOST;
+        c.lost_from = c.lost_from.min(number);
+        c.lost_last = c.lost_last.max(number);
+        c.flying -= 1;
+        c.flying_bytes -= bytes as u64;
+        c.mtu.lost(now, bytes);
+        self.meta[frame as usize].usage = Use::Queued;
+        self.conns[conn as usize].resend.push_back(self.meta, frame);
+        self.make_ready(conn);
+        true
+    }
+
+    /// Opens a sealed frame with the number that it was sent under. One that
+    /// the link still reads is left alone; its chunks go on in another.
+    fn unsealed(&mut self, conn: u32, frame: u32) -> Option<u32> {
+        let size = self.core.config.frame_bytes as usize;
+        let mut to = frame;
+        if self.meta[frame as usize].in_link {
+            let other = self.take_frame(Need::Control, Use::Queued, conn)?;
+            let at = self.frame_at(frame);
+            self.frames.copy_within(at..at + size, self.frame_at(other));
+            let old = self.meta[frame as usize];
+            self.meta[other as usize] = crate::FrameMeta {
+                in_link: false,
+                ..old
+            };
+            self.free_frame(frame);
+            to = other;
+        }
+        let meta = self.meta[to as usize];
+        let at = self.frame_at(to) + CHUNKS_AT;
+        let (start, end) = (at - meta.ack_len as usize, at + meta.len as usize);
+        let (body, rest) = self.frames[start..].split_at_mut(end - start);
+        let tag: &Tag = (&rest[..TAG_BYTES])
+            .try_into()
+            .expect("frames keep room for a tag");
+        let slot = tx_slot(conn, meta.phase);
+        self.seal
+            .open(slot, nonce(0, meta.number), &meta.header, body, tag)
+            .expect("what this endpoint sealed, under a key that it keeps");
+        self.meta[to as usize].ack_len = 0;
+        Some(to)
+    }
+
+    /// The probe clock ran out: sends the oldest packet again, or a ping where
+    /// nothing flies but something waits for credit.
+    pub(crate) fn probe(&mut self, now: u64, conn: u32) {
+        self.advance_lowest(conn);
+        let c = &mut self.conns[conn as usize];
+        c.backoff = c.backoff.saturating_add(1);
+        c.probe_from = now;
+        c.congestion.on_timeout(now);
+        if now.saturating_sub(c.heard_at.max(c.waiting_since)) >= SUSPECT_SIZE_NS {
+            c.mtu.unanswered(now);
+        }
+        self.core.counters.probes_sent += 1;
+        let peer = c.peer;
+        let confirmed = c.confirmed;
+        let next = self.peers[peer as usize].next_number;
+        let oldest = (c.lowest..next)
+            .map(|n| *c.slot(n))
+            .find(|&frame| frame < SLOT_FRAMES);
+        if oldest.is_some_and(|frame| self.frame_lost(now, conn, frame)) {
+            self.conns[conn as usize].probe_owed = true;
+        } else {
+            self.conns[conn as usize].ping_owed = true;
+        }
+        if !confirmed {
+            // The peer may not have our part of the handshake.
+            self.send_connect(peer, true);
+        }
+        self.make_ready(conn);
+    }
+
+    /// Frees a slot for a new number; what was there is given up. False if the
+    /// link still reads it: then the number cannot be used.
+    pub(crate) fn clear_slot(&mut self, now: u64, conn: u32, number: u64) -> bool {
+        let old = *self.conns[conn as usize].slot(number);
+        if old < SLOT_FRAMES && !self.frame_lost(now, conn, old) {
+            return false;
+        }
+        *self.conns[conn as usize].slot(number) = SLOT_NOTHING;
+        true
+    }
+}
+
+impl crate::FrameMeta {
+    /// Bytes of the packet that the frame was last sent as.
+    pub(crate) const fn packet_bytes(&self) -> usize {
+        HEADER_BYTES + self.ack_len as usize + self.len as usize + TAG_BYTES
+    }
+}

@@ -1,0 +1,172 @@
+//! The path's packet size: both interfaces' limits are exchanged at connect,
+//! then padded probes confirm a size before anything else uses it (RFC 8899).
+
+use portolan_seal::Seal;
+use portolan_wire::{HEADER_BYTES, TAG_BYTES};
+
+use crate::endpoint::Endpoint;
+use crate::host::PeerId;
+use crate::tables::NONE;
+
+/// UDP payload that every path takes: 1,280 bytes of IPv6 less 48 of headers.
+pub(crate) const BASE: u16 = 1232;
+/// Probes of one size before a smaller one is tried.
+const TRIES: u8 = 6;
+/// First wait for a probe's acknowledgement, ns; longer than any queue in a LAN.
+const PROBE_WAIT_NS: u64 = 20_000_000;
+/// After a failure the full size is tried again so much later (RFC 8899's
+/// raise timer), ns.
+const RAISE_NS: u64 = 600_000_000_000;
+/// The same after a silence, which need not have been the path's fault, ns.
+const RETRY_NS: u64 = 1_000_000_000;
+/// Packets above [`BASE`] lost in a row that make a black hole.
+const BLACK_HOLE: u8 = 24;
+
+/// Packet size of one path, and the search for a larger one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Mtu {
+    confirmed: u16,
+    /// What both interfaces take.
+    limit: u16,
+    /// Size being tried; 0: none.
+    probing: u16,
+    tries: u8,
+    lost_in_row: u8,
+    next_at: u64,
+}
+
+impl Mtu {
+    pub const BASE: Self = Self {
+        confirmed: BASE,
+        limit: BASE,
+        probing: 0,
+        tries: 0,
+        lost_in_row: 0,
+        next_at: u64::MAX,
+    };
+
+    /// Largest packet that may be sent.
+    pub const fn current(&self) -> u16 {
+        self.confirmed
+    }
+
+    /// When the next probe is due.
+    pub const fn due(&self) -> u64 {
+        self.next_at
+    }
+
+    /// A new path whose interfaces both take `limit`.
+    pub fn begin(&mut self, now: u64, limit: u16) {
+        let limit = limit.max(BASE);
+        *self = Self {
+            limit,
+            ..Self::BASE
+        };
+        if limit > BASE {
+            self.probing = limit;
+            self.next_at = now;
+        }
+    }
+
+    /// A path that was in use before, with the size then confirmed.
+    pub fn resume(&mut self, confirmed: u16, limit: u16) {
+        *self = Self {
+            confirmed: confirmed.max(BASE),
+            limit,
+            ..Self::BASE
+        };
+    }
+
+    /// The size to probe now; the next try is armed.
+    fn probe(&mut self, now: u64) -> u16 {
+        if self.probing == 0 {
+            self.probing = self.limit;
+            self.tries = 0;
+        }
+        if self.tries == TRIES {
+            // Half way down; small steps are not worth their probes.
+            self.tries = 0;
+            self.probing = self.confirmed + (self.probing - self.confirmed) / 2;
+            if self.probing - self.confirmed < 32 {
+                self.probing = 0;
+                self.next_at = now.saturating_add(RAISE_NS);
+                return 0;
+            }
+        }
+        self.tries += 1;
+        self.next_at = now + (PROBE_WAIT_NS << self.tries.min(4));
+        self.probing
+    }
+
+    /// The probe of this connection was acknowledged.
+    pub fn probe_acked(&mut self) {
+        self.confirmed = self.confirmed.max(self.probing);
+        self.probing = 0;
+        self.next_at = u64::MAX;
+    }
+
+    /// A packet of a size was acknowledged.
+    pub const fn acked(&mut self, bytes: usize) {
+        if bytes > BASE as usize {
+            self.lost_in_row = 0;
+        }
+    }
+
+    /// A packet of a size was lost; many in a row mean that the path shrank.
+    pub fn lost(&mut self, now: u64, bytes: usize) {
+        if bytes <= BASE as usize {
+            return;
+        }
+        self.lost_in_row += 1;
+        if self.lost_in_row == BLACK_HOLE {
+            self.shrink(BASE);
+            self.next_at = now.saturating_add(RAISE_NS);
+        }
+    }
+
+    /// Nothing answered for a while: perhaps because of the size. The search
+    /// starts over soon, for the peer may only have been stopped.
+    pub fn unanswered(&mut self, now: u64) {
+        if self.confirmed > BASE {
+            self.shrink(BASE);
+            self.next_at = now.saturating_add(RETRY_NS);
+        }
+    }
+
+    fn shrink(&mut self, to: u16) {
+        self.confirmed = self.confirmed.min(to).max(BASE);
+        self.lost_in_row = 0;
+        self.probing = 0;
+    }
+}
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// The link could not send a packet because it was too big: from now on at
+    /// most `max` bytes, or the size that every path takes if `max` is 0.
+    pub fn packet_too_big(&mut self, peer: PeerId, max: usize) {
+        let Some(p) = self.peers.get(peer.0 as usize) else {
+            return;
+        };
+        if p.conn != NONE {
+            let c = &mut self.conns[p.conn as usize];
+            let to = if max == 0 {
+                BASE
+            } else {
+                max.min(u16::MAX as usize) as u16
+            };
+            c.mtu.limit = c.mtu.limit.min(to.max(BASE));
+            c.mtu.shrink(to);
+        }
+    }
+
+    /// Size of the probe to send now, if one is due.
+    pub(crate) fn mtu_probe_due(&mut self, now: u64, conn: u32) -> Option<u16> {
+        let c = &mut self.conns[conn as usize];
+        if now < c.mtu.next_at {
+            return None;
+        }
+        let size = c.mtu.probe(now);
+        let room = self.chunk_room(u16::MAX) + HEADER_BYTES + TAG_BYTES;
+        (size > 0).then_some(size.min(room as u16))
+    }
+}

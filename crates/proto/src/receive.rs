@@ -1,0 +1,271 @@
+//! Taking packets apart: which connection, which key, seen before, authentic?
+
+use portolan_seal::{Seal, Tag};
+use portolan_wire::{
+    Ack, Chunk, Chunks, Flags, HEADER_BYTES, Header, PacketNo, PacketType, TAG_BYTES, WireError,
+};
+
+use crate::conn::{Conn, Owed};
+use crate::endpoint::{Endpoint, PEER_BITS};
+use crate::host::{DeathReason, Host, NetAddress, PeerEvent, PeerId};
+use crate::keys::{nonce, rx_slot};
+use crate::peer::PeerState;
+use crate::reassembly::Took;
+use crate::tables::NONE;
+
+/// Explicitly acknowledged at once: this part of what was granted has come.
+const GRANT_PARTS: u64 = 2;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Takes a packet from the network, decrypting it in place. `ce`: it
+    /// carried the congestion mark. Nothing of it is believed before its tag
+    /// was checked, but what picks connection, key and replay window.
+    pub fn handle_packet(
+        &mut self,
+        now: u64,
+        from: NetAddress,
+        ce: bool,
+        packet: &mut [u8],
+        host: &mut impl Host<S>,
+    ) {
+        let header = match Header::parse(packet) {
+            Ok(header) => header,
+            Err(WireError::Version(_)) => {
+                self.core.counters.drops.version += 1;
+                return;
+            }
+            Err(_) => {
+                self.core.counters.drops.malformed += 1;
+                return;
+            }
+        };
+        match header.kind {
+            PacketType::Connect => self.handle_connect(now, from, packet, host),
+            PacketType::Data => self.handle_data(now, header, ce, packet, host),
+        }
+    }
+
+    /// The connection that a number of ours stands for.
+    fn find_connection(&mut self, now: u64, connection: u32) -> Option<u32> {
+        let peer = connection & ((1 << PEER_BITS) - 1);
+        if peer >= self.core.peer_count {
+            return None;
+        }
+        let p = &self.peers[peer as usize];
+        if p.connection_mine != connection {
+            return None;
+        }
+        match p.state {
+            PeerState::Up | PeerState::Dead(DeathReason::Closed) => {
+                // Keys must be derived to check the tag: not at any rate.
+                if p.conn == NONE && !self.spend_token(now) {
+                    self.core.counters.drops.limited += 1;
+                    return None;
+                }
+                self.activate(now, peer)
+            }
+            PeerState::New | PeerState::Connecting if p.conn != NONE => {
+                self.conns[p.conn as usize].keyed.then_some(p.conn)
+            }
+            _ => None,
+        }
+    }
+
+    /// The phase whose key sealed a packet, by its bit and number.
+    const fn phase_of(current: u32, c: &Conn, bit: bool, number: u64) -> u32 {
+        if (current & 1 == 1) == bit {
+            current
+        } else if number < c.phase_rx_first && current > 0 {
+            current - 1
+        } else {
+            current + 1
+        }
+    }
+
+    fn handle_data(
+        &mut self,
+        now: u64,
+        header: Header,
+        ce: bool,
+        packet: &mut [u8],
+        host: &mut impl Host<S>,
+    ) {
+        let length = packet.len();
+        let Some(conn) = self.find_connection(now, header.connection) else {
+            self.core.counters.drops.unknown += 1;
+            return;
+        };
+        if length < HEADER_BYTES + TAG_BYTES || header.path != 0 {
+            self.core.counters.drops.malformed += 1;
+            return;
+        }
+        let c = &self.conns[conn as usize];
+        let peer = c.peer;
+        let number = PacketNo(c.rx_next).nearest(header.number).0;
+        if c.is_replay(number) {
+            self.core.counters.drops.replay += 1;
+            return;
+        }
+        let current = self.peers[peer as usize].phase_rx;
+        let phase = Self::phase_of(current, c, header.flags.has(Flags::KEY_PHASE), number);
+        let (clear, rest) = packet.split_at_mut(HEADER_BYTES);
+        let (body, tag) = rest.split_at_mut(length - HEADER_BYTES - TAG_BYTES);
+        let tag: &Tag = (&*tag).try_into().expect("the length was checked");
+        if self
+            .seal
+            .open(rx_slot(conn, phase), nonce(0, number), clear, body, tag)
+            .is_err()
+        {
+            self.core.counters.drops.bad_tag += 1;
+            if !self.conns[conn as usize].proven && self.is_quiet(conn) {
+                self.deactivate(conn);
+            }
+            return;
+        }
+        if !self.conns[conn as usize].proven {
+            self.conns[conn as usize].proven = true;
+            self.refund_token();
+        }
+        self.core.counters.packets_received += 1;
+        self.core.counters.bytes_received += length as u64;
+        if phase == current + 1 {
+            self.peers[peer as usize].phase_rx = phase;
+            self.conns[conn as usize].phase_rx_first = number;
+            self.install_rx(conn, phase + 1);
+        }
+        self.conns[conn as usize].busy = true;
+        self.authentic(now, conn, header, number, ce, body, host);
+        self.conns[conn as usize].busy = false;
+    }
+
+    /// Works on the opened body of a packet.
+    #[allow(clippy::too_many_arguments, reason = "one packet's parts, used once")]
+    fn authentic(
+        &mut self,
+        now: u64,
+        conn: u32,
+        header: Header,
+        number: u64,
+        ce: bool,
+        body: &[u8],
+        host: &mut impl Host<S>,
+    ) {
+        let c = &mut self.conns[conn as usize];
+        c.heard_at = now;
+        c.used_at = now;
+        c.confirmed = true;
+        c.ce = c.ce.wrapping_add(u32::from(ce));
+        let peer = c.peer;
+        if matches!(
+            self.peers[peer as usize].state,
+            PeerState::New | PeerState::Connecting
+        ) {
+            self.become_up(now, conn, host);
+        }
+        let mut at = 0;
+        if header.flags.has(Flags::HAS_ACK) {
+            let Ok((ack, bytes)) = Ack::parse(body) else {
+                self.core.counters.drops.malformed += 1;
+                return;
+            };
+            at = bytes;
+            self.take_ack(now, conn, &ack, host);
+            self.go_on_after_refusals(conn, host);
+        }
+        if self.conns[conn as usize].peer != peer {
+            return;
+        }
+        let eliciting = self.handle_chunks(now, conn, &body[at..], host);
+        // The host may have been told of a death and have the state released.
+        if self.conns[conn as usize].peer != peer {
+            return;
+        }
+        let Some(eliciting) = eliciting else {
+            // Not received, but who asks must hear that somebody lives here.
+            if header.flags.has(Flags::ACK_WANTED) {
+                self.owe_now(conn);
+            }
+            return;
+        };
+        let c = &mut self.conns[conn as usize];
+        let gap = c.note(now, number);
+        if eliciting {
+            c.unacked += 1;
+        }
+        let granted = c.granted.saturating_sub(c.rx_next);
+        if gap || (eliciting && u64::from(c.unacked) * GRANT_PARTS > granted) {
+            self.owe_now(conn);
+        } else if header.flags.has(Flags::ACK_WANTED) {
+            self.owe_lazy(conn);
+        }
+    }
+
+    /// Handles the chunks of a packet; says whether there were any, or `None`
+    /// if one found no room and the packet counts as lost.
+    fn handle_chunks(
+        &mut self,
+        now: u64,
+        conn: u32,
+        chunks: &[u8],
+        host: &mut impl Host<S>,
+    ) -> Option<bool> {
+        let mut eliciting = false;
+        for chunk in Chunks::new(chunks) {
+            let took = match chunk {
+                Ok(Chunk::Head(head)) => {
+                    self.conns[conn as usize].last_data_at = now.max(1);
+                    self.handle_head(conn, &head, host)
+                }
+                Ok(Chunk::Body(body)) => {
+                    self.conns[conn as usize].last_data_at = now.max(1);
+                    self.handle_body(conn, &body, host)
+                }
+                Ok(Chunk::Refuse {
+                    priority,
+                    flow,
+                    message,
+                }) => {
+                    if self.handle_refuse(now, conn, priority, flow, message, host) {
+                        Took::Yes
+                    } else {
+                        Took::Bad
+                    }
+                }
+                Ok(Chunk::Close) => {
+                    self.handle_close(conn, host);
+                    Took::Yes
+                }
+                Ok(Chunk::Ping) => Took::Yes,
+                Err(_) => Took::Bad,
+            };
+            eliciting = true;
+            match took {
+                Took::Yes => {}
+                Took::Bad => {
+                    self.core.counters.drops.malformed += 1;
+                    break;
+                }
+                Took::NoRoom => {
+                    self.core.counters.drops.no_room += 1;
+                    return None;
+                }
+            }
+        }
+        Some(eliciting)
+    }
+
+    /// The peer closes: it is dead from now on, but its close is acknowledged.
+    fn handle_close(&mut self, conn: u32, host: &mut impl Host<S>) {
+        let peer = self.conns[conn as usize].peer;
+        if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {
+            self.owe_now(conn);
+            return;
+        }
+        self.drop_sending(conn, host);
+        self.peers[peer as usize].state = PeerState::Dead(DeathReason::Closed);
+        self.conns[conn as usize].owed = Owed::Now;
+        self.make_ready(conn);
+        host.peer_event(PeerId(peer), PeerEvent::Dead(DeathReason::Closed));
+        self.go_on_after_refusals(conn, host);
+    }
+}

@@ -1,0 +1,273 @@
+//! The memory that the caller gives: plain tables, linked by indices.
+
+use portolan_seal::Secret;
+use portolan_wire::{EndpointId, Life};
+
+use crate::config::Config;
+use crate::conn::Conn;
+use crate::peer::Peer;
+use crate::pool::{FrameMeta, List};
+use crate::send::Long;
+
+/// No index.
+pub(crate) const NONE: u32 = u32::MAX;
+
+/// Who an endpoint is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Identity {
+    /// Unique among those that share the secret.
+    pub id: EndpointId,
+    /// Fresh random bits for this incarnation.
+    pub life: Life,
+}
+
+/// Packets that were dropped, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Drops {
+    /// Another wire version: its sender runs another release.
+    pub version: u64,
+    /// Not a packet of ours at all, or one whose fields contradict each other.
+    pub malformed: u64,
+    /// Unknown connection number or endpoint id, or another life of ours.
+    pub unknown: u64,
+    /// The tag does not fit: another secret, another suite, or forged.
+    pub bad_tag: u64,
+    /// Seen before, or too old to tell.
+    pub replay: u64,
+    /// No frame or hold budget was left; the sender sends it again.
+    pub no_room: u64,
+    /// More unverified connect packets than are looked at per second.
+    pub limited: u64,
+}
+
+/// What an endpoint has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Counters {
+    /// Packets handed to the link, of every kind.
+    pub packets_sent: u64,
+    /// Bytes in them.
+    pub bytes_sent: u64,
+    /// Packets with message chunks among them, resends included.
+    pub data_packets_sent: u64,
+    /// Packets sent again.
+    pub resent: u64,
+    /// Packets without chunks: acknowledgements alone.
+    pub acks_sent: u64,
+    /// Tail-loss and credit probes.
+    pub probes_sent: u64,
+    /// Resends that turned out to be needless.
+    pub spurious: u64,
+    /// Packets that verified.
+    pub packets_received: u64,
+    /// Bytes in them.
+    pub bytes_received: u64,
+    /// Messages accepted for sending.
+    pub messages_sent: u64,
+    /// Messages delivered whole.
+    pub messages_delivered: u64,
+    /// Message parts that had been seen before.
+    pub duplicates: u64,
+    /// Chunks held because something before them was missing or not wanted yet.
+    pub held: u64,
+    /// Key phases begun.
+    pub rekeys: u64,
+    /// Packets dropped, by reason.
+    pub drops: Drops,
+}
+
+/// State of the endpoint as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Core {
+    pub(crate) config: Config,
+    pub(crate) me: Identity,
+    pub(crate) secret: SecretCell,
+    pub(crate) random: u64,
+    pub(crate) peer_count: u32,
+    /// Number of the next connect packet: one space for all peers.
+    pub(crate) connect_number: u64,
+    pub(crate) free: List,
+    pub(crate) free_count: u32,
+    /// Frames that hold received chunks, of all peers.
+    pub(crate) held_count: u32,
+    pub(crate) free_longs: u32,
+    pub(crate) free_long_count: u32,
+    pub(crate) free_conns: u32,
+    /// No connection at or above this was ever in use: the rest is not looked at.
+    pub(crate) conns_used: u32,
+    /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
+    pub(crate) connects: List,
+    /// Connections that may have something to send.
+    pub(crate) ready: List,
+    /// Connections that owe only an acknowledgement which may wait.
+    pub(crate) deferred: List,
+    /// Earliest deadline of any connection; may be early.
+    pub(crate) next_deadline: u64,
+    /// Peers from which data came lately share the receive buffer.
+    pub(crate) senders: u32,
+    pub(crate) senders_counted_at: u64,
+    /// Unverified connect packets that may still be looked at.
+    pub(crate) connect_tokens: u32,
+    pub(crate) connect_tokens_at: u64,
+    /// Restarted peers whose new life is not proven yet.
+    pub(crate) pending: [Pending; PENDING],
+    pub(crate) pending_next: u32,
+    pub(crate) counters: Counters,
+    pub(crate) closing: bool,
+    /// Packets in a row of the connection that is first in `ready`.
+    pub(crate) burst: u32,
+}
+
+/// Handshakes with new lives that can be under way at once.
+pub(crate) const PENDING: usize = 16;
+
+/// A peer's new life that has not shown our nonce yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Pending {
+    pub peer: u32,
+    pub life: Life,
+    pub nonce: u64,
+    pub connection: u32,
+}
+
+/// The job secret, kept out of `Debug` output.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct SecretCell(pub [u8; 32]);
+
+impl core::fmt::Debug for SecretCell {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("..")
+    }
+}
+
+impl Default for Core {
+    fn default() -> Self {
+        Self {
+            config: Config::default(),
+            me: Identity::default(),
+            secret: SecretCell([0; 32]),
+            random: 1,
+            peer_count: 0,
+            connect_number: 0,
+            free: List::EMPTY,
+            free_count: 0,
+            held_count: 0,
+            free_longs: NONE,
+            free_long_count: 0,
+            free_conns: NONE,
+            conns_used: 0,
+            connects: List::EMPTY,
+            ready: List::EMPTY,
+            deferred: List::EMPTY,
+            next_deadline: u64::MAX,
+            senders: 1,
+            senders_counted_at: 0,
+            connect_tokens: 0,
+            connect_tokens_at: 0,
+            pending: [Pending::default(); PENDING],
+            pending_next: 0,
+            counters: Counters::default(),
+            closing: false,
+            burst: 0,
+        }
+    }
+}
+
+impl Core {
+    /// The next random number, never 0 (splitmix64 over the caller's seed).
+    pub(crate) fn random(&mut self) -> u64 {
+        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.random;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)).max(1)
+    }
+}
+
+/// How many entries each table needs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Entries of `peers`.
+    pub peers: usize,
+    /// Entries of `conns`.
+    pub conns: usize,
+    /// Entries of `meta`.
+    pub meta: usize,
+    /// Entries of `longs`.
+    pub longs: usize,
+    /// Bytes of `frames`.
+    pub frame_bytes: usize,
+}
+
+impl Layout {
+    /// The layout that a configuration asks for.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self {
+            peers: config.peers as usize,
+            conns: config.active as usize,
+            meta: config.frames as usize,
+            longs: config.longs as usize,
+            frame_bytes: config.frames as usize * config.frame_bytes as usize,
+        }
+    }
+}
+
+/// The tables of one endpoint, borrowed for one call.
+#[derive(Debug)]
+pub struct Tables<'m> {
+    /// The endpoint as a whole.
+    pub core: &'m mut Core,
+    /// Every peer that was added.
+    pub peers: &'m mut [Peer],
+    /// State of peers that are active.
+    pub conns: &'m mut [Conn],
+    /// What is in each frame.
+    pub meta: &'m mut [FrameMeta],
+    /// Long messages under way.
+    pub longs: &'m mut [Long],
+    /// The frames' bytes.
+    pub frames: &'m mut [u8],
+}
+
+impl Tables<'_> {
+    /// Makes an endpoint of default entries. `seed` must be fresh random bits:
+    /// connection numbers and handshake nonces come from it.
+    ///
+    /// # Panics
+    /// If the tables are not of [`Layout::of`] the configuration, or it is out
+    /// of range: both are the caller's own doing.
+    pub fn init(&mut self, config: &Config, me: Identity, secret: Secret, seed: u64) {
+        let layout = Layout::of(config);
+        assert_eq!(self.peers.len(), layout.peers);
+        assert_eq!(self.conns.len(), layout.conns);
+        assert_eq!(self.meta.len(), layout.meta);
+        assert_eq!(self.longs.len(), layout.longs);
+        assert_eq!(self.frames.len(), layout.frame_bytes);
+        config.assert_valid();
+        *self.core = Core {
+            config: *config,
+            me,
+            secret: SecretCell(secret.0),
+            random: seed,
+            connect_tokens: crate::handshake::CONNECT_TOKENS,
+            ..Core::default()
+        };
+        self.peers.fill(Peer::default());
+        self.conns.fill(Conn::default());
+        self.meta.fill(FrameMeta::default());
+        self.longs.fill(Long::default());
+        for i in (0..layout.meta as u32).rev() {
+            self.core.free.push_front(self.meta, i);
+        }
+        self.core.free_count = config.frames;
+        for i in (0..layout.longs as u32).rev() {
+            self.longs[i as usize].next = self.core.free_longs;
+            self.core.free_longs = i;
+            self.core.free_long_count += 1;
+        }
+        for i in (0..layout.conns as u32).rev() {
+            self.conns[i as usize].next = self.core.free_conns;
+            self.core.free_conns = i;
+        }
+    }
+}

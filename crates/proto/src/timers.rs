@@ -1,0 +1,219 @@
+//! Time: deadlines are found by looking, not kept in a wheel. Active peers
+//! are few, and [`Endpoint::next_timeout`] is the earliest of them all.
+
+use portolan_seal::Seal;
+
+use crate::conn::Listed;
+use crate::endpoint::Endpoint;
+use crate::host::{DeathReason, Host, PeerEvent, PeerId};
+use crate::peer::PeerState;
+
+/// Probes of a peer that owes part of a message, in one silence.
+const NUDGES: u64 = 16;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// When [`Endpoint::handle_timeouts`] wants to be called, ns. May be
+    /// earlier than anything is due, never later.
+    #[inline]
+    #[must_use]
+    pub const fn next_timeout(&self) -> Option<u64> {
+        match self.core.next_deadline {
+            u64::MAX => None,
+            at => Some(at),
+        }
+    }
+
+    /// Something is due at `at`.
+    #[inline]
+    pub(crate) const fn arm(&mut self, at: u64) {
+        if at < self.core.next_deadline {
+            self.core.next_deadline = at;
+        }
+    }
+
+    /// Arms the probe clock of a connection.
+    #[inline]
+    pub(crate) fn arm_probe(&mut self, now: u64, conn: u32) {
+        let at = self.probe_at(conn);
+        self.arm(at.max(now));
+    }
+
+    /// When the probe clock runs out; `u64::MAX` if it stands still.
+    #[inline]
+    fn probe_at(&self, conn: u32) -> u64 {
+        let c = &self.conns[conn as usize];
+        if c.flying == 0 && !c.has_queue() {
+            return u64::MAX;
+        }
+        // Two probes in a row get lost often enough where packets do.
+        let doublings = c.backoff.saturating_sub(2);
+        let wait = c
+            .rtt
+            .probe_after(self.core.config.probe_slack_ns, doublings);
+        c.probe_from.saturating_add(wait)
+    }
+
+    /// Does what is due.
+    pub fn handle_timeouts(&mut self, now: u64, host: &mut impl Host<S>) {
+        if now < self.core.next_deadline {
+            return;
+        }
+        self.core.next_deadline = u64::MAX;
+        for conn in 0..self.core.conns_used {
+            if self.conns[conn as usize].listed != Listed::Free {
+                self.handle_conn_timeouts(now, conn, host);
+            }
+        }
+        for conn in 0..self.core.conns_used {
+            if self.conns[conn as usize].listed != Listed::Free {
+                let at = self.deadline(conn);
+                self.arm(at);
+            }
+        }
+    }
+
+    fn handle_conn_timeouts(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
+        self.settle_late_ack(conn, host);
+        let config = self.core.config;
+        let c = &self.conns[conn as usize];
+        let peer = c.peer;
+        let state = self.peers[peer as usize].state;
+        let silent_for = match c.waiting_since {
+            u64::MAX => 0,
+            since => now.saturating_sub(since.max(c.heard_at)),
+        };
+        if state == PeerState::Connecting {
+            if silent_for >= config.connect_ns {
+                self.bury(peer, DeathReason::NoAnswer, host);
+                return;
+            }
+            if silent_for >= config.silence_ns && !c.waiting_told {
+                self.conns[conn as usize].waiting_told = true;
+                host.peer_event(PeerId(peer), PeerEvent::Waiting);
+            }
+        } else if silent_for >= config.silence_ns {
+            self.bury(peer, DeathReason::Silent, host);
+            return;
+        }
+        let c = &self.conns[conn as usize];
+        if c.connect_next <= now {
+            self.connect_due(now, conn);
+        }
+        if state == PeerState::Up && self.probe_at(conn) <= now {
+            self.probe(now, conn);
+        }
+        let c = &mut self.conns[conn as usize];
+        if c.paced_until <= now {
+            c.paced_until = u64::MAX;
+            self.make_ready(conn);
+        }
+        if self.conns[conn as usize].nudge_at <= now {
+            self.nudge(now, conn, host);
+            if self.conns[conn as usize].peer != peer {
+                return;
+            }
+        }
+        let refusals = &mut self.conns[conn as usize].refusals;
+        if refusals.repeats_until <= now {
+            refusals.repeats_until = 0;
+        }
+        if refusals.retry_at <= now {
+            self.retry_refusals(now, conn, host);
+        }
+        if self.conns[conn as usize].peer != peer {
+            return;
+        }
+        if self.conns[conn as usize].mtu.due() <= now && state == PeerState::Up {
+            self.make_ready(conn);
+        }
+        let quiet_since = self.conns[conn as usize].used_at;
+        if now.saturating_sub(quiet_since) >= config.idle_ns && self.is_quiet(conn) {
+            self.deactivate(conn);
+        }
+    }
+
+    /// Part of a message is here, and the rest is to come from the peer.
+    fn is_incomplete(&self, conn: u32) -> bool {
+        let c = &self.conns[conn as usize];
+        let next = &self.peers[c.peer as usize].next_in;
+        c.rx.iter()
+            .flatten()
+            .zip(next.iter().flatten())
+            .any(|(rx, next)| {
+                rx.active
+                    || self
+                        .meta
+                        .get(rx.held.head as usize)
+                        .is_some_and(|first| first.message != *next || first.part != 0)
+            })
+    }
+
+    /// Part of a message has come: its receipt waits for the peer, which is
+    /// probed in time when it falls silent.
+    pub(crate) fn arm_nudge(&mut self, conn: u32) {
+        let half = self.core.config.silence_ns / 2;
+        let c = &mut self.conns[conn as usize];
+        if c.nudge_at == u64::MAX {
+            c.nudge_at = c.heard_at.saturating_add(half);
+            let at = c.nudge_at;
+            self.arm(at);
+        }
+    }
+
+    /// Asks a peer that owes the rest of a message for a sign of life. One
+    /// that gives none is dead; one that is dead anyway owes nothing more.
+    fn nudge(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
+        let silence = self.core.config.silence_ns;
+        let incomplete = self.is_incomplete(conn);
+        let c = &mut self.conns[conn as usize];
+        let quiet = now.saturating_sub(c.heard_at);
+        if !incomplete {
+            c.nudge_at = u64::MAX;
+        } else if quiet < silence / 2 {
+            c.nudge_at = c.heard_at.saturating_add(silence / 2);
+        } else if quiet < silence {
+            c.nudge_at = now.saturating_add((silence / NUDGES).max(1));
+            c.ping_owed = true;
+            self.make_ready(conn);
+        } else {
+            c.nudge_at = u64::MAX;
+            let peer = c.peer;
+            match self.peers[peer as usize].state {
+                PeerState::Dead(_) => self.drop_received(conn),
+                _ => self.bury(peer, DeathReason::Silent, host),
+            }
+        }
+    }
+
+    /// The earliest thing that a connection waits for.
+    fn deadline(&self, conn: u32) -> u64 {
+        let config = &self.core.config;
+        let c = &self.conns[conn as usize];
+        let state = self.peers[c.peer as usize].state;
+        let mut at = c.connect_next.min(c.paced_until);
+        at = at.min(c.refusals.retry_at).min(c.nudge_at);
+        if state == PeerState::Up {
+            at = at.min(self.probe_at(conn));
+            if c.listed == Listed::None {
+                at = at.min(c.mtu.due());
+            }
+        }
+        if c.waiting_since != u64::MAX && !matches!(state, PeerState::Dead(_)) {
+            let since = c.waiting_since.max(c.heard_at);
+            let connecting = state == PeerState::Connecting;
+            if !connecting || !c.waiting_told {
+                at = at.min(since.saturating_add(config.silence_ns));
+            }
+            if connecting {
+                at = at.min(since.saturating_add(config.connect_ns));
+            }
+        }
+        if c.refusals.repeats_until != 0 {
+            at = at.min(c.refusals.repeats_until);
+        }
+        if self.is_quiet(conn) {
+            at = at.min(c.used_at.saturating_add(config.idle_ns));
+        }
+        at
+    }
+}

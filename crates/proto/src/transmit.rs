@@ -1,0 +1,562 @@
+//! Turning queues into packets. Everything that can change until then is
+//! written when the packet leaves: number, acknowledgement, key phase, tag.
+
+use portolan_seal::Seal;
+use portolan_wire::{
+    BODY_BYTES, Body, Chunk, Chunks, Flags, HEAD_BYTES, HEADER_BYTES, Head, Header, PacketNo,
+    PacketType, Priority, TAG_BYTES,
+};
+
+use crate::config::{FLOWS_MAX, WINDOW_SPAN};
+use crate::conn::{Listed, Owed, SLOT_PROBE};
+use crate::endpoint::Endpoint;
+use crate::host::{Host, Outcome, PeerId, Release, Transmit};
+use crate::keys::{nonce, tx_slot};
+use crate::peer::PeerState;
+use crate::pool::{CHUNKS_AT, Need, Use};
+use crate::send::Long;
+use crate::tables::NONE;
+
+/// Packets in a row to one peer before another has its turn: one unit of
+/// segmentation offload.
+const BURST: u32 = 44;
+/// How often an acknowledgement is asked for in a window; and where packets
+/// were lost lately.
+const ASKS: u32 = 2;
+const ASKS_LOSSY: u32 = 16;
+/// Packets of replies that may fly beyond the window: requests that find no
+/// room at the peer must not keep them back.
+const SPARE: u32 = 4;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// The next packet to leave, sealed in its frame; call until `None` after
+    /// sending and after receiving, and [`Endpoint::transmitted`] for each.
+    ///
+    /// `lazy`: acknowledgements that might ride on an answer of the
+    /// application leave too. Pass false in a pass that delivered something,
+    /// so that the application gets to answer, and true in the next.
+    pub fn poll_transmit(
+        &mut self,
+        now: u64,
+        lazy: bool,
+        host: &mut impl Host<S>,
+    ) -> Option<Transmit> {
+        if let Some(frame) = self.core.connects.pop_front(self.meta) {
+            let meta = &mut self.meta[frame as usize];
+            meta.in_link = true;
+            let (peer, len) = (meta.conn, meta.len as usize);
+            let start = self.frame_at(frame) + CHUNKS_AT;
+            return Some(self.transmit(peer, frame, start, len));
+        }
+        if lazy {
+            while let Some(conn) = self.core.deferred.pop_front(self.conns) {
+                self.conns[conn as usize].listed = Listed::None;
+                self.make_ready(conn);
+            }
+        }
+        loop {
+            let conn = self.core.ready.head;
+            if conn == NONE {
+                return None;
+            }
+            if let Some(t) = self.next_packet(now, conn, lazy, host) {
+                self.core.burst += 1;
+                if self.core.burst >= BURST {
+                    self.core.burst = 0;
+                    self.core.ready.pop_front(self.conns);
+                    self.core.ready.push_back(self.conns, conn);
+                }
+                return Some(t);
+            }
+            self.core.burst = 0;
+            self.core.ready.pop_front(self.conns);
+            let c = &self.conns[conn as usize];
+            if c.owed == Owed::Lazy || c.late_ack.is_some() {
+                self.conns[conn as usize].listed = Listed::Deferred;
+                self.core.deferred.push_back(self.conns, conn);
+            } else {
+                self.conns[conn as usize].listed = Listed::None;
+                self.arm(self.conns[conn as usize].mtu.due());
+            }
+        }
+    }
+
+    fn transmit(&mut self, peer: u32, frame: u32, start: usize, len: usize) -> Transmit {
+        self.core.counters.packets_sent += 1;
+        self.core.counters.bytes_sent += len as u64;
+        let to = self.peers[peer as usize].to;
+        Transmit {
+            to,
+            peer: PeerId(peer),
+            frame,
+            start,
+            len,
+            ecn: true,
+        }
+    }
+
+    /// The next packet of one connection.
+    fn next_packet(
+        &mut self,
+        now: u64,
+        conn: u32,
+        lazy: bool,
+        host: &mut impl Host<S>,
+    ) -> Option<Transmit> {
+        let state = self.peers[self.conns[conn as usize].peer as usize].state;
+        let late = self.conns[conn as usize].late_ack.is_some();
+        if late && (lazy || !self.window_open(conn, 0)) {
+            self.settle_late_ack(conn, host);
+        }
+        if state == PeerState::Up {
+            self.maybe_rekey(conn);
+            let probe = self.conns[conn as usize].probe_owed;
+            let open = probe || self.window_open(conn, 0);
+            if self.conns[conn as usize].has_queue() && (open || self.window_open(conn, SPARE)) {
+                let at = self.conns[conn as usize].pacer.ready_at(now);
+                if at > now && !probe {
+                    self.conns[conn as usize].paced_until = at;
+                    self.arm(at);
+                } else if let Some(frame) = self.pick(conn, !open, host) {
+                    return Some(self.depart_data(now, conn, frame));
+                }
+            }
+        } else if !matches!(state, PeerState::Dead(_)) {
+            return None;
+        }
+        let c = &self.conns[conn as usize];
+        if c.owed == Owed::Now || (lazy && c.owed == Owed::Lazy) {
+            return self.depart_bare(now, conn, 0);
+        }
+        if state != PeerState::Up {
+            return None;
+        }
+        if c.ping_owed
+            && let Some(ping) = self.depart_bare(now, conn, 1)
+        {
+            return Some(ping);
+        }
+        let size = self.mtu_probe_due(now, conn)?;
+        self.depart_bare(now, conn, size as usize - HEADER_BYTES - TAG_BYTES)
+    }
+
+    /// Whether something waits that credit allows to leave.
+    fn has_allowed(&self, conn: u32) -> bool {
+        let c = &self.conns[conn as usize];
+        let peer = &self.peers[c.peer as usize];
+        let fresh = |p: usize| {
+            c.pending_flows[p] != 0 && peer.credit[p].wrapping_sub(peer.sent[p]) as i32 > 0
+        };
+        !c.resend.is_empty() || !c.control.is_empty() || fresh(0) || fresh(1)
+    }
+
+    /// Whether window and so many packets more, receive buffer and bitmap
+    /// allow one more packet.
+    fn window_open(&self, conn: u32, spare: u32) -> bool {
+        let c = &self.conns[conn as usize];
+        let p = &self.peers[c.peer as usize];
+        c.flying < c.congestion.window() + spare
+            && p.next_number < p.packet_limit
+            && p.next_number - c.lowest.min(p.next_number) < WINDOW_SPAN as u64
+    }
+
+    /// The frame that goes next, with its chunks complete; of replies only if
+    /// so asked.
+    fn pick(&mut self, conn: u32, replies: bool, host: &mut impl Host<S>) -> Option<u32> {
+        let room = self.chunk_room(self.conns[conn as usize].mtu.current());
+        let c = &mut self.conns[conn as usize];
+        let again = if replies {
+            c.resend
+                .take_where(self.meta, |m| m.priority == Priority::Reply && m.chunks > 0)
+        } else {
+            c.resend.pop_front(self.meta)
+        };
+        if let Some(frame) = again {
+            self.core.counters.resent += u64::from(self.meta[frame as usize].counted);
+            self.fit(conn, frame, room);
+            return Some(frame);
+        }
+        if !replies && let Some(frame) = c.control.pop_front(self.meta) {
+            return Some(frame);
+        }
+        let urgent = if replies { 1 } else { 2 };
+        for priority in Priority::BY_URGENCY.into_iter().take(urgent) {
+            let p = priority.index();
+            let c = &self.conns[conn as usize];
+            let peer = &self.peers[c.peer as usize];
+            let mut flows = c.pending_flows[p];
+            if flows == 0 || peer.credit[p].wrapping_sub(peer.sent[p]) as i32 <= 0 {
+                continue;
+            }
+            let turn = u32::from(c.turn[p]);
+            while flows != 0 {
+                let ahead = flows.rotate_right(turn).trailing_zeros();
+                let f = ((turn + ahead) % FLOWS_MAX as u32) as usize;
+                flows &= !(1 << f);
+                let Some(frame) = self.pick_from(conn, priority, f, room, host) else {
+                    continue;
+                };
+                let c = &mut self.conns[conn as usize];
+                c.turn[p] = ((f + 1) % FLOWS_MAX) as u8;
+                if c.tx[p][f].is_empty() {
+                    c.pending_flows[p] &= !(1 << f);
+                }
+                let meta = &mut self.meta[frame as usize];
+                meta.counted = true;
+                let sent = &mut self.peers[self.conns[conn as usize].peer as usize].sent[p];
+                *sent = sent.wrapping_add(u32::from(meta.chunks));
+                self.fit(conn, frame, room);
+                return Some(frame);
+            }
+        }
+        None
+    }
+
+    /// The next frame of a flow: a part of the long message that is being
+    /// cut, or the first that waits.
+    fn pick_from(
+        &mut self,
+        conn: u32,
+        priority: Priority,
+        flow: usize,
+        room: usize,
+        host: &mut impl Host<S>,
+    ) -> Option<u32> {
+        let tx = &mut self.conns[conn as usize].tx[priority.index()][flow];
+        if tx.long != NONE {
+            let long = tx.long;
+            return self.cut_body(conn, priority, flow, long, room, host);
+        }
+        let frame = tx.queue.pop_front(self.meta)?;
+        if self.meta[frame as usize].long != NONE {
+            self.fill_head(conn, priority, flow, frame, room, host);
+        }
+        Some(frame)
+    }
+
+    /// Reads the first bytes of a long message into its head.
+    fn fill_head(
+        &mut self,
+        conn: u32,
+        priority: Priority,
+        flow: usize,
+        frame: u32,
+        room: usize,
+        host: &mut impl Host<S>,
+    ) {
+        let long = self.meta[frame as usize].long;
+        let at = self.meta[frame as usize].len as usize;
+        let left = self.longs[long as usize].total;
+        let unit = Body::UNIT as usize;
+        let free = room.saturating_sub(at);
+        let bytes = if left <= free as u64 {
+            left as usize
+        } else {
+            free / unit * unit
+        };
+        let source = self.longs[long as usize].source;
+        let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
+        host.read(source, 0, &mut chunk[at..at + bytes]);
+        Head::set_length(chunk, bytes as u16);
+        self.meta[frame as usize].len += bytes as u32;
+        self.longs[long as usize].cut = bytes as u64;
+        if bytes as u64 == left {
+            self.cut_through(long, host);
+        } else {
+            self.conns[conn as usize].tx[priority.index()][flow].long = long;
+        }
+    }
+
+    /// Cuts the next part of a long message into a frame of its own.
+    fn cut_body(
+        &mut self,
+        conn: u32,
+        priority: Priority,
+        flow: usize,
+        long: u32,
+        room: usize,
+        host: &mut impl Host<S>,
+    ) -> Option<u32> {
+        let need = match priority {
+            Priority::Request => Need::RequestPart,
+            Priority::Reply => Need::ReplyPart,
+        };
+        let frame = self.take_frame(need, Use::Queued, conn)?;
+        let Long {
+            source,
+            total,
+            cut,
+            message,
+            ..
+        } = self.longs[long as usize];
+        let unit = Body::UNIT as usize;
+        let bytes = ((room - BODY_BYTES) / unit * unit).min((total - cut) as usize);
+        let body = Body {
+            priority,
+            flow: flow as u16,
+            message,
+            fragment: (cut / Body::UNIT) as u32,
+            payload: &[],
+        };
+        let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
+        body.write_header(chunk);
+        host.read(source, cut, &mut chunk[BODY_BYTES..BODY_BYTES + bytes]);
+        let meta = &mut self.meta[frame as usize];
+        meta.len = (BODY_BYTES + bytes) as u32;
+        meta.chunks = 1;
+        meta.long = long;
+        meta.priority = priority;
+        meta.flow = flow as u16;
+        let l = &mut self.longs[long as usize];
+        l.cut += bytes as u64;
+        l.frames += 1;
+        self.conns[conn as usize].queued += 1;
+        if cut + bytes as u64 == total {
+            self.conns[conn as usize].tx[priority.index()][flow].long = NONE;
+            self.cut_through(long, host);
+        }
+        Some(frame)
+    }
+
+    /// The last byte of a long message is in a frame.
+    fn cut_through(&mut self, long: u32, host: &mut impl Host<S>) {
+        if self.longs[long as usize].release == Release::Copied {
+            self.release_long(long, Outcome::Done, host);
+        }
+    }
+
+    /// Splits a frame that has become too big for its path: what exceeds
+    /// `room` goes on in others, behind it. Where there is no other frame it
+    /// stays whole, and is lost and tried again.
+    fn fit(&mut self, conn: u32, frame: u32, room: usize) {
+        while self.meta[frame as usize].len as usize > room {
+            let Some(other) = self.take_frame(Need::Control, Use::Queued, conn) else {
+                return;
+            };
+            let size = self.core.config.frame_bytes as usize;
+            let (from, to) = (self.frame_at(frame), self.frame_at(other));
+            self.frames.copy_within(from..from + size, to);
+            let (low, high) = self.frames.split_at_mut(from.max(to));
+            let (low, high) = (&mut low[from.min(to)..][..size], &mut high[..size]);
+            let (old, new) = if from < to { (low, high) } else { (high, low) };
+            let meta = self.meta[frame as usize];
+            let cut = split(
+                &mut old[CHUNKS_AT..],
+                &mut new[CHUNKS_AT..],
+                meta.len as usize,
+                room,
+            );
+            let Some(cut) = cut else {
+                self.free_frame(other);
+                return;
+            };
+            self.meta[frame as usize].len = cut.kept as u32;
+            self.meta[frame as usize].chunks = cut.chunks;
+            self.meta[other as usize] = crate::FrameMeta {
+                in_link: false,
+                len: cut.moved as u32,
+                chunks: meta.chunks.saturating_sub(cut.chunks).max(1),
+                ..meta
+            };
+            if meta.long != NONE {
+                self.longs[meta.long as usize].frames += 1;
+            }
+            let c = &mut self.conns[conn as usize];
+            c.queued += 1;
+            c.resend.push_front(self.meta, other);
+        }
+    }
+
+    /// Sends a frame of chunks.
+    fn depart_data(&mut self, now: u64, conn: u32, frame: u32) -> Transmit {
+        let chunks = u32::from(self.meta[frame as usize].chunks);
+        let more = self.has_allowed(conn);
+        let p = self.conns[conn as usize].peer as usize;
+        let limit = self.peers[p].packet_limit;
+        let hold = self.hold_limit();
+        let c = &mut self.conns[conn as usize];
+        c.since_ask += 1;
+        c.chunks_since_ask += chunks;
+        let granted = limit.saturating_sub(c.acked_to).min(u64::from(u32::MAX)) as u32;
+        let window = c.congestion.window().min(granted).max(1);
+        // Where packets get lost, so do questions and answers, and a stall costs
+        // a probe: ask more often.
+        let lossy = c.lost_from != u64::MAX;
+        let parts = if lossy { ASKS_LOSSY } else { ASKS };
+        let ask = core::mem::take(&mut c.probe_owed)
+            || !more
+            || c.flying + 1 >= window
+            || c.since_ask * parts >= window
+            || c.chunks_since_ask * 2 >= hold;
+        if ask {
+            c.since_ask = 0;
+            c.chunks_since_ask = 0;
+        }
+        if c.flying == 0 {
+            c.probe_from = now;
+        }
+        c.waiting_since = c.waiting_since.min(now);
+        c.flying += 1;
+        let t = self.depart(now, conn, frame, ask);
+        let meta = &mut self.meta[frame as usize];
+        meta.usage = Use::Flying;
+        meta.sent_at = now;
+        let number = meta.number;
+        let c = &mut self.conns[conn as usize];
+        *c.slot(number) = frame;
+        c.flying_bytes += t.len as u64;
+        c.pacer.sent(now, t.len as u32);
+        c.congestion.on_sent(now, t.len as u32, c.flying);
+        self.core.counters.data_packets_sent += 1;
+        self.arm_probe(now, conn);
+        t
+    }
+
+    /// Sends a packet without messages: an acknowledgement (`chunks` 0), a
+    /// ping (1), or a probe of packet size with so many bytes of chunks.
+    fn depart_bare(&mut self, now: u64, conn: u32, chunks: usize) -> Option<Transmit> {
+        let frame = self.take_frame(Need::Control, Use::Passing, conn)?;
+        if chunks > 0 {
+            let out = &mut self.frame_mut(frame)[CHUNKS_AT..];
+            let ping = Chunk::Ping.write(out);
+            let len = chunks.max(ping);
+            out[ping..len].fill(0);
+            self.meta[frame as usize].len = len as u32;
+        } else {
+            self.core.counters.acks_sent += 1;
+        }
+        let t = self.depart(now, conn, frame, chunks > 0);
+        let number = self.meta[frame as usize].number;
+        let c = &mut self.conns[conn as usize];
+        match chunks {
+            0 => {}
+            1 => c.ping_owed = false,
+            _ => *c.slot(number) = SLOT_PROBE,
+        }
+        Some(t)
+    }
+
+    /// Gives a frame its number, header, acknowledgement and tag.
+    fn depart(&mut self, now: u64, conn: u32, frame: u32, ask: bool) -> Transmit {
+        let peer = self.conns[conn as usize].peer;
+        let mut number = self.peers[peer as usize].next_number;
+        while !self.clear_slot(now, conn, number) {
+            number += 1;
+        }
+        self.peers[peer as usize].next_number = number + 1;
+        let c = &self.conns[conn as usize];
+        let len = self.meta[frame as usize].len as usize;
+        let mut ack_len = 0;
+        let bare = len == 0;
+        if bare || c.owed != Owed::Nothing || c.unacked > 0 {
+            let room = self.chunk_room(c.mtu.current());
+            let ack = self.make_ack(now, conn);
+            if bare || len + ack.bytes() <= room {
+                ack_len = ack.bytes();
+                let at = self.frame_at(frame) + CHUNKS_AT - ack_len;
+                ack.write(&mut self.frames[at..at + ack_len]);
+                self.ack_left(conn);
+            }
+        }
+        let p = &mut self.peers[peer as usize];
+        p.sealed_in_phase = p.sealed_in_phase.saturating_add(1);
+        let phase = p.phase_tx;
+        let header = Header {
+            kind: PacketType::Data,
+            flags: Flags::NONE
+                .with(Flags::ACK_WANTED, ask)
+                .with(Flags::KEY_PHASE, phase & 1 == 1)
+                .with(Flags::HAS_ACK, ack_len > 0),
+            path: 0,
+            connection: p.connection_theirs,
+            number: PacketNo(number).low(),
+        }
+        .to_bytes();
+        let start = self.frame_at(frame) + CHUNKS_AT - ack_len - HEADER_BYTES;
+        let total = HEADER_BYTES + ack_len + len + TAG_BYTES;
+        let packet = &mut self.frames[start..start + total];
+        let (head, rest) = packet.split_at_mut(HEADER_BYTES);
+        head.copy_from_slice(&header);
+        let (body, tag) = rest.split_at_mut(ack_len + len);
+        let sealed = self
+            .seal
+            .seal(tx_slot(conn, phase), nonce(0, number), &header, body);
+        tag.copy_from_slice(&sealed);
+        let meta = &mut self.meta[frame as usize];
+        meta.in_link = true;
+        meta.number = number;
+        meta.phase = phase;
+        meta.header = header;
+        meta.ack_len = ack_len as u16;
+        self.transmit(peer, frame, start, total)
+    }
+}
+
+/// Where a frame was split.
+struct Cut {
+    /// Bytes that each frame has now.
+    kept: usize,
+    moved: usize,
+    /// Chunks that stay in the old one.
+    chunks: u16,
+}
+
+/// Splits chunks that stand in both `old` and `new` (`len` bytes) so that
+/// `old` keeps at most `room`, or its first chunk alone. `None` if there is no
+/// place to split at.
+fn split(old: &mut [u8], new: &mut [u8], len: usize, room: usize) -> Option<Cut> {
+    let unit = Body::UNIT as usize;
+    let mut at = 0;
+    let mut chunks = 0;
+    for chunk in Chunks::new(&old[..len]) {
+        let (bytes, fixed, part) = match chunk.ok()? {
+            Chunk::Head(h) => {
+                let body = Body {
+                    priority: h.priority,
+                    flow: h.flow,
+                    message: h.message,
+                    fragment: 0,
+                    payload: &[],
+                };
+                (h.bytes(), HEAD_BYTES + h.args.len(), body)
+            }
+            Chunk::Body(b) => (
+                BODY_BYTES + b.payload.len(),
+                BODY_BYTES,
+                Body { payload: &[], ..b },
+            ),
+            _ => return None,
+        };
+        if at + bytes <= room {
+            at += bytes;
+            chunks += 1;
+            continue;
+        }
+        if at == 0 && bytes == len {
+            // One chunk alone: cut its payload.
+            let kept = room.checked_sub(fixed)? / unit * unit;
+            let fragment = part.fragment + (kept / unit) as u32;
+            let is_head = old[0] & 7 == 1;
+            new.copy_within(fixed + kept..len, BODY_BYTES);
+            Body { fragment, ..part }.write_header(new);
+            if is_head {
+                Head::set_length(old, kept as u16);
+            }
+            let (kept, moved) = (fixed + kept, BODY_BYTES + len - fixed - kept);
+            return Some(Cut {
+                kept,
+                moved,
+                chunks: 1,
+            });
+        }
+        // Between two chunks.
+        let kept = if at == 0 { bytes } else { at };
+        new.copy_within(kept..len, 0);
+        return Some(Cut {
+            kept,
+            moved: len - kept,
+            chunks: chunks.max(1),
+        });
+    }
+    None
+}

@@ -1,0 +1,420 @@
+//! The protocol between two endpoints, step by step.
+
+mod common;
+
+use common::{Node, Pair, address};
+use portolan_proto::congestion::Mode;
+use portolan_proto::{
+    Config, DeathReason, Message, Outcome, PeerEvent, PeerId, PeerState, Release, SendError,
+    SourceId, Verdict,
+};
+use portolan_wire::{EndpointId, Life, Priority};
+
+const SECOND: u64 = 1_000_000_000;
+
+fn all(_: &[u8]) -> bool {
+    true
+}
+
+/// Drops a share of packets, the same each run.
+fn lossy(percent: u64) -> impl FnMut(&[u8]) -> bool {
+    let mut x = 12345u64;
+    move |_| {
+        x = x
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        (x >> 33) % 100 >= percent
+    }
+}
+
+#[test]
+fn one_message_arrives_with_arguments_and_payload() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"hello");
+    pair.run(SECOND, all);
+    assert_eq!(pair.nodes[1].log.got, [(3, vec![1, 2], b"hello".to_vec())]);
+    assert!(pair.nodes[0].with(|e, _| e.idle()));
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
+    assert_eq!(pair.nodes[1].log.events, [PeerEvent::Up]);
+}
+
+#[test]
+fn both_may_begin_at_once() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"a");
+    pair.send(1, b"b");
+    pair.run(SECOND, all);
+    assert_eq!(pair.nodes[0].log.got[0].2, b"b");
+    assert_eq!(pair.nodes[1].log.got[0].2, b"a");
+}
+
+#[test]
+fn nothing_is_lost_and_order_holds_under_heavy_loss() {
+    let mut pair = Pair::new(&Config::default());
+    let mut expected = Vec::new();
+    for i in 0..200u32 {
+        let payload = vec![i as u8; (i as usize * 37) % 1100];
+        pair.send(0, &payload);
+        expected.push((3, vec![1, 2], payload));
+    }
+    pair.run(20 * SECOND, lossy(20));
+    assert_eq!(pair.nodes[1].log.got.len(), expected.len());
+    assert_eq!(pair.nodes[1].log.got, expected);
+    assert!(pair.nodes[0].with(|e, _| e.idle()));
+    assert_eq!(
+        pair.nodes[0].with(|e, _| e.free_frames()),
+        Config::default().frames
+    );
+}
+
+#[test]
+fn a_long_message_is_cut_and_completed() {
+    for (loss, release) in [(0, Release::Copied), (20, Release::Acknowledged)] {
+        let mut pair = Pair::new(&Config::default());
+        pair.nodes[0].log.source = (0..1_000_003u32).map(|i| (i * 7) as u8).collect();
+        let m = Message {
+            priority: Priority::Request,
+            flow: 2,
+            port: 8,
+            args: &[4],
+            payload: &[],
+        };
+        let now = pair.now;
+        pair.nodes[0]
+            .with(|e, _| e.send_long(now, PeerId(0), &m, 1_000_003, SourceId(42), release))
+            .unwrap();
+        pair.run(20 * SECOND, lossy(loss));
+        assert_eq!(pair.nodes[0].log.released, [(SourceId(42), Outcome::Done)]);
+        assert_eq!(pair.nodes[1].log.got[0].2, pair.nodes[0].log.source);
+        assert_eq!(
+            pair.nodes[0].with(|e, _| e.free_frames()),
+            Config::default().frames
+        );
+    }
+}
+
+#[test]
+fn packets_grow_to_the_interfaces_limit() {
+    let mut pair = Pair::new(&Config::default());
+    let before = pair.nodes[0].with(|e, _| e.inline_max(PeerId(0), 0));
+    pair.send(0, b"x");
+    pair.run(SECOND, all);
+    let after = pair.nodes[0].with(|e, _| e.inline_max(PeerId(0), 0));
+    assert_eq!(after - before, 1472 - 1232);
+    // What the path does not take is not used: larger packets vanish.
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.run(5 * SECOND, |p| p.len() <= 1400);
+    let size = pair.nodes[0].with(|e, _| e.inline_max(PeerId(0), 0)) + 28 + 20;
+    assert!((1350..=1400).contains(&size), "{size}");
+}
+
+#[test]
+fn a_path_that_shrinks_gets_smaller_packets() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.run(SECOND, all);
+    for _ in 0..50 {
+        pair.send(0, &[9; 1400]);
+    }
+    pair.run(100 * SECOND, |p| p.len() <= 1232);
+    assert_eq!(pair.nodes[1].log.got.len(), 51);
+    assert!(pair.nodes[1].log.got[1..].iter().all(|g| g.2 == [9; 1400]));
+}
+
+#[test]
+fn what_is_not_wanted_now_is_held_and_stops_the_sender() {
+    let config = Config {
+        hold_frames: 8,
+        queue_frames: 16,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config);
+    pair.nodes[1].log.verdict = Some(Verdict::NotNow);
+    let m = Message {
+        priority: Priority::Request,
+        flow: 0,
+        port: 3,
+        args: &[],
+        payload: &[1; 1000],
+    };
+    let mut sent = 0;
+    let error = loop {
+        let now = pair.now;
+        match pair.nodes[0].with(|e, _| e.send(now, PeerId(0), &m)) {
+            Ok(_) => sent += 1,
+            Err(e) => break e,
+        }
+        pair.run(SECOND / 100, all);
+        assert!(sent < 100);
+    };
+    assert_eq!(error, SendError::NoCredit);
+    // A reply still goes through.
+    let reply = Message {
+        priority: Priority::Reply,
+        ..m
+    };
+    pair.nodes[1].log.verdict = None;
+    let now = pair.now;
+    pair.nodes[0]
+        .with(|e, _| e.send(now, PeerId(0), &reply))
+        .unwrap();
+    pair.run(SECOND / 100, all);
+    assert_eq!(pair.nodes[1].log.got.len(), 1);
+    pair.nodes[1].with(|e, log| e.resume(now, log));
+    pair.run(SECOND, all);
+    assert_eq!(pair.nodes[1].log.got.len(), sent + 1);
+}
+
+#[test]
+fn a_refused_message_is_told_to_its_sender() {
+    let mut pair = Pair::new(&Config::default());
+    pair.nodes[1].log.verdict = Some(Verdict::Refuse);
+    let first = pair.send(0, b"no");
+    pair.run(SECOND, all);
+    assert_eq!(pair.nodes[0].log.refused, [first]);
+    pair.nodes[1].log.verdict = None;
+    pair.send(0, b"yes");
+    pair.run(SECOND, all);
+    assert_eq!(pair.nodes[1].log.got[0].2, b"yes");
+}
+
+#[test]
+fn keys_change_phase_under_way() {
+    let config = Config {
+        rekey_packets: 10,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config);
+    for _ in 0..40 {
+        for _ in 0..5 {
+            pair.send(0, &[3; 1000]);
+        }
+        pair.run(SECOND, lossy(10));
+    }
+    assert_eq!(pair.nodes[1].log.got.len(), 200);
+    assert!(pair.nodes[0].with(|e, _| e.counters().rekeys) >= 10);
+}
+
+#[test]
+fn counters_wrap() {
+    let first_packet = u64::from(u32::MAX) - 20;
+    let config = Config {
+        first_packet,
+        first_message: u32::MAX - 20,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config);
+    for i in 0..100u8 {
+        pair.send(0, &[i; 1000]);
+        if i % 10 == 0 {
+            pair.run(SECOND, lossy(10));
+        }
+    }
+    pair.run(SECOND, lossy(10));
+    assert_eq!(pair.nodes[1].log.got.len(), 100);
+}
+
+#[test]
+fn a_silent_peer_is_dead_after_the_bound_and_one_not_there_yet_is_awaited() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.run(10 * SECOND, |_| false);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Waiting]);
+    pair.run(SECOND, all);
+    assert_eq!(pair.nodes[1].log.got.len(), 1);
+    pair.send(0, b"y");
+    pair.run(10 * SECOND, |_| false);
+    let dead = PeerEvent::Dead(DeathReason::Silent);
+    assert_eq!(
+        pair.nodes[0].log.events,
+        [PeerEvent::Waiting, PeerEvent::Up, dead]
+    );
+    assert_eq!(
+        pair.nodes[0].with(|e, _| e.free_frames()),
+        Config::default().frames
+    );
+}
+
+#[test]
+fn a_restarted_peer_gets_a_new_life_and_nothing_of_the_old() {
+    let config = Config::default();
+    let mut pair = Pair::new(&config);
+    pair.send(1, b"old");
+    pair.run(SECOND, all);
+    let mut fresh = Node::new(&config, 2, 23);
+    fresh.with(|e, _| {
+        e.add_peer(EndpointId(1), Life(11), address(1), Mode::Lan)
+            .unwrap()
+    });
+    pair.nodes[1] = fresh;
+    pair.send(1, b"new");
+    pair.run(SECOND, all);
+    assert_eq!(
+        pair.nodes[0]
+            .log
+            .got
+            .iter()
+            .map(|g| &g.2[..])
+            .collect::<Vec<_>>(),
+        [b"old", b"new"]
+    );
+    let restarted = PeerEvent::Dead(DeathReason::Restarted);
+    assert_eq!(
+        pair.nodes[0].log.events,
+        [PeerEvent::Up, restarted, PeerEvent::Up]
+    );
+}
+
+#[test]
+fn closing_tells_the_peer() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"last");
+    pair.run(SECOND, all);
+    let now = pair.now;
+    pair.nodes[0].with(|e, _| e.close(now));
+    pair.run(SECOND, lossy(30));
+    let closed = PeerState::Dead(DeathReason::Closed);
+    assert_eq!(pair.nodes[1].with(|e, _| e.peer_state(PeerId(0))), closed);
+    assert!(pair.nodes[0].with(|e, _| e.idle()));
+}
+
+#[test]
+fn a_quiet_peer_gives_its_state_back_and_goes_on_later() {
+    let config = Config {
+        active: 1,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config);
+    for round in 0..3 {
+        pair.send(0, &[round; 500]);
+        pair.send(1, &[round; 500]);
+        pair.run(30 * SECOND, all);
+    }
+    assert_eq!(pair.nodes[0].log.got.len(), 3);
+    assert_eq!(pair.nodes[1].log.got.len(), 3);
+}
+
+#[test]
+fn an_answer_carries_the_acknowledgement() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"warm");
+    pair.run(SECOND, all);
+    pair.nodes[1].log.reply_to = Some(PeerId(0));
+    let before = pair.nodes[1].with(|e, _| e.counters().acks_sent);
+    for _ in 0..20 {
+        pair.send(0, b"ping");
+        // The pass that delivered does not acknowledge by itself.
+        pair.flush(0, false, &mut all);
+        pair.deliver(1);
+        assert_eq!(pair.flush(1, false, &mut all), 1);
+        pair.deliver(0);
+    }
+    assert_eq!(pair.nodes[1].with(|e, _| e.counters().acks_sent), before);
+}
+
+#[test]
+fn a_repeated_packet_is_delivered_once() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"warm");
+    pair.run(SECOND, all);
+    pair.send(0, b"once");
+    pair.flush(0, true, &mut all);
+    let copy = pair.wire[1][0].clone();
+    pair.wire[1].push_back(copy);
+    pair.deliver(1);
+    assert_eq!(pair.nodes[1].log.got.len(), 2);
+    assert_eq!(pair.nodes[1].with(|e, _| e.counters().drops.replay), 1);
+}
+
+#[test]
+fn a_forged_packet_for_a_quiet_peer_takes_no_state_and_is_looked_at_rarely() {
+    let config = Config {
+        active: 1,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config);
+    pair.send(0, b"real");
+    pair.flush(0, true, &mut all);
+    pair.run(SECOND, all);
+    pair.send(0, b"real");
+    pair.flush(0, true, &mut all);
+    let mut forged = pair.wire[1][0].clone();
+    *forged.last_mut().unwrap() ^= 1;
+    forged[8] ^= 0x40;
+    pair.run(30 * SECOND, all);
+    let now = pair.now;
+    let quiet = |node: &mut Node| {
+        node.conns
+            .iter()
+            .filter(|c| **c != Default::default())
+            .count()
+    };
+    assert_eq!(quiet(&mut pair.nodes[1]), 0);
+    for _ in 0..5000 {
+        pair.nodes[1].with(|e, log| {
+            e.handle_packet(now, address(1), false, &mut forged.clone(), log);
+        });
+    }
+    assert_eq!(quiet(&mut pair.nodes[1]), 0);
+    let drops = pair.nodes[1].with(|e, _| e.counters().drops);
+    assert_eq!((drops.bad_tag, drops.limited), (1024, 5000 - 1024));
+    pair.now += SECOND;
+    pair.send(0, b"again");
+    pair.run(SECOND, all);
+    assert_eq!(pair.nodes[1].log.got.len(), 3);
+}
+
+#[test]
+fn random_loss_costs_little_more_than_what_is_lost() {
+    const TOTAL: u64 = 8_000_000;
+    let mut took = Vec::new();
+    for (percent, kept) in [(0, 1.0), (1, 0.9), (5, 0.8), (20, 0.6)] {
+        let mut pair = Pair::new(&Config::default());
+        pair.send(0, b"warm");
+        pair.run(SECOND, all);
+        pair.nodes[0].log.source = (0..TOTAL).map(|i| (i * 7) as u8).collect();
+        let m = Message {
+            priority: Priority::Request,
+            flow: 2,
+            port: 8,
+            args: &[],
+            payload: &[],
+        };
+        let (now, before) = (pair.now, pair.nodes[0].with(|e, _| *e.counters()));
+        pair.nodes[0]
+            .with(|e, _| {
+                e.send_long(
+                    now,
+                    PeerId(0),
+                    &m,
+                    TOTAL,
+                    SourceId(1),
+                    Release::Acknowledged,
+                )
+            })
+            .unwrap();
+        let mut fate = lossy(percent);
+        while pair.nodes[1].log.got.len() < 2 {
+            pair.run(1_000_000, &mut fate);
+            assert!(pair.now < now + 10 * SECOND, "{percent} % loss: stalled");
+        }
+        assert_eq!(pair.nodes[1].log.got[1].2, pair.nodes[0].log.source);
+        took.push(pair.now - now);
+        let share = took[0] as f64 / took[took.len() - 1] as f64;
+        let arriving = 1.0 - percent as f64 / 100.0;
+        assert!(
+            share >= kept * arriving,
+            "{percent} % loss: {share} of the goodput"
+        );
+        let after = pair.nodes[0].with(|e, _| *e.counters());
+        let sent = after.data_packets_sent - before.data_packets_sent;
+        let needed = TOTAL.div_ceil(1408) as f64 / arriving;
+        let ratio = sent as f64 / needed;
+        assert!(
+            ratio < 1.1,
+            "{percent} % loss: {ratio} of the packets needed"
+        );
+        println!("{percent} %: {share:.3} of the goodput, {ratio:.3} of the packets");
+    }
+}

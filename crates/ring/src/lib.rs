@@ -1,0 +1,68 @@
+//! Memory shared between processes, or between the threads of one: rings,
+//! the many-producer inbox, sleeping and waking, ownership, plain tables.
+//!
+//! Nothing here holds a pointer in shared memory, and nothing believes an
+//! index, a length or a counter that it reads there: other processes may have
+//! scribbled over it. Such a value is read once into a local, checked in
+//! every build, and answered with [`Corrupt`].
+//!
+//! Under `--cfg loom` the atomics are loom's, for `tests/loom.rs`.
+
+mod atomic;
+mod inbox;
+mod line;
+mod ownership;
+mod sleep;
+mod spsc;
+mod table;
+
+pub use inbox::{InboxConsumer, InboxLayout, InboxProducer, InboxSlot, SKIP_WINDOW};
+#[cfg(not(loom))]
+pub use line::address_of;
+pub use line::{INLINE_BYTES, LINE_BYTES, Line, Message};
+pub use ownership::{Holder, Ownership};
+pub use sleep::{Fence, SleepWord, Slumber};
+pub use spsc::{Consumer, Position, Producer, RingLayout, RingSlot};
+pub use table::{ForkMark, Plain, Table};
+
+/// Shared memory holds a value that no well-behaved process writes there.
+/// The ring or inbox is of no use any more; treat its other end as dead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Corrupt;
+
+impl std::fmt::Display for Corrupt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("another process has overwritten shared memory: restart the job")
+    }
+}
+
+impl std::error::Error for Corrupt {}
+
+/// Why a slot cannot be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReserveError {
+    /// No room now; the other end must read first.
+    Full,
+    /// It can never hold so many bytes.
+    TooBig,
+    /// See [`Corrupt`].
+    Corrupt,
+}
+
+impl std::fmt::Display for ReserveError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Full => f.write_str("the ring is full: make progress and try again"),
+            Self::TooBig => f.write_str("the frame is longer than any slot"),
+            Self::Corrupt => Corrupt.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ReserveError {}
+
+impl From<Corrupt> for ReserveError {
+    fn from(_: Corrupt) -> Self {
+        Self::Corrupt
+    }
+}

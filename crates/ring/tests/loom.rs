@@ -1,0 +1,352 @@
+//! All interleavings of small cases. Run by
+//! `RUSTFLAGS="--cfg loom" cargo test -p portolan-ring --release --test loom`.
+#![cfg(loom)]
+
+use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use portolan_ring::{
+    Consumer, Fence, InboxConsumer, InboxLayout, InboxProducer, Line, Ownership, Position,
+    Producer, RingLayout, SleepWord, Slumber,
+};
+
+fn lines(count: usize) -> Arc<Vec<Line>> {
+    Arc::new(std::iter::repeat_with(Line::default).take(count).collect())
+}
+
+/// An eventfd: a ring that comes first is not lost.
+#[derive(Default)]
+struct Bell(Mutex<bool>, Condvar);
+
+impl Bell {
+    fn ring(&self) {
+        *self.0.lock().unwrap() = true;
+        self.1.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut rung = self.0.lock().unwrap();
+        while !*rung {
+            rung = self.1.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// Bounded, because each preemption multiplies the cases.
+fn model(preemptions: usize, f: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(f);
+}
+
+#[test]
+fn ring_keeps_order_and_content() {
+    const LAYOUT: RingLayout = RingLayout {
+        slots: 2,
+        data_lines: 8,
+    };
+    model(4, || {
+        let lines = lines(LAYOUT.lines());
+        let start = Position {
+            slots: u32::MAX - 1,
+            data: u32::MAX,
+        };
+        // A ring that has come so far has no slot left with sequence 0.
+        for line in &lines[1..3] {
+            line.word(0).store(7, Relaxed);
+        }
+        // As whoever hands out rings does.
+        Consumer::new(&lines, LAYOUT, start).tell();
+        let theirs = lines.clone();
+        let sender = thread::spawn(move || {
+            let mut p = Producer::new(&theirs, LAYOUT, start);
+            for i in 0..4u64 {
+                // Every second message is long.
+                let bytes = if i % 2 == 0 { 8 } else { 80 };
+                loop {
+                    if let Ok(mut slot) = p.reserve(bytes) {
+                        slot.set_word(0, i);
+                        slot.set_word(bytes / 8 - 1, i);
+                        slot.commit(i as u16);
+                        break;
+                    }
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut c = Consumer::new(&lines, LAYOUT, start);
+        let mut next = 0;
+        while next < 4 {
+            if let Some(m) = c.peek().unwrap() {
+                assert_eq!(u64::from(m.tag()), next);
+                assert_eq!((m.word(0), m.word(m.len() / 8 - 1)), (next, next));
+                c.advance(&m);
+                next += 1;
+            } else {
+                thread::yield_now();
+            }
+        }
+        sender.join().unwrap();
+        assert!(!c.is_ready());
+    });
+}
+
+/// Reads `count` messages, each producer's payloads counting up from 0.
+fn read_counting(lines: &[Line], layout: InboxLayout, count: usize) {
+    let mut c = InboxConsumer::new(lines, layout);
+    let (mut next, mut got) = ([0u64; 2], 0);
+    while got < count {
+        let taken = c.poll(
+            4,
+            |_| false,
+            |from, _, m| {
+                let expected = &mut next[from as usize];
+                let last = m.word(m.len() / 8 - 1);
+                assert_eq!((m.word(0), last), (*expected, *expected));
+                *expected += 1;
+                true
+            },
+        );
+        match taken.unwrap() {
+            0 => thread::yield_now(),
+            n => got += n,
+        }
+    }
+    assert!(!c.is_ready());
+}
+
+fn send_word(p: &mut InboxProducer<'_>, bytes: usize, word: u64) -> bool {
+    let Ok(mut slot) = p.reserve(bytes) else {
+        return false;
+    };
+    slot.set_word(0, word);
+    slot.set_word(bytes / 8 - 1, word);
+    slot.commit(0);
+    true
+}
+
+#[test]
+fn inbox_keeps_each_producers_order() {
+    const LAYOUT: InboxLayout = InboxLayout {
+        slots: 4,
+        blocks: 0,
+        block_lines: 0,
+    };
+    model(2, || {
+        let lines = lines(LAYOUT.lines());
+        let senders: Vec<_> = [(0, 2), (1, 1)]
+            .into_iter()
+            .map(|(id, count)| {
+                let lines = lines.clone();
+                thread::spawn(move || {
+                    let mut p = InboxProducer::new(&lines, LAYOUT, id);
+                    for i in 0..count {
+                        assert!(send_word(&mut p, 8, i));
+                    }
+                })
+            })
+            .collect();
+        read_counting(&lines, LAYOUT, 3);
+        for sender in senders {
+            sender.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn inbox_blocks_are_used_again() {
+    const LAYOUT: InboxLayout = InboxLayout {
+        slots: 2,
+        blocks: 1,
+        block_lines: 1,
+    };
+    model(3, || {
+        let lines = lines(LAYOUT.lines());
+        let theirs = lines.clone();
+        let sender = thread::spawn(move || {
+            let mut p = InboxProducer::new(&theirs, LAYOUT, 0);
+            for i in 0..3 {
+                while !send_word(&mut p, 64, i) {
+                    thread::yield_now();
+                }
+            }
+        });
+        read_counting(&lines, LAYOUT, 3);
+        sender.join().unwrap();
+    });
+}
+
+#[test]
+fn inbox_passes_over_the_dead_but_not_what_they_committed() {
+    const LAYOUT: InboxLayout = InboxLayout {
+        slots: 2,
+        blocks: 0,
+        block_lines: 0,
+    };
+    model(3, || {
+        let lines = lines(LAYOUT.lines());
+        let theirs = lines.clone();
+        let sender = thread::spawn(move || {
+            let mut p = InboxProducer::new(&theirs, LAYOUT, 0);
+            let mut slot = p.reserve(8).unwrap();
+            slot.set_word(0, 1);
+            slot.commit(0);
+            // Dies between claim and commit.
+            std::mem::forget(p.reserve(8).unwrap());
+        });
+        sender.join().unwrap();
+        let theirs = lines.clone();
+        let other = thread::spawn(move || {
+            let mut p = InboxProducer::new(&theirs, LAYOUT, 1);
+            loop {
+                if let Ok(mut slot) = p.reserve(8) {
+                    slot.set_word(0, 2);
+                    slot.commit(0);
+                    break;
+                }
+                thread::yield_now();
+            }
+        });
+        let mut c = InboxConsumer::new(&lines, LAYOUT);
+        let mut got = Vec::new();
+        while got.len() < 2 {
+            let taken = c
+                .poll(
+                    4,
+                    |from| from == 0,
+                    |from, _, m| {
+                        got.push((from, m.word(0)));
+                        true
+                    },
+                )
+                .unwrap();
+            if taken == 0 {
+                thread::yield_now();
+            }
+        }
+        assert_eq!(got, [(0, 1), (1, 2)]);
+        other.join().unwrap();
+    });
+}
+
+/// Loom reports a deadlock when the receiver sleeps through a message.
+#[test]
+fn no_wakeup_is_lost() {
+    const LAYOUT: RingLayout = RingLayout {
+        slots: 2,
+        data_lines: 0,
+    };
+    model(3, || {
+        let lines = lines(LAYOUT.lines() + 1);
+        let bell = Arc::new(Bell::default());
+        let (theirs, their_bell) = (lines.clone(), bell.clone());
+        let sender = thread::spawn(move || {
+            let (control, ring) = theirs.split_first().unwrap();
+            let sleeper = SleepWord::new(control, 0, Fence::Local);
+            let mut p = Producer::new(ring, LAYOUT, Position::default());
+            for _ in 0..2 {
+                p.reserve(0).unwrap().commit(0);
+                if sleeper.must_ring() {
+                    their_bell.ring();
+                }
+            }
+        });
+        let (control, ring) = lines.split_first().unwrap();
+        let sleep = SleepWord::new(control, 0, Fence::Local);
+        let mut c = Consumer::new(ring, LAYOUT, Position::default());
+        let mut got = 0;
+        while got < 2 {
+            if let Some(m) = c.peek().unwrap() {
+                c.advance(&m);
+                got += 1;
+                continue;
+            }
+            sleep.prepare(Slumber::Arrivals, || {});
+            if !c.is_ready() {
+                bell.wait();
+            }
+            sleep.cancel();
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// The same the other way: a sender that waits for room.
+#[test]
+fn no_room_is_freed_unnoticed() {
+    const LAYOUT: RingLayout = RingLayout {
+        slots: 2,
+        data_lines: 0,
+    };
+    model(3, || {
+        let lines = lines(LAYOUT.lines() + 1);
+        let bell = Arc::new(Bell::default());
+        let (theirs, their_bell) = (lines.clone(), bell.clone());
+        let reader = thread::spawn(move || {
+            let (control, ring) = theirs.split_first().unwrap();
+            let sleeper = SleepWord::new(control, 0, Fence::Local);
+            let mut c = Consumer::new(ring, LAYOUT, Position::default());
+            let mut got = 0;
+            while got < 3 {
+                let Some(m) = c.peek().unwrap() else {
+                    thread::yield_now();
+                    continue;
+                };
+                got += 1;
+                if c.advance(&m) && sleeper.must_ring_for_room() {
+                    their_bell.ring();
+                }
+            }
+        });
+        let (control, ring) = lines.split_first().unwrap();
+        let sleep = SleepWord::new(control, 0, Fence::Local);
+        let mut p = Producer::new(ring, LAYOUT, Position::default());
+        for _ in 0..3 {
+            loop {
+                if let Ok(slot) = p.reserve(0) {
+                    slot.commit(0);
+                    break;
+                }
+                sleep.prepare(Slumber::ArrivalsAndRoom, || {});
+                if p.reserve(0).is_err() {
+                    bell.wait();
+                }
+                sleep.cancel();
+            }
+        }
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+fn ownership_is_exclusive_and_handed_back() {
+    model(4, || {
+        struct Shared(Ownership, loom::cell::UnsafeCell<u32>);
+        // SAFETY: loom checks each access to the cell.
+        unsafe impl Sync for Shared {}
+        // SAFETY: as above.
+        unsafe impl Send for Shared {}
+        let shared = Arc::new(Shared(Ownership::new(), loom::cell::UnsafeCell::new(0)));
+        let theirs = shared.clone();
+        let helper = thread::spawn(move || {
+            for _ in 0..2 {
+                if theirs.0.try_help() {
+                    // SAFETY: loom fails the test if this is not exclusive.
+                    theirs.1.with_mut(|x| unsafe { *x += 1 });
+                    let _ = theirs.0.is_wanted();
+                    theirs.0.hand_back();
+                }
+                thread::yield_now();
+            }
+        });
+        for _ in 0..2 {
+            shared.0.acquire();
+            // SAFETY: as above.
+            shared.1.with_mut(|x| unsafe { *x += 1 });
+            shared.0.release();
+        }
+        helper.join().unwrap();
+        assert_eq!(shared.0.calls(), 2);
+    });
+}

@@ -1,0 +1,16 @@
+//! Key derivation: HKDF-SHA256 (RFC 5869), extract with an empty salt, then
+//! expand. Extracting costs one more hash and admits secrets that are not
+//! uniform, such as the result of a key exchange.
+
+use crate::Secret;
+use ring::hkdf::{HKDF_SHA256, Salt};
+
+pub(crate) fn derive(secret: &Secret, info: &[u8]) -> Secret {
+    let mut out = Secret([0; 32]);
+    Salt::new(HKDF_SHA256, &[])
+        .extract(&secret.0)
+        .expand(&[info], HKDF_SHA256)
+        .and_then(|okm| okm.fill(&mut out.0))
+        .expect("one hash length is within HKDF's limit");
+    out
+}

@@ -1,0 +1,142 @@
+//! Authentication and encryption of packets, and key derivation.
+//!
+//! [`Seal`] is what the protocol asks for; the implementations stand on
+//! vetted libraries. No protocol state lives here: a seal is a table of
+//! expanded keys, addressed by slot, which can be dropped and derived again.
+//!
+//! | suite | for |
+//! | --- | --- |
+//! | [`AesGcm`] | the default: AES-128-GCM |
+//! | [`ChaCha`] | hosts without AES instructions: ChaCha20-Poly1305 |
+//! | [`Checksum`] | `--security none`: CRC-32C, against accidents only |
+//! | [`Null`] | tests and fuzzing: checks nothing |
+//!
+//! [`AnySeal`] picks one of the first three at run time. `docs/security.md`
+//! says what they defend.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod aead;
+mod any;
+mod checksum;
+mod kdf;
+mod null;
+
+pub use aead::{Aead, Aes128Gcm, AesGcm, ChaCha, ChaCha20Poly1305, KeyCell, Suite};
+pub use any::{AnySeal, SuiteId, UnknownSuite};
+pub use checksum::Checksum;
+pub use null::Null;
+pub use portolan_wire::TAG_BYTES;
+
+/// 32 bytes of key material. Its `Debug` form shows none of them: they must
+/// not reach a log.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Secret(pub [u8; 32]);
+
+impl Secret {
+    /// Takes key material as it is: 32 bytes that nobody else can guess.
+    #[must_use]
+    pub const fn new(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The bytes, for handing the secret to another process of the job.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl From<[u8; 32]> for Secret {
+    fn from(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+}
+
+impl core::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// The tag of a sealed packet.
+pub type Tag = [u8; TAG_BYTES];
+
+/// 32 bits of path id and 64 bits of packet number: never the same twice
+/// under one key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Nonce {
+    /// Path id: the first 4 of the 12 bytes, little-endian.
+    pub path: u32,
+    /// Packet number in full: the other 8, little-endian.
+    pub number: u64,
+}
+
+impl Nonce {
+    /// The 96 bits that go into the cipher.
+    #[inline]
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 12] {
+        let [a, b, c, d] = self.path.to_le_bytes();
+        let [e, f, g, h, i, j, k, l] = self.number.to_le_bytes();
+        [a, b, c, d, e, f, g, h, i, j, k, l]
+    }
+}
+
+/// The tag does not fit: drop the packet, count it, tell nobody.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadTag;
+
+impl core::fmt::Display for BadTag {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("the packet's tag does not fit its key, number or content")
+    }
+}
+
+impl core::error::Error for BadTag {}
+
+/// What the protocol asks of a cipher suite.
+pub trait Seal {
+    /// The suite's name. Whoever derives keys puts it into `info`, so that two
+    /// suites never understand each other.
+    fn name(&self) -> &'static str;
+
+    /// Packets that one key may seal before it must be replaced, all paths
+    /// together.
+    fn packets_max(&self) -> u64;
+
+    /// Derives a secret from another for the purpose that `info` spells out.
+    fn derive(&self, secret: &Secret, info: &[u8]) -> Secret;
+
+    /// Expands a key into `slot`, replacing what was there.
+    ///
+    /// # Panics
+    /// If the table has no such slot: slots are the caller's own numbers.
+    fn install(&mut self, slot: usize, key: &Secret);
+
+    /// Forgets the key in `slot`; nothing happens where there is none.
+    fn remove(&mut self, slot: usize);
+
+    /// Encrypts `body` in place and gives the tag over `header` and `body`.
+    ///
+    /// # Panics
+    /// If `slot` is empty, in suites with keys: sending without one is a bug
+    /// of the caller, and nothing may then leave.
+    fn seal(&self, slot: usize, nonce: Nonce, header: &[u8], body: &mut [u8]) -> Tag;
+
+    /// Checks the tag and decrypts `body` in place.
+    ///
+    /// # Errors
+    /// [`BadTag`]; `body` is then garbage. An empty or missing slot is a bad
+    /// tag too, in suites with keys.
+    fn open(
+        &self,
+        slot: usize,
+        nonce: Nonce,
+        header: &[u8],
+        body: &mut [u8],
+        tag: &Tag,
+    ) -> Result<(), BadTag>;
+}

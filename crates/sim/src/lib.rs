@@ -1,0 +1,27 @@
+//! The deterministic network and the cluster simulator.
+//!
+//! A run is named by a seed and replays exactly: virtual time, random numbers
+//! of our own, no map whose order depends on the process.
+//!
+//! [`net`] moves packets, [`fate`] writes down what became of them, `link`
+//! puts a link's face on it. [`scenario`] says what a seed stands for,
+//! [`cluster`] runs it over protocol endpoints ([`node`], [`memory`],
+//! [`suite`]), [`ledger`] checks what applications may rely on, and [`run`]
+//! goes through many seeds.
+#![forbid(unsafe_code)]
+
+pub mod cluster;
+pub mod content;
+pub mod fate;
+pub mod ledger;
+#[cfg(feature = "link")]
+pub mod link;
+pub mod memory;
+pub mod net;
+pub mod node;
+pub mod rng;
+pub mod run;
+pub mod scenario;
+pub mod suite;
+pub mod tcp;
+pub mod trace;

@@ -1,0 +1,62 @@
+//! The memory of an endpoint, owned, so that it can be moved and compared.
+
+use portolan_proto::{Config, Conn, Core, FrameMeta, Identity, Layout, Long, Peer, Tables};
+use portolan_seal::Secret;
+
+/// Tables of one endpoint. Cloning it and dropping the original moves every
+/// table to another address.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Memory {
+    core: Box<Core>,
+    peers: Vec<Peer>,
+    conns: Vec<Conn>,
+    meta: Vec<FrameMeta>,
+    longs: Vec<Long>,
+    frames: Vec<u8>,
+}
+
+impl Memory {
+    /// Tables as the configuration asks, initialised.
+    #[must_use]
+    pub fn new(config: &Config, me: Identity, secret: Secret, seed: u64) -> Self {
+        let layout = Layout::of(config);
+        let mut memory = Self {
+            core: Box::default(),
+            peers: vec![Peer::default(); layout.peers],
+            conns: vec![Conn::default(); layout.conns],
+            meta: vec![FrameMeta::default(); layout.meta],
+            longs: vec![Long::default(); layout.longs],
+            frames: vec![0; layout.frame_bytes],
+        };
+        memory.tables().init(config, me, secret, seed);
+        memory
+    }
+
+    /// The tables, for one call.
+    pub fn tables(&mut self) -> Tables<'_> {
+        Tables {
+            core: &mut self.core,
+            peers: &mut self.peers,
+            conns: &mut self.conns,
+            meta: &mut self.meta,
+            longs: &mut self.longs,
+            frames: &mut self.frames,
+        }
+    }
+
+    /// Frames in use, in words.
+    #[must_use]
+    pub fn frames_in_use(&self) -> Vec<String> {
+        let all = self.meta.iter().enumerate();
+        all.map(|(i, meta)| format!("{i}: {meta:?}"))
+            .filter(|text| !text.contains("usage: Free"))
+            .collect()
+    }
+
+    /// Copies everything to fresh allocations; overwrites and frees the old.
+    pub fn relocate(&mut self) {
+        let fresh = self.clone();
+        self.frames.fill(0xdd);
+        *self = fresh;
+    }
+}

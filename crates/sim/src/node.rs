@@ -1,0 +1,687 @@
+//! One simulated process: an endpoint, its application and its link.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use portolan_proto::{
+    Config, DeathReason, Delivery, Endpoint, Host, Identity, Message, NetAddress, Outcome,
+    PeerEvent, PeerId, Release, SendError, SourceId, Verdict, key_slots,
+};
+use portolan_seal::Secret;
+use portolan_wire::{EndpointId, Life, MessageNo, Priority};
+
+use crate::content;
+use crate::ledger::{Ledger, LifeId, MessageId, Planned};
+use crate::memory::Memory;
+use crate::net::Network;
+use crate::rng::{Rng, mix};
+use crate::scenario::Scenario;
+use crate::suite::{NonceBook, SimSeal};
+use crate::trace::Trace;
+
+/// What all nodes share.
+#[derive(Debug)]
+pub struct World {
+    /// Virtual time, ns.
+    pub now: u64,
+    /// The network.
+    pub net: Network,
+    /// The record.
+    pub ledger: Ledger,
+    /// Chance outside the network.
+    pub rng: Rng,
+    /// Who listens.
+    pub trace: Trace,
+    /// Keys and nonces.
+    pub book: NonceBook,
+    /// Faults and whims have ended.
+    pub calm: bool,
+    /// When each node last died or closed, ns.
+    pub lost_at: Vec<Option<u64>>,
+    /// Silence may have been mistaken for death: some partition was long.
+    pub silence_possible: bool,
+    /// Packets as an attacker on the wire remembers them.
+    pub overheard: Vec<Vec<u8>>,
+}
+
+/// A message that an application wants to send.
+#[derive(Clone, Debug)]
+pub struct Want {
+    /// To whom.
+    pub to: usize,
+    /// Request or reply.
+    pub priority: Priority,
+    /// Flow; cut to what both sides keep.
+    pub flow: u16,
+    /// Bytes.
+    pub total: u64,
+    /// Argument words.
+    pub args: usize,
+    /// By [`Endpoint::send_long`] even where it would fit.
+    pub long: Option<Release>,
+}
+
+enum Sent {
+    Done,
+    Wait,
+    Gone,
+}
+
+/// The application of a node.
+#[derive(Debug)]
+pub struct App {
+    node: usize,
+    life: LifeId,
+    rng: Rng,
+    config: Config,
+    peer_of: Vec<Option<PeerId>>,
+    node_of: Vec<usize>,
+    waiting: VecDeque<Want>,
+    /// Takes no requests.
+    pub blocked: bool,
+    resume_at: Option<u64>,
+    delivered: bool,
+    reply_ppm: u32,
+    not_now_ppm: u32,
+    refuse_ppm: u32,
+}
+
+/// A frame that the link has not given back.
+#[derive(Debug)]
+struct Held {
+    frame: u32,
+    start: usize,
+    bytes: Vec<u8>,
+    until: u64,
+}
+
+/// A node.
+pub struct Node {
+    memory: Memory,
+    seal: SimSeal,
+    /// Its application.
+    pub app: App,
+    held: Vec<Held>,
+    passes: u32,
+    next_pass: u64,
+    timeout: Option<u64>,
+    wake_ns: u64,
+    link_ns: u64,
+    burst: u64,
+    move_every: u32,
+    forge_ppm: u32,
+    idle_spins: u32,
+}
+
+/// The address of a node.
+#[must_use]
+pub fn address(node: usize) -> NetAddress {
+    NetAddress {
+        ip: [0xfd; 16],
+        port: node as u16,
+    }
+}
+
+struct Hands<'a> {
+    world: &'a mut World,
+    app: &'a mut App,
+}
+
+impl Node {
+    /// Starts a process in a new life.
+    pub fn new(world: &mut World, s: &Scenario, node: usize, life: u64) -> Self {
+        let config = s.configs[node];
+        let ledger_life = world.ledger.birth(node);
+        let mut rng = world.rng.fork(mix(node as u64) ^ life);
+        let me = Identity {
+            id: EndpointId(1000 + node as u64),
+            life: Life(life),
+        };
+        let secret = Secret([7; 32]);
+        // A phase ends when the one before is settled: a window or two late.
+        let limit = config.rekey_packets.saturating_add(2048);
+        Self {
+            memory: Memory::new(&config, me, secret, rng.word()),
+            seal: SimSeal::new(s.suite, key_slots(&config), limit, &world.book),
+            app: App {
+                node,
+                life: ledger_life,
+                config,
+                peer_of: vec![None; s.nodes],
+                node_of: Vec::new(),
+                waiting: VecDeque::new(),
+                blocked: s.blocked.contains(&node),
+                resume_at: None,
+                delivered: false,
+                reply_ppm: s.reply_ppm,
+                not_now_ppm: s.not_now_ppm,
+                refuse_ppm: s.refuse_ppm,
+                rng,
+            },
+            held: Vec::new(),
+            passes: 0,
+            next_pass: world.now,
+            timeout: None,
+            wake_ns: s.wake_ns,
+            link_ns: s.link_ns,
+            burst: s.burst,
+            move_every: s.move_every,
+            forge_ppm: s.forge_ppm,
+            idle_spins: 0,
+        }
+    }
+
+    /// Its life in the ledger.
+    #[must_use]
+    pub fn life(&self) -> LifeId {
+        self.app.life
+    }
+
+    fn with<R>(
+        &mut self,
+        world: &mut World,
+        call: impl FnOnce(&mut Endpoint<'_, SimSeal>, &mut Hands<'_>) -> R,
+    ) -> R {
+        let mut endpoint = Endpoint::new(self.memory.tables(), &mut self.seal);
+        let mut hands = Hands {
+            world,
+            app: &mut self.app,
+        };
+        call(&mut endpoint, &mut hands)
+    }
+
+    /// Adds a peer by its life.
+    pub fn add_peer(&mut self, world: &mut World, s: &Scenario, peer: usize, life: u64) {
+        let id = EndpointId(1000 + peer as u64);
+        let added = self.with(world, |e, _| {
+            e.add_peer(id, Life(life), address(peer), s.mode)
+        });
+        let added = added.expect("room for every peer");
+        assert_eq!(added.0 as usize, self.app.node_of.len());
+        self.app.peer_of[peer] = Some(added);
+        self.app.node_of.push(peer);
+    }
+
+    /// Somebody else says that a peer died.
+    pub fn told_dead(&mut self, world: &mut World, peer: usize) {
+        if let Some(id) = self.app.peer_of[peer] {
+            self.with(world, |e, hands| e.peer_died(id, hands));
+            self.wake(world.now);
+        }
+    }
+
+    /// The application wants to send.
+    pub fn want(&mut self, now: u64, want: Want) {
+        self.app.waiting.push_back(want);
+        self.wake(now);
+    }
+
+    /// Whether it waits to send a reply.
+    #[must_use]
+    pub fn wants_reply(&self) -> bool {
+        self.app
+            .waiting
+            .iter()
+            .any(|w| w.priority == Priority::Reply)
+    }
+
+    /// Whether no frame is in use.
+    pub fn frames_back(&mut self, world: &mut World) -> bool {
+        let frames = self.app.config.frames;
+        self.held.is_empty() && self.with(world, |e, _| e.free_frames() == frames)
+    }
+
+    /// Requests are welcome from now on.
+    pub fn unblock(&mut self, now: u64) {
+        self.app.blocked = false;
+        self.app.resume_at = Some(now);
+        self.wake(now);
+    }
+
+    /// Closes the endpoint.
+    pub fn close(&mut self, world: &mut World) {
+        world.ledger.closing(self.app.life);
+        world.lost_at[self.app.node] = Some(world.now);
+        let now = world.now;
+        self.app.waiting.clear();
+        self.with(world, |e, _| e.close(now));
+        self.wake(now);
+    }
+
+    /// Everything that it sent is acknowledged and nothing waits.
+    pub fn idle(&mut self, world: &mut World) -> bool {
+        self.app.waiting.is_empty() && self.with(world, |e, _| e.idle())
+    }
+
+    /// Checks the tables; with `all_free` also that no frame is in use.
+    pub fn check(&mut self, world: &mut World, all_free: bool) {
+        let frames = self.app.config.frames;
+        let held = self.held.len();
+        let node = self.app.node;
+        self.with(world, |e, _| {
+            e.check();
+            if all_free {
+                assert_eq!(held, 0);
+                assert_eq!(e.free_frames(), frames, "node {node} leaks frames");
+            }
+        });
+    }
+
+    /// Counters and peers, for a report.
+    pub fn report(&mut self, world: &mut World) -> String {
+        let peers = self.app.node_of.clone();
+        let wants = self.app.waiting.len();
+        let node = self.app.node;
+        let frames = self.app.config.frames;
+        let in_use = self.memory.frames_in_use();
+        let shown = in_use
+            .iter()
+            .take(8)
+            .fold(String::new(), |t, f| t + "\n      " + f);
+        self.with(world, |e, _| {
+            let states: Vec<_> = peers
+                .iter()
+                .enumerate()
+                .map(|(i, p)| {
+                    let id = PeerId(i as u32);
+                    format!("{p}: {:?}{}", e.peer_state(id), if e.peer_idle(id) { "" } else { " busy" })
+                })
+                .collect();
+            format!(
+                "node {node}: idle {} free frames {} of {frames} next timeout {:?} wants {wants} peers [{}] {:?}{shown}",
+                e.idle(),
+                e.free_frames(),
+                e.next_timeout(),
+                states.join(", "),
+                e.counters()
+            )
+        })
+    }
+
+    /// Makes the node run soon, if it was not going to.
+    pub fn wake(&mut self, now: u64) {
+        if self.next_pass != u64::MAX {
+            return;
+        }
+        let late = self.app.rng.below(self.wake_ns + 1);
+        self.next_pass = now + late;
+    }
+
+    /// When it next runs by itself.
+    #[must_use]
+    pub fn next_time(&self) -> u64 {
+        let link = self.held.iter().map(|h| h.until).min();
+        self.next_pass
+            .min(self.timeout.unwrap_or(u64::MAX))
+            .min(self.app.resume_at.unwrap_or(u64::MAX))
+            .min(link.unwrap_or(u64::MAX))
+    }
+
+    /// One pass of its progress loop.
+    pub fn pass(&mut self, world: &mut World) {
+        let now = world.now;
+        self.next_pass = u64::MAX;
+        self.passes += 1;
+        if self.move_every != 0 && self.passes.is_multiple_of(self.move_every) {
+            self.memory.relocate();
+        }
+        self.finish_frames(world, false);
+        let me = self.app.node;
+        let mut busy = false;
+        self.app.delivered = false;
+        for _ in 0..self.burst {
+            let Some(mut packet) = world.net.receive(me) else {
+                break;
+            };
+            busy = true;
+            world
+                .trace
+                .packet(now, "rx", packet.from, me, &packet.bytes, packet.ce);
+            self.with(world, |e, hands| {
+                let from = address(packet.from);
+                e.handle_packet(now, from, packet.ce, &mut packet.bytes, hands);
+            });
+        }
+        let due = self.timeout.is_some_and(|t| t <= now);
+        if due {
+            self.with(world, |e, hands| e.handle_timeouts(now, hands));
+        }
+        if self.app.resume_at.is_some_and(|t| t <= now) {
+            self.app.resume_at = None;
+            busy = true;
+            self.with(world, |e, hands| e.resume(now, hands));
+        }
+        busy |= self.send_waiting(world);
+        busy |= self.transmit(world);
+        self.timeout = self.with(world, |e, _| e.next_timeout());
+        if self.app.delivered || world.net.waiting(me) > 0 {
+            self.next_pass = self.next_pass.min(now + 1 + self.app.rng.below(500));
+        }
+        if world.rng.one_in(64) {
+            self.with(world, |e, _| e.check());
+        }
+        // A timeout may be early, but not for ever.
+        self.idle_spins = if busy || !due { 0 } else { self.idle_spins + 1 };
+        assert!(
+            self.idle_spins < 1000,
+            "node {me} spins: timeout {:?} at {now}",
+            self.timeout
+        );
+        if self.timeout.is_some_and(|t| t <= now) {
+            self.timeout = Some(now + 100);
+        }
+    }
+
+    fn send_waiting(&mut self, world: &mut World) -> bool {
+        let mut busy = false;
+        let mut waiting = std::mem::take(&mut self.app.waiting);
+        // A stalled peer must not delay others: each want stands alone, but
+        // those of one (peer, priority) that failed once are not tried again.
+        let mut stalled: BTreeMap<(usize, usize), ()> = BTreeMap::new();
+        let mut kept = VecDeque::new();
+        self.with(world, |e, hands| {
+            for want in waiting.drain(..) {
+                let key = (want.to, want.priority.index());
+                if stalled.contains_key(&key) {
+                    kept.push_back(want);
+                    continue;
+                }
+                match hands.send(e, &want) {
+                    Sent::Done => busy = true,
+                    Sent::Gone => {}
+                    Sent::Wait => {
+                        stalled.insert(key, ());
+                        kept.push_back(want);
+                    }
+                }
+            }
+        });
+        kept.append(&mut self.app.waiting);
+        self.app.waiting = kept;
+        busy
+    }
+
+    fn transmit(&mut self, world: &mut World) -> bool {
+        let now = world.now;
+        let me = self.app.node;
+        let lazy = !self.app.delivered;
+        let mut busy = false;
+        let mut count = 0;
+        loop {
+            let sent = self.with(world, |e, hands| {
+                let t = e.poll_transmit(now, lazy, hands)?;
+                Some((t, e.frame(&t).to_vec()))
+            });
+            let Some((t, bytes)) = sent else { break };
+            busy = true;
+            count += 1;
+            assert!(count < 100_000, "node {me} never stops sending");
+            let to = usize::from(t.to.port);
+            world.trace.packet(now, "tx", me, to, &bytes, t.ecn);
+            if self.link_ns == 0 {
+                self.with(world, |e, _| e.transmitted(t.frame));
+            } else {
+                self.held.push(Held {
+                    frame: t.frame,
+                    start: t.start,
+                    bytes: bytes.clone(),
+                    until: now + self.app.rng.below(self.link_ns),
+                });
+            }
+            world.net.send(me, to, &bytes, t.ecn);
+            self.overhear(world, to, bytes);
+        }
+        busy
+    }
+
+    /// An attacker repeats old packets to anybody and invents new ones.
+    fn overhear(&self, world: &mut World, to: usize, bytes: Vec<u8>) {
+        if self.forge_ppm == 0 || world.calm {
+            return;
+        }
+        if world.overheard.len() < 64 {
+            world.overheard.push(bytes);
+        } else if world.rng.one_in(16) {
+            let at = world.rng.index(64);
+            world.overheard[at] = bytes;
+        }
+        if !world.rng.ppm(self.forge_ppm) {
+            return;
+        }
+        let known = world.rng.index(world.overheard.len());
+        let mut packet = world.overheard[known].clone();
+        match world.rng.below(4) {
+            0 => {}
+            1 => {
+                packet = (0..world.rng.below(200))
+                    .map(|_| world.rng.word() as u8)
+                    .collect()
+            }
+            _ => {
+                for _ in 0..world.rng.between(1, 4) {
+                    let at = world.rng.index(packet.len().max(1));
+                    if let Some(byte) = packet.get_mut(at) {
+                        *byte ^= 1 << world.rng.below(8);
+                    }
+                }
+            }
+        }
+        let from = world.rng.index(world.net.nodes());
+        let to = if world.rng.one_in(2) {
+            to
+        } else {
+            world.rng.index(world.net.nodes())
+        };
+        world.net.inject(from, to, packet);
+    }
+
+    /// The link gives frames back; none may have changed meanwhile.
+    fn finish_frames(&mut self, world: &mut World, all: bool) {
+        let now = world.now;
+        let mut held = std::mem::take(&mut self.held);
+        held.retain(|h| {
+            if h.until > now && !all {
+                return true;
+            }
+            let tables = self.memory.tables();
+            assert_eq!(
+                tables.frames[h.start..h.start + h.bytes.len()],
+                h.bytes,
+                "a frame changed while the link read it"
+            );
+            self.with(world, |e, _| e.transmitted(h.frame));
+            false
+        });
+        self.held = held;
+    }
+}
+
+impl Hands<'_> {
+    fn send(&mut self, e: &mut Endpoint<'_, SimSeal>, want: &Want) -> Sent {
+        let Some(peer) = self.app.peer_of[want.to] else {
+            return Sent::Gone;
+        };
+        let now = self.world.now;
+        let id = self.world.ledger.next_id();
+        let life = self.app.life;
+        let mut total = want.total;
+        let nameless = want.args == 0 && total < content::TAG_BYTES_MIN;
+        if nameless && !self.world.ledger.is_met(life, want.to) {
+            total = content::TAG_BYTES_MIN;
+        }
+        let args: Vec<u64> = (0..want.args).map(|i| content::arg(id, i)).collect();
+        let port = mix(id as u64) as u16;
+        let mut long = want.long;
+        if total > e.inline_max(peer, args.len()) as u64 && long.is_none() {
+            long = Some(Release::Acknowledged);
+        }
+        let mut message = Message {
+            priority: want.priority,
+            flow: want.flow,
+            port,
+            args: &args,
+            payload: &[],
+        };
+        let mut payload = Vec::new();
+        let sent = match long {
+            Some(release) => {
+                let source = SourceId(id as u64);
+                e.send_long(now, peer, &message, total, source, release)
+            }
+            None => {
+                payload.resize(total as usize, 0);
+                content::fill(id, 0, &mut payload);
+                message.payload = &payload;
+                e.send(now, peer, &message)
+            }
+        };
+        match sent {
+            Ok(MessageNo(number)) => {
+                let plan = Planned {
+                    priority: want.priority,
+                    flow: want.flow,
+                    port,
+                    args,
+                    total,
+                    long,
+                };
+                let first = self.app.config.first_message;
+                let ledger = &mut self.world.ledger;
+                ledger.accepted(now, life, want.to, first, number, plan);
+                self.world.trace.note(now, self.app.node, || {
+                    format!(
+                        "send #{id} to {} {:?} flow {} number {number}, {total} bytes{}",
+                        want.to,
+                        want.priority,
+                        want.flow,
+                        if long.is_some() { ", long" } else { "" }
+                    )
+                });
+                Sent::Done
+            }
+            Err(SendError::NoCredit) => Sent::Wait,
+            Err(SendError::PeerDead) => Sent::Gone,
+            // The other side's flows are known only once it is up.
+            Err(SendError::BadFlow) if want.flow > 0 => {
+                let first = Want {
+                    flow: 0,
+                    ..want.clone()
+                };
+                self.send(e, &first)
+            }
+            Err(error) => panic!("send of {want:?} from node {}: {error:?}", self.app.node),
+        }
+    }
+
+    fn verdict(&mut self, id: MessageId, d: &Delivery<'_>) -> Verdict {
+        let app = &mut *self.app;
+        let refuse = mix(id as u64 ^ 0x5ef5) % 1_000_000 < u64::from(app.refuse_ppm);
+        if refuse && d.priority == Priority::Request {
+            return Verdict::Refuse;
+        }
+        if app.blocked && d.priority == Priority::Request {
+            return Verdict::NotNow;
+        }
+        if !self.world.calm && app.rng.ppm(app.not_now_ppm) {
+            let at = self.world.now + app.rng.scale(1_000, 5_000_000);
+            app.resume_at = Some(app.resume_at.map_or(at, |t| t.min(at)));
+            return Verdict::NotNow;
+        }
+        Verdict::Take(id as u64)
+    }
+
+    fn answer(&mut self, e: &mut Endpoint<'_, SimSeal>, to: usize) {
+        let app = &mut *self.app;
+        if !app.rng.ppm(app.reply_ppm) {
+            return;
+        }
+        let want = Want {
+            to,
+            priority: Priority::Reply,
+            flow: app.rng.below(u64::from(app.config.flows)) as u16,
+            total: app.rng.scale(1, 900),
+            args: app.rng.index(4),
+            long: None,
+        };
+        if matches!(self.send(e, &want), Sent::Wait) {
+            self.app.waiting.push_back(want);
+        }
+    }
+}
+
+impl Host<SimSeal> for Hands<'_> {
+    fn deliver(&mut self, e: &mut Endpoint<'_, SimSeal>, d: Delivery<'_>) -> Verdict {
+        self.app.delivered = true;
+        let peer = self.app.node_of[d.peer.0 as usize];
+        let life = self.app.life;
+        let ledger = &mut self.world.ledger;
+        let (id, verdict) = if d.offset > 0 {
+            (ledger.part(life, peer, &d), Verdict::Take(d.cookie))
+        } else {
+            let id = ledger.offered(life, peer, &d);
+            let verdict = self.verdict(id, &d);
+            self.world.ledger.decided(life, peer, id, &d, verdict);
+            (id, verdict)
+        };
+        let now = self.world.now;
+        self.world.trace.note(now, self.app.node, || {
+            format!(
+                "offered #{id} from {peer} {:?} flow {} number {}: {}..{} of {}: {verdict:?}",
+                d.priority,
+                d.flow,
+                d.message.0,
+                d.offset,
+                d.offset + d.payload.len() as u64,
+                d.total
+            )
+        });
+        if d.last && d.priority == Priority::Request && matches!(verdict, Verdict::Take(_)) {
+            self.answer(e, peer);
+        }
+        verdict
+    }
+
+    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]) {
+        let ledger = &self.world.ledger;
+        ledger.read(self.app.life, source.0 as usize, offset, into);
+    }
+
+    fn released(&mut self, source: SourceId, outcome: Outcome) {
+        let (now, node) = (self.world.now, self.app.node);
+        self.world
+            .trace
+            .note(now, node, || format!("released #{}: {outcome:?}", source.0));
+        self.world.ledger.released(source.0 as usize, outcome);
+    }
+
+    fn refused(&mut self, peer: PeerId, priority: Priority, flow: u16, message: MessageNo) {
+        let peer = self.app.node_of[peer.0 as usize];
+        let key = (priority.index(), flow);
+        let ledger = &mut self.world.ledger;
+        ledger.told_refused(self.app.life, peer, key, message.0);
+    }
+
+    fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
+        let peer = self.app.node_of[peer.0 as usize];
+        let (now, node) = (self.world.now, self.app.node);
+        self.world
+            .trace
+            .note(now, node, || format!("peer {peer}: {event:?}"));
+        let PeerEvent::Dead(reason) = event else {
+            return;
+        };
+        let lost = self.world.lost_at[peer].is_some();
+        let i_lost = self.world.lost_at[node].is_some();
+        let fair = match reason {
+            DeathReason::Silent | DeathReason::NoAnswer => {
+                lost || i_lost || self.world.silence_possible
+            }
+            DeathReason::Closed | DeathReason::Restarted | DeathReason::Told => lost,
+        };
+        assert!(
+            fair,
+            "node {node} thinks that living node {peer} is dead: {reason:?}"
+        );
+        let closed = reason == DeathReason::Closed;
+        self.world.ledger.peer_dead(self.app.life, peer, closed);
+    }
+}

@@ -1,0 +1,50 @@
+//! A readable account of a run.
+
+use portolan_wire::{Flags, Header, PacketType};
+
+/// Prints events as they happen, if it is on.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Trace {
+    /// Whether it prints.
+    pub on: bool,
+}
+
+impl Trace {
+    /// An event at a node.
+    pub fn note(self, now: u64, node: usize, what: impl FnOnce() -> String) {
+        if self.on {
+            println!("{now:>14} node {node:<2} {}", what());
+        }
+    }
+
+    /// A packet leaves or arrives.
+    pub fn packet(self, now: u64, way: &str, from: usize, to: usize, bytes: &[u8], mark: bool) {
+        if !self.on {
+            return;
+        }
+        let node = if way == "tx" { from } else { to };
+        let mark = if mark { " ecn" } else { "" };
+        let what = match Header::parse(bytes) {
+            Err(error) => format!("{error}"),
+            Ok(h) => {
+                let kind = match h.kind {
+                    PacketType::Connect => "connect",
+                    PacketType::Data => "data",
+                };
+                let flag = |f, name| if h.flags.has(f) { name } else { "" };
+                format!(
+                    "{kind} {:#x} to connection {:#010x}{}{}{}",
+                    h.number,
+                    h.connection,
+                    flag(Flags::ACK_WANTED, " ask"),
+                    flag(Flags::HAS_ACK, " ack"),
+                    flag(Flags::KEY_PHASE, " phase"),
+                )
+            }
+        };
+        println!(
+            "{now:>14} node {node:<2} {way} {from}>{to} {} bytes: {what}{mark}",
+            bytes.len()
+        );
+    }
+}

@@ -1,0 +1,142 @@
+//! Kernel features that can be switched off by name, so that tests (and
+//! users with a broken kernel) can do without them.
+
+use std::fmt;
+
+/// The environment variable that names what to leave off.
+pub const DISABLE_VARIABLE: &str = "PORTOLAN_DISABLE";
+
+macro_rules! features {
+    ($($field:ident: $help:literal,)*) => {
+        /// Features that are to be left alone; all `false` by default. A plain
+        /// value: read it once at start and pass it on.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Disabled {
+            $(#[doc = $help] pub $field: bool,)*
+        }
+
+        /// Name and meaning of each feature, in the order that `doctor` shows.
+        pub const FEATURES: &[(&str, &str)] = &[$((stringify!($field), $help),)*];
+
+        impl Disabled {
+            fn field_mut(&mut self, name: &str) -> Option<&mut bool> {
+                match name {
+                    $(stringify!($field) => Some(&mut self.$field),)*
+                    _ => None,
+                }
+            }
+
+            /// Whether the feature of that name is switched off; `None` for an
+            /// unknown name.
+            #[must_use]
+            pub fn get(&self, name: &str) -> Option<bool> {
+                match name {
+                    $(stringify!($field) => Some(self.$field),)*
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
+features! {
+    gso: "UDP segmentation offload on send (UDP_SEGMENT)",
+    gro: "UDP coalescing on receive (UDP_GRO)",
+    mmsg: "several datagrams in one system call (sendmmsg, recvmmsg)",
+    ecn: "explicit congestion notification on sent packets",
+    ipv6: "IPv6 sockets; only IPv4 is used",
+    cma: "copying straight between processes (process_vm_readv, process_vm_writev)",
+    waitv: "waiting on several futexes at once (futex_waitv, from Linux 5.16)",
+    pidfd: "watching a process by descriptor (pidfd_open)",
+}
+
+/// A name that is no feature.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownFeature(pub String);
+
+impl fmt::Display for UnknownFeature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{DISABLE_VARIABLE}: there is no feature {:?}; known are",
+            self.0
+        )?;
+        for (index, (name, _)) in FEATURES.iter().enumerate() {
+            write!(f, "{} {name}", if index == 0 { "" } else { "," })?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for UnknownFeature {}
+
+impl Disabled {
+    /// Reads a list of names with commas between; blanks and empty entries
+    /// are ignored.
+    ///
+    /// # Errors
+    /// [`UnknownFeature`] for the first name that is none.
+    pub fn parse(list: &str) -> Result<Self, UnknownFeature> {
+        let mut disabled = Self::default();
+        for name in list
+            .split(',')
+            .map(str::trim)
+            .filter(|name| !name.is_empty())
+        {
+            match disabled.field_mut(name) {
+                Some(field) => *field = true,
+                None => return Err(UnknownFeature(name.to_owned())),
+            }
+        }
+        Ok(disabled)
+    }
+
+    /// Reads `PORTOLAN_DISABLE`; unset means nothing is off.
+    ///
+    /// # Errors
+    /// [`UnknownFeature`] as [`Disabled::parse`] gives it.
+    pub fn from_env() -> Result<Self, UnknownFeature> {
+        match std::env::var_os(DISABLE_VARIABLE) {
+            None => Ok(Self::default()),
+            Some(list) => Self::parse(&list.to_string_lossy()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_switch_fields() {
+        let disabled = Disabled::parse(" gso,,waitv ,").unwrap();
+        assert_eq!(
+            disabled,
+            Disabled {
+                gso: true,
+                waitv: true,
+                ..Disabled::default()
+            }
+        );
+        assert_eq!(Disabled::parse(""), Ok(Disabled::default()));
+        for (name, _) in FEATURES {
+            assert_eq!(
+                Disabled::parse(name).unwrap().get(name),
+                Some(true),
+                "{name}"
+            );
+            assert_eq!(Disabled::default().get(name), Some(false), "{name}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_an_error_that_lists_the_known() {
+        let error = Disabled::parse("gso,gos").unwrap_err();
+        assert_eq!(error, UnknownFeature("gos".into()));
+        let text = error.to_string();
+        assert!(
+            text.contains("\"gos\"") && text.contains("gso, gro"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! What a process does to itself around `exec`: adopt an inherited
+//! descriptor, leave its name spaces.
+
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::thread::UnshareFlags;
+
+/// Takes over a descriptor that was inherited through `exec` under a number
+/// that the environment names, and marks it close-on-exec.
+///
+/// # Errors
+/// - `NotFound`: no such descriptor is open.
+/// - `AlreadyExists`: it is marked close-on-exec, so this process opened it
+///   itself or has adopted it before.
+pub fn adopt_inherited(number: RawFd) -> io::Result<OwnedFd> {
+    if number < 3 {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    // SAFETY: the borrow lasts for two calls that only read and set the
+    // descriptor's flags, and fail if it is not open.
+    let fd = unsafe { BorrowedFd::borrow_raw(number) };
+    let flags = fcntl_getfd(fd).map_err(|_| io::ErrorKind::NotFound)?;
+    if flags.contains(FdFlags::CLOEXEC) {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    fcntl_setfd(fd, flags | FdFlags::CLOEXEC)?;
+    // SAFETY: it is open, and nothing in this process owns it: descriptors
+    // that Rust code opens are close-on-exec, a second adoption was refused
+    // above, and the program's start code owns only 0 to 2.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// Gives the calling thread, which should be the only one, mount and UTS name
+/// spaces of its own, copies of those that it had.
+///
+/// # Errors
+/// `PermissionDenied` without CAP_SYS_ADMIN; else the kernel's error.
+pub fn unshare_mount_and_uts() -> io::Result<()> {
+    // SAFETY: the descriptor table stays shared (no `FILES`), which is all
+    // that the function asks for.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWUTS) }?;
+    Ok(())
+}

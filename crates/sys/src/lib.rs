@@ -1,0 +1,15 @@
+//! Thin, safe wrappers of system calls. They decide nothing, and they enter
+//! the kernel directly: no libc function stands on the data path.
+
+pub mod barrier;
+pub mod clock;
+pub mod doorbell;
+pub mod epoll;
+pub mod features;
+pub mod futex;
+pub mod inherit;
+pub mod memory;
+pub mod net;
+pub mod process;
+pub mod raw;
+pub mod ticks;

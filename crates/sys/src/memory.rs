@@ -1,0 +1,410 @@
+//! Memory that several processes share, and memory that nobody else gets.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::ptr::{self, NonNull};
+
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+/// Why memory could not be had. Each text names cause and remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryError {
+    /// The kernel gives no memfd.
+    NoMemfd(Errno),
+    /// So many bytes are not to be had.
+    TooLittle(usize, Errno),
+    /// So many bytes may not be locked.
+    Lock(usize, Errno),
+    /// The descriptor is no memfd, or may still be truncated by its maker.
+    NotSealed,
+    /// The descriptor holds another number of bytes: (wanted, found).
+    WrongSize(u64, u64),
+    /// The mapping was refused.
+    Map(Errno),
+    /// An advice that the caller relies on was refused.
+    Advice(Errno),
+}
+
+impl fmt::Display for MemoryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMemfd(e) => write!(
+                f,
+                "no memfd ({e}): shared memory needs memfd_create; allow it in the seccomp \
+                 profile, or use --link udp"
+            ),
+            Self::TooLittle(bytes, e) => write!(
+                f,
+                "{bytes} bytes of shared memory are not available ({e}): raise the memory limit \
+                 of the container or cgroup, run fewer processes on this host, or use --link udp"
+            ),
+            Self::Lock(bytes, e) => write!(
+                f,
+                "{bytes} bytes may not be locked in memory ({e}): raise `ulimit -l` \
+                 (RLIMIT_MEMLOCK)"
+            ),
+            Self::NotSealed => f.write_str(
+                "the descriptor is not a memfd sealed against truncation: pass the one that the \
+                 launcher of the job made",
+            ),
+            Self::WrongSize(wanted, found) => write!(
+                f,
+                "shared memory holds {found} bytes where {wanted} belong: launcher and process \
+                 are of different versions or settings"
+            ),
+            Self::Map(e) => write!(
+                f,
+                "memory cannot be mapped ({e}): raise `ulimit -v` or the container's limit"
+            ),
+            Self::Advice(e) => write!(
+                f,
+                "the kernel cannot keep memory from a forked child or a core dump ({e}): Linux \
+                 4.14 or later is needed"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for MemoryError {}
+
+/// A mapping that is unmapped when dropped.
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: a mapping belongs to the process, not to a thread; this type gives
+// out nothing but its address and length.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, MemoryError> {
+        // SAFETY: the kernel picks the address, so nothing of ours is replaced.
+        let start = unsafe {
+            rustix::mm::mmap(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )
+        };
+        Self::new(start, bytes)
+    }
+
+    fn private(bytes: usize) -> Result<Self, MemoryError> {
+        // SAFETY: the kernel picks the address, so nothing of ours is replaced.
+        let start = unsafe {
+            rustix::mm::mmap_anonymous(
+                ptr::null_mut(),
+                bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::PRIVATE,
+            )
+        };
+        Self::new(start, bytes)
+    }
+
+    fn new(start: Result<*mut c_void, Errno>, bytes: usize) -> Result<Self, MemoryError> {
+        match start {
+            Ok(start) => NonNull::new(start.cast())
+                .map(|start| Self { start, bytes })
+                .ok_or(MemoryError::Map(Errno::FAULT)),
+            Err(Errno::NOMEM) => Err(MemoryError::TooLittle(bytes, Errno::NOMEM)),
+            Err(e) => Err(MemoryError::Map(e)),
+        }
+    }
+
+    fn address(&self) -> *mut c_void {
+        self.start.as_ptr().cast()
+    }
+
+    fn lock(&self) -> Result<(), MemoryError> {
+        // SAFETY: the range is ours and mapped; locking changes no content.
+        unsafe { rustix::mm::mlock(self.address(), self.bytes) }
+            .map_err(|e| MemoryError::Lock(self.bytes, e))
+    }
+
+    fn advise(&self, advice: Advice) -> Result<(), MemoryError> {
+        // SAFETY: the range is ours; the two advices used change what a
+        // child and a core dump get, not what we see.
+        unsafe { rustix::mm::madvise(self.address(), self.bytes, advice) }
+            .map_err(MemoryError::Advice)
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the range was mapped by us, and whoever borrowed from it
+        // is gone. A failure would only leak the range.
+        let _ = unsafe { rustix::mm::munmap(self.address(), self.bytes) };
+    }
+}
+
+/// Bytes that can be had without harm to others, as far as this process can
+/// tell: no more than the machine has free, and no more than the limit of a
+/// cgroup leaves, where that is visible.
+fn available() -> u64 {
+    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
+    let number = |path: &str| read(path).trim().parse::<u64>().ok();
+    let machine = read("/proc/meminfo")
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:"))
+        .and_then(|rest| rest.trim().strip_suffix("kB"))
+        .and_then(|kib| kib.trim().parse::<u64>().ok())
+        // Without /proc: take the address space as the limit.
+        .map_or(isize::MAX as u64, |kib| kib.saturating_mul(1024));
+    let v2 = (
+        number("/sys/fs/cgroup/memory.max"),
+        number("/sys/fs/cgroup/memory.current"),
+    );
+    let v1 = (
+        number("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
+        number("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
+    );
+    [v2, v1]
+        .into_iter()
+        .filter_map(|(limit, used)| Some(limit?.saturating_sub(used?)))
+        .fold(machine, u64::min)
+}
+
+/// A memfd, mapped whole, that nobody can shrink or grow any more: touching
+/// it never raises SIGBUS. Other processes may write it at any time, so its
+/// bytes are reached by pointer only.
+#[derive(Debug)]
+pub struct SharedMemory {
+    mapping: Mapping,
+    fd: OwnedFd,
+}
+
+impl SharedMemory {
+    const SEALS: SealFlags = SealFlags::SHRINK
+        .union(SealFlags::GROW)
+        .union(SealFlags::SEAL);
+
+    /// Makes `bytes` of zeroed shared memory. Its pages are taken now, so
+    /// that too little memory shows here and not at first touch. `name` is
+    /// seen in `/proc/PID/maps` only.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoMemfd`], [`MemoryError::TooLittle`], [`MemoryError::Map`].
+    pub fn create(name: &str, bytes: usize) -> Result<Self, MemoryError> {
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+        let too_little = |e| MemoryError::TooLittle(bytes, e);
+        if bytes == 0 {
+            return Err(too_little(Errno::INVAL));
+        }
+        // Asking the kernel for more than there is would end other processes.
+        if bytes as u64 > available() {
+            return Err(too_little(Errno::NOMEM));
+        }
+        // Kernels before 6.3 do not know NOEXEC_SEAL, some settings after
+        // it demand it.
+        let fd = match rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL) {
+            Err(Errno::INVAL) => rustix::fs::memfd_create(name, flags),
+            other => other,
+        }
+        .map_err(MemoryError::NoMemfd)?;
+        rustix::fs::ftruncate(&fd, bytes as u64).map_err(too_little)?;
+        loop {
+            match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes as u64) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(too_little(e)),
+            }
+        }
+        rustix::fs::fcntl_add_seals(&fd, Self::SEALS).map_err(MemoryError::NoMemfd)?;
+        let mapping = Mapping::shared(fd.as_fd(), bytes)?;
+        Ok(Self { mapping, fd })
+    }
+
+    /// Maps a memfd that came from elsewhere, if it can no longer change its
+    /// size and, where `bytes` is given, has exactly that size.
+    ///
+    /// # Errors
+    /// [`MemoryError::NotSealed`], [`MemoryError::WrongSize`],
+    /// [`MemoryError::TooLittle`], [`MemoryError::Map`].
+    pub fn from_fd(fd: OwnedFd, bytes: Option<usize>) -> Result<Self, MemoryError> {
+        match rustix::fs::fcntl_get_seals(&fd) {
+            Ok(seals)
+                if seals.contains(Self::SEALS)
+                    && !seals.intersects(SealFlags::WRITE | SealFlags::FUTURE_WRITE) => {}
+            _ => return Err(MemoryError::NotSealed),
+        }
+        // Sealed: the size cannot change after this look at it.
+        let found = rustix::fs::fstat(&fd).map_err(MemoryError::Map)?.st_size as u64;
+        let wanted = bytes.map_or(found, |b| b as u64);
+        match usize::try_from(found) {
+            Ok(size) if found == wanted && size > 0 && size <= isize::MAX as usize => {
+                let mapping = Mapping::shared(fd.as_fd(), size)?;
+                Ok(Self { mapping, fd })
+            }
+            _ => Err(MemoryError::WrongSize(wanted, found)),
+        }
+    }
+
+    /// Its first byte, at least page-aligned; valid for [`Self::bytes`] as
+    /// long as `self` lives.
+    #[must_use]
+    pub fn start(&self) -> NonNull<u8> {
+        self.mapping.start
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.mapping.bytes
+    }
+
+    /// Keeps its pages in memory.
+    ///
+    /// # Errors
+    /// [`MemoryError::Lock`]: beyond what `ulimit -l` allows.
+    pub fn lock(&self) -> Result<(), MemoryError> {
+        self.mapping.lock()
+    }
+
+    /// Another descriptor of the same memory, to be passed on; close-on-exec.
+    ///
+    /// # Errors
+    /// [`MemoryError::Map`] when the process has no descriptor left.
+    pub fn duplicate_fd(&self) -> Result<OwnedFd, MemoryError> {
+        rustix::io::fcntl_dupfd_cloexec(&self.fd, 3).map_err(MemoryError::Map)
+    }
+}
+
+impl AsFd for SharedMemory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// How private memory behaves beside being private; all off by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PrivateOptions {
+    /// A forked child finds zeros (MADV_WIPEONFORK).
+    pub wipe_on_fork: bool,
+    /// Left out of core dumps (MADV_DONTDUMP).
+    pub no_dump: bool,
+    /// Kept out of swap (mlock).
+    pub lock: bool,
+}
+
+/// Anonymous memory of this process, zeroed, page-aligned.
+#[derive(Debug)]
+pub struct PrivateMemory(Mapping);
+
+impl PrivateMemory {
+    /// Maps at least `bytes` (one byte where 0 is asked for).
+    ///
+    /// # Errors
+    /// [`MemoryError::TooLittle`], [`MemoryError::Advice`], [`MemoryError::Lock`].
+    pub fn new(bytes: usize, options: PrivateOptions) -> Result<Self, MemoryError> {
+        if bytes > isize::MAX as usize {
+            return Err(MemoryError::TooLittle(bytes, Errno::NOMEM));
+        }
+        let mapping = Mapping::private(bytes.max(1))?;
+        if options.wipe_on_fork {
+            mapping.advise(Advice::LinuxWipeOnFork)?;
+        }
+        if options.no_dump {
+            mapping.advise(Advice::LinuxDontDump)?;
+        }
+        if options.lock {
+            mapping.lock()?;
+        }
+        Ok(Self(mapping))
+    }
+
+    /// Its first byte; valid for [`Self::bytes`] as long as `self` lives.
+    #[must_use]
+    pub fn start(&self) -> NonNull<u8> {
+        self.0.start
+    }
+
+    /// How many bytes it has.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.0.bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_mappings_show_the_same_bytes() {
+        let a = SharedMemory::create("test", 10_000).unwrap();
+        let b = SharedMemory::from_fd(a.duplicate_fd().unwrap(), Some(10_000)).unwrap();
+        assert_ne!(a.start(), b.start());
+        // SAFETY: both are mapped for 10,000 bytes.
+        unsafe {
+            assert_eq!(b.start().add(9_999).read_volatile(), 0);
+            a.start().add(9_999).write_volatile(7);
+            assert_eq!(b.start().add(9_999).read_volatile(), 7);
+        }
+    }
+
+    #[test]
+    fn what_could_be_truncated_is_refused() {
+        let open = rustix::fs::memfd_create("open", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&open, 4096).unwrap();
+        assert_eq!(
+            SharedMemory::from_fd(open, None).unwrap_err(),
+            MemoryError::NotSealed
+        );
+        let (pipe, _other) = rustix::pipe::pipe().unwrap();
+        assert_eq!(
+            SharedMemory::from_fd(pipe, None).unwrap_err(),
+            MemoryError::NotSealed
+        );
+        let sealed = SharedMemory::create("sealed", 4096).unwrap();
+        assert!(rustix::fs::ftruncate(&sealed, 0).is_err());
+        assert!(rustix::fs::ftruncate(&sealed, 8192).is_err());
+        assert_eq!(
+            SharedMemory::from_fd(sealed.duplicate_fd().unwrap(), Some(8192)).unwrap_err(),
+            MemoryError::WrongSize(8192, 4096)
+        );
+    }
+
+    #[test]
+    fn too_much_is_an_error_with_a_remedy() {
+        for bytes in [0, usize::MAX, 1 << 46] {
+            let error = SharedMemory::create("huge", bytes).unwrap_err();
+            assert!(matches!(error, MemoryError::TooLittle(b, _) if b == bytes));
+            assert!(error.to_string().contains("limit"), "{error}");
+        }
+        assert!(PrivateMemory::new(usize::MAX, PrivateOptions::default()).is_err());
+        assert!(PrivateMemory::new(1 << 60, PrivateOptions::default()).is_err());
+    }
+
+    #[test]
+    fn private_memory_is_zero_and_ours() {
+        let options = PrivateOptions {
+            wipe_on_fork: true,
+            no_dump: true,
+            lock: true,
+        };
+        for (bytes, options) in [
+            (0, PrivateOptions::default()),
+            (5000, PrivateOptions::default()),
+            (5000, options),
+        ] {
+            let m = PrivateMemory::new(bytes, options).unwrap();
+            assert!(m.bytes() >= bytes);
+            // SAFETY: at least one byte is mapped, and only we know of it.
+            unsafe {
+                assert_eq!(m.start().read(), 0);
+                m.start().write(1);
+            }
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! UDP sockets and what the kernel says about routes and interfaces.
+//!
+//! rustix makes the calls at start. Those of the data path are ours: they
+//! carry control messages (`UDP_SEGMENT`, `UDP_GRO`, traffic class) that
+//! rustix does not know, and share one encoding of addresses.
+
+mod abi;
+mod receive;
+mod route;
+mod send;
+mod socket;
+
+pub use abi::RawAddress;
+pub use receive::Received;
+pub use route::{Interface, Route, directly_connected, interfaces, mtu_towards, route_to};
+pub use send::{SEGMENTS_MAX, SendUnit, UNITS_MAX};
+pub use socket::{BindError, SocketOptions, UdpSocket};

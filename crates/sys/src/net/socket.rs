@@ -1,0 +1,289 @@
+//! A bound, non-blocking UDP socket and its options.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
+
+use super::abi::{
+    ECN_ECT0, RawAddress, SO_RXQ_OVFL, SOL_SOCKET, SOL_UDP, UDP_GRO, UDP_SEGMENT, unmapped,
+};
+use crate::raw::{Errno, number, syscall};
+
+/// What a socket is opened with.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketOptions {
+    /// Own address; `None` is any address of either family.
+    pub address: Option<IpAddr>,
+    /// Interface index of a link-local own address, otherwise 0.
+    pub scope: u32,
+    /// Own UDP port; 0 lets the kernel pick.
+    pub port: u16,
+    /// `SO_RCVBUF` to ask for, bytes. The kernel doubles it for its own
+    /// bookkeeping and caps it silently at `net.core.rmem_max`.
+    pub receive_buffer: usize,
+    /// `SO_SNDBUF` to ask for, bytes; doubled and capped in the same way.
+    pub send_buffer: usize,
+    /// Whether IPv6 may be used.
+    pub ipv6: bool,
+    /// Whether packets leave as ECT(0) unless said otherwise for each.
+    pub ecn: bool,
+}
+
+/// Why no socket could be opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BindError {
+    /// Another socket has the port.
+    PortInUse(SocketAddr),
+    /// The address is none of this host's.
+    NotLocal(IpAddr),
+    /// The port is kept for privileged processes.
+    Denied(SocketAddr),
+    /// An IPv6 address was asked for where IPv6 is off.
+    NoIpv6(IpAddr),
+    /// The named system call failed.
+    System(&'static str, Errno),
+}
+
+impl fmt::Display for BindError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PortInUse(at) => write!(
+                f,
+                "UDP port {} at {} is in use: end the program that has it (`ss -ulpn`) or choose another port",
+                at.port(),
+                at.ip()
+            ),
+            Self::NotLocal(ip) => {
+                write!(
+                    f,
+                    "{ip} is no address of this host: choose one that `ip address` shows"
+                )
+            }
+            Self::Denied(at) => write!(
+                f,
+                "UDP port {} is kept for privileged processes: choose one from 1024 up",
+                at.port()
+            ),
+            Self::NoIpv6(ip) => {
+                write!(
+                    f,
+                    "IPv6 is off here, so {ip} cannot be used: enable it or give an IPv4 address"
+                )
+            }
+            Self::System(call, errno) => write!(f, "UDP socket: {call} failed: {errno}"),
+        }
+    }
+}
+
+impl std::error::Error for BindError {}
+
+/// A bound, non-blocking UDP socket. Packets leave with DF set and are never
+/// fragmented by this host; traffic class and queue overflow are reported
+/// with what is received.
+#[derive(Debug)]
+pub struct UdpSocket {
+    pub(super) fd: OwnedFd,
+    v6: bool,
+    ecn: bool,
+}
+
+impl UdpSocket {
+    /// Opens and binds a socket. Without an own address it is one for both
+    /// families, or for IPv4 alone where IPv6 is off; with one it is of that
+    /// address's family.
+    ///
+    /// # Errors
+    /// [`BindError`]; nothing stays open.
+    pub fn bind(options: &SocketOptions) -> Result<Self, BindError> {
+        match options.address.map(unmapped) {
+            Some(IpAddr::V4(ip)) => Self::bind_v4(ip, options),
+            Some(IpAddr::V6(ip)) if options.ipv6 => Self::bind_v6(ip, options),
+            Some(ip) => Err(BindError::NoIpv6(ip)),
+            None if options.ipv6 => match Self::bind_v6(Ipv6Addr::UNSPECIFIED, options) {
+                Err(BindError::NoIpv6(_) | BindError::NotLocal(_)) => {
+                    Self::bind_v4(Ipv4Addr::UNSPECIFIED, options)
+                }
+                other => other,
+            },
+            None => Self::bind_v4(Ipv4Addr::UNSPECIFIED, options),
+        }
+    }
+
+    fn bind_v4(ip: Ipv4Addr, options: &SocketOptions) -> Result<Self, BindError> {
+        let fd = open(AddressFamily::INET).map_err(|e| BindError::System("socket", e))?;
+        let socket = Self {
+            fd,
+            v6: false,
+            ecn: options.ecn,
+        };
+        socket.set_up(options)?;
+        socket.bind_to(SocketAddr::new(ip.into(), options.port))?;
+        Ok(socket)
+    }
+
+    fn bind_v6(ip: Ipv6Addr, options: &SocketOptions) -> Result<Self, BindError> {
+        let fd = open(AddressFamily::INET6).map_err(|e| match e {
+            Errno::AFNOSUPPORT => BindError::NoIpv6(ip.into()),
+            e => BindError::System("socket", e),
+        })?;
+        let socket = Self {
+            fd,
+            v6: true,
+            ecn: options.ecn,
+        };
+        let both = ip.is_unspecified();
+        check("IPV6_V6ONLY", sockopt::set_ipv6_v6only(&socket.fd, !both))?;
+        socket.set_up(options)?;
+        check(
+            "IPV6_MTU_DISCOVER",
+            sockopt::set_ipv6_mtu_discover(&socket.fd, Ipv6PathMtuDiscovery::PROBE),
+        )?;
+        check(
+            "IPV6_RECVTCLASS",
+            sockopt::set_ipv6_recvtclass(&socket.fd, true),
+        )?;
+        if options.ecn {
+            check(
+                "IPV6_TCLASS",
+                sockopt::set_ipv6_tclass(&socket.fd, ECN_ECT0.into()),
+            )?;
+        }
+        socket.bind_to(SocketAddrV6::new(ip, options.port, 0, options.scope).into())?;
+        Ok(socket)
+    }
+
+    /// Options of either family; a socket for both needs IPv4's as well.
+    fn set_up(&self, options: &SocketOptions) -> Result<(), BindError> {
+        let fd = &self.fd;
+        check(
+            "SO_RCVBUF",
+            sockopt::set_socket_recv_buffer_size(fd, options.receive_buffer),
+        )?;
+        check(
+            "SO_SNDBUF",
+            sockopt::set_socket_send_buffer_size(fd, options.send_buffer),
+        )?;
+        check(
+            "IP_MTU_DISCOVER",
+            sockopt::set_ip_mtu_discover(fd, Ipv4PathMtuDiscovery::PROBE),
+        )?;
+        check("IP_RECVTOS", sockopt::set_ip_recvtos(fd, true))?;
+        if options.ecn {
+            check("IP_TOS", sockopt::set_ip_tos(fd, ECN_ECT0))?;
+        }
+        check("SO_RXQ_OVFL", self.set_option(SOL_SOCKET, SO_RXQ_OVFL, 1))
+    }
+
+    fn bind_to(&self, at: SocketAddr) -> Result<(), BindError> {
+        bind(&self.fd, &at).map_err(|errno| match errno {
+            Errno::ADDRINUSE => BindError::PortInUse(at),
+            Errno::ADDRNOTAVAIL => BindError::NotLocal(at.ip()),
+            Errno::ACCESS | Errno::PERM => BindError::Denied(at),
+            errno => BindError::System("bind", errno),
+        })
+    }
+
+    /// Sets whether datagrams are coalesced on receive
+    /// ([`Received::segment`]). What waits already stays as it is.
+    ///
+    /// # Errors
+    /// `ENOPROTOOPT` where the kernel has no `UDP_GRO`.
+    ///
+    /// [`Received::segment`]: super::Received::segment
+    pub fn set_gro(&self, on: bool) -> Result<(), Errno> {
+        self.set_option(SOL_UDP, UDP_GRO, on.into())
+    }
+
+    /// Whether the kernel knows `UDP_SEGMENT`. A device may refuse it still.
+    #[must_use]
+    pub fn knows_gso(&self) -> bool {
+        // 0 is the value that it has anyway.
+        self.set_option(SOL_UDP, UDP_SEGMENT, 0).is_ok()
+    }
+
+    fn set_option(&self, level: i32, name: i32, value: i32) -> Result<(), Errno> {
+        let args = [
+            self.fd.as_raw_fd() as usize,
+            level as usize,
+            name as usize,
+            &raw const value as usize,
+            size_of::<i32>(),
+            0,
+        ];
+        // SAFETY: the kernel reads the four bytes of `value`, which lives
+        // until after the call.
+        unsafe { syscall(number::SETSOCKOPT, args) }.map(drop)
+    }
+
+    /// The address as packets to this socket may name it; the IP is
+    /// unspecified where the socket is bound to any.
+    ///
+    /// # Errors
+    /// What `getsockname` answers.
+    pub fn local_address(&self) -> Result<SocketAddr, Errno> {
+        SocketAddr::try_from(getsockname(&self.fd)?)
+    }
+
+    /// Real size of the receive buffer as the kernel counts it: twice what
+    /// was granted, and each packet counts with its bookkeeping.
+    ///
+    /// # Errors
+    /// What `getsockopt` answers.
+    pub fn receive_buffer(&self) -> Result<usize, Errno> {
+        sockopt::socket_recv_buffer_size(&self.fd)
+    }
+
+    /// Real size of the send buffer, counted in the same way.
+    ///
+    /// # Errors
+    /// What `getsockopt` answers.
+    pub fn send_buffer(&self) -> Result<usize, Errno> {
+        sockopt::socket_send_buffer_size(&self.fd)
+    }
+
+    /// Whether it is an IPv6 socket (which may carry IPv4 too).
+    #[must_use]
+    pub fn is_v6(&self) -> bool {
+        self.v6
+    }
+
+    /// Whether packets leave as ECT(0) by default.
+    #[must_use]
+    pub fn marks_ecn(&self) -> bool {
+        self.ecn
+    }
+
+    /// A destination in this socket's family (IPv4 given mapped); `None` for
+    /// an IPv6 destination on an IPv4 socket.
+    #[inline]
+    #[must_use]
+    pub fn destination(&self, ip: &[u8; 16], port: u16, scope: u32) -> Option<RawAddress> {
+        if self.v6 {
+            return Some(RawAddress::v6(*ip, port, scope));
+        }
+        let v4 = Ipv6Addr::from(*ip).to_ipv4_mapped()?;
+        Some(RawAddress::v4(v4.octets(), port))
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+fn open(family: AddressFamily) -> Result<OwnedFd, Errno> {
+    socket_with(
+        family,
+        SocketType::DGRAM,
+        SocketFlags::NONBLOCK | SocketFlags::CLOEXEC,
+        None,
+    )
+}
+
+fn check<T>(what: &'static str, result: Result<T, Errno>) -> Result<T, BindError> {
+    result.map_err(|errno| BindError::System(what, errno))
+}

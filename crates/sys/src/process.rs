@@ -1,0 +1,212 @@
+//! Other processes: whether they live, and their memory.
+
+use std::fmt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+
+use crate::raw::syscall;
+
+#[cfg(target_arch = "x86_64")]
+mod number {
+    pub const PROCESS_VM_READV: usize = 310;
+    pub const PROCESS_VM_WRITEV: usize = 311;
+}
+#[cfg(target_arch = "aarch64")]
+mod number {
+    pub const PROCESS_VM_READV: usize = 270;
+    pub const PROCESS_VM_WRITEV: usize = 271;
+}
+
+/// A process, held by descriptor: its number is not reused under us.
+#[derive(Debug)]
+pub struct Pidfd(OwnedFd);
+
+impl Pidfd {
+    /// Opens process `pid` of our own pid namespace.
+    ///
+    /// # Errors
+    /// `SRCH` when there is none, `NOSYS` before Linux 5.3, `PERM` where a
+    /// seccomp profile forbids it.
+    pub fn open(pid: u32) -> Result<Self, Errno> {
+        let pid = i32::try_from(pid)
+            .ok()
+            .and_then(Pid::from_raw)
+            .ok_or(Errno::SRCH)?;
+        rustix::process::pidfd_open(pid, PidfdFlags::empty()).map(Self)
+    }
+
+    /// Whether the process has ended. Of a killed one this turns true only
+    /// when its memory has been torn down, which takes long for a large one.
+    #[must_use]
+    pub fn has_exited(&self) -> bool {
+        let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
+        let now = Timespec::default();
+        matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+    }
+}
+
+/// Readable once the process has ended.
+impl AsFd for Pidfd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Why bytes of another process could not be copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CopyError {
+    /// The system forbids it (Yama's ptrace_scope, seccomp, another user).
+    NotPermitted,
+    /// The process is gone.
+    Gone,
+    /// It stopped after so many bytes: the rest is not mapped there.
+    Fault(usize),
+    /// The kernel lacks the call, or something else.
+    Other(Errno),
+}
+
+impl fmt::Display for CopyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotPermitted => f.write_str(
+                "copying between processes is not permitted: set kernel.yama.ptrace_scope to 0 \
+                 or add CAP_SYS_PTRACE to the container; PORTOLAN_DISABLE=cma does without",
+            ),
+            Self::Gone => f.write_str("the process is gone"),
+            Self::Fault(bytes) => {
+                write!(f, "the other process's memory ends after {bytes} bytes")
+            }
+            Self::Other(e) => write!(f, "copying between processes failed ({e})"),
+        }
+    }
+}
+
+impl std::error::Error for CopyError {}
+
+fn transfer(
+    call: usize,
+    pid: u32,
+    local: *const u8,
+    bytes: usize,
+    remote: u64,
+) -> Result<(), CopyError> {
+    let mut done = 0;
+    while done < bytes {
+        let here = [local as usize + done, bytes - done];
+        let there = [(remote as usize).wrapping_add(done), bytes - done];
+        let args = [
+            pid as usize,
+            here.as_ptr() as usize,
+            1,
+            there.as_ptr() as usize,
+            1,
+            0,
+        ];
+        // SAFETY: both vectors live across the call; the local range is a
+        // slice of the caller's, exclusive where the kernel writes it; the
+        // remote range is checked by the kernel.
+        match unsafe { syscall(call, args) } {
+            Ok(0) => return Err(CopyError::Fault(done)),
+            Ok(n) => done += n,
+            Err(Errno::INTR) => {}
+            Err(Errno::FAULT) => return Err(CopyError::Fault(done)),
+            Err(Errno::PERM | Errno::ACCESS) => return Err(CopyError::NotPermitted),
+            Err(Errno::SRCH) => return Err(CopyError::Gone),
+            Err(e) => return Err(CopyError::Other(e)),
+        }
+    }
+    Ok(())
+}
+
+/// Copies from address `remote` of process `pid` until `into` is full.
+///
+/// # Errors
+/// [`CopyError`]; `into` may then be filled in part.
+pub fn read_memory(pid: u32, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
+    transfer(
+        number::PROCESS_VM_READV,
+        pid,
+        into.as_mut_ptr(),
+        into.len(),
+        remote,
+    )
+}
+
+/// Copies all of `from` to address `remote` of process `pid`.
+///
+/// # Errors
+/// [`CopyError`]; part of it may then have been written.
+pub fn write_memory(pid: u32, remote: u64, from: &[u8]) -> Result<(), CopyError> {
+    transfer(
+        number::PROCESS_VM_WRITEV,
+        pid,
+        from.as_ptr(),
+        from.len(),
+        remote,
+    )
+}
+
+/// Whether the kernel lets us reach into process `pid`. It says nothing of
+/// pid namespaces: see that the memory is the peer's by a token in it.
+#[must_use]
+pub fn cma_permitted(pid: u32) -> bool {
+    // Nothing is mapped at 0; the kernel checks permission before that.
+    matches!(
+        read_memory(pid, 0, &mut [0]),
+        Ok(()) | Err(CopyError::Fault(_))
+    )
+}
+
+/// Our own process id, as our pid namespace names it.
+#[must_use]
+pub fn own_pid() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get() as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_child_is_seen_to_end() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let fd = Pidfd::open(child.id()).unwrap();
+        assert!(!fd.has_exited());
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(fd.has_exited());
+        assert_eq!(Pidfd::open(0).unwrap_err(), Errno::SRCH);
+        assert!(Pidfd::open(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn memory_is_copied_both_ways() {
+        // Our own process is always permitted, unless the call is filtered.
+        let pid = own_pid();
+        if !cma_permitted(pid) {
+            eprintln!("process_vm_readv is not permitted here: not tested");
+            return;
+        }
+        let source: Vec<u8> = (0..100_000u32).map(|i| i as u8).collect();
+        let mut copy = vec![0; source.len()];
+        read_memory(pid, source.as_ptr() as u64, &mut copy).unwrap();
+        assert_eq!(copy, source);
+        let mut target = vec![0u8; 3];
+        write_memory(pid, target.as_mut_ptr() as u64, &[1, 2, 3]).unwrap();
+        assert_eq!(target, [1, 2, 3]);
+        assert_eq!(read_memory(pid, 0, &mut [0; 8]), Err(CopyError::Fault(0)));
+        assert_eq!(read_memory(pid, 0, &mut []), Ok(()));
+    }
+
+    #[test]
+    fn a_process_that_is_gone_is_not_permitted() {
+        let mut child = Command::new("true").spawn().unwrap();
+        let pid = child.id();
+        child.wait().unwrap();
+        assert!(!cma_permitted(pid));
+    }
+}

@@ -1,0 +1,321 @@
+//! What a data packet carries: chunks, one after another.
+//!
+//! The first byte is the kind (low three bits) and the priority (bit 3).
+//!
+//! | kind | name | layout after the first byte |
+//! | --- | --- | --- |
+//! | 0 | pad | the rest of the packet, ignored |
+//! | 1 | head | args u8, flow u16, message u32, port u16, length u16, total u64, args × u64, `length` bytes |
+//! | 2 | body | zero u8, flow u16, message u32, fragment u32, then the rest of the packet |
+//! | 3 | refuse | zero u8, flow u16, message u32 |
+//! | 4 | close | zero × 3 |
+//! | 5 | ping | zero × 3 |
+//!
+//! A message whose `total` exceeds `length` goes on in bodies. `fragment`
+//! counts units of 64 payload bytes from the message's start, so a resend may
+//! be cut anew when the path's MTU has changed.
+
+use crate::{MessageNo, Priority, WireError, take, u16_at, u32_at, u64_at};
+
+/// Bytes of a head chunk before its argument words.
+pub const HEAD_BYTES: usize = 20;
+/// Bytes of a body chunk before its payload.
+pub const BODY_BYTES: usize = 12;
+/// Bytes of a refuse chunk.
+pub const REFUSE_BYTES: usize = 8;
+/// Bytes of a close or ping chunk.
+const BARE_BYTES: usize = 4;
+/// Argument words (64 bits each) beside a payload, at most.
+pub const ARGS_MAX: usize = 20;
+
+const REPLY: u8 = 8;
+
+/// A whole message, or the first part of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Head<'a> {
+    /// Its priority.
+    pub priority: Priority,
+    /// Its flow.
+    pub flow: u16,
+    /// Its number within priority and flow.
+    pub message: MessageNo,
+    /// The port that it is for.
+    pub port: u16,
+    /// Payload bytes of the whole message.
+    pub total: u64,
+    /// Argument words, little-endian, 8 bytes each.
+    pub args: &'a [u8],
+    /// The first payload bytes.
+    pub payload: &'a [u8],
+}
+
+/// A further part of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Body<'a> {
+    /// Priority of its message.
+    pub priority: Priority,
+    /// Flow of its message.
+    pub flow: u16,
+    /// Its message.
+    pub message: MessageNo,
+    /// Where `payload` starts, in units of [`Body::UNIT`] bytes.
+    pub fragment: u32,
+    /// The bytes.
+    pub payload: &'a [u8],
+}
+
+impl Body<'_> {
+    /// Bytes in a unit of `fragment`.
+    pub const UNIT: u64 = 64;
+}
+
+/// One chunk of a data packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Chunk<'a> {
+    /// A whole message, or the first part of one.
+    Head(Head<'a>),
+    /// A further part.
+    Body(Body<'a>),
+    /// The receiver closed the port: the message was not delivered.
+    Refuse {
+        /// Priority of the refused message.
+        priority: Priority,
+        /// Flow of the refused message.
+        flow: u16,
+        /// The refused message.
+        message: MessageNo,
+    },
+    /// The sender closes its endpoint: nothing more comes from it.
+    Close,
+    /// Wants an acknowledgement and nothing else.
+    Ping,
+}
+
+/// First byte of a chunk.
+#[inline]
+const fn lead(kind: u8, priority: Priority) -> u8 {
+    kind + match priority {
+        Priority::Request => 0,
+        Priority::Reply => REPLY,
+    }
+}
+
+impl Head<'_> {
+    /// Bytes that [`Head::write`] writes.
+    #[inline]
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        HEAD_BYTES + self.args.len() + self.payload.len()
+    }
+
+    /// Writes header and argument words; the caller places the payload after
+    /// them (its length is taken from `self.payload`). Gives the bytes written.
+    ///
+    /// # Panics
+    /// If `out` is too short: the caller reserved the room.
+    #[inline]
+    pub fn write_header(&self, out: &mut [u8]) -> usize {
+        debug_assert!(self.args.len().is_multiple_of(8) && self.args.len() <= 8 * ARGS_MAX);
+        debug_assert!(self.payload.len() <= u16::MAX as usize);
+        out[0] = lead(1, self.priority);
+        out[1] = (self.args.len() / 8) as u8;
+        out[2..4].copy_from_slice(&self.flow.to_le_bytes());
+        out[4..8].copy_from_slice(&self.message.0.to_le_bytes());
+        out[8..10].copy_from_slice(&self.port.to_le_bytes());
+        out[10..12].copy_from_slice(&(self.payload.len() as u16).to_le_bytes());
+        out[12..20].copy_from_slice(&self.total.to_le_bytes());
+        out[20..][..self.args.len()].copy_from_slice(self.args);
+        HEAD_BYTES + self.args.len()
+    }
+
+    /// Changes the payload length of a head that stands at the start of `out`.
+    ///
+    /// # Panics
+    /// If `out` is shorter than [`HEAD_BYTES`].
+    #[inline]
+    pub fn set_length(out: &mut [u8], length: u16) {
+        out[10..12].copy_from_slice(&length.to_le_bytes());
+    }
+
+    /// Writes the whole chunk; gives the bytes written.
+    ///
+    /// # Panics
+    /// If `out` is too short: the caller reserved the room.
+    #[inline]
+    pub fn write(&self, out: &mut [u8]) -> usize {
+        let at = self.write_header(out);
+        out[at..][..self.payload.len()].copy_from_slice(self.payload);
+        at + self.payload.len()
+    }
+}
+
+impl Body<'_> {
+    /// Writes the header of a body; the payload follows it to the packet's end.
+    ///
+    /// # Panics
+    /// If `out` is too short: the caller reserved the room.
+    #[inline]
+    pub fn write_header(&self, out: &mut [u8]) {
+        out[0] = lead(2, self.priority);
+        out[1] = 0;
+        out[2..4].copy_from_slice(&self.flow.to_le_bytes());
+        out[4..8].copy_from_slice(&self.message.0.to_le_bytes());
+        out[8..12].copy_from_slice(&self.fragment.to_le_bytes());
+    }
+}
+
+impl Chunk<'_> {
+    /// Writes a chunk without payload ([`Chunk::Refuse`], [`Chunk::Close`],
+    /// [`Chunk::Ping`]) or a whole one; gives the bytes written.
+    ///
+    /// # Panics
+    /// If `out` is too short: the caller reserved the room.
+    pub fn write(&self, out: &mut [u8]) -> usize {
+        match *self {
+            Self::Head(head) => head.write(out),
+            Self::Body(body) => {
+                body.write_header(out);
+                out[BODY_BYTES..][..body.payload.len()].copy_from_slice(body.payload);
+                BODY_BYTES + body.payload.len()
+            }
+            Self::Refuse {
+                priority,
+                flow,
+                message,
+            } => {
+                out[0] = lead(3, priority);
+                out[1] = 0;
+                out[2..4].copy_from_slice(&flow.to_le_bytes());
+                out[4..8].copy_from_slice(&message.0.to_le_bytes());
+                REFUSE_BYTES
+            }
+            Self::Close | Self::Ping => {
+                let kind = if matches!(self, Self::Close) { 4 } else { 5 };
+                out[..BARE_BYTES].copy_from_slice(&[kind, 0, 0, 0]);
+                BARE_BYTES
+            }
+        }
+    }
+}
+
+/// Walks the chunks of a packet; ends at the first error or at padding.
+#[derive(Clone, Debug)]
+pub struct Chunks<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Chunks<'a> {
+    /// Over the bytes between acknowledgement and tag.
+    #[inline]
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Self {
+        Self { rest: bytes }
+    }
+
+    #[inline]
+    fn parse(&self) -> Result<Option<(Chunk<'a>, usize)>, WireError> {
+        let b = self.rest;
+        let [first] = take(b, 0)?;
+        let priority = if first & REPLY != 0 {
+            Priority::Reply
+        } else {
+            Priority::Request
+        };
+        let kind = first & !REPLY;
+        let parsed = match kind {
+            0 => return Ok(None),
+            1 => {
+                let [_, args] = take(b, 0)?;
+                let args = args as usize;
+                if args > ARGS_MAX {
+                    return Err(WireError::Malformed);
+                }
+                let length = u16_at(b, 10)? as usize;
+                let payload_at = HEAD_BYTES + 8 * args;
+                let head = Head {
+                    priority,
+                    flow: u16_at(b, 2)?,
+                    message: MessageNo(u32_at(b, 4)?),
+                    port: u16_at(b, 8)?,
+                    total: u64_at(b, 12)?,
+                    args: b.get(HEAD_BYTES..payload_at).ok_or(WireError::Truncated)?,
+                    payload: b
+                        .get(payload_at..payload_at + length)
+                        .ok_or(WireError::Truncated)?,
+                };
+                // Only whole units may be left to the bodies.
+                if head.total < length as u64
+                    || (head.total > length as u64 && !(length as u64).is_multiple_of(Body::UNIT))
+                {
+                    return Err(WireError::Malformed);
+                }
+                (Chunk::Head(head), payload_at + length)
+            }
+            2 => {
+                let payload = b.get(BODY_BYTES..).ok_or(WireError::Truncated)?;
+                if payload.is_empty() || b[1] != 0 {
+                    return Err(WireError::Malformed);
+                }
+                let body = Body {
+                    priority,
+                    flow: u16_at(b, 2)?,
+                    message: MessageNo(u32_at(b, 4)?),
+                    fragment: u32_at(b, 8)?,
+                    payload,
+                };
+                (Chunk::Body(body), b.len())
+            }
+            3 => {
+                let flow = u16_at(b, 2)?;
+                let message = MessageNo(u32_at(b, 4)?);
+                if b[1] != 0 {
+                    return Err(WireError::Malformed);
+                }
+                (
+                    Chunk::Refuse {
+                        priority,
+                        flow,
+                        message,
+                    },
+                    REFUSE_BYTES,
+                )
+            }
+            4 | 5 => {
+                if take::<4>(b, 0)? != [kind, 0, 0, 0] {
+                    return Err(WireError::Malformed);
+                }
+                (
+                    if kind == 4 { Chunk::Close } else { Chunk::Ping },
+                    BARE_BYTES,
+                )
+            }
+            _ => return Err(WireError::Unknown(first)),
+        };
+        Ok(Some(parsed))
+    }
+}
+
+impl<'a> Iterator for Chunks<'a> {
+    type Item = Result<Chunk<'a>, WireError>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.rest.is_empty() {
+            return None;
+        }
+        match self.parse() {
+            Ok(Some((chunk, bytes))) => {
+                self.rest = &self.rest[bytes..];
+                Some(Ok(chunk))
+            }
+            Ok(None) => {
+                self.rest = &[];
+                None
+            }
+            Err(e) => {
+                self.rest = &[];
+                Some(Err(e))
+            }
+        }
+    }
+}
