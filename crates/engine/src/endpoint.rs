@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use portolan_proto::Release;
 use portolan_sys::clock::now_ns;
-use portolan_sys::doorbell::Doorbell;
-use portolan_sys::epoll::Epoll;
 use portolan_wire::MessageNo;
 
 use crate::counters::Counters;
@@ -19,15 +17,13 @@ use crate::net::NetLane;
 use crate::ops::Op;
 use crate::own::{Owned, OwnerGuard, Threads};
 use crate::ports::{Binding, ErrorHandler};
+use crate::rest::Beds;
 use crate::state::{State, Woken};
 
 /// What the endpoint and its helper thread share.
 pub(crate) struct Inner {
     pub state: Owned<State>,
-    pub epoll: Arc<Epoll>,
-    /// For the program's own event loop.
-    outer: Epoll,
-    pub wake: Arc<Doorbell>,
+    pub beds: Arc<Beds>,
     pub threads: Threads,
     pub spin_passes: u32,
     pub takeover_ns: u64,
@@ -59,23 +55,17 @@ type Guard<'a> = OwnerGuard<'a, State>;
 
 /// Passes of a wait that yield the core before it sleeps.
 const YIELDS: u32 = 16;
-/// With several threads asleep, none sleeps longer than this without a look.
-const SHARED_NAP_NS: u64 = 1_000_000;
 
 impl Endpoint {
     pub(crate) fn new(
         state: Owned<State>,
         config: &crate::Config,
         size: u32,
-        epoll: Arc<Epoll>,
-        outer: Epoll,
-        wake: Arc<Doorbell>,
+        beds: Arc<Beds>,
     ) -> Result<Self, crate::OpenError> {
         let inner = Arc::new(Inner {
             state,
-            epoll,
-            outer,
-            wake,
+            beds,
             threads: config.threads,
             spin_passes: config.spin_passes,
             takeover_ns: config.takeover_ns,
@@ -285,6 +275,7 @@ impl Endpoint {
         match (wait, op) {
             (Ok(Ok(number)), Some(op)) => match op.completion.error() {
                 Some(WaitError::PeerDead { rank, why }) => Err(SendError::PeerDead { rank, why }),
+                Some(WaitError::Misuse(m)) => Err(m.into()),
                 // Refused: the endpoint's error handler is told of it.
                 _ => Ok(number),
             },
@@ -487,6 +478,7 @@ impl Endpoint {
                 continue;
             }
             if deadline.is_some_and(|at| now_ns() >= at) {
+                s.end();
                 return Err(WaitError::TimedOut);
             }
             if idle <= spin + YIELDS {
@@ -515,25 +507,32 @@ impl Endpoint {
 
     #[cold]
     fn sleep<'e>(&'e self, mut s: Guard<'e>, deadline: Option<u64>) -> Result<Guard<'e>, Misuse> {
+        if s.closed {
+            return Err(Misuse::Closed);
+        }
         let Some(nap) = s.prepare(deadline) else {
             return Ok(s);
         };
+        let beds = &self.inner.beds;
         let mut woken = Woken::default();
-        let mut timeout = nap.timeout;
         if self.inner.threads == Threads::Single {
             // An error would be ours; then the wait spins.
-            let _ = self.inner.epoll.wait(timeout, |t| woken.push(t));
-        } else {
-            s.sleepers += 1;
-            if s.sleepers > 1 {
-                timeout = Some(timeout.map_or(SHARED_NAP_NS, |t| t.min(SHARED_NAP_NS)));
-            }
+            let _ = beds.events.wait(nap.timeout, |t| woken.push(t));
+            s.awake(&woken);
+        } else if s.rest.is_led() {
+            let seen = s.rest.follow();
             drop(s);
-            let _ = self.inner.epoll.wait(timeout, |t| woken.push(t));
+            beds.follow(seen, nap.timeout);
             s = self.enter()?;
-            s.sleepers -= 1;
+            s.rest.follow_no_more();
+        } else {
+            s.rest.lead(nap.due);
+            drop(s);
+            let _ = beds.events.wait(nap.timeout, |t| woken.push(t));
+            s = self.enter()?;
+            s.rest.lead_no_more();
+            s.awake(&woken);
         }
-        s.awake(&woken);
         Ok(s)
     }
 
@@ -541,7 +540,7 @@ impl Endpoint {
     /// Before waiting on it call [`Endpoint::arm`].
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.inner.outer.as_fd()
+        self.inner.beds.outer.as_fd()
     }
 
     /// Declares that the program will wait on [`Endpoint::fd`]. False if there
@@ -605,6 +604,9 @@ impl Endpoint {
     /// # Errors
     /// - [`WaitError::TimedOut`]: something may not have arrived.
     /// - [`WaitError::Misuse`]: closed already, or see there.
+    ///
+    /// Operations that are under way after that end with [`Misuse::Closed`],
+    /// and so do waits of other threads.
     pub fn close(&self) -> Result<(), WaitError> {
         let mut s = self.enter()?;
         if s.core.closing {

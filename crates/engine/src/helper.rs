@@ -44,7 +44,7 @@ impl Drop for Helper {
     fn drop(&mut self) {
         self.stop.store(1, Ordering::Release);
         wake(&self.stop, 1, Scope::Process);
-        self.inner.wake.ring();
+        self.inner.beds.ring_helper();
         if let Some(thread) = self.thread.take() {
             // Its panic would be a bug of ours, reported by the thread itself.
             let _ = thread.join();
@@ -59,27 +59,28 @@ fn run(inner: &Inner, stop: &AtomicU32) {
     while !stopped() {
         // Every ending leads to another look.
         let _ = wait(stop, 0, Some(period), Scope::Process);
-        let now = inner.state.calls();
-        if now != calls || inner.state.is_inside() {
-            calls = now;
-            period = (period * 2).clamp(1, PERIOD_MAX_NS.max(inner.takeover_ns));
-            continue;
+        let mut helped = false;
+        while !stopped() && inner.state.calls() == calls && help(inner) {
+            helped = true;
         }
-        while !stopped() && inner.state.calls() == calls {
-            if !help(inner) {
-                break;
-            }
-        }
-        period = inner.takeover_ns;
+        calls = inner.state.calls();
+        period = if helped {
+            inner.takeover_ns
+        } else {
+            (period * 2).clamp(1, PERIOD_MAX_NS.max(inner.takeover_ns))
+        };
     }
 }
 
 /// Moves what there is, then sleeps until there is more; false if the program
-/// is back.
+/// does that itself.
 fn help(inner: &Inner) -> bool {
     let Some(mut s) = inner.state.try_help() else {
         return false;
     };
+    if s.rest.is_led() {
+        return false;
+    }
     s.core.run = false;
     let mut wanted = false;
     while !wanted && s.pass() > 0 {
@@ -88,18 +89,22 @@ fn help(inner: &Inner) -> bool {
     }
     let nap = if wanted { None } else { s.prepare(None) };
     s.core.run = true;
-    s.helper_asleep = nap.is_some();
+    let Some(nap) = nap else {
+        return !wanted;
+    };
+    s.rest.helper_sleeps(nap.due);
     drop(s);
-    if let Some(nap) = nap {
-        let mut woken = Woken::default();
-        // An error would be ours; then the next look comes after a pause.
-        let slept = inner.epoll.wait(nap.timeout, |t| woken.push(t));
-        let Some(mut s) = inner.state.try_help() else {
-            return false;
-        };
-        s.helper_asleep = false;
-        s.awake(&woken);
-        return slept.is_ok();
+    // An error would be ours; then the next look comes after a pause.
+    let slept = inner.beds.help(nap.timeout);
+    let Some(mut s) = inner.state.try_help() else {
+        return false;
+    };
+    s.rest.helper_is_up();
+    if s.rest.is_led() {
+        return false;
     }
-    !wanted
+    let mut woken = Woken::default();
+    let _ = inner.beds.events.wait(Some(0), |t| woken.push(t));
+    s.awake(&woken);
+    slept.is_ok()
 }

@@ -27,6 +27,7 @@ mod ops;
 mod outbox;
 mod own;
 mod ports;
+mod rest;
 mod send;
 mod shm;
 mod state;

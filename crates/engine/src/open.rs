@@ -12,8 +12,6 @@ use portolan_link::shm::ShmPort;
 use portolan_link::udp::{Udp, UdpConfig};
 use portolan_proto::{Identity, NetAddress};
 use portolan_ring::ForkMark;
-use portolan_sys::doorbell::Doorbell;
-use portolan_sys::epoll::Epoll;
 use portolan_sys::net::interfaces;
 use portolan_sys::process::Pidfd;
 use portolan_wire::{Address, MessageNo};
@@ -31,6 +29,7 @@ use crate::ops::Ops;
 use crate::outbox::Outbox;
 use crate::own::Owned;
 use crate::ports::{Budget, Ports};
+use crate::rest::Beds;
 use crate::shm::ShmLane;
 use crate::state::State;
 
@@ -283,22 +282,11 @@ impl Opening {
         };
         let system =
             |call| move |e: portolan_sys::raw::Errno| OpenError::System(call, e.raw_os_error());
-        let epoll = Arc::new(Epoll::new().map_err(system("epoll_create"))?);
-        let outer = Epoll::new().map_err(system("epoll_create"))?;
-        let wake = Arc::new(Doorbell::new().map_err(system("eventfd"))?);
-        let state = State::new(
-            core,
-            net,
-            shm,
-            watch,
-            pids,
-            Arc::clone(&epoll),
-            &outer,
-            Arc::clone(&wake),
-        )
-        .map_err(system("epoll_ctl"))?;
+        let beds = Arc::new(Beds::new().map_err(system("epoll_create"))?);
+        let state = State::new(core, net, shm, watch, pids, Arc::clone(&beds))
+            .map_err(system("epoll_ctl"))?;
         let owned = Owned::new(state, ForkMark::new()?, config.threads);
-        Endpoint::new(owned, &config, size, epoll, outer, wake)
+        Endpoint::new(owned, &config, size, beds)
     }
 }
 

@@ -9,7 +9,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use portolan_proto::{Outcome, SourceId};
 use portolan_wire::{MessageNo, Priority};
 
-use crate::error::{Death, WaitError};
+use crate::error::{Death, Misuse, WaitError};
 use crate::memory::{Payload, Source};
 
 const PENDING: u32 = 0;
@@ -225,6 +225,17 @@ impl Ops {
         for at in 0..self.slots.len() {
             if self.slots[at].as_ref().is_some_and(|e| e.to == rank) {
                 self.finish(SourceId(at as u64), Outcome::PeerDead, Some(why));
+            }
+        }
+    }
+
+    /// The endpoint is closed: nothing is sent any more.
+    pub fn end_all(&mut self) {
+        for at in 0..self.slots.len() {
+            if let Some(entry) = self.remove(SourceId(at as u64))
+                && let Some(completion) = entry.completion
+            {
+                completion.complete(None, Some(Misuse::Closed.into()));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use portolan_ring::{ForkMark, Holder, Ownership};
+use portolan_ring::{ForkMark, Ownership};
 
 use crate::error::Misuse;
 
@@ -109,11 +109,6 @@ impl<T> Owned<T> {
     /// How often the program has called; unchanged: it made no call.
     pub fn calls(&self) -> u32 {
         self.word.calls()
-    }
-
-    /// Whether the program is in a call right now.
-    pub fn is_inside(&self) -> bool {
-        self.word.holder() == Holder::Owner
     }
 }
 

@@ -676,13 +676,16 @@ impl ShmRx {
                 };
                 let into = incoming.bytes_mut();
                 let into = &mut into[..total as usize];
-                match ways.outlet.copy_from_peer(from, remote, into) {
-                    Ok(()) => {
+                let copied = ways.outlet.copy_from_peer(from, remote, into);
+                // One that closes takes back what it lent: looked at after the
+                // copy, its state tells whether the bytes were still those.
+                match copied {
+                    Ok(()) if !ways.outlet.peer_state(from).is_gone() => {
                         ways.tx.tell(ways.outlet, from, control(DONE, 0, id));
                         core.finish(ways, cookie);
                     }
-                    Err(_) => {
-                        // It died, or lent us memory that it does not have.
+                    _ => {
+                        // It closed or died, or lent us memory that it does not have.
                         core.suspects.push((rank, Death::Ended));
                         core.attention = true;
                     }

@@ -7,8 +7,7 @@ use std::task::Waker;
 
 use portolan_link::shm::Slumbering;
 use portolan_sys::clock::now_ns;
-use portolan_sys::doorbell::Doorbell;
-use portolan_sys::epoll::{Epoll, READY_MAX, Timer};
+use portolan_sys::epoll::READY_MAX;
 use portolan_sys::process::Pidfd;
 use portolan_wire::MessageNo;
 
@@ -18,12 +17,12 @@ use crate::error::{Death, SendError};
 use crate::lanes::Lane;
 use crate::message::SendOptions;
 use crate::net::NetLane;
+use crate::rest::{Beds, Rest, TOKEN_BELL};
 use crate::shm::ShmLane;
 use crate::ways::Both;
 
 /// Names in the set of descriptors. Processes follow from [`TOKEN_PID`] on.
 const TOKEN_NET: u64 = 0;
-const TOKEN_WAKE: u64 = 1;
 const TOKEN_WATCH: u64 = 2;
 const TOKEN_SHM: u64 = 3;
 const TOKEN_PID: u64 = 1 << 32;
@@ -44,28 +43,15 @@ pub(crate) struct State {
     watch: Option<Box<dyn Watch>>,
     /// Processes on this host, by rank, while they live.
     pids: Vec<(u32, Pidfd)>,
-    epoll: Arc<Epoll>,
-    /// What the program's own event loop waits on: `epoll` and these two.
-    timer: Timer,
-    foreign: Doorbell,
-    /// Ends a sleep of our own.
-    wake: Arc<Doorbell>,
-    /// The program waits on the descriptor.
-    armed: bool,
-    /// The helper sleeps.
-    pub helper_asleep: bool,
-    /// Until then at most, ns of the monotonic clock, by what it knew.
-    helper_due: u64,
-    /// Senders on this host have been told that we sleep.
-    declared: bool,
-    /// Threads that sleep without holding the state.
-    pub sleepers: u32,
+    pub rest: Rest,
     wakers: Vec<Waker>,
     empty_passes: u32,
     /// When rings that nobody uses were last given back.
     tidied_at: u64,
     /// The launcher has said that the job ends: why.
     pub ending: Option<String>,
+    /// Closed for good: who still waits would wait forever.
+    pub closed: bool,
 }
 
 /// What a sleep needs, so that it can happen without the state.
@@ -73,6 +59,8 @@ pub(crate) struct State {
 pub(crate) struct Nap {
     /// How long at most, ns.
     pub timeout: Option<u64>,
+    /// That time on the monotonic clock; `u64::MAX` for no limit.
+    pub due: u64,
 }
 
 /// Tokens of the descriptors that ended a sleep.
@@ -92,26 +80,15 @@ impl Woken {
 }
 
 impl State {
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "the parts of an endpoint, put together once"
-    )]
     pub fn new(
         core: Core,
         net: Option<NetLane>,
         shm: Option<ShmLane>,
         watch: Option<Box<dyn Watch>>,
         pids: Vec<(u32, Pidfd)>,
-        epoll: Arc<Epoll>,
-        outer: &Epoll,
-        wake: Arc<Doorbell>,
+        beds: Arc<Beds>,
     ) -> Result<Self, portolan_sys::raw::Errno> {
-        let timer = Timer::new()?;
-        let foreign = Doorbell::new()?;
-        outer.add(epoll.as_fd(), 0)?;
-        outer.add(timer.as_fd(), 1)?;
-        outer.add(foreign.as_fd(), 2)?;
-        epoll.add(wake.as_fd(), TOKEN_WAKE)?;
+        let epoll = &beds.events;
         if let Some(shm) = &shm {
             epoll.add(shm.link.as_fd(), TOKEN_SHM)?;
         }
@@ -130,19 +107,12 @@ impl State {
             shm,
             watch,
             pids,
-            epoll,
-            timer,
-            foreign,
-            wake,
-            armed: false,
-            helper_asleep: false,
-            helper_due: u64::MAX,
-            declared: false,
+            rest: Rest::new(beds),
             tidied_at: now_ns(),
-            sleepers: 0,
             wakers: Vec::new(),
             empty_passes: 0,
             ending: None,
+            closed: false,
         })
     }
 
@@ -224,13 +194,10 @@ impl State {
 
     /// Something has happened: whoever waits for that is to know.
     #[inline]
-    fn after(&mut self) {
+    pub fn after(&mut self) {
         self.empty_passes = 0;
-        if self.sleepers > 0 {
-            self.wake.ring();
-        }
-        if self.armed {
-            self.foreign.ring();
+        if self.rest.waits_for_news() {
+            self.rest.tell();
         }
         for waker in self.wakers.drain(..) {
             waker.wake();
@@ -249,7 +216,7 @@ impl State {
     fn look(&mut self) -> usize {
         let mut woken = Woken::default();
         // An error here would be ours, and the next sleep would show it.
-        let _ = self.epoll.wait(Some(0), |t| woken.push(t));
+        let _ = self.rest.beds.events.wait(Some(0), |t| woken.push(t));
         let mut news = self.note(&woken);
         let Some(shm) = &mut self.shm else {
             return news;
@@ -273,7 +240,7 @@ impl State {
         for &token in &woken.tokens[..woken.count] {
             match token {
                 TOKEN_WATCH => news += self.hear(),
-                TOKEN_WAKE => _ = self.wake.clear(),
+                TOKEN_BELL => self.rest.hush(),
                 t if t >= TOKEN_PID => {
                     self.ended((t - TOKEN_PID) as u32);
                     news += 1;
@@ -290,7 +257,7 @@ impl State {
             return 0;
         };
         // Taken out before asking: the descriptor may be closed by that.
-        let _ = watch.fd().map(|fd| self.epoll.remove(fd));
+        let _ = watch.fd().map(|fd| self.rest.beds.events.remove(fd));
         while let Some(notice) = watch.poll() {
             news += 1;
             match notice {
@@ -298,7 +265,9 @@ impl State {
                 Notice::Ending(why) => self.ending = Some(why),
             }
         }
-        let _ = watch.fd().map(|fd| self.epoll.add(fd, TOKEN_WATCH));
+        let _ = watch
+            .fd()
+            .map(|fd| self.rest.beds.events.add(fd, TOKEN_WATCH));
         self.watch = Some(watch);
         news
     }
@@ -307,7 +276,7 @@ impl State {
     pub fn ended(&mut self, rank: u32) {
         if let Some(at) = self.pids.iter().position(|(r, _)| *r == rank) {
             let (_, pid) = self.pids.remove(at);
-            let _ = self.epoll.remove(pid.as_fd());
+            let _ = self.rest.beds.events.remove(pid.as_fd());
         }
         self.gone(rank, Death::Ended);
     }
@@ -344,7 +313,7 @@ impl State {
     /// is due before a sleep could begin.
     pub fn prepare(&mut self, deadline: Option<u64>) -> Option<Nap> {
         if let Some(shm) = &mut self.shm {
-            self.declared = true;
+            self.rest.declare();
             // What nobody takes now is no reason to stay awake.
             let ready = shm.link.sleep_prepare() == Slumbering::No;
             let gone = shm.gone();
@@ -356,33 +325,27 @@ impl State {
             }
         }
         let due = self.net.as_mut().and_then(NetLane::next_timeout);
-        let wake_at = match (due, deadline) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        self.helper_due = wake_at.unwrap_or(u64::MAX);
-        let timeout = match wake_at {
-            Some(0) => {
-                self.rouse();
-                return None;
-            }
-            Some(at) => Some(at.saturating_sub(now_ns())),
-            None => None,
-        };
-        let timeout = match &self.shm {
+        if due == Some(0) {
+            self.rouse();
+            return None;
+        }
+        let mut due = due.unwrap_or(u64::MAX).min(deadline.unwrap_or(u64::MAX));
+        if let Some(shm) = &self.shm
+            && (shm.blocked || self.core.starved)
+        {
             // Its frames ring no bell again.
-            Some(shm) if shm.blocked || self.core.starved => {
-                Some(timeout.map_or(BLOCKED_NAP_NS, |t| t.min(BLOCKED_NAP_NS)))
-            }
-            _ => timeout,
-        };
+            due = due.min(now_ns() + BLOCKED_NAP_NS);
+        }
         self.core.counters.sleeps += 1;
-        Some(Nap { timeout })
+        Some(Nap {
+            timeout: (due != u64::MAX).then(|| due.saturating_sub(now_ns())),
+            due,
+        })
     }
 
     /// Ends what [`State::prepare`] began.
     pub fn awake(&mut self, woken: &Woken) {
-        if self.declared {
+        if self.rest.is_declared() {
             self.rouse();
         }
         if self.note(woken) > 0 {
@@ -390,35 +353,36 @@ impl State {
         }
     }
 
-    /// At the end of a call that may leave something to do: lets the helper
-    /// know, if it sleeps.
+    /// At the end of a call that may leave something to do: whoever sleeps
+    /// until something was due gets up if it is due sooner now.
     #[inline(always)]
     pub fn end(&mut self) {
-        if self.helper_asleep {
+        if self.rest.relies_on_us() {
             self.stir();
         }
     }
 
     #[cold]
     fn stir(&mut self) {
-        let sooner = |at| at < self.helper_due;
+        if !self.rest.is_anyone_asleep() {
+            return;
+        }
         if !self.core.outbox.is_empty()
             || self.shm.as_ref().is_some_and(|shm| !shm.idle())
             || self
                 .net
                 .as_mut()
                 .and_then(NetLane::next_timeout)
-                .is_some_and(sooner)
+                .is_some_and(|at| self.rest.oversleeps(at))
         {
-            self.helper_asleep = false;
-            self.wake.ring();
+            self.rest.rouse();
         }
     }
 
     /// No sleep any more: senders need not ring.
     #[cold]
     fn rouse(&mut self) {
-        self.declared = false;
+        self.rest.undeclare();
         if let Some(shm) = &mut self.shm {
             shm.link.sleep_cancel();
         }
@@ -433,36 +397,27 @@ impl State {
         match self.prepare(None) {
             None => false,
             Some(nap) => {
-                self.timer
-                    .set(nap.timeout.map(|t| now_ns().saturating_add(t)));
-                self.armed = true;
+                self.rest.arm(nap.timeout);
                 true
             }
         }
     }
 
-    /// The program is back from such a sleep.
-    #[cold]
-    fn disarm(&mut self) {
-        self.armed = false;
-        self.timer.set(None);
-        self.foreign.clear();
-    }
-
     /// At the start of every call that makes progress.
     #[inline(always)]
     pub fn begin(&mut self) {
-        if self.declared {
+        if self.rest.is_disturbed() {
+            self.begin_disturbed();
+        }
+    }
+
+    #[cold]
+    fn begin_disturbed(&mut self) {
+        if self.rest.is_declared() {
             self.rouse();
-            // Nobody rings for those who sleep any more: they must look again.
-            if self.helper_asleep || self.sleepers > 0 {
-                self.helper_asleep = false;
-                self.wake.ring();
-            }
+            self.rest.disturb();
         }
-        if self.armed {
-            self.disarm();
-        }
+        self.rest.disarm();
     }
 
     /// Goes on with a handler's panic.
@@ -529,8 +484,12 @@ impl State {
         }
     }
 
-    /// Tells whoever started the process that it closed in good order.
+    /// Ends what is still under way, and tells whoever started the process
+    /// that it closed in good order.
     pub fn leave(&mut self) {
+        self.closed = true;
+        self.core.ops.end_all();
+        self.after();
         if let Some(watch) = &mut self.watch {
             watch.leave();
         }

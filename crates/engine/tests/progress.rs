@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use common::{ALL, By, Count, config, helped, job_watched, pair, pattern, run};
 use portolan_engine::{
-    Binding, Config, Death, Event, Misuse, Notice, SendOptions, Threads, WaitError, Watch,
+    Binding, Config, Death, Event, Misuse, Notice, SendError, SendOptions, Threads, WaitError,
+    Watch,
 };
 
 /// Waits without any call to an endpoint.
@@ -57,9 +58,11 @@ fn many_threads_send_and_wait_at_once() {
         )
         .unwrap();
         let over = Count::default();
+        let log = over.clone();
+        b.bind(2, Binding::to(move |_, _| log.add())).unwrap();
         thread::scope(|s| {
             for (n, mine) in (0u64..).zip(&got) {
-                let (a, over) = (&a, &over);
+                let a = &a;
                 s.spawn(move || {
                     for i in 0..50 {
                         let bytes = pattern(if i % 10 == 0 { 30_000 } else { 8 }, 1);
@@ -71,7 +74,7 @@ fn many_threads_send_and_wait_at_once() {
                         a.send_with(1, 1, &o, &bytes).unwrap();
                         a.wait_until(|| mine.get() > i).unwrap();
                     }
-                    over.add();
+                    a.send(1, 2, b"over").unwrap();
                 });
             }
             b.wait_until(|| over.get() == 4)
@@ -323,4 +326,76 @@ fn a_death_ends_a_wait_that_sleeps() {
         1,
         "whoever started us is told of the orderly end"
     );
+}
+
+#[test]
+fn no_thread_takes_the_ring_meant_for_another() {
+    // Each waits for its own message, asleep; all come at once, and whoever
+    // takes them in is not the last to sleep.
+    for by in ALL {
+        let sleepy = Config {
+            threads: Threads::Multiple,
+            spin_passes: 0,
+            ..helped()
+        };
+        let (a, b) = pair(by, &sleepy);
+        let got: Vec<Count> = (0..6).map(|_| Count::default()).collect();
+        let log = got.clone();
+        a.bind(1, Binding::to(move |_, m| log[m.arg(0) as usize].add()))
+            .unwrap();
+        let rounds = 200;
+        thread::scope(|s| {
+            for mine in &got {
+                s.spawn(|| {
+                    for i in 0..rounds {
+                        a.wait_timeout(Duration::from_secs(20), || mine.get() > i)
+                            .unwrap();
+                    }
+                });
+            }
+            for i in 0..rounds {
+                for n in 0..6 {
+                    let o = SendOptions {
+                        args: &[n],
+                        ..SendOptions::default()
+                    };
+                    b.send_with(0, 1, &o, b"").unwrap();
+                }
+                if i % 4 == 0 {
+                    thread::sleep(Duration::from_micros(300));
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn close_ends_what_other_threads_wait_for() {
+    for by in ALL {
+        let many = Config {
+            threads: Threads::Multiple,
+            close_ns: 50_000_000,
+            ..config()
+        };
+        let (a, b) = pair(by, &many);
+        let bytes = vec![1; 100_000_000];
+        thread::scope(|s| {
+            // Nobody reads at the other end: this cannot complete.
+            let long = s.spawn(|| a.send(1, 1, &bytes));
+            let other = s.spawn(|| a.wait_until(|| false));
+            until(|| a.counters().unwrap().sent == 1);
+            assert_eq!(a.close(), Err(WaitError::TimedOut), "{by:?}");
+            assert_eq!(
+                long.join().unwrap(),
+                Err(SendError::Misuse(Misuse::Closed)),
+                "{by:?}"
+            );
+            assert_eq!(
+                other.join().unwrap(),
+                Err(WaitError::Misuse(Misuse::Closed)),
+                "{by:?}"
+            );
+        });
+        drop(b);
+    }
 }

@@ -4,7 +4,7 @@ use portolan_sys::process::CopyError;
 use portolan_wire::Priority;
 
 use super::cma::Cma;
-use super::segment::Map;
+use super::segment::{Map, PeerState};
 use super::send::{Outgoing, ShmError, Slot};
 
 /// What a port can do beside receiving.
@@ -41,6 +41,13 @@ impl Outlet<'_> {
     #[inline]
     pub fn can_copy(&mut self, peer: u16) -> bool {
         self.cma.pid(self.map, peer).is_ok()
+    }
+
+    /// As [`ShmPort::peer_state`](super::ShmPort::peer_state).
+    #[inline]
+    #[must_use]
+    pub fn peer_state(&self, peer: u16) -> PeerState {
+        self.map.state(peer)
     }
 
     /// As [`ShmPort::copy_from_peer`](super::ShmPort::copy_from_peer).

@@ -1,0 +1,335 @@
+//! Who sleeps, until when, and who is to wake them.
+//!
+//! Of several threads that wait on one endpoint, one at most (the leader)
+//! sleeps on its descriptors; the others (followers) sleep on a counter of
+//! news. So each bell has one listener, and nobody takes another's ring.
+//! When the leader gets up, for whatever reason, all followers look again,
+//! and one of them leads. The helper thread sleeps on the same descriptors and
+//! a bell of its own, and not while a thread of the program leads.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use portolan_sys::clock::now_ns;
+use portolan_sys::doorbell::Doorbell;
+use portolan_sys::epoll::{Epoll, Timer};
+use portolan_sys::futex::{self, Scope};
+use portolan_sys::raw::Errno;
+
+/// Name of the leader's bell among the descriptors of an endpoint.
+pub(crate) const TOKEN_BELL: u64 = 1;
+
+/// What sleepers wait on without holding the endpoint.
+#[derive(Debug)]
+pub(crate) struct Beds {
+    /// The lanes' descriptors, the launcher's, processes on this host, and
+    /// the leader's bell.
+    pub events: Epoll,
+    leader: Doorbell,
+    /// `events` and the helper's bell.
+    helper_events: Epoll,
+    helper: Doorbell,
+    /// The helper is up though it could not say so to the endpoint.
+    helper_up: AtomicBool,
+    /// For the program's own event loop: `events`, a timer and a bell.
+    pub outer: Epoll,
+    timer: Timer,
+    foreign: Doorbell,
+    /// Counts what followers wait for.
+    news: AtomicU32,
+}
+
+impl Beds {
+    pub fn new() -> Result<Self, Errno> {
+        let beds = Self {
+            events: Epoll::new()?,
+            leader: Doorbell::new()?,
+            helper_events: Epoll::new()?,
+            helper: Doorbell::new()?,
+            helper_up: AtomicBool::new(false),
+            outer: Epoll::new()?,
+            timer: Timer::new()?,
+            foreign: Doorbell::new()?,
+            news: AtomicU32::new(0),
+        };
+        beds.events.add(beds.leader.as_fd(), TOKEN_BELL)?;
+        beds.helper_events.add(beds.events.as_fd(), 0)?;
+        beds.helper_events.add(beds.helper.as_fd(), 1)?;
+        beds.outer.add(beds.events.as_fd(), 0)?;
+        beds.outer.add(beds.timer.as_fd(), 1)?;
+        beds.outer.add(beds.foreign.as_fd(), 2)?;
+        Ok(beds)
+    }
+
+    /// Follower: sleeps until there is news since `seen`, or the time is up.
+    pub fn follow(&self, seen: u32, timeout: Option<u64>) {
+        // Every ending leads to another look.
+        let _ = futex::wait(&self.news, seen, timeout, Scope::Process);
+    }
+
+    /// Helper: sleeps until a descriptor or its bell is due.
+    pub fn help(&self, timeout: Option<u64>) -> Result<(), Errno> {
+        let woken = self.helper_events.wait(timeout, |_| ());
+        self.helper_up.store(true, Ordering::Relaxed);
+        woken.map(|_| ())
+    }
+
+    /// Ends the helper's sleep, from outside of the endpoint.
+    pub fn ring_helper(&self) {
+        self.helper.ring();
+    }
+}
+
+/// Senders on this host have been told that we sleep.
+const DECLARED: u8 = 1;
+/// The program waits on the descriptor for its own event loop.
+const ARMED: u8 = 2;
+const HELPER: u8 = 4;
+const LEADER: u8 = 8;
+const FOLLOWERS: u8 = 16;
+
+/// Who sleeps; changed by whoever holds the endpoint.
+pub(crate) struct Rest {
+    pub beds: Arc<Beds>,
+    who: u8,
+    followers: u32,
+    /// When the leader and the helper get up by themselves at the latest, ns
+    /// of the monotonic clock.
+    leader_due: u64,
+    helper_due: u64,
+    /// Bells that have been rung and not been cleared since.
+    leader_rung: bool,
+    helper_rung: bool,
+}
+
+impl Rest {
+    pub const fn new(beds: Arc<Beds>) -> Self {
+        Self {
+            beds,
+            who: 0,
+            followers: 0,
+            leader_due: u64::MAX,
+            helper_due: u64::MAX,
+            leader_rung: false,
+            helper_rung: false,
+        }
+    }
+
+    /// Whether a call that makes progress has something to undo first.
+    #[inline(always)]
+    pub const fn is_disturbed(&self) -> bool {
+        self.who & (DECLARED | ARMED) != 0
+    }
+
+    /// Whether somebody sleeps who may have to get up sooner than planned.
+    #[inline(always)]
+    pub const fn relies_on_us(&self) -> bool {
+        self.who & (LEADER | HELPER) != 0
+    }
+
+    /// Whether somebody waits for what a pass has moved.
+    #[inline(always)]
+    pub const fn waits_for_news(&self) -> bool {
+        self.who & (LEADER | FOLLOWERS | ARMED) != 0
+    }
+
+    /// Whether a thread of the program sleeps on the descriptors.
+    pub const fn is_led(&self) -> bool {
+        self.who & LEADER != 0
+    }
+
+    pub const fn is_declared(&self) -> bool {
+        self.who & DECLARED != 0
+    }
+
+    pub const fn declare(&mut self) {
+        self.who |= DECLARED;
+    }
+
+    pub const fn undeclare(&mut self) {
+        self.who &= !DECLARED;
+    }
+
+    /// Becomes the leader.
+    pub fn lead(&mut self, due: u64) {
+        self.who |= LEADER;
+        self.leader_due = due;
+    }
+
+    /// The leader is up: another may lead.
+    pub fn lead_no_more(&mut self) {
+        self.who &= !LEADER;
+        self.tell_followers();
+    }
+
+    /// Becomes a follower; gives what to call [`Beds::follow`] with.
+    pub fn follow(&mut self) -> u32 {
+        self.who |= FOLLOWERS;
+        self.followers += 1;
+        self.beds.news.load(Ordering::Relaxed)
+    }
+
+    pub const fn follow_no_more(&mut self) {
+        self.followers -= 1;
+        if self.followers == 0 {
+            self.who &= !FOLLOWERS;
+        }
+    }
+
+    /// The helper goes to sleep.
+    pub fn helper_sleeps(&mut self, due: u64) {
+        self.who |= HELPER;
+        self.helper_due = due;
+        self.beds.helper_up.store(false, Ordering::Relaxed);
+    }
+
+    /// The helper is up.
+    pub fn helper_is_up(&mut self) {
+        self.who &= !HELPER;
+        if std::mem::take(&mut self.helper_rung) {
+            self.beds.helper.clear();
+        }
+    }
+
+    /// Silences the leader's bell, unless one still sleeps who has to hear it.
+    pub fn hush(&mut self) {
+        if self.who & LEADER == 0 && std::mem::take(&mut self.leader_rung) {
+            self.beds.leader.clear();
+        }
+    }
+
+    fn ring_leader(&mut self) {
+        if !std::mem::replace(&mut self.leader_rung, true) {
+            self.beds.leader.ring();
+        }
+    }
+
+    fn ring_helper(&mut self) {
+        // Once up, it sees for itself.
+        self.who &= !HELPER;
+        if !std::mem::replace(&mut self.helper_rung, true) {
+            self.beds.helper.ring();
+        }
+    }
+
+    fn tell_followers(&mut self) {
+        if self.who & FOLLOWERS != 0 {
+            self.beds.news.fetch_add(1, Ordering::Relaxed);
+            futex::wake(&self.beds.news, i32::MAX as u32, Scope::Process);
+        }
+    }
+
+    /// A pass has moved something.
+    #[cold]
+    pub fn tell(&mut self) {
+        if self.who & LEADER != 0 {
+            self.ring_leader();
+        }
+        self.tell_followers();
+        if self.who & ARMED != 0 {
+            self.beds.foreign.ring();
+        }
+    }
+
+    /// Whoever sleeps on the descriptors is to look again: senders do not
+    /// ring any more.
+    pub fn disturb(&mut self) {
+        if self.who & LEADER != 0 {
+            self.ring_leader();
+        }
+        if self.who & HELPER != 0 {
+            self.ring_helper();
+        }
+    }
+
+    /// Whether anybody sleeps on the descriptors, as far as we can see.
+    pub fn is_anyone_asleep(&mut self) -> bool {
+        if self.beds.helper_up.load(Ordering::Relaxed) {
+            self.who &= !HELPER;
+        }
+        self.relies_on_us()
+    }
+
+    /// Whether something due at `due` would be missed by who sleeps.
+    pub const fn oversleeps(&self, due: u64) -> bool {
+        if self.who & LEADER != 0 {
+            due < self.leader_due
+        } else {
+            due < self.helper_due
+        }
+    }
+
+    /// Ends a sleep on the descriptors.
+    pub fn rouse(&mut self) {
+        if self.who & LEADER != 0 {
+            self.ring_leader();
+        } else if self.who & HELPER != 0 {
+            self.ring_helper();
+        }
+    }
+
+    /// The program will wait on its descriptor.
+    pub fn arm(&mut self, timeout: Option<u64>) {
+        self.hush();
+        let at = timeout.map(|t| now_ns().saturating_add(t));
+        self.beds.timer.set(at);
+        self.who |= ARMED;
+    }
+
+    /// The program is back from such a wait.
+    pub fn disarm(&mut self) {
+        if self.who & ARMED != 0 {
+            self.who &= !ARMED;
+            self.beds.timer.set(None);
+            self.beds.foreign.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_for_the_leader_stays_until_it_is_up() {
+        let mut rest = Rest::new(Arc::new(Beds::new().unwrap()));
+        let beds = Arc::clone(&rest.beds);
+        let rings = || beds.events.wait(Some(0), |_| ()).unwrap() == 1;
+        rest.lead(u64::MAX);
+        rest.tell();
+        assert!(rings());
+        // Others who look at the descriptors leave it alone.
+        rest.hush();
+        assert!(rings());
+        rest.lead_no_more();
+        rest.hush();
+        assert!(!rings());
+    }
+
+    #[test]
+    fn followers_get_up_with_their_leader() {
+        let mut rest = Rest::new(Arc::new(Beds::new().unwrap()));
+        rest.lead(u64::MAX);
+        let seen = rest.follow();
+        rest.lead_no_more();
+        // Returns at once: there is news.
+        rest.beds.follow(seen, None);
+        rest.follow_no_more();
+        assert!(!rest.waits_for_news());
+    }
+
+    #[test]
+    fn the_helper_has_its_own_bell() {
+        let mut rest = Rest::new(Arc::new(Beds::new().unwrap()));
+        rest.helper_sleeps(100);
+        assert!(!rest.oversleeps(100));
+        assert!(rest.oversleeps(99));
+        rest.rouse();
+        assert!(!rest.relies_on_us());
+        assert_eq!(rest.beds.events.wait(Some(0), |_| ()), Ok(0));
+        rest.beds.help(None).unwrap();
+        rest.helper_is_up();
+        assert_eq!(rest.beds.helper_events.wait(Some(0), |_| ()), Ok(0));
+    }
+}
