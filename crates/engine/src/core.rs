@@ -19,7 +19,7 @@ use crate::message::{Event, Message};
 use crate::ops::Ops;
 use crate::outbox::Outbox;
 use crate::ports::{
-    Binding, Budget, Charge, ErrorHandler, Held, Meta, PORTS_RESERVED, PortState, Ports,
+    Binding, Budget, Charge, ErrorHandler, Handler, Held, Meta, PORTS_RESERVED, PortState, Ports,
 };
 use crate::ways::Ways;
 
@@ -100,8 +100,10 @@ impl Core {
             && !self.outbox.is_full()
             && let Some(slot) = self.ports.get(a.meta.port)
             && slot.fast
+            && let Some(handler) = slot.handler.take()
         {
-            self.run_handler(ways, &a.meta, a.args, a.payload);
+            let generation = slot.note_arrival();
+            self.call(ways, handler, generation, &a.meta, a.args, a.payload);
             return Took::Whole;
         }
         self.arrive_slow(ways, a)
@@ -411,7 +413,6 @@ impl Core {
     }
 
     /// Runs a port's handler; false if it has none.
-    #[inline]
     fn run_handler(
         &mut self,
         ways: &mut dyn Ways,
@@ -419,16 +420,34 @@ impl Core {
         args: &[u8],
         payload: &[u8],
     ) -> bool {
+        let slot = self.ports.get_or_make(meta.port);
+        let generation = slot.note_arrival();
+        let Some(handler) = slot.handler.take() else {
+            self.count_arrival(payload.len());
+            return false;
+        };
+        self.call(ways, handler, generation, meta, args, payload);
+        true
+    }
+
+    #[inline(always)]
+    fn count_arrival(&mut self, bytes: usize) {
         self.counters.received += 1;
-        self.counters.bytes_received += payload.len() as u64;
-        let Some(slot) = self.ports.get(meta.port) else {
-            return false;
-        };
-        slot.arrived += 1;
-        let generation = slot.generation;
-        let Some(mut handler) = slot.handler.take() else {
-            return false;
-        };
+        self.counters.bytes_received += bytes as u64;
+    }
+
+    /// Calls a handler that was taken out of its port, and puts it back.
+    #[inline(always)]
+    fn call(
+        &mut self,
+        ways: &mut dyn Ways,
+        mut handler: Handler,
+        generation: u32,
+        meta: &Meta,
+        args: &[u8],
+        payload: &[u8],
+    ) {
+        self.count_arrival(payload.len());
         let message = Message {
             from: meta.from,
             port: meta.port,
@@ -451,7 +470,6 @@ impl Core {
         if let Err(panic) = ended {
             self.panic = Some(panic);
         }
-        true
     }
 
     /// Runs handlers of messages that were kept; gives how many.

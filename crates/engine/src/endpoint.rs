@@ -190,6 +190,9 @@ impl Endpoint {
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
         let mut s = self.enter()?;
+        if let Some(number) = s.send_now(rank, port, options, payload) {
+            return Ok(number);
+        }
         let sent = s.try_send(rank, port, options, payload);
         s.end();
         sent
@@ -219,6 +222,9 @@ impl Endpoint {
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
         let mut s = self.enter()?;
+        if let Some(number) = s.send_now(rank, port, options, payload) {
+            return Ok(number);
+        }
         let (core, mut ways) = s.split();
         if payload.len() <= core.inline_max(&mut ways, rank, options.args.len()) {
             match s.try_send(rank, port, options, payload) {

@@ -11,7 +11,8 @@ use portolan_link::Link;
 use portolan_link::shm::ShmPort;
 use portolan_link::udp::{Udp, UdpConfig};
 use portolan_proto::{Identity, NetAddress};
-use portolan_ring::ForkMark;
+use portolan_ring::{Fence, ForkMark};
+use portolan_sys::barrier;
 use portolan_sys::net::interfaces;
 use portolan_sys::process::Pidfd;
 use portolan_wire::{Address, MessageNo};
@@ -285,7 +286,12 @@ impl Opening {
         let beds = Arc::new(Beds::new().map_err(system("epoll_create"))?);
         let state = State::new(core, net, shm, watch, pids, Arc::clone(&beds))
             .map_err(system("epoll_ctl"))?;
-        let owned = Owned::new(state, ForkMark::new()?, config.threads);
+        // Without a helper thread the words have one user, and no fence is needed.
+        let remote = !config.helper
+            || (config.udp.disabled.get("membarrier") != Some(true)
+                && barrier::register_threads().is_ok());
+        let fence = if remote { Fence::Remote } else { Fence::Local };
+        let owned = Owned::new(state, ForkMark::new()?, config.threads, fence);
         Endpoint::new(owned, &config, size, beds)
     }
 }

@@ -5,7 +5,8 @@ use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use portolan_ring::{ForkMark, Ownership};
+use portolan_ring::{Fence, ForkMark, Ownership};
+use portolan_sys::barrier;
 
 use crate::error::Misuse;
 
@@ -48,9 +49,9 @@ fn thread_marker() -> usize {
 }
 
 impl<T> Owned<T> {
-    pub fn new(value: T, mark: ForkMark, threads: Threads) -> Self {
+    pub fn new(value: T, mark: ForkMark, threads: Threads, fence: Fence) -> Self {
         Self {
-            word: Ownership::new(),
+            word: Ownership::new(fence),
             mark,
             inside: AtomicUsize::new(0),
             caller: AtomicUsize::new(0),
@@ -93,7 +94,7 @@ impl<T> Owned<T> {
 
     /// Takes it for the helper thread, if nobody holds it.
     pub fn try_help(&self) -> Option<HelperGuard<'_, T>> {
-        if self.mark.is_forked() || !self.word.try_help() {
+        if self.mark.is_forked() || !self.word.try_help(|| barrier::threads().is_ok()) {
             return None;
         }
         // An any-thread handler may not call back into the endpoint either.

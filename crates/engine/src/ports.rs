@@ -144,6 +144,13 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
+    /// Counts a message; gives the binding that it is of.
+    #[inline(always)]
+    pub const fn note_arrival(&mut self) -> u32 {
+        self.arrived += 1;
+        self.generation
+    }
+
     pub fn update_fast(&mut self) {
         self.fast = self.state == PortState::Bound
             && self.handler.is_some()

@@ -115,7 +115,7 @@ fn write_head(
     length: usize,
     total: u64,
 ) -> usize {
-    Head {
+    let head = Head {
         priority: o.priority,
         flow: o.flow,
         message: number,
@@ -123,10 +123,12 @@ fn write_head(
         total,
         args: &[],
         payload: &[],
+    };
+    let fixed = head.fixed(o.args.len() as u8, length as u16);
+    out[..HEAD_BYTES].copy_from_slice(&fixed);
+    if o.args.is_empty() {
+        return HEAD_BYTES;
     }
-    .write_header(out);
-    out[1] = o.args.len() as u8;
-    out[10..12].copy_from_slice(&(length as u16).to_le_bytes());
     for (to, arg) in out[HEAD_BYTES..].chunks_exact_mut(8).zip(o.args) {
         to.copy_from_slice(&arg.to_le_bytes());
     }

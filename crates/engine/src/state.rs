@@ -9,7 +9,7 @@ use portolan_link::shm::Slumbering;
 use portolan_sys::clock::now_ns;
 use portolan_sys::epoll::READY_MAX;
 use portolan_sys::process::Pidfd;
-use portolan_wire::MessageNo;
+use portolan_wire::{ARGS_MAX, MessageNo};
 
 use crate::config::{Notice, Watch};
 use crate::core::Core;
@@ -17,7 +17,9 @@ use crate::error::{Death, SendError};
 use crate::lanes::Lane;
 use crate::message::SendOptions;
 use crate::net::NetLane;
+use crate::ports::PORTS_RESERVED;
 use crate::rest::{Beds, Rest, TOKEN_BELL};
+use crate::send::FLOWS_MAX;
 use crate::shm::ShmLane;
 use crate::ways::Both;
 
@@ -199,8 +201,10 @@ impl State {
         if self.rest.waits_for_news() {
             self.rest.tell();
         }
-        for waker in self.wakers.drain(..) {
-            waker.wake();
+        if !self.wakers.is_empty() {
+            for waker in self.wakers.drain(..) {
+                waker.wake();
+            }
         }
     }
 
@@ -433,6 +437,41 @@ impl State {
         if let Some(panic) = self.core.panic.take() {
             resume_unwind(panic);
         }
+    }
+
+    /// The shortest way out: a message that fits a frame of shared memory.
+    /// `None`: go the usual way, which also says what is wrong.
+    #[inline(always)]
+    pub fn send_now(
+        &mut self,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Option<MessageNo> {
+        let Self {
+            core,
+            shm: Some(ShmLane { link, tx, .. }),
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let Some(Lane::Shm(to)) = core.lanes.get(rank) else {
+            return None;
+        };
+        if port >= PORTS_RESERVED
+            || core.closing
+            || o.flow >= FLOWS_MAX
+            || o.args.len() > ARGS_MAX
+            || payload.len() > tx.inline_max(o.args.len())
+        {
+            return None;
+        }
+        let number = tx.send(&mut link.outlet(), to, port, o, payload).ok()?;
+        core.counters.sent += 1;
+        core.counters.bytes_sent += payload.len() as u64;
+        Some(number)
     }
 
     /// Sends if there is credit, and lets it leave.

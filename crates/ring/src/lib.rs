@@ -20,7 +20,7 @@ pub use inbox::{InboxConsumer, InboxLayout, InboxProducer, InboxSlot, SKIP_WINDO
 #[cfg(not(loom))]
 pub use line::address_of;
 pub use line::{INLINE_BYTES, LINE_BYTES, Line, Message};
-pub use ownership::{Holder, Ownership};
+pub use ownership::Ownership;
 pub use sleep::{Fence, SleepWord, Slumber};
 pub use spsc::{Consumer, Position, Producer, RingLayout, RingSlot};
 pub use table::{ForkMark, Plain, Table};

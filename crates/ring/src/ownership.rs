@@ -1,12 +1,18 @@
 //! Who makes an endpoint's progress: its caller or the helper thread.
+//!
+//! Each says in a word of its own that it wants the endpoint, then looks at the
+//! other's word. Of these two "write, then read the other's" at least one must
+//! see the other, which takes a full barrier on both sides. The owner comes
+//! with every call and the helper hardly ever: with [`Fence::Remote`] the helper
+//! pays for both, and a call costs two plain stores and a load of a quiet line.
 
-use crate::atomic::{AtomicU32, Ordering, spin_loop};
+use crate::Fence;
+use crate::atomic::{AtomicU32, Ordering, fence, spin_loop};
 
 const FREE: u32 = 0;
-const OWNER: u32 = 1;
-const HELPER: u32 = 2;
+const HELD: u32 = 1;
 /// The helper holds it and the owner waits.
-const HELPER_WANTED: u32 = 3;
+const WANTED: u32 = 2;
 
 /// Looks at the word that often before the owner lets other threads run.
 #[cfg(not(loom))]
@@ -14,52 +20,35 @@ const SPINS: u32 = 200;
 #[cfg(loom)]
 const SPINS: u32 = 1;
 
-/// Who holds an [`Ownership`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Holder {
-    /// Nobody.
-    Free,
-    /// The owner, in one of its calls.
-    Owner,
-    /// The helper thread.
-    Helper,
-}
-
-/// The ownership word of an endpoint. The owner (one thread, or several that
+/// The ownership words of an endpoint. The owner (one thread, or several that
 /// keep each other out by other means) takes it in each call; the helper
 /// takes it when the owner has been away, and hands back when wanted.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Ownership {
-    word: AtomicU32,
+    owner: AtomicU32,
     /// Counts the owner's calls, so that the helper sees that it was away.
     calls: AtomicU32,
-}
-
-impl Default for Ownership {
-    fn default() -> Self {
-        Self {
-            word: AtomicU32::new(FREE),
-            calls: AtomicU32::new(0),
-        }
-    }
+    helper: AtomicU32,
+    fence: Fence,
 }
 
 impl Ownership {
     /// A free one.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(fence: Fence) -> Self {
+        Self {
+            owner: AtomicU32::new(FREE),
+            calls: AtomicU32::new(0),
+            helper: AtomicU32::new(FREE),
+            fence,
+        }
     }
 
     /// Owner: takes it; where the helper holds it, asks for it and waits.
     #[inline(always)]
     pub fn acquire(&self) {
-        if self
-            .word
-            .compare_exchange(FREE, OWNER, Ordering::Acquire, Ordering::Relaxed)
-            .is_err()
-        {
+        if !self.claim() {
             self.acquire_slow();
         }
         // Only the owner counts, so no locked instruction is needed.
@@ -67,30 +56,40 @@ impl Ownership {
         self.calls.store(calls.wrapping_add(1), Ordering::Relaxed);
     }
 
+    #[inline(always)]
+    fn claim(&self) -> bool {
+        self.owner.store(HELD, Ordering::Relaxed);
+        if self.fence == Fence::Local {
+            fence(Ordering::SeqCst);
+        } else {
+            // The helper's barrier orders the processor; this the compiler.
+            std::sync::atomic::compiler_fence(std::sync::atomic::Ordering::SeqCst);
+        }
+        self.helper.load(Ordering::Acquire) == FREE
+    }
+
     #[cold]
     fn acquire_slow(&self) {
         let mut spins = 0;
         loop {
-            match self
-                .word
-                .compare_exchange(FREE, OWNER, Ordering::Acquire, Ordering::Relaxed)
-            {
-                Ok(_) => return,
-                Err(HELPER) => {
-                    let _ = self.word.compare_exchange(
-                        HELPER,
-                        HELPER_WANTED,
-                        Ordering::Relaxed,
-                        Ordering::Relaxed,
-                    );
+            // Steps back: the helper may have met our claim with its own.
+            self.owner.store(FREE, Ordering::Release);
+            while self.helper.load(Ordering::Relaxed) != FREE {
+                let _ = self.helper.compare_exchange(
+                    HELD,
+                    WANTED,
+                    Ordering::Relaxed,
+                    Ordering::Relaxed,
+                );
+                if spins < SPINS {
+                    spins += 1;
+                    spin_loop();
+                } else {
+                    self.wait();
                 }
-                Err(_) => {}
             }
-            if spins < SPINS {
-                spins += 1;
-                spin_loop();
-            } else {
-                self.wait();
+            if self.claim() {
+                return;
             }
         }
     }
@@ -100,10 +99,10 @@ impl Ownership {
         #[cfg(loom)]
         loom::thread::yield_now();
         #[cfg(not(loom))]
-        if self.word.load(Ordering::Relaxed) == HELPER_WANTED {
+        if self.helper.load(Ordering::Relaxed) == WANTED {
             use portolan_sys::futex::{Scope, wait};
             // Every ending leads to another look at the word.
-            let _ = wait(&self.word, HELPER_WANTED, None, Scope::Process);
+            let _ = wait(&self.helper, WANTED, None, Scope::Process);
         } else {
             std::thread::yield_now();
         }
@@ -112,16 +111,26 @@ impl Ownership {
     /// Owner: gives it back.
     #[inline(always)]
     pub fn release(&self) {
-        debug_assert!(self.holder() == Holder::Owner);
-        self.word.store(FREE, Ordering::Release);
+        debug_assert!(self.owner.load(Ordering::Relaxed) == HELD);
+        self.owner.store(FREE, Ordering::Release);
     }
 
-    /// Helper: takes it if nobody holds it.
+    /// Helper: takes it if nobody holds it. `remote` is a barrier for all
+    /// threads of the process, called where [`Fence::Remote`] is set; where it
+    /// gives false, there was none, and nothing is taken.
     #[must_use]
-    pub fn try_help(&self) -> bool {
-        self.word
-            .compare_exchange(FREE, HELPER, Ordering::Acquire, Ordering::Relaxed)
-            .is_ok()
+    pub fn try_help(&self, remote: impl FnOnce() -> bool) -> bool {
+        if self.owner.load(Ordering::Relaxed) != FREE {
+            return false;
+        }
+        self.helper.store(HELD, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let ordered = self.fence == Fence::Local || remote();
+        if ordered && self.owner.load(Ordering::Acquire) == FREE {
+            return true;
+        }
+        self.hand_back();
+        false
     }
 
     /// Helper, while it holds it: whether the owner waits. Look after each
@@ -129,27 +138,17 @@ impl Ownership {
     #[inline]
     #[must_use]
     pub fn is_wanted(&self) -> bool {
-        self.word.load(Ordering::Relaxed) == HELPER_WANTED
+        self.helper.load(Ordering::Relaxed) == WANTED
     }
 
     /// Helper: gives it back.
     pub fn hand_back(&self) {
-        let before = self.word.swap(FREE, Ordering::Release);
-        debug_assert!(before == HELPER || before == HELPER_WANTED);
+        let before = self.helper.swap(FREE, Ordering::Release);
+        debug_assert!(before == HELD || before == WANTED);
         #[cfg(not(loom))]
-        if before == HELPER_WANTED {
+        if before == WANTED {
             use portolan_sys::futex::{Scope, wake};
-            wake(&self.word, 1, Scope::Process);
-        }
-    }
-
-    /// Who holds it; may be old on return.
-    #[must_use]
-    pub fn holder(&self) -> Holder {
-        match self.word.load(Ordering::Relaxed) {
-            FREE => Holder::Free,
-            OWNER => Holder::Owner,
-            _ => Holder::Helper,
+            wake(&self.helper, 1, Scope::Process);
         }
     }
 
@@ -168,28 +167,60 @@ mod tests {
     use std::cell::UnsafeCell;
     use std::sync::atomic::AtomicBool;
 
+    /// As the helper calls it where it can.
+    fn help(o: &Ownership) -> bool {
+        o.try_help(|| portolan_sys::barrier::threads().is_ok())
+    }
+
+    fn fences() -> Vec<Fence> {
+        match portolan_sys::barrier::register_threads() {
+            Ok(()) => vec![Fence::Local, Fence::Remote],
+            Err(_) => vec![Fence::Local],
+        }
+    }
+
     #[test]
     fn each_role_gets_it_when_free() {
-        let o = Ownership::new();
-        assert_eq!(o.holder(), Holder::Free);
+        for fence in fences() {
+            let o = Ownership::new(fence);
+            o.acquire();
+            assert_eq!(o.calls(), 1);
+            assert!(!help(&o));
+            o.release();
+            assert!(help(&o));
+            assert!(!o.is_wanted());
+            o.hand_back();
+            assert_eq!(o.calls(), 1);
+            o.acquire();
+            o.release();
+        }
+    }
+
+    #[test]
+    fn without_a_barrier_nothing_is_taken() {
+        let o = Ownership::new(Fence::Remote);
+        assert!(!o.try_help(|| false));
         o.acquire();
-        assert_eq!((o.holder(), o.calls()), (Holder::Owner, 1));
-        assert!(!o.try_help());
         o.release();
-        assert!(o.try_help());
-        assert_eq!(o.holder(), Holder::Helper);
-        assert!(!o.is_wanted());
-        o.hand_back();
-        assert_eq!((o.holder(), o.calls()), (Holder::Free, 1));
     }
 
     #[test]
     fn two_threads_never_hold_it_together() {
+        for fence in fences() {
+            never_together(fence);
+        }
+    }
+
+    fn never_together(fence: Fence) {
         struct Shared(Ownership, UnsafeCell<u64>, AtomicBool);
         // SAFETY: the cell is touched by whoever holds the ownership only;
         // that this excludes is what the test shows (under the sanitizer).
         unsafe impl Sync for Shared {}
-        let s = Shared(Ownership::new(), UnsafeCell::new(0), AtomicBool::new(false));
+        let s = Shared(
+            Ownership::new(fence),
+            UnsafeCell::new(0),
+            AtomicBool::new(false),
+        );
         let s = &s;
         let mut helped = 0;
         std::thread::scope(|t| {
@@ -203,7 +234,7 @@ mod tests {
                 s.2.store(true, Ordering::Release);
             });
             while !s.2.load(Ordering::Acquire) {
-                if s.0.try_help() {
+                if help(&s.0) {
                     for _ in 0..50 {
                         // SAFETY: held.
                         unsafe { *s.1.get() += 1 };
@@ -216,7 +247,7 @@ mod tests {
                 }
             }
         });
-        assert!(s.0.try_help());
+        assert!(help(&s.0));
         // SAFETY: held, and both threads have ended.
         assert_eq!(unsafe { *s.1.get() }, 20_000 + helped);
     }

@@ -327,11 +327,14 @@ fn ownership_is_exclusive_and_handed_back() {
         unsafe impl Sync for Shared {}
         // SAFETY: as above.
         unsafe impl Send for Shared {}
-        let shared = Arc::new(Shared(Ownership::new(), loom::cell::UnsafeCell::new(0)));
+        let shared = Arc::new(Shared(
+            Ownership::new(Fence::Local),
+            loom::cell::UnsafeCell::new(0),
+        ));
         let theirs = shared.clone();
         let helper = thread::spawn(move || {
             for _ in 0..2 {
-                if theirs.0.try_help() {
+                if theirs.0.try_help(|| true) {
                     // SAFETY: loom fails the test if this is not exclusive.
                     theirs.1.with_mut(|x| unsafe { *x += 1 });
                     let _ = theirs.0.is_wanted();

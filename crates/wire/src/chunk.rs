@@ -117,15 +117,28 @@ impl Head<'_> {
     pub fn write_header(&self, out: &mut [u8]) -> usize {
         debug_assert!(self.args.len().is_multiple_of(8) && self.args.len() <= 8 * ARGS_MAX);
         debug_assert!(self.payload.len() <= u16::MAX as usize);
-        out[0] = lead(1, self.priority);
-        out[1] = (self.args.len() / 8) as u8;
-        out[2..4].copy_from_slice(&self.flow.to_le_bytes());
-        out[4..8].copy_from_slice(&self.message.0.to_le_bytes());
-        out[8..10].copy_from_slice(&self.port.to_le_bytes());
-        out[10..12].copy_from_slice(&(self.payload.len() as u16).to_le_bytes());
-        out[12..20].copy_from_slice(&self.total.to_le_bytes());
-        out[20..][..self.args.len()].copy_from_slice(self.args);
+        let words = (self.args.len() / 8) as u8;
+        let fixed = self.fixed(words, self.payload.len() as u16);
+        out[..HEAD_BYTES].copy_from_slice(&fixed);
+        out[HEAD_BYTES..][..self.args.len()].copy_from_slice(self.args);
         HEAD_BYTES + self.args.len()
+    }
+
+    /// The fixed part, for `words` argument words and `length` bytes of payload
+    /// that the caller places behind it.
+    #[inline(always)]
+    #[must_use]
+    pub fn fixed(&self, words: u8, length: u16) -> [u8; HEAD_BYTES] {
+        let mut out = [0; HEAD_BYTES];
+        let first = u64::from(lead(1, self.priority))
+            | u64::from(words) << 8
+            | u64::from(self.flow) << 16
+            | u64::from(self.message.0) << 32;
+        out[..8].copy_from_slice(&first.to_le_bytes());
+        let next = u32::from(self.port) | u32::from(length) << 16;
+        out[8..12].copy_from_slice(&next.to_le_bytes());
+        out[12..].copy_from_slice(&self.total.to_le_bytes());
+        out
     }
 
     /// Changes the payload length of a head that stands at the start of `out`.
