@@ -132,6 +132,7 @@ impl NetLane {
         let now = now_ns();
         self.now = now;
         self.dirty = false;
+        self.link.set_now(now);
         let before = core.counters.received;
         let mut view = self.tables.view();
         let mut host = NetHost {

@@ -7,19 +7,22 @@
 //! traffic is dense or large.
 
 mod capacity;
+mod direct;
 mod receive;
 mod send;
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use portolan_sys::epoll::Epoll;
 use portolan_sys::features::Disabled;
 pub use portolan_sys::net::BindError;
-use portolan_sys::net::{Received, SocketOptions, UdpSocket, interfaces};
+use portolan_sys::net::{SocketOptions, UdpSocket, interfaces};
 use portolan_sys::raw::Errno;
 
 pub use self::capacity::ReceiveCapacity;
-use self::receive::{BUFFER_STRIDE, BUFFERS, Reading, probe_gro};
+use self::direct::{Choice, Direct};
+use self::receive::{Port, Reader, probe_gro};
 use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
 
 /// What a link is opened with.
@@ -69,6 +72,8 @@ pub struct UdpCounters {
     pub tx_bytes: u64,
     /// Segmented units sent.
     pub tx_gso: u64,
+    /// Calls that sent by the socket of the peer that gets nearly all packets.
+    pub tx_direct: u64,
     /// System calls that received or tried to.
     pub rx_calls: u64,
     /// Those that found nothing.
@@ -89,24 +94,22 @@ pub struct UdpCounters {
 /// A UDP socket as a [`Link`].
 #[derive(Debug)]
 pub struct Udp {
-    socket: UdpSocket,
+    main: Port,
+    /// To the peer that nearly all packets go to.
+    direct: Option<Direct>,
+    choice: Choice,
+    options: SocketOptions,
+    /// Readable when one of the sockets is.
+    readable: Epoll,
     frame_max: usize,
     capacity: ReceiveCapacity,
     gso: bool,
     gro: bool,
     mmsg: bool,
     counters: UdpCounters,
-    /// [`BUFFERS`] receive buffers, [`BUFFER_STRIDE`] apart; the kernel
-    /// backs only what was ever written.
-    memory: Box<[u8]>,
-    received: [Received; BUFFERS],
-    reading: Reading,
-    /// Calls in a row that found nothing, or one small message.
-    thin_calls: u32,
-    /// Calls in a row that gave as many messages as they asked for.
-    dense_calls: u32,
-    /// Frames in the last message.
-    segments_last: usize,
+    reader: Reader,
+    /// The clock, as far as we were told; ns.
+    now: u64,
 }
 
 impl Udp {
@@ -116,7 +119,7 @@ impl Udp {
     /// [`BindError`], which names cause and remedy.
     pub fn open(config: &UdpConfig) -> Result<Self, BindError> {
         let disabled = config.disabled;
-        let socket = UdpSocket::bind(&SocketOptions {
+        let options = SocketOptions {
             address: config.address,
             scope: config.scope,
             port: config.port,
@@ -124,7 +127,13 @@ impl Udp {
             send_buffer: config.send_buffer,
             ipv6: !disabled.ipv6,
             ecn: !disabled.ecn,
-        })?;
+        };
+        let socket = UdpSocket::bind(&options)?;
+        let system = |call| move |errno| BindError::System(call, errno);
+        let readable = Epoll::new().map_err(system("epoll_create"))?;
+        readable
+            .add(socket.as_fd(), 0)
+            .map_err(system("epoll_ctl"))?;
         let header = if socket.is_v6() {
             HEADERS_V6
         } else {
@@ -135,9 +144,7 @@ impl Udp {
             None => interface_mtu(config.address).saturating_sub(header),
         }
         .clamp(1, FRAME_MAX);
-        let buffer = socket
-            .receive_buffer()
-            .map_err(|errno| BindError::System("SO_RCVBUF", errno))?;
+        let buffer = socket.receive_buffer().map_err(system("SO_RCVBUF"))?;
         Ok(Self {
             gso: !disabled.gso && socket.knows_gso(),
             gro: !disabled.gro && probe_gro(&socket),
@@ -145,20 +152,28 @@ impl Udp {
             frame_max,
             capacity: ReceiveCapacity::of_buffer(buffer, frame_max),
             counters: UdpCounters::default(),
-            memory: vec![0; BUFFERS * BUFFER_STRIDE].into_boxed_slice(),
-            received: [Received::default(); BUFFERS],
-            reading: Reading::Plain,
-            thin_calls: 0,
-            dense_calls: 0,
-            segments_last: 1,
-            socket,
+            reader: Reader::new(!disabled.mmsg),
+            direct: None,
+            choice: Choice::default(),
+            options,
+            readable,
+            now: 0,
+            main: Port::new(socket),
         })
     }
 
     /// A descriptor to wait on (poll, epoll): readable when a frame waits.
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.readable.as_fd()
+    }
+
+    /// Tells the time, ns of a monotonic clock. Who tells it now and then gets
+    /// a socket connected to the peer that nearly all packets go to, which is
+    /// 0.4 us faster; who never does keeps to one socket.
+    #[inline]
+    pub fn set_now(&mut self, now_ns: u64) {
+        self.now = now_ns;
     }
 
     /// Own address; the IP is unspecified where the link was opened for any.
@@ -166,7 +181,7 @@ impl Udp {
     /// # Errors
     /// [`LinkError::Broken`].
     pub fn local_address(&self) -> Result<LinkAddress, LinkError> {
-        let at = self.socket.local_address().map_err(broken)?;
+        let at = self.main.socket.local_address().map_err(broken)?;
         let ip = match at.ip() {
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,

@@ -413,3 +413,80 @@ fn frame_size_follows_the_interface() {
     let any = own(None);
     assert!((1..=65_507).contains(&any));
 }
+
+#[test]
+fn whoever_gets_nearly_all_packets_gets_a_socket() {
+    for ip in [V4.to_ipv6_mapped(), Ipv6Addr::LOCALHOST] {
+        let (mut a, mut b, mut c) = (open(""), open(""), open(""));
+        let to = reach(&b, ip);
+        let back = reach(&a, ip);
+        let mut now = 1;
+        let mut tick = |link: &mut Udp| {
+            now += 1_000;
+            link.set_now(now);
+            let mut got = Vec::new();
+            link.rx_burst(64, |f| got.push((f.from.port, f.bytes[0])))
+                .unwrap();
+            got
+        };
+        fn frame(to: LinkAddress, bytes: &[u8]) -> TxFrame<'_> {
+            TxFrame {
+                to,
+                bytes,
+                ecn: true,
+            }
+        }
+        // Ping-pong, while a third sends now and then: nothing is lost, and
+        // each comes from where it was sent.
+        let mut strangers = 0;
+        for i in 0..2_000_u32 {
+            let byte = [i as u8];
+            if i % 50 == 0 {
+                assert_eq!(c.tx_burst(&[frame(back, &[255])]), Ok(1));
+            }
+            assert_eq!(a.tx_burst(&[frame(to, &byte)]), Ok(1));
+            let got = loop {
+                let got = tick(&mut b);
+                if !got.is_empty() {
+                    break got;
+                }
+            };
+            assert_eq!(got, [(back.port, i as u8)]);
+            assert_eq!(b.tx_burst(&[frame(back, &byte)]), Ok(1));
+            let mut answers = Vec::new();
+            while !answers.contains(&(to.port, i as u8)) {
+                answers.extend(tick(&mut a));
+            }
+            strangers += answers.len() - 1;
+        }
+        for _ in 0..100 {
+            strangers += tick(&mut a).len();
+        }
+        assert_eq!(strangers, 40);
+        let direct = a.counters().tx_direct;
+        assert!((1_000..2_000).contains(&direct), "{direct}");
+
+        // Another becomes the favourite.
+        let other = reach(&c, ip);
+        for _ in 0..2_000 {
+            assert_eq!(a.tx_burst(&[frame(other, &[1])]), Ok(1));
+            while tick(&mut c).is_empty() {}
+            tick(&mut a);
+        }
+        assert!(a.counters().tx_direct > direct + 1_000);
+        // The first is still heard.
+        assert_eq!(b.tx_burst(&[frame(back, &[9])]), Ok(1));
+        let mut heard = Vec::new();
+        for _ in 0..100 {
+            heard.extend(tick(&mut a));
+        }
+        assert_eq!(heard, [(to.port, 9)]);
+
+        // Nobody else can take the port meanwhile.
+        let taken = Udp::open(&UdpConfig {
+            port: back.port,
+            ..UdpConfig::default()
+        });
+        assert!(matches!(taken, Err(BindError::PortInUse(_))), "{taken:?}");
+    }
+}

@@ -1,19 +1,21 @@
 //! Receiving bursts: by which call, how many messages to ask for, and taking
 //! coalesced ones apart.
 
+use std::os::fd::AsFd;
+
 use portolan_sys::net::{Received, UdpSocket};
 use portolan_sys::raw::Errno;
 
-use super::{Udp, broken};
+use super::{Udp, UdpCounters, broken};
 use crate::{LinkAddress, LinkError, RxFrame};
 
 /// Most messages in one call.
-pub(super) const BUFFERS: usize = 16;
+const BUFFERS: usize = 16;
 /// Bytes of one buffer: the longest message, coalesced or not, is shorter.
 const BUFFER_BYTES: usize = 65_536;
 /// Bytes from one buffer to the next: somewhat more than its size, so that
 /// the heads of all buffers do not share one set of the cache.
-pub(super) const BUFFER_STRIDE: usize = BUFFER_BYTES + 1_088;
+const BUFFER_STRIDE: usize = BUFFER_BYTES + 1_088;
 /// After this many full calls in a row traffic may be dense: ask for batches.
 const DENSE_CALLS: u32 = 2;
 /// So many messages in one batch are more than a coincidence.
@@ -28,7 +30,7 @@ const THIN_CALLS: u32 = 16_384;
 
 /// How the socket is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reading {
+enum Reading {
     /// Small messages come one by one: the kernel coalesces nothing, and the
     /// shortest call takes them, without traffic class.
     Plain,
@@ -48,27 +50,77 @@ pub(super) fn probe_gro(socket: &UdpSocket) -> bool {
         .is_ok()
 }
 
-impl Udp {
-    pub(super) fn receive_burst(
+/// One socket, as it is read.
+#[derive(Debug)]
+pub(super) struct Port {
+    pub socket: UdpSocket,
+    /// Calls in a row that gave as many messages as they asked for.
+    dense_calls: u32,
+}
+
+impl Port {
+    pub const fn new(socket: UdpSocket) -> Self {
+        Self {
+            socket,
+            dense_calls: 0,
+        }
+    }
+}
+
+/// The buffers, and how they are filled.
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// [`BUFFERS`] receive buffers, [`BUFFER_STRIDE`] apart; the kernel
+    /// backs only what was ever written.
+    memory: Box<[u8]>,
+    received: [Received; BUFFERS],
+    reading: Reading,
+    /// Calls in a row that found nothing, or one small message.
+    thin_calls: u32,
+    /// Frames in the last message.
+    segments_last: usize,
+    mmsg: bool,
+}
+
+impl Reader {
+    pub fn new(mmsg: bool) -> Self {
+        Self {
+            memory: vec![0; BUFFERS * BUFFER_STRIDE].into_boxed_slice(),
+            received: [Received::default(); BUFFERS],
+            reading: Reading::Plain,
+            thin_calls: 0,
+            segments_last: 1,
+            mmsg,
+        }
+    }
+
+    /// Whether the kernel is to coalesce now.
+    pub fn coalesces(&self) -> bool {
+        self.reading == Reading::Whole
+    }
+
+    fn read(
         &mut self,
+        port: &mut Port,
+        counters: &mut UdpCounters,
         max: usize,
-        mut sink: impl FnMut(RxFrame<'_>),
+        sink: &mut impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
-        let wanted = self.messages_wanted(max);
-        let count = match self.receive(wanted) {
+        let wanted = self.messages_wanted(port, max);
+        let count = match self.receive(port, counters, wanted) {
             Ok(count) => count,
             Err(Errno::AGAIN | Errno::INTR) => 0,
             Err(errno) => return Err(broken(errno)),
         };
         if count == 0 {
-            self.dense_calls = 0;
-            self.counters.rx_empty += 1;
+            port.dense_calls = 0;
+            counters.rx_empty += 1;
             self.note_thin();
             return Ok(0);
         }
         // Two of a batch are better than two calls.
-        self.dense_calls = if count == wanted || count > 1 {
-            self.dense_calls.saturating_add(1)
+        port.dense_calls = if count == wanted || count > 1 {
+            port.dense_calls.saturating_add(1)
         } else {
             0
         };
@@ -76,7 +128,8 @@ impl Udp {
             .iter()
             .any(|received| received.len > SMALL_BYTES);
         if large || count >= BULK_MESSAGES {
-            self.note_bulk();
+            self.thin_calls = 0;
+            self.reading = Reading::Whole;
         } else {
             self.note_thin();
         }
@@ -85,10 +138,10 @@ impl Udp {
         let buffers = self.memory.chunks_exact_mut(BUFFER_STRIDE);
         for (received, buffer) in self.received[..count].iter().zip(buffers) {
             if let Some(dropped) = received.dropped {
-                self.counters.rx_dropped = dropped.into();
+                counters.rx_dropped = dropped.into();
             }
             if received.truncated {
-                self.counters.rx_truncated += 1;
+                counters.rx_truncated += 1;
                 continue;
             }
             let Received {
@@ -110,36 +163,41 @@ impl Udp {
             }
             frames += segments;
             self.segments_last = segments;
-            self.counters.rx_frames += segments as u64;
-            self.counters.rx_bytes += received.len as u64;
-            self.counters.rx_gro += u64::from(segments > 1);
+            counters.rx_frames += segments as u64;
+            counters.rx_bytes += received.len as u64;
+            counters.rx_gro += u64::from(segments > 1);
         }
         Ok(frames)
     }
 
     /// One message at a time while traffic is thin, for the cheapest empty
     /// look and the least latency; else as many as bring about `max` frames.
-    fn messages_wanted(&self, max: usize) -> usize {
-        if !self.mmsg || self.dense_calls < DENSE_CALLS {
+    fn messages_wanted(&self, port: &Port, max: usize) -> usize {
+        if !self.mmsg || port.dense_calls < DENSE_CALLS {
             return 1;
         }
         (max / self.segments_last).clamp(1, BUFFERS)
     }
 
-    fn receive(&mut self, wanted: usize) -> Result<usize, Errno> {
+    fn receive(
+        &mut self,
+        port: &Port,
+        counters: &mut UdpCounters,
+        wanted: usize,
+    ) -> Result<usize, Errno> {
+        let socket = &port.socket;
         let mut retried = false;
         loop {
-            self.counters.rx_calls += 1;
+            counters.rx_calls += 1;
             let buffer = &mut self.memory[..BUFFER_BYTES];
             let result = if wanted > 1 {
                 let out = &mut self.received[..wanted];
-                self.socket
-                    .receive_many(&mut self.memory, BUFFER_STRIDE, out)
+                socket.receive_many(&mut self.memory, BUFFER_STRIDE, out)
             } else {
                 let one = if self.reading == Reading::Plain {
-                    self.socket.receive_plain(buffer)
+                    socket.receive_plain(buffer)
                 } else {
-                    self.socket.receive(buffer)
+                    socket.receive(buffer)
                 };
                 one.map(|received| {
                     self.received[0] = received;
@@ -157,15 +215,6 @@ impl Udp {
         }
     }
 
-    /// Large or dense traffic: coalesce from now on.
-    fn note_bulk(&mut self) {
-        self.thin_calls = 0;
-        if self.reading != Reading::Whole {
-            self.switch_gro(true);
-            self.reading = Reading::Whole;
-        }
-    }
-
     fn note_thin(&mut self) {
         if self.reading == Reading::Plain {
             return;
@@ -175,20 +224,66 @@ impl Udp {
             return;
         }
         self.thin_calls = 0;
-        if self.reading == Reading::Whole {
-            self.switch_gro(false);
-            self.reading = Reading::Draining;
+        self.reading = if self.reading == Reading::Whole {
+            Reading::Draining
         } else {
             // Should a coalesced message have been under way in the kernel
             // all that time, it is taken for one frame, does not verify, and
             // counts as lost.
-            self.reading = Reading::Plain;
+            Reading::Plain
+        };
+    }
+}
+
+impl Udp {
+    pub(super) fn receive_burst(
+        &mut self,
+        max: usize,
+        mut sink: impl FnMut(RxFrame<'_>),
+    ) -> Result<usize, LinkError> {
+        let coalesced = self.reader.coalesces();
+        let mut frames = 0;
+        if let Some(direct) = &mut self.direct {
+            let (port, counters) = (&mut direct.port, &mut self.counters);
+            frames = self.reader.read(port, counters, max, &mut sink)?;
         }
+        let direct_empty = frames == 0;
+        if self.direct.is_none() || self.choice.main_is_due(self.now) {
+            let (port, counters) = (&mut self.main, &mut self.counters);
+            let found = self.reader.read(port, counters, max, &mut sink)?;
+            self.choice.looked_at_main(self.now, found > 0);
+            frames += found;
+        }
+        if self.reader.coalesces() != coalesced {
+            self.switch_gro(!coalesced);
+        }
+        // The old one is empty at this moment, so that nothing is lost.
+        if direct_empty && self.choice.chosen().is_some() {
+            self.open_direct();
+        }
+        Ok(frames)
+    }
+
+    #[cold]
+    fn open_direct(&mut self) {
+        // Closed first: two may share the port, not three.
+        self.direct = None;
+        let opened = self.choice.open(&self.main.socket, &self.options);
+        let Some(direct) = opened else { return };
+        if self.gro && direct.port.socket.set_gro(self.reader.coalesces()).is_err()
+            || self.readable.add(direct.port.socket.as_fd(), 1).is_err()
+        {
+            return;
+        }
+        self.direct = Some(direct);
     }
 
     fn switch_gro(&mut self, on: bool) {
         if self.gro {
-            self.gro = self.socket.set_gro(on).is_ok();
+            let direct = self.direct.as_ref().map(|direct| &direct.port.socket);
+            self.gro = std::iter::once(&self.main.socket)
+                .chain(direct)
+                .all(|socket| socket.set_gro(on).is_ok());
         }
     }
 }

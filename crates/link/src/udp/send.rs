@@ -3,11 +3,11 @@
 
 use std::io::IoSlice;
 
-use portolan_sys::net::{RawAddress, SEGMENTS_MAX, SendUnit, UNITS_MAX};
+use portolan_sys::net::{RawAddress, SEGMENTS_MAX, SendUnit, UNITS_MAX, UdpSocket};
 use portolan_sys::raw::Errno;
 
 use super::Udp;
-use crate::{LinkError, TxFrame};
+use crate::{LinkAddress, LinkError, TxFrame};
 
 /// Most bytes in one segmented unit; IP's length field ends at 65,535.
 const UNIT_BYTES_MAX: usize = 65_000;
@@ -94,8 +94,10 @@ impl Udp {
         let to = self.check(frame)?;
         let bytes = frame.bytes;
         self.counters.tx_calls += 1;
-        let result = if self.mark(frame) == self.socket.marks_ecn() {
-            past_queued_error(|| self.socket.send_to(&to, bytes))
+        self.note_way(&frame.to);
+        let socket = self.way(&frame.to);
+        let result = if self.mark(frame) == self.main.socket.marks_ecn() {
+            past_queued_error(|| socket.send_to(&to, bytes))
         } else {
             let parts = &[IoSlice::new(bytes)];
             let unit = SendUnit {
@@ -104,7 +106,7 @@ impl Udp {
                 segment: 0,
                 ecn: self.mark(frame),
             };
-            past_queued_error(|| self.socket.send_unit(&unit))
+            past_queued_error(|| socket.send_unit(&unit))
         };
         result.map_err(refusal)?;
         self.count_sent(std::slice::from_ref(frame));
@@ -128,7 +130,9 @@ impl Udp {
             ecn: self.mark(first),
         };
         self.counters.tx_calls += 1;
-        match past_queued_error(|| self.socket.send_unit(&unit)) {
+        self.note_way(&first.to);
+        let socket = self.way(&first.to);
+        match past_queued_error(|| socket.send_unit(&unit)) {
             Ok(()) => {
                 self.count_sent(frames);
                 Ok(frames.len())
@@ -175,7 +179,7 @@ impl Udp {
             start += len;
         }
         self.counters.tx_calls += 1;
-        match past_queued_error(|| self.socket.send_many(&units[..unit_count])) {
+        match past_queued_error(|| self.main.socket.send_many(&units[..unit_count])) {
             Ok(sent) => {
                 let mut taken = 0;
                 for len in &lens[..sent.min(unit_count)] {
@@ -209,13 +213,34 @@ impl Udp {
             return Err(LinkError::TooBig(self.frame_max));
         }
         let to = &frame.to;
-        self.socket
+        self.main
+            .socket
             .destination(&to.ip, to.port, to.scope)
             .ok_or(LinkError::Unreachable(Errno::AFNOSUPPORT.raw_os_error()))
     }
 
+    /// The socket by which packets leave for `to`.
+    #[inline]
+    fn way(&self, to: &LinkAddress) -> &UdpSocket {
+        match &self.direct {
+            Some(direct) if direct.to == *to => &direct.port.socket,
+            _ => &self.main.socket,
+        }
+    }
+
+    #[inline]
+    fn note_way(&mut self, to: &LinkAddress) {
+        if self.direct.as_ref().is_some_and(|direct| direct.to == *to) {
+            self.choice.note_direct();
+            self.counters.tx_direct += 1;
+        } else if self.now != 0 {
+            // Without a clock nobody would look at two sockets.
+            self.choice.note(to);
+        }
+    }
+
     fn mark(&self, frame: &TxFrame<'_>) -> bool {
-        frame.ecn && self.socket.marks_ecn()
+        frame.ecn && self.main.socket.marks_ecn()
     }
 
     /// Counts frames that left as one unit.
@@ -232,7 +257,6 @@ impl Udp {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::LinkAddress;
 
     fn frames<'a>(bytes: &'a [u8], lens: &[usize]) -> Vec<TxFrame<'a>> {
         let to = LinkAddress {

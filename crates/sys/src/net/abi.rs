@@ -101,6 +101,17 @@ impl RawAddress {
         Self { bytes, len: 28 }
     }
 
+    /// As a call that sends names it: not at all where the socket is
+    /// connected.
+    #[inline]
+    pub(super) fn for_kernel(&self, connected: bool) -> (*const u8, u32) {
+        if connected {
+            (core::ptr::null(), 0)
+        } else {
+            (self.bytes.as_ptr(), self.len)
+        }
+    }
+
     /// Whether packets to it travel as IPv4.
     #[inline]
     pub(super) fn is_v4(&self) -> bool {

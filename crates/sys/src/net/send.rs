@@ -73,10 +73,16 @@ impl Control {
 
 /// The kernel only reads what the header points to, although its type says
 /// otherwise; the result is valid as long as `unit` and `control` live.
-fn header(unit: &SendUnit<'_>, control: &mut Control, control_len: usize) -> MsgHdr {
+fn header(
+    unit: &SendUnit<'_>,
+    connected: bool,
+    control: &mut Control,
+    control_len: usize,
+) -> MsgHdr {
+    let (name, name_len) = unit.to.for_kernel(connected);
     MsgHdr {
-        name: (&raw const unit.to.bytes).cast_mut().cast(),
-        name_len: unit.to.len as i32,
+        name: name.cast_mut().cast(),
+        name_len: name_len as i32,
         // IoSlice is guaranteed to have the layout of an iovec.
         vectors: unit.parts.as_ptr().cast_mut().cast::<IoVec>(),
         vectors_len: unit.parts.len(),
@@ -92,19 +98,21 @@ fn header(unit: &SendUnit<'_>, control: &mut Control, control_len: usize) -> Msg
 
 impl UdpSocket {
     /// Sends one datagram with the socket's default ECN field: the shortest
-    /// way into the kernel. Never blocks.
+    /// way into the kernel. Never blocks. A connected socket sends to its peer,
+    /// whatever `to` says; so do the other calls.
     ///
     /// # Errors
     /// `EAGAIN`, `EMSGSIZE`, `ENETUNREACH` and what else `sendto` answers.
     #[inline]
     pub fn send_to(&self, to: &RawAddress, bytes: &[u8]) -> Result<(), Errno> {
+        let (name, name_len) = to.for_kernel(self.connected);
         let args = [
             self.fd.as_raw_fd() as usize,
             bytes.as_ptr() as usize,
             bytes.len(),
             (MSG_DONTWAIT | MSG_NOSIGNAL) as usize,
-            to.bytes.as_ptr() as usize,
-            to.len as usize,
+            name as usize,
+            name_len as usize,
         ];
         // SAFETY: the kernel reads `bytes` and the first `len` bytes of the
         // address, of which it has 28; both live until after the call.
@@ -119,7 +127,7 @@ impl UdpSocket {
     pub fn send_unit(&self, unit: &SendUnit<'_>) -> Result<(), Errno> {
         let mut control = Control([0; CONTROL_LEN]);
         let control_len = control.fill(unit, self.marks_ecn());
-        let message = header(unit, &mut control, control_len);
+        let message = header(unit, self.connected, &mut control, control_len);
         let args = [
             self.fd.as_raw_fd() as usize,
             &raw const message as usize,
@@ -147,7 +155,7 @@ impl UdpSocket {
             let control = control.write(Control([0; CONTROL_LEN]));
             let control_len = control.fill(unit, self.marks_ecn());
             message.write(MMsgHdr {
-                header: header(unit, control, control_len),
+                header: header(unit, self.connected, control, control_len),
                 len: 0,
             });
         }

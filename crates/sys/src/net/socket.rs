@@ -88,6 +88,8 @@ pub struct UdpSocket {
     pub(super) fd: OwnedFd,
     v6: bool,
     ecn: bool,
+    /// Packets leave to the one peer that it is connected to.
+    pub(super) connected: bool,
 }
 
 impl UdpSocket {
@@ -118,6 +120,7 @@ impl UdpSocket {
             fd,
             v6: false,
             ecn: options.ecn,
+            connected: false,
         };
         socket.set_up(options)?;
         socket.bind_to(SocketAddr::new(ip.into(), options.port))?;
@@ -133,26 +136,77 @@ impl UdpSocket {
             fd,
             v6: true,
             ecn: options.ecn,
+            connected: false,
         };
-        let both = ip.is_unspecified();
-        check("IPV6_V6ONLY", sockopt::set_ipv6_v6only(&socket.fd, !both))?;
+        socket.set_up_v6(ip.is_unspecified(), options)?;
         socket.set_up(options)?;
+        socket.bind_to(SocketAddrV6::new(ip, options.port, 0, options.scope).into())?;
+        Ok(socket)
+    }
+
+    /// Another socket at the same own address, connected to `to`: the kernel
+    /// puts what comes from there into it, and finds the way there once
+    /// instead of for each packet. `options` are those of this socket. What
+    /// comes from elsewhere while it is being connected may be found in it too.
+    ///
+    /// # Errors
+    /// What the kernel answers; then everything is as before.
+    pub fn connected(&self, options: &SocketOptions, to: &RawAddress) -> Result<Self, BindError> {
+        let (ip, port, scope) = to.parts();
+        let ip = Ipv6Addr::from(ip);
+        let to: SocketAddr = match ip.to_ipv4_mapped() {
+            Some(v4) if !self.v6 => SocketAddr::new(v4.into(), port),
+            _ => SocketAddrV6::new(ip, port, 0, scope).into(),
+        };
+        let own = check("getsockname", self.local_address())?;
+        let family = if self.v6 {
+            AddressFamily::INET6
+        } else {
+            AddressFamily::INET
+        };
+        let socket = Self {
+            fd: check("socket", open(family))?,
+            v6: self.v6,
+            ecn: self.ecn,
+            connected: true,
+        };
+        if self.v6 {
+            socket.set_up_v6(own.ip().is_unspecified(), options)?;
+        }
+        socket.set_up(options)?;
+        // Both must allow it, for the moment of the bind: afterwards nobody
+        // else may bind the port.
+        let share = |on| {
+            check("SO_REUSEADDR", sockopt::set_socket_reuseaddr(&self.fd, on))?;
+            check(
+                "SO_REUSEADDR",
+                sockopt::set_socket_reuseaddr(&socket.fd, on),
+            )
+        };
+        let bound = share(true).and_then(|()| socket.bind_to(own));
+        share(false)?;
+        bound?;
+        check("connect", rustix::net::connect(&socket.fd, &to))?;
+        Ok(socket)
+    }
+
+    fn set_up_v6(&self, both: bool, options: &SocketOptions) -> Result<(), BindError> {
+        check("IPV6_V6ONLY", sockopt::set_ipv6_v6only(&self.fd, !both))?;
         check(
             "IPV6_MTU_DISCOVER",
-            sockopt::set_ipv6_mtu_discover(&socket.fd, Ipv6PathMtuDiscovery::PROBE),
+            sockopt::set_ipv6_mtu_discover(&self.fd, Ipv6PathMtuDiscovery::PROBE),
         )?;
         check(
             "IPV6_RECVTCLASS",
-            sockopt::set_ipv6_recvtclass(&socket.fd, true),
+            sockopt::set_ipv6_recvtclass(&self.fd, true),
         )?;
         if options.ecn {
             check(
                 "IPV6_TCLASS",
-                sockopt::set_ipv6_tclass(&socket.fd, ECN_ECT0.into()),
+                sockopt::set_ipv6_tclass(&self.fd, ECN_ECT0.into()),
             )?;
         }
-        socket.bind_to(SocketAddrV6::new(ip, options.port, 0, options.scope).into())?;
-        Ok(socket)
+        Ok(())
     }
 
     /// Options of either family; a socket for both needs IPv4's as well.
