@@ -179,11 +179,13 @@ impl NetLane {
                 now: *now,
                 shm: None,
             };
+            let mut dry = false;
             while pending.len() < BURST {
-                match view.poll_transmit(*now, lazy, &mut host) {
-                    Some(t) => pending.push(t),
-                    None => break,
-                }
+                let Some(t) = view.poll_transmit(*now, lazy, &mut host) else {
+                    dry = true;
+                    break;
+                };
+                pending.push(t);
             }
             if pending.is_empty() {
                 break;
@@ -237,7 +239,8 @@ impl NetLane {
                 continue;
             }
             sent += done;
-            if !all {
+            // What the frames that are free now allow comes with the next pass.
+            if dry || !all {
                 break;
             }
         }

@@ -13,7 +13,7 @@
 
 use std::collections::VecDeque;
 
-use portolan_link::shm::{Frame, Outlet, PeerState, ShmError, ShmPort};
+use portolan_link::shm::{Frame, Outlet, PeerState, ShmError, ShmPort, ShortFrame};
 use portolan_proto::{Outcome, SourceId};
 use portolan_wire::{ARGS_MAX, BODY_BYTES, Body, HEAD_BYTES, Head, MessageNo, Priority};
 
@@ -403,26 +403,45 @@ impl ShmLane {
         } = self;
         *blocked = false;
         let mut net = net;
-        let polled = link.poll_with(BURST, |outlet, from, priority, frame| {
+        let mut moved = 0;
+        while moved < BURST
+            && let Some(frame) = link.peek_short()
+        {
             let mut ways = InShm {
-                outlet,
+                outlet: &mut link.outlet(),
                 tx,
                 net: net.as_deref_mut(),
             };
-            let taken = rx.take(core, &mut ways, from, priority, frame);
-            *blocked |= !taken;
-            taken
-        });
-        let mut moved = match polled {
-            Ok(n) => n,
-            Err(e) => {
-                if let Some(rank) = e.from.and_then(|from| rx.rank(from)) {
-                    core.suspects.push((rank, Death::Corrupt));
-                    core.attention = true;
-                }
-                1
+            if !rx.take_short(core, &mut ways, &frame) {
+                break;
             }
-        };
+            link.advance_short();
+            moved += 1;
+        }
+        if moved > 0 {
+            link.end_short();
+        } else if !link.is_quiet() {
+            let polled = link.poll_with(BURST, |outlet, from, priority, frame| {
+                let mut ways = InShm {
+                    outlet,
+                    tx,
+                    net: net.as_deref_mut(),
+                };
+                let taken = rx.take(core, &mut ways, from, priority, frame);
+                *blocked |= !taken;
+                taken
+            });
+            moved = match polled {
+                Ok(n) => n,
+                Err(e) => {
+                    if let Some(rank) = e.from.and_then(|from| rx.rank(from)) {
+                        core.suspects.push((rank, Death::Corrupt));
+                        core.attention = true;
+                    }
+                    1
+                }
+            };
+        }
         if tx.has_work() {
             moved += tx.run(&mut link.outlet(), &mut core.ops);
         }
@@ -476,8 +495,46 @@ impl ShmRx {
             .filter(|r| *r != NOBODY)
     }
 
-    /// Takes one frame; false leaves it where it is.
+    /// Takes a whole message that fits a line; false leaves it where it is,
+    /// whatever it is.
     #[inline(always)]
+    fn take_short(
+        &mut self,
+        core: &mut Core,
+        ways: &mut InShm<'_, '_>,
+        frame: &ShortFrame,
+    ) -> bool {
+        let head = frame.bytes();
+        let Some(rank) = self.rank(frame.from) else {
+            return false;
+        };
+        let Some(payload_at) = payload_at(head) else {
+            return false;
+        };
+        let a = Arrival {
+            meta: meta(head, rank, frame.priority),
+            args: &head[HEAD_BYTES..payload_at],
+            total: total(head),
+            payload: &head[payload_at..],
+        };
+        a.is_whole() && Self::hand_over(core, ways, &a)
+    }
+
+    /// A whole message has arrived; false if it is to stay.
+    #[inline(always)]
+    fn hand_over(core: &mut Core, ways: &mut InShm<'_, '_>, a: &Arrival<'_>) -> bool {
+        match core.arrive(ways, a) {
+            // Parts there are only of a message in parts.
+            Took::Whole | Took::Part(_) => true,
+            Took::NotNow => false,
+            Took::Refused => {
+                core.refuse_kept(ways, &a.meta);
+                true
+            }
+        }
+    }
+
+    /// Takes one frame; false leaves it where it is.
     fn take(
         &mut self,
         core: &mut Core,
@@ -490,22 +547,10 @@ impl ShmRx {
         let Some(rank) = self.rank(from) else {
             return true;
         };
-        if let Some(&[lead, args]) = head.first_chunk()
-            && lead & 7 == 1
-            && lead < 16
-            && args as usize <= ARGS_MAX
-            && let payload_at = HEAD_BYTES + 8 * args as usize
-            && payload_at <= head.len()
-        {
-            let (number, port, total) = parse(head);
-            let flow = u16::from_le_bytes([head[2], head[3]]);
-            let meta = Meta {
-                from: rank,
-                port,
-                flow,
-                priority,
-                number,
-            };
+        if let Some(payload_at) = payload_at(head) {
+            let meta = meta(head, rank, priority);
+            let flow = meta.flow;
+            let total = total(head);
             let payload = if frame.len() == head.len() {
                 &head[payload_at..]
             } else {
@@ -521,16 +566,7 @@ impl ShmRx {
                 payload,
             };
             if a.is_whole() {
-                return match core.arrive(ways, &a) {
-                    Took::Whole => true,
-                    Took::NotNow => false,
-                    Took::Refused => {
-                        core.refuse_kept(ways, &meta);
-                        true
-                    }
-                    // Only of a message in parts.
-                    Took::Part(_) => true,
-                };
+                return Self::hand_over(core, ways, &a);
             }
             if flow as usize >= FLOWS || total < payload.len() as u64 {
                 return self.distrust(core, from);
@@ -653,17 +689,9 @@ impl ShmRx {
         if args_end > head.len() {
             return self.distrust(core, from);
         }
-        let (number, port, total) = parse(head);
-        let flow = u16::from_le_bytes([head[2], head[3]]);
-        let meta = Meta {
-            from: rank,
-            port,
-            flow,
-            priority,
-            number,
-        };
+        let total = total(head);
         let a = Arrival {
-            meta,
+            meta: meta(head, rank, priority),
             args: &head[HEAD_BYTES..args_end],
             total,
             payload: &[],
@@ -708,13 +736,34 @@ impl ShmRx {
     }
 }
 
-/// Number, port and total of a head chunk, at least [`HEAD_BYTES`] long.
+/// Where the payload of a head chunk begins; `None` for all else.
 #[inline(always)]
-fn parse(head: &[u8]) -> (MessageNo, u16, u64) {
-    let number = u32::from_le_bytes([head[4], head[5], head[6], head[7]]);
-    let port = u16::from_le_bytes([head[8], head[9]]);
-    let total = u64::from_le_bytes([
-        head[12], head[13], head[14], head[15], head[16], head[17], head[18], head[19],
-    ]);
-    (MessageNo(number), port, total)
+fn payload_at(head: &[u8]) -> Option<usize> {
+    let &[lead, args] = head.first_chunk()?;
+    let at = HEAD_BYTES + 8 * args as usize;
+    (lead & 7 == 1 && lead < 16 && args as usize <= ARGS_MAX && at <= head.len()).then_some(at)
+}
+
+/// The little-endian word at `at` of a head chunk.
+#[inline(always)]
+fn word<const N: usize>(head: &[u8], at: usize) -> [u8; N] {
+    head[at..at + N].try_into().unwrap_or([0; N])
+}
+
+/// What a head chunk, at least [`HEAD_BYTES`] long, names.
+#[inline(always)]
+fn meta(head: &[u8], from: u32, priority: Priority) -> Meta {
+    Meta {
+        from,
+        port: u16::from_le_bytes(word(head, 8)),
+        flow: u16::from_le_bytes(word(head, 2)),
+        priority,
+        number: MessageNo(u32::from_le_bytes(word(head, 4))),
+    }
+}
+
+/// Length of the message that a head chunk begins.
+#[inline(always)]
+fn total(head: &[u8]) -> u64 {
+    u64::from_le_bytes(word(head, 12))
 }

@@ -27,6 +27,6 @@ mod segment;
 mod send;
 
 pub use outlet::Outlet;
-pub use port::{Frame, HEAD_BYTES_MAX, PollError, ShmPort, Slumbering};
+pub use port::{Frame, HEAD_BYTES_MAX, PollError, ShmPort, ShortFrame, Slumbering};
 pub use segment::{Config, ENDPOINTS_MAX, PeerState, Segment, SegmentError, lines_of};
 pub use send::{ShmError, Slot};

@@ -19,7 +19,7 @@ mod table;
 pub use inbox::{InboxConsumer, InboxLayout, InboxProducer, InboxSlot, SKIP_WINDOW};
 #[cfg(not(loom))]
 pub use line::address_of;
-pub use line::{INLINE_BYTES, LINE_BYTES, Line, Message};
+pub use line::{INLINE_BYTES, LINE_BYTES, Line, Message, Short};
 pub use ownership::Ownership;
 pub use sleep::{Fence, SleepWord, Slumber};
 pub use spsc::{Consumer, Position, Producer, RingLayout, RingSlot};

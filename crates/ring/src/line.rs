@@ -214,6 +214,43 @@ impl<'a> Message<'a> {
     }
 }
 
+/// A message that fits a line, copied out of shared memory.
+#[derive(Debug)]
+pub struct Short {
+    words: [u64; INLINE_BYTES / 8],
+    bytes: usize,
+    tag: u16,
+}
+
+impl Short {
+    /// The payload of `line`; `None` if it does not lie there.
+    #[inline(always)]
+    pub(crate) fn of(line: &Line, header: Header) -> Option<Self> {
+        let bytes = header.bytes as usize;
+        (bytes <= INLINE_BYTES).then(|| Self {
+            words: line.payload(),
+            bytes,
+            tag: header.tag,
+        })
+    }
+
+    /// The payload.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: any 56 initialised bytes are bytes; `of` has checked the
+        // length. The array is private to this value.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.bytes) }
+    }
+
+    /// What the producer wrote beside the length.
+    #[inline(always)]
+    #[must_use]
+    pub fn tag(&self) -> u16 {
+        self.tag
+    }
+}
+
 /// Room for a payload that a producer has reserved: one line's inline part,
 /// or whole lines.
 #[cfg(not(loom))]

@@ -13,7 +13,7 @@
 //! there only when its last knowledge says "full".
 
 use crate::atomic::Ordering;
-use crate::line::{Header, Line, Message, Room, lines_of};
+use crate::line::{Header, Line, Message, Room, Short, lines_of};
 use crate::{Corrupt, INLINE_BYTES, ReserveError};
 
 /// Sizes of a ring. Both ends must agree on them.
@@ -389,19 +389,42 @@ impl<'m> Consumer<'m> {
         Ok(Message::long(&self.data[at as usize..][..lines], header))
     }
 
-    /// Goes on behind `message`, which [`Consumer::peek`] gave last. True when
-    /// the producer has now been told of freed room.
+    /// The next message, if one waits that fits a line: the shortest look. It
+    /// stays there until [`Consumer::advance_short`].
     #[inline(always)]
-    pub fn advance(&mut self, message: &Message<'_>) -> bool {
+    #[must_use]
+    pub fn peek_short(&self) -> Option<Short> {
+        let header = Header::unpack(self.next.header().load(Ordering::Acquire));
+        if header.sequence != self.expected {
+            return None;
+        }
+        Short::of(self.next, header)
+    }
+
+    /// Goes on behind what [`Consumer::peek_short`] gave last. True when the
+    /// producer has now been told of freed room.
+    #[inline(always)]
+    pub fn advance_short(&mut self) -> bool {
         self.head.slots = self.expected;
         self.next = slot(self.slots, self.expected);
         self.expected = self.expected.wrapping_add(1);
-        let enough = message.len() > INLINE_BYTES && self.advance_data(message.len());
-        if self.head.slots == self.tell_at || enough {
+        if self.head.slots == self.tell_at {
             self.tell();
             return true;
         }
         false
+    }
+
+    /// Goes on behind `message`, which [`Consumer::peek`] gave last. True when
+    /// the producer has now been told of freed room.
+    #[inline(always)]
+    pub fn advance(&mut self, message: &Message<'_>) -> bool {
+        let told = self.advance_short();
+        let enough = message.len() > INLINE_BYTES && self.advance_data(message.len());
+        if enough && !told {
+            self.tell();
+        }
+        told || enough
     }
 
     /// True when so much of the data lines is free that it should be told.

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{compiler_fence, fence};
 
 use portolan_ring::{
-    Consumer, Corrupt, Fence, InboxConsumer, Line, Message, Position, SleepWord, Slumber,
+    Consumer, Corrupt, Fence, InboxConsumer, Line, Message, Position, Short, SleepWord, Slumber,
 };
 use portolan_sys::barrier;
 use portolan_sys::doorbell::Doorbell;
@@ -97,6 +97,25 @@ impl Frame<'_> {
     #[inline]
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
         self.message.copy_to(at, into);
+    }
+}
+
+/// A frame that fits a line, copied out of shared memory.
+#[derive(Debug)]
+pub struct ShortFrame {
+    short: Short,
+    /// Index of the sender.
+    pub from: u16,
+    /// Its priority.
+    pub priority: Priority,
+}
+
+impl ShortFrame {
+    /// The frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.short.bytes()
     }
 }
 
@@ -305,6 +324,60 @@ impl ShmPort {
             inlet.tell_of_room(out, map);
         }
         took
+    }
+
+    /// The next frame of the ring that had something last, if it fits a
+    /// line: the shortest look there is. Then [`ShmPort::advance_short`]; in
+    /// the end, or where there is none, [`ShmPort::end_short`]. `None` says
+    /// only that [`ShmPort::poll_with`] is to look, unless the port
+    /// [is quiet](ShmPort::is_quiet).
+    #[inline(always)]
+    #[must_use]
+    pub fn peek_short(&self) -> Option<ShortFrame> {
+        let inlet = &self.inlet;
+        if inlet.streak >= STREAK_MAX {
+            return None;
+        }
+        let ring = inlet.rings.get(inlet.hot)?;
+        let short = ring.consumer.peek_short()?;
+        if short.tag() != kind::FRAME || ring.corrupt {
+            return None;
+        }
+        Some(ShortFrame {
+            short,
+            from: ring.from,
+            priority: ring.priority,
+        })
+    }
+
+    /// Goes on behind the frame that [`ShmPort::peek_short`] gave last.
+    #[inline(always)]
+    pub fn advance_short(&mut self) {
+        let inlet = &mut self.inlet;
+        inlet.streak += 1;
+        inlet.freed |= inlet.rings[inlet.hot].consumer.advance_short();
+    }
+
+    /// Lets those who wait for room know.
+    #[inline(always)]
+    pub fn end_short(&mut self) {
+        if self.inlet.freed {
+            self.inlet.tell_of_room(&self.out, &self.map);
+        }
+    }
+
+    /// Whether nothing waits, as far as one look tells: the usual case while
+    /// one peer's answer is awaited.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        let inlet = &self.inlet;
+        match inlet.rings.as_slice() {
+            [] => {}
+            [ring] if !ring.is_ready() => {}
+            _ => return false,
+        }
+        !inlet.inboxes.iter().any(InboxConsumer::is_ready)
     }
 
     /// The sending half alone.
