@@ -154,23 +154,29 @@ impl UdpSocket {
     pub fn connected(&self, options: &SocketOptions, to: &RawAddress) -> Result<Self, BindError> {
         let (ip, port, scope) = to.parts();
         let ip = Ipv6Addr::from(ip);
-        let to: SocketAddr = match ip.to_ipv4_mapped() {
-            Some(v4) if !self.v6 => SocketAddr::new(v4.into(), port),
-            _ => SocketAddrV6::new(ip, port, 0, scope).into(),
+        let mut own = check("getsockname", self.local_address())?;
+        // To IPv4 the socket for IPv4 is faster by another 0.3 us.
+        let (v6, to) = match ip.to_ipv4_mapped() {
+            Some(v4) if !self.v6 || own.ip().is_unspecified() => {
+                if self.v6 {
+                    own.set_ip(Ipv4Addr::UNSPECIFIED.into());
+                }
+                (false, SocketAddr::new(v4.into(), port))
+            }
+            _ => (true, SocketAddrV6::new(ip, port, 0, scope).into()),
         };
-        let own = check("getsockname", self.local_address())?;
-        let family = if self.v6 {
+        let family = if v6 {
             AddressFamily::INET6
         } else {
             AddressFamily::INET
         };
         let socket = Self {
             fd: check("socket", open(family))?,
-            v6: self.v6,
+            v6,
             ecn: self.ecn,
             connected: true,
         };
-        if self.v6 {
+        if v6 {
             socket.set_up_v6(own.ip().is_unspecified(), options)?;
         }
         socket.set_up(options)?;
