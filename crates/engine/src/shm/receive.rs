@@ -1,0 +1,305 @@
+//! The receiving half.
+
+use portolan_link::shm::{Frame, ShortFrame};
+use portolan_proto::SourceId;
+use portolan_wire::{BODY_BYTES, HEAD_BYTES, Priority};
+
+use super::frame::{ANSWER, ASK, DONE, OFFER, OFFER_BYTES, control, meta, payload_at, total};
+use super::{FLOWS, NOBODY};
+use crate::core::{Arrival, Core, Took};
+use crate::error::Death;
+use crate::ways::InShm;
+
+/// A message that arrives in bodies.
+#[derive(Clone, Copy, Debug, Default)]
+struct Active {
+    /// 0: its bytes are thrown away.
+    cookie: u64,
+    /// Bytes still missing; 0: no message.
+    left: u64,
+    at: u64,
+}
+
+/// The receiving half's own state.
+#[derive(Debug)]
+pub(super) struct ShmRx {
+    /// By peer, priority and flow.
+    active: Vec<[[Active; FLOWS]; 2]>,
+    /// Rank of each index.
+    ranks: Vec<u32>,
+    scratch: Vec<u8>,
+}
+
+impl ShmRx {
+    /// `ranks`: the rank of each index, [`NOBODY`] for none.
+    pub fn new(endpoints: usize, ranks: Vec<u32>, frame_max: usize) -> Self {
+        Self {
+            active: vec![[[Active::default(); FLOWS]; 2]; endpoints],
+            ranks,
+            scratch: vec![0; frame_max],
+        }
+    }
+
+    /// Forgets what was under way from a peer.
+    pub fn forget(&mut self, index: u16) {
+        self.active[index as usize] = [[Active::default(); FLOWS]; 2];
+    }
+
+    /// The rank of each index.
+    pub fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    /// A peer will not be asked about again.
+    pub fn settle(&mut self, index: u16) {
+        self.ranks[index as usize] = NOBODY;
+    }
+
+    pub fn rank(&self, from: u16) -> Option<u32> {
+        self.ranks
+            .get(from as usize)
+            .copied()
+            .filter(|r| *r != NOBODY)
+    }
+
+    /// Takes a whole message that fits a line; false leaves it where it is,
+    /// whatever it is.
+    #[inline(always)]
+    pub fn take_short(
+        &mut self,
+        core: &mut Core,
+        ways: &mut InShm<'_, '_>,
+        frame: &ShortFrame,
+    ) -> bool {
+        let head = frame.bytes();
+        let Some(rank) = self.rank(frame.from) else {
+            return false;
+        };
+        let Some(payload_at) = payload_at(head) else {
+            return false;
+        };
+        let a = Arrival {
+            meta: meta(head, rank, frame.priority),
+            args: &head[HEAD_BYTES..payload_at],
+            total: total(head),
+            payload: &head[payload_at..],
+        };
+        a.is_whole() && Self::hand_over(core, ways, &a)
+    }
+
+    /// A whole message has arrived; false if it is to stay.
+    #[inline(always)]
+    fn hand_over(core: &mut Core, ways: &mut InShm<'_, '_>, a: &Arrival<'_>) -> bool {
+        match core.arrive(ways, a) {
+            // Parts there are only of a message in parts.
+            Took::Whole | Took::Part(_) => true,
+            Took::NotNow => false,
+            Took::Refused => {
+                core.refuse_kept(ways, &a.meta);
+                true
+            }
+        }
+    }
+
+    /// Takes one frame; false leaves it where it is.
+    pub fn take(
+        &mut self,
+        core: &mut Core,
+        ways: &mut InShm<'_, '_>,
+        from: u16,
+        priority: Priority,
+        frame: &Frame<'_>,
+    ) -> bool {
+        let head = frame.head();
+        let Some(rank) = self.rank(from) else {
+            return true;
+        };
+        if let Some(payload_at) = payload_at(head) {
+            let meta = meta(head, rank, priority);
+            let flow = meta.flow;
+            let total = total(head);
+            let payload = if frame.len() == head.len() {
+                &head[payload_at..]
+            } else {
+                let n = frame.len() - payload_at;
+                let scratch = &mut self.scratch[..n];
+                frame.copy_to(payload_at, scratch);
+                scratch
+            };
+            let a = Arrival {
+                meta,
+                args: &head[HEAD_BYTES..payload_at],
+                total,
+                payload,
+            };
+            if a.is_whole() {
+                return Self::hand_over(core, ways, &a);
+            }
+            if flow as usize >= FLOWS || total < payload.len() as u64 {
+                return self.distrust(core, from);
+            }
+            let sent = payload.len() as u64;
+            let cookie = match core.arrive(ways, &a) {
+                Took::NotNow => return false,
+                Took::Part(cookie) => cookie,
+                Took::Refused => {
+                    core.refuse_kept(ways, &meta);
+                    0
+                }
+                Took::Whole => 0,
+            };
+            self.active[from as usize][priority.index()][flow as usize] = Active {
+                cookie,
+                left: total - sent,
+                at: sent,
+            };
+            return true;
+        }
+        self.take_other(core, ways, from, priority, frame)
+    }
+
+    fn take_other(
+        &mut self,
+        core: &mut Core,
+        ways: &mut InShm<'_, '_>,
+        from: u16,
+        priority: Priority,
+        frame: &Frame<'_>,
+    ) -> bool {
+        let head = frame.head();
+        let word = |at: usize| {
+            head.get(at..at + 8)
+                .map(|w| u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]))
+        };
+        match head.first() {
+            Some(lead) if lead & 7 == 2 && *lead < 16 && head.len() >= BODY_BYTES => {
+                let flow = u16::from_le_bytes([head[2], head[3]]) as usize;
+                let n = (frame.len() - BODY_BYTES) as u64;
+                let Some(active) = self.active[from as usize][priority.index()].get_mut(flow)
+                else {
+                    return self.distrust(core, from);
+                };
+                if n > active.left {
+                    return self.distrust(core, from);
+                }
+                let Active { cookie, at, .. } = *active;
+                active.left -= n;
+                active.at += n;
+                let last = active.left == 0;
+                if cookie != 0 {
+                    core.place(cookie, at, n as usize, |into| {
+                        frame.copy_to(BODY_BYTES, into)
+                    });
+                    if last {
+                        core.finish(ways, cookie);
+                    }
+                }
+                true
+            }
+            Some(&ASK) => {
+                let can = ways.outlet.can_copy(from);
+                ways.tx
+                    .tell(ways.outlet, from, control(ANSWER, can.into(), 0));
+                true
+            }
+            Some(&ANSWER) => {
+                let yes = head.get(1) == Some(&1);
+                ways.tx.note_answer(from, yes);
+                true
+            }
+            Some(&DONE) => {
+                let Some(id) = word(8).map(SourceId) else {
+                    return self.distrust(core, from);
+                };
+                if head.get(1) == Some(&1)
+                    && let Some(entry) = core.ops.get_mut(id)
+                {
+                    entry.refused = true;
+                }
+                // Only operations to that peer: another process wrote the number.
+                if core
+                    .ops
+                    .get_mut(id)
+                    .is_some_and(|e| Some(e.to) == self.rank(from))
+                {
+                    ways.tx.note_copied(from, id);
+                    core.finish_op(id);
+                }
+                true
+            }
+            Some(&OFFER) => {
+                let (Some(remote), Some(id)) = (word(8), word(16)) else {
+                    return self.distrust(core, from);
+                };
+                self.take_offer(core, ways, from, priority, head, remote, id)
+            }
+            _ => self.distrust(core, from),
+        }
+    }
+
+    /// Copies a long message out of the sender's memory.
+    #[expect(clippy::too_many_arguments, reason = "the fields of an offer")]
+    fn take_offer(
+        &mut self,
+        core: &mut Core,
+        ways: &mut InShm<'_, '_>,
+        from: u16,
+        priority: Priority,
+        frame: &[u8],
+        remote: u64,
+        id: u64,
+    ) -> bool {
+        let head = &frame[OFFER_BYTES..];
+        let (Some(rank), Some(args)) = (self.rank(from), head.get(1)) else {
+            return true;
+        };
+        let args_end = HEAD_BYTES + 8 * *args as usize;
+        if args_end > head.len() {
+            return self.distrust(core, from);
+        }
+        let total = total(head);
+        let a = Arrival {
+            meta: meta(head, rank, priority),
+            args: &head[HEAD_BYTES..args_end],
+            total,
+            payload: &[],
+        };
+        match core.arrive(ways, &a) {
+            Took::NotNow => return false,
+            Took::Refused => ways.tx.tell(ways.outlet, from, control(DONE, 1, id)),
+            Took::Whole => ways.tx.tell(ways.outlet, from, control(DONE, 0, id)),
+            Took::Part(cookie) => {
+                let Some(incoming) = core.incoming.get(cookie) else {
+                    return true;
+                };
+                let into = incoming.bytes_mut();
+                let into = &mut into[..total as usize];
+                let copied = ways.outlet.copy_from_peer(from, remote, into);
+                // One that closes takes back what it lent: looked at after the
+                // copy, its state tells whether the bytes were still those.
+                match copied {
+                    Ok(()) if !ways.outlet.peer_state(from).is_gone() => {
+                        ways.tx.tell(ways.outlet, from, control(DONE, 0, id));
+                        core.finish(ways, cookie);
+                    }
+                    _ => {
+                        // It closed or died, or lent us memory that it does not have.
+                        core.suspects.push((rank, Death::Ended));
+                        core.attention = true;
+                    }
+                }
+            }
+        }
+        true
+    }
+
+    /// What a peer sent makes no sense.
+    #[cold]
+    fn distrust(&self, core: &mut Core, from: u16) -> bool {
+        if let Some(rank) = self.rank(from) {
+            core.suspects.push((rank, Death::Corrupt));
+            core.attention = true;
+        }
+        true
+    }
+}

@@ -1,0 +1,295 @@
+//! The sending half.
+
+use std::collections::VecDeque;
+
+use portolan_link::shm::{Outlet, ShmError};
+use portolan_proto::{Outcome, SourceId};
+use portolan_sys::clock::now_ns;
+use portolan_wire::{BODY_BYTES, Body, HEAD_BYTES, MessageNo, Priority};
+
+use super::choice::{Choice, Ticket, Way};
+use super::frame::{ASK, CONTROL_BYTES, OFFER, OFFER_BYTES, control, write_head};
+use super::{FLOWS, ShmFailure};
+use crate::message::SendOptions;
+use crate::ops::Ops;
+
+/// Whether a peer can copy from our memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Copying {
+    Unknown,
+    Asked,
+    Yes,
+    No,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct TxPeer {
+    numbers: [[MessageNo; FLOWS]; 2],
+    /// Flows in which a long message is being streamed; others wait.
+    streaming: [u8; 2],
+    copying: Copying,
+    choice: Choice,
+}
+
+/// A long message on its way through the ring.
+#[derive(Clone, Copy, Debug)]
+struct Stream {
+    to: u16,
+    priority: Priority,
+    flow: u16,
+    number: MessageNo,
+    id: SourceId,
+    sent: usize,
+    ticket: Option<Ticket>,
+}
+
+/// The sending half's own state.
+#[derive(Debug)]
+pub(crate) struct ShmTx {
+    peers: Vec<TxPeer>,
+    streams: VecDeque<Stream>,
+    /// What receivers have been asked to copy.
+    offers: Vec<(u16, SourceId, Ticket)>,
+    /// Control frames that found no room.
+    control: VecDeque<(u16, [u8; CONTROL_BYTES])>,
+    frame_max: usize,
+    /// Messages from this length on are copied by the receiver; `usize::MAX`
+    /// where that is switched off.
+    copy_min: usize,
+}
+
+/// The most that fits `room` and leaves whole units to the bodies.
+const fn whole_units(room: usize) -> usize {
+    room / Body::UNIT as usize * Body::UNIT as usize
+}
+
+impl ShmTx {
+    pub fn new(endpoints: usize, frame_max: usize, copy_min: usize) -> Self {
+        let peer = TxPeer {
+            numbers: [[MessageNo(0); FLOWS]; 2],
+            streaming: [0; 2],
+            copying: Copying::Unknown,
+            choice: Choice::new(),
+        };
+        Self {
+            peers: vec![peer; endpoints],
+            streams: VecDeque::new(),
+            offers: Vec::new(),
+            control: VecDeque::new(),
+            frame_max,
+            copy_min,
+        }
+    }
+
+    /// Forgets what was under way to a peer.
+    pub fn forget(&mut self, index: u16) {
+        self.streams.retain(|s| s.to != index);
+        self.offers.retain(|(to, ..)| *to != index);
+        self.control.retain(|(to, _)| *to != index);
+        self.peers[index as usize].streaming = [0; 2];
+    }
+
+    /// A peer has said whether it can copy from our memory.
+    pub fn note_answer(&mut self, from: u16, yes: bool) {
+        self.peers[from as usize].copying = if yes { Copying::Yes } else { Copying::No };
+    }
+
+    /// A peer is done with what it was to copy.
+    pub fn note_copied(&mut self, from: u16, id: SourceId) {
+        let offer = self.offers.iter().position(|o| (o.0, o.1) == (from, id));
+        if let Some(at) = offer {
+            let (.., ticket) = self.offers.swap_remove(at);
+            self.peers[from as usize].choice.done(&ticket, now_ns());
+        }
+    }
+
+    #[inline]
+    pub const fn inline_max(&self, args: usize) -> usize {
+        self.frame_max - HEAD_BYTES - 8 * args
+    }
+
+    /// The caller has checked flow and number of arguments.
+    #[inline]
+    pub fn send(
+        &mut self,
+        outlet: &mut Outlet<'_>,
+        to: u16,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, ShmFailure> {
+        let p = o.priority.index();
+        let Some(peer) = self.peers.get_mut(to as usize) else {
+            return Err(ShmFailure::NoPeer);
+        };
+        if peer.streaming[p] & (1 << o.flow) != 0 {
+            return Err(ShmFailure::Full);
+        }
+        let bytes = HEAD_BYTES + 8 * o.args.len() + payload.len();
+        let mut slot = outlet.reserve(to, o.priority, bytes)?;
+        let next = &mut peer.numbers[p][o.flow as usize];
+        let number = *next;
+        *next = number.next();
+        let out = slot.bytes_mut();
+        let at = write_head(out, port, o, number, payload.len(), payload.len() as u64);
+        out[at..].copy_from_slice(payload);
+        slot.commit();
+        Ok(number)
+    }
+
+    /// Begins a long message. What is not copied by the receiver is streamed
+    /// by [`ShmLane::run`].
+    pub fn send_long(
+        &mut self,
+        outlet: &mut Outlet<'_>,
+        to: u16,
+        port: u16,
+        o: &SendOptions<'_>,
+        source: &[u8],
+        id: SourceId,
+    ) -> Result<MessageNo, ShmFailure> {
+        let p = o.priority.index();
+        let Some(peer) = self.peers.get_mut(to as usize) else {
+            return Err(ShmFailure::NoPeer);
+        };
+        if peer.streaming[p] & (1 << o.flow) != 0 {
+            return Err(ShmFailure::Full);
+        }
+        let total = source.len() as u64;
+        let long = source.len() >= self.copy_min;
+        let choosing = long && peer.copying == Copying::Yes;
+        let way = if choosing {
+            peer.choice.way(total)
+        } else {
+            Way::Ring
+        };
+        let number = peer.numbers[p][o.flow as usize];
+        if way == Way::Copy {
+            let bytes = OFFER_BYTES + HEAD_BYTES + 8 * o.args.len();
+            let mut slot = outlet.reserve(to, o.priority, bytes)?;
+            let out = slot.bytes_mut();
+            out[..8].copy_from_slice(&[OFFER, 0, 0, 0, 0, 0, 0, 0]);
+            out[8..16].copy_from_slice(&(source.as_ptr() as u64).to_le_bytes());
+            out[16..24].copy_from_slice(&id.0.to_le_bytes());
+            write_head(&mut out[OFFER_BYTES..], port, o, number, 0, total);
+            slot.commit();
+            let ticket = peer.choice.begin(way, total, now_ns());
+            self.offers.push((to, id, ticket));
+        } else {
+            let room = self.frame_max - HEAD_BYTES - 8 * o.args.len();
+            let first = source.len().min(whole_units(room));
+            let mut slot = outlet.reserve(to, o.priority, HEAD_BYTES + 8 * o.args.len() + first)?;
+            let out = slot.bytes_mut();
+            let at = write_head(out, port, o, number, first, total);
+            out[at..].copy_from_slice(&source[..first]);
+            slot.commit();
+            peer.streaming[p] |= 1 << o.flow;
+            self.streams.push_back(Stream {
+                to,
+                priority: o.priority,
+                flow: o.flow,
+                number,
+                id,
+                sent: first,
+                ticket: choosing.then(|| peer.choice.begin(way, total, now_ns())),
+            });
+            if long && peer.copying == Copying::Unknown {
+                peer.copying = Copying::Asked;
+                self.tell(outlet, to, control(ASK, 0, 0));
+            }
+        }
+        self.peers[to as usize].numbers[p][o.flow as usize] = number.next();
+        Ok(number)
+    }
+
+    /// Sends a control frame, now or as soon as there is room.
+    pub fn tell(&mut self, outlet: &mut Outlet<'_>, to: u16, frame: [u8; CONTROL_BYTES]) {
+        if !self.control.is_empty() || !say(outlet, to, &frame) {
+            self.control.push_back((to, frame));
+        }
+    }
+
+    pub fn has_work(&self) -> bool {
+        !self.streams.is_empty() || !self.control.is_empty()
+    }
+
+    /// Sends what waits for room; gives how many frames.
+    pub fn run(&mut self, outlet: &mut Outlet<'_>, ops: &mut Ops) -> usize {
+        let mut moved = 0;
+        while let Some((to, frame)) = self.control.front() {
+            if !say(outlet, *to, frame) {
+                break;
+            }
+            self.control.pop_front();
+            moved += 1;
+        }
+        for _ in 0..self.streams.len() {
+            let Some(mut stream) = self.streams.pop_front() else {
+                break;
+            };
+            let (frames, over) = stream.run(outlet, ops, self.frame_max);
+            moved += frames;
+            match over {
+                false => self.streams.push_back(stream),
+                true => {
+                    let peer = &mut self.peers[stream.to as usize];
+                    peer.streaming[stream.priority.index()] &= !(1 << stream.flow);
+                    if let Some(ticket) = &stream.ticket {
+                        peer.choice.done(ticket, now_ns());
+                    }
+                    ops.finish(stream.id, Outcome::Done, None);
+                    moved += 1;
+                }
+            }
+        }
+        moved
+    }
+}
+
+/// False if there is no room.
+fn say(outlet: &mut Outlet<'_>, to: u16, frame: &[u8; CONTROL_BYTES]) -> bool {
+    match outlet.reserve(to, Priority::Reply, CONTROL_BYTES) {
+        Ok(mut slot) => {
+            slot.bytes_mut().copy_from_slice(frame);
+            slot.commit();
+            true
+        }
+        Err(ShmError::Full) => false,
+        // Nobody is there to hear it.
+        Err(_) => true,
+    }
+}
+
+impl Stream {
+    /// Sends bodies as long as there is room; gives how many, and whether
+    /// that was all.
+    fn run(&mut self, outlet: &mut Outlet<'_>, ops: &mut Ops, frame_max: usize) -> (usize, bool) {
+        let mut frames = 0;
+        // Gone with its peer, if it is not there.
+        let Some(entry) = ops.get_mut(self.id) else {
+            return (0, true);
+        };
+        let source = entry.source.as_slice();
+        while self.sent < source.len() {
+            let n = (source.len() - self.sent).min(whole_units(frame_max - BODY_BYTES));
+            let mut slot = match outlet.reserve(self.to, self.priority, BODY_BYTES + n) {
+                Ok(slot) => slot,
+                Err(_) => return (frames, false),
+            };
+            let out = slot.bytes_mut();
+            Body {
+                priority: self.priority,
+                flow: self.flow,
+                message: self.number,
+                fragment: (self.sent as u64 / Body::UNIT) as u32,
+                payload: &[],
+            }
+            .write_header(out);
+            out[BODY_BYTES..].copy_from_slice(&source[self.sent..self.sent + n]);
+            slot.commit();
+            self.sent += n;
+            frames += 1;
+        }
+        (frames, true)
+    }
+}
