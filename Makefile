@@ -74,7 +74,7 @@ deny: $(TOOLS)/bin/cargo-deny
 instructions: build ## Counts instructions of one send and receipt (callgrind), against the golden file.
 	scripts/instructions.sh $(abspath $(RELEASE))
 
-fuzz: ## Fuzzes the packet parser (nightly, cargo-fuzz).
+fuzz: ## Fuzzes the packet parser and the protocol's input (nightly, cargo-fuzz).
 	scripts/fuzz.sh
 
 soak: ## 100,000 simulator seeds.
