@@ -21,7 +21,8 @@ _stacks() {
     printf '\n--- process %s: %s\n' "$pid" "$(tr '\0' ' ' <"/proc/$pid/cmdline" 2>/dev/null)"
     if command -v gdb >/dev/null; then
         timeout --kill-after=5 30 gdb -nx -p "$pid" -batch -iex 'set debuginfod enabled off' \
-            -ex 'set pagination off' -ex 'thread apply all bt' 2>/dev/null | grep -v '^\[New LWP' && return
+            -iex 'set auto-load off' -ex 'set pagination off' -ex 'thread apply all bt' 2>/dev/null |
+            grep -E '^(Thread|#)' && return
     fi
     for task in /proc/"$pid"/task/*; do
         printf '%s %s: waits in %s\n' "${task##*/}" "$(cat "$task/comm" 2>/dev/null)" "$(cat "$task/wchan" 2>/dev/null)"
