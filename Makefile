@@ -10,7 +10,7 @@ SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION  := 0.1.0
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make pkg-config ucx-utils valgrind
 
-.PHONY: all build examples install uninstall demo test lint deny headers instructions fuzz soak deps clean help
+.PHONY: all build examples install uninstall demo test lint deny headers instructions fuzz sanitize soak deps clean help
 
 all: build
 
@@ -74,8 +74,11 @@ deny: $(TOOLS)/bin/cargo-deny
 instructions: build ## Counts instructions of one send and receipt (callgrind), against the golden file.
 	scripts/instructions.sh $(abspath $(RELEASE))
 
-fuzz: ## Fuzzes the packet parser (nightly, cargo-fuzz).
+fuzz: ## Fuzzes the packet parser and the protocol's input (nightly, cargo-fuzz).
 	scripts/fuzz.sh
+
+sanitize: ## Address sanitizer over rings, links and the C interface (nightly).
+	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/sanitize.sh
 
 soak: ## 100,000 simulator seeds.
 	$(CARGO) run --release --locked -p portolan-sim --bin soak -- --seeds 100000

@@ -17,6 +17,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
         &["wire", "seal", "proto", "sys", "ring", "link"],
     ),
     ("portolan-sim", &["wire", "seal", "proto", "link"]),
+    // The fuzz targets' properties: tests only, nothing uses it.
+    ("portolan-properties", &["wire", "seal", "proto"]),
     ("portolan-boot", &["wire", "sys", "ring"]),
     (
         "portolan",

@@ -8,13 +8,12 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use portolan_boot::launch::{Event, JobSpec, Place, Running, Starter};
-use portolan_link::shm::{Config, Segment};
+use portolan_boot::launch::{JobSpec, Place, Running, Starter};
 
 use super::control::Line;
 use super::failure::{Context, Failure, Result, fail};
 use crate::lab::Lab;
-use crate::run::{RANK_COMMAND, stops};
+use crate::run::{Local, report, stops};
 
 /// The hidden command that is a rank of a bench.
 pub const BENCH_RANK_COMMAND: &str = "internal-bench-rank";
@@ -32,7 +31,7 @@ pub struct Ranks {
 /// # Errors
 /// What the launcher says.
 pub fn start(spec: JobSpec, lab: Option<Lab>, no_helper: Option<u32>) -> Result<Ranks> {
-    let own = std::env::current_exe().context("finding the portolan command")?;
+    let local = Local::new(lab)?;
     let stops = stops()?;
     let (tell, told) = mpsc::channel();
     // A rank ends with the thread that started it, so that thread stays.
@@ -40,11 +39,9 @@ pub fn start(spec: JobSpec, lab: Option<Lab>, no_helper: Option<u32>) -> Result<
         .name("launcher".to_owned())
         .spawn(move || {
             let mut starter = Own {
-                own,
-                lab,
+                local,
                 no_helper,
                 lines: Vec::new(),
-                segments: Vec::new(),
             };
             let running = match Running::start(spec, &mut starter) {
                 Ok(running) => running,
@@ -54,23 +51,11 @@ pub fn start(spec: JobSpec, lab: Option<Lab>, no_helper: Option<u32>) -> Result<
                     return Ok(1);
                 }
             };
-            let lines = std::mem::take(&mut starter.lines);
-            drop(starter);
+            let Own { local, lines, .. } = starter;
             let _ = tell.send(Ok(lines));
-            running.wait(stops, &mut |event| match event {
-                Event::Ended {
-                    place,
-                    how,
-                    expected: false,
-                    ..
-                } if how.code() != 0 => {
-                    eprintln!("portolan: rank {} of the bench ended: {how}", place.rank);
-                }
-                Event::Refused { rank, why } => {
-                    eprintln!("portolan: rank {rank} was not let in: {why}")
-                }
-                Event::Ending { why } => eprintln!("portolan: ending the bench: {why}"),
-                Event::Ended { .. } | Event::Waiting { .. } => {}
+            running.wait(stops, &mut |event| {
+                local.heed(&event);
+                report(&event, false);
             })
         })?;
     match told.recv() {
@@ -110,39 +95,19 @@ impl Ranks {
 
 /// Starts this program as ranks.
 struct Own {
-    own: std::path::PathBuf,
-    lab: Option<Lab>,
+    local: Local,
     no_helper: Option<u32>,
     lines: Vec<UnixStream>,
-    segments: Vec<Segment>,
 }
 
 impl Starter for Own {
-    fn segment(&mut self, _host_index: u16, ranks: u32) -> io::Result<OwnedFd> {
-        let made = Segment::create(ranks, &Config::default())
-            .and_then(|segment| Ok((segment.duplicate_fd()?, segment)));
-        let (descriptor, segment) = made.map_err(|error| io::Error::other(error.to_string()))?;
-        self.segments.push(segment);
-        Ok(descriptor)
+    fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<OwnedFd> {
+        self.local.segment(host_index, ranks)
     }
 
     fn command(&mut self, place: &Place) -> Command {
-        let mut command = Command::new(&self.own);
-        command
-            .arg(RANK_COMMAND)
-            .arg("--parent")
-            .arg(std::process::id().to_string());
-        if let Some(core) = place.core {
-            command.arg("--core").arg(core.to_string());
-        }
-        if let Some(lab) = &self.lab {
-            command
-                .arg("--lab")
-                .arg(lab.name())
-                .arg("--host")
-                .arg(place.host_index.to_string());
-        }
-        command.arg("--").arg(&self.own).arg(BENCH_RANK_COMMAND);
+        let bench = [self.local.own().as_os_str(), BENCH_RANK_COMMAND.as_ref()];
+        let mut command = self.local.command(place, bench);
         if self.no_helper == Some(place.rank) {
             command.arg("--no-helper");
         }

@@ -1,10 +1,10 @@
 //! `portolan run`: starts a job on this host or on the hosts of a lab.
 
 mod guard;
+mod local;
 mod output;
 mod rank;
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -15,14 +15,13 @@ use std::time::Duration;
 use clap::ValueEnum;
 use portolan_boot::launch::{Event, JobSpec, LaunchError, OnDeath, Place, Running, Starter, Stop};
 use portolan_boot::{Congestion, LinkChoice, Security, Suite};
-use portolan_link::shm::{Config, Segment};
-use portolan_sys::features::Disabled;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM};
 
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
 use guard::Guard;
 pub use guard::guard;
+pub use local::Local;
 use output::Output;
 pub use rank::{RankArguments, allowed_cores, become_rank, execute};
 
@@ -144,7 +143,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     rank::check_program(&arguments.program[0])?;
     let places = (spec.size(), spec.hosts.len());
     let stops = stops()?;
-    let mut starter = Local::new(&arguments, hosts)?;
+    let mut starter = Program::new(&arguments, hosts)?;
     let mut running = Running::start(spec, &mut starter).map_err(|error| match error {
         LaunchError::Size(_) | LaunchError::ShmAcrossHosts => Failure::usage(error.to_string()),
         error => Failure::new(error.to_string()),
@@ -161,12 +160,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let mut ended = 0_u32;
     let code = running
         .wait(stops, &mut |event| {
-            if let Event::Ended { place, .. } = event {
-                ended += 1;
-                if let Some(segment) = starter.segments.get(&place.host_index) {
-                    segment.mark_dead(place.local_index);
-                }
-            }
+            ended += u32::from(matches!(event, Event::Ended { .. }));
+            starter.local.heed(&event);
             report(&event, verbose);
         })
         .map_err(Failure::io("watching the ranks"))?;
@@ -263,7 +258,8 @@ pub fn stops() -> Result<Vec<Stop>> {
         .map_err(Failure::io("catching signals"))
 }
 
-fn report(event: &Event, verbose: bool) {
+/// Tells the user what happened in a job.
+pub fn report(event: &Event, verbose: bool) {
     match event {
         Event::Ended {
             place,
@@ -292,65 +288,34 @@ fn report(event: &Event, verbose: bool) {
     }
 }
 
-/// Starts ranks on this machine.
-struct Local {
+/// Starts the user's program.
+struct Program {
     program: Vec<OsString>,
-    lab: Option<Lab>,
-    own: std::path::PathBuf,
+    local: Local,
     guard: Guard,
     verbose: bool,
-    segment_config: Config,
-    /// By host.
-    segments: BTreeMap<u16, Segment>,
 }
 
-impl Local {
+impl Program {
     fn new(arguments: &Arguments, lab: Option<Lab>) -> Result<Self> {
-        let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
-        let guard = Guard::start(&own).map_err(Failure::io("starting the job's guard"))?;
-        let disabled = Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))?;
-        let segment_config = Config {
-            remote_barrier: disabled.get("membarrier") != Some(true),
-            ..Config::default()
-        };
+        let local = Local::new(lab)?;
+        let guard = Guard::start(local.own()).map_err(Failure::io("starting the job's guard"))?;
         Ok(Self {
             program: arguments.program.clone(),
-            lab,
-            own,
+            local,
             guard,
             verbose: arguments.verbose,
-            segment_config,
-            segments: BTreeMap::new(),
         })
     }
 }
 
-impl Starter for Local {
+impl Starter for Program {
     fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<OwnedFd> {
-        let made = Segment::create(ranks, &self.segment_config)
-            .and_then(|segment| Ok((segment.duplicate_fd()?, segment)));
-        let (descriptor, segment) = made.map_err(|error| io::Error::other(error.to_string()))?;
-        self.segments.insert(host_index, segment);
-        Ok(descriptor)
+        self.local.segment(host_index, ranks)
     }
 
     fn command(&mut self, place: &Place) -> Command {
-        let mut command = Command::new(&self.own);
-        command
-            .arg(RANK_COMMAND)
-            .arg("--parent")
-            .arg(std::process::id().to_string());
-        if let Some(core) = place.core {
-            command.arg("--core").arg(core.to_string());
-        }
-        if let Some(lab) = &self.lab {
-            command
-                .arg("--lab")
-                .arg(lab.name())
-                .arg("--host")
-                .arg(place.host_index.to_string());
-        }
-        command.arg("--").args(&self.program);
+        let mut command = self.local.command(place, &self.program);
         // Ranks are in background process groups, which may not read from a
         // terminal.
         let gets_input = place.rank == 0 && !io::stdin().is_terminal();

@@ -1,0 +1,249 @@
+//! What needs processes of its own: fork, sudden death, and the examples.
+//!
+//! This program starts itself as the ranks of jobs; the variable says which
+//! part a rank plays.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use portolan::{
+    Binding, Config, Death, Endpoint, Event, Misuse, SendError, SendOptions, WaitError,
+};
+use portolan_boot::LinkChoice;
+use portolan_boot::launch::{JobSpec, OnDeath, Place, Running, Starter};
+use portolan_link::shm::{Config as ShmConfig, Segment};
+
+const PART: &str = "PORTOLAN_TEST_PART";
+const LINKS: [LinkChoice; 2] = [LinkChoice::Auto, LinkChoice::Udp];
+
+const SIGKILL: i32 = 9;
+const SIGCONT: i32 = 18;
+const SIGSTOP: i32 = 19;
+
+unsafe extern "C" {
+    fn fork() -> i32;
+    fn getppid() -> i32;
+    fn kill(pid: i32, signal: i32) -> i32;
+    fn waitpid(pid: i32, status: *mut i32, options: i32) -> i32;
+    fn _exit(code: i32) -> !;
+}
+
+fn main() {
+    match std::env::var(PART).as_deref() {
+        Err(_) => launch(),
+        Ok("fork") => forks(),
+        Ok("death") => dies(),
+        Ok(other) => panic!("no part {other}"),
+    }
+}
+
+/// Starts ranks of one program.
+struct Ranks {
+    program: PathBuf,
+    part: &'static str,
+    segment: Option<Segment>,
+}
+
+impl Starter for Ranks {
+    fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<OwnedFd> {
+        let made = Segment::create(ranks, &ShmConfig::default())
+            .and_then(|segment| Ok((segment.duplicate_fd()?, segment)));
+        let (descriptor, segment) = made.map_err(|e| io::Error::other(e.to_string()))?;
+        self.segment = Some(segment);
+        Ok(descriptor)
+    }
+
+    fn command(&mut self, _place: &Place) -> Command {
+        let mut command = Command::new(&self.program);
+        command.env(PART, self.part).stdin(Stdio::null());
+        command
+    }
+
+    fn started(&mut self, _place: &Place, _pid: u32) {}
+}
+
+/// Runs two ranks; gives the job's exit code and what the launcher told.
+fn job(program: PathBuf, part: &'static str, link: LinkChoice) -> (i32, String) {
+    let spec = JobSpec {
+        link,
+        on_death: OnDeath::Notify,
+        ..JobSpec::new(vec![2])
+    };
+    let mut starter = Ranks {
+        program,
+        part,
+        segment: None,
+    };
+    let job = Running::start(spec, &mut starter).unwrap();
+    let mut told = Vec::new();
+    let code = job.wait(Vec::new(), &mut |event| told.push(event)).unwrap();
+    (code, format!("{told:?}"))
+}
+
+fn launch() {
+    let itself = std::env::current_exe().unwrap();
+    let examples = itself.parent().unwrap().with_file_name("examples");
+    let tokio = examples.join("tokio");
+    assert!(
+        tokio.exists(),
+        "{} is missing: `cargo test -p portolan` builds it, with `--test NAME` add `--examples`",
+        tokio.display()
+    );
+    for link in LINKS {
+        let (code, told) = job(itself.clone(), "fork", link);
+        assert_eq!(code, 0, "fork over {link:?}: {told}");
+        // The rank that was killed is the job's failure, and the only one.
+        let (code, told) = job(itself.clone(), "death", link);
+        assert_eq!(code, 128 + SIGKILL, "death over {link:?}: {told}");
+        let (code, told) = job(tokio.clone(), "none", link);
+        assert_eq!(code, 0, "examples/tokio over {link:?}: {told}");
+        println!("fork, death and examples/tokio over {link:?}: ok");
+    }
+}
+
+/// A rank that counts what comes to port 1, and its endpoint.
+fn counting() -> (Endpoint, Arc<AtomicU64>) {
+    let ep = Endpoint::open(Config::default()).unwrap();
+    let got = Arc::new(AtomicU64::new(0));
+    let log = Arc::clone(&got);
+    let count = Binding::to(move |_, m| _ = log.fetch_add(m.arg(0), Ordering::Relaxed));
+    ep.bind(1, count).unwrap();
+    ep.barrier().unwrap();
+    (ep, got)
+}
+
+fn say(ep: &Endpoint, word: u64, bytes: usize) {
+    let options = SendOptions {
+        args: &[word],
+        ..Default::default()
+    };
+    let to = 1 - ep.rank();
+    ep.send_with(to, 1, &options, &vec![7; bytes]).unwrap();
+}
+
+/// Rank 0 forks, again and again, with messages under way in both directions.
+fn forks() {
+    let (ep, got) = counting();
+    let mut ep = Some(ep);
+    for round in 1..=20 {
+        let mine = ep.as_ref().unwrap();
+        say(mine, 1, 20_000);
+        if mine.rank() == 0 {
+            // SAFETY: the child makes calls of the endpoint, which are
+            // refused before they touch a lock, and leaves without cleaning up.
+            let child = unsafe { fork() };
+            if child == 0 {
+                let code = forked(ep.take().unwrap(), round % 2 == 0);
+                // SAFETY: nothing is left to be done here.
+                unsafe { _exit(code) }
+            }
+            let mut status = -1;
+            // SAFETY: the status is a place to write to.
+            assert_eq!(unsafe { waitpid(child, &raw mut status, 0) }, child);
+            assert_eq!(status, 0, "the child in round {round}");
+        }
+        let mine = ep.as_ref().unwrap();
+        mine.wait_until(|| got.load(Ordering::Relaxed) >= round)
+            .unwrap();
+    }
+    let ep = ep.unwrap();
+    ep.barrier().unwrap();
+    assert_eq!(got.load(Ordering::Relaxed), 20);
+    ep.close().unwrap();
+}
+
+/// The child; gives 0 if every call was refused.
+fn forked(ep: Endpoint, drops: bool) -> i32 {
+    let no = Misuse::Forked;
+    let checks = [
+        ep.progress() == Err(no),
+        ep.try_send(1, 1, b"no") == Err(SendError::Misuse(no)),
+        ep.send(1, 1, &[0; 100_000]) == Err(SendError::Misuse(no)),
+        ep.bind(2, Binding::default()) == Err(no),
+        ep.arm() == Err(no),
+        matches!(ep.arrival(), Err(m) if m == no),
+        ep.barrier() == Err(WaitError::Misuse(no)),
+        ep.close() == Err(WaitError::Misuse(no)),
+        ep.wait_until(|| true) == Err(WaitError::Misuse(no)),
+        ep.rank() == 0,
+    ];
+    if drops {
+        drop(ep);
+    } else {
+        std::mem::forget(ep);
+    }
+    checks
+        .iter()
+        .position(|ok| !ok)
+        .map_or(0, |at| at as i32 + 1)
+}
+
+/// The launcher, stopped until this is dropped: it can tell nobody.
+struct Stopped(i32);
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // SAFETY: a system call without memory.
+        unsafe { kill(self.0, SIGCONT) };
+    }
+}
+
+/// Rank 1 is killed and cannot say goodbye, nor can the launcher tell: rank 0
+/// sees it by the process's descriptor.
+fn dies() {
+    let (ep, got) = counting();
+    if ep.rank() == 1 {
+        say(&ep, u64::from(std::process::id()), 0);
+        loop {
+            // A program that computes: only its helper answers.
+            std::thread::sleep(Duration::from_secs(1000));
+        }
+    }
+    let dead = Arc::new(AtomicBool::new(false));
+    let log = Arc::clone(&dead);
+    ep.on_error(move |_, event| {
+        let wanted = Event::PeerDead {
+            rank: 1,
+            why: Death::Ended,
+        };
+        assert_eq!(*event, wanted);
+        log.store(true, Ordering::Relaxed);
+    })
+    .unwrap();
+    ep.wait_until(|| got.load(Ordering::Relaxed) != 0).unwrap();
+    let victim = got.load(Ordering::Relaxed) as i32;
+    // SAFETY: system calls without memory.
+    let launcher = unsafe { getppid() };
+    // SAFETY: as above; `Stopped` lets it go on.
+    assert_eq!(unsafe { kill(launcher, SIGSTOP) }, 0);
+    let stopped = Stopped(launcher);
+    // SAFETY: as above.
+    assert_eq!(unsafe { kill(victim, SIGKILL) }, 0);
+    let start = Instant::now();
+    let ended = WaitError::PeerDead {
+        rank: 1,
+        why: Death::Ended,
+    };
+    let limit = Duration::from_secs(2);
+    // Whichever comes first, the handler or the end of the wait.
+    let waited = ep.wait_timeout(limit, || dead.load(Ordering::Relaxed));
+    assert!(waited.is_ok() || waited == Err(ended), "{waited:?}");
+    let took = start.elapsed();
+    drop(stopped);
+    assert!(took < limit, "{took:?}");
+    println!("rank 0 saw it {} us after the kill", took.as_micros());
+    let refused = ep.try_send(1, 1, b"anybody?");
+    assert!(matches!(
+        refused,
+        Err(SendError::PeerDead {
+            rank: 1,
+            why: Death::Ended
+        })
+    ));
+    ep.close().unwrap();
+}

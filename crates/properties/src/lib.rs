@@ -1,0 +1,9 @@
+//! What the fuzz targets check. `fuzz/` runs these functions under libFuzzer
+//! with nightly Rust, `tests/corpus.rs` over the corpora with the stable one.
+#![forbid(unsafe_code)]
+
+mod input;
+mod proto_input;
+mod record;
+
+pub use proto_input::proto_input;

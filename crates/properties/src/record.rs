@@ -1,0 +1,314 @@
+//! What was sent, and what may be delivered: the host of both endpoints.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use portolan_proto::{
+    DeathReason, Delivery, Endpoint, Host, Message, Outcome, PeerEvent, PeerId, SourceId, Verdict,
+};
+use portolan_seal::Null;
+use portolan_wire::{ARGS_MAX, Body, MessageNo, Priority};
+
+/// A message that an endpoint accepted. Its port is its place in the list.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub peer: PeerId,
+    pub priority: Priority,
+    pub flow: u16,
+    pub args: usize,
+    pub total: u64,
+    /// Of a long message: its memory was not given back yet.
+    pub lent: bool,
+    pub delivered: bool,
+}
+
+/// Known defect: of a peer that closed, was silent for `silence_ns` and then
+/// speaks again, an unfinished message begins anew. To be false once it does not.
+const CLOSED_MAY_BEGIN_AGAIN: bool = true;
+
+/// A message of which the first part was taken.
+#[derive(Debug)]
+struct Open {
+    message: MessageNo,
+    port: u16,
+    total: u64,
+    cookie: u64,
+    /// Ranges that were handed over, by start.
+    covered: BTreeMap<u64, u64>,
+}
+
+type Place = (usize, PeerId, usize, u16);
+
+/// Both hosts' memory.
+#[derive(Debug, Default)]
+pub(crate) struct Record {
+    pub now: u64,
+    pub sent: [Vec<Sent>; 2],
+    /// What each host answers: see [`Record::verdict`].
+    pub policy: [u8; 2],
+    /// Packets were forged: any well-formed message may arrive.
+    pub forged: bool,
+    /// Somebody was given up: order and once hold for each life only.
+    pub deaths: bool,
+    open: BTreeMap<Place, Open>,
+    closed: BTreeSet<(usize, PeerId)>,
+    last: BTreeMap<(usize, usize, u16), u16>,
+    cookies: u64,
+}
+
+/// What all messages are made of: the same again after [`PERIOD`] bytes.
+static STUFF: [u8; 2048 + PERIOD] = {
+    let mut stuff = [0; 2048 + PERIOD];
+    let mut i = 0;
+    while i < stuff.len() {
+        stuff[i] = (i % PERIOD) as u8;
+        i += 1;
+    }
+    stuff
+};
+/// A prime, so that no packet or fragment begins as another does.
+const PERIOD: usize = 251;
+
+/// `length` bytes of message `port` from `at` on, at most 2,048.
+pub(crate) fn content(port: u16, at: u64, length: usize) -> &'static [u8] {
+    let start = (u64::from(port) * 31 + at) % PERIOD as u64;
+    &STUFF[start as usize..][..length]
+}
+
+/// The argument words of message `port`.
+pub(crate) fn words(port: u16) -> [u64; ARGS_MAX] {
+    std::array::from_fn(|i| u64::from(port) << 32 | i as u64)
+}
+
+impl Record {
+    /// Nothing has happened yet; `forged` packets may come.
+    pub fn new(forged: bool) -> Self {
+        Self {
+            now: 1_000_000,
+            forged,
+            ..Self::default()
+        }
+    }
+
+    fn verdict(&mut self, me: usize, port: u16) -> Verdict {
+        self.cookies += 1;
+        let take = Verdict::Take(self.cookies);
+        match (self.policy[me] % 4, port % 3) {
+            (1, _) | (3, 1) => Verdict::NotNow,
+            (2, _) | (3, 2) => Verdict::Refuse,
+            _ => take,
+        }
+    }
+
+    fn first_part(&mut self, me: usize, d: &Delivery<'_>) -> Verdict {
+        let place = (me, d.peer, d.priority.index(), d.flow);
+        assert!(d.args.len().is_multiple_of(8) && d.args.len() <= 8 * ARGS_MAX);
+        assert!(d.total <= Body::UNIT << 32);
+        assert_eq!(d.cookie, 0);
+        assert_eq!(d.last, d.payload.len() as u64 == d.total);
+        assert!(d.last || (d.payload.len() as u64).is_multiple_of(Body::UNIT));
+        assert!(!self.open.contains_key(&place), "two messages at once");
+        if !self.forged {
+            self.genuine(me, d);
+        }
+        let verdict = self.verdict(me, d.port);
+        let Verdict::Take(cookie) = verdict else {
+            return verdict;
+        };
+        if !self.forged {
+            let sent = &mut self.sent[1 - me][d.port as usize];
+            assert!(!sent.delivered || self.deaths, "delivered twice");
+            sent.delivered = true;
+            let flow = (me, d.priority.index(), d.flow);
+            if let Some(before) = self.last.insert(flow, d.port) {
+                assert!(before < d.port || self.deaths, "out of order");
+            }
+        }
+        if !d.last {
+            let open = Open {
+                message: d.message,
+                port: d.port,
+                total: d.total,
+                cookie,
+                covered: BTreeMap::new(),
+            };
+            self.open.insert(place, open);
+            self.cover(place, d);
+        }
+        verdict
+    }
+
+    fn further_part(&mut self, me: usize, d: &Delivery<'_>) {
+        let place = (me, d.peer, d.priority.index(), d.flow);
+        let open = self.open.get(&place).expect("its first part was taken");
+        assert_eq!(
+            (d.message, d.port, d.total, d.cookie),
+            (open.message, open.port, open.total, open.cookie)
+        );
+        assert!(d.args.is_empty());
+        if !self.forged {
+            Self::same(d);
+        }
+        if self.cover(place, d) {
+            self.open.remove(&place);
+        }
+    }
+
+    /// Notes a part; says whether it completes its message.
+    fn cover(&mut self, place: Place, d: &Delivery<'_>) -> bool {
+        let open = self.open.get_mut(&place).expect("it is open");
+        let (start, end) = (d.offset, d.offset + d.payload.len() as u64);
+        assert!(end <= d.total && (start < end || d.offset == 0));
+        let (mut from, mut to) = (start, end);
+        if let Some((&a, &b)) = open.covered.range(..end.max(1)).next_back() {
+            assert!(b <= start, "a byte came twice");
+            if b == start {
+                from = a;
+            }
+        }
+        if let Some(b) = open.covered.remove(&end) {
+            to = b;
+        }
+        if from < to {
+            open.covered.insert(from, to);
+        }
+        let whole = open.covered.get(&0) == Some(&d.total);
+        assert_eq!(whole, d.last, "`last` says that every byte came");
+        whole
+    }
+
+    /// The first part of a message that the other side sent, as it was sent.
+    fn genuine(&self, me: usize, d: &Delivery<'_>) {
+        let sent = self.sent[1 - me].get(d.port as usize).expect("was sent");
+        assert_eq!(d.peer, PeerId(0));
+        assert_eq!(sent.peer, d.peer);
+        assert_eq!(
+            (d.priority, d.flow, d.total, d.args.len()),
+            (sent.priority, sent.flow, sent.total, 8 * sent.args)
+        );
+        for (have, want) in d.args.chunks(8).zip(words(d.port)) {
+            assert_eq!(have, want.to_le_bytes());
+        }
+        Self::same(d);
+    }
+
+    fn same(d: &Delivery<'_>) {
+        assert!(d.payload == content(d.port, d.offset, d.payload.len()));
+    }
+
+    fn forget(&mut self, me: usize, peer: PeerId) {
+        self.open.retain(|at, _| (at.0, at.1) != (me, peer));
+    }
+
+    /// Every long message's memory must be its owner's again.
+    pub fn assert_nothing_lent(&self) {
+        let lent = self.sent.iter().flatten().filter(|s| s.lent).count();
+        assert_eq!(lent, 0, "long messages whose memory was not given back");
+    }
+}
+
+/// The host of one endpoint.
+pub(crate) struct Hands<'a> {
+    pub record: &'a mut Record,
+    pub me: usize,
+}
+
+impl Host<Null> for Hands<'_> {
+    fn deliver(&mut self, endpoint: &mut Endpoint<'_, Null>, d: Delivery<'_>) -> Verdict {
+        assert!(d.flow < 8);
+        let again = CLOSED_MAY_BEGIN_AGAIN
+            && (d.offset, d.cookie) == (0, 0)
+            && self.record.closed.contains(&(self.me, d.peer));
+        if again {
+            let place = (self.me, d.peer, d.priority.index(), d.flow);
+            self.record.open.remove(&place);
+        }
+        if self.is_open(&d) {
+            self.record.further_part(self.me, &d);
+            return Verdict::Take(0);
+        }
+        let verdict = self.record.first_part(self.me, &d);
+        if self.record.policy[self.me] & 4 != 0 && d.priority == Priority::Request {
+            self.send(endpoint, d.peer, Priority::Reply, d.flow, 1, 40);
+        }
+        verdict
+    }
+
+    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]) {
+        let sent = &self.record.sent[self.me][source.0 as usize];
+        assert!(sent.lent, "read after it was given back");
+        assert!(offset + into.len() as u64 <= sent.total);
+        into.copy_from_slice(content(source.0 as u16, offset, into.len()));
+    }
+
+    fn released(&mut self, source: SourceId, _: Outcome) {
+        let sent = &mut self.record.sent[self.me][source.0 as usize];
+        assert!(sent.lent, "given back twice");
+        sent.lent = false;
+    }
+
+    fn refused(&mut self, _: PeerId, _: Priority, flow: u16, _: MessageNo) {
+        assert!(flow < 8);
+    }
+
+    fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
+        match event {
+            // What it sent before it closed may still be handed over.
+            PeerEvent::Dead(DeathReason::Closed) => {
+                self.record.deaths = true;
+                self.record.closed.insert((self.me, peer));
+            }
+            PeerEvent::Dead(_) => {
+                self.record.deaths = true;
+                self.record.forget(self.me, peer);
+            }
+            PeerEvent::Up => {
+                self.record.closed.remove(&(self.me, peer));
+                self.record.forget(self.me, peer);
+            }
+            PeerEvent::Waiting => {}
+        }
+    }
+}
+
+impl Hands<'_> {
+    fn is_open(&self, d: &Delivery<'_>) -> bool {
+        let place = (self.me, d.peer, d.priority.index(), d.flow);
+        self.record.open.contains_key(&place)
+    }
+
+    /// Sends a message of `args` words and `total` bytes if it is taken.
+    pub fn send(
+        &mut self,
+        endpoint: &mut Endpoint<'_, Null>,
+        peer: PeerId,
+        priority: Priority,
+        flow: u16,
+        args: usize,
+        total: usize,
+    ) {
+        let port = self.record.sent[self.me].len() as u16;
+        let message = Message {
+            priority,
+            flow,
+            port,
+            args: &words(port)[..args],
+            payload: content(port, 0, total),
+        };
+        if endpoint.send(self.record.now, peer, &message).is_ok() {
+            self.note(peer, &message, total as u64, false);
+        }
+    }
+
+    /// Notes a message that was taken.
+    pub fn note(&mut self, peer: PeerId, m: &Message<'_>, total: u64, lent: bool) {
+        self.record.sent[self.me].push(Sent {
+            peer,
+            priority: m.priority,
+            flow: m.flow,
+            args: m.args.len(),
+            total,
+            lent,
+            delivered: false,
+        });
+    }
+}

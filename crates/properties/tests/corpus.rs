@@ -1,0 +1,24 @@
+//! Replays the corpora of the fuzz targets, on any toolchain.
+
+use std::path::Path;
+
+/// Calls `property` with every file of a corpus; `least` is how many there
+/// must be at least.
+fn replay(target: &str, least: usize, property: fn(&[u8])) {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../../fuzz/corpus")
+        .join(target);
+    let mut files = 0;
+    for entry in std::fs::read_dir(&folder).expect("the corpus is checked in") {
+        let path = entry.expect("a readable folder").path();
+        println!("{}", path.display());
+        property(&std::fs::read(&path).expect("a readable file"));
+        files += 1;
+    }
+    assert!(files >= least, "only {files} in {}", folder.display());
+}
+
+#[test]
+fn proto_input() {
+    replay("proto_input", 20, portolan_properties::proto_input);
+}

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Address sanitizer over what holds unsafe code: rings, links and the C
+# interface, the C programs of its tests among them. Needs nightly Rust.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+target=$(rustc -vV | sed -n 's/^host: //p')
+cargo +nightly --version >/dev/null 2>&1 || {
+    echo "the address sanitizer needs nightly Rust: rustup toolchain install nightly" >&2
+    exit 1
+}
+export RUSTFLAGS="-Zsanitizer=address" PORTOLAN_TEST_CFLAGS="-fsanitize=address"
+export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:abort_on_error=1
+run() {
+    cargo +nightly test --locked --target "$target" --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" "$@"
+}
+run -p portolan-ring -p portolan-link
+# The shared library is linked by cc alone, which has no sanitizer of Rust's.
+run -p portolan --lib --test '*' -- --skip shared
