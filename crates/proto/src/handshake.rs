@@ -213,7 +213,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.introduce(peer, ids.from_life);
         } else if self.knows(peer, ids.from_life) {
             self.handle_offer(now, peer, &offer, host);
-        } else {
+        } else if !self.has_closed(peer, ids.from_life) {
             self.handle_new_life(now, peer, ids.from_life, from, &offer, host);
         }
     }
@@ -224,6 +224,13 @@ impl<S: Seal> Endpoint<'_, S> {
     fn knows(&self, peer: u32, life: Life) -> bool {
         let p = &self.peers[peer as usize];
         p.life == life && !matches!(p.state, PeerState::Dead(_))
+    }
+
+    /// Whether a peer has closed in this life: it does not come back in it, and
+    /// two that have closed must not wake each other again and again.
+    fn has_closed(&self, peer: u32, life: Life) -> bool {
+        let p = &self.peers[peer as usize];
+        p.life == life && p.state == PeerState::Dead(DeathReason::Closed)
     }
 
     /// A peer looks for an earlier life of ours: it learns of this one by our
@@ -390,6 +397,11 @@ impl<S: Seal> Endpoint<'_, S> {
         c.probe_from = now;
         let peer = c.peer;
         self.peers[peer as usize].state = PeerState::Up;
+        if self.core.closing {
+            // It was not there to be told.
+            c.waiting_since = now;
+            self.owe_close(peer);
+        }
         self.make_ready(conn);
         host.peer_event(PeerId(peer), PeerEvent::Up);
     }
