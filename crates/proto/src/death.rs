@@ -11,8 +11,9 @@ use crate::pool::{List, Use};
 use crate::reassembly::{Intervals, RxFlow};
 use crate::tables::NONE;
 
-/// Wait before those are looked at again that could not be told of a close, ns.
-const CLOSE_RETRY_NS: u64 = 1_000_000;
+/// Those that could not be told of a close are looked at again so often in the
+/// time after which a silent peer is dead.
+const CLOSE_RETRIES: u64 = 64;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Somebody outside knows that a peer's process has died.
@@ -175,7 +176,8 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         if self.core.closes_owed > 0 {
-            self.arm(now.saturating_add(CLOSE_RETRY_NS));
+            let wait = (self.core.config.silence_ns / CLOSE_RETRIES).max(1);
+            self.arm(now.saturating_add(wait));
         }
     }
 

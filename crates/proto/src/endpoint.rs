@@ -100,6 +100,8 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     pub(crate) fn begin_life(&mut self, peer: u32, life: Life) {
         let first = self.core.config.first_packet;
         let message = MessageNo(self.core.config.first_message);
+        // Credit of both priorities counts from there on too.
+        let credit = [message.0; 2];
         let nonce_mine = self.core.random();
         let connection_mine = self.new_connection(peer);
         self.close_told(peer);
@@ -113,6 +115,8 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             connection_mine,
             next_number: first,
             next_out: [[message; crate::FLOWS_MAX]; 2],
+            sent: credit,
+            credit,
             ..Peer::default()
         };
     }
@@ -232,6 +236,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             unsure_to: p.received,
             phase_rx_first: p.received,
             granted: p.received,
+            ce: self.core.config.first_message,
             arrived: p.taken,
             advertised: p.taken,
             used_at: now,

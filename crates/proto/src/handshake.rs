@@ -244,7 +244,9 @@ impl<S: Seal> Endpoint<'_, S> {
             PeerState::New | PeerState::Connecting => self.send_connect(peer, false),
             // Our part of the handshake may have been lost.
             PeerState::Up => self.send_connect(peer, true),
-            PeerState::Dead(_) => {}
+            PeerState::Dead(DeathReason::Closed) => {}
+            // Given up here, but it lives and looks for a life that is over.
+            PeerState::Dead(_) => self.send_connect(peer, false),
         }
     }
 
@@ -373,13 +375,15 @@ impl<S: Seal> Endpoint<'_, S> {
         p.nonce_theirs = offer.nonce;
         p.connection_theirs = offer.connection;
         p.packet_limit = p.next_number + u64::from(offer.window);
-        p.credit = offer.credit;
+        p.credit = [0, 1].map(|i| p.sent[i].wrapping_add(offer.credit[i]));
+        p.taken = [offer.first_message.0; 2];
         p.next_in = [[offer.first_message; crate::FLOWS_MAX]; 2];
         c.rx_next = offer.first_packet.0;
         c.base = c.rx_next;
         c.phase_rx_first = c.rx_next;
         c.granted = c.rx_next.saturating_add(window);
-        c.advertised = [hold; 2];
+        c.arrived = p.taken;
+        c.advertised = p.taken.map(|t| t.wrapping_add(hold));
         c.heard_at = now;
         c.mtu.begin(now, offer.packet_max.min(ours));
         c.keyed = true;

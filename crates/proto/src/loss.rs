@@ -6,7 +6,7 @@ use portolan_wire::{Ack, HEADER_BYTES, PacketNo, Priority, TAG_BYTES};
 use crate::ack::DELAY_UNIT_NS;
 use crate::config::WINDOW_SPAN;
 use crate::congestion::AckSample;
-use crate::conn::{SLOT_ACKED, SLOT_FRAMES, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
+use crate::conn::{Conn, SLOT_ACKED, SLOT_FRAMES, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
 use crate::endpoint::Endpoint;
 use crate::host::{Host, Outcome};
 use crate::keys::{nonce, tx_slot};
@@ -89,13 +89,7 @@ impl<S: Seal> Endpoint<'_, S> {
             ..AckSample::default()
         };
         let c = &mut self.conns[conn as usize];
-        sample.ce_packets = ack.ce.wrapping_sub(c.ce_seen);
-        c.ce_seen = ack.ce;
-        if sample.ce_packets > WINDOW_SPAN as u32 {
-            // An older acknowledgement came late.
-            c.ce_seen = ack.ce.wrapping_add(sample.ce_packets.wrapping_neg());
-            sample.ce_packets = 0;
-        }
+        sample.ce_packets = c.new_marks(ack.ce, largest);
         let oldest = largest.saturating_sub(WINDOW_SPAN as u64 - 1);
         let from = c.lost_from.min(c.lowest).max(oldest.min(c.lowest));
         // A receiver without room says what it refused: nothing is reordered.
@@ -349,6 +343,23 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         *self.conns[conn as usize].slot(number) = SLOT_NOTHING;
         true
+    }
+}
+
+impl Conn {
+    /// Packets marked since the last acknowledgement, by the peer's count.
+    fn new_marks(&mut self, ce: u32, largest: u64) -> u32 {
+        let new = ce.wrapping_sub(self.ce_seen);
+        if new <= WINDOW_SPAN as u32 {
+            self.ce_seen = ce;
+            return new;
+        }
+        // An older acknowledgement came late; or it is the first, or the peer
+        // gave its state back and counts anew.
+        if largest >= self.acked_to {
+            self.ce_seen = ce;
+        }
+        0
     }
 }
 

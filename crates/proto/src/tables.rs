@@ -265,6 +265,7 @@ impl Tables<'_> {
             me,
             secret: SecretCell(secret.0),
             random: seed,
+            connect_number: config.first_packet,
             connect_tokens: crate::handshake::CONNECT_TOKENS,
             ..Core::default()
         };

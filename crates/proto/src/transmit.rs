@@ -182,7 +182,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn as usize];
         let p = &self.peers[c.peer as usize];
         c.flying < c.congestion.window() + spare
-            && p.next_number < p.packet_limit
+            // Acknowledgements take numbers too, and are not held back by the
+            // limit: those of a busy other direction must not use it up.
+            && (p.next_number < p.packet_limit || c.flying == 0)
             && p.next_number - c.lowest.min(p.next_number) < WINDOW_SPAN as u64
     }
 
