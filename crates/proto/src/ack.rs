@@ -33,8 +33,10 @@ impl Conn {
         number >= self.unsure_to && self.is_replay(number)
     }
 
-    /// Notes that a number was received; says whether it shows a new gap.
-    pub(crate) fn note(&mut self, now: u64, number: u64) -> bool {
+    /// Notes that a number came; says whether it shows a new gap. One whose
+    /// chunks found no room is a gap itself: acknowledgements show it as
+    /// missing, and so its chunks are sent again.
+    pub(crate) fn note(&mut self, now: u64, number: u64, taken: bool) -> bool {
         let mut gap = false;
         if number >= self.rx_next {
             gap = number > self.rx_next;
@@ -50,8 +52,10 @@ impl Conn {
             self.rx_next = number + 1;
             self.largest_at = now;
         }
-        let (word, bit) = Self::place(number);
-        self.seen[word] |= bit;
+        if taken {
+            let (word, bit) = Self::place(number);
+            self.seen[word] |= bit;
+        }
         // Only as far back as a bitmap reaches: the sender's window is no wider.
         self.base = self
             .base

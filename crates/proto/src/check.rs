@@ -63,7 +63,16 @@ impl<S: Seal> Endpoint<'_, S> {
                 assert_eq!(self.meta[s as usize].usage, Use::Flying);
             }
             assert_eq!(flying, c.flying, "frames in flight to peer {}", c.peer);
+            let parting = self.meta.iter().filter(|m| m.usage == Use::Parting);
+            queued += parting.filter(|m| m.conn == i as u32).count() as u32;
             assert_eq!(queued + flying, c.queued, "frames towards peer {}", c.peer);
+            let towards = self.meta.iter().enumerate().filter(|(f, m)| {
+                let mine = m.conn == i as u32;
+                let flying = m.usage == Use::Flying && c.slots.contains(&(*f as u32));
+                mine && m.is_reply() && (matches!(m.usage, Use::Queued | Use::Parting) || flying)
+            });
+            let replies = towards.count() as u32;
+            assert_eq!(replies, c.queued_replies, "replies towards peer {}", c.peer);
             assert_eq!(held, c.held, "frames held of peer {}", c.peer);
             owned += queued + flying + held[0] + held[1];
             held_all += held[0] + held[1];

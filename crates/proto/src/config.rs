@@ -58,7 +58,8 @@ pub struct Config {
     pub rekey_packets: u64,
     /// First packet number of every path. Default 0; tests start near a wrap.
     pub first_packet: u64,
-    /// First message number of every flow. Default 0.
+    /// First message number of every flow, where credit and the count of
+    /// congestion marks begin too. Default 0.
     pub first_message: u32,
 }
 

@@ -50,7 +50,7 @@ pub(crate) struct TxFlow {
 /// Active state of a peer. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conn {
-    /// Link in the ready, deferred or free list.
+    /// Link in the ready, deferred, starved or free list.
     pub(crate) next: u32,
     pub(crate) listed: Listed,
     pub(crate) peer: u32,
@@ -63,8 +63,9 @@ pub struct Conn {
     pub(crate) turn: [u8; 2],
     pub(crate) resend: List,
     pub(crate) control: List,
-    /// Frames queued (also to be resent) or flying.
+    /// Frames queued (also to be resent) or flying; and those of replies.
     pub(crate) queued: u32,
+    pub(crate) queued_replies: u32,
     /// By packet number modulo [`WINDOW_SPAN`].
     pub(crate) slots: [u32; WINDOW_SPAN],
     /// Lowest number whose slot may still hold a frame.
@@ -103,6 +104,15 @@ pub struct Conn {
     pub(crate) probe_owed: bool,
     /// Message chunks since the last packet that asked for an acknowledgement.
     pub(crate) chunks_since_ask: u32,
+    /// The peer has no room for chunks that come before their turn, by
+    /// priority: what it refused waits in `resend`.
+    pub(crate) peer_full: [bool; 2],
+    /// Packets of `resend` that may leave nevertheless.
+    pub(crate) round: u32,
+    /// The peer has acknowledged our close: it has dropped all that it had for
+    /// us, so what has come in part is never completed, and nothing more is
+    /// taken.
+    pub(crate) finished: bool,
     /// In the midst of a packet: not to be given to another peer.
     pub(crate) busy: bool,
     /// An acknowledgement that nothing waits for, and when it came: it is
@@ -149,6 +159,9 @@ pub struct Conn {
     pub(crate) rx: [[RxFlow; FLOWS_MAX]; 2],
     pub(crate) intervals: Intervals,
     pub(crate) held: [u32; 2],
+    /// Chunks of the peer found no room here, by priority; it is told so until
+    /// there is some.
+    pub(crate) full: [bool; 2],
     /// Some held head was not wanted when offered.
     pub(crate) refused_now: bool,
     /// When the peer is asked for a sign of life because part of a message is
@@ -169,6 +182,8 @@ pub(crate) enum Listed {
     Ready,
     /// Owes an acknowledgement that may wait.
     Deferred,
+    /// Found no frame for what it must send; goes on once there is one.
+    Starved,
 }
 
 impl TxFlow {
@@ -194,6 +209,7 @@ impl Default for Conn {
             resend: List::EMPTY,
             control: List::EMPTY,
             queued: 0,
+            queued_replies: 0,
             slots: [SLOT_NOTHING; WINDOW_SPAN],
             lowest: 0,
             acked_to: 0,
@@ -217,6 +233,9 @@ impl Default for Conn {
             ping_owed: false,
             probe_owed: false,
             chunks_since_ask: 0,
+            peer_full: [false; 2],
+            round: 0,
+            finished: false,
             busy: false,
             late_ack: None,
             lost_from: u64::MAX,
@@ -242,6 +261,7 @@ impl Default for Conn {
             rx: [[RxFlow::EMPTY; FLOWS_MAX]; 2],
             intervals: Intervals::EMPTY,
             held: [0; 2],
+            full: [false; 2],
             refused_now: false,
             nudge_at: u64::MAX,
             refusals: Refusals::new(&[[portolan_wire::MessageNo(0); FLOWS_MAX]; 2]),
@@ -255,6 +275,11 @@ impl Conn {
         !self.resend.is_empty()
             || !self.control.is_empty()
             || self.pending_flows[0] | self.pending_flows[1] != 0
+    }
+
+    /// Whether all that was sent is acknowledged.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.queued == 0 && self.flying == 0 && !self.has_queue()
     }
 
     /// The slot of a packet number.

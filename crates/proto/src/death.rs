@@ -7,9 +7,13 @@ use crate::conn::{Listed, SLOT_FRAMES, SLOT_NOTHING, TxFlow};
 use crate::endpoint::Endpoint;
 use crate::host::{DeathReason, Host, Outcome, PeerEvent, PeerId};
 use crate::peer::PeerState;
-use crate::pool::List;
+use crate::pool::{List, Use};
 use crate::reassembly::{Intervals, RxFlow};
 use crate::tables::NONE;
+
+/// Those that could not be told of a close are looked at again so often in the
+/// time after which a silent peer is dead.
+const CLOSE_RETRIES: u64 = 64;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Somebody outside knows that a peer's process has died.
@@ -40,6 +44,7 @@ impl<S: Seal> Endpoint<'_, S> {
         match self.conns[conn as usize].listed {
             Listed::Ready => _ = self.core.ready.remove(self.conns, conn),
             Listed::Deferred => _ = self.core.deferred.remove(self.conns, conn),
+            Listed::Starved => _ = self.core.starved.remove(self.conns, conn),
             Listed::None | Listed::Free => {}
         }
         self.peers[peer as usize].conn = NONE;
@@ -55,16 +60,24 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.drop_frame(frame, host);
             }
         }
+        for frame in 0..self.meta.len() as u32 {
+            let m = &self.meta[frame as usize];
+            if m.usage == Use::Parting && m.conn == conn {
+                self.drop_frame(frame, host);
+            }
+        }
         let c = &mut self.conns[conn as usize];
         c.lowest = self.peers[c.peer as usize].next_number;
         c.flying = 0;
         c.flying_bytes = 0;
         c.queued = 0;
+        c.queued_replies = 0;
         c.pending_flows = [0; 2];
         c.waiting_since = u64::MAX;
         c.ping_owed = false;
         c.late_ack = None;
         c.probe_owed = false;
+        c.round = 0;
         c.refusals.drop_all();
         c.lost_from = u64::MAX;
         c.connect_next = u64::MAX;
@@ -125,13 +138,68 @@ impl<S: Seal> Endpoint<'_, S> {
     pub fn close(&mut self, now: u64) {
         self.core.closing = true;
         for peer in 0..self.core.peer_count {
-            if self.peers[peer as usize].state == PeerState::Up
-                && let Some(conn) = self.activate(now, peer)
-            {
-                self.conns[conn as usize].waiting_since = now;
-                self.queue_control(conn, &Chunk::Close);
+            if self.peers[peer as usize].state == PeerState::Up {
+                self.owe_close(peer);
+            }
+        }
+        self.tell_closing(now);
+    }
+
+    /// A peer must hear that this endpoint closes.
+    pub(crate) fn owe_close(&mut self, peer: u32) {
+        let was = self.peers[peer as usize].bits.set_close_owed(true);
+        self.core.closes_owed += u32::from(!was);
+    }
+
+    /// A peer need not hear of it any more.
+    pub(crate) fn close_told(&mut self, peer: u32) {
+        let was = self.peers[peer as usize].bits.set_close_owed(false);
+        self.core.closes_owed -= u32::from(was);
+    }
+
+    /// Gets those under way that have not been told. More may be connected
+    /// than can be active: the rest have their turn when others are done.
+    #[cold]
+    pub(crate) fn tell_closing(&mut self, now: u64) {
+        for peer in 0..self.core.peer_count {
+            if !self.peers[peer as usize].bits.close_owed() {
+                continue;
+            }
+            if self.peers[peer as usize].state != PeerState::Up {
+                self.close_told(peer);
+            } else if let Some(conn) = self.activate(now, peer) {
+                let c = &mut self.conns[conn as usize];
+                c.waiting_since = c.waiting_since.min(now);
+                self.queue_close(conn);
+                self.make_ready(conn);
                 self.arm_probe(now, conn);
             }
         }
+        if self.core.closes_owed > 0 {
+            let wait = (self.core.config.silence_ns / CLOSE_RETRIES).max(1);
+            self.arm(now.saturating_add(wait));
+        }
+    }
+
+    /// Queues the close that is owed to a peer, once there is a frame for it.
+    pub(crate) fn queue_close(&mut self, conn: u32) {
+        let peer = self.conns[conn as usize].peer;
+        if !self.peers[peer as usize].bits.close_owed() {
+            return;
+        }
+        if let Some(frame) = self.queue_control(conn, &Chunk::Close) {
+            self.meta[frame as usize].close = true;
+            self.close_told(peer);
+        }
+    }
+
+    /// The peer has acknowledged our close. What is here of its unfinished
+    /// messages would wait for their rest for ever: it answers probes, and
+    /// has dropped the rest.
+    pub(crate) fn close_acked(&mut self, conn: u32) {
+        self.drop_received(conn);
+        let c = &mut self.conns[conn as usize];
+        c.finished = true;
+        c.nudge_at = u64::MAX;
     }
 }

@@ -6,7 +6,7 @@ use portolan_wire::{EndpointId, Life, MessageNo};
 use crate::congestion::Mode;
 use crate::conn::{Conn, Listed, Owed};
 use crate::host::{NetAddress, PeerId, Transmit};
-use crate::peer::{Peer, PeerState};
+use crate::peer::{Peer, PeerBits, PeerState};
 use crate::pool::FrameMeta;
 use crate::send::Long;
 use crate::tables::{Core, Counters, NONE, Tables};
@@ -89,7 +89,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         self.peers[i as usize] = Peer {
             id,
             to,
-            mode: self.core.config.congestion.unwrap_or(mode),
+            bits: PeerBits::new(self.core.config.congestion.unwrap_or(mode)),
             ..Peer::default()
         };
         self.begin_life(i, life);
@@ -100,18 +100,23 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     pub(crate) fn begin_life(&mut self, peer: u32, life: Life) {
         let first = self.core.config.first_packet;
         let message = MessageNo(self.core.config.first_message);
+        // Credit of both priorities counts from there on too.
+        let credit = [message.0; 2];
         let nonce_mine = self.core.random();
         let connection_mine = self.new_connection(peer);
+        self.close_told(peer);
         let p = &mut self.peers[peer as usize];
         *p = Peer {
             id: p.id,
             life,
             to: p.to,
-            mode: p.mode,
+            bits: PeerBits::new(p.bits.mode()),
             nonce_mine,
             connection_mine,
             next_number: first,
             next_out: [[message; crate::FLOWS_MAX]; 2],
+            sent: credit,
+            credit,
             ..Peer::default()
         };
     }
@@ -142,18 +147,14 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let Some(p) = self.peers.get(peer.0 as usize) else {
             return true;
         };
-        p.conn == NONE || {
-            let c = &self.conns[p.conn as usize];
-            c.flying == 0 && !c.has_queue()
-        }
+        p.conn == NONE || { self.conns[p.conn as usize].is_settled() }
     }
 
     /// Whether everything sent to anybody has been acknowledged.
     #[must_use]
     pub fn idle(&self) -> bool {
-        self.conns[..self.core.conns_used as usize]
-            .iter()
-            .all(|c| c.listed == Listed::Free || (c.flying == 0 && !c.has_queue()))
+        let mut used = self.conns[..self.core.conns_used as usize].iter();
+        self.core.closes_owed == 0 && used.all(|c| c.listed == Listed::Free || c.is_settled())
     }
 
     /// What was done so far.
@@ -194,6 +195,11 @@ impl<'m, S: Seal> Endpoint<'m, S> {
                 self.conns[conn as usize].listed = Listed::Ready;
                 self.core.ready.push_back(self.conns, conn);
             }
+            Listed::Starved => {
+                self.core.starved.remove(self.conns, conn);
+                self.conns[conn as usize].listed = Listed::Ready;
+                self.core.ready.push_back(self.conns, conn);
+            }
             Listed::None | Listed::Free => {
                 c.listed = Listed::Ready;
                 self.core.ready.push_back(self.conns, conn);
@@ -230,17 +236,20 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             unsure_to: p.received,
             phase_rx_first: p.received,
             granted: p.received,
+            ce: self.core.config.first_message,
             arrived: p.taken,
             advertised: p.taken,
             used_at: now,
             heard_at: now,
             confirmed: up,
             keyed: up,
+            // It gave its state back once it had acknowledged our close.
+            finished: up && self.core.closing && !p.bits.close_owed(),
             refusals: crate::refusal::Refusals::new(&p.next_out),
             ..Conn::default()
         };
         c.congestion =
-            crate::congestion::Congestion::new(p.mode, self.core.config.packet_max, window);
+            crate::congestion::Congestion::new(p.bits.mode(), self.core.config.packet_max, window);
         c.seen.fill(u64::MAX);
         if up {
             c.mtu.resume(p.packet_max, self.core.config.packet_max);
@@ -267,8 +276,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let c = &self.conns[conn as usize];
         c.listed == Listed::None
             && !c.busy
-            && c.flying == 0
-            && !c.has_queue()
+            && c.is_settled()
             && c.held == [0; 2]
             && c.refusals.is_quiet()
             && c.owed == Owed::Nothing

@@ -213,7 +213,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.introduce(peer, ids.from_life);
         } else if self.knows(peer, ids.from_life) {
             self.handle_offer(now, peer, &offer, host);
-        } else {
+        } else if !self.has_closed(peer, ids.from_life) {
             self.handle_new_life(now, peer, ids.from_life, from, &offer, host);
         }
     }
@@ -224,6 +224,13 @@ impl<S: Seal> Endpoint<'_, S> {
     fn knows(&self, peer: u32, life: Life) -> bool {
         let p = &self.peers[peer as usize];
         p.life == life && !matches!(p.state, PeerState::Dead(_))
+    }
+
+    /// Whether a peer has closed in this life: it does not come back in it, and
+    /// two that have closed must not wake each other again and again.
+    fn has_closed(&self, peer: u32, life: Life) -> bool {
+        let p = &self.peers[peer as usize];
+        p.life == life && p.state == PeerState::Dead(DeathReason::Closed)
     }
 
     /// A peer looks for an earlier life of ours: it learns of this one by our
@@ -237,7 +244,9 @@ impl<S: Seal> Endpoint<'_, S> {
             PeerState::New | PeerState::Connecting => self.send_connect(peer, false),
             // Our part of the handshake may have been lost.
             PeerState::Up => self.send_connect(peer, true),
-            PeerState::Dead(_) => {}
+            PeerState::Dead(DeathReason::Closed) => {}
+            // Given up here, but it lives and looks for a life that is over.
+            PeerState::Dead(_) => self.send_connect(peer, false),
         }
     }
 
@@ -366,13 +375,15 @@ impl<S: Seal> Endpoint<'_, S> {
         p.nonce_theirs = offer.nonce;
         p.connection_theirs = offer.connection;
         p.packet_limit = p.next_number + u64::from(offer.window);
-        p.credit = offer.credit;
+        p.credit = [0, 1].map(|i| p.sent[i].wrapping_add(offer.credit[i]));
+        p.taken = [offer.first_message.0; 2];
         p.next_in = [[offer.first_message; crate::FLOWS_MAX]; 2];
         c.rx_next = offer.first_packet.0;
         c.base = c.rx_next;
         c.phase_rx_first = c.rx_next;
         c.granted = c.rx_next.saturating_add(window);
-        c.advertised = [hold; 2];
+        c.arrived = p.taken;
+        c.advertised = p.taken.map(|t| t.wrapping_add(hold));
         c.heard_at = now;
         c.mtu.begin(now, offer.packet_max.min(ours));
         c.keyed = true;
@@ -390,6 +401,11 @@ impl<S: Seal> Endpoint<'_, S> {
         c.probe_from = now;
         let peer = c.peer;
         self.peers[peer as usize].state = PeerState::Up;
+        if self.core.closing {
+            // It was not there to be told.
+            c.waiting_since = now;
+            self.owe_close(peer);
+        }
         self.make_ready(conn);
         host.peer_event(PeerId(peer), PeerEvent::Up);
     }

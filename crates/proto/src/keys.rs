@@ -46,6 +46,10 @@ pub(crate) const fn nonce(path: u8, number: u64) -> Nonce {
 /// One direction of a pair.
 pub(crate) type Direction = [(EndpointId, Life); 2];
 
+/// Packets beyond the limit of a key phase after which a receiver that has
+/// acknowledged nothing of the phase is asked again.
+const ASK_EVERY: u64 = 32;
+
 impl<S: Seal> Endpoint<'_, S> {
     fn info(
         &self,
@@ -135,7 +139,14 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &self.peers[c.peer as usize];
         // Something sealed in this phase was acknowledged: the receiver has it.
         let confirmed = c.acked_to > c.phase_first;
-        if u64::from(p.sealed_in_phase) < limit || !confirmed || c.lowest < c.phase_first {
+        let Some(over) = u64::from(p.sealed_in_phase).checked_sub(limit) else {
+            return;
+        };
+        if !confirmed || c.lowest < c.phase_first {
+            // Who sends acknowledgements only is not acknowledged unasked.
+            if !confirmed && over.is_multiple_of(ASK_EVERY) {
+                self.conns[conn as usize].ping_owed = true;
+            }
             return;
         }
         let (peer, next) = (c.peer, p.phase_tx + 1);

@@ -7,8 +7,9 @@
 //!
 //! One module each: `handshake` makes connections, `send` queues messages,
 //! `transmit` turns queues into packets, `loss` reads acknowledgements and
-//! resends, `receive` takes packets apart, `ack` remembers what arrived,
-//! `reassembly` orders and completes messages, `credit` and [`congestion`]
+//! resends, `split` cuts what has become too big, `receive` takes packets apart, `ack` remembers what arrived,
+//! `reassembly` orders and completes messages, `room` deals with those that
+//! cannot be held, `credit` and [`congestion`]
 //! bound what is under way, `mtu` finds packet sizes, `timers` wakes all of
 //! it up, `death` ends it.
 #![no_std]
@@ -33,8 +34,10 @@ mod pool;
 mod reassembly;
 mod receive;
 mod refusal;
+mod room;
 pub(crate) mod rto;
 mod send;
+mod split;
 mod tables;
 mod timers;
 mod transmit;

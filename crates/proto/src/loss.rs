@@ -1,12 +1,12 @@
 //! Reading acknowledgements: what arrived, what is missing, what to resend.
 
 use portolan_seal::{Seal, Tag};
-use portolan_wire::{Ack, HEADER_BYTES, PacketNo, TAG_BYTES};
+use portolan_wire::{Ack, HEADER_BYTES, PacketNo, Priority, TAG_BYTES};
 
 use crate::ack::DELAY_UNIT_NS;
 use crate::config::WINDOW_SPAN;
 use crate::congestion::AckSample;
-use crate::conn::{SLOT_ACKED, SLOT_FRAMES, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
+use crate::conn::{Conn, SLOT_ACKED, SLOT_FRAMES, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
 use crate::endpoint::Endpoint;
 use crate::host::{Host, Outcome};
 use crate::keys::{nonce, tx_slot};
@@ -19,6 +19,9 @@ const REORDER_MAX: u32 = 64;
 /// Silence in spite of probes after which the packet size is suspected, ns:
 /// longer than a host is kept from answering by what else it does.
 const SUSPECT_SIZE_NS: u64 = 500_000_000;
+/// The same as a part of the silence after which the peer is dead: smaller
+/// packets must have time to show that it lives.
+const SUSPECT_SIZE_PARTS: u64 = 4;
 /// Given-up numbers are watched for a late arrival this far back.
 const WATCH: u64 = 128;
 
@@ -86,15 +89,16 @@ impl<S: Seal> Endpoint<'_, S> {
             ..AckSample::default()
         };
         let c = &mut self.conns[conn as usize];
-        sample.ce_packets = ack.ce.wrapping_sub(c.ce_seen);
-        c.ce_seen = ack.ce;
-        if sample.ce_packets > WINDOW_SPAN as u32 {
-            // An older acknowledgement came late.
-            c.ce_seen = ack.ce.wrapping_add(sample.ce_packets.wrapping_neg());
-            sample.ce_packets = 0;
-        }
+        sample.ce_packets = c.new_marks(ack.ce, largest);
         let oldest = largest.saturating_sub(WINDOW_SPAN as u64 - 1);
         let from = c.lost_from.min(c.lowest).max(oldest.min(c.lowest));
+        // A receiver without room says what it refused: nothing is reordered.
+        let reorder = if c.peer_full == [false; 2] {
+            u64::from(c.reorder)
+        } else {
+            0
+        };
+        let mut again = false;
         for number in from..=largest {
             let bit = number.wrapping_sub(base);
             let arrived = number >= oldest
@@ -115,21 +119,37 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
                 (true, frame) if frame < SLOT_FRAMES => {
                     *c.slot(number) = SLOT_ACKED;
+                    again |= self.meta[frame as usize].again;
                     self.frame_acked(now, conn, frame, number == largest, &mut sample, host);
                 }
+                // The largest itself is missing only if it was refused.
                 (false, frame)
-                    if frame < SLOT_FRAMES && number + u64::from(c.reorder) < largest =>
+                    if frame < SLOT_FRAMES && (number + reorder < largest || number == largest) =>
                 {
                     sample.lost_packets += u32::from(self.frame_lost(now, conn, frame));
                 }
                 _ => {}
             }
         }
-        self.after_ack(now, conn, ack, largest, &mut sample);
+        self.after_ack(now, conn, ack, largest, &mut sample, again);
     }
 
-    fn after_ack(&mut self, now: u64, conn: u32, ack: &Ack, largest: u64, sample: &mut AckSample) {
+    /// Draws the conclusions from what an acknowledgement told. `again`: a
+    /// packet sent again was among those acknowledged.
+    fn after_ack(
+        &mut self,
+        now: u64,
+        conn: u32,
+        ack: &Ack,
+        largest: u64,
+        sample: &mut AckSample,
+        again: bool,
+    ) {
         self.advance_lowest(conn);
+        let waits = self.waits_for_room(conn);
+        if waits && again {
+            self.open_round(conn);
+        }
         let c = &mut self.conns[conn as usize];
         c.acked_to = c.acked_to.max(largest + 1);
         let watched = largest.saturating_sub(WATCH);
@@ -147,11 +167,17 @@ impl<S: Seal> Endpoint<'_, S> {
             sample.rtt_ns = Some(rtt.saturating_sub(u64::from(ack.delay) * DELAY_UNIT_NS));
         }
         sample.in_flight_packets = c.flying;
+        if waits {
+            // The receiver refused it; the network did not lose it.
+            sample.lost_packets = 0;
+        }
         c.congestion.on_ack(now, sample);
         c.pacer.set_rate(c.congestion.rate());
         if sample.acked_packets > 0 {
-            c.backoff = 0;
-            c.probe_from = now;
+            if !waits || again {
+                c.backoff = 0;
+                c.probe_from = now;
+            }
             c.waiting_since = if c.flying == 0 && !c.has_queue() {
                 u64::MAX
             } else {
@@ -184,25 +210,35 @@ impl<S: Seal> Endpoint<'_, S> {
     ) {
         let meta = &mut self.meta[frame as usize];
         let bytes = meta.packet_bytes();
-        let long = core::mem::replace(&mut meta.long, NONE);
         let sent_at = meta.sent_at;
         let refusal = meta.refusal.then_some((meta.priority, meta.flow));
+        let close = meta.close;
+        let reply = meta.is_reply();
         let c = &mut self.conns[conn as usize];
         c.flying -= 1;
         c.flying_bytes -= bytes as u64;
-        c.queued -= 1;
         c.mtu.acked(bytes);
         sample.acked_packets += 1;
         let took = now.saturating_sub(sent_at);
         if is_largest {
             sample.rtt_ns = Some(took);
         }
+        if self.meta[frame as usize].rest[0] != 0 {
+            self.go_on_with_rest(conn, frame);
+            return;
+        }
+        c.queued -= 1;
+        c.queued_replies -= u32::from(reply);
         if let Some((priority, flow)) = refusal {
             c.refusals.acknowledged(priority, flow);
         }
+        let long = core::mem::replace(&mut self.meta[frame as usize].long, NONE);
         self.free_frame(frame);
         if long != NONE {
             self.long_frame_done(long, Outcome::Done, host);
+        }
+        if close {
+            self.close_acked(conn);
         }
     }
 
@@ -221,7 +257,8 @@ impl<S: Seal> Endpoint<'_, S> {
         c.lost_last = c.lost_last.max(number);
         c.flying -= 1;
         c.flying_bytes -= bytes as u64;
-        c.mtu.lost(now, bytes);
+        let refused = c.peer_full != [false; 2];
+        c.mtu.lost(now, bytes, refused);
         self.meta[frame as usize].usage = Use::Queued;
         self.conns[conn as usize].resend.push_back(self.meta, frame);
         self.make_ready(conn);
@@ -267,8 +304,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn as usize];
         c.backoff = c.backoff.saturating_add(1);
         c.probe_from = now;
-        c.congestion.on_timeout(now);
-        if now.saturating_sub(c.heard_at.max(c.waiting_since)) >= SUSPECT_SIZE_NS {
+        if c.peer_full == [false; 2] {
+            c.congestion.on_timeout(now);
+        }
+        let suspect = SUSPECT_SIZE_NS.min(self.core.config.silence_ns / SUSPECT_SIZE_PARTS);
+        if now.saturating_sub(c.heard_at.max(c.waiting_since)) >= suspect {
             c.mtu.unanswered(now);
         }
         self.core.counters.probes_sent += 1;
@@ -278,7 +318,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let oldest = (c.lowest..next)
             .map(|n| *c.slot(n))
             .find(|&frame| frame < SLOT_FRAMES);
-        if oldest.is_some_and(|frame| self.frame_lost(now, conn, frame)) {
+        let lost = oldest.is_some_and(|frame| self.frame_lost(now, conn, frame));
+        if self.waits_for_room(conn) {
+            self.open_round(conn);
+            self.conns[conn as usize].probe_owed = true;
+        } else if lost {
             self.conns[conn as usize].probe_owed = true;
         } else {
             self.conns[conn as usize].ping_owed = true;
@@ -302,7 +346,29 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 }
 
+impl Conn {
+    /// Packets marked since the last acknowledgement, by the peer's count.
+    fn new_marks(&mut self, ce: u32, largest: u64) -> u32 {
+        let new = ce.wrapping_sub(self.ce_seen);
+        if new <= WINDOW_SPAN as u32 {
+            self.ce_seen = ce;
+            return new;
+        }
+        // An older acknowledgement came late; or it is the first, or the peer
+        // gave its state back and counts anew.
+        if largest >= self.acked_to {
+            self.ce_seen = ce;
+        }
+        0
+    }
+}
+
 impl crate::FrameMeta {
+    /// Whether it carries parts of replies.
+    pub(crate) fn is_reply(&self) -> bool {
+        self.chunks > 0 && self.priority == Priority::Reply
+    }
+
     /// Bytes of the packet that the frame was last sent as.
     pub(crate) const fn packet_bytes(&self) -> usize {
         HEADER_BYTES + self.ack_len as usize + self.len as usize + TAG_BYTES

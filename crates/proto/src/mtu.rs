@@ -32,6 +32,8 @@ pub(crate) struct Mtu {
     probing: u16,
     tries: u8,
     lost_in_row: u8,
+    /// The size tried is the one in use: it is given up if that fails.
+    verifying: bool,
     next_at: u64,
 }
 
@@ -42,6 +44,7 @@ impl Mtu {
         probing: 0,
         tries: 0,
         lost_in_row: 0,
+        verifying: false,
         next_at: u64::MAX,
     };
 
@@ -83,6 +86,11 @@ impl Mtu {
             self.probing = self.limit;
             self.tries = 0;
         }
+        if self.tries == TRIES && self.verifying {
+            self.shrink(BASE);
+            self.next_at = now.saturating_add(RAISE_NS);
+            return 0;
+        }
         if self.tries == TRIES {
             // Half way down; small steps are not worth their probes.
             self.tries = 0;
@@ -102,6 +110,8 @@ impl Mtu {
     pub fn probe_acked(&mut self) {
         self.confirmed = self.confirmed.max(self.probing);
         self.probing = 0;
+        self.lost_in_row = 0;
+        self.verifying = false;
         self.next_at = u64::MAX;
     }
 
@@ -113,12 +123,21 @@ impl Mtu {
     }
 
     /// A packet of a size was lost; many in a row mean that the path shrank.
-    pub fn lost(&mut self, now: u64, bytes: usize) {
+    /// `refused`: it may have arrived where there was no room for it; then
+    /// probes decide, which need none.
+    pub fn lost(&mut self, now: u64, bytes: usize, refused: bool) {
         if bytes <= BASE as usize {
             return;
         }
-        self.lost_in_row += 1;
+        self.lost_in_row = self.lost_in_row.saturating_add(1);
         if self.lost_in_row == BLACK_HOLE {
+            if refused {
+                self.probing = self.confirmed;
+                self.tries = 0;
+                self.verifying = true;
+                self.next_at = now;
+                return;
+            }
             self.shrink(BASE);
             self.next_at = now.saturating_add(RAISE_NS);
         }
@@ -137,6 +156,7 @@ impl Mtu {
         self.confirmed = self.confirmed.min(to).max(BASE);
         self.lost_in_row = 0;
         self.probing = 0;
+        self.verifying = false;
     }
 }
 

@@ -50,7 +50,45 @@ pub struct Peer {
     pub(crate) next_out: [[MessageNo; FLOWS_MAX]; 2],
     pub(crate) next_in: [[MessageNo; FLOWS_MAX]; 2],
     pub(crate) state: PeerState,
-    pub(crate) mode: Mode,
+    pub(crate) bits: PeerBits,
+}
+
+/// What takes a bit each: a peer has no byte to spare.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct PeerBits(u8);
+
+impl PeerBits {
+    const SHARED: u8 = 1;
+    const CLOSE_OWED: u8 = 2;
+
+    pub const fn new(mode: Mode) -> Self {
+        Self(match mode {
+            Mode::Lan => 0,
+            Mode::Shared => Self::SHARED,
+        })
+    }
+
+    /// Congestion control of its path.
+    pub const fn mode(self) -> Mode {
+        if self.0 & Self::SHARED == 0 {
+            Mode::Lan
+        } else {
+            Mode::Shared
+        }
+    }
+
+    /// It must be told that this endpoint closes: neither connection nor frame
+    /// was free for that yet.
+    pub const fn close_owed(self) -> bool {
+        self.0 & Self::CLOSE_OWED != 0
+    }
+
+    /// Sets it; says what it was.
+    pub const fn set_close_owed(&mut self, owed: bool) -> bool {
+        let was = self.close_owed();
+        self.0 = self.0 & !Self::CLOSE_OWED | if owed { Self::CLOSE_OWED } else { 0 };
+        was
+    }
 }
 
 // Rule 4: a peer never talked to costs under 256 bytes, a quiet one 512.
@@ -81,7 +119,7 @@ impl Default for Peer {
             next_out: [[MessageNo(0); FLOWS_MAX]; 2],
             next_in: [[MessageNo(0); FLOWS_MAX]; 2],
             state: PeerState::New,
-            mode: Mode::Lan,
+            bits: PeerBits::new(Mode::Lan),
         }
     }
 }

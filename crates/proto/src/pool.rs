@@ -26,6 +26,8 @@ pub(crate) enum Use {
     Passing,
     /// Received chunk that cannot be delivered yet.
     Held,
+    /// Its first part was acknowledged, but the link still reads it.
+    Parting,
     /// Not wanted any more, but the link still reads it.
     Leaving,
 }
@@ -40,8 +42,12 @@ pub struct FrameMeta {
     pub(crate) priority: Priority,
     /// It says that a message is refused.
     pub(crate) refusal: bool,
+    /// It says that this endpoint closes.
+    pub(crate) close: bool,
     /// Already counted against the receiver's credit.
     pub(crate) counted: bool,
+    /// Sent before, under another number.
+    pub(crate) again: bool,
     pub(crate) flow: u16,
     /// Message chunks in it.
     pub(crate) chunks: u16,
@@ -49,6 +55,9 @@ pub struct FrameMeta {
     pub(crate) conn: u32,
     /// Bytes of chunks, from [`CHUNKS_AT`] on.
     pub(crate) len: u32,
+    /// Bytes of further parts that wait behind the tag until the present one
+    /// was acknowledged.
+    pub(crate) rest: [u16; 2],
     /// Long message that goes on after this frame, or whose part it is.
     pub(crate) long: u32,
     /// Bytes between header and chunks when it was sealed.
@@ -75,11 +84,14 @@ impl Default for FrameMeta {
             in_link: false,
             priority: Priority::Request,
             refusal: false,
+            close: false,
             counted: false,
+            again: false,
             flow: 0,
             chunks: 0,
             conn: NONE,
             len: 0,
+            rest: [0; 2],
             long: NONE,
             ack_len: 0,
             phase: 0,
@@ -224,23 +236,52 @@ pub(crate) enum Need {
     Control,
 }
 
+impl Need {
+    /// Frames of a pool of `all` that received chunks may take together.
+    const fn held_max(self, all: u32) -> u32 {
+        match self {
+            Self::Hold => all / 2,
+            Self::HoldReply => all / 2 + all / 8,
+            _ => u32::MAX,
+        }
+    }
+
+    /// Frames of a pool of `all` that are left to the more urgent.
+    const fn keep(self, all: u32, usage: Use) -> u32 {
+        match self {
+            Self::Hold | Self::Request => all / 8,
+            Self::RequestPart => all / 8 - all / 32,
+            Self::Reply | Self::HoldReply => all / 16,
+            Self::ReplyPart => all / 32,
+            // The last are for what the link gives back at once: without
+            // acknowledgements nobody would free a frame again.
+            Self::Control if matches!(usage, Use::Queued) => 1 + all / 64,
+            Self::Control => 0,
+        }
+    }
+}
+
 impl<S: Seal> Endpoint<'_, S> {
+    /// Whether so many received chunks of one priority could be held.
+    pub(crate) const fn can_hold(&self, priority: Priority, frames: u32) -> bool {
+        let need = match priority {
+            Priority::Request => Need::Hold,
+            Priority::Reply => Need::HoldReply,
+        };
+        let all = self.core.config.frames;
+        self.core.held_count + frames <= need.held_max(all)
+            && self.core.free_count >= need.keep(all, Use::Held) + frames
+    }
+
     /// Takes a frame out of the pool.
     pub(crate) fn take_frame(&mut self, need: Need, usage: Use, conn: u32) -> Option<u32> {
         let all = self.core.config.frames;
-        let keep = match need {
-            Need::Hold if self.core.held_count >= all / 2 => return None,
-            Need::HoldReply if self.core.held_count >= all / 2 + all / 8 => return None,
-            Need::Hold | Need::Request => all / 8,
-            Need::RequestPart => all / 8 - all / 32,
-            Need::Reply | Need::HoldReply => all / 16,
-            Need::ReplyPart => all / 32,
-            // The last are for what the link gives back at once: without
-            // acknowledgements nobody would free a frame again.
-            Need::Control if usage == Use::Queued => 1 + all / 64,
-            Need::Control => 0,
-        };
+        if self.core.held_count >= need.held_max(all) {
+            return None;
+        }
+        let keep = need.keep(all, usage);
         if self.core.free_count <= keep {
+            self.core.refused_above = self.core.refused_above.min(keep);
             return None;
         }
         let i = self.core.free.pop_front(self.meta)?;
@@ -250,9 +291,13 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.usage = usage;
         meta.conn = conn;
         meta.refusal = false;
+        meta.close = false;
         meta.counted = false;
+        meta.again = false;
         meta.chunks = 0;
+        meta.priority = Priority::Request;
         meta.len = 0;
+        meta.rest = [0; 2];
         meta.long = NONE;
         meta.ack_len = 0;
         Some(i)
@@ -289,8 +334,13 @@ impl<S: Seal> Endpoint<'_, S> {
     pub fn transmitted(&mut self, frame: u32) {
         let meta = &mut self.meta[frame as usize];
         meta.in_link = false;
-        if matches!(meta.usage, Use::Passing | Use::Leaving) {
-            self.free_frame(frame);
+        match meta.usage {
+            Use::Passing | Use::Leaving => self.free_frame(frame),
+            Use::Parting => {
+                let conn = meta.conn;
+                self.go_on_with_rest(conn, frame);
+            }
+            _ => {}
         }
     }
 

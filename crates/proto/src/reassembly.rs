@@ -135,7 +135,7 @@ impl Intervals {
     }
 
     /// Whether one more range is sure to find room.
-    const fn has_room(&self) -> bool {
+    pub(crate) const fn has_room(&self) -> bool {
         (self.used as usize) < INTERVALS
     }
 }
@@ -145,8 +145,8 @@ impl Intervals {
 pub(crate) enum Took {
     /// Handed over, held or seen before: the packet counts as received.
     Yes,
-    /// No room now: the packet counts as lost.
-    NoRoom,
+    /// No room for chunks of this priority now: the packet counts as missing.
+    NoRoom(Priority),
     /// It contradicts what is known.
     Bad,
 }
@@ -165,6 +165,9 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Took {
         if head.flow >= self.core.config.flows || head.total > Body::UNIT << 32 {
             return Took::Bad;
+        }
+        if self.conns[conn as usize].finished {
+            return Took::Yes;
         }
         let (p, f) = (head.priority.index(), head.flow as usize);
         let peer = self.conns[conn as usize].peer as usize;
@@ -260,6 +263,9 @@ impl<S: Seal> Endpoint<'_, S> {
         if body.flow >= self.core.config.flows {
             return Took::Bad;
         }
+        if self.conns[conn as usize].finished {
+            return Took::Yes;
+        }
         let (p, f) = (body.priority.index(), body.flow as usize);
         let c = &self.conns[conn as usize];
         let ahead = body
@@ -301,7 +307,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return Took::Bad;
         }
         if !c.intervals.has_room() && start > c.rx[p][f].done_to {
-            return Took::NoRoom;
+            return Took::NoRoom(body.priority);
         }
         let mut from = start;
         let mut fresh = false;
@@ -318,7 +324,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     rx.done_to = e;
                 }
             } else if !c.intervals.add(k, a, b) {
-                return Took::NoRoom;
+                return Took::NoRoom(body.priority);
             }
             fresh = true;
             rx.got += b - a;
@@ -384,14 +390,14 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         // A frame of several chunks may leave on the last bit of credit.
         if self.conns[conn as usize].held[p] >= self.hold_limit() + CHUNKS_MAX {
-            return Took::NoRoom;
+            return Took::NoRoom(priority);
         }
         let need = match priority {
             Priority::Request => Need::Hold,
             Priority::Reply => Need::HoldReply,
         };
         let Some(frame) = self.take_frame(need, Use::Held, conn) else {
-            return Took::NoRoom;
+            return Took::NoRoom(priority);
         };
         let len = chunk.write(&mut self.frame_mut(frame)[CHUNKS_AT..]);
         let meta = &mut self.meta[frame as usize];
@@ -455,7 +461,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     self.offer(conn, &head, host)
                 }
                 Some(Ok(Chunk::Body(body))) if ahead == 0 => {
-                    self.place_quietly(conn, &body, host) != Took::NoRoom
+                    !matches!(self.place_quietly(conn, &body, host), Took::NoRoom(_))
                 }
                 // Seen before in another cut.
                 _ => true,

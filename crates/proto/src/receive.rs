@@ -162,6 +162,10 @@ impl<S: Seal> Endpoint<'_, S> {
         ) {
             self.become_up(now, conn, host);
         }
+        if number >= self.conns[conn as usize].rx_next {
+            let full = [Flags::REQUESTS_FULL, Flags::REPLIES_FULL].map(|f| header.flags.has(f));
+            self.peer_full(now, conn, full);
+        }
         let mut at = 0;
         if header.flags.has(Flags::HAS_ACK) {
             let Ok((ack, bytes)) = Ack::parse(body) else {
@@ -181,14 +185,15 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         let Some(eliciting) = eliciting else {
-            // Not received, but who asks must hear that somebody lives here.
-            if header.flags.has(Flags::ACK_WANTED) {
+            let gap = self.conns[conn as usize].note(now, number, false);
+            // Who asks must hear that somebody lives here.
+            if gap || header.flags.has(Flags::ACK_WANTED) {
                 self.owe_now(conn);
             }
             return;
         };
         let c = &mut self.conns[conn as usize];
-        let gap = c.note(now, number);
+        let gap = c.note(now, number, true);
         if eliciting {
             c.unacked += 1;
         }
@@ -245,8 +250,9 @@ impl<S: Seal> Endpoint<'_, S> {
                     self.core.counters.drops.malformed += 1;
                     break;
                 }
-                Took::NoRoom => {
+                Took::NoRoom(priority) => {
                     self.core.counters.drops.no_room += 1;
+                    self.note_full(conn, priority);
                     return None;
                 }
             }

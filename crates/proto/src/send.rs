@@ -88,15 +88,16 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn as usize];
         c.used_at = now;
         let full = self.core.config.queue_frames;
-        // A quarter more for replies: they are never blocked behind requests.
-        let limit = match m.priority {
-            Priority::Request => full,
-            Priority::Reply => full + full / 4,
+        let room = match m.priority {
+            Priority::Request => c.queued < full,
+            // Never blocked behind requests, however many frames those have
+            // become: parts of long ones are cut beyond the limit.
+            Priority::Reply => c.queued < full || c.queued_replies < (full / 4).max(1),
         };
-        if c.queued >= limit {
-            Err(SendError::NoCredit)
-        } else {
+        if room {
             Ok(conn)
+        } else {
+            Err(SendError::NoCredit)
         }
     }
 
@@ -217,6 +218,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.tx[priority][flow].queue.push_back(self.meta, frame);
         c.mark_pending(priority, flow);
         c.queued += 1;
+        c.queued_replies += u32::from(m.priority == Priority::Reply);
         Some(frame)
     }
 
@@ -247,7 +249,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn as usize];
         c.control.push_back(self.meta, frame);
         c.queued += 1;
+        // The peer is waited for, even if its limits keep the chunk back.
+        let now = c.heard_at.max(c.used_at);
+        c.waiting_since = c.waiting_since.min(now);
         self.make_ready(conn);
+        self.arm_probe(now, conn);
         Some(frame)
     }
 

@@ -100,6 +100,15 @@ pub struct Core {
     pub(crate) ready: List,
     /// Connections that owe only an acknowledgement which may wait.
     pub(crate) deferred: List,
+    /// Connections that found no frame for what they must send.
+    pub(crate) starved: List,
+    /// With more frames free than this, one of them can go on.
+    pub(crate) starved_above: u32,
+    /// The smallest reserve that kept a frame from the connection whose turn
+    /// it is; `u32::MAX`: it found all that it needed.
+    pub(crate) refused_above: u32,
+    /// Some connection's peer may have been told that there is no room for it.
+    pub(crate) full: bool,
     /// Earliest deadline of any connection; may be early.
     pub(crate) next_deadline: u64,
     /// Peers from which data came lately share the receive buffer.
@@ -113,6 +122,8 @@ pub struct Core {
     pub(crate) pending_next: u32,
     pub(crate) counters: Counters,
     pub(crate) closing: bool,
+    /// Peers with `close_owed`.
+    pub(crate) closes_owed: u32,
     /// Packets in a row of the connection that is first in `ready`.
     pub(crate) burst: u32,
 }
@@ -158,6 +169,10 @@ impl Default for Core {
             connects: List::EMPTY,
             ready: List::EMPTY,
             deferred: List::EMPTY,
+            starved: List::EMPTY,
+            starved_above: u32::MAX,
+            refused_above: u32::MAX,
+            full: false,
             next_deadline: u64::MAX,
             senders: 1,
             senders_counted_at: 0,
@@ -167,6 +182,7 @@ impl Default for Core {
             pending_next: 0,
             counters: Counters::default(),
             closing: false,
+            closes_owed: 0,
             burst: 0,
         }
     }
@@ -249,6 +265,7 @@ impl Tables<'_> {
             me,
             secret: SecretCell(secret.0),
             random: seed,
+            connect_number: config.first_packet,
             connect_tokens: crate::handshake::CONNECT_TOKENS,
             ..Core::default()
         };

@@ -8,8 +8,9 @@ use crate::endpoint::Endpoint;
 use crate::host::{DeathReason, Host, PeerEvent, PeerId};
 use crate::peer::PeerState;
 
-/// Probes of a peer that owes part of a message, in one silence.
-const NUDGES: u64 = 16;
+/// Probes of a peer that is waited for, in one silence, at least: so many must
+/// be lost in a row before one that lives is taken for dead.
+const PROBES: u64 = 16;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// When [`Endpoint::handle_timeouts`] wants to be called, ns. May be
@@ -50,7 +51,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let wait = c
             .rtt
             .probe_after(self.core.config.probe_slack_ns, doublings);
-        c.probe_from.saturating_add(wait)
+        let often = (self.core.config.silence_ns / PROBES).max(1);
+        c.probe_from.saturating_add(wait.min(often))
     }
 
     /// Does what is due.
@@ -59,6 +61,9 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         self.core.next_deadline = u64::MAX;
+        if self.core.closes_owed > 0 {
+            self.tell_closing(now);
+        }
         for conn in 0..self.core.conns_used {
             if self.conns[conn as usize].listed != Listed::Free {
                 self.handle_conn_timeouts(now, conn, host);
@@ -172,7 +177,7 @@ impl<S: Seal> Endpoint<'_, S> {
         } else if quiet < silence / 2 {
             c.nudge_at = c.heard_at.saturating_add(silence / 2);
         } else if quiet < silence {
-            c.nudge_at = now.saturating_add((silence / NUDGES).max(1));
+            c.nudge_at = now.saturating_add((silence / PROBES).max(1));
             c.ping_owed = true;
             self.make_ready(conn);
         } else {

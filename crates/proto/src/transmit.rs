@@ -3,8 +3,8 @@
 
 use portolan_seal::Seal;
 use portolan_wire::{
-    BODY_BYTES, Body, Chunk, Chunks, Flags, HEAD_BYTES, HEADER_BYTES, Head, Header, PacketNo,
-    PacketType, Priority, TAG_BYTES,
+    BODY_BYTES, Body, Chunk, Flags, HEADER_BYTES, Head, Header, PacketNo, PacketType, Priority,
+    TAG_BYTES,
 };
 
 use crate::config::{FLOWS_MAX, WINDOW_SPAN};
@@ -54,11 +54,14 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.make_ready(conn);
             }
         }
+        self.wake_starved();
+        self.tell_room();
         loop {
             let conn = self.core.ready.head;
             if conn == NONE {
                 return None;
             }
+            self.core.refused_above = u32::MAX;
             if let Some(t) = self.next_packet(now, conn, lazy, host) {
                 self.core.burst += 1;
                 if self.core.burst >= BURST {
@@ -74,10 +77,30 @@ impl<S: Seal> Endpoint<'_, S> {
             if c.owed == Owed::Lazy || c.late_ack.is_some() {
                 self.conns[conn as usize].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);
+            } else if self.core.refused_above != u32::MAX {
+                self.conns[conn as usize].listed = Listed::Starved;
+                self.core.starved.push_back(self.conns, conn);
+                let above = &mut self.core.starved_above;
+                *above = self.core.refused_above.min(*above);
             } else {
                 self.conns[conn as usize].listed = Listed::None;
                 self.arm(self.conns[conn as usize].mtu.due());
             }
+        }
+    }
+
+    /// Gives connections that found no frame another try, in the order in which
+    /// they failed, once there are frames for one of them. Whoever freed them
+    /// is mostly another connection, or the link.
+    #[inline]
+    fn wake_starved(&mut self) {
+        if self.core.free_count <= self.core.starved_above || self.core.starved.is_empty() {
+            return;
+        }
+        self.core.starved_above = u32::MAX;
+        while let Some(conn) = self.core.starved.pop_front(self.conns) {
+            self.conns[conn as usize].listed = Listed::Ready;
+            self.core.ready.push_back(self.conns, conn);
         }
     }
 
@@ -110,6 +133,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         if state == PeerState::Up {
             self.maybe_rekey(conn);
+            if self.core.closes_owed > 0 {
+                self.queue_close(conn);
+            }
             let probe = self.conns[conn as usize].probe_owed;
             let open = probe || self.window_open(conn, 0);
             if self.conns[conn as usize].has_queue() && (open || self.window_open(conn, SPARE)) {
@@ -147,7 +173,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let fresh = |p: usize| {
             c.pending_flows[p] != 0 && peer.credit[p].wrapping_sub(peer.sent[p]) as i32 > 0
         };
-        !c.resend.is_empty() || !c.control.is_empty() || fresh(0) || fresh(1)
+        self.may_resend(conn) || !c.control.is_empty() || fresh(0) || fresh(1)
     }
 
     /// Whether window and so many packets more, receive buffer and bitmap
@@ -156,7 +182,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn as usize];
         let p = &self.peers[c.peer as usize];
         c.flying < c.congestion.window() + spare
-            && p.next_number < p.packet_limit
+            // Acknowledgements take numbers too, and are not held back by the
+            // limit: those of a busy other direction must not use it up.
+            && (p.next_number < p.packet_limit || c.flying == 0)
             && p.next_number - c.lowest.min(p.next_number) < WINDOW_SPAN as u64
     }
 
@@ -164,18 +192,13 @@ impl<S: Seal> Endpoint<'_, S> {
     /// so asked.
     fn pick(&mut self, conn: u32, replies: bool, host: &mut impl Host<S>) -> Option<u32> {
         let room = self.chunk_room(self.conns[conn as usize].mtu.current());
-        let c = &mut self.conns[conn as usize];
-        let again = if replies {
-            c.resend
-                .take_where(self.meta, |m| m.priority == Priority::Reply && m.chunks > 0)
-        } else {
-            c.resend.pop_front(self.meta)
-        };
-        if let Some(frame) = again {
+        if let Some(frame) = self.pick_again(conn, replies) {
+            self.meta[frame as usize].again = true;
             self.core.counters.resent += u64::from(self.meta[frame as usize].counted);
             self.fit(conn, frame, room);
             return Some(frame);
         }
+        let c = &mut self.conns[conn as usize];
         if !replies && let Some(frame) = c.control.pop_front(self.meta) {
             return Some(frame);
         }
@@ -310,7 +333,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let l = &mut self.longs[long as usize];
         l.cut += bytes as u64;
         l.frames += 1;
-        self.conns[conn as usize].queued += 1;
+        let c = &mut self.conns[conn as usize];
+        c.queued += 1;
+        c.queued_replies += u32::from(priority == Priority::Reply);
         if cut + bytes as u64 == total {
             self.conns[conn as usize].tx[priority.index()][flow].long = NONE;
             self.cut_through(long, host);
@@ -322,48 +347,6 @@ impl<S: Seal> Endpoint<'_, S> {
     fn cut_through(&mut self, long: u32, host: &mut impl Host<S>) {
         if self.longs[long as usize].release == Release::Copied {
             self.release_long(long, Outcome::Done, host);
-        }
-    }
-
-    /// Splits a frame that has become too big for its path: what exceeds
-    /// `room` goes on in others, behind it. Where there is no other frame it
-    /// stays whole, and is lost and tried again.
-    fn fit(&mut self, conn: u32, frame: u32, room: usize) {
-        while self.meta[frame as usize].len as usize > room {
-            let Some(other) = self.take_frame(Need::Control, Use::Queued, conn) else {
-                return;
-            };
-            let size = self.core.config.frame_bytes as usize;
-            let (from, to) = (self.frame_at(frame), self.frame_at(other));
-            self.frames.copy_within(from..from + size, to);
-            let (low, high) = self.frames.split_at_mut(from.max(to));
-            let (low, high) = (&mut low[from.min(to)..][..size], &mut high[..size]);
-            let (old, new) = if from < to { (low, high) } else { (high, low) };
-            let meta = self.meta[frame as usize];
-            let cut = split(
-                &mut old[CHUNKS_AT..],
-                &mut new[CHUNKS_AT..],
-                meta.len as usize,
-                room,
-            );
-            let Some(cut) = cut else {
-                self.free_frame(other);
-                return;
-            };
-            self.meta[frame as usize].len = cut.kept as u32;
-            self.meta[frame as usize].chunks = cut.chunks;
-            self.meta[other as usize] = crate::FrameMeta {
-                in_link: false,
-                len: cut.moved as u32,
-                chunks: meta.chunks.saturating_sub(cut.chunks).max(1),
-                ..meta
-            };
-            if meta.long != NONE {
-                self.longs[meta.long as usize].frames += 1;
-            }
-            let c = &mut self.conns[conn as usize];
-            c.queued += 1;
-            c.resend.push_front(self.meta, other);
         }
     }
 
@@ -458,6 +441,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.ack_left(conn);
             }
         }
+        let full = self.conns[conn as usize].full;
         let p = &mut self.peers[peer as usize];
         p.sealed_in_phase = p.sealed_in_phase.saturating_add(1);
         let phase = p.phase_tx;
@@ -466,7 +450,9 @@ impl<S: Seal> Endpoint<'_, S> {
             flags: Flags::NONE
                 .with(Flags::ACK_WANTED, ask)
                 .with(Flags::KEY_PHASE, phase & 1 == 1)
-                .with(Flags::HAS_ACK, ack_len > 0),
+                .with(Flags::HAS_ACK, ack_len > 0)
+                .with(Flags::REQUESTS_FULL, full[0])
+                .with(Flags::REPLIES_FULL, full[1]),
             path: 0,
             connection: p.connection_theirs,
             number: PacketNo(number).low(),
@@ -490,73 +476,4 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.ack_len = ack_len as u16;
         self.transmit(peer, frame, start, total)
     }
-}
-
-/// Where a frame was split.
-struct Cut {
-    /// Bytes that each frame has now.
-    kept: usize,
-    moved: usize,
-    /// Chunks that stay in the old one.
-    chunks: u16,
-}
-
-/// Splits chunks that stand in both `old` and `new` (`len` bytes) so that
-/// `old` keeps at most `room`, or its first chunk alone. `None` if there is no
-/// place to split at.
-fn split(old: &mut [u8], new: &mut [u8], len: usize, room: usize) -> Option<Cut> {
-    let unit = Body::UNIT as usize;
-    let mut at = 0;
-    let mut chunks = 0;
-    for chunk in Chunks::new(&old[..len]) {
-        let (bytes, fixed, part) = match chunk.ok()? {
-            Chunk::Head(h) => {
-                let body = Body {
-                    priority: h.priority,
-                    flow: h.flow,
-                    message: h.message,
-                    fragment: 0,
-                    payload: &[],
-                };
-                (h.bytes(), HEAD_BYTES + h.args.len(), body)
-            }
-            Chunk::Body(b) => (
-                BODY_BYTES + b.payload.len(),
-                BODY_BYTES,
-                Body { payload: &[], ..b },
-            ),
-            _ => return None,
-        };
-        if at + bytes <= room {
-            at += bytes;
-            chunks += 1;
-            continue;
-        }
-        if at == 0 && bytes == len {
-            // One chunk alone: cut its payload.
-            let kept = room.checked_sub(fixed)? / unit * unit;
-            let fragment = part.fragment + (kept / unit) as u32;
-            let is_head = old[0] & 7 == 1;
-            new.copy_within(fixed + kept..len, BODY_BYTES);
-            Body { fragment, ..part }.write_header(new);
-            if is_head {
-                Head::set_length(old, kept as u16);
-            }
-            let (kept, moved) = (fixed + kept, BODY_BYTES + len - fixed - kept);
-            return Some(Cut {
-                kept,
-                moved,
-                chunks: 1,
-            });
-        }
-        // Between two chunks.
-        let kept = if at == 0 { bytes } else { at };
-        new.copy_within(kept..len, 0);
-        return Some(Cut {
-            kept,
-            moved: len - kept,
-            chunks: chunks.max(1),
-        });
-    }
-    None
 }

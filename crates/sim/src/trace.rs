@@ -1,6 +1,6 @@
 //! A readable account of a run.
 
-use portolan_wire::{Flags, Header, PacketType};
+use portolan_wire::{ConnectIds, Flags, Header, PacketType};
 
 /// Prints events as they happen, if it is on.
 #[derive(Clone, Copy, Debug, Default)]
@@ -26,19 +26,24 @@ impl Trace {
         let mark = if mark { " ecn" } else { "" };
         let what = match Header::parse(bytes) {
             Err(error) => format!("{error}"),
+            Ok(h) if h.kind == PacketType::Connect => match ConnectIds::parse(bytes) {
+                Ok(ids) => format!(
+                    "connect {:#x} of life {:#x} to life {:#x}",
+                    h.number, ids.from_life.0, ids.to_life.0
+                ),
+                Err(error) => format!("connect: {error}"),
+            },
             Ok(h) => {
-                let kind = match h.kind {
-                    PacketType::Connect => "connect",
-                    PacketType::Data => "data",
-                };
                 let flag = |f, name| if h.flags.has(f) { name } else { "" };
                 format!(
-                    "{kind} {:#x} to connection {:#010x}{}{}{}",
+                    "data {:#x} to connection {:#010x}{}{}{}{}{}",
                     h.number,
                     h.connection,
                     flag(Flags::ACK_WANTED, " ask"),
                     flag(Flags::HAS_ACK, " ack"),
                     flag(Flags::KEY_PHASE, " phase"),
+                    flag(Flags::REQUESTS_FULL, " requests-full"),
+                    flag(Flags::REPLIES_FULL, " replies-full"),
                 )
             }
         };

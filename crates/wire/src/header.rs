@@ -40,7 +40,12 @@ impl Flags {
     pub const KEY_PHASE: Self = Self(2);
     /// An acknowledgement stands before the chunks.
     pub const HAS_ACK: Self = Self(4);
-    const ALL: u8 = 7;
+    /// The sender of this packet has no room to hold requests that come before
+    /// their turn: what it shows as missing may have been refused for that.
+    pub const REQUESTS_FULL: Self = Self(8);
+    /// The same of replies.
+    pub const REPLIES_FULL: Self = Self(16);
+    const ALL: u8 = 31;
 
     /// Whether every bit of `other` is set.
     #[inline]

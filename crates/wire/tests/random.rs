@@ -22,7 +22,13 @@ fn edgy(rng: &mut Rng) -> u64 {
 
 fn header(rng: &mut Rng) -> Header {
     let mut flags = Flags::NONE;
-    for flag in [Flags::ACK_WANTED, Flags::KEY_PHASE, Flags::HAS_ACK] {
+    for flag in [
+        Flags::ACK_WANTED,
+        Flags::KEY_PHASE,
+        Flags::HAS_ACK,
+        Flags::REQUESTS_FULL,
+        Flags::REPLIES_FULL,
+    ] {
         flags = flags.with(flag, rng.below(2) == 0);
     }
     Header {
