@@ -76,6 +76,8 @@ pub struct Job {
     pub local_ranks: Vec<u32>,
     /// The core that this process was bound to.
     pub core: Option<u32>,
+    /// Other ranks were bound to it too: whoever waits must give it up.
+    pub core_shared: bool,
     /// Settings that the launcher passes on, by name.
     pub settings: BTreeMap<String, String>,
     /// The host's shared segment, made by the launcher; none in a job of one
@@ -155,6 +157,7 @@ impl Job {
             local_index: 0,
             local_ranks: vec![0],
             core: None,
+            core_shared: false,
             settings: BTreeMap::new(),
             segment: None,
             doorbells: Vec::new(),
@@ -218,6 +221,7 @@ impl Job {
             local_index: welcome.local_index,
             local_ranks: welcome.local_ranks,
             core: welcome.core,
+            core_shared: welcome.core_shared,
             settings: welcome.settings,
             segment,
             doorbells,
@@ -389,6 +393,7 @@ mod tests {
             local_index: 0,
             local_ranks: (0..size).collect(),
             core: None,
+            core_shared: false,
             settings: BTreeMap::new(),
             segment: false,
         };

@@ -210,6 +210,7 @@ pub(crate) struct Welcome {
     pub local_index: u16,
     pub local_ranks: Vec<u32>,
     pub core: Option<u32>,
+    pub core_shared: bool,
     pub settings: BTreeMap<String, String>,
     pub segment: bool,
 }
@@ -427,6 +428,7 @@ mod tests {
             local_index: 1,
             local_ranks: vec![0, 1],
             core: None,
+            core_shared: false,
             settings: BTreeMap::new(),
             segment: false,
         };

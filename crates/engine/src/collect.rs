@@ -1,16 +1,21 @@
 //! Calls that several ranks make together.
 
+use portolan_sys::clock::now_ns;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
-use crate::collective::{BARRIER, BROADCAST, Broadcast, Group};
+use crate::collective::{BARRIER, BROADCAST, Broadcast, Group, ROUNDS};
 use crate::endpoint::Endpoint;
-use crate::error::{Misuse, SendError, WaitError};
+use crate::error::{Death, Misuse, SendError, WaitError};
 use crate::message::SendOptions;
 use crate::ports::PORTS_RESERVED;
+use crate::state::State;
 
 /// Up to so many receivers the root sends to each itself; beyond, a tree is
 /// faster whatever the message's length.
 const LINEAR_MAX: usize = 3;
+
+/// A barrier that has waited so long for a rank asks it for a sign of life, ns.
+const KNOCK_AFTER_NS: u64 = 200_000_000;
 
 impl Endpoint {
     /// Waits until every rank of the job has come here.
@@ -33,28 +38,59 @@ impl Endpoint {
         let at = ranks.iter().position(|r| *r == me).ok_or(Misuse::BadRank)?;
         let epoch = self.enter()?.core.barriers.begin(group.id());
         let (mut step, mut round) = (1, 0);
+        let mut dead = None;
         while step < ranks.len() {
             let to = ranks[(at + step) % ranks.len()];
-            let args = [group.id(), round as u64, u64::from(epoch)];
+            let from = ranks[(at + ranks.len() - step) % ranks.len()];
+            let failed = dead.map_or(0, |(rank, _)| u64::from(rank) + 1);
+            let args = [group.id(), round as u64, u64::from(epoch), failed];
             let o = SendOptions {
-                args: &args,
+                args: &args[..if failed == 0 { 3 } else { 4 }],
                 ..SendOptions::default()
             };
-            self.say(to, BARRIER, &o, &[])?;
-            let s = self.enter()?;
-            self.wait_loop(s, None, true, |s| {
-                if s.core.barriers.has(group.id(), round, epoch) {
-                    return Some(Ok(()));
-                }
-                s.core
-                    .lanes
-                    .first_dead(ranks.iter().copied())
-                    .map(|(rank, why)| Err(WaitError::PeerDead { rank, why }))
-            })??;
+            let said = self.say(to, BARRIER, &o, &[]);
+            // Whoever has closed has been here, or its other neighbours tell.
+            if !matches!(said, Ok(()) | Err(SendError::PeerDead { .. })) {
+                said?;
+            }
+            if dead.is_none() {
+                // The rest is told, so that nobody waits in vain.
+                dead = self.await_round(group, from, round, epoch)?.err();
+            }
             step *= 2;
             round += 1;
         }
-        Ok(())
+        match dead {
+            None => Ok(()),
+            Some((rank, why)) => Err(WaitError::PeerDead { rank, why }),
+        }
+    }
+
+    fn await_round(
+        &self,
+        group: &Group,
+        from: u32,
+        round: usize,
+        epoch: u32,
+    ) -> Result<Result<(), (u32, Death)>, WaitError> {
+        let met = |s: &mut State| s.core.barrier_met(group, from, round, epoch);
+        let deadline = now_ns().saturating_add(KNOCK_AFTER_NS);
+        match self.wait_loop(self.enter()?, Some(deadline), true, met) {
+            Err(WaitError::TimedOut) => {}
+            result => return result,
+        }
+        // If it is gone and never spoke to us, nothing else would tell: a
+        // message to it fails when nobody answers.
+        let args = [group.id(), ROUNDS as u64, u64::from(epoch)];
+        let o = SendOptions {
+            args: &args,
+            ..SendOptions::default()
+        };
+        match self.say(from, BARRIER, &o, &[]) {
+            Ok(()) | Err(SendError::PeerDead { .. }) => {}
+            Err(e) => return Err(e.into()),
+        }
+        self.wait_loop(self.enter()?, None, true, met)
     }
 
     /// Sends a message to the port of every rank in `to` (this one too, if it

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
 use crate::core::{Arrival, Core, Took};
+use crate::error::Death;
 use crate::message::SendOptions;
 use crate::outbox::Out;
 use crate::ports::{Charge, Held, Meta, PORTS_RESERVED, PortState};
@@ -14,13 +15,14 @@ use crate::ways::Ways;
 
 /// A kept message was refused after all: (priority and flow, number).
 const REFUSED: u16 = PORTS_RESERVED;
-/// A rank has come to a barrier: (group, round, epoch).
+/// A rank has come to a barrier: (group, round, epoch), or has found that it
+/// cannot end: (group, round, epoch, 1 + the dead rank).
 pub(crate) const BARRIER: u16 = PORTS_RESERVED + 1;
 /// A broadcast: see [`Broadcast`].
 pub(crate) const BROADCAST: u16 = PORTS_RESERVED + 2;
 
-/// Rounds of a barrier, at most.
-const ROUNDS: usize = 32;
+/// Rounds of a barrier, at most; a message of this round or beyond says nothing.
+pub(crate) const ROUNDS: usize = 32;
 
 /// Some ranks of the job, in an order that all of them agree on.
 #[derive(Clone, Debug)]
@@ -69,6 +71,8 @@ struct Barrier {
     epoch: u32,
     /// Latest epoch heard of in each round.
     arrived: [u32; ROUNDS],
+    /// Why an epoch cannot end: it, and who is dead.
+    failed: Option<(u32, u32)>,
 }
 
 /// Barriers under way, by group.
@@ -80,6 +84,7 @@ impl Barriers {
         self.0.entry(group).or_insert(Barrier {
             epoch: 0,
             arrived: [0; ROUNDS],
+            failed: None,
         })
     }
 
@@ -93,6 +98,16 @@ impl Barriers {
     /// Whether the message of a round has come.
     pub fn has(&mut self, group: u64, round: usize, epoch: u32) -> bool {
         self.get(group).arrived[round].wrapping_sub(epoch) as i32 >= 0
+    }
+
+    /// Who is dead, if that is why an epoch cannot end.
+    pub fn failed(&mut self, group: u64, epoch: u32) -> Option<u32> {
+        let (failed, rank) = self.get(group).failed?;
+        (failed.wrapping_sub(epoch) as i32 >= 0).then_some(rank)
+    }
+
+    fn fail(&mut self, group: u64, epoch: u32, rank: u32) {
+        self.get(group).failed = Some((epoch, rank));
     }
 
     fn arrive(&mut self, group: u64, round: usize, epoch: u32) {
@@ -209,12 +224,41 @@ impl Core {
                 let flow = (word(0) >> 16) as u16;
                 self.refused(a.meta.from, priority, flow, MessageNo(word(1) as u32));
             }
+            BARRIER if word(3) != 0 => {
+                self.barriers
+                    .fail(word(0), word(2) as u32, (word(3) - 1) as u32);
+            }
             BARRIER => self
                 .barriers
                 .arrive(word(0), word(1) as usize, word(2) as u32),
             _ => return Took::Refused,
         }
         Took::Whole
+    }
+
+    /// Whether the message of a barrier's round has come from `from`, or why it
+    /// never will. A member that closed its endpoint after it came here does
+    /// no harm; what it sent before is read before its end is noticed.
+    pub fn barrier_met(
+        &mut self,
+        group: &Group,
+        from: u32,
+        round: usize,
+        epoch: u32,
+    ) -> Option<Result<(), (u32, Death)>> {
+        if self.barriers.has(group.id(), round, epoch) {
+            return Some(Ok(()));
+        }
+        if let Some(rank) = self.barriers.failed(group.id(), epoch) {
+            let why = self.lanes.dead(rank).unwrap_or(Death::Closed);
+            return Some(Err((rank, why)));
+        }
+        let hurts = |rank: &u32| match self.lanes.dead(*rank) {
+            Some(Death::Closed) => *rank == from,
+            other => other.is_some(),
+        };
+        let rank = group.ranks().iter().copied().find(hurts)?;
+        Some(Err((rank, self.lanes.dead(rank)?)))
     }
 
     /// A long message on a reserved port is complete.

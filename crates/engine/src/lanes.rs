@@ -70,13 +70,6 @@ impl Lanes {
         !self.unreported.is_empty()
     }
 
-    /// The death of one of some ranks, if one is dead.
-    pub fn first_dead(&self, ranks: impl Iterator<Item = u32>) -> Option<(u32, Death)> {
-        ranks
-            .filter_map(|r| self.dead(r).map(|why| (r, why)))
-            .next()
-    }
-
     pub fn dead(&self, rank: u32) -> Option<Death> {
         match self.get(rank)? {
             Lane::Dead(why) => Some(why),

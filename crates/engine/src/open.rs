@@ -288,8 +288,7 @@ impl Opening {
             .map_err(system("epoll_ctl"))?;
         // Without a helper thread the words have one user, and no fence is needed.
         let remote = !config.helper
-            || (config.udp.disabled.get("membarrier") != Some(true)
-                && barrier::register_threads().is_ok());
+            || (!config.udp.disabled.membarrier && barrier::register_threads().is_ok());
         let fence = if remote { Fence::Remote } else { Fence::Local };
         let owned = Owned::new(state, ForkMark::new()?, config.threads, fence);
         Endpoint::new(owned, &config, size, beds)

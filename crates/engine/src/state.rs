@@ -526,6 +526,11 @@ impl State {
     /// Ends what is still under way, and tells whoever started the process
     /// that it closed in good order.
     pub fn leave(&mut self) {
+        // An acknowledgement that waits for something to ride on: the peer's
+        // own close may wait for it.
+        if let Some(net) = &mut self.net {
+            net.transmit(&mut self.core, true);
+        }
         self.closed = true;
         self.core.ops.end_all();
         self.after();

@@ -3,9 +3,10 @@
 mod common;
 
 use std::sync::{Arc, Mutex};
+use std::thread;
 
 use common::{ALL, By, Count, config, helped, job, pair, pattern, run, settle};
-use portolan_engine::{Binding, Priority, SendOptions};
+use portolan_engine::{Binding, Death, Priority, SendOptions, WaitError};
 
 #[test]
 fn small_ones_come_with_their_words_in_order() {
@@ -234,5 +235,50 @@ fn barriers_and_broadcasts_join_any_number_of_ranks() {
                 }
             });
         }
+    }
+}
+
+#[test]
+fn closing_after_a_barrier_hurts_nobody_who_is_still_in_it() {
+    for by in ALL {
+        for _ in 0..20 {
+            let all = job(by, 5, &helped());
+            thread::scope(|s| {
+                for me in all {
+                    s.spawn(move || {
+                        me.barrier().unwrap();
+                        me.close().unwrap();
+                    });
+                }
+            });
+        }
+    }
+}
+
+#[test]
+fn a_barrier_that_cannot_end_ends_for_all() {
+    for by in ALL {
+        let mut all = job(by, 6, &helped());
+        let never_comes = all.remove(2);
+        thread::scope(|s| {
+            for me in &all {
+                s.spawn(move || {
+                    let error = me.barrier().unwrap_err();
+                    // Of one that never spoke to us only its silence tells.
+                    assert!(
+                        matches!(
+                            error,
+                            WaitError::PeerDead {
+                                rank: 2,
+                                why: Death::Closed | Death::NoAnswer
+                            }
+                        ),
+                        "{by:?}, rank {}: {error}",
+                        me.rank()
+                    );
+                });
+            }
+            never_comes.close().unwrap();
+        });
     }
 }

@@ -267,8 +267,7 @@ fn engine_config(
     config.queue_share = config.queue_share.min(config.queue_bytes);
     let cores = available_parallelism().map_or(1, usize::from);
     let crowded = match job.core {
-        // Bound to one core each: then the launcher's list counts.
-        Some(_) => job.local_ranks.len() > online_cores(),
+        Some(_) => job.core_shared,
         None => job.local_ranks.len() > cores,
     };
     if crowded && settings.origin("spin_passes") == Origin::Default {
@@ -287,20 +286,6 @@ fn engine_config(
     config.proto.silence_ns = settings.number::<u64>("silence_ms")?.saturating_mul(MS);
     config.proto.idle_ns = settings.number::<u64>("idle_ms")?.saturating_mul(MS);
     Ok(config)
-}
-
-/// Cores of this host that are on, however few this process may use.
-fn online_cores() -> usize {
-    let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let count = listed
-        .trim()
-        .split(',')
-        .filter_map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            Some(last.parse::<usize>().ok()? - first.parse::<usize>().ok()? + 1)
-        })
-        .sum();
-    std::cmp::max(count, 1)
 }
 
 /// Fresh random bits for nonces and connection numbers.

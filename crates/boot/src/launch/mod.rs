@@ -95,6 +95,13 @@ impl JobSpec {
         self.hosts.iter().sum()
     }
 
+    /// Whether the core that a rank is bound to has other ranks too. All hosts
+    /// of a job are hosts of this machine.
+    fn shares_core(&self, rank: u32) -> bool {
+        let core = self.cores.get(rank as usize).copied().flatten();
+        core.is_some() && self.cores.iter().filter(|c| **c == core).count() > 1
+    }
+
     /// Spreads `ranks` over `hosts` in blocks whose sizes differ by at most
     /// one, the larger ones first.
     #[must_use]
@@ -353,6 +360,7 @@ impl Running {
             local_index: place.local_index,
             local_ranks: (host.first..host.first + host.ranks).collect(),
             core: place.core,
+            core_shared: self.spec.shares_core(place.rank),
             settings: self.spec.settings.clone(),
             segment: host.segment.is_some(),
         })
