@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{finish, marked, none_left, portolan, probe, read_until, say, start};
+use common::{example, finish, marked, none_left, portolan, probe, read_until, say, start};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn signal(pid: u32, signal: Signal) {
@@ -383,16 +383,6 @@ fn bad_input_is_refused() {
             .expect(1)
             .complains(&["(--set)", answer]);
     }
-}
-
-/// One of the examples of the crate `portolan`, built by `cargo test --workspace`.
-fn example(name: &str) -> String {
-    let path = probe().replace("probe", name);
-    assert!(
-        std::path::Path::new(&path).exists(),
-        "{path} is missing: cargo build -p portolan --examples"
-    );
-    path
 }
 
 #[test]
