@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::env;
 use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -11,8 +12,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::JOB_VARIABLE;
 use crate::error::BootError;
 use crate::message::{
-    Congestion, FromLauncher, How, LinkChoice, Security, Suite, ToLauncher, ToRank, Versions,
-    decode_from_launcher, encode_join, key_check,
+    Congestion, FromLauncher, How, Lane, LinkChoice, Membership, Security, Suite, ToLauncher,
+    ToRank, Versions, decode_from_launcher, encode_join, key_check,
 };
 use crate::socket::{self, Received};
 
@@ -46,40 +47,10 @@ pub enum Notice {
 /// The job that this process belongs to.
 ///
 /// A process that no launcher started is a job of one rank with a random
-/// secret.
+/// secret. Who it is in the job stands in its [`Membership`], which a job can
+/// be read as.
 pub struct Job {
-    /// This process's number, below `size`.
-    pub rank: u32,
-    /// Number of processes.
-    pub size: u32,
-    /// Random, the same for all ranks; not secret.
-    pub job_id: u64,
-    /// Random, the same for all ranks.
-    pub secret: [u8; 32],
-    /// Whether packets are sealed.
-    pub security: Security,
-    /// With which cipher suite.
-    pub suite: Suite,
-    /// Which link to use.
-    pub link: LinkChoice,
-    /// How to share the network.
-    pub congestion: Congestion,
-    /// Names this incarnation; random.
-    pub life: u64,
-    /// This host's number in the job.
-    pub host_index: u16,
-    /// Number of hosts.
-    pub hosts: u16,
-    /// This process's number among the ranks of its host.
-    pub local_index: u16,
-    /// The ranks of this host in order of their local index.
-    pub local_ranks: Vec<u32>,
-    /// The core that this process was bound to.
-    pub core: Option<u32>,
-    /// Other ranks were bound to it too: whoever waits must give it up.
-    pub core_shared: bool,
-    /// Settings that the launcher passes on, by name.
-    pub settings: BTreeMap<String, String>,
+    membership: Membership,
     /// The host's shared segment, made by the launcher; none in a job of one
     /// that no launcher started, nor with [`LinkChoice::Udp`].
     pub segment: Option<OwnedFd>,
@@ -92,13 +63,19 @@ pub struct Job {
     notices: VecDeque<Notice>,
 }
 
+impl Deref for Job {
+    type Target = Membership;
+
+    fn deref(&self) -> &Membership {
+        &self.membership
+    }
+}
+
 impl fmt::Debug for Job {
-    /// Leaves out the secret.
+    /// The membership leaves out the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job")
-            .field("rank", &self.rank)
-            .field("size", &self.size)
-            .field("job_id", &self.job_id)
+            .field("membership", &self.membership)
             .finish_non_exhaustive()
     }
 }
@@ -142,7 +119,7 @@ impl Job {
         fill_random(&mut random).map_err(BootError::io("asking the kernel for random bytes"))?;
         let (secret, rest) = random.split_first_chunk::<32>().expect("48 bytes");
         let (job_id, life) = rest.split_first_chunk::<8>().expect("16 bytes");
-        Ok(Self {
+        let membership = Membership {
             rank: 0,
             size: 1,
             job_id: u64::from_le_bytes(*job_id),
@@ -159,6 +136,10 @@ impl Job {
             core: None,
             core_shared: false,
             settings: BTreeMap::new(),
+            shared: false,
+        };
+        Ok(Self {
+            membership,
             segment: None,
             doorbells: Vec::new(),
             control: None,
@@ -178,8 +159,8 @@ impl Job {
         .encode();
         say(socket.as_fd(), &hello)?;
         let Received { bytes, descriptors } = hear(socket.as_fd())?;
-        let welcome = match decode_from_launcher(&bytes).map_err(|_| BootError::Garbled)? {
-            FromLauncher::Said(ToRank::Welcome(welcome)) => *welcome,
+        let membership = match decode_from_launcher(&bytes).map_err(|_| BootError::Garbled)? {
+            FromLauncher::Said(ToRank::Welcome(it)) => *it,
             FromLauncher::Said(ToRank::Refused(refusal)) => {
                 return Err(BootError::Refused(refusal));
             }
@@ -187,13 +168,13 @@ impl Job {
             _ => return Err(BootError::Garbled),
         };
         let mut doorbells = descriptors;
-        let segment = match welcome.segment {
+        let segment = match membership.shared {
             true if doorbells.is_empty() => return Err(BootError::Garbled),
             true => Some(doorbells.remove(0)),
             false => None,
         };
         let mut notices = VecDeque::new();
-        while segment.is_some() && doorbells.len() < welcome.local_ranks.len() {
+        while segment.is_some() && doorbells.len() < membership.local_ranks.len() {
             let Received { bytes, descriptors } = hear(socket.as_fd())?;
             match decode_from_launcher(&bytes) {
                 Ok(FromLauncher::Said(ToRank::Doorbells)) => doorbells.extend(descriptors),
@@ -207,22 +188,7 @@ impl Job {
             }
         }
         Ok(Self {
-            rank: welcome.rank,
-            size: welcome.size,
-            job_id: welcome.job_id,
-            secret: welcome.secret,
-            security: welcome.security,
-            suite: welcome.suite,
-            link: welcome.link,
-            congestion: welcome.congestion,
-            life: welcome.life,
-            host_index: welcome.host_index,
-            hosts: welcome.hosts,
-            local_index: welcome.local_index,
-            local_ranks: welcome.local_ranks,
-            core: welcome.core,
-            core_shared: welcome.core_shared,
-            settings: welcome.settings,
+            membership,
             segment,
             doorbells,
             control: Some(socket),
@@ -322,11 +288,39 @@ impl Job {
         self.tell(&ToLauncher::Abort { code });
     }
 
+    /// Lets somebody report to the launcher after this job was given away;
+    /// none without a launcher.
+    ///
+    /// # Errors
+    /// [`BootError::Io`]: no descriptor is left.
+    pub fn reporter(&self) -> Result<Option<Reporter>, BootError> {
+        let control = self.control.as_ref().map(OwnedFd::try_clone).transpose();
+        let control = control.map_err(BootError::io("duplicating the launcher's socket"))?;
+        Ok(control.map(Reporter))
+    }
+
     fn tell(&mut self, message: &ToLauncher) {
         if let Some(control) = &self.control
             && socket::send(control.as_fd(), &message.encode(), &[], true).is_err()
         {
             // poll_notice reports that the launcher is gone.
+        }
+    }
+}
+
+/// A line to the launcher; see [`Job::reporter`].
+#[derive(Debug)]
+pub struct Reporter(OwnedFd);
+
+impl Reporter {
+    /// Tells which link carries messages to each rank and why, for the job's
+    /// summary: rank, link, reason, by ascending rank.
+    pub fn lanes(self, each: impl IntoIterator<Item = (u32, String, String)>) {
+        let message = ToLauncher::Lanes(Lane::gather(each)).encode();
+        // The summary can do without it; that the launcher is gone is told
+        // elsewhere.
+        if message.len() <= socket::MESSAGE_BYTES_MAX {
+            let _ = socket::send(self.0.as_fd(), &message, &[], true);
         }
     }
 }
@@ -360,7 +354,7 @@ fn hear(socket: BorrowedFd<'_>) -> Result<Received, BootError> {
 mod tests {
     use super::*;
     use crate::Refusal;
-    use crate::message::{Welcome, encode_table};
+    use crate::message::encode_table;
 
     /// A launcher that reads one message and answers with others.
     fn attach_to(answers: Vec<Vec<u8>>) -> (Result<Job, BootError>, OwnedFd) {
@@ -378,7 +372,7 @@ mod tests {
     }
 
     fn welcome(size: u32) -> Vec<u8> {
-        let welcome = Welcome {
+        let welcome = Membership {
             rank: 0,
             size,
             job_id: 3,
@@ -395,7 +389,7 @@ mod tests {
             core: None,
             core_shared: false,
             settings: BTreeMap::new(),
-            segment: false,
+            shared: false,
         };
         ToRank::Welcome(Box::new(welcome)).encode()
     }

@@ -16,8 +16,8 @@ mod socket;
 
 pub use error::{BootError, Refusal};
 pub use host::host_identity;
-pub use job::{Job, Notice, PeerInfo};
-pub use message::{Congestion, How, LinkChoice, Security, Suite, Versions};
+pub use job::{Job, Notice, PeerInfo, Reporter};
+pub use message::{Congestion, How, Lane, LinkChoice, Membership, Security, Suite, Versions};
 
 /// The variable that names a process's end of its launcher's socket, `fd:5`.
 pub const JOB_VARIABLE: &str = "PORTOLAN_JOB";

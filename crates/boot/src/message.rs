@@ -166,11 +166,60 @@ fn signal_name(signal: i32) -> Option<&'static str> {
     })
 }
 
+/// A link that carries a rank's messages to some others, and why that one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lane {
+    /// Name of the link.
+    pub link: String,
+    /// For the user to read.
+    pub why: String,
+    /// To whom: first and last rank of each run of neighbours.
+    pub ranks: Vec<(u32, u32)>,
+}
+
+impl Lane {
+    /// Puts together what is said of each rank, in ascending order.
+    pub(crate) fn gather(each: impl IntoIterator<Item = (u32, String, String)>) -> Vec<Self> {
+        let mut lanes: Vec<Self> = Vec::new();
+        for (rank, link, why) in each {
+            let at = lanes.iter().position(|l| l.link == link && l.why == why);
+            let at = at.unwrap_or_else(|| {
+                lanes.push(Self {
+                    link,
+                    why,
+                    ranks: Vec::new(),
+                });
+                lanes.len() - 1
+            });
+            match lanes[at].ranks.last_mut() {
+                Some((_, last)) if *last + 1 == rank => *last = rank,
+                _ => lanes[at].ranks.push((rank, rank)),
+            }
+        }
+        lanes
+    }
+}
+
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} to", self.link)?;
+        for (i, (first, last)) in self.ranks.iter().enumerate() {
+            write!(f, "{} {first}", if i == 0 { "" } else { "," })?;
+            if first != last {
+                write!(f, "-{last}")?;
+            }
+        }
+        write!(f, " ({})", self.why)
+    }
+}
+
 /// From rank to launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
     /// First of all.
     Hello { versions: Versions, pid: u32 },
+    /// The rank's endpoint is open: which links it uses.
+    Lanes(Vec<Lane>),
     /// The rank closed its endpoint in good order.
     Leave,
     /// End the job with this code.
@@ -180,9 +229,9 @@ pub(crate) enum ToLauncher {
 /// From launcher to rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToRank {
-    /// Answer to the greeting. The segment's descriptor, if `segment`, and
+    /// Answer to the greeting. The segment's descriptor, if `shared`, and
     /// the first doorbells go with it.
-    Welcome(Box<Welcome>),
+    Welcome(Box<Membership>),
     /// Answer to the greeting or the key check.
     Refused(Refusal),
     /// More doorbells go with it.
@@ -193,34 +242,51 @@ pub(crate) enum ToRank {
     Abort { why: String },
 }
 
-/// Who a rank is.
-#[derive(Clone, Serialize, Deserialize)]
-pub(crate) struct Welcome {
+/// Who a process is in its job, and what all of the job agree on.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Membership {
+    /// This process's number, below `size`.
     pub rank: u32,
+    /// Number of processes.
     pub size: u32,
+    /// Random, the same for all ranks; not secret.
     pub job_id: u64,
+    /// Random, the same for all ranks.
     pub secret: [u8; 32],
+    /// Whether packets are sealed.
     pub security: Security,
+    /// With which cipher suite.
     pub suite: Suite,
+    /// Which link to use.
     pub link: LinkChoice,
+    /// How to share the network.
     pub congestion: Congestion,
+    /// Names this incarnation; random.
     pub life: u64,
+    /// This host's number in the job.
     pub host_index: u16,
+    /// Number of hosts.
     pub hosts: u16,
+    /// This process's number among the ranks of its host.
     pub local_index: u16,
+    /// The ranks of this host in order of their local index.
     pub local_ranks: Vec<u32>,
+    /// The core that this process was bound to.
     pub core: Option<u32>,
+    /// Other ranks were bound to it too: whoever waits must give it up.
     pub core_shared: bool,
+    /// Settings that the launcher passes on, by name.
     pub settings: BTreeMap<String, String>,
-    pub segment: bool,
+    /// The host's ranks share a segment, whose descriptor comes along.
+    pub(crate) shared: bool,
 }
 
-impl fmt::Debug for Welcome {
+impl fmt::Debug for Membership {
     /// Leaves out the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Welcome {{ rank: {}, size: {}, job_id: {:#x}, .. }}",
+            "Membership {{ rank: {}, size: {}, job_id: {:#x}, .. }}",
             self.rank, self.size, self.job_id
         )
     }
@@ -379,6 +445,14 @@ mod tests {
     }
 
     #[test]
+    fn lanes_are_told_by_runs() {
+        let each = [(0, "shm"), (1, "shm"), (3, "udp"), (4, "udp"), (5, "shm")];
+        let lanes = Lane::gather(each.map(|(r, l)| (r, l.to_owned(), "so".to_owned())));
+        let told: Vec<String> = lanes.iter().map(ToString::to_string).collect();
+        assert_eq!(told, ["shm to 0-1, 5 (so)", "udp to 3-4 (so)"]);
+    }
+
+    #[test]
     fn cut_or_foreign_bytes_are_garbled() {
         let table = encode_table(0, &[peer(1)]);
         assert!(decode_from_launcher(&table[..table.len() - 1]).is_err());
@@ -413,7 +487,7 @@ mod tests {
 
     #[test]
     fn the_secret_does_not_reach_a_log() {
-        let welcome = Welcome {
+        let welcome = Membership {
             rank: 1,
             size: 2,
             job_id: 3,
@@ -430,7 +504,7 @@ mod tests {
             core: None,
             core_shared: false,
             settings: BTreeMap::new(),
-            segment: false,
+            shared: false,
         };
         let shown = format!("{:?}", ToRank::Welcome(Box::new(welcome)));
         assert!(!shown.contains("171") && !shown.contains("abab"), "{shown}");

@@ -274,6 +274,18 @@ fn a_job_runs_on_the_hosts_of_a_lab_in_blocks() {
 }
 
 #[test]
+fn the_summary_tells_lanes_between_hosts() {
+    need_root();
+    let lab = TestLab::up("t-lanes", "2");
+    let ring = common::example("ring");
+    let said = say(&["run", "-n", "3", "--lab", lab.0, "-v", "--", &ring, "3"]).expect(0);
+    said.complains(&[
+        "lanes of rank 0: shm to 1 (same host: shared memory); udp to 2 (another host)",
+        "lanes of rank 2: udp to 0-1 (another host)\n",
+    ]);
+}
+
+#[test]
 fn bad_input_is_refused() {
     need_root();
     let lab = |arguments: &[&str]| say(&[&["lab"], arguments].concat());

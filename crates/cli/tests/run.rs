@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 
-use common::{finish, marked, none_left, portolan, probe, read_until, say, start};
+use common::{example, finish, marked, none_left, portolan, probe, read_until, say, start};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn signal(pid: u32, signal: Signal) {
@@ -365,7 +365,81 @@ fn bad_input_is_refused() {
     run(&["-n", "2", "--", "/etc"])
         .expect(126)
         .complains(&["cannot be executed"]);
+    run(&["-n", "1", "--", ""])
+        .expect(2)
+        .complains(&["name is empty", "./program"]);
     run(&["-n", "1", "--set", "x", "--", "true"])
         .expect(2)
         .complains(&["NAME=VALUE"]);
+    let ring = example("ring");
+    for (setting, answer) in [
+        ("frames=31", "give 32 to 1048576 (frames)"),
+        ("active_peers=0", "give 1 to 65536 (peers)"),
+        ("packet_max=5", "give 0 or 1232 to 65507 (bytes)"),
+        ("helper=maybe", "give on or off"),
+        ("frame=64", "unknown setting frame"),
+    ] {
+        run(&["-n", "2", "--set", setting, "--", &ring])
+            .expect(1)
+            .complains(&["(--set)", answer]);
+    }
+}
+
+#[test]
+fn the_summary_says_which_lane_and_why() {
+    let ring = example("ring");
+    let run = |more: &[&str]| {
+        let arguments = [&["run", "-n", "3", "-v"], more, &["--", &ring, "3"]].concat();
+        say(&arguments).expect(0)
+    };
+    let lanes = |link: &str, why: &str| {
+        [
+            format!("lanes of rank 0: {link} to 1-2 ({why})"),
+            format!("lanes of rank 1: {link} to 0, 2 ({why})"),
+            format!("lanes of rank 2: {link} to 0-1 ({why})"),
+            "3 of 3 ranks on 1 hosts ended, exit code 0".to_owned(),
+        ]
+    };
+    let expect = |said: common::Said, lanes: [String; 4]| {
+        said.complains(&lanes.each_ref().map(String::as_str));
+    };
+    expect(run(&[]), lanes("shm", "same host: shared memory"));
+    let udp = lanes("udp", "same host, but the job asks for udp");
+    expect(run(&["--link", "udp"]), udp);
+    // Without asking nothing is said.
+    let quiet = say(&["run", "-n", "2", "--", &ring, "3"]).expect(0);
+    assert_eq!(quiet.err, "");
+}
+
+#[test]
+fn a_job_can_do_without_membarrier() {
+    let output = portolan(&["run", "-n", "2", "--", &example("ring"), "100"])
+        .env("PORTOLAN_DISABLE", "membarrier")
+        .output()
+        .unwrap();
+    let said = common::Said::from(output).expect(0);
+    assert!(said.out.contains("the sum is right"), "{said:#?}");
+    let output = portolan(&["run", "-n", "1", "--", "true"])
+        .env("PORTOLAN_DISABLE", "membarier")
+        .output()
+        .unwrap();
+    common::Said::from(output)
+        .expect(2)
+        .complains(&["no feature \"membarier\"", "membarrier"]);
+}
+
+#[test]
+fn a_port_in_use_is_named() {
+    let socket = std::net::UdpSocket::bind("[::]:0").unwrap();
+    let port = socket.local_addr().unwrap().port();
+    let setting = format!("port={port}");
+    let ring = example("ring");
+    let said = say(&[
+        "run", "-n", "2", "--link", "udp", "--set", &setting, "--", &ring, "1",
+    ]);
+    said.expect(1).complains(&[
+        &format!("UDP port {port}"),
+        "is in use",
+        "choose another port",
+    ]);
 }

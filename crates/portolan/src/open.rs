@@ -211,7 +211,18 @@ impl Endpoint {
             doorbells,
         });
         let job_id = job.job_id;
+        let (me, reporter) = (job.rank, job.reporter()?);
         let inner = opening.finish(&peers, shm, Some(Box::new(Launcher(job))))?;
+        if let Some(reporter) = reporter {
+            // Not by calls of the endpoint: which thread makes those, the
+            // program has yet to show.
+            let lane = |(rank, peer): (u32, &PeerConfig)| {
+                let link = peer.local_index.map_or("udp", |_| "shm");
+                (rank, link.to_owned(), peer.reason.to_string())
+            };
+            let others = (0..).zip(&peers).filter(|(rank, _)| *rank != me);
+            reporter.lanes(others.map(lane));
+        }
         Ok(Self {
             inner,
             settings,

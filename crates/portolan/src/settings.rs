@@ -16,12 +16,16 @@ pub struct Setting {
     pub unit: &'static str,
     /// What it does.
     pub help: &'static str,
+    /// Least and most that is allowed, of numbers. Where 0 is the default it
+    /// is allowed as well and means that something else decides.
+    pub range: (u64, u64),
 }
 
 const fn row(
     name: &'static str,
     default: &'static str,
     unit: &'static str,
+    range: (u64, u64),
     help: &'static str,
 ) -> Setting {
     Setting {
@@ -29,8 +33,16 @@ const fn row(
         default,
         unit,
         help,
+        range,
     }
 }
+
+/// An hour, ms.
+const HOUR_MS: u64 = 3_600_000;
+/// A gibibyte.
+const GIB: u64 = 1 << 30;
+/// No limit but the machine's.
+const ANY: u64 = u64::MAX;
 
 /// Every setting.
 pub const SETTINGS: &[Setting] = &[
@@ -38,93 +50,114 @@ pub const SETTINGS: &[Setting] = &[
         "helper",
         "on",
         "on or off",
+        (0, 1),
         "a thread that keeps the network going while the program computes",
     ),
     row(
         "takeover_us",
         "50",
         "us",
+        (1, HOUR_MS * 1000),
         "the helper takes over when the program made no call for this long",
     ),
     row(
         "spin_passes",
         "2000",
         "passes",
+        (0, u32::MAX as u64),
         "looks before a wait yields and then sleeps; 0 where processes outnumber cores",
     ),
     row(
         "port",
         "0",
         "UDP port",
+        (1, 65_535),
         "own port; 0 lets the kernel choose",
     ),
     row(
         "receive_buffer",
         "212992",
         "bytes",
+        (0, GIB),
         "socket receive buffer to ask for",
     ),
     row(
         "send_buffer",
         "212992",
         "bytes",
+        (0, GIB),
         "socket send buffer to ask for",
     ),
     row(
         "packet_max",
         "0",
         "bytes",
+        (1232, 65_507),
         "largest UDP payload; 0 takes it from the interface",
     ),
     row(
         "unexpected_bytes",
         "4194304",
         "bytes",
+        (1, ANY),
         "memory for messages to ports that are not bound yet",
     ),
     row(
         "queue_bytes",
         "67108864",
         "bytes",
+        (1, ANY),
         "memory for messages that wait for their handler",
     ),
     row(
         "copy_min",
         "65536",
         "bytes",
+        (0, ANY),
         "on one host, longer messages are copied straight out of the sender's memory",
     ),
     row(
         "frames",
         "2048",
         "frames",
+        (32, 1 << 20),
         "frames of the shared pool for the network",
     ),
     row(
         "active_peers",
         "64",
         "peers",
+        (1, 1 << 16),
         "peers on the network that can be active at once",
     ),
     row(
         "silence_ms",
         "3000",
         "ms",
+        (1, ANY),
         "a peer that does not answer for so long while something waits for it is dead",
     ),
     row(
         "idle_ms",
         "10000",
         "ms",
+        (0, ANY),
         "a peer quiet for so long gives its active state back",
     ),
     row(
         "close_ms",
         "3000",
         "ms",
+        (0, ANY),
         "closing waits so long for what is under way",
     ),
 ];
+
+/// The row of a name that is known.
+fn find(name: &'static str) -> &'static Setting {
+    let row = SETTINGS.iter().find(|s| s.name == name);
+    row.expect("only names of rows are asked for")
+}
 
 /// Where a value came from, the strongest last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,7 +196,7 @@ pub enum SettingError {
         /// Who gave it.
         origin: Origin,
     },
-    /// The value is not of the setting's kind.
+    /// The value is not of the setting's kind, or outside its range.
     Value {
         /// The setting.
         name: &'static str,
@@ -192,14 +225,18 @@ impl fmt::Display for SettingError {
                 value,
                 origin,
             } => {
-                let unit = SETTINGS
-                    .iter()
-                    .find(|s| s.name == *name)
-                    .map_or("", |s| s.unit);
-                write!(
-                    f,
-                    "setting {name} ({origin}) is {value:?}, but must be given as: {unit}"
-                )
+                write!(f, "setting {name} ({origin}) is {value:?}: give ")?;
+                let row = find(name);
+                if row.default.parse::<u64>().is_err() {
+                    return f.write_str(row.unit);
+                }
+                if row.default == "0" && row.range.0 > 0 {
+                    f.write_str("0 or ")?;
+                }
+                match row.range {
+                    (least, ANY) => write!(f, "{least} or more ({})", row.unit),
+                    (least, most) => write!(f, "{least} to {most} ({})", row.unit),
+                }
             }
             Self::File(why) => f.write_str(why),
         }
@@ -290,7 +327,13 @@ impl Settings {
         name: &'static str,
     ) -> Result<T, SettingError> {
         let (value, origin) = &self.0[name];
-        value.parse().map_err(|_| SettingError::Value {
+        let Setting { default, range, .. } = find(name);
+        let allowed = value == default
+            || value
+                .parse()
+                .is_ok_and(|v: u64| (range.0..=range.1).contains(&v));
+        let parsed = value.parse().ok().filter(|_| allowed);
+        parsed.ok_or_else(|| SettingError::Value {
             name,
             value: value.clone(),
             origin: *origin,
@@ -349,6 +392,29 @@ mod tests {
                 .to_string()
                 .contains("on or off")
         );
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_told_with_the_range() {
+        let told = |name: &'static str, value: &str| {
+            let s = Settings::gather([(name, value)], []).unwrap();
+            s.number::<u64>(name).map_err(|e| e.to_string())
+        };
+        assert_eq!(told("frames", "32"), Ok(32));
+        let frames = "setting frames (call) is \"31\": give 32 to 1048576 (frames)";
+        assert_eq!(told("frames", "31").unwrap_err(), frames);
+        assert!(told("active_peers", "0").is_err());
+        assert_eq!(told("packet_max", "0"), Ok(0));
+        let packet = told("packet_max", "1231").unwrap_err();
+        assert!(
+            packet.ends_with("give 0 or 1232 to 65507 (bytes)"),
+            "{packet}"
+        );
+        let silence = told("silence_ms", "-1").unwrap_err();
+        assert!(silence.ends_with("give 1 or more (ms)"), "{silence}");
+        // As text the value must fit, not only as a number.
+        let s = Settings::gather([("port", "65536")], []).unwrap();
+        assert!(s.number::<u64>("port").is_err());
     }
 
     #[test]

@@ -17,7 +17,7 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open, setrlimit};
 
 use crate::job::fill_random;
-use crate::message::{How, Welcome};
+use crate::message::{How, Lane, Membership};
 use crate::{Congestion, JOB_VARIABLE, LinkChoice, Refusal, Security, Suite, socket};
 use rank::{HostDescriptors, Rank};
 pub use watch::Stop;
@@ -236,6 +236,13 @@ pub enum Event {
         /// The job was being ended already.
         expected: bool,
     },
+    /// A rank says which link carries its messages to whom.
+    Lanes {
+        /// Which rank.
+        rank: u32,
+        /// To all others, by link and reason.
+        lanes: Vec<Lane>,
+    },
     /// Some ranks have joined and wait for these others.
     Waiting {
         /// Who is missing.
@@ -340,12 +347,12 @@ impl Running {
     }
 
     /// What rank `index` is told when it greets.
-    fn welcome(&self, index: usize) -> Result<Welcome, io::Error> {
+    fn welcome(&self, index: usize) -> Result<Membership, io::Error> {
         let place = self.ranks[index].place;
         let host = &self.hosts[usize::from(place.host_index)];
         let mut life = [0; 8];
         fill_random(&mut life)?;
-        Ok(Welcome {
+        Ok(Membership {
             rank: place.rank,
             size: self.spec.size(),
             job_id: self.job_id,
@@ -362,7 +369,7 @@ impl Running {
             core: place.core,
             core_shared: self.spec.shares_core(place.rank),
             settings: self.spec.settings.clone(),
-            segment: host.segment.is_some(),
+            shared: host.segment.is_some(),
         })
     }
 }

@@ -356,6 +356,12 @@ impl Watch<'_> {
             Ok(FromRank::Said(ToLauncher::Hello { versions, pid })) => {
                 self.handle_hello(index, versions, pid)?;
             }
+            Ok(FromRank::Said(ToLauncher::Lanes(lanes))) => {
+                (self.tell)(Event::Lanes {
+                    rank: number,
+                    lanes,
+                });
+            }
             Ok(FromRank::Said(ToLauncher::Leave)) => self.job.ranks[index].left = true,
             Ok(FromRank::Said(ToLauncher::Abort { code })) => {
                 let why = format!("rank {number} asked for it, with exit code {code}");
@@ -401,7 +407,7 @@ impl Watch<'_> {
             return Ok(());
         }
         let welcome = self.job.welcome(index)?;
-        let segment = welcome.segment;
+        let segment = welcome.shared;
         let host = usize::from(self.job.ranks[index].place.host_index);
         let doorbells = self.job.hosts[host].doorbells.len();
         let first = doorbells.min(DESCRIPTORS_MAX - 1);

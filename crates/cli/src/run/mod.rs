@@ -5,6 +5,7 @@ mod local;
 mod output;
 mod rank;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -38,7 +39,7 @@ be executed; 127: the program was not found; 128 + N: ended by signal N (130: Ct
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// Number of ranks
+    /// Number of ranks, 1 to 4096
     #[arg(short = 'n', long = "ranks", value_name = "N")]
     ranks: u64,
     /// Run on the hosts of this lab, in blocks
@@ -62,13 +63,13 @@ pub struct Arguments {
     /// How long ranks wait for others to join, 0 for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     join_timeout: u64,
-    /// Pass a setting to the ranks
+    /// Pass a setting to the ranks (docs/operations.md has them)
     #[arg(long = "set", value_name = "NAME=VALUE")]
     settings: Vec<String>,
     /// Do not put the rank before each line of output
     #[arg(long)]
     no_prefix: bool,
-    /// Say where ranks run and how each ended
+    /// Say where ranks run, how each ended, and which link carried what and why
     #[arg(short, long)]
     verbose: bool,
     /// The program and its arguments
@@ -158,17 +159,25 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     });
     let verbose = arguments.verbose;
     let mut ended = 0_u32;
+    let mut lanes = BTreeMap::new();
     let code = running
         .wait(stops, &mut |event| {
             ended += u32::from(matches!(event, Event::Ended { .. }));
             starter.local.heed(&event);
             report(&event, verbose);
+            if let Event::Lanes { rank, lanes: told } = event {
+                lanes.insert(rank, told);
+            }
         })
         .map_err(Failure::io("watching the ranks"))?;
     output.finish();
     starter.guard.dismiss();
     if verbose {
         let (ranks, hosts) = places;
+        for (rank, lanes) in lanes.iter().filter(|(_, lanes)| !lanes.is_empty()) {
+            let lanes: Vec<String> = lanes.iter().map(ToString::to_string).collect();
+            eprintln!("portolan: lanes of rank {rank}: {}", lanes.join("; "));
+        }
         eprintln!("portolan: {ended} of {ranks} ranks on {hosts} hosts ended, exit code {code}");
     }
     Ok(u8::try_from(code).unwrap_or(1).into())
@@ -279,6 +288,7 @@ pub fn report(event: &Event, verbose: bool) {
                 eprintln!("portolan: rank {rank} (process {pid}, host {host}) ended{early}: {how}");
             }
         }
+        Event::Lanes { .. } => {}
         Event::Waiting { missing, waited } => eprintln!(
             "portolan: waiting since {} s for ranks that have not joined: {missing:?}",
             waited.as_secs()

@@ -82,6 +82,11 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
 /// Looks for the program as exec will, so that one message says it is missing
 /// instead of one for each rank.
 pub fn check_program(program: &OsStr) -> Result<()> {
+    if program.is_empty() {
+        return Err(Failure::usage(
+            "the program's name is empty: give it after --, as in `portolan run -n 2 -- ./program`",
+        ));
+    }
     let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
         vec![PathBuf::from(program)]
     } else {

@@ -34,6 +34,16 @@ pub fn probe() -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// One of the examples of the crate `portolan`, built by `cargo test --workspace`.
+pub fn example(name: &str) -> String {
+    let path = probe().replace("probe", name);
+    assert!(
+        std::path::Path::new(&path).exists(),
+        "{path} is missing: cargo build -p portolan --examples"
+    );
+    path
+}
+
 /// Labs need root. A test that cannot run has not passed.
 pub fn need_root() {
     assert!(
