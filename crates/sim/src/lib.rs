@@ -8,12 +8,13 @@
 //! [`cluster`] runs it over protocol endpoints ([`node`], [`memory`],
 //! [`suite`]), [`ledger`] checks what applications may rely on, and [`run`]
 //! goes through many seeds. [`search`] tries every order of events of a small
-//! case.
+//! case, and [`goodput`] shows what congestion control makes of a link.
 #![forbid(unsafe_code)]
 
 pub mod cluster;
 pub mod content;
 pub mod fate;
+pub mod goodput;
 pub mod ledger;
 #[cfg(feature = "link")]
 pub mod link;

@@ -7,7 +7,7 @@ use portolan_sim::search::Case;
 fn no_order_of_events_breaks_a_rule() {
     // What a debug build does in well below a minute.
     let states_max = if cfg!(debug_assertions) {
-        3_000
+        12_000
     } else {
         40_000
     };
