@@ -1,10 +1,13 @@
 //! What must hold between any two calls, whatever happened. For tests.
 
+use core::hash::{Hash, Hasher};
+
 use portolan_seal::Seal;
+use portolan_wire::TAG_BYTES;
 
 use crate::conn::{Listed, SLOT_FRAMES};
 use crate::endpoint::Endpoint;
-use crate::pool::{List, Use};
+use crate::pool::{CHUNKS_AT, List, Use};
 use crate::reassembly::RxFlow;
 use crate::tables::NONE;
 
@@ -22,6 +25,29 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         assert_eq!(last, list.tail, "a list's tail is its last element");
         n
+    }
+
+    /// Feeds a hasher with everything that what follows may depend on: not
+    /// with counters of what was done, nor with what stands in free frames.
+    pub fn hash_state(&self, state: &mut impl Hasher) {
+        let core = crate::Core {
+            counters: crate::Counters::default(),
+            ..*self.core
+        };
+        core.hash(state);
+        self.peers.hash(state);
+        self.conns.hash(state);
+        self.longs.hash(state);
+        for (i, meta) in self.meta.iter().enumerate() {
+            if meta.usage == Use::Free {
+                meta.next.hash(state);
+                continue;
+            }
+            meta.hash(state);
+            let at = self.frame_at(i as u32) + CHUNKS_AT;
+            let end = at + meta.len as usize + TAG_BYTES;
+            self.frames[at - meta.ack_len as usize..end].hash(state);
+        }
     }
 
     /// Asserts that every frame has exactly one owner and every counter says

@@ -20,6 +20,8 @@ pub(crate) const SLOT_ACKED: u32 = u32::MAX - 1;
 pub(crate) const SLOT_LOST: u32 = u32::MAX - 2;
 /// A probe of the path's packet size.
 pub(crate) const SLOT_PROBE: u32 = u32::MAX - 3;
+/// Given up because nothing was heard in time; it may just be late.
+pub(crate) const SLOT_LATE: u32 = u32::MAX - 4;
 /// Slots below this are frames.
 pub(crate) const SLOT_FRAMES: u32 = u32::MAX - 8;
 

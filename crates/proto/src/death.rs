@@ -14,6 +14,8 @@ use crate::tables::NONE;
 /// Those that could not be told of a close are looked at again so often in the
 /// time after which a silent peer is dead.
 const CLOSE_RETRIES: u64 = 64;
+/// But at least this often, ns.
+const CLOSE_RETRY_NS_MAX: u64 = 50_000_000;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Somebody outside knows that a peer's process has died.
@@ -176,7 +178,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         if self.core.closes_owed > 0 {
-            let wait = (self.core.config.silence_ns / CLOSE_RETRIES).max(1);
+            let wait = (self.core.config.silence_ns / CLOSE_RETRIES).clamp(1, CLOSE_RETRY_NS_MAX);
             self.arm(now.saturating_add(wait));
         }
     }

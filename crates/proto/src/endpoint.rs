@@ -176,6 +176,14 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         &self.frames[t.start..t.start + t.len]
     }
 
+    /// Packets that congestion control allows in flight to a peer, while it is
+    /// active.
+    #[must_use]
+    pub fn window(&self, peer: PeerId) -> Option<u32> {
+        let conn = self.peers.get(peer.0 as usize)?.conn;
+        Some(self.conns.get(conn as usize)?.congestion.window())
+    }
+
     /// Smoothed round-trip time to a peer, ns, once one was measured.
     #[must_use]
     pub fn round_trip(&self, peer: PeerId) -> Option<u64> {

@@ -6,7 +6,7 @@ use portolan_wire::{Ack, HEADER_BYTES, PacketNo, Priority, TAG_BYTES};
 use crate::ack::DELAY_UNIT_NS;
 use crate::config::WINDOW_SPAN;
 use crate::congestion::AckSample;
-use crate::conn::{Conn, SLOT_ACKED, SLOT_FRAMES, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
+use crate::conn::{Conn, SLOT_ACKED, SLOT_FRAMES, SLOT_LATE, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
 use crate::endpoint::Endpoint;
 use crate::host::{Host, Outcome};
 use crate::keys::{nonce, tx_slot};
@@ -111,6 +111,11 @@ impl<S: Seal> Endpoint<'_, S> {
                 (true, SLOT_LOST) => {
                     *c.slot(number) = SLOT_ACKED;
                     c.reorder = (2 * c.reorder + 1).min(REORDER_MAX);
+                    self.core.counters.spurious += 1;
+                }
+                // Late, which tells nothing of the order of packets.
+                (true, SLOT_LATE) => {
+                    *c.slot(number) = SLOT_ACKED;
                     self.core.counters.spurious += 1;
                 }
                 (true, SLOT_PROBE) => {
@@ -257,12 +262,21 @@ impl<S: Seal> Endpoint<'_, S> {
         c.lost_last = c.lost_last.max(number);
         c.flying -= 1;
         c.flying_bytes -= bytes as u64;
-        let refused = c.peer_full != [false; 2];
-        c.mtu.lost(now, bytes, refused);
+        c.mtu.lost(now, bytes);
         self.meta[frame as usize].usage = Use::Queued;
         self.conns[conn as usize].resend.push_back(self.meta, frame);
         self.make_ready(conn);
         true
+    }
+
+    /// Gives a packet up for which nothing but the time speaks.
+    fn frame_late(&mut self, now: u64, conn: u32, frame: u32) -> bool {
+        let number = self.meta[frame as usize].number;
+        let lost = self.frame_lost(now, conn, frame);
+        if lost {
+            *self.conns[conn as usize].slot(number) = SLOT_LATE;
+        }
+        lost
     }
 
     /// Opens a sealed frame with the number that it was sent under. One that
@@ -318,7 +332,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let oldest = (c.lowest..next)
             .map(|n| *c.slot(n))
             .find(|&frame| frame < SLOT_FRAMES);
-        let lost = oldest.is_some_and(|frame| self.frame_lost(now, conn, frame));
+        let lost = oldest.is_some_and(|frame| self.frame_late(now, conn, frame));
         if self.waits_for_room(conn) {
             self.open_round(conn);
             self.conns[conn as usize].probe_owed = true;

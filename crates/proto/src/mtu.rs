@@ -12,14 +12,18 @@ use crate::tables::NONE;
 pub(crate) const BASE: u16 = 1232;
 /// Probes of one size before a smaller one is tried.
 const TRIES: u8 = 6;
-/// First wait for a probe's acknowledgement, ns; longer than any queue in a LAN.
-const PROBE_WAIT_NS: u64 = 20_000_000;
+/// Probes of the size in use before it is given up, once it is suspected.
+const VERIFY_TRIES: u8 = 3;
+/// Half the first wait for a probe's acknowledgement, ns; doubled from try to
+/// try, so that all six outlast any queue in a LAN and a host that is late, and
+/// one that was merely lost costs little time with small packets.
+const PROBE_WAIT_NS: u64 = 2_000_000;
 /// After a failure the full size is tried again so much later (RFC 8899's
 /// raise timer), ns.
 const RAISE_NS: u64 = 600_000_000_000;
 /// The same after a silence, which need not have been the path's fault, ns.
 const RETRY_NS: u64 = 1_000_000_000;
-/// Packets above [`BASE`] lost in a row that make a black hole.
+/// Packets above [`BASE`] lost in a row that make a black hole likely.
 const BLACK_HOLE: u8 = 24;
 
 /// Packet size of one path, and the search for a larger one.
@@ -86,7 +90,7 @@ impl Mtu {
             self.probing = self.limit;
             self.tries = 0;
         }
-        if self.tries == TRIES && self.verifying {
+        if self.tries == VERIFY_TRIES && self.verifying {
             self.shrink(BASE);
             self.next_at = now.saturating_add(RAISE_NS);
             return 0;
@@ -102,7 +106,7 @@ impl Mtu {
             }
         }
         self.tries += 1;
-        self.next_at = now + (PROBE_WAIT_NS << self.tries.min(4));
+        self.next_at = now + (PROBE_WAIT_NS << self.tries);
         self.probing
     }
 
@@ -122,24 +126,20 @@ impl Mtu {
         }
     }
 
-    /// A packet of a size was lost; many in a row mean that the path shrank.
-    /// `refused`: it may have arrived where there was no room for it; then
-    /// probes decide, which need none.
-    pub fn lost(&mut self, now: u64, bytes: usize, refused: bool) {
-        if bytes <= BASE as usize {
+    /// A packet of a size was lost; many in a row may mean that the path
+    /// shrank, or that a queue ran over or the peer had no room. Probes of the
+    /// size in use tell: they are few, and no receiver refuses them.
+    pub fn lost(&mut self, now: u64, bytes: usize) {
+        if bytes <= BASE as usize || self.verifying {
             return;
         }
         self.lost_in_row = self.lost_in_row.saturating_add(1);
-        if self.lost_in_row == BLACK_HOLE {
-            if refused {
-                self.probing = self.confirmed;
-                self.tries = 0;
-                self.verifying = true;
-                self.next_at = now;
-                return;
-            }
-            self.shrink(BASE);
-            self.next_at = now.saturating_add(RAISE_NS);
+        if self.lost_in_row >= BLACK_HOLE && bytes <= self.confirmed as usize {
+            self.lost_in_row = 0;
+            self.probing = self.confirmed;
+            self.tries = 0;
+            self.verifying = true;
+            self.next_at = now;
         }
     }
 

@@ -280,6 +280,56 @@ fn closing_tells_the_peer() {
 }
 
 #[test]
+fn who_closes_lets_go_of_messages_that_came_in_part() {
+    let config = Config::default();
+    let mut pair = Pair::new(&config);
+    pair.send(0, b"warm");
+    pair.run(SECOND, all);
+    // The first of two is lost: the second must be held.
+    pair.send(0, b"first");
+    pair.flush(0, true, &mut |_: &[u8]| false);
+    pair.send(0, b"second");
+    pair.flush(0, true, &mut all);
+    pair.deliver(1);
+    let free = |pair: &mut Pair| pair.nodes[1].with(|e, _| e.free_frames());
+    assert_eq!(free(&mut pair), config.frames - 1);
+    let now = pair.now;
+    pair.nodes[1].with(|e, _| e.close(now));
+    pair.flush(1, true, &mut all);
+    pair.deliver(0);
+    let before = pair.nodes[1].with(|e, _| e.counters().packets_sent);
+    pair.run(60 * SECOND, all);
+    assert_eq!(free(&mut pair), config.frames);
+    assert!(pair.nodes[1].with(|e, _| e.idle()));
+    let sent = pair.nodes[1].with(|e, _| e.counters().packets_sent) - before;
+    assert!(
+        sent < 4,
+        "{sent} packets after the close: it asks for the rest"
+    );
+}
+
+#[test]
+fn who_connects_after_a_close_is_told_and_two_closed_ones_rest() {
+    for both in [false, true] {
+        let mut pair = Pair::new(&Config::default());
+        let now = pair.now;
+        pair.nodes[1].with(|e, _| e.close(now));
+        pair.send(0, b"too late");
+        if both {
+            pair.nodes[0].with(|e, _| e.close(now));
+        }
+        pair.run(10 * SECOND, lossy(20));
+        let closed = PeerState::Dead(DeathReason::Closed);
+        let told = [0, 1].map(|i| pair.nodes[i].with(|e, _| e.peer_state(PeerId(0))) == closed);
+        assert!(told[0] || both && told[1], "{told:?}");
+        for node in &mut pair.nodes {
+            assert!(node.with(|e, _| e.idle()));
+            assert!(node.with(|e, _| e.counters().packets_sent) < 30);
+        }
+    }
+}
+
+#[test]
 fn a_quiet_peer_gives_its_state_back_and_goes_on_later() {
     let config = Config {
         active: 1,

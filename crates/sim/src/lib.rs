@@ -7,12 +7,14 @@
 //! puts a link's face on it. [`scenario`] says what a seed stands for,
 //! [`cluster`] runs it over protocol endpoints ([`node`], [`memory`],
 //! [`suite`]), [`ledger`] checks what applications may rely on, and [`run`]
-//! goes through many seeds.
+//! goes through many seeds. [`search`] tries every order of events of a small
+//! case, and [`goodput`] shows what congestion control makes of a link.
 #![forbid(unsafe_code)]
 
 pub mod cluster;
 pub mod content;
 pub mod fate;
+pub mod goodput;
 pub mod ledger;
 #[cfg(feature = "link")]
 pub mod link;
@@ -22,6 +24,7 @@ pub mod node;
 pub mod rng;
 pub mod run;
 pub mod scenario;
+pub mod search;
 pub mod suite;
 pub mod tcp;
 pub mod trace;

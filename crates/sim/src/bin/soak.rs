@@ -8,10 +8,13 @@ use portolan_sim::cluster::Cluster;
 use portolan_sim::fate::FateList;
 use portolan_sim::run::{caught, run_seed, run_seeds};
 use portolan_sim::scenario::Scenario;
+use portolan_sim::search::Case;
 
 const USAGE: &str = "\
 soak --seeds N [--from N] [--threads N] [--keep-going]   run many seeds
 soak --seed N [--trace] [--record FILE] [--fates FILE]   run one
+
+soak --search [--states N]                                every order of a small case
 
 A run follows from its seed alone. --record writes every packet's fate,
 --fates takes them from such a file instead of from chance.";
@@ -26,6 +29,8 @@ struct Options {
     trace: bool,
     record: Option<String>,
     fates: Option<String>,
+    search: bool,
+    states: Option<u64>,
 }
 
 fn options() -> Result<Options, String> {
@@ -45,11 +50,13 @@ fn options() -> Result<Options, String> {
             "--seed" => o.seed = Some(number(value()?)?),
             "--trace" => o.trace = true,
             "--record" => o.record = Some(value()?),
+            "--search" => o.search = true,
+            "--states" => o.states = Some(number(value()?)?),
             "--fates" => o.fates = Some(value()?),
             _ => return Err(format!("unknown option `{arg}`\n{USAGE}")),
         }
     }
-    if o.seeds.is_none() && o.seed.is_none() {
+    if o.seeds.is_none() && o.seed.is_none() && !o.search {
         return Err(USAGE.into());
     }
     Ok(o)
@@ -110,8 +117,21 @@ fn many(count: u64, o: &Options) -> Result<(), String> {
     }
 }
 
+/// Case after case, each searched to its end or until it has seen so many
+/// states.
+fn search(o: &Options) -> Result<(), String> {
+    for case in Case::ALL {
+        let started = Instant::now();
+        let seen = case.search(o.states.unwrap_or(u64::MAX))?;
+        let seconds = started.elapsed().as_secs_f64();
+        println!("{case:?}: {seen}, {seconds:.1} s");
+    }
+    Ok(())
+}
+
 fn main() -> ExitCode {
     let result = options().and_then(|o| match (o.seed, o.seeds) {
+        _ if o.search => search(&o),
         (Some(seed), _) => one(seed, &o),
         (None, Some(count)) => many(count, &o),
         (None, None) => Err(USAGE.into()),

@@ -1,0 +1,227 @@
+//! What two endpoints make of a link: goodput and windows over time.
+//!
+//! One endpoint sends long messages one after the other, a few at once, over
+//! the simulated network; each is charged for its packets as a processor
+//! would be. A run follows from its figures alone.
+
+use portolan_proto::congestion::Mode;
+use portolan_proto::{
+    Config, Counters, Delivery, Endpoint, Host, Identity, Message, Outcome, PeerEvent, PeerId,
+    Release, SourceId, Verdict,
+};
+use portolan_seal::{Checksum, Secret};
+use portolan_wire::{EndpointId, Life, MessageNo, Priority};
+
+use crate::memory::Memory;
+use crate::net::{Faults, Network, Pipe};
+use crate::node::address;
+
+/// A link and what is sent over it.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// Congestion control of the sender.
+    pub mode: Mode,
+    /// Cable of each host.
+    pub pipe: Pipe,
+    /// One-way delay, ns.
+    pub delay_ns: u64,
+    /// Of a million packets in either direction, how many get lost.
+    pub loss_ppm: u32,
+    /// At this time, ns, the rate becomes that, bits/s; 0: it stays.
+    pub change: (u64, u64),
+    /// What a host takes for a packet, ns.
+    pub packet_ns: u64,
+    /// Bytes of a message.
+    pub message: u64,
+    /// Messages under way at once.
+    pub at_once: u32,
+    /// How long it runs, ns.
+    pub run_ns: u64,
+    /// Parts of it that are told apart.
+    pub parts: u32,
+}
+
+/// What happened in a part of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Bytes handed over.
+    pub bytes: u64,
+    /// The sender's window at its end, packets.
+    pub window: u32,
+    /// The sender's smoothed round trip at its end, ns.
+    pub rtt_ns: u64,
+}
+
+/// What a run came to.
+#[derive(Clone, Debug)]
+pub struct Outcomes {
+    /// Part by part.
+    pub parts: Vec<Part>,
+    /// The sender's counters.
+    pub sender: Counters,
+    /// The receiver's.
+    pub receiver: Counters,
+}
+
+#[derive(Default)]
+struct App {
+    bytes: u64,
+    done: u32,
+}
+
+impl Host<Checksum> for App {
+    fn deliver(&mut self, _: &mut Endpoint<'_, Checksum>, d: Delivery<'_>) -> Verdict {
+        self.bytes += d.payload.len() as u64;
+        Verdict::Take(0)
+    }
+    fn read(&mut self, _: SourceId, _: u64, into: &mut [u8]) {
+        into.fill(0x5a);
+    }
+    fn released(&mut self, _: SourceId, _: Outcome) {
+        self.done += 1;
+    }
+    fn refused(&mut self, _: PeerId, _: Priority, _: u16, _: MessageNo) {}
+    fn peer_event(&mut self, _: PeerId, _: PeerEvent) {}
+}
+
+struct Node {
+    memory: Memory,
+    app: App,
+    /// The processor is busy until then.
+    busy_until: u64,
+    timeout: u64,
+}
+
+impl Node {
+    fn new(who: usize, course: &Course) -> Self {
+        let ids = [1, 2].map(EndpointId);
+        let lives = [11, 22].map(Life);
+        let me = Identity {
+            id: ids[who],
+            life: lives[who],
+        };
+        let config = Config::default();
+        let mut node = Self {
+            memory: Memory::new(&config, me, Secret([5; 32]), who as u64 + 1),
+            app: App::default(),
+            busy_until: 0,
+            timeout: 0,
+        };
+        let other = 1 - who;
+        node.with(|e, _| e.add_peer(ids[other], lives[other], address(other), course.mode))
+            .expect("room for one peer");
+        node
+    }
+
+    fn with<R>(&mut self, f: impl FnOnce(&mut Endpoint<'_, Checksum>, &mut App) -> R) -> R {
+        let mut seal = Checksum;
+        f(
+            &mut Endpoint::new(self.memory.tables(), &mut seal),
+            &mut self.app,
+        )
+    }
+
+    /// One pass of the progress loop: at most 32 packets in, 44 out.
+    fn pass(&mut self, who: usize, now: u64, net: &mut Network, packet_ns: u64) {
+        let mut packets = 0;
+        while packets < 32
+            && let Some(mut packet) = net.receive(who)
+        {
+            packets += 1;
+            let from = address(packet.from);
+            self.with(|e, app| e.handle_packet(now, from, packet.ce, &mut packet.bytes, app));
+        }
+        let mut sent = 0;
+        self.with(|e, app| {
+            e.handle_timeouts(now, app);
+            while sent < 44
+                && let Some(t) = e.poll_transmit(now, packets == 0, app)
+            {
+                net.send(who, 1 - who, e.frame(&t), t.ecn);
+                e.transmitted(t.frame);
+                sent += 1;
+            }
+        });
+        self.timeout = self.with(|e, _| e.next_timeout()).unwrap_or(u64::MAX);
+        self.busy_until = now + (packets + sent).max(1) * packet_ns;
+        if packets + sent > 0 {
+            // Look again at once: there may be more.
+            self.timeout = self.busy_until;
+        }
+    }
+}
+
+impl Course {
+    /// Runs it.
+    #[must_use]
+    pub fn run(&self) -> Outcomes {
+        let mut net = Network::new(7, 2);
+        net.set_faults(Faults {
+            delay_ns: self.delay_ns,
+            loss: self.loss_ppm,
+            ..Faults::default()
+        });
+        net.up.fill(self.pipe);
+        net.down.fill(self.pipe);
+        let mut nodes = [Node::new(0, self), Node::new(1, self)];
+        let mut parts = Vec::new();
+        let (mut now, mut sent, mut before) = (0, 0, 0);
+        let part_ns = self.run_ns / u64::from(self.parts);
+        while parts.len() < self.parts as usize {
+            let next = (0..2).map(|i| {
+                let n: &Node = &nodes[i];
+                let waiting = net.waiting(i) > 0;
+                let due = if waiting { now } else { n.timeout };
+                due.max(n.busy_until)
+            });
+            let next = next.chain(net.next_time()).min().unwrap_or(u64::MAX);
+            now = next.max(now).min((parts.len() as u64 + 1) * part_ns);
+            if now >= (parts.len() as u64 + 1) * part_ns {
+                let bytes = nodes[1].app.bytes;
+                let (window, rtt) =
+                    nodes[0].with(|e, _| (e.window(PeerId(0)), e.round_trip(PeerId(0))));
+                parts.push(Part {
+                    bytes: bytes - before,
+                    window: window.unwrap_or(0),
+                    rtt_ns: rtt.unwrap_or(0),
+                });
+                before = bytes;
+            }
+            if self.change.1 != 0 && now >= self.change.0 {
+                for pipe in net.up.iter_mut().chain(&mut net.down) {
+                    pipe.rate = self.change.1;
+                }
+            }
+            net.advance(now);
+            while sent - nodes[0].app.done < self.at_once && self.send(now, &mut nodes[0]) {
+                sent += 1;
+            }
+            for (who, node) in nodes.iter_mut().enumerate() {
+                let due = net.waiting(who) > 0 || node.timeout <= now;
+                if due && node.busy_until <= now {
+                    node.pass(who, now, &mut net, self.packet_ns);
+                }
+            }
+        }
+        let [sender, receiver] = &mut nodes;
+        Outcomes {
+            parts,
+            sender: sender.with(|e, _| *e.counters()),
+            receiver: receiver.with(|e, _| *e.counters()),
+        }
+    }
+
+    fn send(&self, now: u64, node: &mut Node) -> bool {
+        let m = Message {
+            priority: Priority::Request,
+            flow: 0,
+            port: 1,
+            args: &[],
+            payload: &[],
+        };
+        let release = Release::Acknowledged;
+        node.timeout = now;
+        node.with(|e, _| e.send_long(now, PeerId(0), &m, self.message, SourceId(0), release))
+            .is_ok()
+    }
+}

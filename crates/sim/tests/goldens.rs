@@ -1,0 +1,137 @@
+//! Congestion control on scripted links: what changes its behaviour shows as a
+//! change of `goldens/congestion.txt`, to be looked at in review. Written anew
+//! with `UPDATE_GOLDENS=1 cargo test -p portolan-sim --test goldens`.
+
+use std::fmt::Write;
+
+use portolan_proto::congestion::Mode;
+use portolan_sim::goodput::Course;
+use portolan_sim::net::Pipe;
+
+const GOLDEN: &str = include_str!("goldens/congestion.txt");
+
+/// A gigabit switch with little room, hosts 20 us apart.
+const SWITCH: Course = Course {
+    mode: Mode::Lan,
+    pipe: Pipe::new(1_000_000_000, 128_000),
+    delay_ns: 20_000,
+    loss_ppm: 0,
+    change: (0, 0),
+    packet_ns: 700,
+    message: 1_000_000,
+    at_once: 2,
+    run_ns: 200_000_000,
+    parts: 10,
+};
+
+fn courses() -> [(&'static str, Course); 6] {
+    [
+        ("no loss", SWITCH),
+        (
+            "1 % loss",
+            Course {
+                loss_ppm: 10_000,
+                ..SWITCH
+            },
+        ),
+        (
+            "5 % loss",
+            Course {
+                loss_ppm: 50_000,
+                ..SWITCH
+            },
+        ),
+        (
+            "20 % loss",
+            Course {
+                loss_ppm: 200_000,
+                ..SWITCH
+            },
+        ),
+        (
+            "rate halved at 100 ms",
+            Course {
+                change: (100_000_000, 500_000_000),
+                ..SWITCH
+            },
+        ),
+        (
+            "bufferbloat: 100 Mbit/s, 4 MB",
+            Course {
+                pipe: Pipe::new(100_000_000, 4_000_000),
+                run_ns: 1_000_000_000,
+                ..SWITCH
+            },
+        ),
+    ]
+}
+
+fn table() -> String {
+    let mut text = String::from("goodput, window and round trip, part by part of a run\n");
+    for (name, course) in courses() {
+        for mode in [Mode::Lan, Mode::Shared] {
+            let course = Course { mode, ..course };
+            let run = course.run();
+            let part_us = course.run_ns / u64::from(course.parts) / 1_000;
+            let _ = writeln!(text, "\n{mode:?}, {name}");
+            let mut row = |what: &str, of: &dyn Fn(usize) -> u64| {
+                let cells: String = (0..run.parts.len())
+                    .map(|i| format!("{:>7}", of(i)))
+                    .collect();
+                let _ = writeln!(text, "  {what:<12}{cells}");
+            };
+            row("kB/ms", &|i| run.parts[i].bytes / part_us);
+            row("packets", &|i| u64::from(run.parts[i].window));
+            row("us", &|i| run.parts[i].rtt_ns / 1_000);
+            let s = run.sender;
+            let _ = writeln!(
+                text,
+                "  data packets {}, again {}, needlessly {}, probes {}; acknowledgements {}",
+                s.data_packets_sent, s.resent, s.spurious, s.probes_sent, run.receiver.acks_sent
+            );
+        }
+    }
+    text
+}
+
+#[test]
+fn congestion_control_does_what_it_did() {
+    let text = table();
+    if std::env::var_os("UPDATE_GOLDENS").is_some() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/goldens/congestion.txt");
+        std::fs::write(path, text).unwrap();
+        return;
+    }
+    for (i, (now, golden)) in text.lines().zip(GOLDEN.lines()).enumerate() {
+        assert_eq!(now, golden, "line {} of the golden file", i + 1);
+    }
+    assert_eq!(text.lines().count(), GOLDEN.lines().count());
+}
+
+/// Messages of a megabyte, one at a time, between hosts whose processors are
+/// the bottleneck: what gets lost must cost little more than its resending.
+#[test]
+fn random_loss_of_any_packet_costs_little_goodput() {
+    let course = Course {
+        pipe: Pipe::FREE,
+        delay_ns: 8_000,
+        at_once: 1,
+        parts: 1,
+        ..SWITCH
+    };
+    let free = course.run().parts[0].bytes as f64;
+    for (loss_ppm, least) in [(10_000, 0.95), (50_000, 0.9), (200_000, 0.75)] {
+        let run = Course { loss_ppm, ..course }.run();
+        let bytes = run.parts[0].bytes as f64;
+        let arriving = 1.0 - f64::from(loss_ppm) / 1e6;
+        let kept = bytes / free / arriving;
+        // Bytes of a body in the largest packet.
+        let packets = run.sender.data_packets_sent as f64 * 1408.0 * arriving / bytes;
+        println!("{loss_ppm} ppm: {kept:.3} of the goodput, {packets:.3} of the packets");
+        assert!(kept >= least, "{loss_ppm} ppm: {kept:.3} of the goodput");
+        assert!(
+            packets <= 1.1,
+            "{loss_ppm} ppm: {packets:.3} of the packets"
+        );
+    }
+}
