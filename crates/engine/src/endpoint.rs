@@ -2,23 +2,23 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use portolan_proto::Release;
+use portolan_ring::{Lent, Owned, OwnerGuard};
 use portolan_sys::clock::now_ns;
 use portolan_wire::MessageNo;
 
 use crate::counters::Counters;
 use crate::error::{Misuse, SendError, WaitError};
 use crate::helper::Helper;
-use crate::memory::{Buffer, Lent, Payload, Source};
+use crate::memory::{Buffer, Payload, Source};
 use crate::message::{Event, SendOptions};
 use crate::net::NetLane;
 use crate::ops::Op;
-use crate::own::{Owned, OwnerGuard, Threads};
+use crate::own::Threads;
 use crate::ports::{Binding, ErrorHandler};
 use crate::rest::Beds;
-use crate::state::{State, Woken};
+use crate::state::State;
 
 /// What the endpoint and its helper thread share.
 pub(crate) struct Inner {
@@ -38,7 +38,7 @@ pub(crate) struct Inner {
 /// calls that say so ([`Endpoint::progress`], blocking sends, waits), one at a
 /// time, in the calling thread.
 pub struct Endpoint {
-    inner: Arc<Inner>,
+    pub(crate) inner: Arc<Inner>,
     helper: Option<Helper>,
 }
 
@@ -51,10 +51,7 @@ impl std::fmt::Debug for Endpoint {
     }
 }
 
-type Guard<'a> = OwnerGuard<'a, State>;
-
-/// Passes of a wait that yield the core before it sleeps.
-const YIELDS: u32 = 16;
+pub(crate) type Guard<'a> = OwnerGuard<'a, State>;
 
 impl Endpoint {
     pub(crate) fn new(
@@ -83,7 +80,7 @@ impl Endpoint {
 
     #[inline(always)]
     pub(crate) fn enter(&self) -> Result<Guard<'_>, Misuse> {
-        self.inner.state.enter()
+        Ok(self.inner.state.enter()?)
     }
 
     /// This process's number in the job.
@@ -354,192 +351,6 @@ impl Endpoint {
         s.flush();
         s.end();
         sent.map_err(|(e, _)| e)
-    }
-
-    /// Waits for an operation; makes progress and runs handlers.
-    ///
-    /// # Errors
-    /// [`WaitError::PeerDead`], [`WaitError::Refused`], [`WaitError::Misuse`].
-    pub fn wait(&self, mut op: Op) -> Result<Payload, WaitError> {
-        self.wait_op(&op, None)?;
-        op.take().unwrap_or(Ok(Payload::Static(&[])))
-    }
-
-    /// Waits until an operation has ended, for `limit` at most, if there is
-    /// one; [`Op::take`] then tells how. Makes progress and runs handlers.
-    ///
-    /// # Errors
-    /// [`WaitError::TimedOut`], [`WaitError::Misuse`]: the operation goes on.
-    pub fn wait_op(&self, op: &Op, limit: Option<Duration>) -> Result<(), WaitError> {
-        let s = self.enter()?;
-        let end = |limit: Duration| {
-            now_ns().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
-        };
-        self.wait_loop(s, limit.map(end), true, |_| op.is_done().then_some(()))
-    }
-
-    /// Whether an operation is done, after one pass of progress.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn test(&self, op: &Op) -> Result<bool, Misuse> {
-        if !op.is_done() {
-            self.progress()?;
-        }
-        Ok(op.is_done())
-    }
-
-    /// One pass of progress: takes what has arrived, runs handlers, sends what
-    /// is due. Gives how much was moved; 0 when nothing waited.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    #[inline]
-    pub fn progress(&self) -> Result<usize, Misuse> {
-        let mut s = self.enter()?;
-        s.begin();
-        let moved = s.pass();
-        s.end();
-        s.rethrow();
-        Ok(moved)
-    }
-
-    /// Makes progress until `done` says so. Spins briefly, then yields, then
-    /// sleeps in the kernel.
-    ///
-    /// # Errors
-    /// [`WaitError::PeerDead`] once for each peer whose process dies (and for
-    /// the last peer that closes its endpoint): whoever waits for it would
-    /// wait forever. Call again to go on waiting for others.
-    #[inline]
-    pub fn wait_until(&self, mut done: impl FnMut() -> bool) -> Result<(), WaitError> {
-        let s = self.enter()?;
-        self.wait_loop(s, None, true, |s| Self::check(s, &mut done))?
-    }
-
-    /// As [`Endpoint::wait_until`], for `limit` at most.
-    ///
-    /// # Errors
-    /// As there, and [`WaitError::TimedOut`].
-    pub fn wait_timeout(
-        &self,
-        limit: Duration,
-        mut done: impl FnMut() -> bool,
-    ) -> Result<(), WaitError> {
-        let s = self.enter()?;
-        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
-        let deadline = now_ns().saturating_add(limit);
-        self.wait_loop(s, Some(deadline), true, |s| Self::check(s, &mut done))?
-    }
-
-    #[inline(always)]
-    fn check(s: &mut State, done: &mut impl FnMut() -> bool) -> Option<Result<(), WaitError>> {
-        if done() {
-            return Some(Ok(()));
-        }
-        // Error handlers are told first, so that they can say who it was.
-        if s.core.lanes.has_reports()
-            && s.core.events.is_empty()
-            && let Some((rank, why)) = s.core.lanes.next_report()
-        {
-            return Some(Err(WaitError::PeerDead { rank, why }));
-        }
-        None
-    }
-
-    /// Passes of progress until `poll` has a result. `unwind`: a handler's
-    /// panic ends the wait at once.
-    #[inline]
-    pub(crate) fn wait_loop<'e, R>(
-        &'e self,
-        mut s: Guard<'e>,
-        deadline: Option<u64>,
-        unwind: bool,
-        mut poll: impl FnMut(&mut State) -> Option<R>,
-    ) -> Result<R, WaitError> {
-        s.begin();
-        let spin = self.inner.spin_passes;
-        let mut idle = 0;
-        loop {
-            if let Some(result) = poll(&mut s) {
-                s.end();
-                s.rethrow();
-                return Ok(result);
-            }
-            if s.pass() > 0 {
-                if unwind {
-                    s.rethrow();
-                }
-                idle = 0;
-                if self.inner.threads == Threads::Multiple {
-                    s = self.turn(s)?;
-                }
-                continue;
-            }
-            idle += 1;
-            if idle <= spin {
-                if idle % 8 == 0 {
-                    std::hint::spin_loop();
-                }
-                continue;
-            }
-            if deadline.is_some_and(|at| now_ns() >= at) {
-                s.end();
-                return Err(WaitError::TimedOut);
-            }
-            if idle <= spin + YIELDS {
-                s = self.turn(s)?;
-                std::thread::yield_now();
-                continue;
-            }
-            // A poll may have changed since its last look.
-            if let Some(result) = poll(&mut s) {
-                s.end();
-                s.rethrow();
-                return Ok(result);
-            }
-            s = self.sleep(s, deadline)?;
-        }
-    }
-
-    /// Lets other threads have the endpoint for a moment.
-    fn turn<'e>(&'e self, s: Guard<'e>) -> Result<Guard<'e>, Misuse> {
-        if self.inner.threads == Threads::Single {
-            return Ok(s);
-        }
-        drop(s);
-        self.enter()
-    }
-
-    #[cold]
-    fn sleep<'e>(&'e self, mut s: Guard<'e>, deadline: Option<u64>) -> Result<Guard<'e>, Misuse> {
-        if s.closed {
-            return Err(Misuse::Closed);
-        }
-        let Some(nap) = s.prepare(deadline) else {
-            return Ok(s);
-        };
-        let beds = &self.inner.beds;
-        let mut woken = Woken::default();
-        if self.inner.threads == Threads::Single {
-            // An error would be ours; then the wait spins.
-            let _ = beds.events.wait(nap.timeout, |t| woken.push(t));
-            s.awake(&woken);
-        } else if s.rest.is_led() {
-            let seen = s.rest.follow();
-            drop(s);
-            beds.follow(seen, nap.timeout);
-            s = self.enter()?;
-            s.rest.follow_no_more();
-        } else {
-            s.rest.lead(nap.due);
-            drop(s);
-            let _ = beds.events.wait(nap.timeout, |t| woken.push(t));
-            s = self.enter()?;
-            s.rest.lead_no_more();
-            s.awake(&woken);
-        }
-        Ok(s)
     }
 
     /// Readable when progress is to be made, for event loops of other kinds.

@@ -13,6 +13,8 @@ pub enum Misuse {
     /// Another thread than the first that called a [`crate::Threads::Single`]
     /// endpoint.
     WrongThread,
+    /// Another thread is in a call of a [`crate::Threads::Serialized`] endpoint.
+    Concurrent,
     /// From within one of the endpoint's own handlers: use the handler's
     /// [`crate::Context`].
     InHandler,
@@ -34,6 +36,10 @@ impl fmt::Display for Misuse {
             Self::WrongThread => {
                 "the endpoint was opened for a single thread and this is another: open it with \
                  threads = serialized or multiple"
+            }
+            Self::Concurrent => {
+                "another thread is in a call, and the endpoint was opened with threads = \
+                 serialized: keep the calls apart, or open it with threads = multiple"
             }
             Self::InHandler => "called from within a handler: use the handler's context",
             Self::Closed => "the endpoint is closed",

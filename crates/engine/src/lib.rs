@@ -7,6 +7,7 @@
 //!
 //! Nothing here knows which interface sits on top, or who started the process.
 
+mod binding;
 mod collect;
 mod collective;
 mod config;
@@ -31,6 +32,7 @@ mod rest;
 mod send;
 mod shm;
 mod state;
+mod wait;
 mod ways;
 
 pub use collective::Group;

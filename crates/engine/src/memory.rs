@@ -1,59 +1,8 @@
-//! Memory that a forked child does not get, and memory lent by the program.
+//! Bytes on their way out, and memory that messages are written to.
 
-use std::marker::PhantomData;
-use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use portolan_sys::memory::{MemoryError, PrivateMemory, PrivateOptions};
-
-/// A slice in private memory that a fork wipes and a core dump leaves out.
-/// After a fork the child must not look at it: zeros need not be a `T`. The
-/// fork mark in front of every call sees to that.
-pub(crate) struct Wiped<T> {
-    memory: PrivateMemory,
-    len: usize,
-    items: PhantomData<T>,
-}
-
-impl<T> Wiped<T> {
-    pub fn new(len: usize, make: impl Fn() -> T) -> Result<Self, MemoryError> {
-        const { assert!(!std::mem::needs_drop::<T>() && align_of::<T>() <= 4096) };
-        let options = PrivateOptions {
-            wipe_on_fork: true,
-            no_dump: true,
-            lock: false,
-        };
-        let bytes = len.saturating_mul(size_of::<T>());
-        let memory = PrivateMemory::new(bytes, options)?;
-        for i in 0..len {
-            // SAFETY: the memory is ours, page-aligned, and holds `len` items.
-            unsafe { memory.start().as_ptr().cast::<T>().add(i).write(make()) };
-        }
-        Ok(Self {
-            memory,
-            len,
-            items: PhantomData,
-        })
-    }
-}
-
-impl<T> Deref for Wiped<T> {
-    type Target = [T];
-    #[inline(always)]
-    fn deref(&self) -> &[T] {
-        // SAFETY: `new` initialised all `len` items; only a fork changes them
-        // behind our back, and then nobody comes here (see the type).
-        unsafe { std::slice::from_raw_parts(self.memory.start().as_ptr().cast(), self.len) }
-    }
-}
-
-impl<T> DerefMut for Wiped<T> {
-    #[inline(always)]
-    fn deref_mut(&mut self) -> &mut [T] {
-        // SAFETY: as above; `&mut self` makes it exclusive.
-        unsafe { std::slice::from_raw_parts_mut(self.memory.start().as_ptr().cast(), self.len) }
-    }
-}
+use portolan_ring::{Lent, LentMut};
 
 /// Bytes that are given away for the time that a message needs them, without
 /// a copy, and come back with its completion.
@@ -123,34 +72,6 @@ impl Source {
     }
 }
 
-/// Bytes that the program has promised to leave alone.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Lent {
-    start: *const u8,
-    bytes: usize,
-}
-
-// SAFETY: whoever made it promised that the bytes stay readable and unchanged,
-// from any thread, until the operation is done.
-unsafe impl Send for Lent {}
-
-impl Lent {
-    /// # Safety
-    /// `bytes` bytes at `start` stay valid and unchanged until this value and
-    /// every copy of it are gone.
-    pub const unsafe fn new(start: *const u8, bytes: usize) -> Self {
-        Self { start, bytes }
-    }
-
-    pub fn as_slice(&self) -> &[u8] {
-        if self.bytes == 0 {
-            return &[];
-        }
-        // SAFETY: promised in `new`.
-        unsafe { std::slice::from_raw_parts(self.start, self.bytes) }
-    }
-}
-
 /// Memory that a port's messages are written to.
 #[derive(Debug)]
 pub struct Buffer(Kind);
@@ -158,11 +79,8 @@ pub struct Buffer(Kind);
 #[derive(Debug)]
 enum Kind {
     Owned(Vec<u8>),
-    Lent(*mut u8, usize),
+    Lent(LentMut),
 }
-
-// SAFETY: a lent buffer's maker promised that it is ours alone.
-unsafe impl Send for Buffer {}
 
 impl Buffer {
     /// Uses memory of the program that stays its own: `bytes` bytes at `start`.
@@ -173,7 +91,8 @@ impl Buffer {
     /// is closed, bound anew or given another buffer, or the endpoint closes.
     #[must_use]
     pub const unsafe fn lent(start: *mut u8, bytes: usize) -> Self {
-        Self(Kind::Lent(start, bytes))
+        // SAFETY: the caller's promise is the one asked for.
+        Self(Kind::Lent(unsafe { LentMut::new(start, bytes) }))
     }
 
     /// Its length, bytes.
@@ -181,7 +100,7 @@ impl Buffer {
     pub fn len(&self) -> usize {
         match &self.0 {
             Kind::Owned(v) => v.len(),
-            Kind::Lent(_, bytes) => *bytes,
+            Kind::Lent(lent) => lent.len(),
         }
     }
 
@@ -196,9 +115,7 @@ impl Buffer {
     pub fn as_slice(&self) -> &[u8] {
         match &self.0 {
             Kind::Owned(v) => v,
-            Kind::Lent(_, 0) => &[],
-            // SAFETY: promised in `lent`.
-            Kind::Lent(start, bytes) => unsafe { std::slice::from_raw_parts(*start, *bytes) },
+            Kind::Lent(lent) => lent.as_slice(),
         }
     }
 
@@ -207,9 +124,7 @@ impl Buffer {
     pub fn as_mut_slice(&mut self) -> &mut [u8] {
         match &mut self.0 {
             Kind::Owned(v) => v,
-            Kind::Lent(_, 0) => &mut [],
-            // SAFETY: promised in `lent`; `&mut self` makes it exclusive.
-            Kind::Lent(start, bytes) => unsafe { std::slice::from_raw_parts_mut(*start, *bytes) },
+            Kind::Lent(lent) => lent.as_mut_slice(),
         }
     }
 
@@ -218,7 +133,7 @@ impl Buffer {
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
         match &mut self.0 {
             Kind::Owned(v) => v.as_mut_ptr(),
-            Kind::Lent(start, _) => *start,
+            Kind::Lent(lent) => lent.as_mut_ptr(),
         }
     }
 

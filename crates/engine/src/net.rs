@@ -7,7 +7,7 @@ use portolan_proto::{
     DeathReason, Delivery, Endpoint as View, Host, Identity, Layout, NetAddress, Outcome,
     PeerEvent, PeerId, Release, SourceId, Tables, Transmit, Verdict, key_slots,
 };
-use portolan_ring::Table;
+use portolan_ring::{Table, Wiped};
 use portolan_seal::{AnySeal, KeyCell, Seal, Secret, SuiteId};
 use portolan_sys::clock::now_ns;
 use portolan_sys::memory::{MemoryError, PrivateOptions};
@@ -15,7 +15,6 @@ use portolan_wire::{MessageNo, Priority};
 
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
-use crate::memory::Wiped;
 use crate::message::Event;
 use crate::ports::Meta;
 use crate::shm::ShmLane;

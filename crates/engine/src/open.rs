@@ -11,7 +11,7 @@ use portolan_link::Link;
 use portolan_link::shm::ShmPort;
 use portolan_link::udp::{Udp, UdpConfig};
 use portolan_proto::{Identity, NetAddress};
-use portolan_ring::{Fence, ForkMark};
+use portolan_ring::{Fence, ForkMark, Owned};
 use portolan_sys::barrier;
 use portolan_sys::net::interfaces;
 use portolan_sys::process::Pidfd;
@@ -28,7 +28,6 @@ use crate::lanes::{Lane, Lanes};
 use crate::net::{NetLane, ProtoTables};
 use crate::ops::Ops;
 use crate::outbox::Outbox;
-use crate::own::Owned;
 use crate::ports::{Budget, Ports};
 use crate::rest::Beds;
 use crate::shm::ShmLane;
@@ -290,7 +289,7 @@ impl Opening {
         let remote = !config.helper
             || (!config.udp.disabled.membarrier && barrier::register_threads().is_ok());
         let fence = if remote { Fence::Remote } else { Fence::Local };
-        let owned = Owned::new(state, ForkMark::new()?, config.threads, fence);
+        let owned = Owned::new(state, ForkMark::new()?, config.threads.into(), fence);
         Endpoint::new(owned, &config, size, beds)
     }
 }

@@ -167,7 +167,8 @@ typedef void (*portolan_error_handler)(portolan_context *context, const portolan
 #define PORTOLAN_THREADS_DEFAULT 0u
 /* Only the first that calls (the default). Others get -EPERM. */
 #define PORTOLAN_THREADS_SINGLE 1u
-/* Any; the program sees to it that no two call at the same time. */
+/* Any; the program sees to it that no two call at the same time: the second
+ * would get -EBUSY. */
 #define PORTOLAN_THREADS_SERIALIZED 2u
 /* Any at any time; calls wait for each other. */
 #define PORTOLAN_THREADS_MULTIPLE 3u
@@ -234,6 +235,7 @@ int portolan_open(portolan_endpoint **endpoint, const portolan_options *options,
  * -ETIMEDOUT  something may not have arrived; the handle is freed
  * -ECHILD     in a forked child: the child's copy is freed, nothing else done
  * -EPERM      not this thread's (THREADS_SINGLE); the handle is not freed
+ * -EBUSY      another thread is in a call (THREADS_SERIALIZED); not freed
  * -EDEADLK    from a handler; the handle is not freed */
 int portolan_close(portolan_endpoint *endpoint);
 

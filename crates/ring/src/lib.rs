@@ -10,20 +10,32 @@
 
 mod atomic;
 mod inbox;
+#[cfg(not(loom))]
+mod lent;
 mod line;
+#[cfg(not(loom))]
+mod owned;
 mod ownership;
 mod sleep;
 mod spsc;
 mod table;
+#[cfg(not(loom))]
+mod wiped;
 
 pub use inbox::{InboxConsumer, InboxLayout, InboxProducer, InboxSlot, SKIP_WINDOW};
 #[cfg(not(loom))]
+pub use lent::{Lent, LentMut};
+#[cfg(not(loom))]
 pub use line::address_of;
 pub use line::{INLINE_BYTES, LINE_BYTES, Line, Message, Short};
+#[cfg(not(loom))]
+pub use owned::{Callers, HelperGuard, Owned, OwnerGuard, Refused};
 pub use ownership::Ownership;
 pub use sleep::{Fence, SleepWord, Slumber};
 pub use spsc::{Consumer, Position, Producer, RingLayout, RingSlot};
 pub use table::{ForkMark, Plain, Table};
+#[cfg(not(loom))]
+pub use wiped::Wiped;
 
 /// Shared memory holds a value that no well-behaved process writes there.
 /// The ring or inbox is of no use any more; treat its other end as dead.

@@ -31,6 +31,7 @@ errnos! {
     E2BIG = TOOBIG: c"too many argument words, or a structure with fields that this library does not know";
     ECHILD = CHILD: c"a forked child has no part in its parent's endpoint";
     EPERM = PERM: c"the endpoint was opened for a single thread, and this is another";
+    EBUSY = BUSY: c"another thread is in a call of an endpoint that was opened for serialized threads";
     EDEADLK = DEADLK: c"called from within a handler or a condition: use the handler's context";
     ESHUTDOWN = SHUTDOWN: c"the endpoint is closed";
     ENXIO = NXIO: c"no such rank";
@@ -72,6 +73,7 @@ impl From<Misuse> for Errno {
         match m {
             Misuse::Forked => ECHILD,
             Misuse::WrongThread => EPERM,
+            Misuse::Concurrent => EBUSY,
             Misuse::InHandler => EDEADLK,
             Misuse::Closed => ESHUTDOWN,
             Misuse::BadRank => ENXIO,

@@ -111,7 +111,10 @@ unsafe extern "C" fn portolan_close(handle: *mut Endpoint) -> c_int {
             return Ok(0);
         };
         let closed = endpoint.close();
-        if let Err(WaitError::Misuse(m @ (Misuse::WrongThread | Misuse::InHandler))) = closed {
+        if let Err(WaitError::Misuse(
+            m @ (Misuse::WrongThread | Misuse::Concurrent | Misuse::InHandler),
+        )) = closed
+        {
             return Err(m.into());
         }
         // SAFETY: `portolan_open` made it of a box, and the caller gives it up.
