@@ -11,8 +11,11 @@ cargo +nightly --version >/dev/null 2>&1 || {
 export RUSTFLAGS="-Zsanitizer=address" PORTOLAN_TEST_CFLAGS="-fsanitize=address"
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:abort_on_error=1
 run() {
-    cargo +nightly test --locked --target "$target" --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" "$@"
+    local what=$1
+    shift
+    cargo +nightly "$what" --locked --target "$target" --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" "$@"
 }
-run -p portolan-ring -p portolan-link
+run test -p portolan-ring -p portolan-link
+run build -p portolan --example tokio
 # The shared library is linked by cc alone, which has no sanitizer of Rust's.
-run -p portolan --lib --test '*' -- --skip shared
+run test -p portolan --lib --test '*' -- --skip shared

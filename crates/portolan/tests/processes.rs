@@ -91,7 +91,7 @@ fn launch() {
     let tokio = examples.join("tokio");
     assert!(
         tokio.exists(),
-        "{} is missing: `cargo test -p portolan` builds it, with `--test NAME` add `--examples`",
+        "{} is missing: cargo build -p portolan --examples",
         tokio.display()
     );
     for link in LINKS {
