@@ -4,6 +4,7 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use common::{ALL, By, Count, config, helped, job, pair, pattern, run, settle};
 use portolan_engine::{Binding, Death, Priority, SendOptions, WaitError};
@@ -247,7 +248,10 @@ fn closing_after_a_barrier_hurts_nobody_who_is_still_in_it() {
                 for me in all {
                     s.spawn(move || {
                         me.barrier().unwrap();
+                        let start = Instant::now();
                         me.close().unwrap();
+                        // Nobody waits for one who has left already.
+                        assert!(start.elapsed() < Duration::from_secs(1), "{by:?}");
                     });
                 }
             });

@@ -578,8 +578,7 @@ impl Run<'_> {
 
     fn first_packet(&mut self, bits: u8) -> u64 {
         if bits & 32 != 0 {
-            // Known defect: a number next to 2^64 overflows at the receiver.
-            self.input.word() >> 1
+            self.input.word()
         } else {
             self.config.first_packet
         }

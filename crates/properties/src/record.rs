@@ -1,6 +1,6 @@
 //! What was sent, and what may be delivered: the host of both endpoints.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use portolan_proto::{
     DeathReason, Delivery, Endpoint, Host, Message, Outcome, PeerEvent, PeerId, SourceId, Verdict,
@@ -20,10 +20,6 @@ pub(crate) struct Sent {
     pub lent: bool,
     pub delivered: bool,
 }
-
-/// Known defect: of a peer that closed, was silent for `silence_ns` and then
-/// speaks again, an unfinished message begins anew. To be false once it does not.
-const CLOSED_MAY_BEGIN_AGAIN: bool = true;
 
 /// A message of which the first part was taken.
 #[derive(Debug)]
@@ -50,7 +46,6 @@ pub(crate) struct Record {
     /// Somebody was given up: order and once hold for each life only.
     pub deaths: bool,
     open: BTreeMap<Place, Open>,
-    closed: BTreeSet<(usize, PeerId)>,
     last: BTreeMap<(usize, usize, u16), u16>,
     cookies: u64,
 }
@@ -215,13 +210,6 @@ pub(crate) struct Hands<'a> {
 impl Host<Null> for Hands<'_> {
     fn deliver(&mut self, endpoint: &mut Endpoint<'_, Null>, d: Delivery<'_>) -> Verdict {
         assert!(d.flow < 8);
-        let again = CLOSED_MAY_BEGIN_AGAIN
-            && (d.offset, d.cookie) == (0, 0)
-            && self.record.closed.contains(&(self.me, d.peer));
-        if again {
-            let place = (self.me, d.peer, d.priority.index(), d.flow);
-            self.record.open.remove(&place);
-        }
         if self.is_open(&d) {
             self.record.further_part(self.me, &d);
             return Verdict::Take(0);
@@ -255,14 +243,12 @@ impl Host<Null> for Hands<'_> {
             // What it sent before it closed may still be handed over.
             PeerEvent::Dead(DeathReason::Closed) => {
                 self.record.deaths = true;
-                self.record.closed.insert((self.me, peer));
             }
             PeerEvent::Dead(_) => {
                 self.record.deaths = true;
                 self.record.forget(self.me, peer);
             }
             PeerEvent::Up => {
-                self.record.closed.remove(&(self.me, peer));
                 self.record.forget(self.me, peer);
             }
             PeerEvent::Waiting => {}

@@ -10,6 +10,9 @@ pub const WINDOW_SPAN: usize = 512;
 /// Flows of each priority that a pair keeps, at most.
 pub const FLOWS_MAX: usize = 8;
 
+/// Largest first packet number: whatever follows, counting never overflows.
+pub const FIRST_PACKET_MAX: u64 = 1 << 63;
+
 /// Settings, fixed while the endpoint lives. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
@@ -56,7 +59,7 @@ pub struct Config {
     /// Packets sealed under one key before the next phase, at most the suite's
     /// own limit. Default `u64::MAX`: the suite's.
     pub rekey_packets: u64,
-    /// First packet number of every path. Default 0; tests start near a wrap.
+    /// First packet number of every path, at most [`FIRST_PACKET_MAX`]. Default 0; tests start near a wrap.
     pub first_packet: u64,
     /// First message number of every flow, where credit and the count of
     /// congestion marks begin too. Default 0.

@@ -122,11 +122,17 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Drops what was received of a peer and not handed over.
     pub(crate) fn drop_received(&mut self, conn: u32) {
+        let peer = self.conns[conn as usize].peer as usize;
         for priority in 0..2 {
             for flow in 0..crate::FLOWS_MAX {
                 let rx = &mut self.conns[conn as usize].rx[priority][flow];
-                let held = core::mem::replace(rx, RxFlow::EMPTY).held;
-                self.free_list(held);
+                let old = core::mem::replace(rx, RxFlow::EMPTY);
+                // What was begun is not begun again, should the peer speak.
+                if old.active {
+                    let next = &mut self.peers[peer].next_in[priority][flow];
+                    *next = next.next();
+                }
+                self.free_list(old.held);
             }
         }
         let c = &mut self.conns[conn as usize];

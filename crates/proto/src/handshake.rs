@@ -201,7 +201,12 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.refund_token();
         let offer = match Connect::parse(body) {
-            Ok(offer) if offer.flows == self.core.config.flows => offer,
+            Ok(offer)
+                if offer.flows == self.core.config.flows
+                    && offer.first_packet.0 <= crate::FIRST_PACKET_MAX =>
+            {
+                offer
+            }
             _ => {
                 self.core.counters.drops.malformed += 1;
                 return;

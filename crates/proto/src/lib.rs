@@ -42,7 +42,7 @@ mod tables;
 mod timers;
 mod transmit;
 
-pub use config::{Config, FLOWS_MAX, WINDOW_SPAN};
+pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, WINDOW_SPAN};
 pub use conn::Conn;
 pub use endpoint::{AddPeerError, Endpoint};
 pub use host::{

@@ -112,11 +112,13 @@ impl<S: Seal> Endpoint<'_, S> {
                     *c.slot(number) = SLOT_ACKED;
                     c.reorder = (2 * c.reorder + 1).min(REORDER_MAX);
                     self.core.counters.spurious += 1;
+                    self.spare_copies(now, conn, number, &mut sample, host);
                 }
                 // Late, which tells nothing of the order of packets.
                 (true, SLOT_LATE) => {
                     *c.slot(number) = SLOT_ACKED;
                     self.core.counters.spurious += 1;
+                    self.spare_copies(now, conn, number, &mut sample, host);
                 }
                 (true, SLOT_PROBE) => {
                     *c.slot(number) = SLOT_ACKED;
@@ -264,9 +266,42 @@ impl<S: Seal> Endpoint<'_, S> {
         c.flying_bytes -= bytes as u64;
         c.mtu.lost(now, bytes);
         self.meta[frame as usize].usage = Use::Queued;
+        self.meta[frame as usize].was = number;
         self.conns[conn as usize].resend.push_back(self.meta, frame);
         self.make_ready(conn);
         true
+    }
+
+    /// A packet that was given up has arrived after all: what was sent again of
+    /// it, or waits for that, is done. A peer that has what it wants may be
+    /// gone before it acknowledges a copy.
+    #[cold]
+    fn spare_copies(
+        &mut self,
+        now: u64,
+        conn: u32,
+        number: u64,
+        sample: &mut AckSample,
+        host: &mut impl Host<S>,
+    ) {
+        let next = self.peers[self.conns[conn as usize].peer as usize].next_number;
+        for copy in self.conns[conn as usize].lowest..next {
+            let slot = self.conns[conn as usize].slot(copy);
+            let frame = *slot;
+            if frame < SLOT_FRAMES && self.meta[frame as usize].was == number {
+                *slot = SLOT_ACKED;
+                self.frame_acked(now, conn, frame, false, sample, host);
+            }
+        }
+        loop {
+            let c = &mut self.conns[conn as usize];
+            let waits = c.resend.take_where(self.meta, |m| m.was == number);
+            let Some(frame) = waits else { break };
+            // As if it flew.
+            c.flying += 1;
+            c.flying_bytes += self.meta[frame as usize].packet_bytes() as u64;
+            self.frame_acked(now, conn, frame, false, sample, host);
+        }
     }
 
     /// Gives a packet up for which nothing but the time speaks.

@@ -68,6 +68,9 @@ pub struct FrameMeta {
     pub(crate) header: [u8; HEADER_BYTES],
     /// Packet number that it was last sent with.
     pub(crate) number: u64,
+    /// The number under which it was given up last, with at least the chunks
+    /// that it has now; `u64::MAX`: never.
+    pub(crate) was: u64,
     /// When it was last sent, ns.
     pub(crate) sent_at: u64,
     /// Held: its message.
@@ -97,6 +100,7 @@ impl Default for FrameMeta {
             phase: 0,
             header: [0; HEADER_BYTES],
             number: 0,
+            was: u64::MAX,
             sent_at: 0,
             message: MessageNo(0),
             part: 0,

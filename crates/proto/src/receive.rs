@@ -267,6 +267,8 @@ impl<S: Seal> Endpoint<'_, S> {
             self.owe_now(conn);
             return;
         }
+        // What it acknowledged before has arrived.
+        self.settle_late_ack(conn, host);
         self.drop_sending(conn, host);
         self.peers[peer as usize].state = PeerState::Dead(DeathReason::Closed);
         self.conns[conn as usize].owed = Owed::Now;

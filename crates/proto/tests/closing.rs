@@ -1,0 +1,74 @@
+//! Packet scripts: what is acknowledged just before a peer is gone.
+#![allow(missing_docs, reason = "a test program")]
+
+mod common;
+
+use common::Pair;
+use portolan_proto::{Config, Message, Outcome, PeerId, Release, SourceId};
+use portolan_wire::Priority;
+
+const LONG: Message<'static> = Message {
+    priority: Priority::Request,
+    flow: 0,
+    port: 3,
+    args: &[],
+    payload: &[],
+};
+
+#[test]
+fn an_acknowledgement_before_a_close_counts() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"hello");
+    pair.run(1_000_000_000, |_| true);
+    pair.nodes[0].log.source = vec![1; 5000];
+    let now = pair.now;
+    pair.nodes[0]
+        .with(|e, _| {
+            e.send_long(
+                now,
+                PeerId(0),
+                &LONG,
+                5000,
+                SourceId(1),
+                Release::Acknowledged,
+            )
+        })
+        .unwrap();
+    pair.flush(0, true, &mut |_| true);
+    pair.deliver(1);
+    assert_eq!(pair.nodes[1].log.got.len(), 2);
+    // Receiver acknowledges, then closes: both reach the sender in one pass.
+    pair.flush(1, true, &mut |_| true);
+    assert!(pair.nodes[1].with(|e, _| e.idle()));
+    let now = pair.now;
+    pair.nodes[1].with(|e, _| e.close(now));
+    pair.flush(1, true, &mut |_| true);
+    pair.deliver(0);
+    assert_eq!(pair.nodes[0].log.released, [(SourceId(1), Outcome::Done)]);
+}
+
+#[test]
+fn a_late_acknowledgement_spares_the_copy() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"hello");
+    pair.run(1_000_000_000, |_| true);
+    // A close arrives, and its acknowledgement is slow: the close is sent again.
+    let now = pair.now;
+    pair.nodes[0].with(|e, _| e.close(now));
+    pair.flush(0, true, &mut |_| true);
+    pair.deliver(1);
+    pair.flush(1, true, &mut |_| true);
+    let sent = |pair: &mut Pair| pair.nodes[0].with(|e, _| e.counters().data_packets_sent);
+    let before = sent(&mut pair);
+    while sent(&mut pair) == before {
+        let due = pair.nodes[0].with(|e, _| e.next_timeout()).unwrap();
+        pair.now = due;
+        pair.nodes[0].with(|e, log| e.handle_timeouts(due, log));
+        pair.flush(0, true, &mut |_| false);
+    }
+    assert!(!pair.nodes[0].with(|e, _| e.idle()));
+    // The peer is gone when the copy would come; the first was enough.
+    pair.deliver(0);
+    pair.flush(0, true, &mut |_| false);
+    assert!(pair.nodes[0].with(|e, _| e.idle()));
+}
