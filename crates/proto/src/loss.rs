@@ -112,13 +112,13 @@ impl<S: Seal> Endpoint<'_, S> {
                     *c.slot(number) = SLOT_ACKED;
                     c.reorder = (2 * c.reorder + 1).min(REORDER_MAX);
                     self.core.counters.spurious += 1;
-                    self.spare_copies(now, conn, number, &mut sample, host);
+                    self.spare_copies(now, conn, number, number >= base, &mut sample, host);
                 }
                 // Late, which tells nothing of the order of packets.
                 (true, SLOT_LATE) => {
                     *c.slot(number) = SLOT_ACKED;
                     self.core.counters.spurious += 1;
-                    self.spare_copies(now, conn, number, &mut sample, host);
+                    self.spare_copies(now, conn, number, number >= base, &mut sample, host);
                 }
                 (true, SLOT_PROBE) => {
                     *c.slot(number) = SLOT_ACKED;
@@ -274,13 +274,17 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// A packet that was given up has arrived after all: what was sent again of
     /// it, or waits for that, is done. A peer that has what it wants may be
-    /// gone before it acknowledges a copy.
+    /// gone before it acknowledges a copy. `sure`: the receiver names the
+    /// number. Below its base there may also be what it never saw, if it has
+    /// forgotten us in between; then only a close is spared, of which it may
+    /// know or not.
     #[cold]
     fn spare_copies(
         &mut self,
         now: u64,
         conn: u32,
         number: u64,
+        sure: bool,
         sample: &mut AckSample,
         host: &mut impl Host<S>,
     ) {
@@ -288,14 +292,16 @@ impl<S: Seal> Endpoint<'_, S> {
         for copy in self.conns[conn as usize].lowest..next {
             let slot = self.conns[conn as usize].slot(copy);
             let frame = *slot;
-            if frame < SLOT_FRAMES && self.meta[frame as usize].was == number {
+            if frame < SLOT_FRAMES && self.meta[frame as usize].is_spared(number, sure) {
                 *slot = SLOT_ACKED;
                 self.frame_acked(now, conn, frame, false, sample, host);
             }
         }
         loop {
             let c = &mut self.conns[conn as usize];
-            let waits = c.resend.take_where(self.meta, |m| m.was == number);
+            let waits = c
+                .resend
+                .take_where(self.meta, |m| m.is_spared(number, sure));
             let Some(frame) = waits else { break };
             // As if it flew.
             c.flying += 1;
@@ -413,6 +419,12 @@ impl Conn {
 }
 
 impl crate::FrameMeta {
+    /// Whether it need not be sent again, now that the packet `number` is
+    /// said to have arrived.
+    fn is_spared(&self, number: u64, sure: bool) -> bool {
+        self.was == number && (sure || self.close)
+    }
+
     /// Whether it carries parts of replies.
     pub(crate) fn is_reply(&self) -> bool {
         self.chunks > 0 && self.priority == Priority::Reply

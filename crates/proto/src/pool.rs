@@ -298,6 +298,7 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.close = false;
         meta.counted = false;
         meta.again = false;
+        meta.was = u64::MAX;
         meta.chunks = 0;
         meta.priority = Priority::Request;
         meta.len = 0;

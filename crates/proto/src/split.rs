@@ -134,6 +134,8 @@ impl<S: Seal> Endpoint<'_, S> {
             len: next as u32,
             rest: [last as u16, 0],
             ack_len: 0,
+            // It may not have held this part yet.
+            was: u64::MAX,
             ..meta
         };
         self.conns[conn as usize]

@@ -356,6 +356,10 @@ impl Node {
         if self.app.delivered || world.net.waiting(me) > 0 {
             self.next_pass = self.next_pass.min(now + 1 + self.app.rng.below(500));
         }
+        // Whoever was refused tries again after a pass that moved something.
+        if busy && !self.app.waiting.is_empty() {
+            self.next_pass = self.next_pass.min(now + 300);
+        }
         if world.rng.one_in(64) {
             self.with(world, |e, _| e.check());
         }

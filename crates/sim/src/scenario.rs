@@ -279,7 +279,7 @@ fn configs(
                     (1 << 32) - near,
                     (1 << 31) - near,
                     (1 << 63) - near,
-                    u64::MAX - (1 << 32) - near,
+                    portolan_proto::FIRST_PACKET_MAX,
                 ]);
                 config.first_message = r.pick(&[u32::MAX, i32::MAX as u32]) - r.below(40) as u32;
             }
