@@ -187,8 +187,8 @@ impl Endpoint {
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
         let mut s = self.enter()?;
-        if let Some(number) = s.send_now(rank, port, options, payload) {
-            return Ok(number);
+        if let Some(sent) = s.send_now(rank, port, options, payload) {
+            return sent;
         }
         let sent = s.try_send(rank, port, options, payload);
         s.end();
@@ -219,7 +219,7 @@ impl Endpoint {
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
         let mut s = self.enter()?;
-        if let Some(number) = s.send_now(rank, port, options, payload) {
+        if let Some(Ok(number)) = s.send_now(rank, port, options, payload) {
             return Ok(number);
         }
         let (core, mut ways) = s.split();

@@ -20,7 +20,7 @@ use crate::net::NetLane;
 use crate::ports::PORTS_RESERVED;
 use crate::rest::{Beds, Rest, TOKEN_BELL};
 use crate::send::FLOWS_MAX;
-use crate::shm::ShmLane;
+use crate::shm::{ShmFailure, ShmLane};
 use crate::ways::Both;
 
 /// Names in the set of descriptors. Processes follow from [`TOKEN_PID`] on.
@@ -440,7 +440,7 @@ impl State {
     }
 
     /// The shortest way out: a message that fits a frame of shared memory.
-    /// `None`: go the usual way, which also says what is wrong.
+    /// `None`: go the usual way, which also says what else is wrong.
     #[inline(always)]
     pub fn send_now(
         &mut self,
@@ -448,7 +448,7 @@ impl State {
         port: u16,
         o: &SendOptions<'_>,
         payload: &[u8],
-    ) -> Option<MessageNo> {
+    ) -> Option<Result<MessageNo, SendError>> {
         let Self {
             core,
             shm: Some(ShmLane { link, tx, .. }),
@@ -468,10 +468,15 @@ impl State {
         {
             return None;
         }
-        let number = tx.send(&mut link.outlet(), to, port, o, payload).ok()?;
-        core.counters.sent += 1;
-        core.counters.bytes_sent += payload.len() as u64;
-        Some(number)
+        match tx.send(&mut link.outlet(), to, port, o, payload) {
+            Ok(number) => {
+                core.counters.sent += 1;
+                core.counters.bytes_sent += payload.len() as u64;
+                Some(Ok(number))
+            }
+            Err(ShmFailure::Full) => Some(Err(SendError::NoCredit)),
+            Err(_) => None,
+        }
     }
 
     /// Sends if there is credit, and lets it leave.

@@ -40,7 +40,7 @@ fn small() -> Config {
     Config {
         frame_bytes_max: 1_000,
         ring_slots: 8,
-        ring_bytes: 4 << 10,
+        ring_bytes: Some(4 << 10),
         inbox_slots: 32,
         inbox_frames: 2,
         ..Config::default()

@@ -55,7 +55,7 @@ fn method(cell: &Cell, plan: &Plan) -> String {
         (Pattern::Stream, _) => "what arrived, from the first send to the last arrival",
     };
     let how = match &cell.note {
-        Some(note) => format!("ucx_perftest {note}"),
+        Some(note) => note.clone(),
         None => how.to_owned(),
     };
     let offload = if plan.lossy { ", offload off" } else { "" };

@@ -254,7 +254,7 @@ impl System for Ucx {
             );
         };
         self.chosen[place].result = result;
-        let note = self.chosen[place].arguments.join(" ");
+        let note = format!("{PROGRAM} {}", self.chosen[place].arguments.join(" "));
         line.say(&Answer::Sent(Sent {
             start_ns,
             elapsed_ns: now_ns() - start_ns,

@@ -52,17 +52,24 @@ pub(super) mod identity {
     pub const TOKEN: usize = 2;
 }
 
+/// Bytes of long frames in all pair rings together, if nothing else was asked.
+const RINGS_BYTES: u32 = 64 << 20;
+/// Those of one ring.
+const RING_BYTES_MIN: u32 = 256 << 10;
+const RING_BYTES_MAX: u32 = 2 << 20;
+
 /// Sizes of a segment; the launcher decides, all others read them from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Longest frame, bytes, 57 to 65,472. Default 16,320: with its header
-    /// it fills whole lines.
+    /// Longest frame, bytes, 57 to 65,472. Default 65,472.
     pub frame_bytes_max: u32,
     /// Slots of a pair ring, a power of two. Default 128.
     pub ring_slots: u32,
     /// Bytes for long frames in a pair ring, a power of two, at least four
-    /// frames. Default 256 KiB.
-    pub ring_bytes: u32,
+    /// frames. `None` (default): 2 MiB, twice what is written over before it
+    /// has left the reader's cache, but not more than 64 MiB for all rings
+    /// and not less than 256 KiB.
+    pub ring_bytes: Option<u32>,
     /// Pair rings for all endpoints together; `None` (default): one for each
     /// sender, receiver and priority, but at most 8 for each endpoint.
     pub rings: Option<u32>,
@@ -78,9 +85,9 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
-            frame_bytes_max: 16_320,
+            frame_bytes_max: 65_472,
             ring_slots: 128,
-            ring_bytes: 256 << 10,
+            ring_bytes: None,
             rings: None,
             inbox_slots: 128,
             inbox_frames: 4,
@@ -234,18 +241,22 @@ impl Layout {
         };
         let frame = config.frame_bytes_max;
         check((57..=65_472).contains(&frame), "frame_bytes_max")?;
+        let rings = config.rings.unwrap_or(pairs.min(8 * endpoints));
+        check(rings <= 1 << 20, "rings")?;
+        let ring_bytes = config.ring_bytes.unwrap_or_else(|| {
+            let share = RINGS_BYTES / rings.max(1);
+            (1 << share.max(1).ilog2()).clamp(RING_BYTES_MIN, RING_BYTES_MAX)
+        });
         let ring = RingLayout {
             slots: config.ring_slots,
-            data_lines: config.ring_bytes / LINE_BYTES as u32,
+            data_lines: ring_bytes / LINE_BYTES as u32,
         };
         check(
             config.ring_slots >= 4 && config.ring_slots <= 1 << 16,
             "ring_slots",
         )?;
         check(
-            config.ring_bytes <= 64 << 20
-                && ring.is_valid()
-                && ring.payload_bytes_max() >= frame as usize,
+            ring_bytes <= 64 << 20 && ring.is_valid() && ring.payload_bytes_max() >= frame as usize,
             "ring_bytes",
         )?;
         let inbox = InboxLayout {
@@ -258,8 +269,6 @@ impl Layout {
             config.inbox_slots <= 1 << 16 && inbox.is_valid(),
             "inbox_slots",
         )?;
-        let rings = config.rings.unwrap_or(pairs.min(8 * endpoints));
-        check(rings <= 1 << 20, "rings")?;
         Ok(Self {
             endpoints: endpoints as u16,
             rings,
@@ -296,7 +305,7 @@ impl Layout {
         let config = Config {
             frame_bytes_max: small[6],
             ring_slots: small[2],
-            ring_bytes: small[3].checked_mul(LINE_BYTES as u32)?,
+            ring_bytes: Some(small[3].checked_mul(LINE_BYTES as u32)?),
             rings: Some(small[1]),
             inbox_slots: small[4],
             inbox_frames: small[5],
@@ -514,7 +523,7 @@ mod tests {
         for n in [0, 4097, u32::MAX] {
             assert_eq!(bytes(n, d), SegmentError::Endpoints(n));
         }
-        let ring_bytes = 32 << 10;
+        let ring_bytes = Some(32 << 10);
         let cases = [
             (Config { ring_bytes, ..d }, "ring_bytes"),
             (
