@@ -244,6 +244,7 @@ fn frames_leave_with_the_mark_that_they_ask_for() {
                 ecn: false,
             })
             .unwrap();
+            receiver.report_class(true).unwrap();
             let v6 = match ip {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),
                 IpAddr::V6(ip) => ip,

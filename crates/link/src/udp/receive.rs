@@ -67,6 +67,13 @@ impl Port {
     }
 }
 
+/// What the sockets are to be set to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wishes {
+    coalesce: bool,
+    classes: bool,
+}
+
 /// The buffers, and how they are filled.
 #[derive(Debug)]
 pub(super) struct Reader {
@@ -94,9 +101,12 @@ impl Reader {
         }
     }
 
-    /// Whether the kernel is to coalesce now.
-    pub fn coalesces(&self) -> bool {
-        self.reading == Reading::Whole
+    /// Whether the kernel is to coalesce now, and to report traffic classes.
+    pub fn wishes(&self) -> Wishes {
+        Wishes {
+            coalesce: self.reading == Reading::Whole,
+            classes: self.reading != Reading::Plain,
+        }
     }
 
     fn read(
@@ -241,7 +251,7 @@ impl Udp {
         max: usize,
         mut sink: impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
-        let coalesced = self.reader.coalesces();
+        let before = self.reader.wishes();
         let mut frames = 0;
         if let Some(direct) = &mut self.direct {
             let (port, counters) = (&mut direct.port, &mut self.counters);
@@ -254,8 +264,8 @@ impl Udp {
             self.choice.looked_at_main(self.now, found > 0);
             frames += found;
         }
-        if self.reader.coalesces() != coalesced {
-            self.switch_gro(!coalesced);
+        if self.reader.wishes() != before {
+            self.grant_wishes();
         }
         // The old one is empty at this moment, so that nothing is lost.
         if direct_empty && self.choice.chosen().is_some() {
@@ -270,7 +280,7 @@ impl Udp {
         self.direct = None;
         let opened = self.choice.open(&self.main.socket, &self.options);
         let Some(direct) = opened else { return };
-        if self.gro && direct.port.socket.set_gro(self.reader.coalesces()).is_err()
+        if !grant(&direct.port.socket, self.gro, self.reader.wishes())
             || self.readable.add(direct.port.socket.as_fd(), 1).is_err()
         {
             return;
@@ -278,12 +288,21 @@ impl Udp {
         self.direct = Some(direct);
     }
 
-    fn switch_gro(&mut self, on: bool) {
-        if self.gro {
-            let direct = self.direct.as_ref().map(|direct| &direct.port.socket);
-            self.gro = std::iter::once(&self.main.socket)
-                .chain(direct)
-                .all(|socket| socket.set_gro(on).is_ok());
-        }
+    #[cold]
+    fn grant_wishes(&mut self) {
+        let wishes = self.reader.wishes();
+        let direct = self.direct.as_ref().map(|direct| &direct.port.socket);
+        let granted = std::iter::once(&self.main.socket)
+            .chain(direct)
+            .all(|socket| grant(socket, self.gro, wishes));
+        // Frames may then still come coalesced, and are taken apart as ever.
+        self.gro &= granted;
     }
+}
+
+/// False if the kernel does not do as asked.
+fn grant(socket: &UdpSocket, gro: bool, wishes: Wishes) -> bool {
+    let classes = socket.report_class(wishes.classes).is_ok();
+    let coalesce = !gro || socket.set_gro(wishes.coalesce).is_ok();
+    classes && coalesce
 }
