@@ -60,6 +60,12 @@ impl Endpoint {
             step *= 2;
             round += 1;
         }
+        if self.helper.is_none() {
+            // Others still wait for what we said; should the program make no
+            // further call, it would never leave (a connection may be under
+            // way only).
+            self.wait_loop(self.enter()?, None, true, |s| s.has_left().then_some(()))?;
+        }
         match dead {
             None => Ok(()),
             Some((rank, why)) => Err(WaitError::PeerDead { rank, why }),

@@ -39,7 +39,7 @@ pub(crate) struct Inner {
 /// time, in the calling thread.
 pub struct Endpoint {
     pub(crate) inner: Arc<Inner>,
-    helper: Option<Helper>,
+    pub(crate) helper: Option<Helper>,
 }
 
 impl std::fmt::Debug for Endpoint {

@@ -292,6 +292,11 @@ impl NetLane {
         self.pending.is_empty() && self.tables.view().idle()
     }
 
+    /// Whether all that was sent has left.
+    pub fn has_left(&mut self) -> bool {
+        self.pending.is_empty() && self.tables.view().has_left()
+    }
+
     pub fn close(&mut self) {
         self.now = now_ns();
         self.tables.view().close(self.now);

@@ -518,6 +518,13 @@ impl State {
             && self.net.as_mut().is_none_or(NetLane::idle)
     }
 
+    /// Whether nothing of ours waits for a call to leave.
+    pub fn has_left(&mut self) -> bool {
+        self.core.outbox.is_empty()
+            && self.shm.as_ref().is_none_or(ShmLane::idle)
+            && self.net.as_mut().is_none_or(NetLane::has_left)
+    }
+
     /// Tells all peers that nothing more comes.
     pub fn close_lanes(&mut self) {
         // Its drop tells the peers; what they have not read yet stays there.

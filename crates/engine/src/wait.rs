@@ -64,7 +64,8 @@ impl Endpoint {
     }
 
     /// Makes progress until `done` says so. Spins briefly, then yields, then
-    /// sleeps in the kernel.
+    /// sleeps in the kernel. `done` is asked when something has moved: what
+    /// another thread changes without a message wakes nobody.
     ///
     /// # Errors
     /// [`WaitError::PeerDead`] once for each peer whose process dies (and for

@@ -286,3 +286,29 @@ fn a_barrier_that_cannot_end_ends_for_all() {
         });
     }
 }
+
+#[test]
+fn who_makes_no_call_after_a_barrier_keeps_nobody_in_it() {
+    for by in ALL {
+        for _ in 0..30 {
+            // No helper: the last calls must have said everything.
+            let all = job(by, 4, &config());
+            let out = Count::default();
+            thread::scope(|s| {
+                for me in &all {
+                    let out = &out;
+                    s.spawn(move || {
+                        me.barrier().unwrap();
+                        out.add();
+                        let start = Instant::now();
+                        while out.get() < 4 {
+                            let late = start.elapsed() > Duration::from_secs(10);
+                            assert!(!late, "{by:?}: rank {} waits alone", me.rank());
+                            thread::sleep(Duration::from_micros(100));
+                        }
+                    });
+                }
+            });
+        }
+    }
+}

@@ -429,8 +429,8 @@ int64_t portolan_progress(portolan_endpoint *endpoint);
 typedef int (*portolan_condition)(void *user);
 
 /* Makes progress and runs handlers until the condition is true. Spins briefly,
- * then yields, then sleeps in the kernel. What makes it true is a handler, or
- * another thread's call with the same endpoint.
+ * then yields, then sleeps in the kernel. What makes it true is a handler, run
+ * by this call or another thread's: it is asked when something has moved.
  * -ETIMEDOUT  the time was up
  * -EPIPE, -ECONNRESET, ...  a rank is dead, see above: told once for each rank
  *   whose process dies (and for the last other rank that closes its endpoint);

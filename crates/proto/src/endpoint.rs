@@ -157,6 +157,14 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         self.core.closes_owed == 0 && used.all(|c| c.listed == Listed::Free || c.is_settled())
     }
 
+    /// Whether everything sent to anybody has left at least once. What was
+    /// given up and is to leave again has not.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        let mut used = self.conns[..self.core.conns_used as usize].iter();
+        used.all(|c| c.listed == Listed::Free || !c.has_queue())
+    }
+
     /// What was done so far.
     #[must_use]
     pub const fn counters(&self) -> &Counters {
