@@ -112,13 +112,13 @@ impl<S: Seal> Endpoint<'_, S> {
                     *c.slot(number) = SLOT_ACKED;
                     c.reorder = (2 * c.reorder + 1).min(REORDER_MAX);
                     self.core.counters.spurious += 1;
-                    self.spare_copies(now, conn, number, number >= base, &mut sample, host);
+                    self.spare_copies(now, conn, number, &mut sample, host);
                 }
                 // Late, which tells nothing of the order of packets.
                 (true, SLOT_LATE) => {
                     *c.slot(number) = SLOT_ACKED;
                     self.core.counters.spurious += 1;
-                    self.spare_copies(now, conn, number, number >= base, &mut sample, host);
+                    self.spare_copies(now, conn, number, &mut sample, host);
                 }
                 (true, SLOT_PROBE) => {
                     *c.slot(number) = SLOT_ACKED;
@@ -266,7 +266,8 @@ impl<S: Seal> Endpoint<'_, S> {
         c.flying_bytes -= bytes as u64;
         c.mtu.lost(now, bytes);
         self.meta[frame as usize].usage = Use::Queued;
-        self.meta[frame as usize].was = number;
+        let [first, last] = &mut self.meta[frame as usize].given_up;
+        (*first, *last) = ((*first).min(number), number);
         self.conns[conn as usize].resend.push_back(self.meta, frame);
         self.make_ready(conn);
         true
@@ -274,17 +275,13 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// A packet that was given up has arrived after all: what was sent again of
     /// it, or waits for that, is done. A peer that has what it wants may be
-    /// gone before it acknowledges a copy. `sure`: the receiver names the
-    /// number. Below its base there may also be what it never saw, if it has
-    /// forgotten us in between; then only a close is spared, of which it may
-    /// know or not.
+    /// gone before it acknowledges a copy.
     #[cold]
     fn spare_copies(
         &mut self,
         now: u64,
         conn: u32,
         number: u64,
-        sure: bool,
         sample: &mut AckSample,
         host: &mut impl Host<S>,
     ) {
@@ -292,16 +289,14 @@ impl<S: Seal> Endpoint<'_, S> {
         for copy in self.conns[conn as usize].lowest..next {
             let slot = self.conns[conn as usize].slot(copy);
             let frame = *slot;
-            if frame < SLOT_FRAMES && self.meta[frame as usize].is_spared(number, sure) {
+            if frame < SLOT_FRAMES && self.meta[frame as usize].is_spared(number) {
                 *slot = SLOT_ACKED;
                 self.frame_acked(now, conn, frame, false, sample, host);
             }
         }
         loop {
             let c = &mut self.conns[conn as usize];
-            let waits = c
-                .resend
-                .take_where(self.meta, |m| m.is_spared(number, sure));
+            let waits = c.resend.take_where(self.meta, |m| m.is_spared(number));
             let Some(frame) = waits else { break };
             // As if it flew.
             c.flying += 1;
@@ -421,8 +416,8 @@ impl Conn {
 impl crate::FrameMeta {
     /// Whether it need not be sent again, now that the packet `number` is
     /// said to have arrived.
-    fn is_spared(&self, number: u64, sure: bool) -> bool {
-        self.was == number && (sure || self.close)
+    fn is_spared(&self, number: u64) -> bool {
+        self.given_up.contains(&number)
     }
 
     /// Whether it carries parts of replies.

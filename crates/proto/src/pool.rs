@@ -68,9 +68,9 @@ pub struct FrameMeta {
     pub(crate) header: [u8; HEADER_BYTES],
     /// Packet number that it was last sent with.
     pub(crate) number: u64,
-    /// The number under which it was given up last, with at least the chunks
-    /// that it has now; `u64::MAX`: never.
-    pub(crate) was: u64,
+    /// The first and the last number under which it was given up, with at
+    /// least the chunks that it has now; `u64::MAX`: never.
+    pub(crate) given_up: [u64; 2],
     /// When it was last sent, ns.
     pub(crate) sent_at: u64,
     /// Held: its message.
@@ -100,7 +100,7 @@ impl Default for FrameMeta {
             phase: 0,
             header: [0; HEADER_BYTES],
             number: 0,
-            was: u64::MAX,
+            given_up: [u64::MAX; 2],
             sent_at: 0,
             message: MessageNo(0),
             part: 0,
@@ -298,7 +298,7 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.close = false;
         meta.counted = false;
         meta.again = false;
-        meta.was = u64::MAX;
+        meta.given_up = [u64::MAX; 2];
         meta.chunks = 0;
         meta.priority = Priority::Request;
         meta.len = 0;

@@ -135,7 +135,7 @@ impl<S: Seal> Endpoint<'_, S> {
             rest: [last as u16, 0],
             ack_len: 0,
             // It may not have held this part yet.
-            was: u64::MAX,
+            given_up: [u64::MAX; 2],
             ..meta
         };
         self.conns[conn as usize]
