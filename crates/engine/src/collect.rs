@@ -60,7 +60,7 @@ impl Endpoint {
             step *= 2;
             round += 1;
         }
-        if self.helper.is_none() {
+        if self.helper.is_none() && dead.is_none() {
             // Others still wait for what we said; should the program make no
             // further call, it would never leave (a connection may be under
             // way only).
