@@ -44,15 +44,7 @@ impl Endpoint {
             let from = ranks[(at + ranks.len() - step) % ranks.len()];
             let failed = dead.map_or(0, |(rank, _)| u64::from(rank) + 1);
             let args = [group.id(), round as u64, u64::from(epoch), failed];
-            let o = SendOptions {
-                args: &args[..if failed == 0 { 3 } else { 4 }],
-                ..SendOptions::default()
-            };
-            let said = self.say(to, BARRIER, &o, &[]);
-            // Whoever has closed has been here, or its other neighbours tell.
-            if !matches!(said, Ok(()) | Err(SendError::PeerDead { .. })) {
-                said?;
-            }
+            self.say_barrier(to, &args[..if failed == 0 { 3 } else { 4 }])?;
             if dead.is_none() {
                 // The rest is told, so that nobody waits in vain.
                 dead = self.await_round(group, from, round, epoch)?.err();
@@ -87,16 +79,21 @@ impl Endpoint {
         }
         // If it is gone and never spoke to us, nothing else would tell: a
         // message to it fails when nobody answers.
-        let args = [group.id(), ROUNDS as u64, u64::from(epoch)];
+        self.say_barrier(from, &[group.id(), ROUNDS as u64, u64::from(epoch)])?;
+        self.wait_loop(self.enter()?, None, true, met)
+    }
+
+    /// Tells a member something of a barrier. Nothing is owed to the dead:
+    /// whoever has closed has been there, or its other neighbours tell.
+    fn say_barrier(&self, to: u32, args: &[u64]) -> Result<(), WaitError> {
         let o = SendOptions {
-            args: &args,
+            args,
             ..SendOptions::default()
         };
-        match self.say(from, BARRIER, &o, &[]) {
-            Ok(()) | Err(SendError::PeerDead { .. }) => {}
-            Err(e) => return Err(e.into()),
+        match self.say(to, BARRIER, &o, &[]) {
+            Ok(()) | Err(SendError::PeerDead { .. }) => Ok(()),
+            Err(e) => Err(e.into()),
         }
-        self.wait_loop(self.enter()?, None, true, met)
     }
 
     /// Sends a message to the port of every rank in `to` (this one too, if it

@@ -11,7 +11,6 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use portolan_sys::clock::now_ns;
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::epoll::{Epoll, Timer};
 use portolan_sys::futex::{self, Scope};
@@ -269,11 +268,11 @@ impl Rest {
         }
     }
 
-    /// The program will wait on its descriptor.
-    pub fn arm(&mut self, timeout: Option<u64>) {
+    /// The program will wait on its descriptor, until `due` at most; `u64::MAX`
+    /// for no limit.
+    pub fn arm(&mut self, due: u64) {
         self.hush();
-        let at = timeout.map(|t| now_ns().saturating_add(t));
-        self.beds.timer.set(at);
+        self.beds.timer.set((due != u64::MAX).then_some(due));
         self.who |= ARMED;
     }
 

@@ -401,7 +401,7 @@ impl State {
         match self.prepare(None) {
             None => false,
             Some(nap) => {
-                self.rest.arm(nap.timeout);
+                self.rest.arm(nap.due);
                 true
             }
         }

@@ -59,7 +59,8 @@ pub struct Config {
     /// Packets sealed under one key before the next phase, at most the suite's
     /// own limit. Default `u64::MAX`: the suite's.
     pub rekey_packets: u64,
-    /// First packet number of every path, at most [`FIRST_PACKET_MAX`]. Default 0; tests start near a wrap.
+    /// First packet number of every path, at most [`FIRST_PACKET_MAX`]. Default
+    /// 0; tests start near a wrap.
     pub first_packet: u64,
     /// First message number of every flow, where credit and the count of
     /// congestion marks begin too. Default 0.

@@ -63,6 +63,22 @@ const fn whole_units(room: usize) -> usize {
     room / Body::UNIT as usize * Body::UNIT as usize
 }
 
+impl TxPeer {
+    /// The peer `to`, if a message may begin in that flow now.
+    #[inline(always)]
+    fn of<'p>(
+        peers: &'p mut [Self],
+        to: u16,
+        o: &SendOptions<'_>,
+    ) -> Result<&'p mut Self, ShmFailure> {
+        let peer = peers.get_mut(to as usize).ok_or(ShmFailure::NoPeer)?;
+        if peer.streaming[o.priority.index()] & (1 << o.flow) != 0 {
+            return Err(ShmFailure::Full);
+        }
+        Ok(peer)
+    }
+}
+
 impl ShmTx {
     pub fn new(endpoints: usize, frame_max: usize, copy_min: usize) -> Self {
         let peer = TxPeer {
@@ -119,12 +135,7 @@ impl ShmTx {
         payload: &[u8],
     ) -> Result<MessageNo, ShmFailure> {
         let p = o.priority.index();
-        let Some(peer) = self.peers.get_mut(to as usize) else {
-            return Err(ShmFailure::NoPeer);
-        };
-        if peer.streaming[p] & (1 << o.flow) != 0 {
-            return Err(ShmFailure::Full);
-        }
+        let peer = TxPeer::of(&mut self.peers, to, o)?;
         let bytes = HEAD_BYTES + 8 * o.args.len() + payload.len();
         let mut slot = outlet.reserve(to, o.priority, bytes)?;
         let next = &mut peer.numbers[p][o.flow as usize];
@@ -149,12 +160,7 @@ impl ShmTx {
         id: SourceId,
     ) -> Result<MessageNo, ShmFailure> {
         let p = o.priority.index();
-        let Some(peer) = self.peers.get_mut(to as usize) else {
-            return Err(ShmFailure::NoPeer);
-        };
-        if peer.streaming[p] & (1 << o.flow) != 0 {
-            return Err(ShmFailure::Full);
-        }
+        let peer = TxPeer::of(&mut self.peers, to, o)?;
         let total = source.len() as u64;
         let long = source.len() >= self.copy_min;
         let choosing = long && peer.copying == Copying::Yes;
