@@ -34,6 +34,8 @@ enum Command {
     Guard,
     #[command(name = bench::BENCH_RANK_COMMAND, hide = true)]
     BenchRank(bench::RankArguments),
+    #[command(name = bench::BENCH_FIRST_COMMAND, hide = true)]
+    BenchFirst,
 }
 
 fn main() -> ExitCode {
@@ -45,6 +47,7 @@ fn main() -> ExitCode {
         Command::Guard => run::guard(),
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),
+        Command::BenchFirst => bench::first_message(),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("portolan: {failure}");

@@ -136,6 +136,8 @@ pub enum Order {
     Play(Part),
     /// To a rank of the stalled bench, after a slice: receive until `Stop`.
     Drain,
+    /// To every rank of the barrier bench: so many barriers.
+    Barriers(u64),
     /// End.
     Bye,
 }
@@ -164,6 +166,8 @@ pub enum Answer {
     Played(Played),
     /// To `Stop` after `Drain`: messages received since the start, by sender.
     Drained(Vec<u64>),
+    /// To `Barriers`: the time from the first to the end of the last, ns.
+    Met(u64),
     /// It cannot.
     Failed(String),
 }

@@ -10,8 +10,10 @@ use std::thread::JoinHandle;
 
 use portolan_boot::launch::{JobSpec, Place, Running, Starter};
 
-use super::control::Line;
+use super::conduct::greet;
+use super::control::{Line, Order};
 use super::failure::{Context, Failure, Result, fail};
+use super::host::Host;
 use crate::lab::Lab;
 use crate::run::{Local, report, stops};
 
@@ -91,6 +93,35 @@ impl Ranks {
             (done, _) => done,
         }
     }
+}
+
+/// Runs `work` over the lines to the ranks of `spec`, which have greeted; then
+/// they are told to end. Gives the link between them too, and notes their
+/// cores in `host`.
+///
+/// # Errors
+/// As [`start`], those of `work`, and those of the ranks.
+pub fn with_lines<T>(
+    spec: JobSpec,
+    lab: Option<Lab>,
+    no_helper: Option<u32>,
+    host: &mut Host,
+    work: impl FnOnce(&mut [Line]) -> Result<T>,
+) -> Result<(String, T)> {
+    let mut ranks = start(spec, lab, no_helper)?;
+    let mut lines = std::mem::take(&mut ranks.lines);
+    let done = (|| {
+        let met = lines.iter_mut().map(greet).collect::<Result<Vec<_>>>()?;
+        host.pinned = met.iter().map(|(_, core)| *core).collect();
+        let found = work(&mut lines)?;
+        for line in &mut lines {
+            line.say(&Order::Bye)?;
+        }
+        let link = met.into_iter().next().map(|(link, _)| link);
+        Ok((link.unwrap_or_default(), found))
+    })();
+    drop(lines);
+    ranks.join(done)
 }
 
 /// Starts this program as ranks.

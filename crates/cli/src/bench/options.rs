@@ -8,6 +8,7 @@ use portolan_boot::launch::JobSpec;
 
 use super::control::Pattern;
 use super::failure::{Context, Result};
+use super::mpi;
 use super::plan::Peer;
 use super::summary::Setting;
 
@@ -53,6 +54,44 @@ pub enum Bench {
         #[arg(long, value_name = "BYTES", default_value_t = 8)]
         size: usize,
     },
+    /// Time of a barrier
+    Barrier {
+        #[command(flatten)]
+        common: Common,
+        /// Number of ranks
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 8)]
+        ranks: u32,
+        /// Other systems to measure in the same run, on this host
+        #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
+        vs: Vec<mpi::Kind>,
+    },
+    /// Time from starting a job until rank 0 has heard from every other rank
+    Start(Start),
+}
+
+#[derive(Args)]
+pub struct Start {
+    /// Numbers of ranks
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N[,N...]",
+        value_delimiter = ',',
+        default_values_t = [2, 16, 64]
+    )]
+    pub ranks: Vec<u32>,
+    /// Link between the ranks
+    #[arg(long, value_enum, default_value_t)]
+    pub link: Link,
+    /// Other systems to measure in the same run
+    #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
+    pub vs: Vec<mpi::Kind>,
+    /// Starts of each figure
+    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN)]
+    pub slices: usize,
+    /// Write rows and ratios to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Args)]

@@ -81,13 +81,16 @@ impl Ours {
             }
         });
         endpoint.bind(PLAY, binding).map_err(ours)?;
-        // Nobody measures the first packets of a pair.
-        endpoint.barrier().map_err(ours)?;
         Ok(Self {
             endpoint: Rc::new(endpoint),
             received,
             sent: vec![0; size],
         })
+    }
+
+    /// Meets the others: nobody measures the first packets of a pair.
+    pub fn meet(&self) -> Result<()> {
+        self.endpoint.barrier().map_err(ours)
     }
 
     /// The other of two ranks.
@@ -126,6 +129,17 @@ impl Ours {
             channel,
             meter: Meter::new(),
         }))
+    }
+
+    /// Meets the other ranks `count` times; gives the time that it took, ns.
+    pub fn barriers(&self, count: u64) -> Result<u64> {
+        // All have heard the order by the end of it.
+        self.endpoint.barrier().map_err(ours)?;
+        let start_ns = now_ns();
+        for _ in 0..count {
+            self.endpoint.barrier().map_err(ours)?;
+        }
+        Ok(now_ns() - start_ns)
     }
 
     /// Takes part in a slice of the stalled bench.
@@ -183,6 +197,21 @@ impl Ours {
                 }
             }
         }
+    }
+
+    /// Sends rank 0 a message, or waits for those of all others and gives the
+    /// time on the monotonic clock, ns.
+    pub fn first_messages(&self) -> Result<Option<u64>> {
+        if self.endpoint.rank() != 0 {
+            self.endpoint.send(0, PLAY, &[0; 8]).map_err(ours)?;
+            return Ok(None);
+        }
+        let others = self.endpoint.size() as usize - 1;
+        let came = |count: &AtomicU64| count.load(Relaxed) > 0;
+        self.endpoint
+            .wait_until(|| self.received.iter().filter(|count| came(count)).count() >= others)
+            .map_err(ours)?;
+        Ok(Some(now_ns()))
     }
 
     /// Ends.

@@ -86,6 +86,9 @@ pub struct Ratio {
     /// Packets lost on purpose, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// Processes of the job, in a bench of several numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
     /// The dividend.
     pub system: String,
     /// The divisor.
@@ -228,12 +231,17 @@ impl Report {
                 ""
             }
         };
+        let several = self
+            .rows
+            .windows(2)
+            .any(|pair| pair[0].ranks != pair[1].ranks);
         let head = [
             "system",
             "metric",
             has(|row| row.pair.is_some(), "pair"),
             has(|row| row.size.is_some(), "size"),
             has(|row| row.loss.is_some(), "loss"),
+            if several { "ranks" } else { "" },
             has(|row| row.stalled_traffic.is_some(), "to stalled"),
             "median",
             "quartiles",
@@ -255,6 +263,7 @@ impl Report {
                     row.pair.clone().unwrap_or_default(),
                     row.size.map(bytes).unwrap_or_default(),
                     row.loss.map(|loss| format!("{loss} %")).unwrap_or_default(),
+                    row.ranks.to_string(),
                     row.stalled_traffic
                         .map(|on| if on { "yes" } else { "no" }.to_owned())
                         .unwrap_or_default(),
@@ -286,6 +295,7 @@ impl Report {
             "metric",
             has(|ratio| ratio.size.is_some(), "size"),
             has(|ratio| ratio.loss.is_some(), "loss"),
+            has(|ratio| ratio.ranks.is_some(), "ranks"),
             "median",
             "quartiles",
             has(|ratio| ratio.noisy, "noisy"),
@@ -302,6 +312,7 @@ impl Report {
                         .loss
                         .map(|loss| format!("{loss} %"))
                         .unwrap_or_default(),
+                    ratio.ranks.map(|n| n.to_string()).unwrap_or_default(),
                     format!("{:.3}", ratio.median),
                     format!("{:.3} .. {:.3}", ratio.q1, ratio.q3),
                     if ratio.noisy {
