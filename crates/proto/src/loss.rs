@@ -138,6 +138,12 @@ impl<S: Seal> Endpoint<'_, S> {
                 _ => {}
             }
         }
+        let c = &self.conns[conn as usize];
+        if c.finished && !c.is_settled() {
+            // The peer knows that we close. It takes nothing more, and so
+            // grants nothing more: what waits for that would wait for ever.
+            self.drop_sending(conn, host);
+        }
         self.after_ack(now, conn, ack, largest, &mut sample, again);
     }
 
