@@ -79,9 +79,10 @@ pub fn bench(common: Common, ranks: u32, vs: &[Kind]) -> Result<Found> {
     };
     let slice_ns = common.slice_ms.unwrap_or(SLICE_MS_MAX) * 1_000_000;
     let before = CpuTime::now();
-    let (link, (ours, theirs)) = job::with_lines(spec, lab, None, &mut host, |lines| {
-        run(lines, &mut peers, ranks, common.slices, slice_ns)
-    })?;
+    let (link, (ours, theirs)) =
+        job::with_lines(spec, lab, job::Helpers::All, &mut host, |lines| {
+            run(lines, &mut peers, ranks, common.slices(), slice_ns)
+        })?;
     let steal = CpuTime::now().steal_since(&before);
     let setting = common.setting(link, ranks);
     let like = Row {

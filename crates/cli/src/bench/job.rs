@@ -20,6 +20,27 @@ use crate::run::{Local, report, stops};
 /// The hidden command that is a rank of a bench.
 pub const BENCH_RANK_COMMAND: &str = "internal-bench-rank";
 
+/// Which ranks have a helper thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Helpers {
+    /// Every one.
+    All,
+    /// Every one but this.
+    AllBut(u32),
+    /// None.
+    None,
+}
+
+impl Helpers {
+    fn has(self, rank: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::AllBut(other) => rank != other,
+            Self::None => false,
+        }
+    }
+}
+
 /// The ranks of a bench, running.
 pub struct Ranks {
     /// A line to each, by rank. Taken by who talks to them.
@@ -27,12 +48,11 @@ pub struct Ranks {
     launcher: JoinHandle<io::Result<i32>>,
 }
 
-/// Starts the ranks of `spec`, on the hosts of `lab` where there is one, and
-/// one of them without a helper thread where `no_helper` says so.
+/// Starts the ranks of `spec`, on the hosts of `lab` where there is one.
 ///
 /// # Errors
 /// What the launcher says.
-pub fn start(spec: JobSpec, lab: Option<Lab>, no_helper: Option<u32>) -> Result<Ranks> {
+pub fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks> {
     let local = Local::new(lab)?;
     let stops = stops()?;
     let (tell, told) = mpsc::channel();
@@ -42,7 +62,7 @@ pub fn start(spec: JobSpec, lab: Option<Lab>, no_helper: Option<u32>) -> Result<
         .spawn(move || {
             let mut starter = Own {
                 local,
-                no_helper,
+                helpers,
                 lines: Vec::new(),
             };
             let running = match Running::start(spec, &mut starter) {
@@ -104,11 +124,11 @@ impl Ranks {
 pub fn with_lines<T>(
     spec: JobSpec,
     lab: Option<Lab>,
-    no_helper: Option<u32>,
+    helpers: Helpers,
     host: &mut Host,
     work: impl FnOnce(&mut [Line]) -> Result<T>,
 ) -> Result<(String, T)> {
-    let mut ranks = start(spec, lab, no_helper)?;
+    let mut ranks = start(spec, lab, helpers)?;
     let mut lines = std::mem::take(&mut ranks.lines);
     let done = (|| {
         let met = lines.iter_mut().map(greet).collect::<Result<Vec<_>>>()?;
@@ -127,7 +147,7 @@ pub fn with_lines<T>(
 /// Starts this program as ranks.
 struct Own {
     local: Local,
-    no_helper: Option<u32>,
+    helpers: Helpers,
     lines: Vec<UnixStream>,
 }
 
@@ -139,7 +159,7 @@ impl Starter for Own {
     fn command(&mut self, place: &Place) -> Command {
         let bench = [self.local.own().as_os_str(), BENCH_RANK_COMMAND.as_ref()];
         let mut command = self.local.command(place, bench);
-        if self.no_helper == Some(place.rank) {
+        if !self.helpers.has(place.rank) {
             command.arg("--no-helper");
         }
         // Without a line the rank says so at once.

@@ -13,6 +13,7 @@ mod floor;
 mod host;
 mod job;
 mod kernel;
+mod logp;
 mod loss;
 mod mpi;
 mod options;
@@ -21,6 +22,7 @@ mod portolan;
 mod rank;
 mod report;
 mod slice;
+mod spray;
 mod stalled;
 mod start;
 mod stats;
@@ -33,6 +35,7 @@ use std::process::ExitCode;
 use conduct::{Conductor, greet};
 use failure::{Context, Failure, Result};
 use host::{CpuTime, Host};
+use job::Helpers;
 use loss::{LabLoss, Loss, NoLoss};
 use options::{Bench, Common, Link};
 use plan::{Asked, Kind, Plan, wrong};
@@ -53,9 +56,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Latency(it) => paired(Kind::Latency, it, None)?,
         Bench::Bandwidth { measure, pattern } => paired(Kind::Bandwidth, measure, pattern)?,
         Bench::Rate(it) => paired(Kind::Rate, it, None)?,
+        Bench::Jitter(it) => paired(Kind::Jitter, it, None)?,
         Bench::Stalled { common, size } => stalled(common, size)?,
         Bench::Barrier { common, ranks, vs } => barrier::bench(common, ranks, &vs)?,
         Bench::Start(it) => start::bench(it)?,
+        Bench::Spray { common, messages } => spray::bench(common, messages)?,
+        Bench::Logp { common } => logp::bench(common)?,
     };
     print!("{}", report.text());
     if let Some(file) = &json {
@@ -114,6 +120,15 @@ fn through_shm(common: &Common, lab: Option<&Lab>) -> Result<bool> {
     }
 }
 
+/// The links that a bench of every link goes through.
+fn links(common: &Common, lab: Option<&Lab>) -> &'static [Link] {
+    match (common.link, lab) {
+        (Link::Auto, None) => &[Link::Shm, Link::Udp],
+        (Link::Auto | Link::Udp, _) => &[Link::Udp],
+        (Link::Shm, _) => &[Link::Shm],
+    }
+}
+
 /// A bench of two ranks.
 fn paired(
     kind: Kind,
@@ -164,7 +179,7 @@ fn paired(
         _ => Box::new(NoLoss),
     };
     let before = CpuTime::now();
-    let mut ranks = job::start(common.spec(2, lab.is_some(), shm)?, lab, None)?;
+    let mut ranks = job::start(common.spec(2, lab.is_some(), shm)?, lab, Helpers::All)?;
     let lines = std::mem::take(&mut ranks.lines);
     let measured = (|| {
         let mut lines = <[control::Line; 2]>::try_from(lines).map_err(|lines| {
@@ -212,11 +227,6 @@ fn stalled(common: Common, size: usize) -> Result<Found> {
         lab: common.lab.clone(),
         ..Host::here()
     };
-    let links: &[Link] = match (common.link, &lab) {
-        (Link::Auto, None) => &[Link::Shm, Link::Udp],
-        (Link::Auto | Link::Udp, _) => &[Link::Udp],
-        (Link::Shm, _) => &[Link::Shm],
-    };
     if size > stalled::SIZE_MAX {
         return wrong(format!(
             "--size {size}: give at most {} bytes",
@@ -226,7 +236,7 @@ fn stalled(common: Common, size: usize) -> Result<Found> {
     let slice_ns = common.slice_ms.unwrap_or(slice::SLICE_MS_MAX) * 1_000_000;
     let before = CpuTime::now();
     let (mut rows, mut ratios, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
-    for &link in links {
+    for &link in links(&common, lab.as_ref()) {
         let of_link = Common {
             link,
             ..common.clone()
@@ -242,9 +252,9 @@ fn stalled(common: Common, size: usize) -> Result<Found> {
         let (link, found) = job::with_lines(
             spec,
             lab.clone(),
-            Some(stalled::STALLED),
+            Helpers::AllBut(stalled::STALLED),
             &mut host,
-            |lines| stalled::run(lines, size, common.slices, slice_ns),
+            |lines| stalled::run(lines, size, common.slices(), slice_ns),
         )?;
         let setting = of_link.setting(link, stalled::RANKS);
         let like = Row {

@@ -25,8 +25,8 @@ pub const PACKET_OVERHEAD: u64 = (20 + 8 + HEADER_BYTES + BODY_BYTES + TAG_BYTES
 const SHORT: u16 = 1;
 /// Port of messages that are sent without a copy and written to its buffer.
 const LONG: u16 = 2;
-/// Port of the stalled bench.
-const PLAY: u16 = 3;
+/// Port of messages that are only counted.
+pub const PLAY: u16 = 3;
 /// Bytes from which on a message is long: it may fill a packet.
 const LONG_BYTES: usize = 1024;
 /// Bytes of long messages under way before a sender waits for the first.
@@ -34,18 +34,20 @@ const UNDER_WAY_BYTES: usize = 8 << 20;
 /// Long messages under way before a sender waits for the first.
 const UNDER_WAY: usize = 64;
 /// Passes between two looks at the clock or at the bench.
-const PASSES: u32 = 64;
+pub const PASSES: u32 = 64;
 
 /// What has arrived. Only handlers write it, in this thread.
 #[derive(Default)]
-struct Arrived {
-    messages: AtomicU64,
+pub struct Arrived {
+    /// Messages so far.
+    pub messages: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Arrived {
+    /// Another one has come.
     #[inline]
-    fn count(&self, bytes: usize) {
+    pub fn count(&self, bytes: usize) {
         self.messages
             .store(self.messages.load(Relaxed) + 1, Relaxed);
         self.bytes
@@ -55,15 +57,17 @@ impl Arrived {
 
 /// This rank's endpoint.
 pub struct Ours {
-    endpoint: Rc<Endpoint>,
-    /// Of the stalled bench: messages received, by sender.
-    received: Arc<[AtomicU64]>,
-    /// And sent, by receiver.
+    pub(super) endpoint: Rc<Endpoint>,
+    /// Messages received on [`PLAY`], by sender.
+    pub(super) received: Arc<[AtomicU64]>,
+    /// Of the stalled bench: sent, by receiver.
     sent: Vec<u64>,
+    /// Of the logp bench: messages taken.
+    pub(super) absorbed: u64,
 }
 
 /// Turns an error of the library into ours.
-fn ours(error: impl std::fmt::Display) -> Failure {
+pub fn ours(error: impl std::fmt::Display) -> Failure {
     Failure::new(format!("portolan: {error}"))
 }
 
@@ -85,6 +89,7 @@ impl Ours {
             endpoint: Rc::new(endpoint),
             received,
             sent: vec![0; size],
+            absorbed: 0,
         })
     }
 
@@ -94,7 +99,7 @@ impl Ours {
     }
 
     /// The other of two ranks.
-    fn peer(&self) -> u32 {
+    pub fn peer(&self) -> u32 {
         u32::from(self.endpoint.rank() == 0)
     }
 

@@ -218,6 +218,9 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
                 let drained = ours.drain(line)?;
                 line.say(&Answer::Drained(drained))?;
             }
+            Order::Spray(jet) => ours.spray(&jet, line)?,
+            Order::Emit(count) => line.say(&Answer::Took(ours.emit(count)?))?,
+            Order::Absorb(count) => line.say(&Answer::Took(ours.absorb(count)?))?,
             Order::Barriers(count) => line.say(&Answer::Met(ours.barriers(count)?))?,
             Order::Bye => return ours.close(),
             order @ (Order::Finish { .. } | Order::Stop) => {
