@@ -4,11 +4,12 @@
 mod bench;
 mod failure;
 mod lab;
+mod manual;
 mod run;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Reliable messages between processes on ordinary Ethernet
 #[derive(Parser)]
@@ -26,6 +27,10 @@ enum Command {
     Lab(lab::Arguments),
     /// Measure, beside others in the same run
     Bench(bench::Arguments),
+    /// Write man pages of all commands to a directory
+    Man(manual::ManArguments),
+    /// Print a shell's completions
+    Completions(manual::CompletionArguments),
     #[command(name = lab::HOST_COMMAND, hide = true)]
     LabHost(lab::HostArguments),
     #[command(name = run::RANK_COMMAND, hide = true)]
@@ -47,6 +52,8 @@ fn main() -> ExitCode {
         Command::Guard => run::guard(),
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),
+        Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
+        Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
         Command::BenchFirst => bench::first_message(),
     };
     done.unwrap_or_else(|failure| {
