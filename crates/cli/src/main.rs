@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod doctor;
 mod failure;
 mod lab;
 mod manual;
@@ -27,6 +28,8 @@ enum Command {
     Lab(lab::Arguments),
     /// Measure, beside others in the same run
     Bench(bench::Arguments),
+    /// Say what this host can do, which link would be used, and what to change
+    Doctor(doctor::Arguments),
     /// Write man pages of all commands to a directory
     Man(manual::ManArguments),
     /// Print a shell's completions
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
         Command::Guard => run::guard(),
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
         Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
         Command::BenchFirst => bench::first_message(),
