@@ -123,6 +123,25 @@ fn a_path_that_shrinks_gets_smaller_packets() {
 }
 
 #[test]
+fn a_path_that_shrinks_after_a_quiet_time_may_grow_again() {
+    let mut pair = Pair::new(&Config::default());
+    let room = |pair: &mut Pair| pair.nodes[0].with(|e, _| e.inline_max(PeerId(0), 0));
+    let least = room(&mut pair);
+    pair.send(0, b"x");
+    pair.run(SECOND, all);
+    let most = room(&mut pair);
+    // The state is given back; the size found is kept.
+    pair.run(30 * SECOND, all);
+    pair.send(0, &[9; 1400]);
+    assert_eq!(room(&mut pair), most);
+    pair.run(SECOND, |p| p.len() <= 1232);
+    assert_eq!(pair.nodes[1].log.got.len(), 2);
+    assert_eq!(room(&mut pair), least);
+    pair.run(9 * SECOND, all);
+    assert_eq!(room(&mut pair), most);
+}
+
+#[test]
 fn what_is_not_wanted_now_is_held_and_stops_the_sender() {
     let config = Config {
         hold_frames: 8,

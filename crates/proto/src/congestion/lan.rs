@@ -692,3 +692,87 @@ fn flight_of(window: u64, epoch: &Epoch) -> u64 {
     let share = (u64::from(epoch.acked) << 16) / packets.max(1);
     (window.min(fixed(epoch.flight)) * share) >> 16
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const US: u64 = 1_000;
+
+    /// A path with a base round trip and a window that the flight fills.
+    fn path(base: u64, packets: u32) -> Lan {
+        Lan {
+            base,
+            window: fixed(packets),
+            opening: false,
+            ..Lan::new(1_400, 512)
+        }
+    }
+
+    /// An epoch of that round trip in which all of the flight arrived.
+    fn epoch(rtt: u64, flight: u32) -> Epoch {
+        Epoch {
+            rtt,
+            flight,
+            acked: flight,
+            ..Epoch::new(0, 0, false)
+        }
+    }
+
+    #[test]
+    fn only_what_arrives_counts_as_flight() {
+        let lossy = Epoch {
+            acked: 30,
+            lost: 10,
+            ..epoch(US, 80)
+        };
+        assert_eq!(flight_of(fixed(100), &lossy), fixed(60));
+        assert_eq!(flight_of(fixed(40), &lossy), fixed(30));
+        assert_eq!(flight_of(fixed(40), &epoch(US, 0)), 0);
+    }
+
+    #[test]
+    fn a_cut_leaves_a_quarter_of_the_target() {
+        // The target is 475 us: of 780 us, 300 + 475 / 4 are to stay.
+        let mut lan = path(300 * US, 64);
+        lan.cut(0, &epoch(780 * US, 64), 480 * US);
+        assert_eq!(lan.window(), 34);
+        let Phase::Check { rtt, flight } = lan.phase else {
+            panic!("{:?}", lan.phase);
+        };
+        assert_eq!((rtt, flight), (780 * US, fixed(64)));
+        // At most by half.
+        let mut lan = path(300 * US, 64);
+        lan.cut(0, &epoch(3_000 * US, 64), 2_700 * US);
+        assert_eq!(lan.window(), 32);
+    }
+
+    #[test]
+    fn marks_cut_by_half_their_share_and_nothing_grows_meanwhile() {
+        let mut lan = path(100 * US, 64);
+        lan.epoch = Epoch {
+            marked: 64,
+            ..epoch(100 * US, 64)
+        };
+        lan.follow(0, &lan.epoch.clone(), 0);
+        assert_eq!(lan.window, fixed(32));
+        lan.epoch = epoch(100 * US, 32);
+        lan.follow(0, &lan.epoch.clone(), 0);
+        assert_eq!(lan.window, fixed(33));
+    }
+
+    #[test]
+    fn in_competition_a_round_trip_that_falls_by_a_quarter_is_joined() {
+        for (rtt, drains) in [(1_600 * US, false), (1_490 * US, true)] {
+            let mut lan = Lan {
+                phase: Phase::Compete,
+                last_rtt: 2_000 * US,
+                epoch: epoch(rtt, 64),
+                ..path(100 * US, 64)
+            };
+            lan.judge(10 * US);
+            assert_eq!(matches!(lan.phase, Phase::Drain(_)), drains, "{rtt}");
+            assert_eq!(lan.window(), if drains { 16 } else { 64 });
+        }
+    }
+}

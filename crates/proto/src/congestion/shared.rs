@@ -245,4 +245,23 @@ mod tests {
         }
         assert_eq!(cube_root(u64::MAX), (1 << 21) - 1);
     }
+
+    #[test]
+    fn a_loss_below_the_last_peak_leaves_others_more_room() {
+        let mut shared = Shared::new(1_400, 512);
+        shared.window = fixed(100);
+        shared.reduce(BETA_LOSS, 0);
+        assert_eq!(shared.peak, fixed(100));
+        // Others came meanwhile: (1 + 0.7) / 2 of the window (RFC 9438, 4.7).
+        shared.reduce(BETA_LOSS, 0);
+        let window = (fixed(100) * BETA_LOSS) >> 10;
+        assert_eq!(shared.peak, (window * (1024 + BETA_LOSS)) >> 11);
+        // None came: the peak is the window.
+        shared.window = shared.peak;
+        shared.reduce(BETA_LOSS, 0);
+        assert_eq!(shared.peak >> FRACTION, 59);
+        shared.window = fixed(200);
+        shared.reduce(BETA_MARK, 0);
+        assert_eq!(shared.peak, fixed(200));
+    }
 }
