@@ -5,8 +5,8 @@ mod common;
 use common::{Node, Pair, address};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, DeathReason, Message, Outcome, PeerEvent, PeerId, PeerState, Release, SendError,
-    SourceId, Verdict,
+    Config, DeathReason, FIRST_PACKET_MAX, Message, Outcome, PeerEvent, PeerId, PeerState, Release,
+    SendError, SourceId, Verdict,
 };
 use portolan_wire::{EndpointId, Life, Priority};
 
@@ -119,6 +119,34 @@ fn a_path_that_shrinks_gets_smaller_packets() {
     }
     pair.run(100 * SECOND, |p| p.len() <= 1232);
     assert_eq!(pair.nodes[1].log.got.len(), 51);
+    assert!(pair.nodes[1].log.got[1..].iter().all(|g| g.2 == [9; 1400]));
+}
+
+#[test]
+fn a_full_pool_gets_smaller_packets_too() {
+    let config = Config {
+        frames: 32,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config);
+    pair.send(0, b"x");
+    pair.run(SECOND, all);
+    let m = Message {
+        priority: Priority::Request,
+        flow: 0,
+        port: 3,
+        args: &[],
+        payload: &[9; 1400],
+    };
+    let (now, mut sent) = (pair.now, 1);
+    while pair.nodes[0]
+        .with(|e, _| e.send(now, PeerId(0), &m))
+        .is_ok()
+    {
+        sent += 1;
+    }
+    pair.run(100 * SECOND, |p| p.len() <= 1232);
+    assert_eq!(pair.nodes[1].log.got.len(), sent);
     assert!(pair.nodes[1].log.got[1..].iter().all(|g| g.2 == [9; 1400]));
 }
 
@@ -486,4 +514,110 @@ fn random_loss_costs_little_more_than_what_is_lost() {
         );
         println!("{percent} %: {share:.3} of the goodput, {ratio:.3} of the packets");
     }
+}
+
+#[test]
+fn a_recorded_connect_packet_feigns_no_life() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    let mut connects = Vec::new();
+    pair.run(SECOND, |p| {
+        connects.extend((p[0] & 15 == 1).then(|| p.to_vec()));
+        true
+    });
+    pair.send(0, b"y");
+    let begin = pair.now;
+    let dead = PeerState::Dead(DeathReason::Silent);
+    while pair.nodes[0].with(|e, _| e.peer_state(PeerId(0))) != dead {
+        pair.run(SECOND / 10, |_| false);
+        pair.now += SECOND / 10;
+        pair.wire[0].extend(connects.iter().cloned());
+        pair.deliver(0);
+        assert!(pair.now < begin + 4 * SECOND, "it is taken for alive");
+    }
+}
+
+#[test]
+fn offers_that_do_not_fit_are_not_taken() {
+    let usual = Config::default();
+    for odd in [
+        Config { flows: 4, ..usual },
+        Config {
+            first_packet: FIRST_PACKET_MAX + 1,
+            ..usual
+        },
+    ] {
+        let mut pair = Pair::new(&usual);
+        pair.nodes[0] = Node::new(&odd, 1, 11);
+        pair.nodes[0].with(|e, _| {
+            e.add_peer(EndpointId(2), Life(22), address(2), Mode::Lan)
+                .unwrap()
+        });
+        pair.send(0, b"x");
+        pair.run(SECOND, all);
+        assert_eq!(
+            pair.nodes[1].with(|e, _| e.peer_state(PeerId(0))),
+            PeerState::New
+        );
+        assert!(pair.nodes[1].with(|e, _| e.counters().drops.malformed) > 0);
+        assert!(pair.nodes[1].log.got.is_empty());
+    }
+}
+
+#[test]
+fn packets_that_do_not_verify_are_looked_at_at_a_rate() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.flush(0, true, &mut all);
+    let mut forged = pair.wire[1][0].clone();
+    *forged.last_mut().unwrap() ^= 1;
+    let bad = |pair: &mut Pair| pair.nodes[1].with(|e, _| e.counters().drops.bad_tag);
+    let mut hear = |pair: &mut Pair| {
+        let now = pair.now;
+        pair.nodes[1].with(|e, log| {
+            e.handle_packet(now, address(1), false, &mut forged.clone(), log);
+        });
+    };
+    for _ in 0..2_000 {
+        hear(&mut pair);
+    }
+    assert_eq!(bad(&mut pair), 1_024);
+    // However often they come, 1,024 a second more.
+    for _ in 0..20_000 {
+        pair.now += 100_000;
+        hear(&mut pair);
+    }
+    let more = bad(&mut pair) - 1_024;
+    assert!((1_800..=2_048).contains(&more), "{more} in two seconds");
+    // A quiet time earns no more than at first.
+    pair.now += 100 * SECOND;
+    for _ in 0..2_000 {
+        hear(&mut pair);
+    }
+    assert_eq!(bad(&mut pair) - more, 2 * 1_024);
+}
+
+#[test]
+fn a_peer_that_restarts_before_its_last_life_was_proven_comes_up() {
+    let config = Config::default();
+    let mut pair = Pair::new(&config);
+    pair.send(1, b"first");
+    pair.run(SECOND, all);
+    for life in [33, 44] {
+        pair.nodes[1] = Node::new(&config, 2, life);
+        pair.nodes[1].with(|e, _| {
+            e.add_peer(EndpointId(1), Life(11), address(1), Mode::Lan)
+                .unwrap()
+        });
+        pair.send(1, &[life as u8; 10]);
+        if life == 33 {
+            // Its offer comes, the answer does not.
+            pair.flush(1, true, &mut all);
+            pair.deliver(0);
+            assert_eq!(pair.flush(0, true, &mut |_: &[u8]| false), 1);
+        }
+    }
+    pair.run(SECOND, all);
+    let got: Vec<_> = pair.nodes[0].log.got.iter().map(|g| &g.2[..]).collect();
+    assert_eq!(got, [&b"first"[..], &[44; 10]]);
 }

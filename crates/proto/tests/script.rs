@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hasher};
 
 use common::{Pair, address};
@@ -203,13 +204,15 @@ impl Script {
     }
 }
 
-/// Says that every packet up to a number has come, but those.
+/// Says that every packet up to a number has come, but those, and that many
+/// more may follow.
 fn all_but(largest: u32, missing: &[u32]) -> Ack {
     let base = missing.first().map_or(largest + 1, |&m| m);
     let mut ack = Ack {
         largest,
         base,
         words: (largest + 1 - base).div_ceil(64) as u8,
+        packet_limit: largest + 200,
         ..Ack::default()
     };
     for bit in 0..largest + 1 - base {
@@ -548,5 +551,335 @@ fn no_window_spans_more_numbers_than_a_bitmap() {
             assert_eq!((said.len(), said[0].number()), (1, oldest + 512));
         }
         assert_eq!(s.resent(), 0);
+    }
+}
+
+#[test]
+fn an_acknowledgement_is_put_off_while_the_window_is_open_and_no_longer() {
+    let mut s = Script::new(&Config {
+        congestion: Some(Mode::Shared),
+        ..Config::default()
+    });
+    let idle = |s: &mut Script| s.pair.nodes[0].with(|e, _| e.idle());
+    let number = s.send(1)[0];
+    s.hear(Some(&all_but(number, &[])), &[]);
+    // A pass that has better to do looks at it later.
+    s.pair.flush(0, false, &mut |_| true);
+    assert!(!idle(&mut s));
+    s.pair.flush(0, true, &mut |_| true);
+    assert!(idle(&mut s));
+    let window = s.window() as usize;
+    let numbers = s.send(window);
+    assert_eq!(numbers.len(), window);
+    assert_eq!(s.send(1), []);
+    // Where it is needed to send on, no pass waits.
+    let last = *numbers.last().unwrap();
+    s.hear(Some(&all_but(last, &[])), &[]);
+    assert_eq!(s.pair.flush(0, false, &mut |_| true), 1);
+    let numbers = s.send(window - 1);
+    let last = *numbers.last().unwrap();
+    s.hear(Some(&all_but(last, &[])), &[]);
+    s.pair.now += 100_000;
+    s.pair.send(0, b"data");
+    assert_eq!(s.pair.flush(0, false, &mut |_| true), 1);
+}
+
+#[test]
+fn refusals_of_replies_are_told_and_count_as_no_replies() {
+    let mut s = Script::new(&Config::default());
+    s.pair.nodes[0].log.verdict = Some(Verdict::Refuse);
+    let reply = Chunk::Head(Head {
+        priority: Priority::Reply,
+        flow: 1,
+        message: MessageNo(0),
+        port: 3,
+        total: 4,
+        args: &[],
+        payload: b"abcd",
+    });
+    // Each step checks what is counted.
+    s.hear(None, &[reply]);
+    let said = s.say();
+    assert_eq!(said[0].refuses, [(1, 0)]);
+    s.hear(Some(&all_but(said[0].number(), &[])), &[]);
+    s.say();
+    assert!(s.pair.nodes[0].with(|e, _| e.idle()));
+}
+
+/// Says what `HashSet`s say of numbers that come in any order.
+#[test]
+fn each_number_is_taken_once_and_acknowledgements_show_the_latest() {
+    let mut x = 9_u64;
+    let mut random = move |below: u64| {
+        x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (x >> 33) % below
+    };
+    let mut s = Script::new(&Config::default());
+    let first = s.number;
+    let mut came: HashSet<u64> = HashSet::new();
+    let mut next = first;
+    let counts = |s: &mut Script| {
+        let c = s.pair.nodes[0].with(|e, _| *e.counters());
+        (c.packets_received, c.drops.replay)
+    };
+    for step in 0..20_000 {
+        let number = match random(100) {
+            0 => next + random(2_000),
+            1 => next + [511, 512, 513, 1_023, 1_024, 1_025][random(6) as usize],
+            2..30 => next + random(3),
+            30..40 => next.saturating_sub(1_020 + random(10)).max(first),
+            40..50 => next.saturating_sub(508 + random(10)).max(first),
+            _ => next.saturating_sub(1 + random(40)).max(first),
+        };
+        let before = counts(&mut s);
+        s.hear_as(number, Flags::NONE, None, &[Chunk::Ping]);
+        let after = counts(&mut s);
+        let known = number >= next || next - number <= 1_024;
+        let taken = known && came.insert(number);
+        next = next.max(number + 1);
+        let expected = (before.0 + u64::from(taken), before.1 + u64::from(!taken));
+        assert_eq!(after, expected, "step {step}: {number}, next {next}");
+        if random(10) > 0 {
+            continue;
+        }
+        // Ask with the next number, so that the answer comes at this time.
+        let ack = s.asked();
+        came.insert(next);
+        next += 1;
+        let oldest = next.saturating_sub(512).max(first);
+        let base = (oldest..next).find(|n| !came.contains(n)).unwrap_or(next);
+        assert_eq!(
+            (u64::from(ack.largest), u64::from(ack.base)),
+            (next - 1, base)
+        );
+        assert_eq!(u64::from(ack.words), (next - base).div_ceil(64));
+        for n in base..next {
+            let bit = (n - base) as usize;
+            let shown = ack.bitmap[bit / 64] >> (bit % 64) & 1 == 1;
+            assert_eq!(shown, came.contains(&n), "step {step}: {n}");
+        }
+    }
+}
+
+#[test]
+fn an_acknowledgement_says_how_long_it_was_kept() {
+    let mut s = Script::new(&Config::default());
+    let old = s.number;
+    s.hear_as(old + 1, Flags::NONE, None, &[Chunk::Ping]);
+    // A gap is told at once, by a pass that has better to do too.
+    assert_eq!(s.pair.flush(0, false, &mut |_| true), 1);
+    s.pair.now += 6_400;
+    s.hear_as(old, Flags::ACK_WANTED, None, &[Chunk::Ping]);
+    // What asks for no more waits for an answer to ride on.
+    assert_eq!(s.pair.flush(0, false, &mut |_| true), 0);
+    assert_eq!(s.say()[0].ack.unwrap().delay, 100);
+    assert_eq!(s.asked().delay, 0);
+    s.pair.now += SECOND;
+    s.hear_as(s.number + 1, Flags::NONE, None, &[Chunk::Ping]);
+    s.say();
+    s.pair.now += SECOND;
+    s.hear_as(s.number - 2, Flags::ACK_WANTED, None, &[Chunk::Ping]);
+    assert_eq!(s.say()[0].ack.unwrap().delay, u16::MAX);
+}
+
+#[test]
+fn a_gap_is_lost_at_once_until_reordering_was_mistaken_for_loss() {
+    let mut s = Script::new(&Config::default());
+    let spurious = |s: &mut Script| s.pair.nodes[0].with(|e, _| e.counters().spurious);
+    // A network that keeps the order is trusted.
+    let mut behind = 1;
+    for mistakes in 1..=9 {
+        let first = s.send(1)[0];
+        let mut last = first;
+        for later in 1..=behind {
+            assert_eq!(s.resent(), mistakes - 1, "{later} of {behind}");
+            last = s.send(1)[0];
+            let ack = Ack {
+                credit: [last + 100, 0],
+                ..all_but(last, &[first])
+            };
+            s.hear(Some(&ack), &[]);
+            s.say();
+        }
+        assert_eq!(s.resent(), mistakes);
+        // It was only late. Its copy need not be acknowledged.
+        s.hear(Some(&all_but(last, &[])), &[]);
+        s.say();
+        assert_eq!(spurious(&mut s), mistakes);
+        assert!(s.pair.nodes[0].with(|e, _| e.idle()));
+        behind = (2 * behind).min(65);
+    }
+}
+
+#[test]
+fn what_comes_late_after_a_probe_tells_nothing_of_order() {
+    let mut s = Script::new(&Config::default());
+    let number = s.send(1)[0];
+    s.probe();
+    let said = s.say();
+    assert_eq!((said.len(), said[0].heads), (1, 1));
+    assert!(said[0].header.flags.has(Flags::ACK_WANTED));
+    s.hear(Some(&all_but(number, &[])), &[]);
+    s.say();
+    assert_eq!(s.pair.nodes[0].with(|e, _| e.counters().spurious), 1);
+    assert!(s.pair.nodes[0].with(|e, _| e.idle()));
+    let numbers = s.send(2);
+    s.hear(Some(&all_but(numbers[1], &numbers[..1])), &[]);
+    assert_eq!(s.say().len(), 1);
+}
+
+#[test]
+fn an_acknowledgement_of_what_was_never_sent_acknowledges_nothing() {
+    let mut s = Script::new(&Config::default());
+    let idle = |s: &mut Script| s.pair.nodes[0].with(|e, _| e.idle());
+    let number = s.send(1)[0];
+    let sound = all_but(number, &[]);
+    for wrong in [
+        Ack { path: 1, ..sound },
+        all_but(number + 1, &[]),
+        Ack {
+            base: number + 2,
+            ..sound
+        },
+    ] {
+        s.hear(Some(&wrong), &[]);
+        assert_eq!(s.say().len(), 0);
+        assert!(!idle(&mut s));
+    }
+    s.hear(Some(&sound), &[]);
+    s.say();
+    assert!(idle(&mut s));
+}
+
+/// The node has messages for twenty packets and sends as far as it may: gives
+/// the last number that left, and the requests that have left by then.
+fn blocked(s: &mut Script) -> (u32, u32) {
+    for _ in 0..20 {
+        s.pair.send(0, &[7; 1000]);
+    }
+    let said = s.say();
+    // One was sent before.
+    (said.last().unwrap().number(), 1 + said.len() as u32)
+}
+
+#[test]
+fn credit_holds_and_never_shrinks() {
+    let mut s = Script::new(&Config {
+        hold_frames: 4,
+        ..Config::default()
+    });
+    let (last, credit) = blocked(&mut s);
+    let mut more = |requests: u32, replies: u32| {
+        let ack = Ack {
+            credit: [requests, replies],
+            ..all_but(last, &[])
+        };
+        s.hear(Some(&ack), &[]);
+        s.say().iter().map(|said| said.heads).sum::<usize>()
+    };
+    assert_eq!(more(credit, 0), 0);
+    assert_eq!(more(credit + 2, 0), 2);
+    assert_eq!(more(credit + 1, 100), 0);
+    assert_eq!(more(credit + 3, 100), 1);
+    assert_eq!(more(credit - 1, 100), 0);
+    assert_eq!(more(credit + 4, 100), 1);
+}
+
+#[test]
+fn the_packet_limit_holds_and_never_shrinks() {
+    let mut s = Script::new(&Config {
+        receive_packets: 4,
+        ..Config::default()
+    });
+    let (last, _) = blocked(&mut s);
+    let mut more = |limit: u32| {
+        // Nothing new is acknowledged, so packets stay in flight.
+        let ack = Ack {
+            packet_limit: limit,
+            ..all_but(0, &[])
+        };
+        s.hear(Some(&ack), &[]);
+        s.say().len()
+    };
+    assert_eq!(more(last + 1), 0);
+    assert_eq!(more(last + 3), 2);
+    assert_eq!(more(last + 2), 0);
+    assert_eq!(more(last + 4), 1);
+}
+
+#[test]
+fn a_packet_carries_what_was_not_acknowledged_yet() {
+    let mut s = Script::new(&Config::default());
+    let number = s.send(1)[0];
+    s.hear(Some(&all_but(number, &[])), &[]);
+    assert_eq!(s.say().len(), 0);
+    // Nothing to acknowledge, so nothing is said of it.
+    s.pair.send(0, b"data");
+    assert!(s.say()[0].ack.is_none());
+    // A message that asks for no answer gets one with the next packet.
+    let number = s.number;
+    s.hear(None, &[Chunk::Ping]);
+    assert_eq!(s.say().len(), 0);
+    s.pair.send(0, b"data");
+    assert_eq!(s.say()[0].ack.map(|a| u64::from(a.largest)), Some(number));
+    s.pair.send(0, b"data");
+    assert!(s.say()[0].ack.is_none());
+}
+
+#[test]
+fn three_probes_in_vain_narrow_the_window_unless_the_peer_has_no_room() {
+    for full in [false, true] {
+        let mut s = Script::new(&Config {
+            congestion: Some(Mode::Shared),
+            ..Config::default()
+        });
+        let numbers = s.send(2);
+        let flags = Flags::NONE.with(Flags::REQUESTS_FULL, full);
+        s.hear_as(s.number, flags, None, &[Chunk::Ping]);
+        let windows = [(); 3].map(|()| {
+            s.probe();
+            s.say();
+            s.window()
+        });
+        let narrow = if full { 10 } else { 2 };
+        assert_eq!(windows, [10, 10, narrow], "{numbers:?}");
+    }
+}
+
+#[test]
+fn the_time_that_the_peer_kept_an_acknowledgement_is_not_the_networks() {
+    // Of a millisecond the peer had it for 900 us: two windows in the rest.
+    for (delay, leaves) in [(14_063, 1), (0, 0)] {
+        let mut s = Script::new(&Config {
+            congestion: Some(Mode::Shared),
+            ..Config::default()
+        });
+        s.pair.run(SECOND, |_| true);
+        for _ in 0..40 {
+            let number = s.send(1)[0];
+            s.pair.now += 1_000_000;
+            let ack = Ack {
+                delay,
+                ..all_but(number, &[])
+            };
+            s.hear(Some(&ack), &[]);
+            s.say();
+        }
+        // The bucket is emptied; the next leaves as soon as the rate allows.
+        loop {
+            s.pair.send(0, &[7; 1_400]);
+            if s.say().is_empty() {
+                break;
+            }
+            // The latest to come is an answer, so no round trip is measured.
+            s.hear_as(s.number, Flags::ACK_WANTED, None, &[Chunk::Ping]);
+            let answer = s.say()[0].number();
+            s.hear(Some(&all_but(answer, &[])), &[]);
+            s.say();
+        }
+        s.pair.now += 5_000;
+        let now = s.pair.now;
+        s.pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
+        assert_eq!(s.say().len(), leaves, "{delay}");
     }
 }
