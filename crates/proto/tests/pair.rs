@@ -5,8 +5,8 @@ mod common;
 use common::{Node, Pair, address};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, DeathReason, FIRST_PACKET_MAX, Message, Outcome, PeerEvent, PeerId, PeerState, Release,
-    SendError, SourceId, Verdict,
+    Config, DeathReason, Drops, FIRST_PACKET_MAX, Message, Outcome, PeerEvent, PeerId, PeerState,
+    Release, SendError, SourceId, Verdict,
 };
 use portolan_wire::{EndpointId, Life, Priority};
 
@@ -90,6 +90,28 @@ fn a_long_message_is_cut_and_completed() {
             pair.nodes[0].with(|e, _| e.free_frames()),
             Config::default().frames
         );
+    }
+}
+
+#[test]
+fn what_one_counts_as_sent_the_other_counts_as_received() {
+    let mut pair = Pair::new(&Config::default());
+    for i in 0..20 {
+        pair.send(0, &[i; 900]);
+        pair.send(1, &[i; 90]);
+        pair.run(SECOND, all);
+    }
+    let [a, b] = [0, 1].map(|i| pair.nodes[i].with(|e, _| *e.counters()));
+    for (a, b) in [(a, b), (b, a)] {
+        assert_eq!(a.packets_sent, b.packets_received);
+        assert_eq!(a.bytes_sent, b.bytes_received);
+        assert_eq!((a.messages_sent, b.messages_delivered), (20, 20));
+        // The rest are connect packets and those of other sizes.
+        let others = a.packets_sent - a.data_packets_sent - a.acks_sent;
+        assert!((2..8).contains(&others), "{others}");
+        assert!(a.data_packets_sent >= 20 && a.acks_sent + b.acks_sent > 0);
+        assert_eq!((a.resent, a.spurious, a.duplicates, a.held), (0, 0, 0, 0));
+        assert_eq!(a.drops, Drops::default());
     }
 }
 

@@ -20,6 +20,7 @@ const SECOND: u64 = 1_000_000_000;
 /// What the endpoint said in one packet.
 struct Said {
     header: Header,
+    bytes: usize,
     ack: Option<Ack>,
     /// Messages that begin in it.
     heads: usize,
@@ -179,6 +180,7 @@ impl Script {
                 });
                 let mut said = Said {
                     header,
+                    bytes: packet.len(),
                     ack,
                     heads: 0,
                     closes: false,
@@ -466,13 +468,8 @@ fn what_needs_no_room_for_requests_leaves_again_at_once() {
     assert!(s.say().iter().any(|s| s.closes));
 }
 
-#[test]
-fn refusals_without_a_frame_are_told_once_there_is_one() {
-    let mut s = Script::new(&Config {
-        frames: 32,
-        ..Config::default()
-    });
-    // The node's own messages take what the pool gives them.
+/// The node's own messages take what the pool gives them.
+fn fill(s: &mut Script) {
     let now = s.pair.now;
     for priority in [Priority::Request, Priority::Reply] {
         let m = Message {
@@ -480,26 +477,37 @@ fn refusals_without_a_frame_are_told_once_there_is_one() {
             flow: 0,
             port: 3,
             args: &[],
-            payload: &[7; 1000],
+            payload: &[7; 1_400],
         };
         while s.pair.nodes[0]
             .with(|e, _| e.send(now, PeerId(0), &m))
             .is_ok()
         {}
     }
+}
+
+/// A message of the peer.
+fn unwanted(flow: u16, number: u32) -> Chunk<'static> {
+    Chunk::Head(Head {
+        priority: Priority::Request,
+        flow,
+        message: MessageNo(number),
+        port: 3,
+        total: 4,
+        args: &[],
+        payload: b"abcd",
+    })
+}
+
+#[test]
+fn refusals_without_a_frame_are_told_once_there_is_one() {
+    let mut s = Script::new(&Config {
+        frames: 32,
+        ..Config::default()
+    });
+    fill(&mut s);
     let numbers: Vec<_> = s.say().iter().map(Said::number).collect();
     s.pair.nodes[0].log.verdict = Some(Verdict::Refuse);
-    let unwanted = |flow: u16, number: u32| {
-        Chunk::Head(Head {
-            priority: Priority::Request,
-            flow,
-            message: MessageNo(number),
-            port: 3,
-            total: 4,
-            args: &[],
-            payload: b"abcd",
-        })
-    };
     // For the first there is a frame. One more of its flow waits for its turn.
     for chunk in [
         unwanted(0, 2),
@@ -882,4 +890,39 @@ fn the_time_that_the_peer_kept_an_acknowledgement_is_not_the_networks() {
         s.pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
         assert_eq!(s.say().len(), leaves, "{delay}");
     }
+}
+
+#[test]
+fn without_a_frame_for_the_rest_packets_fit_a_path_that_shrank() {
+    let mut s = Script::new(&Config {
+        frames: 32,
+        ..Config::default()
+    });
+    fill(&mut s);
+    let mut missing: Vec<_> = s.say().iter().map(Said::number).collect();
+    // A refusal takes one of the last frames.
+    s.pair.nodes[0].log.verdict = Some(Verdict::Refuse);
+    s.hear(None, &[unwanted(1, 0)]);
+    missing.extend(s.say().iter().map(Said::number));
+    s.pair.nodes[0].with(|e, _| e.packet_too_big(PeerId(0), 0));
+    // All of it got lost, but what asked for nothing did not.
+    s.hear_as(s.number, Flags::ACK_WANTED, None, &[Chunk::Ping]);
+    let answer = s.say()[0].number();
+    s.hear(Some(&all_but(answer, &missing)), &[]);
+    let mut heads = 0;
+    while !s.pair.nodes[0].with(|e, _| e.idle()) {
+        let said = s.say();
+        heads += said.iter().map(|s| s.heads).sum::<usize>();
+        assert!(said.iter().all(|s| s.bytes <= 1_232));
+        // The last acknowledgement of all is looked at as nothing is left.
+        let Some(last) = said.last().map(Said::number) else {
+            continue;
+        };
+        let ack = Ack {
+            credit: [100, 100],
+            ..all_but(last, &[])
+        };
+        s.hear(Some(&ack), &[]);
+    }
+    assert_eq!(heads, 30);
 }
