@@ -547,14 +547,15 @@ fn a_recorded_connect_packet_feigns_no_life() {
         connects.extend((p[0] & 15 == 1).then(|| p.to_vec()));
         true
     });
-    pair.send(0, b"y");
+    // Who answered the connect has got the last packet of the handshake.
+    pair.send(1, b"y");
     let begin = pair.now;
     let dead = PeerState::Dead(DeathReason::Silent);
-    while pair.nodes[0].with(|e, _| e.peer_state(PeerId(0))) != dead {
+    while pair.nodes[1].with(|e, _| e.peer_state(PeerId(0))) != dead {
         pair.run(SECOND / 10, |_| false);
         pair.now += SECOND / 10;
-        pair.wire[0].extend(connects.iter().cloned());
-        pair.deliver(0);
+        pair.wire[1].extend(connects.iter().cloned());
+        pair.deliver(1);
         assert!(pair.now < begin + 4 * SECOND, "it is taken for alive");
     }
 }

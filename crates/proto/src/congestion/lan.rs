@@ -995,4 +995,22 @@ mod tests {
         lan.repace(PACED_NS);
         assert_eq!(lan.rate(), 0);
     }
+
+    #[test]
+    fn four_probes_in_a_row_without_an_answer_start_again() {
+        let mut lan = path(100 * US, 512);
+        (0..3).for_each(|_| lan.on_timeout());
+        lan.on_ack(
+            0,
+            &AckSample {
+                acked_packets: 1,
+                in_flight_packets: 1,
+                ..AckSample::default()
+            },
+        );
+        (0..3).for_each(|_| lan.on_timeout());
+        assert_eq!(lan.window(), 512);
+        lan.on_timeout();
+        assert_eq!(lan.window(), INITIAL);
+    }
 }
