@@ -926,3 +926,36 @@ fn without_a_frame_for_the_rest_packets_fit_a_path_that_shrank() {
     }
     assert_eq!(heads, 30);
 }
+
+#[test]
+fn a_number_whose_slot_cannot_be_freed_is_left_out() {
+    let mut s = Script::new(&Config {
+        frames: 32,
+        ..Config::default()
+    });
+    // The link keeps this one for very long.
+    s.pair.send(0, b"data");
+    let now = s.pair.now;
+    let (kept, oldest) = s.pair.nodes[0].with(|e, log| {
+        let t = e.poll_transmit(now, true, log).unwrap();
+        let header = Header::parse(e.frame(&t)).unwrap();
+        (t.frame, header.number)
+    });
+    // Meanwhile no frame is left to which its message could move.
+    fill(&mut s);
+    s.say();
+    s.pair.nodes[0].log.verdict = Some(Verdict::Refuse);
+    s.hear(None, &[unwanted(1, 0)]);
+    s.say();
+    let mut numbers = Vec::new();
+    while numbers.last().is_none_or(|&n| n < oldest + 512) {
+        s.hear_as(s.number, Flags::ACK_WANTED, None, &[Chunk::Ping]);
+        numbers.extend(s.say().iter().map(Said::number));
+    }
+    assert!(numbers.contains(&(oldest + 511)));
+    assert_eq!(*numbers.last().unwrap(), oldest + 513);
+    s.pair.nodes[0].with(|e, _| {
+        e.transmitted(kept);
+        e.check();
+    });
+}
