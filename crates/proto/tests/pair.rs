@@ -595,7 +595,7 @@ fn packets_that_do_not_verify_are_looked_at_at_a_rate() {
     let mut forged = pair.wire[1][0].clone();
     *forged.last_mut().unwrap() ^= 1;
     let bad = |pair: &mut Pair| pair.nodes[1].with(|e, _| e.counters().drops.bad_tag);
-    let mut hear = |pair: &mut Pair| {
+    let hear = |pair: &mut Pair| {
         let now = pair.now;
         pair.nodes[1].with(|e, log| {
             e.handle_packet(now, address(1), false, &mut forged.clone(), log);

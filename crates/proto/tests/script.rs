@@ -103,8 +103,8 @@ impl Script {
         self.pair.nodes[0].with(|e, _| e.counters().resent)
     }
 
-    /// Time passes until the node probes; gives that time.
-    fn probe(&mut self) -> u64 {
+    /// Time passes until the node probes.
+    fn probe(&mut self) {
         let probes = |s: &mut Self| s.pair.nodes[0].with(|e, _| e.counters().probes_sent);
         let before = probes(self);
         while probes(self) == before {
@@ -113,14 +113,14 @@ impl Script {
             let now = self.pair.now;
             self.pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
         }
-        self.pair.now
     }
 
-    /// The node gets a packet with a number of the test's choice.
+    /// The node gets a packet with a number and flags of the test's choice.
     fn hear_as(&mut self, number: u64, flags: Flags, ack: Option<&Ack>, chunks: &[Chunk<'_>]) {
         self.hear_marked(number, flags, false, ack, chunks);
     }
 
+    /// The same, perhaps with the congestion mark.
     fn hear_marked(
         &mut self,
         number: u64,
@@ -151,10 +151,8 @@ impl Script {
         packet.extend_from_slice(&tag);
         let now = self.pair.now;
         self.pair.nodes[0].with(|e, log| {
-            let before = e.counters().packets_received;
             e.handle_packet(now, address(2), ce, &mut packet, log);
             e.check();
-            assert!(e.counters().packets_received <= before + 1);
         });
         self.number = self.number.max(number + 1);
     }
@@ -204,6 +202,19 @@ impl Script {
         let said = self.say();
         said.iter().find_map(|s| s.ack).unwrap()
     }
+}
+
+/// A whole request of the peer; of flow 0 it has sent two.
+fn message(flow: u16, number: u32) -> Chunk<'static> {
+    Chunk::Head(Head {
+        priority: Priority::Request,
+        flow,
+        message: MessageNo(number),
+        port: 3,
+        total: 4,
+        args: &[],
+        payload: b"abcd",
+    })
 }
 
 /// Says that every packet up to a number has come, but those, and that many
@@ -362,16 +373,7 @@ fn who_has_used_half_of_its_credit_hears_of_more_unasked() {
     });
     let before = s.asked();
     for i in 0..12 {
-        let whole = Chunk::Head(Head {
-            priority: Priority::Request,
-            flow: 0,
-            message: MessageNo(2 + i),
-            port: 3,
-            total: 4,
-            args: &[],
-            payload: b"abcd",
-        });
-        s.hear(None, &[whole]);
+        s.hear(None, &[message(0, 2 + i)]);
         let said = s.say();
         if i % 4 < 3 {
             assert!(said.is_empty(), "not needed after {} messages", i + 1);
@@ -486,19 +488,6 @@ fn fill(s: &mut Script) {
     }
 }
 
-/// A message of the peer.
-fn unwanted(flow: u16, number: u32) -> Chunk<'static> {
-    Chunk::Head(Head {
-        priority: Priority::Request,
-        flow,
-        message: MessageNo(number),
-        port: 3,
-        total: 4,
-        args: &[],
-        payload: b"abcd",
-    })
-}
-
 #[test]
 fn refusals_without_a_frame_are_told_once_there_is_one() {
     let mut s = Script::new(&Config {
@@ -509,12 +498,7 @@ fn refusals_without_a_frame_are_told_once_there_is_one() {
     let numbers: Vec<_> = s.say().iter().map(Said::number).collect();
     s.pair.nodes[0].log.verdict = Some(Verdict::Refuse);
     // For the first there is a frame. One more of its flow waits for its turn.
-    for chunk in [
-        unwanted(0, 2),
-        unwanted(1, 0),
-        unwanted(2, 0),
-        unwanted(0, 3),
-    ] {
+    for chunk in [message(0, 2), message(1, 0), message(2, 0), message(0, 3)] {
         s.hear(None, &[chunk]);
     }
     let refused =
@@ -614,7 +598,7 @@ fn refusals_of_replies_are_told_and_count_as_no_replies() {
     assert!(s.pair.nodes[0].with(|e, _| e.idle()));
 }
 
-/// Says what `HashSet`s say of numbers that come in any order.
+/// Against a set, with numbers that come in any order.
 #[test]
 fn each_number_is_taken_once_and_acknowledgements_show_the_latest() {
     let mut x = 9_u64;
@@ -841,7 +825,7 @@ fn three_probes_in_vain_narrow_the_window_unless_the_peer_has_no_room() {
             congestion: Some(Mode::Shared),
             ..Config::default()
         });
-        let numbers = s.send(2);
+        s.send(2);
         let flags = Flags::NONE.with(Flags::REQUESTS_FULL, full);
         s.hear_as(s.number, flags, None, &[Chunk::Ping]);
         let windows = [(); 3].map(|()| {
@@ -850,7 +834,7 @@ fn three_probes_in_vain_narrow_the_window_unless_the_peer_has_no_room() {
             s.window()
         });
         let narrow = if full { 10 } else { 2 };
-        assert_eq!(windows, [10, 10, narrow], "{numbers:?}");
+        assert_eq!(windows, [10, 10, narrow], "{full}");
     }
 }
 
@@ -902,7 +886,7 @@ fn without_a_frame_for_the_rest_packets_fit_a_path_that_shrank() {
     let mut missing: Vec<_> = s.say().iter().map(Said::number).collect();
     // A refusal takes one of the last frames.
     s.pair.nodes[0].log.verdict = Some(Verdict::Refuse);
-    s.hear(None, &[unwanted(1, 0)]);
+    s.hear(None, &[message(1, 0)]);
     missing.extend(s.say().iter().map(Said::number));
     s.pair.nodes[0].with(|e, _| e.packet_too_big(PeerId(0), 0));
     // All of it got lost, but what asked for nothing did not.
@@ -945,7 +929,7 @@ fn a_number_whose_slot_cannot_be_freed_is_left_out() {
     fill(&mut s);
     s.say();
     s.pair.nodes[0].log.verdict = Some(Verdict::Refuse);
-    s.hear(None, &[unwanted(1, 0)]);
+    s.hear(None, &[message(1, 0)]);
     s.say();
     let mut numbers = Vec::new();
     while numbers.last().is_none_or(|&n| n < oldest + 512) {
