@@ -301,11 +301,11 @@ fn head(total: u64, payload: &[u8]) -> Chunk<'_> {
     })
 }
 
-fn body(fragment: u32, payload: &[u8]) -> Chunk<'_> {
+fn part(message: u32, fragment: u32, payload: &[u8]) -> Chunk<'_> {
     Chunk::Body(Body {
         priority: Priority::Request,
         flow: 0,
-        message: MessageNo(2),
+        message: MessageNo(message),
         fragment,
         payload,
     })
@@ -319,26 +319,26 @@ fn a_message_with_too_many_holes_takes_what_fills_them_and_nothing_beyond() {
     s.hear(None, &[head(64 * 600, &unit)]);
     // Every other part: as many holes as are kept track of.
     for fragment in 0..256 {
-        s.hear(None, &[body(2 * fragment + 2, &unit)]);
+        s.hear(None, &[part(2, 2 * fragment + 2, &unit)]);
     }
     assert_eq!(no_room(&mut s), 0);
     // One more is refused, even where it joins another.
-    s.hear(None, &[body(520, &unit)]);
+    s.hear(None, &[part(2, 520, &unit)]);
     assert_eq!(no_room(&mut s), 1);
-    s.hear(None, &[body(513, &unit)]);
+    s.hear(None, &[part(2, 513, &unit)]);
     assert_eq!(no_room(&mut s), 2);
     let refused = s.asked();
     // What is there already, and what fills the first hole, counts as come.
-    s.hear(None, &[body(0, &unit)]);
-    s.hear(None, &[body(1, &unit)]);
+    s.hear(None, &[part(2, 0, &unit)]);
+    s.hear(None, &[part(2, 1, &unit)]);
     assert_eq!(no_room(&mut s), 2);
     // Then there is room again.
-    s.hear(None, &[body(520, &unit)]);
+    s.hear(None, &[part(2, 520, &unit)]);
     assert_eq!(no_room(&mut s), 2);
     let ack = s.asked();
     assert_eq!(ack.base, refused.base);
     for fragment in (3..600).filter(|f| f % 2 == 1 || *f > 512) {
-        s.hear(None, &[body(fragment, &unit)]);
+        s.hear(None, &[part(2, fragment, &unit)]);
     }
     assert_eq!(s.pair.nodes[0].log.got.last().unwrap().2, [7; 64 * 600]);
 }
@@ -942,4 +942,35 @@ fn a_number_whose_slot_cannot_be_freed_is_left_out() {
         e.transmitted(kept);
         e.check();
     });
+}
+
+#[test]
+fn a_head_without_bytes_and_its_first_part_are_held_apart() {
+    for reversed in [false, true] {
+        let mut s = Script::new(&Config::default());
+        let unit = [9; 64];
+        let mut parts = [
+            Chunk::Head(Head {
+                priority: Priority::Request,
+                flow: 0,
+                message: MessageNo(3),
+                port: 3,
+                total: 128,
+                args: &[],
+                payload: &[],
+            }),
+            part(3, 0, &unit),
+            part(3, 1, &unit),
+        ];
+        if reversed {
+            parts.reverse();
+        }
+        for part in parts {
+            s.hear(None, &[part]);
+        }
+        // They come before their turn.
+        s.hear(None, &[message(0, 2)]);
+        let got: Vec<_> = s.pair.nodes[0].log.got.iter().map(|g| &g.2[..]).collect();
+        assert_eq!(got[2..], [&b"abcd"[..], &[9; 128]]);
+    }
 }
