@@ -974,3 +974,16 @@ fn a_head_without_bytes_and_its_first_part_are_held_apart() {
         assert_eq!(got[2..], [&b"abcd"[..], &[9; 128]]);
     }
 }
+
+#[test]
+fn both_parts_of_a_packet_that_became_too_big_leave_at_once() {
+    let mut s = Script::new(&Config::default());
+    s.pair.send(0, &[7; 1_400]);
+    let number = s.say()[0].number();
+    s.pair.nodes[0].with(|e, _| e.packet_too_big(PeerId(0), 0));
+    let last = s.send(1)[0];
+    s.hear(Some(&all_but(last, &[number])), &[]);
+    let sizes: Vec<_> = s.say().iter().map(|s| s.bytes).collect();
+    assert_eq!(sizes.len(), 2);
+    assert!(sizes.iter().all(|&bytes| bytes <= 1_232), "{sizes:?}");
+}
