@@ -644,3 +644,23 @@ fn a_peer_that_restarts_before_its_last_life_was_proven_comes_up() {
     let got: Vec<_> = pair.nodes[0].log.got.iter().map(|g| &g.2[..]).collect();
     assert_eq!(got, [&b"first"[..], &[44; 10]]);
 }
+
+#[test]
+fn who_is_up_answers_an_offer_that_asks_again() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.flush(0, true, &mut all);
+    pair.deliver(1);
+    pair.flush(1, true, &mut all);
+    let offer = pair.wire[0][0].clone();
+    pair.run(SECOND, all);
+    // Our answer was lost, for all that the peer knows.
+    pair.wire[0].push_back(offer);
+    pair.deliver(0);
+    assert_eq!(pair.flush(0, true, &mut all), 1);
+    assert_eq!(pair.wire[1][0][0] & 15, 1);
+    assert_eq!(pair.nodes[0].with(|e, _| e.counters().drops.replay), 0);
+    // It is settled: nobody asks again.
+    pair.deliver(1);
+    assert_eq!(pair.flush(1, true, &mut all), 0);
+}

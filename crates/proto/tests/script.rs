@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hasher};
 
 use common::{Pair, address};
 use portolan_proto::congestion::Mode;
-use portolan_proto::{Config, Message, PeerId, Verdict};
+use portolan_proto::{Config, DeathReason, Message, PeerId, PeerState, Verdict};
 use portolan_seal::{Checksum, Nonce, Seal};
 use portolan_wire::{
     Ack, Body, Chunk, Chunks, Flags, HEADER_BYTES, Head, Header, MessageNo, PacketType, Priority,
@@ -986,4 +986,30 @@ fn both_parts_of_a_packet_that_became_too_big_leave_at_once() {
     let sizes: Vec<_> = s.say().iter().map(|s| s.bytes).collect();
     assert_eq!(sizes.len(), 2);
     assert!(sizes.iter().all(|&bytes| bytes <= 1_232), "{sizes:?}");
+}
+
+#[test]
+fn a_silent_peer_that_owes_a_message_is_asked_and_then_dead() {
+    // The second of two came; or the first, which is not wanted now.
+    for (number, owes) in [(3, true), (2, false)] {
+        let mut s = Script::new(&Config::default());
+        s.pair.nodes[0].log.verdict = Some(Verdict::NotNow);
+        s.hear(None, &[message(0, number)]);
+        let end = s.pair.now + 5 * SECOND;
+        let mut asked = 0;
+        while let Some(at) = s.pair.nodes[0].with(|e, _| e.next_timeout())
+            && at < end
+        {
+            s.pair.now = s.pair.now.max(at);
+            s.pair.nodes[0].with(|e, log| e.handle_timeouts(at, log));
+            asked += s.say().len();
+        }
+        let state = s.pair.nodes[0].with(|e, _| e.peer_state(PeerId(0)));
+        if owes {
+            assert_eq!(state, PeerState::Dead(DeathReason::Silent));
+            assert!((3..20).contains(&asked), "{asked} times");
+        } else {
+            assert_eq!((state, asked), (PeerState::Up, 0));
+        }
+    }
 }
