@@ -969,6 +969,8 @@ fn a_head_without_bytes_and_its_first_part_are_held_apart() {
             s.hear(None, &[part]);
         }
         // They come before their turn.
+        let held = s.pair.nodes[0].with(|e, _| e.counters().held);
+        assert_eq!(held, 3);
         s.hear(None, &[message(0, 2)]);
         let got: Vec<_> = s.pair.nodes[0].log.got.iter().map(|g| &g.2[..]).collect();
         assert_eq!(got[2..], [&b"abcd"[..], &[9; 128]]);
