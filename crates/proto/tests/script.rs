@@ -1015,3 +1015,15 @@ fn a_silent_peer_that_owes_a_message_is_asked_and_then_dead() {
         }
     }
 }
+
+#[test]
+fn news_of_room_lets_what_was_refused_leave_at_once() {
+    let mut s = Script::new(&Config::default());
+    let full = Flags::NONE.with(Flags::REQUESTS_FULL, true);
+    let missing = s.send(4);
+    s.hear_as(s.number, full, Some(&all_but(missing[3], &missing)), &[]);
+    assert_eq!(s.say().len(), 0);
+    // The packet that tells need not acknowledge anything.
+    s.hear(None, &[Chunk::Ping]);
+    assert_eq!(s.say().len(), 4);
+}
