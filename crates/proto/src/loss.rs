@@ -172,6 +172,8 @@ impl<S: Seal> Endpoint<'_, S> {
             c.lost_from.max(watched)
         };
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
+            // Marks count with the next packets that are told of.
+            c.ce_seen = c.ce_seen.wrapping_sub(sample.ce_packets);
             return;
         }
         if let Some(rtt) = sample.rtt_ns {

@@ -289,6 +289,29 @@ fn each_mark_that_is_told_narrows_the_window_once() {
     assert_eq!(tell(&mut s, 2 + (1 << 31)), 6);
 }
 
+#[test]
+fn marks_told_with_nothing_new_count_with_the_next_that_is() {
+    let mut s = Script::new(&Config {
+        congestion: Some(Mode::Shared),
+        ..Config::default()
+    });
+    let tell = |s: &mut Script, number: u32, ce: u32| {
+        let ack = Ack {
+            ce,
+            ..all_but(number, &[])
+        };
+        s.hear(Some(&ack), &[]);
+        s.say();
+        s.window()
+    };
+    let first = s.send(1)[0];
+    assert_eq!(tell(&mut s, first, 0), 10);
+    // Our own acknowledgements may be what was marked.
+    assert_eq!(tell(&mut s, first, 1), 10);
+    let second = s.send(1)[0];
+    assert_eq!(tell(&mut s, second, 1), 8);
+}
+
 fn head(total: u64, payload: &[u8]) -> Chunk<'_> {
     Chunk::Head(Head {
         priority: Priority::Request,
