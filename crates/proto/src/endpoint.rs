@@ -260,7 +260,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             confirmed: up,
             keyed: up,
             // It gave its state back once it had acknowledged our close.
-            finished: up && self.core.closing && !p.bits.close_owed(),
+            finished: p.bits.cut_short() || up && self.core.closing && !p.bits.close_owed(),
             refusals: crate::refusal::Refusals::new(&p.next_out),
             ..Conn::default()
         };

@@ -60,6 +60,7 @@ pub(crate) struct PeerBits(u8);
 impl PeerBits {
     const SHARED: u8 = 1;
     const CLOSE_OWED: u8 = 2;
+    const CUT_SHORT: u8 = 4;
 
     pub const fn new(mode: Mode) -> Self {
         Self(match mode {
@@ -75,6 +76,17 @@ impl PeerBits {
         } else {
             Mode::Shared
         }
+    }
+
+    /// It is dead, and a message of its was dropped for want of its rest: what
+    /// would follow has a gap before it.
+    pub const fn cut_short(self) -> bool {
+        self.0 & Self::CUT_SHORT != 0
+    }
+
+    /// Sets it, for the rest of its life.
+    pub const fn set_cut_short(&mut self) {
+        self.0 |= Self::CUT_SHORT;
     }
 
     /// It must be told that this endpoint closes: neither connection nor frame

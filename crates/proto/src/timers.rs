@@ -186,8 +186,8 @@ impl<S: Seal> Endpoint<'_, S> {
             match self.peers[peer as usize].state {
                 PeerState::Dead(_) => {
                     self.drop_received(conn);
-                    // What comes later would follow a message with a gap.
                     self.conns[conn as usize].finished = true;
+                    self.peers[peer as usize].bits.set_cut_short();
                 }
                 _ => self.bury(peer, DeathReason::Silent, host),
             }
