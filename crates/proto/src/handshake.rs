@@ -13,6 +13,7 @@ use portolan_wire::{
     MessageNo, PacketNo, PacketType, TAG_BYTES,
 };
 
+use crate::conn::{Conn, Listed};
 use crate::endpoint::{Endpoint, PEER_BITS};
 use crate::host::{DeathReason, Host, NetAddress, PeerEvent, PeerId};
 use crate::keys::nonce;
@@ -43,6 +44,9 @@ struct Ours {
     settled: bool,
 }
 
+/// This part of the active state, and one more, is not used for seeking peers.
+const FOUND_PARTS: u32 = 8;
+
 impl<S: Seal> Endpoint<'_, S> {
     /// Begins to connect, if that has not been done.
     pub(crate) fn begin_connect(&mut self, now: u64, conn: u32) {
@@ -54,6 +58,19 @@ impl<S: Seal> Endpoint<'_, S> {
             c.waiting_since = now;
             self.connect_due(now, conn);
         }
+    }
+
+    /// Whether one more peer may be sought. A peer that has no state free does
+    /// not answer; if all had theirs in use for seeking each other, none ever
+    /// would. So some is left to those that are found.
+    pub(crate) fn may_connect(&self) -> bool {
+        let active = self.core.config.active;
+        let most = active.saturating_sub(1 + active / FOUND_PARTS).max(1);
+        let used = &self.conns[..self.core.conns_used as usize];
+        let seeks = |c: &&Conn| {
+            c.listed != Listed::Free && self.peers[c.peer as usize].state == PeerState::Connecting
+        };
+        (used.iter().filter(seeks).count() as u32) < most
     }
 
     /// Sends a connect packet and arms the next one.

@@ -82,6 +82,9 @@ impl<S: Seal> Endpoint<'_, S> {
             return Err(SendError::PeerDead);
         }
         let conn = match p.conn {
+            NONE if p.state == PeerState::New && !self.may_connect() => {
+                return Err(SendError::NoCredit);
+            }
             NONE => self.activate(now, peer.0).ok_or(SendError::NoCredit)?,
             conn => conn,
         };

@@ -39,7 +39,7 @@ pub struct World {
     /// Silence may have been mistaken for death: some partition was long.
     pub silence_possible: bool,
     /// Packets as an attacker on the wire remembers them.
-    pub overheard: Vec<Vec<u8>>,
+    pub overheard: Vec<(usize, Vec<u8>)>,
 }
 
 /// A message that an application wants to send.
@@ -434,16 +434,16 @@ impl Node {
             return;
         }
         if world.overheard.len() < 64 {
-            world.overheard.push(bytes);
+            world.overheard.push((to, bytes));
         } else if world.rng.one_in(16) {
             let at = world.rng.index(64);
-            world.overheard[at] = bytes;
+            world.overheard[at] = (to, bytes);
         }
         if !world.rng.ppm(self.forge_ppm) {
             return;
         }
         let known = world.rng.index(world.overheard.len());
-        let mut packet = world.overheard[known].clone();
+        let (meant_for, mut packet) = world.overheard[known].clone();
         match world.rng.below(4) {
             0 => {}
             1 => {
@@ -461,15 +461,15 @@ impl Node {
             }
         }
         let from = world.rng.index(world.net.nodes());
-        // A checksum defends against accidents, not against a packet of one
-        // pair that is repeated to an endpoint whose connection happens to
-        // have the same number.
         let to = if world.rng.one_in(2) {
             to
         } else {
-            let other = world.rng.index(world.net.nodes());
-            if self.keyed { other } else { to }
+            world.rng.index(world.net.nodes())
         };
+        // A checksum defends against accidents, not against a packet of one
+        // pair that is repeated to an endpoint whose connection happens to
+        // have the same number.
+        let to = if self.keyed { to } else { meant_for };
         world.net.inject(from, to, packet);
     }
 
