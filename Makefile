@@ -8,7 +8,7 @@ TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION  := 0.1.0
-PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make pkg-config ucx-utils valgrind
+PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client openssh-server pkg-config ucx-utils valgrind
 
 .PHONY: all build examples install uninstall demo test lint deny headers instructions fuzz sanitize soak deps clean help
 
