@@ -264,6 +264,35 @@ fn a_reader_that_goes_away_ends_the_job() {
 }
 
 #[test]
+fn a_slow_reader_gets_all() {
+    let job = ["run", "-n", "2", "--no-prefix", "--", "sh", "-c"];
+    let script = "head -c 300000 /dev/zero; printf end";
+    let child = start("slow", &[&job[..], &[script]].concat());
+    // All ranks have long ended, and their pipes were emptied.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let said = finish(child).expect(0);
+    assert_eq!(said.out.len(), 2 * 300_003);
+    none_left("slow");
+}
+
+#[test]
+fn ctrl_c_ends_a_job_whose_reader_has_stopped() {
+    let mut child = start(
+        "stuck",
+        &["run", "-n", "1", "--", "sh", "-c", "yes | head -c 500000"],
+    );
+    read_until(&mut child, "y", 1);
+    // The rank has ended; only its output is waited for.
+    while marked("stuck").len() > 2 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    signal(child.id(), Signal::INT);
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    none_left("stuck");
+}
+
+#[test]
 fn ctrl_c_ends_all() {
     let mut child = start("ctrl-c", &["run", "-n", "3", "--", &probe(), "wait"]);
     read_until(&mut child, "waiting", 3);

@@ -378,6 +378,8 @@ pub struct Running {
     /// All output of the host was told.
     drained: Vec<bool>,
     room: Arc<output::Room>,
+    /// Bytes of output that were told and are not written.
+    under_way: u64,
     stops: Vec<Stop>,
     epoll: OwnedFd,
     source: Option<Source>,
@@ -387,7 +389,7 @@ pub struct Running {
     /// The exchange that is under way: some have given their address.
     round: Option<Round>,
     limit_at: Option<Instant>,
-    /// Output that nobody reads is not waited for.
+    /// Output is no longer waited for: its reader has stopped.
     abandoned: bool,
 }
 

@@ -40,6 +40,12 @@ impl Room {
     }
 }
 
+/// What a piece counts for. The end of a stream counts too: it may bring a last
+/// line to be written.
+pub(super) fn weight(bytes: &[u8]) -> u64 {
+    bytes.len().max(1) as u64
+}
+
 /// A piece of what a rank wrote. Its host goes on to send more when it is
 /// dropped, so drop it when it is written.
 #[derive(Debug)]
@@ -51,8 +57,8 @@ pub struct Chunk {
     /// What; empty at the end of the stream.
     pub bytes: Vec<u8>,
     host: usize,
-    /// Length when it was made: the bytes may be taken out.
-    length: u64,
+    /// What it counts for: the bytes may be taken out.
+    weight: u64,
     room: Arc<Room>,
 }
 
@@ -66,7 +72,7 @@ impl Chunk {
         Self {
             rank,
             is_error,
-            length: bytes.len() as u64,
+            weight: weight(&bytes),
             bytes,
             host,
             room: Arc::clone(room),
@@ -76,11 +82,9 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        if self.length > 0 {
-            self.room.taken[self.host].fetch_add(self.length, Ordering::Relaxed);
-            // It can fail only with a full counter, and then the bell rings.
-            let _ = rustix::io::write(&self.room.bell, &1_u64.to_ne_bytes());
-        }
+        self.room.taken[self.host].fetch_add(self.weight, Ordering::Relaxed);
+        // It can fail only with a full counter, and then the bell rings.
+        let _ = rustix::io::write(&self.room.bell, &1_u64.to_ne_bytes());
     }
 }
 
@@ -98,6 +102,6 @@ mod tests {
         assert_eq!(room.collect(), [(0, 4)]);
         b.bytes.clear();
         drop((b, c));
-        assert_eq!(room.collect(), [(1, 2)]);
+        assert_eq!(room.collect(), [(1, 3)]);
     }
 }

@@ -11,7 +11,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::host::Host;
-use super::output::{Chunk, Room};
+use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
 use super::ready::ready;
 use super::remote::{Heard, HostFailure, Remote};
@@ -176,7 +176,7 @@ impl Running {
     }
 
     fn has_output(&self) -> bool {
-        self.drained.iter().any(|drained| !drained)
+        self.under_way > 0 || self.drained.iter().any(|drained| !drained)
     }
 
     /// All is told: lets the agents go and waits until they have gone.
@@ -337,6 +337,7 @@ impl Running {
 
     fn handle_room(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         for (host, bytes) in self.room.collect() {
+            self.under_way = self.under_way.saturating_sub(bytes);
             self.order(host, &Order::Said(ToHost::Taken { bytes }))?;
             self.hear(host, tell)?;
         }
@@ -406,6 +407,7 @@ impl Running {
                 is_error,
                 bytes,
             } => {
+                self.under_way += weight(&bytes);
                 let chunk = Chunk::new((rank, is_error), bytes, host, &self.room);
                 tell(Event::Output(chunk));
                 Ok(())
@@ -561,6 +563,7 @@ impl Running {
             ending: None,
             round: None,
             limit_at: None,
+            under_way: 0,
             abandoned: false,
         }
     }
