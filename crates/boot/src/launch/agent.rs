@@ -4,19 +4,43 @@
 //! Its ranks end with it, and it ends when its input does: so neither a
 //! launcher nor a connection that dies leaves anything here.
 
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::Starter;
+use super::connection::{Came, Connection};
 use super::host::Host;
 use super::plan::{Greeting, HostPlan, Seat, StartFailure, Task};
 use super::ready::ready;
 use super::streams::do_not_block;
-use super::talk::{Frames, FromHost, Order, Outgoing, PREAMBLE, Report, ToHost};
+use super::talk::{Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost};
+
+/// Agents that were reached through this one have so long to end after it was
+/// told to.
+const FAREWELL_WAIT: Duration = Duration::from_secs(1);
+
+/// What an agent's user provides.
+pub trait Keeper {
+    /// Gets what is to be started, and on how many ranks, or says why that
+    /// cannot be.
+    ///
+    /// # Errors
+    /// Cause and remedy; the job ends with its code.
+    fn prepare(&mut self, task: &Task, ranks: u32) -> Result<Prepared, StartFailure>;
+
+    /// A program that reaches another host runs, as leader of process group
+    /// `pid`.
+    fn reached(&mut self, pid: u32);
+}
 
 /// What an agent's user provides, once it is known what is to be started.
 pub struct Prepared {
@@ -58,23 +82,27 @@ impl From<Errno> for AgentError {
     }
 }
 
-struct Agent {
+struct Agent<'a> {
+    keeper: &'a mut dyn Keeper,
     input: OwnedFd,
     output: OwnedFd,
     epoll: OwnedFd,
     frames: Frames,
     waiting: Outgoing,
     host: Option<Host>,
+    /// Connections to the agents of further hosts.
+    relays: BTreeMap<u16, Connection>,
     farewell: bool,
 }
 
 const INPUT: u64 = 0;
 const OUTPUT: u64 = 1;
 const HOST: u64 = 2;
+/// From here on: the relay of the host with the number that is left.
+const RELAYS: u64 = 3;
 
-/// Serves a launcher until it says farewell. `prepare` gets what is to be
-/// started and on how many ranks, or says why that cannot be. The calling
-/// thread must stay alive as long as the ranks do.
+/// Serves a launcher until it says farewell. The calling thread must stay
+/// alive as long as the ranks do.
 ///
 /// # Errors
 /// [`AgentError`]; no rank is left then.
@@ -82,7 +110,7 @@ pub fn serve(
     input: OwnedFd,
     output: OwnedFd,
     greeting: Greeting,
-    prepare: &mut dyn FnMut(&Task, u32) -> Result<Prepared, StartFailure>,
+    keeper: &mut dyn Keeper,
 ) -> Result<(), AgentError> {
     do_not_block(&output)?;
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
@@ -90,61 +118,68 @@ pub fn serve(
     epoll::add(&epoll, &input, data(INPUT), epoll::EventFlags::IN)?;
     epoll::add(&epoll, &output, data(OUTPUT), epoll::EventFlags::empty())?;
     let mut agent = Agent {
+        keeper,
         input,
         output,
         epoll,
         frames: Frames::default(),
         waiting: Outgoing::default(),
         host: None,
+        relays: BTreeMap::new(),
         farewell: false,
     };
     agent.waiting.push(&PREAMBLE);
-    agent.report(&Report::Said(FromHost::Hello(greeting)))?;
-    let done = agent.run(prepare);
+    agent.say(FromHost::Hello(greeting));
+    let done = agent.run();
     if let Err(AgentError::Failed(why)) = &done {
         let why = why.clone();
-        let _ = agent.report(&Report::Said(FromHost::Failed { code: 1, why }));
+        agent.say(FromHost::Failed { code: 1, why });
+        let _ = agent.flush();
     }
     done
 }
 
-impl Agent {
-    fn run(
-        &mut self,
-        prepare: &mut dyn FnMut(&Task, u32) -> Result<Prepared, StartFailure>,
-    ) -> Result<(), AgentError> {
+impl Agent<'_> {
+    fn run(&mut self) -> Result<(), AgentError> {
         while !self.farewell {
+            self.flush()?;
             for (word, flags) in ready(&self.epoll, None)? {
                 match word {
-                    INPUT => self.listen(prepare)?,
+                    INPUT => self.listen()?,
+                    OUTPUT if flags.contains(epoll::EventFlags::ERR) => {
+                        return Err(AgentError::LauncherGone);
+                    }
+                    OUTPUT => {}
                     HOST => {
                         if let Some(host) = &mut self.host {
                             host.pump()?;
                         }
                     }
-                    _ if flags.contains(epoll::EventFlags::ERR) => {
-                        return Err(AgentError::LauncherGone);
-                    }
-                    _ => {}
+                    relay => self.pump_relay(relay - RELAYS)?,
                 }
             }
             while let Some(report) = self.host.as_mut().and_then(Host::take_report) {
-                self.waiting.push(&report.encode());
+                self.report(&report);
             }
-            self.flush()?;
+        }
+        let deadline = Instant::now() + FAREWELL_WAIT;
+        for relay in self.relays.values_mut() {
+            relay.finish(deadline);
         }
         Ok(())
     }
 
-    fn report(&mut self, report: &Report) -> Result<(), AgentError> {
+    fn report(&mut self, report: &Report) {
         self.waiting.push(&report.encode());
-        self.flush()
+    }
+
+    fn say(&mut self, report: FromHost) {
+        self.report(&Report::Said(report));
     }
 
     fn flush(&mut self) -> Result<(), AgentError> {
-        let to: BorrowedFd<'_> = self.output.as_fd();
         self.waiting
-            .flush(to)
+            .flush(self.output.as_fd())
             .map_err(|_| AgentError::LauncherGone)?;
         let mut flags = epoll::EventFlags::empty();
         flags.set(epoll::EventFlags::OUT, !self.waiting.is_empty());
@@ -153,10 +188,7 @@ impl Agent {
         Ok(())
     }
 
-    fn listen(
-        &mut self,
-        prepare: &mut dyn FnMut(&Task, u32) -> Result<Prepared, StartFailure>,
-    ) -> Result<(), AgentError> {
+    fn listen(&mut self) -> Result<(), AgentError> {
         let mut bytes = vec![0; 64 << 10];
         // It was said to be readable, so this does not wait.
         let n = match rustix::io::read(&self.input, &mut bytes[..]) {
@@ -171,33 +203,52 @@ impl Agent {
                 Ok(Some(content)) => Order::decode(content),
                 Err(error) => Err(error),
             };
-            let order = order.map_err(|error| {
-                AgentError::Failed(format!(
-                    "the agent heard {error}, which this version does not understand; install \
-                     one version on all hosts"
-                ))
-            })?;
-            match order {
-                Order::Said(ToHost::Start { plan, task }) if self.host.is_none() => {
-                    self.start(plan, &task, prepare)?;
-                }
-                Order::Said(ToHost::Farewell) => self.farewell = true,
-                order => {
-                    if let Some(host) = &mut self.host {
-                        host.handle(&order)?;
-                    }
-                }
-            }
+            self.obey(order)?;
         }
     }
 
-    fn start(
-        &mut self,
-        plan: HostPlan,
-        task: &Task,
-        prepare: &mut dyn FnMut(&Task, u32) -> Result<Prepared, StartFailure>,
-    ) -> Result<(), AgentError> {
-        let started = prepare(task, plan.ranks).and_then(|mut prepared| {
+    fn obey(&mut self, order: Result<Order, Garbled>) -> Result<(), AgentError> {
+        let order = order.map_err(|error| {
+            AgentError::Failed(format!(
+                "the agent heard {error}, which this version does not understand; install one \
+                 version on all hosts"
+            ))
+        })?;
+        match order {
+            Order::All(content) => {
+                let frame = Order::All(content.clone()).encode();
+                for relay in self.relays.values_mut() {
+                    relay.send(&frame);
+                }
+                // None is within another, so this ends.
+                let order = Order::decode(&content);
+                if !matches!(order, Ok(Order::All(_))) {
+                    self.obey(order)?;
+                }
+            }
+            Order::Relay { host, bytes } => {
+                if let Some(relay) = self.relays.get_mut(&host) {
+                    relay.send(&bytes);
+                }
+            }
+            Order::Said(ToHost::Reach { host, command }) => self.reach(host, &command)?,
+            Order::Said(ToHost::Cut { host }) => drop(self.relays.remove(&host)),
+            Order::Said(ToHost::Start { plan, task }) if self.host.is_none() => {
+                self.start(plan, &task)?;
+            }
+            Order::Said(ToHost::Farewell) => self.farewell = true,
+            order => {
+                if let Some(host) = &mut self.host {
+                    host.handle(&order)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, plan: HostPlan, task: &Task) -> Result<(), AgentError> {
+        let prepared = self.keeper.prepare(task, plan.ranks);
+        let started = prepared.and_then(|mut prepared| {
             let seats = Seat::each(&prepared.cores);
             Host::start(plan, &seats, prepared.starter.as_mut()).map_err(|error| StartFailure {
                 code: 1,
@@ -209,11 +260,54 @@ impl Agent {
                 let data = epoll::EventData::new_u64(HOST);
                 epoll::add(&self.epoll, host.descriptor(), data, epoll::EventFlags::IN)?;
                 self.host = Some(host);
-                Ok(())
             }
-            Err(StartFailure { code, why }) => {
-                self.report(&Report::Said(FromHost::Failed { code, why }))
+            Err(StartFailure { code, why }) => self.say(FromHost::Failed { code, why }),
+        }
+        Ok(())
+    }
+
+    /// Connects to the agent of another host.
+    fn reach(&mut self, host: u16, command: &[OsString]) -> Result<(), AgentError> {
+        let Some((program, arguments)) = command.split_first() else {
+            return Ok(());
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        match Connection::open(command) {
+            Ok(connection) => {
+                self.keeper.reached(connection.pid());
+                let data = epoll::EventData::new_u64(RELAYS + u64::from(host));
+                let descriptor = connection.descriptor();
+                epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?;
+                self.relays.insert(host, connection);
+            }
+            Err(error) => {
+                let bytes = format!("cannot run {}: {error}\n", program.display()).into_bytes();
+                self.report(&Report::RelayErrors { host, bytes });
+                let status = None;
+                self.say(FromHost::RelayEnded { host, status });
             }
         }
+        Ok(())
+    }
+
+    fn pump_relay(&mut self, host: u64) -> Result<(), AgentError> {
+        let mut came = VecDeque::new();
+        let host = u16::try_from(host).expect("made from one");
+        if let Some(relay) = self.relays.get_mut(&host) {
+            relay.pump(&mut came)?;
+        }
+        for came in came {
+            match came {
+                Came::Bytes(bytes) => self.report(&Report::Relayed { host, bytes }),
+                Came::Errors(bytes) => self.report(&Report::RelayErrors { host, bytes }),
+                Came::End(status) => {
+                    self.relays.remove(&host);
+                    let status = status.map(ExitStatusExt::into_raw);
+                    self.say(FromHost::RelayEnded { host, status });
+                }
+            }
+        }
+        Ok(())
     }
 }

@@ -126,9 +126,7 @@ impl Running {
         for part in table.chunks(RECORDS_MAX) {
             let peers = part.to_vec();
             let order = Order::Table { first, peers };
-            for host in 0..self.hosts.len() {
-                self.order(host, &order)?;
-            }
+            self.order_all(&order)?;
             first += u32::try_from(part.len()).expect("at most RANKS_MAX");
         }
         Ok(())

@@ -208,7 +208,10 @@ impl Host {
             Order::Said(said) => match said {
                 ToHost::Died { rank, how } => {
                     let (rank, how) = (*rank, *how);
-                    self.broadcast(&ToRank::Died { rank, how }, None);
+                    let plan = &self.plan;
+                    if !(plan.first..plan.first + plan.ranks).contains(&rank) {
+                        self.broadcast(&ToRank::Died { rank, how }, None);
+                    }
                 }
                 ToHost::Abort { why } => {
                     self.broadcast(&ToRank::Abort { why: why.clone() }, None);
@@ -222,8 +225,12 @@ impl Host {
                     self.outputs.give_room(*bytes);
                     self.pump_outputs()?;
                 }
-                ToHost::Start { .. } | ToHost::Farewell => {}
+                ToHost::Start { .. }
+                | ToHost::Reach { .. }
+                | ToHost::Cut { .. }
+                | ToHost::Farewell => {}
             },
+            Order::Relay { .. } | Order::All(_) => {}
         }
         Ok(())
     }

@@ -9,19 +9,23 @@
 //! reports, within one process or over a connection.
 
 mod agent;
+mod connection;
 mod exchange;
 mod host;
 mod output;
 mod plan;
 mod rank;
+mod reach;
 mod ready;
 mod remote;
+mod source;
 mod start;
 mod streams;
 mod talk;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,12 +35,13 @@ use std::time::{Duration, Instant};
 
 use crate::message::{How, Lane};
 use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
-pub use agent::{AgentError, Prepared, serve};
+pub use agent::{AgentError, Keeper, Prepared, serve};
 use exchange::Round;
 pub use output::Chunk;
 pub use plan::{Greeting, StartFailure, Task};
 pub use remote::HostFailure;
-use watch::{Ending, Member, Side, Source};
+use source::Source;
+use watch::{Ending, Member, Side};
 
 /// Most ranks that one launcher starts.
 pub const RANKS_MAX: u32 = 4096;
@@ -69,6 +74,9 @@ pub struct JobSpec {
     pub cores: Vec<Option<u32>>,
     /// Passed on to every rank.
     pub settings: BTreeMap<String, String>,
+    /// How many connections the launcher and each agent make: further hosts
+    /// are reached through agents. Default 16.
+    pub fan_out: u32,
     /// How long agents have to answer. Default 9 s.
     pub connect_timeout: Duration,
     /// The job is ended after this, with exit code 124; none: never.
@@ -97,6 +105,7 @@ impl JobSpec {
             congestion: Congestion::default(),
             cores: Vec::new(),
             settings: BTreeMap::new(),
+            fan_out: 16,
             connect_timeout: Duration::from_secs(9),
             timeout: None,
             join_timeout: Some(Duration::from_secs(60)),
@@ -217,6 +226,8 @@ pub enum LaunchError {
     Host {
         /// Which.
         host_index: u16,
+        /// The host through which it is reached, if not from here.
+        via: Option<u16>,
         /// Why.
         failure: HostFailure,
     },
@@ -265,6 +276,7 @@ impl fmt::Display for LaunchError {
             Self::Host {
                 host_index,
                 failure,
+                ..
             } => write!(f, "host {host_index}: {failure}"),
             Self::TaskTooLarge(bytes) => write!(
                 f,
@@ -326,6 +338,8 @@ pub enum Event {
     HostLost {
         /// Which.
         host_index: u16,
+        /// The host through which it was reached, if not from here.
+        via: Option<u16>,
         /// Why.
         why: HostFailure,
     },
@@ -375,6 +389,8 @@ pub struct Running {
     spec: JobSpec,
     members: Vec<Member>,
     hosts: Vec<Side>,
+    /// Hosts that are reached through others: the command that does.
+    further: Vec<Option<Vec<OsString>>>,
     /// All output of the host was told.
     drained: Vec<bool>,
     room: Arc<output::Room>,

@@ -3,27 +3,16 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Command, ExitStatus};
+use std::time::Instant;
 
-use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, Signal, kill_process_group};
-
-use super::host::pidfd;
+use super::connection::{Came, Connection};
 use super::plan::Greeting;
-use super::ready::ready_now;
-use super::streams::do_not_block;
-use super::talk::{Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost};
+use super::talk::{Frames, FromHost, Garbled, PREAMBLE, Report};
 use crate::Versions;
 
 /// How much of what the connection's program says last is kept, bytes.
 const SAID_BYTES_MAX: usize = 4096;
-/// Between the end of the agent's words and the end of the program that
-/// carried them.
-const EXIT_WAIT: Duration = Duration::from_millis(500);
 
 /// Why a host cannot take part, or no longer does.
 #[derive(Debug)]
@@ -54,9 +43,11 @@ pub enum HostFailure {
         agent: Versions,
     },
     /// No greeting within this time.
-    Silent(Duration),
+    Silent(std::time::Duration),
     /// The agent does not answer a kill any more.
     Deaf,
+    /// The host through which it was reached is lost.
+    WayLost,
     /// The agent sent what this version does not understand.
     Garbled(String),
     /// The agent found, before it started any rank, that it cannot.
@@ -98,6 +89,7 @@ impl fmt::Display for HostFailure {
                 limit.as_secs()
             ),
             Self::Deaf => write!(f, "its agent no longer answers"),
+            Self::WayLost => write!(f, "the host through which it was reached is lost"),
             Self::Garbled(what) => write!(
                 f,
                 "its agent sent {what}, which this version does not understand; install one \
@@ -117,145 +109,89 @@ pub(super) enum Heard {
     Lost(HostFailure),
 }
 
-/// A connection. Dropping it ends it, and with it the agent.
+/// How an agent is reached.
+pub(super) enum Way {
+    /// By a program of our own.
+    Own(Box<Connection>),
+    /// By one that another host's agent runs: that host.
+    Via(usize),
+}
+
+/// An agent on another host.
 pub(super) struct Remote {
-    child: Child,
-    process: OwnedFd,
-    input: Option<ChildStdin>,
-    output: Option<ChildStdout>,
-    errors: Option<ChildStderr>,
-    epoll: OwnedFd,
-    waiting: Outgoing,
+    pub way: Way,
+    /// When the connection was begun.
+    pub since: Instant,
     frames: Frames,
     /// The preamble was read.
     begun: bool,
     pub greeting: Option<Greeting>,
-    /// The last that was read of `errors`, and of it what has no end yet.
+    /// The last lines of the program that connects, and the one that has no
+    /// end yet.
     said: String,
     line: Vec<u8>,
     heard: VecDeque<Heard>,
+    lost: bool,
 }
 
-/// Words of the descriptors in the set.
-const INPUT: u64 = 0;
-const OUTPUT: u64 = 1;
-const ERRORS: u64 = 2;
-
 impl Remote {
-    /// Runs the program that connects, in a process group of its own: Ctrl-C
-    /// is for the launcher.
-    pub fn open(mut command: Command) -> Result<Self, HostFailure> {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// [`HostFailure::Command`].
+    pub fn open(command: Command) -> Result<Self, HostFailure> {
         let program = command.get_program().to_string_lossy().into_owned();
-        let failed = |error| HostFailure::Command { program, error };
-        command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .process_group(0);
-        let mut child = command.spawn().map_err(failed.clone())?;
-        let opened = Self::watch(&mut child);
-        match opened {
-            Ok((process, epoll, (input, output, errors))) => Ok(Self {
-                child,
-                process,
-                input: Some(input),
-                output: Some(output),
-                errors: Some(errors),
-                epoll,
-                waiting: Outgoing::default(),
-                frames: Frames::default(),
-                begun: false,
-                greeting: None,
-                said: String::new(),
-                line: Vec::new(),
-                heard: VecDeque::new(),
-            }),
-            Err(error) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(failed(error))
-            }
+        let connection =
+            Connection::open(command).map_err(|error| HostFailure::Command { program, error })?;
+        Ok(Self::new(Way::Own(Box::new(connection))))
+    }
+
+    /// An agent whose connection was just begun.
+    pub fn new(way: Way) -> Self {
+        Self {
+            way,
+            since: Instant::now(),
+            frames: Frames::default(),
+            begun: false,
+            greeting: None,
+            said: String::new(),
+            line: Vec::new(),
+            heard: VecDeque::new(),
+            lost: false,
         }
-    }
-
-    #[allow(clippy::type_complexity)] // Parts of one value, named by its only caller.
-    fn watch(
-        child: &mut Child,
-    ) -> io::Result<(OwnedFd, OwnedFd, (ChildStdin, ChildStdout, ChildStderr))> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let input = child.stdin.take().expect("piped");
-        let output = child.stdout.take().expect("piped");
-        let errors = child.stderr.take().expect("piped");
-        do_not_block(&input)?;
-        do_not_block(&output)?;
-        do_not_block(&errors)?;
-        let add = |pipe: BorrowedFd<'_>, word, flags| {
-            epoll::add(&epoll, pipe, epoll::EventData::new_u64(word), flags)
-        };
-        add(input.as_fd(), INPUT, epoll::EventFlags::empty())?;
-        add(output.as_fd(), OUTPUT, epoll::EventFlags::IN)?;
-        add(errors.as_fd(), ERRORS, epoll::EventFlags::IN)?;
-        Ok((pidfd(child)?, epoll, (input, output, errors)))
-    }
-
-    /// The process of the program that connects.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Readable when [`Remote::pump`] has something to do.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.epoll.as_fd()
     }
 
     pub fn take_heard(&mut self) -> Option<Heard> {
         self.heard.pop_front()
     }
 
-    /// Sends an order, as far as there is room; the rest waits.
-    pub fn send(&mut self, frame: &[u8]) {
-        if self.input.is_some() {
-            self.waiting.push(frame);
-            self.flush();
-        }
-    }
-
-    fn flush(&mut self) {
-        let Some(input) = &self.input else { return };
-        if self.waiting.flush(input.as_fd()).is_err() {
-            // It is gone; the other direction tells how.
-            self.input = None;
-            return;
-        }
-        let mut flags = epoll::EventFlags::empty();
-        flags.set(epoll::EventFlags::OUT, !self.waiting.is_empty());
-        let data = epoll::EventData::new_u64(INPUT);
-        let _ = epoll::modify(&self.epoll, input, data, flags);
-    }
-
-    /// Looks at all that has come. Does not wait, but for a program that is
-    /// about to end.
+    /// Looks at all that has come over a connection of our own.
     ///
     /// # Errors
     /// The kernel refused to say; nothing to retry.
     pub fn pump(&mut self) -> io::Result<()> {
-        for (word, flags) in ready_now(&self.epoll)? {
-            match word {
-                INPUT if flags.contains(epoll::EventFlags::ERR) => self.input = None,
-                INPUT => self.flush(),
-                OUTPUT => self.read_output(),
-                _ => self.read_errors(),
-            }
+        let mut came = VecDeque::new();
+        if let Way::Own(connection) = &mut self.way {
+            connection.pump(&mut came)?;
         }
+        came.into_iter().for_each(|came| self.take(came));
         Ok(())
     }
 
-    fn read_errors(&mut self) {
-        let Some(errors) = &self.errors else { return };
-        let mut bytes = [0; 4096];
-        match rustix::io::read(errors, &mut bytes) {
-            Ok(n) if n > 0 => {
-                for &byte in &bytes[..n] {
+    /// Reads what came over its connection.
+    pub fn take(&mut self, came: Came) {
+        if self.lost {
+            return;
+        }
+        match came {
+            Came::Bytes(bytes) => {
+                self.frames.feed(&bytes);
+                if let Err(failure) = self.read_frames() {
+                    self.lose(failure);
+                }
+            }
+            Came::Errors(bytes) => {
+                for byte in bytes {
                     if byte == b'\n' || self.line.len() >= SAID_BYTES_MAX {
                         self.end_line();
                     } else {
@@ -263,10 +199,15 @@ impl Remote {
                     }
                 }
             }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            _ => {
+            Came::End(status) => {
                 self.end_line();
-                self.errors = None;
+                let said = self.said.clone();
+                let greeted = self.greeting.is_some();
+                self.lose(HostFailure::Ended {
+                    status,
+                    said,
+                    greeted,
+                });
             }
         }
     }
@@ -284,21 +225,6 @@ impl Remote {
             self.said.drain(..first);
         }
         self.heard.push_back(Heard::Line(line));
-    }
-
-    fn read_output(&mut self) {
-        let Some(output) = &self.output else { return };
-        let mut bytes = vec![0; 64 << 10];
-        match rustix::io::read(output, &mut bytes[..]) {
-            Ok(n) if n > 0 => {
-                self.frames.feed(&bytes[..n]);
-                if let Err(failure) = self.read_frames() {
-                    self.lose(failure);
-                }
-            }
-            Err(Errno::AGAIN | Errno::INTR) => {}
-            _ => self.end(),
-        }
     }
 
     fn read_frames(&mut self) -> Result<(), HostFailure> {
@@ -340,81 +266,9 @@ impl Remote {
         Ok(())
     }
 
-    /// The agent's words have ended: how did the program that carried them?
-    fn end(&mut self) {
-        self.input = None;
-        let wait = Timespec::try_from(EXIT_WAIT).expect("a short time");
-        let _ = poll(
-            &mut [PollFd::new(&self.process, PollFlags::IN)],
-            Some(&wait),
-        );
-        let status = self.child.try_wait().ok().flatten();
-        while self.errors.is_some() && self.has_errors() {
-            self.read_errors();
-        }
-        self.end_line();
-        let said = self.said.clone();
-        let greeted = self.greeting.is_some();
-        let failure = HostFailure::Ended {
-            status,
-            said,
-            greeted,
-        };
-        self.lose(failure);
-    }
-
-    fn has_errors(&self) -> bool {
-        let Some(errors) = &self.errors else {
-            return false;
-        };
-        let mut look = [PollFd::new(errors, PollFlags::IN)];
-        poll(&mut look, Some(&Timespec::default())).is_ok_and(|n| n > 0)
-    }
-
-    /// Says that nothing more will come, and ends the connection.
-    pub fn lose(&mut self, failure: HostFailure) {
+    /// Nothing more is to be heard.
+    fn lose(&mut self, failure: HostFailure) {
+        self.lost = true;
         self.heard.push_back(Heard::Lost(failure));
-        self.output = None;
-        self.close();
-        self.kill();
-    }
-
-    /// Ends the agent's input, which ends the agent; in good order if all has
-    /// been told.
-    pub fn close(&mut self) {
-        self.input = None;
-    }
-
-    /// Says farewell and lets go.
-    pub fn dismiss(&mut self) {
-        self.send(&Order::Said(ToHost::Farewell).encode());
-        if self.waiting.is_empty() {
-            self.close();
-        }
-    }
-
-    /// Waits for the program's end until `deadline`, then kills it.
-    pub fn wait(&mut self, deadline: Instant) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).unwrap_or_default();
-        let _ = poll(
-            &mut [PollFd::new(&self.process, PollFlags::IN)],
-            Some(&left),
-        );
-        self.kill();
-    }
-
-    fn kill(&mut self) {
-        if let Ok(None) = self.child.try_wait() {
-            let _ = kill_process_group(Pid::from_child(&self.child), Signal::KILL);
-            let _ = self.child.wait();
-        }
-    }
-}
-
-impl Drop for Remote {
-    fn drop(&mut self) {
-        self.close();
-        self.kill();
     }
 }

@@ -1,19 +1,17 @@
 //! Starting a job: reach its hosts, agree on what all must agree on, start
 //! the ranks.
 
-use std::net::IpAddr;
-use std::time::Instant;
-
 use portolan_sys::net::route_to;
 use rustix::event::epoll;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::net::IpAddr;
 
 use super::host::Host;
 use super::output::Room;
 use super::plan::{HostPlan, Seat};
-use super::remote::{Heard, HostFailure, Remote};
-use super::talk::{FRAME_BYTES_MAX, Order, ToHost};
-use super::watch::{Member, Side, Source, Token, wait_until};
+use super::source::Source;
+use super::talk::{Order, TASK_BYTES_MAX, ToHost};
+use super::watch::{Member, Side, Token, index_of};
 use super::{Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, Starter, Stop, Task};
 use crate::job::fill_random;
 use crate::{LinkChoice, Suite};
@@ -62,96 +60,6 @@ impl Running {
         Ok(running)
     }
 
-    /// Begins to connect to the hosts that are not here; gives what each is
-    /// to do.
-    fn reach(&mut self, starter: &mut dyn Starter) -> Result<Vec<Option<Task>>, LaunchError> {
-        let mut tasks = Vec::new();
-        for host in 0..self.spec.hosts.len() {
-            let host_index = index_of(host);
-            let reach = Some(self.spec.hosts[host])
-                .filter(|&ranks| ranks > 0)
-                .and_then(|_| starter.reach(host_index));
-            let (side, task) = match reach {
-                None => (Side::None, None),
-                Some(reach) => {
-                    let remote =
-                        Remote::open(reach.command).map_err(|failure| LaunchError::Host {
-                            host_index,
-                            failure,
-                        })?;
-                    starter.reached(remote.pid());
-                    let data = Token::Host(host).data();
-                    epoll::add(
-                        &self.epoll,
-                        remote.descriptor(),
-                        data,
-                        epoll::EventFlags::IN,
-                    )?;
-                    (Side::There(Box::new(remote)), Some(reach.task))
-                }
-            };
-            self.hosts.push(side);
-            tasks.push(task);
-        }
-        Ok(tasks)
-    }
-
-    fn await_greetings(&mut self, tell: &mut dyn FnMut(Event)) -> Result<(), LaunchError> {
-        let limit = self.spec.connect_timeout;
-        let deadline = Instant::now() + limit;
-        while let Some(silent) = self.hosts.iter().position(Side::is_silent) {
-            for token in wait_until(&self.epoll, Some(deadline))? {
-                match token {
-                    Token::Stop(index) => {
-                        let Stop { code, why, .. } = &self.stops[index];
-                        let (code, why) = (*code, why.clone());
-                        return Err(LaunchError::Stopped { code, why });
-                    }
-                    Token::Host(host) => self.hear_greeting(host, tell)?,
-                    Token::Room | Token::Source => {}
-                }
-            }
-            if Instant::now() >= deadline {
-                return Err(LaunchError::Host {
-                    host_index: index_of(silent),
-                    failure: HostFailure::Silent(limit),
-                });
-            }
-        }
-        Ok(())
-    }
-
-    fn hear_greeting(
-        &mut self,
-        host: usize,
-        tell: &mut dyn FnMut(Event),
-    ) -> Result<(), LaunchError> {
-        let Side::There(remote) = &mut self.hosts[host] else {
-            return Ok(());
-        };
-        let host_index = index_of(host);
-        remote.pump()?;
-        while let Some(heard) = remote.take_heard() {
-            match heard {
-                Heard::Line(line) => tell(Event::HostSaid { host_index, line }),
-                Heard::Lost(failure) => {
-                    return Err(LaunchError::Host {
-                        host_index,
-                        failure,
-                    });
-                }
-                Heard::Report(_) => {
-                    let failure = HostFailure::Garbled("more than a greeting".to_owned());
-                    return Err(LaunchError::Host {
-                        host_index,
-                        failure,
-                    });
-                }
-            }
-        }
-        Ok(())
-    }
-
     fn start_ranks(
         &mut self,
         starter: &mut dyn Starter,
@@ -197,13 +105,13 @@ impl Running {
             let here = first as usize..(first + ranks) as usize;
             first += ranks;
             match (&mut self.hosts[host], task) {
-                (Side::There(remote), Some(task)) => {
+                (Side::There(_), Some(task)) => {
                     let has_input = task.input;
                     let frame = Order::Said(ToHost::Start { plan, task }).encode();
-                    if frame.len() > FRAME_BYTES_MAX {
+                    if frame.len() > TASK_BYTES_MAX {
                         return Err(LaunchError::TaskTooLarge(frame.len()));
                     }
-                    remote.send(&frame);
+                    self.transmit(host, frame);
                     let input = if has_input { starter.input()? } else { None };
                     if let Some(descriptor) = input {
                         self.source = Some(Source::new(host, descriptor, &self.epoll)?);
@@ -258,10 +166,6 @@ fn is_reachable(ip: &IpAddr) -> bool {
         IpAddr::V6(ip) => ip.segments()[0] & 0xffc0 == 0xfe80,
     };
     !ip.is_loopback() && !ip.is_unspecified() && !link_local
-}
-
-fn index_of(host: usize) -> u16 {
-    u16::try_from(host).expect("hosts are no more than ranks")
 }
 
 /// Raises the soft limit of open files as far as `ranks` need.

@@ -7,6 +7,7 @@
 //! streams of bytes are not.
 
 use std::collections::VecDeque;
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::BorrowedFd;
 
@@ -22,8 +23,12 @@ use crate::message::{FromLauncher, How, Lane, decode_from_launcher, encode_table
 /// login shell's start files.
 pub(super) const PREAMBLE: [u8; 8] = *b"\0PTLNAG1";
 
-/// Largest frame, bytes: a job description with a large environment.
-pub(super) const FRAME_BYTES_MAX: usize = 4 << 20;
+/// Largest frame, bytes: a job description, and what hosts on the way put
+/// round it.
+pub(super) const FRAME_BYTES_MAX: usize = TASK_BYTES_MAX + 4096;
+
+/// Largest job description, bytes: room for a large environment.
+pub(super) const TASK_BYTES_MAX: usize = 4 << 20;
 
 /// Most of a rank's output or input that one frame carries, bytes.
 pub(super) const STREAM_BYTES_MAX: usize = 64 << 10;
@@ -32,6 +37,9 @@ const KIND_JSON: u8 = b'J';
 const KIND_JOINED: u8 = b'A';
 const KIND_OUTPUT: u8 = b'O';
 const KIND_INPUT: u8 = b'I';
+const KIND_RELAY: u8 = b'R';
+const KIND_ALL: u8 = b'*';
+const KIND_ERRORS: u8 = b'E';
 
 /// From the job to one of its hosts.
 #[derive(Debug)]
@@ -44,16 +52,32 @@ pub(super) enum Order {
     },
     /// For rank 0's standard input.
     Input(Vec<u8>),
+    /// For the agent of a host that this one reaches: whole frames.
+    Relay {
+        host: u16,
+        bytes: Vec<u8>,
+    },
+    /// For this agent and all that are reached through it: a frame's content.
+    All(Vec<u8>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum ToHost {
+    /// To an agent: connect to the agent of this host, or cut that
+    /// connection.
+    Reach {
+        host: u16,
+        command: Vec<OsString>,
+    },
+    Cut {
+        host: u16,
+    },
     /// To an agent, once: start these.
     Start {
         plan: HostPlan,
         task: Task,
     },
-    /// A rank of another host has ended.
+    /// A rank has ended; its own host knows.
     Died {
         rank: u32,
         how: How,
@@ -89,6 +113,16 @@ pub(super) enum Report {
     Output {
         rank: u32,
         is_error: bool,
+        bytes: Vec<u8>,
+    },
+    /// From the agent of a host that this one reaches.
+    Relayed {
+        host: u16,
+        bytes: Vec<u8>,
+    },
+    /// From the program that reaches it.
+    RelayErrors {
+        host: u16,
         bytes: Vec<u8>,
     },
 }
@@ -136,6 +170,11 @@ pub(super) enum FromHost {
     InputTaken {
         bytes: u64,
     },
+    /// The connection to a host ended; the status of its program, wait(2).
+    RelayEnded {
+        host: u16,
+        status: Option<i32>,
+    },
     /// All ranks have ended and all of their output was told.
     Drained,
 }
@@ -150,7 +189,11 @@ impl FromHost {
             | Self::AbortAsked { rank, .. }
             | Self::Garbled { rank }
             | Self::Ended { rank, .. } => Some(*rank),
-            Self::Hello(_) | Self::Failed { .. } | Self::InputTaken { .. } | Self::Drained => None,
+            Self::Hello(_)
+            | Self::Failed { .. }
+            | Self::InputTaken { .. }
+            | Self::RelayEnded { .. }
+            | Self::Drained => None,
         }
     }
 }
@@ -197,6 +240,8 @@ impl Order {
                 frame(table[0], &[&table[1..]])
             }
             Self::Input(bytes) => frame(KIND_INPUT, &[bytes]),
+            Self::Relay { host, bytes } => frame(KIND_RELAY, &[&host.to_le_bytes(), bytes]),
+            Self::All(content) => frame(KIND_ALL, &[content]),
         }
     }
 
@@ -209,6 +254,11 @@ impl Order {
                 .map(Self::Said)
                 .map_err(|_| garbled),
             KIND_INPUT => Ok(Self::Input(body.to_vec())),
+            KIND_ALL => Ok(Self::All(body.to_vec())),
+            KIND_RELAY => {
+                let (host, bytes) = for_host(body).ok_or(garbled)?;
+                Ok(Self::Relay { host, bytes })
+            }
             _ => match decode_from_launcher(content) {
                 Ok(FromLauncher::Table { first, peers }) => Ok(Self::Table { first, peers }),
                 _ => Err(garbled),
@@ -233,6 +283,8 @@ impl Report {
                 KIND_OUTPUT,
                 &[&rank.to_le_bytes(), &[u8::from(*is_error)], bytes],
             ),
+            Self::Relayed { host, bytes } => frame(KIND_RELAY, &[&host.to_le_bytes(), bytes]),
+            Self::RelayErrors { host, bytes } => frame(KIND_ERRORS, &[&host.to_le_bytes(), bytes]),
         }
     }
 
@@ -243,6 +295,8 @@ impl Report {
             KIND_JSON => serde_json::from_slice(body).ok().map(Self::Said),
             KIND_JOINED => Self::joined(body),
             KIND_OUTPUT => Self::output(body),
+            KIND_RELAY => for_host(body).map(|(host, bytes)| Self::Relayed { host, bytes }),
+            KIND_ERRORS => for_host(body).map(|(host, bytes)| Self::RelayErrors { host, bytes }),
             _ => None,
         };
         parsed.ok_or(Garbled::Body(kind))
@@ -267,6 +321,12 @@ impl Report {
             bytes: bytes.to_vec(),
         })
     }
+}
+
+/// Reads the number of a host and bytes for or from it.
+fn for_host(body: &[u8]) -> Option<(u16, Vec<u8>)> {
+    let (host, bytes) = body.split_first_chunk()?;
+    Some((u16::from_le_bytes(*host), bytes.to_vec()))
 }
 
 /// Cuts a stream into frames. Holds at most one frame and what was fed last.
@@ -393,6 +453,11 @@ mod tests {
                 peers: vec![peer; 3],
             },
             Order::Input(b"line\n".to_vec()),
+            Order::Relay {
+                host: 300,
+                bytes: b"frames".to_vec(),
+            },
+            Order::All(b"content".to_vec()),
             Order::Said(ToHost::Died {
                 rank: 3,
                 how: How::Killed(9),
@@ -418,6 +483,14 @@ mod tests {
                 rank: 2,
                 is_error: true,
                 bytes: b"text".to_vec(),
+            },
+            Report::Relayed {
+                host: 300,
+                bytes: b"frames".to_vec(),
+            },
+            Report::RelayErrors {
+                host: 1,
+                bytes: b"ssh: no".to_vec(),
             },
             Report::Said(FromHost::Ended {
                 rank: 3,

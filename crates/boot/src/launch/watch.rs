@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use rustix::io::Errno;
 
 use super::host::Host;
 use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
 use super::ready::ready;
-use super::remote::{Heard, HostFailure, Remote};
-use super::talk::{FromHost, Order, Report, STREAM_BYTES_MAX, ToHost};
+use super::remote::{Heard, HostFailure, Remote, Way};
+use super::talk::{FromHost, Order, Report, ToHost};
 use super::{Event, OnDeath, Place, Running, Stop};
 use crate::message::How;
 
@@ -24,8 +23,6 @@ use crate::message::How;
 const DEAF_AFTER: Duration = Duration::from_secs(3);
 /// An agent that was told farewell ends within this time.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
-/// Most bytes of input under way to rank 0.
-const INPUT_WINDOW_BYTES: u64 = 256 << 10;
 /// Exit code of a job whose time was over, as of `timeout(1)`.
 const TIMEOUT_CODE: i32 = 124;
 
@@ -71,9 +68,15 @@ pub(super) enum Side {
 }
 
 impl Side {
-    /// Whether an agent has yet to greet.
-    pub fn is_silent(&self) -> bool {
-        matches!(self, Self::There(remote) if remote.greeting.is_none())
+    /// The host through which this one is reached.
+    pub fn via(&self) -> Option<usize> {
+        match self {
+            Self::There(remote) => match remote.way {
+                Way::Via(host) => Some(host),
+                Way::Own(_) => None,
+            },
+            _ => None,
+        }
     }
 
     pub fn greeting(&self) -> Option<&Greeting> {
@@ -84,24 +87,9 @@ impl Side {
     }
 }
 
-/// What rank 0 of another host reads.
-pub(super) struct Source {
-    host: usize,
-    descriptor: OwnedFd,
-    /// Bytes that may be sent now.
-    window: u64,
-}
-
-impl Source {
-    pub fn new(host: usize, descriptor: OwnedFd, epoll: &OwnedFd) -> io::Result<Self> {
-        let data = Token::Source.data();
-        epoll::add(epoll, &descriptor, data, epoll::EventFlags::IN)?;
-        Ok(Self {
-            host,
-            descriptor,
-            window: INPUT_WINDOW_BYTES,
-        })
-    }
+/// The number by which others know a host.
+pub(super) fn index_of(host: usize) -> u16 {
+    u16::try_from(host).expect("hosts are no more than ranks")
 }
 
 #[derive(Clone, Copy)]
@@ -182,14 +170,20 @@ impl Running {
     /// All is told: lets the agents go and waits until they have gone.
     fn dismiss(&mut self) {
         let deadline = Instant::now() + FAREWELL_WAIT;
-        for side in &mut self.hosts {
-            if let Side::There(remote) = side {
-                remote.dismiss();
-            }
+        // Those behind others first: their farewell goes through these.
+        for host in (0..self.hosts.len()).rev() {
+            self.transmit(host, Order::Said(ToHost::Farewell).encode());
         }
+        self.finish_connections(deadline);
+    }
+
+    /// Waits until our own connections have ended.
+    fn finish_connections(&mut self, deadline: Instant) {
         for side in &mut self.hosts {
-            if let Side::There(remote) = side {
-                remote.wait(deadline);
+            if let Side::There(remote) = side
+                && let Way::Own(connection) = &mut remote.way
+            {
+                connection.finish(deadline);
             }
         }
     }
@@ -206,7 +200,7 @@ impl Running {
                 None => return Ok(()),
                 Some(Heard::Report(report)) => self.handle_report(host, report, tell)?,
                 Some(Heard::Line(line)) => {
-                    let host_index = self.index_of(host);
+                    let host_index = index_of(host);
                     tell(Event::HostSaid { host_index, line });
                 }
                 Some(Heard::Lost(why)) => self.handle_lost(host, why, tell)?,
@@ -214,29 +208,38 @@ impl Running {
         }
     }
 
-    fn index_of(&self, host: usize) -> u16 {
-        u16::try_from(host).expect("hosts are no more than ranks")
-    }
-
     /// Tells one host.
     pub(super) fn order(&mut self, host: usize, order: &Order) -> io::Result<()> {
         match &mut self.hosts[host] {
             Side::None => Ok(()),
             Side::Here(part) => part.handle(order),
-            Side::There(remote) => {
-                remote.send(&order.encode());
+            Side::There(_) => {
+                self.transmit(host, order.encode());
                 Ok(())
             }
         }
     }
 
-    /// Tells all hosts, except `but`.
-    fn order_all(&mut self, order: ToHost, but: Option<usize>) -> io::Result<()> {
-        let order = Order::Said(order);
-        for host in (0..self.hosts.len()).filter(|host| Some(*host) != but) {
-            self.order(host, &order)?;
+    /// Tells all hosts. Agents pass it on to those behind them.
+    pub(super) fn order_all(&mut self, order: &Order) -> io::Result<()> {
+        // Without its length: it becomes the content of another frame.
+        let frame = Order::All(order.encode().split_off(4)).encode();
+        for side in &mut self.hosts {
+            match side {
+                Side::Here(part) => part.handle(order)?,
+                Side::There(remote) => {
+                    if let Way::Own(connection) = &mut remote.way {
+                        connection.send(&frame);
+                    }
+                }
+                Side::None => {}
+            }
         }
         Ok(())
+    }
+
+    fn say_all(&mut self, said: ToHost) -> io::Result<()> {
+        self.order_all(&Order::Said(said))
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -270,10 +273,10 @@ impl Running {
             ending.killed |= now >= kill_at;
             let is = (ending.termed, ending.killed);
             if is.0 && !was.0 {
-                self.order_all(ToHost::Terminate, None)?;
+                self.say_all(ToHost::Terminate)?;
             }
             if is.1 && !was.1 {
-                self.order_all(ToHost::Kill, None)?;
+                self.say_all(ToHost::Kill)?;
             }
             if is.1 && now >= kill_at + DEAF_AFTER {
                 while let Some(host) = self.deaf() {
@@ -311,7 +314,7 @@ impl Running {
             termed: false,
             killed: false,
         });
-        self.order_all(ToHost::Abort { why: why.clone() }, None)?;
+        self.say_all(ToHost::Abort { why: why.clone() })?;
         tell(Event::Ending { why });
         Ok(())
     }
@@ -344,49 +347,16 @@ impl Running {
         Ok(())
     }
 
-    fn handle_source(&mut self) -> io::Result<()> {
-        let Some(source) = &mut self.source else {
-            return Ok(());
-        };
-        let host = source.host;
-        let room = usize::try_from(source.window).unwrap_or(usize::MAX);
-        let mut bytes = vec![0; STREAM_BYTES_MAX.min(room)];
-        let got = match rustix::io::read(&source.descriptor, &mut bytes[..]) {
-            Err(Errno::INTR | Errno::AGAIN) => return Ok(()),
-            Ok(n) => n,
-            Err(_) => 0,
-        };
-        bytes.truncate(got);
-        if got == 0 {
-            self.source = None;
-            return self.order(host, &Order::Said(ToHost::InputEnd));
-        }
-        source.window -= got as u64;
-        if source.window == 0 {
-            epoll::delete(&self.epoll, &source.descriptor)?;
-        }
-        self.order(host, &Order::Input(bytes))
-    }
-
-    fn handle_input_taken(&mut self, bytes: u64) -> io::Result<()> {
-        let Some(source) = &mut self.source else {
-            return Ok(());
-        };
-        if source.window == 0 && bytes > 0 {
-            let data = Token::Source.data();
-            let flags = epoll::EventFlags::IN;
-            epoll::add(&self.epoll, &source.descriptor, data, flags)?;
-        }
-        source.window = source.window.saturating_add(bytes).min(INPUT_WINDOW_BYTES);
-        Ok(())
-    }
-
     fn handle_report(
         &mut self,
         host: usize,
         report: Report,
         tell: &mut dyn FnMut(Event),
     ) -> io::Result<()> {
+        let report = match self.take_relayed(host, report) {
+            Ok(further) => return self.hear(further, tell),
+            Err(report) => report,
+        };
         // A rank that an agent names must be one of its own.
         let is_there = |rank: u32| {
             let member = self.members.get(rank as usize);
@@ -395,6 +365,7 @@ impl Running {
         let named = match &report {
             Report::Joined { rank, .. } | Report::Output { rank, .. } => Some(*rank),
             Report::Said(said) => said.rank(),
+            Report::Relayed { .. } | Report::RelayErrors { .. } => None,
         };
         if named.is_some_and(|rank| !is_there(rank)) {
             let why = HostFailure::Garbled("the number of another host's rank".to_owned());
@@ -413,6 +384,10 @@ impl Running {
                 Ok(())
             }
             Report::Said(said) => self.handle_said(host, said, tell),
+            Report::Relayed { .. } | Report::RelayErrors { .. } => {
+                let why = HostFailure::Garbled("news of a host behind another".to_owned());
+                self.handle_lost(host, why, tell)
+            }
         }
     }
 
@@ -453,19 +428,18 @@ impl Running {
                 left,
             } => {
                 let orderly = left || !self.members[rank as usize].joined;
-                self.handle_ended(host, rank, how, orderly, pid, tell)?;
+                self.handle_ended(rank, how, orderly, pid, tell)?;
             }
             FromHost::InputTaken { bytes } => self.handle_input_taken(bytes)?,
             FromHost::Drained => self.drained[host] = true,
             // Read where the connection is.
-            FromHost::Hello(_) | FromHost::Failed { .. } => {}
+            FromHost::Hello(_) | FromHost::Failed { .. } | FromHost::RelayEnded { .. } => {}
         }
         Ok(())
     }
 
     fn handle_ended(
         &mut self,
-        host: usize,
         rank: u32,
         how: How,
         orderly: bool,
@@ -488,7 +462,7 @@ impl Running {
             expected,
         });
         if abnormal || !orderly {
-            self.order_all(ToHost::Died { rank, how }, Some(host))?;
+            self.say_all(ToHost::Died { rank, how })?;
         }
         if abnormal && !expected {
             self.code.get_or_insert(how.code());
@@ -507,8 +481,13 @@ impl Running {
         why: HostFailure,
         tell: &mut dyn FnMut(Event),
     ) -> io::Result<()> {
+        let via = self.hosts[host].via();
         self.hosts[host] = Side::None;
         self.drained[host] = true;
+        if let Some(via) = via {
+            let host = index_of(host);
+            self.transmit(via, Order::Said(ToHost::Cut { host }).encode());
+        }
         let on_it = |m: &&Member| usize::from(m.place.host_index) == host && m.ended.is_none();
         let ranks: Vec<(u32, bool)> = self
             .members
@@ -516,16 +495,21 @@ impl Running {
             .filter(on_it)
             .map(|m| (m.place.rank, m.joined))
             .collect();
-        if ranks.is_empty() {
-            return Ok(());
-        }
         let code = match &why {
             HostFailure::Start { code, .. } => i32::from(*code),
             _ => 1,
         };
         let never_ran = matches!(why, HostFailure::Start { .. });
-        let host_index = self.index_of(host);
-        tell(Event::HostLost { host_index, why });
+        let host_index = index_of(host);
+        let via = via.map(index_of);
+        let event = Event::HostLost {
+            host_index,
+            via,
+            why,
+        };
+        if !ranks.is_empty() {
+            tell(event);
+        }
         if never_ran {
             let why = "a host cannot start its ranks".to_owned();
             self.end(why, code, self.spec.notice_grace, tell)?;
@@ -536,7 +520,12 @@ impl Running {
                 self.members[rank as usize].ended = Some(how);
                 self.alive -= 1;
             } else {
-                self.handle_ended(host, rank, how, !joined, 0, tell)?;
+                self.handle_ended(rank, how, !joined, 0, tell)?;
+            }
+        }
+        for behind in 0..self.hosts.len() {
+            if self.hosts[behind].via() == Some(host) {
+                self.handle_lost(behind, HostFailure::WayLost, tell)?;
             }
         }
         Ok(())
@@ -555,6 +544,7 @@ impl Running {
             epoll,
             room,
             drained,
+            further: Vec::new(),
             members: Vec::new(),
             hosts: Vec::new(),
             source: None,
@@ -573,18 +563,16 @@ impl Drop for Running {
     /// Agents whose input ends kill their ranks; the connections of those
     /// that have none are cut.
     fn drop(&mut self) {
-        let deadline = Instant::now() + FAREWELL_WAIT;
-        for side in &mut self.hosts {
-            if let Side::There(remote) = side {
-                remote.close();
-            }
-        }
         for side in &mut self.hosts {
             match side {
-                Side::There(remote) if remote.greeting.is_some() => remote.wait(deadline),
+                Side::There(remote) => match &mut remote.way {
+                    Way::Own(connection) if remote.greeting.is_some() => connection.close(),
+                    _ => *side = Side::None,
+                },
                 _ => *side = Side::None,
             }
         }
+        self.finish_connections(Instant::now() + FAREWELL_WAIT);
     }
 }
 

@@ -9,7 +9,7 @@ use std::rc::Rc;
 
 use portolan_boot::Versions;
 use portolan_boot::launch::{
-    Greeting, Place, Prepared, SharedMemory, StartFailure, Starter, Task, serve,
+    Greeting, Keeper, Place, Prepared, SharedMemory, StartFailure, Starter, Task, serve,
 };
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
 
@@ -31,25 +31,36 @@ pub fn agent() -> Result<ExitCode> {
         aes: has_aes(),
         ip: ssh::own_address(),
     };
-    let guard = Rc::new(RefCell::new(None));
-    let mut prepare = |task: &Task, ranks: u32| {
-        prepare(task, ranks, &guard).map_err(|failure| StartFailure {
-            code: failure.code(),
-            why: failure.to_string(),
-        })
-    };
-    let served = serve(input, output, greeting, &mut prepare);
-    if let Some(guard) = guard.take() {
-        // No rank is left either way.
-        Guard::dismiss(guard);
-    }
+    let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
+    let guard = Guard::start(&own).map_err(Failure::io("starting the job's guard"))?;
+    let guard = Rc::new(RefCell::new(guard));
+    let mut here = Here(Rc::clone(&guard));
+    let served = serve(input, output, greeting, &mut here);
+    // No rank is left either way.
+    guard.borrow_mut().dismiss();
     served
         .map(|()| ExitCode::SUCCESS)
         .map_err(|error| Failure::new(error.to_string()))
 }
 
+/// This host, and who guards what runs on it.
+struct Here(Rc<RefCell<Guard>>);
+
+impl Keeper for Here {
+    fn prepare(&mut self, task: &Task, ranks: u32) -> std::result::Result<Prepared, StartFailure> {
+        prepare(task, ranks, &self.0).map_err(|failure| StartFailure {
+            code: failure.code(),
+            why: failure.to_string(),
+        })
+    }
+
+    fn reached(&mut self, pid: u32) {
+        self.0.borrow_mut().watch(pid);
+    }
+}
+
 /// Finds out whether the ranks can be started here.
-fn prepare(task: &Task, ranks: u32, guard: &Rc<RefCell<Option<Guard>>>) -> Result<Prepared> {
+fn prepare(task: &Task, ranks: u32, guard: &Rc<RefCell<Guard>>) -> Result<Prepared> {
     let variable = |name: &str| {
         let set = task.environment.iter().rev().find(|(n, _)| n == name);
         set.map(|(_, value)| value.clone())
@@ -71,8 +82,6 @@ fn prepare(task: &Task, ranks: u32, guard: &Rc<RefCell<Option<Guard>>>) -> Resul
         rank::check_program(name, path.as_deref())?;
     }
     let local = Local::new(None, &disabled)?;
-    let started = Guard::start(local.own()).map_err(Failure::io("starting the job's guard"))?;
-    *guard.borrow_mut() = Some(started);
     let cores = if task.bind {
         let cores = rank::allowed_cores().map_err(Failure::io("asking for the allowed cores"))?;
         let core = |rank: u32| Some(cores[rank as usize % cores.len()]);
@@ -95,7 +104,7 @@ fn prepare(task: &Task, ranks: u32, guard: &Rc<RefCell<Option<Guard>>>) -> Resul
 struct Ranks {
     local: Local,
     task: Task,
-    guard: Rc<RefCell<Option<Guard>>>,
+    guard: Rc<RefCell<Guard>>,
 }
 
 impl Starter for Ranks {
@@ -120,8 +129,6 @@ impl Starter for Ranks {
     }
 
     fn started(&mut self, _place: &Place, pid: u32) {
-        if let Some(guard) = self.guard.borrow_mut().as_mut() {
-            guard.watch(pid);
-        }
+        self.guard.borrow_mut().watch(pid);
     }
 }

@@ -46,6 +46,11 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 8,
           value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub connect_timeout: u64,
+    /// Connections that the launcher and each agent make; further hosts are
+    /// reached through those
+    #[arg(long, value_name = "N", default_value_t = 16,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    pub fan_out: u32,
     /// Set a variable in the ranks' environment; without a value pass on ours
     #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
     pub environment: Vec<OsString>,

@@ -85,9 +85,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             match event {
                 Event::Output(chunk) => output.write(chunk),
                 Event::Lanes { rank, lanes: told } => drop(lanes.insert(rank, told)),
-                Event::HostLost { host_index, why } => {
-                    let name = &teller.hosts[usize::from(host_index)];
-                    eprintln!("portolan: {}", starter.ssh.explain(name, &why));
+                Event::HostLost {
+                    host_index,
+                    via,
+                    why,
+                } => {
+                    let text = lost(&starter.ssh, &teller.hosts, (host_index, via), &why);
+                    eprintln!("portolan: {text}");
                 }
                 event => teller.tell(&event),
             }
@@ -128,18 +132,29 @@ fn explain(error: LaunchError, ssh: &Ssh, names: &[String]) -> Failure {
         }
         LaunchError::Host {
             host_index,
+            via,
             failure,
         } => {
             let code = match &failure {
                 HostFailure::Start { code, .. } => *code,
                 _ => 1,
             };
-            let name = names
-                .get(usize::from(host_index))
-                .map_or("?", String::as_str);
-            Failure::with_code(code, ssh.explain(name, &failure))
+            Failure::with_code(code, lost(ssh, names, (host_index, via), &failure))
         }
         error => Failure::new(error.to_string()),
+    }
+}
+
+/// Why a host, reached through another or not, takes no part, and what to do.
+fn lost(ssh: &Ssh, names: &[String], (host, via): (u16, Option<u16>), why: &HostFailure) -> String {
+    let name = |host: u16| names.get(usize::from(host)).map_or("?", String::as_str);
+    let text = ssh.explain(name(host), why);
+    match via {
+        Some(via) => format!(
+            "from host {} (a larger --fan-out reaches more hosts from here): {text}",
+            name(via)
+        ),
+        None => text,
     }
 }
 
@@ -170,6 +185,7 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
         Suite::ChaCha20Poly1305
     };
     spec.connect_timeout = Duration::from_secs(arguments.connect_timeout) + GREETING_GRACE;
+    spec.fan_out = arguments.fan_out;
     spec.timeout = arguments.timeout.map(Duration::from_secs);
     spec.join_timeout =
         (arguments.join_timeout > 0).then(|| Duration::from_secs(arguments.join_timeout));

@@ -51,7 +51,9 @@ impl Teller {
             Event::HostSaid { host_index, line } if self.verbose => {
                 eprintln!("portolan: host {} says: {line}", self.name(*host_index));
             }
-            Event::HostLost { host_index, why } => {
+            Event::HostLost {
+                host_index, why, ..
+            } => {
                 eprintln!("portolan: host {}: {why}", self.name(*host_index));
             }
             Event::Ending { why } => eprintln!("portolan: ending the job: {why}"),
