@@ -4,13 +4,13 @@
 mod common;
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::cluster::{Cluster, PORT, succeeds};
-use common::{Said, example, finish, none_left, portolan, probe, read_until};
+use common::{Said, example, finish, marked, none_left, portolan, probe, read_until};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn kill(pid: u32, signal: Signal) {
@@ -238,6 +238,35 @@ fn whoever_is_killed_nothing_is_left() {
 }
 
 #[test]
+fn silent_agents_and_hosts_hold_nobody_up() {
+    let cluster = Cluster::up("t-silent");
+    let probe = probe();
+    let job = ["--hosts", "h0:2,h1:1", "--", &probe, "wait"];
+    // An agent that is stopped does not answer Ctrl-C.
+    let mut child = cluster.start("hosts-stop", &job);
+    read_until(&mut child, "waiting", 3);
+    let agent = cluster.agent("h1");
+    kill(agent, Signal::STOP);
+    let start = Instant::now();
+    kill(child.id(), Signal::INT);
+    let said = finish(child).expect(130);
+    said.complains(&["host h1: its agent no longer answers"]);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    kill(agent, Signal::CONT);
+    cluster.nothing_left();
+    // A host that vanishes. Its sshd looks after its side.
+    let mut child = cluster.start("hosts-vanish", &job);
+    read_until(&mut child, "waiting", 3);
+    let start = Instant::now();
+    let down = ["ip", "link", "set", "eth0", "down"];
+    cluster.lab.exec("h1", &down).expect(0);
+    let said = finish(child).expect(1);
+    assert!(start.elapsed() < Duration::from_secs(10));
+    said.complains(&["host h1 is lost", "rank 2", "the loss of its host"]);
+    cluster.nothing_left();
+}
+
+#[test]
 fn each_failure_has_cause_and_remedy() {
     let cluster = Cluster::up("t-fail");
     let fails_with = |config: &str, more: &[&str], program: &[&str], code, parts: &[&str]| {
@@ -325,6 +354,16 @@ fn each_failure_has_cause_and_remedy() {
     replace("cat > /dev/null");
     let slow = ["--connect-timeout", "1", "--prefix", &prefix];
     fails("ssh", &slow, &["host h1: no answer within 2 s"]);
+    let job = ["--prefix", &prefix, "--hosts", "h0,h1", "--", "true"];
+    let child = cluster.start("hosts-wait", &job);
+    while !cluster.has_agent("h0") {
+        assert!(marked("hosts-wait").contains(&child.id()));
+    }
+    kill(child.id(), Signal::INT);
+    finish(child)
+        .expect(130)
+        .complains(&["before all hosts had answered"]);
+    cluster.nothing_left();
     // The program or the folder is missing on one host only.
     let only = cluster.path("only");
     fs::create_dir(&only).unwrap();
@@ -419,7 +458,8 @@ fn two_users_share_hosts_and_hear_nothing_of_each_other() {
         let ssh = format!("ssh -F {}", cluster.path(&format!("{}.config", user.0)));
         let (uid, gid) = (uid.to_string(), gid.to_string());
         let prefix = cluster.path("prefix");
-        let script = format!("id -u; exec {ring} 100");
+        // Rank 0 waits for a word; the others have opened their sockets.
+        let script = format!("id -u; read word; exec {ring} 100");
         portolan(&[
             "lab",
             "exec",
@@ -446,13 +486,14 @@ fn two_users_share_hosts_and_hear_nothing_of_each_other() {
             &script,
         ])
         .current_dir("/")
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap()
     };
     let mut jobs = users.each_ref().map(start_as);
-    // All ranks of both run at once before either is read to its end.
+    // All ranks of both run at once.
     let mut outputs = Vec::new();
     for (job, user) in jobs.iter_mut().zip(&users) {
         let mut output = BufReader::new(job.stdout.take().unwrap());
@@ -465,7 +506,28 @@ fn two_users_share_hosts_and_hear_nothing_of_each_other() {
         }
         outputs.push(output);
     }
-    for (job, mut output) in jobs.into_iter().zip(outputs) {
+    // One user sends to every socket of both.
+    let (uid, gid) = users[1].ids();
+    let (uid, gid) = (uid.to_string(), gid.to_string());
+    for (host, sockets) in [("h0", 2), ("h1", 4)] {
+        let script = format!(
+            "for i in 1 2 3 4 5; do for port in {}; do head -c 300 /dev/urandom \
+             > /dev/udp/{host}/$port; done; done",
+            cluster.udp_ports(host, sockets).join(" ")
+        );
+        let user = [
+            "setpriv",
+            "--reuid",
+            &uid,
+            "--regid",
+            &gid,
+            "--clear-groups",
+        ];
+        let junk = [&user[..], &["bash", "-c", &script]].concat();
+        cluster.lab.exec("h2", &junk).expect(0);
+    }
+    for (mut job, mut output) in jobs.into_iter().zip(outputs) {
+        writeln!(job.stdin.take().unwrap(), "go").unwrap();
         let mut rest = String::new();
         output.read_to_string(&mut rest).unwrap();
         finish(job).expect(0);

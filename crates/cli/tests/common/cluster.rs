@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::Mutex;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -16,8 +16,35 @@ const SEPARATION: &str = "/run/sshd";
 /// Where the daemons listen.
 pub const PORT: u16 = 2222;
 
-/// sshd's folder is one for all, and so is the machine's patience.
-static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// How many need that folder, and whether we made it.
+static SEPARATIONS: Mutex<(usize, bool)> = Mutex::new((0, false));
+
+/// Keeps sshd's folder, which is one for all.
+struct Separation;
+
+impl Separation {
+    fn keep() -> Self {
+        let mut state = SEPARATIONS.lock().unwrap();
+        if state.0 == 0 {
+            state.1 = !Path::new(SEPARATION).exists();
+            if state.1 {
+                fs::create_dir(SEPARATION).unwrap();
+            }
+        }
+        state.0 += 1;
+        Self
+    }
+}
+
+impl Drop for Separation {
+    fn drop(&mut self) {
+        let mut state = SEPARATIONS.lock().unwrap();
+        state.0 -= 1;
+        if *state == (0, true) {
+            let _ = fs::remove_dir(SEPARATION);
+        }
+    }
+}
 
 /// Three hosts with sshd; users are on h2. All of it is removed when the
 /// test ends, well or not.
@@ -25,8 +52,7 @@ pub struct Cluster {
     pub lab: TestLab,
     folder: PathBuf,
     daemons: Vec<Child>,
-    made_separation: bool,
-    _turn: MutexGuard<'static, ()>,
+    _separation: Separation,
 }
 
 pub fn succeeds(command: &mut Command) {
@@ -38,25 +64,18 @@ pub fn succeeds(command: &mut Command) {
 
 impl Cluster {
     pub fn up(name: &'static str) -> Self {
-        // A test that failed has poisoned nothing.
-        let turn = ONE_AT_A_TIME.lock().unwrap_or_else(|e| e.into_inner());
         assert!(
             Path::new(SSHD).exists(),
             "{SSHD} is missing: install openssh-server (make deps)"
         );
         let folder = PathBuf::from(format!("/tmp/portolan-{name}-{}", std::process::id()));
         fs::create_dir_all(folder.join("prefix/bin")).unwrap();
-        let made_separation = !Path::new(SEPARATION).exists();
         let mut cluster = Self {
             lab: TestLab::up(name, "3"),
             folder,
             daemons: Vec::new(),
-            made_separation,
-            _turn: turn,
+            _separation: Separation::keep(),
         };
-        if made_separation {
-            fs::create_dir(SEPARATION).unwrap();
-        }
         let binary = cluster.path("prefix/bin/portolan");
         symlink(env!("CARGO_BIN_EXE_portolan"), binary).unwrap();
         cluster.make_key("key");
@@ -113,7 +132,7 @@ impl Cluster {
         let text = format!(
             "Port {PORT}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
              UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin prohibit-password\n",
+             PermitRootLogin prohibit-password\nClientAliveInterval 1\nClientAliveCountMax 2\n",
             self.path(&format!("host-{host}")),
             self.path("authorized_keys")
         );
@@ -199,8 +218,37 @@ impl Cluster {
         }
     }
 
+    /// UDP ports that are open on a host, once there are so many.
+    pub fn udp_ports(&self, host: &str, count: usize) -> Vec<String> {
+        let start = Instant::now();
+        loop {
+            let files = ["cat", "/proc/net/udp", "/proc/net/udp6"];
+            let table = self.lab.exec(host, &files).expect(0).out;
+            let port = |line: &str| {
+                let port = line.split_whitespace().nth(1)?.rsplit(':').next()?;
+                u16::from_str_radix(port, 16).ok()
+            };
+            let ports = table.lines().filter_map(port);
+            let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+            if ports.len() >= count {
+                return ports;
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "{table}");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
     /// The agent on a host.
     pub fn agent(&self, host: &str) -> u32 {
+        self.find_agent(host).unwrap()
+    }
+
+    /// Whether an agent runs on a host.
+    pub fn has_agent(&self, host: &str) -> bool {
+        self.find_agent(host).is_some()
+    }
+
+    fn find_agent(&self, host: &str) -> Option<u32> {
         let namespace = format!("/run/netns/ptl-{}-{host}", self.lab.0);
         let host = fs::metadata(namespace).unwrap().ino();
         let is_agent = |pid: &u32| {
@@ -208,7 +256,7 @@ impl Cluster {
             let there = fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|n| n.ino() == host);
             there && line.ends_with(b"/portolan\0internal-agent\0")
         };
-        self.processes().into_iter().find(is_agent).unwrap()
+        self.processes().into_iter().find(is_agent)
     }
 }
 
@@ -227,8 +275,5 @@ impl Drop for Cluster {
             let _ = daemon.wait();
         }
         let _ = fs::remove_dir_all(&self.folder);
-        if self.made_separation {
-            let _ = fs::remove_dir(SEPARATION);
-        }
     }
 }
