@@ -444,6 +444,13 @@ fn host_lists_with_errors_say_where() {
     let said = run(&["--hostfile", &file, "--", "echo", "ahoy"]).expect(0);
     fs::remove_file(&file).unwrap();
     assert_eq!(said.lines(), ["[0] ahoy", "[1] ahoy"]);
+    let output = portolan(&["run", "--hosts", "node", "--", "true"])
+        .env("PORTOLAN_SSH", "no-such-ssh -p 1")
+        .output()
+        .unwrap();
+    common::Said::from(output)
+        .expect(1)
+        .complains(&["no-such-ssh is not installed", "--ssh"]);
 }
 
 #[test]

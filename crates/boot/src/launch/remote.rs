@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::process::{Command, ExitStatus};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::connection::{Came, Connection};
 use super::plan::Greeting;
@@ -43,7 +43,7 @@ pub enum HostFailure {
         agent: Versions,
     },
     /// No greeting within this time.
-    Silent(std::time::Duration),
+    Silent(Duration),
     /// The agent does not answer a kill any more.
     Deaf,
     /// The host through which it was reached is lost.

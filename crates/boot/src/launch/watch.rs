@@ -36,6 +36,8 @@ pub(super) struct Ending {
 /// A rank as the job sees it.
 pub(super) struct Member {
     pub(super) place: Place,
+    /// The leader of its group; 0 until it is known.
+    pub(super) leader: u32,
     /// Its process as it says when it joins.
     pub(super) pid: u32,
     /// Its address in the present exchange.
@@ -49,6 +51,7 @@ impl Member {
     pub fn new(place: Place) -> Self {
         Self {
             place,
+            leader: 0,
             pid: 0,
             address: None,
             joined: false,
@@ -247,12 +250,21 @@ impl Running {
             return match (ending.termed, ending.killed) {
                 (false, _) => Some(ending.term_at),
                 (true, false) => Some(ending.kill_at),
-                (true, true) => self.deaf().map(|_| ending.kill_at + DEAF_AFTER),
+                (true, true) if self.deaf().is_some() || self.is_stuck() => {
+                    Some(ending.kill_at + DEAF_AFTER)
+                }
+                (true, true) => None,
             };
         }
         let round = self.round.as_ref();
         let round = round.and_then(|round| round.deadline(self.spec.join_timeout));
         [round, self.limit_at].into_iter().flatten().min()
+    }
+
+    /// All ranks have ended and no output is under way, but a host has not
+    /// said that this was all.
+    fn is_stuck(&self) -> bool {
+        self.alive == 0 && self.under_way == 0
     }
 
     /// A remote host on which ranks run.
@@ -282,6 +294,7 @@ impl Running {
                 while let Some(host) = self.deaf() {
                     self.handle_lost(host, HostFailure::Deaf, tell)?;
                 }
+                self.abandoned |= self.is_stuck();
             }
             return Ok(());
         }
@@ -399,9 +412,10 @@ impl Running {
     ) -> io::Result<()> {
         match said {
             FromHost::Started { rank, pid, core } => {
-                let place = &mut self.members[rank as usize].place;
-                place.core = core;
-                let place = *place;
+                let member = &mut self.members[rank as usize];
+                member.place.core = core;
+                member.leader = pid;
+                let place = member.place;
                 tell(Event::Started { place, pid });
             }
             FromHost::Lanes { rank, lanes } => tell(Event::Lanes { rank, lanes }),
@@ -520,7 +534,8 @@ impl Running {
                 self.members[rank as usize].ended = Some(how);
                 self.alive -= 1;
             } else {
-                self.handle_ended(rank, how, !joined, 0, tell)?;
+                let leader = self.members[rank as usize].leader;
+                self.handle_ended(rank, how, !joined, leader, tell)?;
             }
         }
         for behind in 0..self.hosts.len() {
