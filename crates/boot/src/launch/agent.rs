@@ -311,3 +311,169 @@ impl Agent<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::plan::Greeting;
+    use crate::launch::{Place, SharedMemory};
+    use crate::message::How;
+    use crate::{Congestion, LinkChoice, Security, Suite, Versions};
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::thread::JoinHandle;
+
+    /// Starts what the task says, without a segment.
+    struct Plain(Task);
+
+    impl Starter for Plain {
+        fn segment(&mut self, _host_index: u16, _ranks: u32) -> io::Result<SharedMemory> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn command(&mut self, place: &Place) -> Command {
+            let words = self.0.program(place.local_index).unwrap();
+            let mut command = Command::new(&words[0]);
+            command
+                .args(&words[1..])
+                .stdout(std::process::Stdio::piped());
+            command
+        }
+
+        fn started(&mut self, _place: &Place, _pid: u32) {}
+    }
+
+    struct Here;
+
+    impl Keeper for Here {
+        fn prepare(&mut self, task: &Task, ranks: u32) -> Result<Prepared, StartFailure> {
+            Ok(Prepared {
+                starter: Box::new(Plain(task.clone())),
+                cores: vec![None; ranks as usize],
+            })
+        }
+
+        fn reached(&mut self, _pid: u32) {}
+    }
+
+    /// An agent and the launcher's end of its streams, after the greeting.
+    fn agent() -> (UnixStream, JoinHandle<Result<(), AgentError>>) {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let thread = std::thread::spawn(move || {
+            let (input, output) = (theirs.try_clone().unwrap().into(), theirs.into());
+            let greeting = Greeting {
+                versions: Versions::ours(),
+                aes: true,
+                ip: None,
+            };
+            serve(input, output, greeting, &mut Here)
+        });
+        let mut preamble = [0; PREAMBLE.len()];
+        ours.read_exact(&mut preamble).unwrap();
+        assert_eq!(preamble, PREAMBLE);
+        let mut frames = Frames::default();
+        assert!(matches!(
+            hear(&mut ours, &mut frames),
+            Some(Report::Said(FromHost::Hello(_)))
+        ));
+        (ours, thread)
+    }
+
+    /// The next report; none at the end.
+    fn hear(from: &mut UnixStream, frames: &mut Frames) -> Option<Report> {
+        loop {
+            if let Some(content) = frames.next().unwrap() {
+                return Some(Report::decode(content).unwrap());
+            }
+            let mut bytes = [0; 512];
+            match from.read(&mut bytes) {
+                Ok(n) if n > 0 => frames.feed(&bytes[..n]),
+                _ => return None,
+            }
+        }
+    }
+
+    fn start(words: &[&str]) -> Vec<u8> {
+        let plan = HostPlan {
+            host_index: 0,
+            hosts: 1,
+            first: 0,
+            ranks: 1,
+            size: 1,
+            job_id: 1,
+            secret: [0; 32],
+            security: Security::Encrypt,
+            suite: Suite::Aes128Gcm,
+            link: LinkChoice::Udp,
+            congestion: Congestion::Auto,
+            settings: BTreeMap::new(),
+            ip: None,
+        };
+        let program = words.iter().map(OsString::from).collect();
+        let task = Task {
+            programs: vec![(1, program)],
+            ..Task::default()
+        };
+        Order::Said(ToHost::Start { plan, task }).encode()
+    }
+
+    #[test]
+    fn a_rank_is_started_heard_and_seen_to_its_end() {
+        let (mut launcher, agent) = agent();
+        launcher
+            .write_all(&start(&["sh", "-c", "echo hi; exit 3"]))
+            .unwrap();
+        let mut frames = Frames::default();
+        let (mut out, mut ended) = (Vec::new(), None);
+        loop {
+            match hear(&mut launcher, &mut frames).expect("not yet over") {
+                Report::Output { bytes, .. } => out.extend(bytes),
+                Report::Said(FromHost::Ended { how, .. }) => ended = Some(how),
+                Report::Said(FromHost::Drained) => break,
+                _ => {}
+            }
+        }
+        assert_eq!(
+            (out.as_slice(), ended),
+            (&b"hi\n"[..], Some(How::Exited(3)))
+        );
+        let farewell = Order::Said(ToHost::Farewell).encode();
+        launcher.write_all(&farewell).unwrap();
+        agent.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn ranks_end_with_the_connection() {
+        let (mut launcher, agent) = agent();
+        launcher.write_all(&start(&["sleep", "1000"])).unwrap();
+        let mut frames = Frames::default();
+        let Some(Report::Said(FromHost::Started { pid, .. })) = hear(&mut launcher, &mut frames)
+        else {
+            panic!("not started")
+        };
+        drop(launcher);
+        assert!(matches!(
+            agent.join().unwrap(),
+            Err(AgentError::LauncherGone)
+        ));
+        // It was waited for, so its number names nobody any more.
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn what_makes_no_sense_ends_an_agent_with_a_word() {
+        let all = Order::All(b"?".to_vec()).encode();
+        for wrong in [&b"\x02\0\0\0?!"[..], &[0; 4], &[0xff; 4], &all] {
+            let (mut launcher, agent) = agent();
+            launcher.write_all(wrong).unwrap();
+            let mut frames = Frames::default();
+            let said = hear(&mut launcher, &mut frames);
+            let Some(Report::Said(FromHost::Failed { why, .. })) = said else {
+                panic!("{wrong:?}: {said:?}")
+            };
+            assert!(why.contains("install one version on all hosts"), "{why}");
+            let done = agent.join().unwrap();
+            assert!(matches!(done, Err(AgentError::Failed(_))), "{done:?}");
+        }
+    }
+}
