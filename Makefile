@@ -8,7 +8,11 @@ TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION  := 0.1.0
-PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client openssh-server pkg-config ucx-utils valgrind
+PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev libmpich-dev libopenmpi-dev make mpich \
+            openmpi-bin openssh-client openssh-server pkg-config ucx-utils valgrind
+
+COMPLETIONS := bash-completion/completions/portolan zsh/site-functions/_portolan \
+               fish/vendor_completions.d/portolan.fish
 
 .PHONY: all build examples install uninstall demo test lint deny headers instructions fuzz sanitize soak deps clean help
 
@@ -28,7 +32,7 @@ build: deps ## Builds target/release/portolan, the libraries and the examples.
 	$(MAKE) --no-print-directory -C crates/portolan TARGET=$(abspath $(TARGET))
 	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
 
-install: ## Installs binary, libraries, header and pkg-config file under PREFIX.
+install: ## Installs binary, libraries, header, pkg-config file, man pages and completions under PREFIX.
 	@test -x $(RELEASE)/portolan || { echo "run 'make build' first" >&2; exit 1; }
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(RELEASE)/portolan $(DESTDIR)$(PREFIX)/bin/portolan
@@ -39,6 +43,11 @@ install: ## Installs binary, libraries, header and pkg-config file under PREFIX.
 	install -m 644 crates/portolan/include/portolan.h $(DESTDIR)$(PREFIX)/include/portolan.h
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' crates/portolan/portolan.pc.in \
 	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc
+	$(RELEASE)/portolan man $(DESTDIR)$(PREFIX)/share/man/man1
+	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(dir $(COMPLETIONS)))
+	$(RELEASE)/portolan completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/portolan
+	$(RELEASE)/portolan completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_portolan
+	$(RELEASE)/portolan completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/portolan.fish
 
 uninstall: ## Removes what install put there.
 	rm -f $(DESTDIR)$(PREFIX)/bin/portolan $(DESTDIR)$(PREFIX)/include/portolan.h \

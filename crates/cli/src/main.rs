@@ -2,13 +2,15 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod doctor;
 mod failure;
 mod lab;
+mod manual;
 mod run;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Reliable messages between processes on ordinary Ethernet
 #[derive(Parser)]
@@ -26,6 +28,12 @@ enum Command {
     Lab(lab::Arguments),
     /// Measure, beside others in the same run
     Bench(bench::Arguments),
+    /// Say what this host can do, which link would be used, and what to change
+    Doctor(doctor::Arguments),
+    /// Write man pages of all commands to a directory
+    Man(manual::ManArguments),
+    /// Print a shell's completions
+    Completions(manual::CompletionArguments),
     #[command(name = lab::HOST_COMMAND, hide = true)]
     LabHost(lab::HostArguments),
     #[command(name = run::RANK_COMMAND, hide = true)]
@@ -36,6 +44,8 @@ enum Command {
     Agent,
     #[command(name = bench::BENCH_RANK_COMMAND, hide = true)]
     BenchRank(bench::RankArguments),
+    #[command(name = bench::BENCH_FIRST_COMMAND, hide = true)]
+    BenchFirst,
 }
 
 fn main() -> ExitCode {
@@ -48,6 +58,10 @@ fn main() -> ExitCode {
         Command::Agent => run::agent(),
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),
+        Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
+        Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
+        Command::BenchFirst => bench::first_message(),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("portolan: {failure}");

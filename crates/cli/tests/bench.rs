@@ -151,6 +151,82 @@ fn a_stalled_receiver_has_four_ranks_and_two_claims() {
 }
 
 #[test]
+fn a_barrier_stands_beside_other_mpis() {
+    let arguments = ["barrier", "-n", "4", "--vs", "openmpi,mpich"];
+    let (json, table) = bench("barrier", &arguments);
+    check_rows(&json);
+    let systems = set(&["portolan-shm", "openmpi", "mpich"]);
+    assert_eq!(texts(&json, "rows", "system"), systems);
+    assert_eq!(
+        texts(&json, "ratios", "over"),
+        set(&["openmpi", "mpich"]),
+        "{table}"
+    );
+    assert_eq!(json["rows"][0]["ranks"], 4);
+}
+
+#[test]
+fn a_start_ends_with_a_message_of_every_rank() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("bench-start.json");
+    let name = file.to_str().unwrap();
+    let arguments = [
+        "bench", "start", "-n", "2,5", "--slices", "2", "--json", name,
+    ];
+    say(&[&arguments[..], &["--vs", "mpich"]].concat()).expect(0);
+    let json: Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    check_rows(&json);
+    assert_eq!(texts(&json, "rows", "metric"), set(&["start_ms", "job_ms"]));
+    let ratios: Vec<&Value> = json["ratios"].as_array().unwrap().iter().collect();
+    assert_eq!(ratios.len(), 4);
+    assert!(ratios.iter().all(|r| r["ranks"].is_u64()), "{ratios:?}");
+    // A job has not ended before its first messages have come.
+    let p50 = |metric: &str| -> f64 {
+        let rows = json["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["metric"] == metric).unwrap();
+        row["p50"].as_f64().unwrap()
+    };
+    assert!(p50("start_ms") < p50("job_ms"));
+}
+
+#[test]
+fn everything_that_was_sprayed_comes_back() {
+    for link in ["shm", "udp"] {
+        let arguments = ["spray", "--link", link, "--messages", "3000"];
+        let (json, _) = bench(&format!("spray-{link}"), &arguments);
+        check_rows(&json);
+        let rows = json["rows"].as_array().unwrap();
+        let gaps: Vec<u64> = rows
+            .iter()
+            .filter(|row| row["metric"] == "gap_us")
+            .filter_map(|row| row["messages"].as_u64())
+            .collect();
+        assert_eq!(gaps, [1, 10, 100, 1_000, 3_000].repeat(4));
+        assert_eq!(texts(&json, "rows", "pattern"), set(&["one", "both"]));
+    }
+}
+
+#[test]
+fn the_parameters_of_logp_are_found() {
+    let (json, _) = bench("logp", &["logp", "--link", "shm"]);
+    let metrics = texts(&json, "rows", "metric");
+    for metric in ["o_send_us", "o_recv_us", "l_us", "g_us", "half_power_bytes"] {
+        assert!(metrics.contains(metric), "{metric} of {metrics:?}");
+    }
+}
+
+#[test]
+fn jitter_has_a_histogram_of_all_round_trips() {
+    let (json, table) = bench("jitter", &["jitter", "--link", "shm"]);
+    check_rows(&json);
+    let row = &json["rows"][0];
+    let buckets = row["histogram"].as_array().unwrap();
+    let counted: u64 = buckets.iter().map(|b| b[1].as_u64().unwrap()).sum();
+    assert_eq!(Some(counted), row["n"].as_u64());
+    assert!(table.contains("##"), "{table}");
+}
+
+#[test]
 fn loss_is_switched_between_columns_and_off_at_the_end() {
     let lab = TestLab::up("t-bench", "2");
     let arguments = ["bandwidth", "--lab", lab.0, "--loss", "0,5", "--vs", "tcp"];

@@ -509,6 +509,72 @@ fn output_goes_to_files() {
 }
 
 #[test]
+fn a_file_is_sorted_as_sort_does_it() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("sort");
+    std::fs::create_dir_all(&folder).unwrap();
+    let file = |name: &str| folder.join(name).to_str().unwrap().to_owned();
+    let (input, output) = (file("in"), file("out"));
+    let sort = |ranks: &str, link: &str| {
+        say(&[
+            "run",
+            "-n",
+            ranks,
+            "--link",
+            link,
+            "--",
+            &example("samplesort"),
+            &input,
+            &output,
+        ])
+    };
+    let mut word = 1_u64;
+    let mut text = String::new();
+    for _ in 0..200_000 {
+        word = word
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
+        text.push_str(&format!("{}\n", (word >> 40) as i64 - (1 << 23)));
+    }
+    let small = ["", "7", "2\n1\n", "\n3\n\n-5\n3\n"];
+    for text in small.into_iter().chain([text.as_str()]) {
+        std::fs::write(&input, text).unwrap();
+        let mut expected: Vec<i64> = text
+            .split_whitespace()
+            .map(|n| n.parse().unwrap())
+            .collect();
+        expected.sort_unstable();
+        for (ranks, link) in [("1", "auto"), ("3", "shm"), ("5", "udp")] {
+            sort(ranks, link).expect(0);
+            let sorted = std::fs::read_to_string(&output).unwrap();
+            let sorted: Vec<i64> = sorted.lines().map(|n| n.parse().unwrap()).collect();
+            assert!(sorted == expected, "{ranks} ranks over {link}");
+        }
+    }
+    std::fs::write(&input, "1\n2x\n").unwrap();
+    sort("2", "auto").expect(1).complains(&["2x", "byte 2"]);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn a_plate_cools_as_it_does_alone() {
+    let picture = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("heat.png");
+    let name = picture.to_str().unwrap();
+    for (ranks, link) in [("1", "auto"), ("4", "shm"), ("3", "udp")] {
+        let heat = example("heat");
+        let said = say(&[
+            "run", "-n", ranks, "--link", link, "--", &heat, "65", "50", name,
+        ]);
+        assert!(said.expect(0).out.contains("as computed alone"));
+        let bytes = std::fs::read(&picture).unwrap();
+        assert_eq!(&bytes[1..4], b"PNG");
+        std::fs::remove_file(&picture).unwrap();
+    }
+    say(&["run", "-n", "3", "--", &example("heat"), "4"])
+        .expect(1)
+        .complains(&["too few"]);
+}
+
+#[test]
 fn the_summary_says_which_lane_and_why() {
     let ring = example("ring");
     let run = |more: &[&str]| {

@@ -17,6 +17,9 @@ const LINEAR_MAX: usize = 3;
 /// A barrier that has waited so long for a rank asks it for a sign of life, ns.
 const KNOCK_AFTER_NS: u64 = 200_000_000;
 
+/// Who is dead, and why, if anybody is.
+type Casualty = Option<(u32, Death)>;
+
 impl Endpoint {
     /// Waits until every rank of the job has come here.
     ///
@@ -27,7 +30,10 @@ impl Endpoint {
     }
 
     /// Waits until every member of a group, of which this rank is one, has
-    /// come here. Dissemination: ⌈log2 n⌉ rounds.
+    /// come here. Across hosts by dissemination, ⌈log2 n⌉ rounds; on one host
+    /// the first member gathers the others and lets them go: the same time
+    /// where each has a core, and where they take turns on one, two turns of
+    /// each instead of one for every round.
     ///
     /// # Errors
     /// [`WaitError::PeerDead`] when a member is dead; [`Misuse::BadRank`] when
@@ -36,22 +42,15 @@ impl Endpoint {
         let ranks = group.ranks();
         let me = self.rank();
         let at = ranks.iter().position(|r| *r == me).ok_or(Misuse::BadRank)?;
-        let epoch = self.enter()?.core.barriers.begin(group.id());
-        let (mut step, mut round) = (1, 0);
-        let mut dead = None;
-        while step < ranks.len() {
-            let to = ranks[(at + step) % ranks.len()];
-            let from = ranks[(at + ranks.len() - step) % ranks.len()];
-            let failed = dead.map_or(0, |(rank, _)| u64::from(rank) + 1);
-            let args = [group.id(), round as u64, u64::from(epoch), failed];
-            self.say_barrier(to, &args[..if failed == 0 { 3 } else { 4 }])?;
-            if dead.is_none() {
-                // The rest is told, so that nobody waits in vain.
-                dead = self.await_round(group, from, round, epoch)?.err();
-            }
-            step *= 2;
-            round += 1;
-        }
+        let mut s = self.enter()?;
+        let epoch = s.core.barriers.begin(group.id());
+        let gathers = (3..ROUNDS).contains(&ranks.len()) && s.core.lanes.all_near(ranks);
+        drop(s);
+        let dead = if gathers {
+            self.gather(group, at, epoch)?
+        } else {
+            self.disseminate(group, at, epoch)?
+        };
         if self.helper.is_none() && dead.is_none() {
             // Others still wait for what we said; should the program make no
             // further call, it would never leave (a connection may be under
@@ -62,6 +61,59 @@ impl Endpoint {
             None => Ok(()),
             Some((rank, why)) => Err(WaitError::PeerDead { rank, why }),
         }
+    }
+
+    /// In round k each member tells the one 2^k places further. Gives who is
+    /// dead, if that is why it cannot end.
+    fn disseminate(&self, group: &Group, at: usize, epoch: u32) -> Result<Casualty, WaitError> {
+        let ranks = group.ranks();
+        let (mut step, mut round) = (1, 0);
+        let mut dead = None;
+        while step < ranks.len() {
+            let to = ranks[(at + step) % ranks.len()];
+            let from = ranks[(at + ranks.len() - step) % ranks.len()];
+            self.say_round(group, to, round, epoch, dead)?;
+            if dead.is_none() {
+                // The rest is told, so that nobody waits in vain.
+                dead = self.await_round(group, from, round, epoch)?.err();
+            }
+            step *= 2;
+            round += 1;
+        }
+        Ok(dead)
+    }
+
+    /// Member k tells the first one in round k, which tells all in round 0.
+    fn gather(&self, group: &Group, at: usize, epoch: u32) -> Result<Casualty, WaitError> {
+        let (first, others) = group.ranks().split_first().expect("three or more");
+        if at > 0 {
+            self.say_round(group, *first, at, epoch, None)?;
+            return Ok(self.await_round(group, *first, 0, epoch)?.err());
+        }
+        let mut dead = None;
+        for (from, round) in others.iter().zip(1..) {
+            if dead.is_none() {
+                dead = self.await_round(group, *from, round, epoch)?.err();
+            }
+        }
+        for to in others {
+            self.say_round(group, *to, 0, epoch, dead)?;
+        }
+        Ok(dead)
+    }
+
+    /// Tells a member that this rank has come to a round, or who is dead.
+    fn say_round(
+        &self,
+        group: &Group,
+        to: u32,
+        round: usize,
+        epoch: u32,
+        dead: Casualty,
+    ) -> Result<(), WaitError> {
+        let failed = dead.map_or(0, |(rank, _)| u64::from(rank) + 1);
+        let args = [group.id(), round as u64, u64::from(epoch), failed];
+        self.say_barrier(to, &args[..if failed == 0 { 3 } else { 4 }])
     }
 
     fn await_round(

@@ -23,6 +23,8 @@ pub(crate) enum Lane {
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
     reasons: Vec<Cow<'static, str>>,
+    /// Whose memory we share, dead or alive.
+    near: Vec<bool>,
     alive: u32,
     /// Deaths that no wait has reported yet.
     unreported: Vec<(u32, Death)>,
@@ -34,10 +36,15 @@ impl Lanes {
             .iter()
             .filter(|(l, _)| matches!(l, Lane::Shm(_) | Lane::Net(_)))
             .count() as u32;
+        let near = lanes
+            .iter()
+            .map(|(l, _)| matches!(l, Lane::Myself | Lane::Shm(_)))
+            .collect();
         let (lanes, reasons) = lanes.into_iter().unzip();
         Self {
             lanes,
             reasons,
+            near,
             alive,
             unreported: Vec::new(),
         }
@@ -46,6 +53,14 @@ impl Lanes {
     #[inline(always)]
     pub fn get(&self, rank: u32) -> Option<Lane> {
         self.lanes.get(rank as usize).copied()
+    }
+
+    /// Whether all these ranks shared memory from the start. Each of them
+    /// finds the same.
+    pub fn all_near(&self, ranks: &[u32]) -> bool {
+        ranks
+            .iter()
+            .all(|rank| self.near.get(*rank as usize) == Some(&true))
     }
 
     pub fn set_dead(&mut self, rank: u32, why: Death) {

@@ -45,13 +45,15 @@ fn drain(link: &mut Udp) -> Vec<(usize, bool)> {
     got
 }
 
-/// A large frame from outside, so that `link` watches for more than lone
+/// Large frames from outside, so that `link` watches for more than lone
 /// small ones.
 fn wake(link: &mut Udp) {
     let stranger = UdpSocket::bind((V4, 0)).unwrap();
     let port = link.local_address().unwrap().port;
-    stranger.send_to(&[0; 500], (V4, port)).unwrap();
-    assert_eq!(drain(link).len(), 1);
+    for _ in 0..3 {
+        stranger.send_to(&[0; 500], (V4, port)).unwrap();
+    }
+    assert_eq!(drain(link).len(), 3);
 }
 
 #[test]
@@ -167,6 +169,32 @@ fn coalescing_comes_and_goes_with_the_traffic() {
     }
     assert_eq!(burst(&mut b), 0);
     assert_eq!(burst(&mut b), 1);
+}
+
+#[test]
+fn a_few_acknowledgements_or_a_probe_do_not_make_it_coalesce() {
+    let (mut a, mut b) = (open("gso"), open(""));
+    let to = reach(&b, V4.to_ipv6_mapped());
+    for (len, count) in [(56, 12), (1_452, 1), (1_452, 2)] {
+        let bytes = vec![7; len];
+        let frame = TxFrame {
+            to,
+            bytes: &bytes,
+            ecn: true,
+        };
+        send_all(&mut a, &vec![frame; count]);
+        assert_eq!(drain(&mut b).len(), count);
+    }
+    // One unit of segmentation offload would come as one message.
+    let mut c = open("");
+    let frame = TxFrame {
+        to,
+        bytes: &[7; 100],
+        ecn: true,
+    };
+    send_all(&mut c, &[frame; 8]);
+    assert_eq!(drain(&mut b).len(), 8);
+    assert_eq!(b.counters().rx_gro, 0);
 }
 
 #[test]

@@ -138,6 +138,12 @@ impl<S: Seal> Endpoint<'_, S> {
                 _ => {}
             }
         }
+        let c = &self.conns[conn as usize];
+        if c.finished && !c.is_settled() {
+            // The peer knows that we close. It takes nothing more, and so
+            // grants nothing more: what waits for that would wait for ever.
+            self.drop_sending(conn, host);
+        }
         self.after_ack(now, conn, ack, largest, &mut sample, again);
     }
 
@@ -166,6 +172,8 @@ impl<S: Seal> Endpoint<'_, S> {
             c.lost_from.max(watched)
         };
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
+            // Marks count with the next packets that are told of.
+            c.ce_seen = c.ce_seen.wrapping_sub(sample.ce_packets);
             return;
         }
         if let Some(rtt) = sample.rtt_ns {

@@ -190,3 +190,39 @@ impl<S: Seal> Endpoint<'_, S> {
         (size > 0).then_some(size.min(room as u16))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The sizes that are probed when none of them arrives.
+    fn probed(limit: u16) -> ([(u16, u8); 8], usize) {
+        let mut mtu = Mtu::BASE;
+        mtu.begin(0, limit);
+        let (mut sizes, mut n) = ([(0, 0); 8], 0);
+        loop {
+            let size = mtu.probe(mtu.due());
+            if size == 0 {
+                assert_eq!(mtu.current(), BASE);
+                return (sizes, n);
+            }
+            if n == 0 || sizes[n - 1].0 != size {
+                n += 1;
+            }
+            sizes[n - 1] = (size, sizes[n - 1].1 + 1);
+        }
+    }
+
+    #[test]
+    fn sizes_are_halved_down_to_steps_of_32() {
+        let (sizes, n) = probed(BASE + 64);
+        assert_eq!(sizes[..n], [(BASE + 64, TRIES), (BASE + 32, TRIES)]);
+        let (sizes, n) = probed(BASE + 63);
+        assert_eq!(sizes[..n], [(BASE + 63, TRIES)]);
+        let (sizes, n) = probed(9_000);
+        assert_eq!(
+            (sizes[..n].len(), sizes[1].0),
+            (8, BASE + (9_000 - BASE) / 2)
+        );
+    }
+}

@@ -369,3 +369,33 @@ impl<S: Seal> Endpoint<'_, S> {
         by_packet.min(self.core.config.frame_bytes as usize - CHUNKS_AT - TAG_BYTES)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_more_urgent_find_a_frame_when_the_less_urgent_have_taken_theirs() {
+        let order = [
+            Need::Request,
+            Need::RequestPart,
+            Need::Reply,
+            Need::ReplyPart,
+            Need::Control,
+        ];
+        for all in [32, 64, 100, 2_048, 1 << 20] {
+            let kept = order.map(|n| n.keep(all, Use::Queued));
+            assert!(kept[..4].is_sorted_by(|a, b| a > b), "{all}: {kept:?}");
+            // A close or a refusal must not wait for long replies alone.
+            assert!(kept[4] <= kept[3], "{all}: {kept:?}");
+            // And what the link gives back at once finds the last.
+            assert_eq!(Need::Control.keep(all, Use::Passing), 0);
+            assert!(kept[4] > 0);
+            // Received chunks leave half of the pool, an eighth of that more
+            // to replies.
+            assert_eq!(Need::Hold.held_max(all), all / 2);
+            assert!(Need::HoldReply.held_max(all) > all / 2);
+            assert!(Need::HoldReply.held_max(all) < all - kept[0]);
+        }
+    }
+}

@@ -277,3 +277,29 @@ impl<S: Seal> Endpoint<'_, S> {
         self.go_on_after_refusals(conn, host);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_key_of_a_packet_follows_from_bit_and_number() {
+        let phase_of = Endpoint::<portolan_seal::Checksum>::phase_of;
+        let c = Conn {
+            phase_rx_first: 100,
+            ..Conn::default()
+        };
+        for (current, bit) in [(0, false), (1, true), (2, false), (3, true)] {
+            for number in [0, 99, 100, 101, 5_000] {
+                assert_eq!(phase_of(current, &c, bit, number), current);
+                // The other bit: older ones come late, newer ones begin a phase.
+                let other = if number >= 100 || current == 0 {
+                    current + 1
+                } else {
+                    current - 1
+                };
+                assert_eq!(phase_of(current, &c, !bit, number), other);
+            }
+        }
+    }
+}

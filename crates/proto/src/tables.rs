@@ -288,3 +288,39 @@ impl Tables<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    #[test]
+    fn random_numbers_are_those_of_splitmix64() {
+        let mut core = Core {
+            random: 1_234_567,
+            ..Core::default()
+        };
+        // As its reference implementation gives them for this seed.
+        for expected in [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+            4_593_380_528_125_082_431,
+            16_408_922_859_458_223_821,
+        ] {
+            assert_eq!(core.random(), expected);
+        }
+    }
+
+    #[test]
+    fn the_secret_is_not_shown() {
+        let core = Core {
+            secret: SecretCell([0xab; 32]),
+            ..Core::default()
+        };
+        let text = std::format!("{core:?}");
+        assert!(text.contains("secret: .."), "{text}");
+        assert!(!text.contains("171") && !text.contains("ab, ab"), "{text}");
+    }
+}

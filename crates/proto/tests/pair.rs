@@ -5,8 +5,8 @@ mod common;
 use common::{Node, Pair, address};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, DeathReason, Message, Outcome, PeerEvent, PeerId, PeerState, Release, SendError,
-    SourceId, Verdict,
+    Config, DeathReason, Drops, FIRST_PACKET_MAX, Message, Outcome, PeerEvent, PeerId, PeerState,
+    Release, SendError, SourceId, Verdict,
 };
 use portolan_wire::{EndpointId, Life, Priority};
 
@@ -94,6 +94,28 @@ fn a_long_message_is_cut_and_completed() {
 }
 
 #[test]
+fn what_one_counts_as_sent_the_other_counts_as_received() {
+    let mut pair = Pair::new(&Config::default());
+    for i in 0..20 {
+        pair.send(0, &[i; 900]);
+        pair.send(1, &[i; 90]);
+        pair.run(SECOND, all);
+    }
+    let [a, b] = [0, 1].map(|i| pair.nodes[i].with(|e, _| *e.counters()));
+    for (a, b) in [(a, b), (b, a)] {
+        assert_eq!(a.packets_sent, b.packets_received);
+        assert_eq!(a.bytes_sent, b.bytes_received);
+        assert_eq!((a.messages_sent, b.messages_delivered), (20, 20));
+        // The rest are connect packets and those of other sizes.
+        let others = a.packets_sent - a.data_packets_sent - a.acks_sent;
+        assert!((2..8).contains(&others), "{others}");
+        assert!(a.data_packets_sent >= 20 && a.acks_sent + b.acks_sent > 0);
+        assert_eq!((a.resent, a.spurious, a.duplicates, a.held), (0, 0, 0, 0));
+        assert_eq!(a.drops, Drops::default());
+    }
+}
+
+#[test]
 fn packets_grow_to_the_interfaces_limit() {
     let mut pair = Pair::new(&Config::default());
     let before = pair.nodes[0].with(|e, _| e.inline_max(PeerId(0), 0));
@@ -120,6 +142,53 @@ fn a_path_that_shrinks_gets_smaller_packets() {
     pair.run(100 * SECOND, |p| p.len() <= 1232);
     assert_eq!(pair.nodes[1].log.got.len(), 51);
     assert!(pair.nodes[1].log.got[1..].iter().all(|g| g.2 == [9; 1400]));
+}
+
+#[test]
+fn a_full_pool_gets_smaller_packets_too() {
+    let config = Config {
+        frames: 32,
+        ..Config::default()
+    };
+    let mut pair = Pair::new(&config);
+    pair.send(0, b"x");
+    pair.run(SECOND, all);
+    let m = Message {
+        priority: Priority::Request,
+        flow: 0,
+        port: 3,
+        args: &[],
+        payload: &[9; 1400],
+    };
+    let (now, mut sent) = (pair.now, 1);
+    while pair.nodes[0]
+        .with(|e, _| e.send(now, PeerId(0), &m))
+        .is_ok()
+    {
+        sent += 1;
+    }
+    pair.run(100 * SECOND, |p| p.len() <= 1232);
+    assert_eq!(pair.nodes[1].log.got.len(), sent);
+    assert!(pair.nodes[1].log.got[1..].iter().all(|g| g.2 == [9; 1400]));
+}
+
+#[test]
+fn a_path_that_shrinks_after_a_quiet_time_may_grow_again() {
+    let mut pair = Pair::new(&Config::default());
+    let room = |pair: &mut Pair| pair.nodes[0].with(|e, _| e.inline_max(PeerId(0), 0));
+    let least = room(&mut pair);
+    pair.send(0, b"x");
+    pair.run(SECOND, all);
+    let most = room(&mut pair);
+    // The state is given back; the size found is kept.
+    pair.run(30 * SECOND, all);
+    pair.send(0, &[9; 1400]);
+    assert_eq!(room(&mut pair), most);
+    pair.run(SECOND, |p| p.len() <= 1232);
+    assert_eq!(pair.nodes[1].log.got.len(), 2);
+    assert_eq!(room(&mut pair), least);
+    pair.run(9 * SECOND, all);
+    assert_eq!(room(&mut pair), most);
 }
 
 #[test]
@@ -467,4 +536,131 @@ fn random_loss_costs_little_more_than_what_is_lost() {
         );
         println!("{percent} %: {share:.3} of the goodput, {ratio:.3} of the packets");
     }
+}
+
+#[test]
+fn a_recorded_connect_packet_feigns_no_life() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    let mut connects = Vec::new();
+    pair.run(SECOND, |p| {
+        connects.extend((p[0] & 15 == 1).then(|| p.to_vec()));
+        true
+    });
+    // Who answered the connect has got the last packet of the handshake.
+    pair.send(1, b"y");
+    let begin = pair.now;
+    let dead = PeerState::Dead(DeathReason::Silent);
+    while pair.nodes[1].with(|e, _| e.peer_state(PeerId(0))) != dead {
+        pair.run(SECOND / 10, |_| false);
+        pair.now += SECOND / 10;
+        pair.wire[1].extend(connects.iter().cloned());
+        pair.deliver(1);
+        assert!(pair.now < begin + 4 * SECOND, "it is taken for alive");
+    }
+}
+
+#[test]
+fn offers_that_do_not_fit_are_not_taken() {
+    let usual = Config::default();
+    for odd in [
+        Config { flows: 4, ..usual },
+        Config {
+            first_packet: FIRST_PACKET_MAX + 1,
+            ..usual
+        },
+    ] {
+        let mut pair = Pair::new(&usual);
+        pair.nodes[0] = Node::new(&odd, 1, 11);
+        pair.nodes[0].with(|e, _| {
+            e.add_peer(EndpointId(2), Life(22), address(2), Mode::Lan)
+                .unwrap()
+        });
+        pair.send(0, b"x");
+        pair.run(SECOND, all);
+        assert_eq!(
+            pair.nodes[1].with(|e, _| e.peer_state(PeerId(0))),
+            PeerState::New
+        );
+        assert!(pair.nodes[1].with(|e, _| e.counters().drops.malformed) > 0);
+        assert!(pair.nodes[1].log.got.is_empty());
+    }
+}
+
+#[test]
+fn packets_that_do_not_verify_are_looked_at_at_a_rate() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.flush(0, true, &mut all);
+    let mut forged = pair.wire[1][0].clone();
+    *forged.last_mut().unwrap() ^= 1;
+    let bad = |pair: &mut Pair| pair.nodes[1].with(|e, _| e.counters().drops.bad_tag);
+    let hear = |pair: &mut Pair| {
+        let now = pair.now;
+        pair.nodes[1].with(|e, log| {
+            e.handle_packet(now, address(1), false, &mut forged.clone(), log);
+        });
+    };
+    for _ in 0..2_000 {
+        hear(&mut pair);
+    }
+    assert_eq!(bad(&mut pair), 1_024);
+    // However often they come, 1,024 a second more.
+    for _ in 0..20_000 {
+        pair.now += 100_000;
+        hear(&mut pair);
+    }
+    let more = bad(&mut pair) - 1_024;
+    assert!((1_800..=2_048).contains(&more), "{more} in two seconds");
+    // A quiet time earns no more than at first.
+    pair.now += 100 * SECOND;
+    for _ in 0..2_000 {
+        hear(&mut pair);
+    }
+    assert_eq!(bad(&mut pair) - more, 2 * 1_024);
+}
+
+#[test]
+fn a_peer_that_restarts_before_its_last_life_was_proven_comes_up() {
+    let config = Config::default();
+    let mut pair = Pair::new(&config);
+    pair.send(1, b"first");
+    pair.run(SECOND, all);
+    for life in [33, 44] {
+        pair.nodes[1] = Node::new(&config, 2, life);
+        pair.nodes[1].with(|e, _| {
+            e.add_peer(EndpointId(1), Life(11), address(1), Mode::Lan)
+                .unwrap()
+        });
+        pair.send(1, &[life as u8; 10]);
+        if life == 33 {
+            // Its offer comes, the answer does not.
+            pair.flush(1, true, &mut all);
+            pair.deliver(0);
+            assert_eq!(pair.flush(0, true, &mut |_: &[u8]| false), 1);
+        }
+    }
+    pair.run(SECOND, all);
+    let got: Vec<_> = pair.nodes[0].log.got.iter().map(|g| &g.2[..]).collect();
+    assert_eq!(got, [&b"first"[..], &[44; 10]]);
+}
+
+#[test]
+fn who_is_up_answers_an_offer_that_asks_again() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.flush(0, true, &mut all);
+    pair.deliver(1);
+    pair.flush(1, true, &mut all);
+    let offer = pair.wire[0][0].clone();
+    pair.run(SECOND, all);
+    // Our answer was lost, for all that the peer knows.
+    pair.wire[0].push_back(offer);
+    pair.deliver(0);
+    assert_eq!(pair.flush(0, true, &mut all), 1);
+    assert_eq!(pair.wire[1][0][0] & 15, 1);
+    assert_eq!(pair.nodes[0].with(|e, _| e.counters().drops.replay), 0);
+    // It is settled: nobody asks again.
+    pair.deliver(1);
+    assert_eq!(pair.flush(1, true, &mut all), 0);
 }

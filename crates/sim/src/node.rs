@@ -15,7 +15,7 @@ use crate::memory::Memory;
 use crate::net::Network;
 use crate::rng::{Rng, mix};
 use crate::scenario::Scenario;
-use crate::suite::{NonceBook, SimSeal};
+use crate::suite::{NonceBook, SimSeal, Suite};
 use crate::trace::Trace;
 
 /// What all nodes share.
@@ -109,6 +109,8 @@ pub struct Node {
     burst: u64,
     move_every: u32,
     forge_ppm: u32,
+    /// Its seal has keys.
+    keyed: bool,
     idle_spins: u32,
 }
 
@@ -166,6 +168,7 @@ impl Node {
             burst: s.burst,
             move_every: s.move_every,
             forge_ppm: s.forge_ppm,
+            keyed: s.suite != Suite::Checksum,
             idle_spins: 0,
         }
     }
@@ -470,10 +473,14 @@ impl Node {
             }
         }
         let from = world.rng.index(world.net.nodes());
+        // A checksum defends against accidents, not against a packet of one
+        // pair that is repeated to an endpoint whose connection happens to
+        // have the same number.
         let to = if world.rng.one_in(2) {
             to
         } else {
-            world.rng.index(world.net.nodes())
+            let other = world.rng.index(world.net.nodes());
+            if self.keyed { other } else { to }
         };
         world.net.inject(from, to, packet);
     }

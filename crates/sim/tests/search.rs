@@ -16,5 +16,8 @@ fn no_order_of_events_breaks_a_rule() {
             .search(states_max)
             .unwrap_or_else(|e| panic!("{case:?}: {e}"));
         println!("{case:?}: {seen}");
+        // A digest that told too few states apart would end early.
+        assert!(seen.states >= 3_000, "{case:?}: only {seen}");
+        assert!(seen.all || seen.states == states_max, "{case:?}: {seen}");
     }
 }

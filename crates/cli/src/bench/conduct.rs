@@ -327,7 +327,7 @@ fn value(
     rule: &Rule,
     reliable: bool,
 ) -> Option<f64> {
-    if kind == Kind::Latency {
+    if kind.times_each() {
         return sent
             .one_way_us
             .or_else(|| Some(median(&sent.round_trips)? / 10.0 / 1e3 / 2.0));
@@ -388,7 +388,7 @@ pub fn hear(line: &mut Line) -> Result<Answer> {
 }
 
 /// Waits for `Ready`.
-fn expect_ready(line: &mut Line) -> Result<()> {
+pub fn expect_ready(line: &mut Line) -> Result<()> {
     match hear(line)? {
         Answer::Ready => Ok(()),
         other => unexpected(&other),

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::failure::{Context, Failure, Result, fail};
 use super::rank::Site;
 use super::slice::Rule;
+use super::spray::{Jet, Sprayed};
 use super::stalled::{Part, Played};
 
 /// A system that can be measured.
@@ -136,6 +137,14 @@ pub enum Order {
     Play(Part),
     /// To a rank of the stalled bench, after a slice: receive until `Stop`.
     Drain,
+    /// To a rank of the spray bench: its part, then progress until `Stop`.
+    Spray(Jet),
+    /// To the sender of the logp bench: so many messages, one after the other.
+    Emit(u64),
+    /// To its receiver: take so many, which wait already.
+    Absorb(u64),
+    /// To every rank of the barrier bench: so many barriers.
+    Barriers(u64),
     /// End.
     Bye,
 }
@@ -164,6 +173,12 @@ pub enum Answer {
     Played(Played),
     /// To `Stop` after `Drain`: messages received since the start, by sender.
     Drained(Vec<u64>),
+    /// To `Spray`: what was sent is back. `Ready` follows after `Stop`.
+    Sprayed(Sprayed),
+    /// To `Emit` and `Absorb`: how long it took, ns.
+    Took(u64),
+    /// To `Barriers`: the time from the first to the end of the last, ns.
+    Met(u64),
     /// It cannot.
     Failed(String),
 }

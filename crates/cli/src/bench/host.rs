@@ -62,12 +62,13 @@ impl Host {
             .iter()
             .map(|core| core.map_or("any".to_owned(), |core| core.to_string()))
             .collect();
+        let bound = match cores.as_slice() {
+            [] => String::new(),
+            cores => format!("; ranks on cores {}", cores.join(", ")),
+        };
         format!(
-            "{place}: {}, {} cores, Linux {}; ranks on cores {}",
-            self.cpu,
-            self.cores,
-            self.kernel,
-            cores.join(", ")
+            "{place}: {}, {} cores, Linux {}{bound}",
+            self.cpu, self.cores, self.kernel
         )
     }
 }

@@ -10,13 +10,36 @@ use std::thread::JoinHandle;
 
 use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
 
-use super::control::Line;
+use super::conduct::greet;
+use super::control::{Line, Order};
 use super::failure::{Context, Failure, Result, fail};
+use super::host::Host;
 use crate::lab::Lab;
 use crate::run::{Local, Teller, disabled, stops};
 
 /// The hidden command that is a rank of a bench.
 pub const BENCH_RANK_COMMAND: &str = "internal-bench-rank";
+
+/// Which ranks have a helper thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Helpers {
+    /// Every one.
+    All,
+    /// Every one but this.
+    AllBut(u32),
+    /// None.
+    None,
+}
+
+impl Helpers {
+    fn has(self, rank: u32) -> bool {
+        match self {
+            Self::All => true,
+            Self::AllBut(other) => rank != other,
+            Self::None => false,
+        }
+    }
+}
 
 /// The ranks of a bench, running.
 pub struct Ranks {
@@ -25,12 +48,11 @@ pub struct Ranks {
     launcher: JoinHandle<io::Result<i32>>,
 }
 
-/// Starts the ranks of `spec`, on the hosts of `lab` where there is one, and
-/// one of them without a helper thread where `no_helper` says so.
+/// Starts the ranks of `spec`, on the hosts of `lab` where there is one.
 ///
 /// # Errors
 /// What the launcher says.
-pub fn start(spec: JobSpec, lab: Option<Lab>, no_helper: Option<u32>) -> Result<Ranks> {
+pub fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks> {
     let local = Local::new(lab, &disabled()?)?;
     let stops = stops()?;
     let (tell, told) = mpsc::channel();
@@ -40,7 +62,7 @@ pub fn start(spec: JobSpec, lab: Option<Lab>, no_helper: Option<u32>) -> Result<
         .spawn(move || {
             let mut starter = Own {
                 local,
-                no_helper,
+                helpers,
                 lines: Vec::new(),
             };
             let teller = Teller::default();
@@ -91,10 +113,39 @@ impl Ranks {
     }
 }
 
+/// Runs `work` over the lines to the ranks of `spec`, which have greeted; then
+/// they are told to end. Gives the link between them too, and notes their
+/// cores in `host`.
+///
+/// # Errors
+/// As [`start`], those of `work`, and those of the ranks.
+pub fn with_lines<T>(
+    spec: JobSpec,
+    lab: Option<Lab>,
+    helpers: Helpers,
+    host: &mut Host,
+    work: impl FnOnce(&mut [Line]) -> Result<T>,
+) -> Result<(String, T)> {
+    let mut ranks = start(spec, lab, helpers)?;
+    let mut lines = std::mem::take(&mut ranks.lines);
+    let done = (|| {
+        let met = lines.iter_mut().map(greet).collect::<Result<Vec<_>>>()?;
+        host.pinned = met.iter().map(|(_, core)| *core).collect();
+        let found = work(&mut lines)?;
+        for line in &mut lines {
+            line.say(&Order::Bye)?;
+        }
+        let link = met.into_iter().next().map(|(link, _)| link);
+        Ok((link.unwrap_or_default(), found))
+    })();
+    drop(lines);
+    ranks.join(done)
+}
+
 /// Starts this program as ranks.
 struct Own {
     local: Local,
-    no_helper: Option<u32>,
+    helpers: Helpers,
     lines: Vec<UnixStream>,
 }
 
@@ -106,7 +157,7 @@ impl Starter for Own {
     fn command(&mut self, place: &Place) -> Command {
         let bench = [self.local.own().as_os_str(), BENCH_RANK_COMMAND.as_ref()];
         let mut command = self.local.command(place, place.host_index.into(), bench);
-        if self.no_helper == Some(place.rank) {
+        if !self.helpers.has(place.rank) {
             command.arg("--no-helper");
         }
         // Without a line the rank says so at once.

@@ -4,6 +4,7 @@
 //! turn for a slice, and reckons up. The ranks (`rank`) measure, all systems
 //! by the same loops (`drive`).
 
+mod barrier;
 mod conduct;
 mod control;
 mod drive;
@@ -12,24 +13,29 @@ mod floor;
 mod host;
 mod job;
 mod kernel;
+mod logp;
 mod loss;
+mod mpi;
 mod options;
 mod plan;
 mod portolan;
 mod rank;
 mod report;
 mod slice;
+mod spray;
 mod stalled;
+mod start;
 mod stats;
 mod summary;
 mod ucx;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use conduct::{Conductor, greet};
 use failure::{Context, Failure, Result};
 use host::{CpuTime, Host};
+use job::Helpers;
 use loss::{LabLoss, Loss, NoLoss};
 use options::{Bench, Common, Link};
 use plan::{Asked, Kind, Plan, wrong};
@@ -39,17 +45,26 @@ use report::{Report, Row};
 use crate::lab::Lab;
 pub use job::BENCH_RANK_COMMAND;
 pub use options::{Arguments, RankArguments};
+pub use start::BENCH_FIRST_COMMAND;
+
+/// What a bench found, and the file that is to have it too.
+type Found = (Option<PathBuf>, Report);
 
 /// Runs a bench.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let (common, report) = match arguments.bench {
+    let (json, report) = match arguments.bench {
         Bench::Latency(it) => paired(Kind::Latency, it, None)?,
         Bench::Bandwidth { measure, pattern } => paired(Kind::Bandwidth, measure, pattern)?,
         Bench::Rate(it) => paired(Kind::Rate, it, None)?,
+        Bench::Jitter(it) => paired(Kind::Jitter, it, None)?,
         Bench::Stalled { common, size } => stalled(common, size)?,
+        Bench::Barrier { common, ranks, vs } => barrier::bench(common, ranks, &vs)?,
+        Bench::Start(it) => start::bench(it)?,
+        Bench::Spray { common, messages } => spray::bench(common, messages)?,
+        Bench::Logp { common } => logp::bench(common)?,
     };
     print!("{}", report.text());
-    if let Some(file) = &common.json {
+    if let Some(file) = &json {
         let json = serde_json::to_vec_pretty(&report)?;
         std::fs::write(file, json).context(format!("writing {}", file.display()))?;
     }
@@ -61,9 +76,14 @@ pub fn rank(arguments: &RankArguments) -> Result<ExitCode> {
     rank::main(!arguments.no_helper).map(|()| ExitCode::SUCCESS)
 }
 
+/// Becomes a rank of the start bench.
+pub fn first_message() -> Result<ExitCode> {
+    rank::first_message().map(|()| ExitCode::SUCCESS)
+}
+
 /// What can be found wrong before anything starts.
-fn check(common: &Common, ranks: usize) -> Result<()> {
-    if let Some(file) = &common.json {
+fn check(json: Option<&Path>, ranks: usize) -> Result<()> {
+    if let Some(file) = json {
         writable(file)?;
     }
     let cores = crate::run::allowed_cores()
@@ -100,19 +120,28 @@ fn through_shm(common: &Common, lab: Option<&Lab>) -> Result<bool> {
     }
 }
 
+/// The links that a bench of every link goes through.
+fn links(common: &Common, lab: Option<&Lab>) -> &'static [Link] {
+    match (common.link, lab) {
+        (Link::Auto, None) => &[Link::Shm, Link::Udp],
+        (Link::Auto | Link::Udp, _) => &[Link::Udp],
+        (Link::Shm, _) => &[Link::Shm],
+    }
+}
+
 /// A bench of two ranks.
 fn paired(
     kind: Kind,
     measure: options::Measure,
     pattern: Option<control::Pattern>,
-) -> Result<(Common, Report)> {
+) -> Result<Found> {
     let options::Measure {
         common,
         size,
         losses,
         vs,
     } = measure;
-    check(&common, 2)?;
+    check(common.json.as_deref(), 2)?;
     let lab = common.lab.as_deref().map(Lab::open).transpose()?;
     if let Some(lab) = lab.as_ref().filter(|lab| lab.hosts() < 2) {
         return wrong(format!(
@@ -150,7 +179,7 @@ fn paired(
         _ => Box::new(NoLoss),
     };
     let before = CpuTime::now();
-    let mut ranks = job::start(common.spec(2, lab.is_some(), shm)?, lab, None)?;
+    let mut ranks = job::start(common.spec(2, lab.is_some(), shm)?, lab, Helpers::All)?;
     let lines = std::mem::take(&mut ranks.lines);
     let measured = (|| {
         let mut lines = <[control::Line; 2]>::try_from(lines).map_err(|lines| {
@@ -178,7 +207,7 @@ fn paired(
     let ratios = summary::ratios(&cells, &plan, &setting);
     let bench = kind.name().to_owned();
     Ok((
-        common,
+        common.json,
         Report {
             bench,
             host,
@@ -191,17 +220,12 @@ fn paired(
 }
 
 /// The bench of four ranks, over each link in turn.
-fn stalled(common: Common, size: usize) -> Result<(Common, Report)> {
-    check(&common, stalled::RANKS as usize)?;
+fn stalled(common: Common, size: usize) -> Result<Found> {
+    check(common.json.as_deref(), stalled::RANKS as usize)?;
     let lab = common.lab.as_deref().map(Lab::open).transpose()?;
     let mut host = Host {
         lab: common.lab.clone(),
         ..Host::here()
-    };
-    let links: &[Link] = match (common.link, &lab) {
-        (Link::Auto, None) => &[Link::Shm, Link::Udp],
-        (Link::Auto | Link::Udp, _) => &[Link::Udp],
-        (Link::Shm, _) => &[Link::Shm],
     };
     if size > stalled::SIZE_MAX {
         return wrong(format!(
@@ -212,7 +236,7 @@ fn stalled(common: Common, size: usize) -> Result<(Common, Report)> {
     let slice_ns = common.slice_ms.unwrap_or(slice::SLICE_MS_MAX) * 1_000_000;
     let before = CpuTime::now();
     let (mut rows, mut ratios, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
-    for &link in links {
+    for &link in links(&common, lab.as_ref()) {
         let of_link = Common {
             link,
             ..common.clone()
@@ -225,22 +249,13 @@ fn stalled(common: Common, size: usize) -> Result<(Common, Report)> {
                 lab.hosts().min(stalled::RANKS),
             );
         }
-        let mut ranks = job::start(spec, lab.clone(), Some(stalled::STALLED))?;
-        let mut lines = std::mem::take(&mut ranks.lines);
-        let measured = (|| {
-            let mut met = Vec::new();
-            for line in &mut lines {
-                met.push(greet(line)?);
-            }
-            host.pinned = met.iter().map(|(_, core)| *core).collect();
-            let found = stalled::run(&mut lines, size, common.slices, slice_ns)?;
-            for line in &mut lines {
-                line.say(&control::Order::Bye)?;
-            }
-            Ok((met.swap_remove(0).0, found))
-        })();
-        drop(lines);
-        let (link, found) = ranks.join(measured)?;
+        let (link, found) = job::with_lines(
+            spec,
+            lab.clone(),
+            Helpers::AllBut(stalled::STALLED),
+            &mut host,
+            |lines| stalled::run(lines, size, common.slices(), slice_ns),
+        )?;
         let setting = of_link.setting(link, stalled::RANKS);
         let like = Row {
             size: Some(size),
@@ -257,7 +272,7 @@ fn stalled(common: Common, size: usize) -> Result<(Common, Report)> {
     }
     let steal = CpuTime::now().steal_since(&before);
     Ok((
-        common,
+        common.json,
         Report {
             bench: "stalled".to_owned(),
             host,

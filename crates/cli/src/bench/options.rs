@@ -8,7 +8,9 @@ use portolan_boot::launch::JobSpec;
 
 use super::control::Pattern;
 use super::failure::{Context, Result};
+use super::mpi;
 use super::plan::Peer;
+use super::spray;
 use super::summary::Setting;
 
 const HOW: &str = "\
@@ -45,6 +47,8 @@ pub enum Bench {
     },
     /// Small messages per second, one pair
     Rate(Measure),
+    /// Distribution of latencies over a minute of each system
+    Jitter(Measure),
     /// What a receiver that makes no call does to the others; 4 ranks
     Stalled {
         #[command(flatten)]
@@ -53,6 +57,57 @@ pub enum Bench {
         #[arg(long, value_name = "BYTES", default_value_t = 8)]
         size: usize,
     },
+    /// Time of a barrier
+    Barrier {
+        #[command(flatten)]
+        common: Common,
+        /// Number of ranks
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 8)]
+        ranks: u32,
+        /// Other systems to measure in the same run, on this host
+        #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
+        vs: Vec<mpi::Kind>,
+    },
+    /// Sends many messages before it reads any reflection
+    Spray {
+        #[command(flatten)]
+        common: Common,
+        /// Most messages; 1, 10, 100 and so on are tried below
+        #[arg(long, value_name = "N", default_value_t = spray::MESSAGES)]
+        messages: u64,
+    },
+    /// Overheads, latency and gap of the LogP model, and the half-power point
+    Logp {
+        #[command(flatten)]
+        common: Common,
+    },
+    /// Time from starting a job until rank 0 has heard from every other rank
+    Start(Start),
+}
+
+#[derive(Args)]
+pub struct Start {
+    /// Numbers of ranks
+    #[arg(
+        short = 'n',
+        long,
+        value_name = "N[,N...]",
+        value_delimiter = ',',
+        default_values_t = [2, 16, 64]
+    )]
+    pub ranks: Vec<u32>,
+    /// Link between the ranks
+    #[arg(long, value_enum, default_value_t)]
+    pub link: Link,
+    /// Other systems to measure in the same run
+    #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
+    pub vs: Vec<mpi::Kind>,
+    /// Starts of each figure
+    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN)]
+    pub slices: usize,
+    /// Write rows and ratios to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Args)]
@@ -84,9 +139,9 @@ pub struct Common {
     /// How to share the network
     #[arg(long, value_enum, default_value_t)]
     pub congestion: Congestion,
-    /// Slices of each figure
-    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN)]
-    pub slices: usize,
+    /// Slices of each figure [default: 21; jitter: 600, spray: 5]
+    #[arg(long, value_name = "N")]
+    pub slices: Option<usize>,
     /// Length of a slice, at most 100 [default: as long as the whole stays within 45 s]
     #[arg(long, value_name = "MS")]
     pub slice_ms: Option<u64>,
@@ -127,6 +182,11 @@ pub enum Congestion {
 }
 
 impl Common {
+    /// Slices of each figure.
+    pub fn slices(&self) -> usize {
+        self.slices.unwrap_or(super::stats::SLICES_MIN)
+    }
+
     /// The job of `ranks` ranks, on a host each where `spread`.
     pub fn spec(&self, ranks: u32, spread: bool, shm: bool) -> Result<JobSpec> {
         let hosts = if spread {

@@ -4,6 +4,7 @@
 use super::control::{ANSWER_BYTES, Pattern, SystemKind};
 use super::failure::{Failure, Result};
 use super::slice::SLICE_MS_MAX;
+use super::stats::SLICES_MIN;
 
 /// The arguments ask for what cannot be measured.
 pub fn wrong<T>(text: impl Into<String>) -> Result<T> {
@@ -19,6 +20,8 @@ pub enum Kind {
     Bandwidth,
     /// Small messages per time.
     Rate,
+    /// Half a round trip, for long.
+    Jitter,
 }
 
 impl Kind {
@@ -29,14 +32,21 @@ impl Kind {
             Self::Latency => "latency",
             Self::Bandwidth => "bandwidth",
             Self::Rate => "rate",
+            Self::Jitter => "jitter",
         }
+    }
+
+    /// Whether round trips are timed one by one.
+    #[must_use]
+    pub fn times_each(self) -> bool {
+        matches!(self, Self::Latency | Self::Jitter)
     }
 
     /// Its figure.
     #[must_use]
     pub fn metric(self) -> &'static str {
         match self {
-            Self::Latency => "latency_us",
+            Self::Latency | Self::Jitter => "latency_us",
             Self::Bandwidth => "bandwidth_mb_s",
             Self::Rate => "rate_msg_s",
         }
@@ -77,6 +87,8 @@ const SIZE_MAX: usize = 64 << 20;
 /// after starting and stopping, with room for slices that wait for ten
 /// operations.
 const BUDGET_NS: u64 = 33_000_000_000;
+/// Slices of 100 ms in which a minute is measured.
+const JITTER_SLICES: usize = 600;
 /// What a pair of `ucx_perftest` processes takes to start and to connect.
 const UCX_START_NS: u64 = 150_000_000;
 
@@ -93,8 +105,8 @@ pub struct Asked {
     pub pattern: Option<Pattern>,
     /// Peers.
     pub vs: Vec<Peer>,
-    /// Slices.
-    pub slices: usize,
+    /// Slices; by default as many as the bench needs.
+    pub slices: Option<usize>,
     /// Length of a slice, milliseconds.
     pub slice_ms: Option<u64>,
     /// The ranks are on one host and talk through shared memory.
@@ -132,17 +144,21 @@ impl Plan {
     pub fn new(asked: &Asked) -> Result<Self> {
         let lossy = !asked.losses.is_empty();
         check_loss(asked, lossy)?;
-        if asked.slices == 0 || asked.slices > 10_000 {
+        let slices = asked.slices.unwrap_or(match asked.kind {
+            Kind::Jitter => JITTER_SLICES,
+            _ => SLICES_MIN,
+        });
+        if slices == 0 || slices > 10_000 {
             return wrong("--slices: give 21 or more (fewer for a quick look), at most 10000");
         }
         let pattern = match asked.kind {
-            Kind::Latency => Pattern::Pingpong,
+            Kind::Latency | Kind::Jitter => Pattern::Pingpong,
             Kind::Bandwidth => asked.pattern.unwrap_or(Pattern::Stream),
             Kind::Rate => Pattern::Stream,
         };
         let sizes = match (asked.size, asked.kind) {
             (Some(size), _) => vec![size],
-            (None, Kind::Latency | Kind::Rate) => vec![ANSWER_BYTES],
+            (None, Kind::Latency | Kind::Rate | Kind::Jitter) => vec![ANSWER_BYTES],
             (None, Kind::Bandwidth) if lossy => vec![1 << 20],
             (None, Kind::Bandwidth) => SWEEP.to_vec(),
         };
@@ -168,7 +184,8 @@ impl Plan {
         let slice_ns = match asked.slice_ms {
             Some(ms) if (1..=SLICE_MS_MAX).contains(&ms) => ms * 1_000_000,
             Some(ms) => return wrong(format!("--slice-ms {ms}: give 1 to {SLICE_MS_MAX}")),
-            None => slice_within_budget(&systems, sizes.len() * losses.len(), asked.slices),
+            None if asked.kind == Kind::Jitter => SLICE_MS_MAX * 1_000_000,
+            None => slice_within_budget(&systems, sizes.len() * losses.len(), slices),
         };
         Ok(Self {
             kind: asked.kind,
@@ -177,7 +194,7 @@ impl Plan {
             losses,
             lossy,
             systems,
-            slices: asked.slices,
+            slices,
             slice_ns,
         })
     }
@@ -220,7 +237,9 @@ fn systems_of(peer: Peer, asked: &Asked, pattern: Pattern) -> Result<Vec<SystemK
     Ok(match (peer, asked.kind) {
         (Peer::Udp, _) => vec![SystemKind::KernelUdp],
         (Peer::Tcp, _) => vec![SystemKind::KernelTcp],
-        (Peer::ShmFloor, Kind::Latency) => vec![SystemKind::ShmFloor, SystemKind::ShmLine],
+        (Peer::ShmFloor, Kind::Latency | Kind::Jitter) => {
+            vec![SystemKind::ShmFloor, SystemKind::ShmLine]
+        }
         (Peer::ShmFloor, Kind::Rate) => vec![SystemKind::ShmFloor],
         (Peer::ShmFloor, Kind::Bandwidth) => {
             return wrong("--vs shm-floor carries single words: for bandwidth use --vs shm-copy");
@@ -269,7 +288,7 @@ mod tests {
             losses: Vec::new(),
             pattern: None,
             vs: Vec::new(),
-            slices: 21,
+            slices: None,
             slice_ms: None,
             shm: true,
             lab: false,
@@ -381,7 +400,7 @@ mod tests {
         assert!(ms.contains("--slice-ms"), "{ms}");
         assert!(
             refused(Asked {
-                slices: 0,
+                slices: Some(0),
                 ..asked(Kind::Latency)
             })
             .contains("--slices")

@@ -25,8 +25,8 @@ pub const PACKET_OVERHEAD: u64 = (20 + 8 + HEADER_BYTES + BODY_BYTES + TAG_BYTES
 const SHORT: u16 = 1;
 /// Port of messages that are sent without a copy and written to its buffer.
 const LONG: u16 = 2;
-/// Port of the stalled bench.
-const PLAY: u16 = 3;
+/// Port of messages that are only counted.
+pub const PLAY: u16 = 3;
 /// Bytes from which on a message is long: it may fill a packet.
 const LONG_BYTES: usize = 1024;
 /// Bytes of long messages under way before a sender waits for the first.
@@ -34,18 +34,20 @@ const UNDER_WAY_BYTES: usize = 8 << 20;
 /// Long messages under way before a sender waits for the first.
 const UNDER_WAY: usize = 64;
 /// Passes between two looks at the clock or at the bench.
-const PASSES: u32 = 64;
+pub const PASSES: u32 = 64;
 
 /// What has arrived. Only handlers write it, in this thread.
 #[derive(Default)]
-struct Arrived {
-    messages: AtomicU64,
+pub struct Arrived {
+    /// Messages so far.
+    pub messages: AtomicU64,
     bytes: AtomicU64,
 }
 
 impl Arrived {
+    /// Another one has come.
     #[inline]
-    fn count(&self, bytes: usize) {
+    pub fn count(&self, bytes: usize) {
         self.messages
             .store(self.messages.load(Relaxed) + 1, Relaxed);
         self.bytes
@@ -55,15 +57,17 @@ impl Arrived {
 
 /// This rank's endpoint.
 pub struct Ours {
-    endpoint: Rc<Endpoint>,
-    /// Of the stalled bench: messages received, by sender.
-    received: Arc<[AtomicU64]>,
-    /// And sent, by receiver.
+    pub(super) endpoint: Rc<Endpoint>,
+    /// Messages received on [`PLAY`], by sender.
+    pub(super) received: Arc<[AtomicU64]>,
+    /// Of the stalled bench: sent, by receiver.
     sent: Vec<u64>,
+    /// Of the logp bench: messages taken.
+    pub(super) absorbed: u64,
 }
 
 /// Turns an error of the library into ours.
-fn ours(error: impl std::fmt::Display) -> Failure {
+pub fn ours(error: impl std::fmt::Display) -> Failure {
     Failure::new(format!("portolan: {error}"))
 }
 
@@ -81,17 +85,21 @@ impl Ours {
             }
         });
         endpoint.bind(PLAY, binding).map_err(ours)?;
-        // Nobody measures the first packets of a pair.
-        endpoint.barrier().map_err(ours)?;
         Ok(Self {
             endpoint: Rc::new(endpoint),
             received,
             sent: vec![0; size],
+            absorbed: 0,
         })
     }
 
+    /// Meets the others: nobody measures the first packets of a pair.
+    pub fn meet(&self) -> Result<()> {
+        self.endpoint.barrier().map_err(ours)
+    }
+
     /// The other of two ranks.
-    fn peer(&self) -> u32 {
+    pub fn peer(&self) -> u32 {
         u32::from(self.endpoint.rank() == 0)
     }
 
@@ -126,6 +134,17 @@ impl Ours {
             channel,
             meter: Meter::new(),
         }))
+    }
+
+    /// Meets the other ranks `count` times; gives the time that it took, ns.
+    pub fn barriers(&self, count: u64) -> Result<u64> {
+        // All have heard the order by the end of it.
+        self.endpoint.barrier().map_err(ours)?;
+        let start_ns = now_ns();
+        for _ in 0..count {
+            self.endpoint.barrier().map_err(ours)?;
+        }
+        Ok(now_ns() - start_ns)
     }
 
     /// Takes part in a slice of the stalled bench.
@@ -183,6 +202,21 @@ impl Ours {
                 }
             }
         }
+    }
+
+    /// Sends rank 0 a message, or waits for those of all others and gives the
+    /// time on the monotonic clock, ns.
+    pub fn first_messages(&self) -> Result<Option<u64>> {
+        if self.endpoint.rank() != 0 {
+            self.endpoint.send(0, PLAY, &[0; 8]).map_err(ours)?;
+            return Ok(None);
+        }
+        let others = self.endpoint.size() as usize - 1;
+        let came = |count: &AtomicU64| count.load(Relaxed) > 0;
+        self.endpoint
+            .wait_until(|| self.received.iter().filter(|count| came(count)).count() >= others)
+            .map_err(ours)?;
+        Ok(Some(now_ns()))
     }
 
     /// Ends.

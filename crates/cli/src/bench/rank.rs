@@ -15,6 +15,7 @@ use super::drive::{self, Channel, Meter};
 use super::failure::{Context, Failure, Result, fail};
 use super::floor::Floor;
 use super::kernel::{BoundUdp, Tcp};
+use super::mpi::MARK;
 use super::portolan::Ours;
 use super::slice::Rule;
 use super::ucx::Ucx;
@@ -167,8 +168,18 @@ pub fn main(helper: bool) -> Result<()> {
     }
 }
 
+/// The life of a rank of the start bench.
+pub fn first_message() -> Result<()> {
+    let ours = Ours::open(true)?;
+    if let Some(at_ns) = ours.first_messages()? {
+        println!("{MARK}{at_ns}");
+    }
+    ours.close()
+}
+
 fn obey(line: &mut Line, helper: bool) -> Result<()> {
     let mut ours = Ours::open(helper)?;
+    ours.meet()?;
     line.say(&Answer::Hello {
         link: ours.link()?,
         core: core(),
@@ -207,6 +218,10 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
                 let drained = ours.drain(line)?;
                 line.say(&Answer::Drained(drained))?;
             }
+            Order::Spray(jet) => ours.spray(&jet, line)?,
+            Order::Emit(count) => line.say(&Answer::Took(ours.emit(count)?))?,
+            Order::Absorb(count) => line.say(&Answer::Took(ours.absorb(count)?))?,
+            Order::Barriers(count) => line.say(&Answer::Met(ours.barriers(count)?))?,
             Order::Bye => return ours.close(),
             order @ (Order::Finish { .. } | Order::Stop) => {
                 return fail(format!("the bench sent {order:?} outside a slice"));

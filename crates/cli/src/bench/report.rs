@@ -24,6 +24,9 @@ pub struct Row {
     /// How messages followed each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
+    /// Messages sent before any is read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub messages: Option<u64>,
     /// Whose messages, in a bench with several pairs: sender and receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
@@ -48,6 +51,9 @@ pub struct Row {
     /// 99.99th percentile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_99: Option<f64>,
+    /// How many operations took how long: upper ends of buckets, us, and counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub histogram: Option<Vec<(f64, u64)>>,
     /// Operations.
     pub n: u64,
     /// Slices that have a value.
@@ -86,6 +92,9 @@ pub struct Ratio {
     /// Packets lost on purpose, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// Processes of the job, in a bench of several numbers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
     /// The dividend.
     pub system: String,
     /// The divisor.
@@ -188,6 +197,30 @@ fn table(head: &[&str], lines: &[Vec<String>]) -> String {
     text
 }
 
+/// Most characters of a bar.
+const BAR: f64 = 48.0;
+
+/// A histogram to read. The longest bar is the largest count; a tail of few
+/// shows beside millions, so their length is that of the count's logarithm.
+fn bars(buckets: &[(f64, u64)]) -> String {
+    let log = |count: u64| ((count + 1) as f64).log10();
+    let most = buckets
+        .iter()
+        .map(|(_, count)| log(*count))
+        .fold(1.0, f64::max);
+    let mut text = String::new();
+    for (us, count) in buckets {
+        let length = (log(*count) / most * BAR).round() as usize;
+        let _ = writeln!(
+            text,
+            "{:>9} {:<48} {count}",
+            format!("<= {}", figure(*us)),
+            "#".repeat(length)
+        );
+    }
+    text
+}
+
 impl Report {
     /// The table.
     #[must_use]
@@ -197,6 +230,12 @@ impl Report {
         if !self.ratios.is_empty() {
             text.push('\n');
             text.push_str(&self.ratios_text());
+        }
+        for row in &self.rows {
+            if let Some(buckets) = &row.histogram {
+                let _ = writeln!(text, "\n{}, us one way (bars: powers of ten)", row.system);
+                text.push_str(&bars(buckets));
+            }
         }
         let mut remarks = self.remarks.clone();
         if self.rows.iter().any(|row| row.slices < SLICES_MIN) {
@@ -228,12 +267,19 @@ impl Report {
                 ""
             }
         };
+        let several = self
+            .rows
+            .windows(2)
+            .any(|pair| pair[0].ranks != pair[1].ranks);
         let head = [
             "system",
             "metric",
             has(|row| row.pair.is_some(), "pair"),
             has(|row| row.size.is_some(), "size"),
             has(|row| row.loss.is_some(), "loss"),
+            has(|row| row.messages.is_some(), "sides"),
+            has(|row| row.messages.is_some(), "messages"),
+            if several { "ranks" } else { "" },
             has(|row| row.stalled_traffic.is_some(), "to stalled"),
             "median",
             "quartiles",
@@ -255,6 +301,13 @@ impl Report {
                     row.pair.clone().unwrap_or_default(),
                     row.size.map(bytes).unwrap_or_default(),
                     row.loss.map(|loss| format!("{loss} %")).unwrap_or_default(),
+                    row.messages.and(row.pattern.clone()).unwrap_or_default(),
+                    row.messages.map(|n| n.to_string()).unwrap_or_default(),
+                    if several {
+                        row.ranks.to_string()
+                    } else {
+                        String::new()
+                    },
                     row.stalled_traffic
                         .map(|on| if on { "yes" } else { "no" }.to_owned())
                         .unwrap_or_default(),
@@ -286,6 +339,7 @@ impl Report {
             "metric",
             has(|ratio| ratio.size.is_some(), "size"),
             has(|ratio| ratio.loss.is_some(), "loss"),
+            has(|ratio| ratio.ranks.is_some(), "ranks"),
             "median",
             "quartiles",
             has(|ratio| ratio.noisy, "noisy"),
@@ -302,6 +356,7 @@ impl Report {
                         .loss
                         .map(|loss| format!("{loss} %"))
                         .unwrap_or_default(),
+                    ratio.ranks.map(|n| n.to_string()).unwrap_or_default(),
                     format!("{:.3}", ratio.median),
                     format!("{:.3} .. {:.3}", ratio.q1, ratio.q3),
                     if ratio.noisy {
@@ -369,6 +424,18 @@ mod tests {
         assert_eq!(
             [8, 1024, 1500, 1 << 20].map(bytes),
             ["8 B", "1 KiB", "1500 B", "1 MiB"]
+        );
+    }
+
+    #[test]
+    fn few_show_beside_many() {
+        let text = bars(&[(0.1, 999_999), (0.2, 0), (25.0, 1)]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[0], format!(" <= 0.100 {} 999999", "#".repeat(48)));
+        assert_eq!(lines[1], format!(" <= 0.200 {:48} 0", ""));
+        assert!(
+            lines[2].contains("##") && lines[2].ends_with(" 1"),
+            "{text}"
         );
     }
 

@@ -1,5 +1,7 @@
 //! From cells to a report: rows, claims and remarks.
 
+use hdrhistogram::Histogram;
+
 use super::conduct::Cell;
 use super::control::{Pattern, SystemKind};
 use super::plan::{Kind, Plan};
@@ -48,7 +50,7 @@ impl Setting {
 /// How a figure was got, in a few words.
 fn method(cell: &Cell, plan: &Plan) -> String {
     let how = match (cell.op.pattern, plan.kind) {
-        (Pattern::Pingpong, Kind::Latency) => "half of each round trip",
+        (Pattern::Pingpong, Kind::Latency | Kind::Jitter) => "half of each round trip",
         (Pattern::Pingpong, _) => "size over half of the mean round trip",
         (Pattern::Ping, _) => "size over the mean time until 8 bytes come back",
         (Pattern::Burst, _) => "64 messages over the mean time until 8 bytes come back",
@@ -74,7 +76,7 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
             let q = Quartiles::of(&seen)?;
             let ours = cell.system == SystemKind::Portolan;
             let tail = |share: f64| {
-                (plan.kind == Kind::Latency && !cell.round_trips.is_empty())
+                (plan.kind.times_each() && !cell.round_trips.is_empty())
                     .then(|| cell.round_trips.value_at_quantile(share) as f64 / 10.0 / 1e3 / 2.0)
             };
             let line = cell.system == SystemKind::ShmLine;
@@ -97,6 +99,7 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
                 p99_5: tail(0.995),
                 p99_9: tail(0.999),
                 p99_99: tail(0.9999),
+                histogram: (plan.kind == Kind::Jitter).then(|| histogram(&cell.round_trips)),
                 n: cell.operations,
                 slices: q.count,
                 method: method(cell, plan),
@@ -113,6 +116,22 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
                 ..Row::default()
             })
         })
+        .collect()
+}
+
+/// Buckets of a histogram within a factor of two.
+const BUCKETS: f64 = 4.0;
+
+/// How many round trips took how long one way: upper ends of buckets in us,
+/// each 2^(1/4) of the one before, and counts.
+fn histogram(round_trips: &Histogram<u64>) -> Vec<(f64, u64)> {
+    round_trips
+        .iter_log(100, 2_f64.powf(1.0 / BUCKETS))
+        .map(|bucket| {
+            let us = bucket.value_iterated_to() as f64 / 10.0 / 1e3 / 2.0;
+            (us, bucket.count_since_last_iteration())
+        })
+        .skip_while(|(_, count)| *count == 0)
         .collect()
 }
 

@@ -11,6 +11,7 @@ use portolan_sys::clock::now_ns;
 
 use super::control::{Answer, Followed, Led, Line, Op, Order, Pattern, Sent};
 use super::failure::{Context, Failure, Result, fail};
+use super::mpi::wait;
 use super::rank::{Site, System};
 use super::slice::Rule;
 use crate::run::RANK_COMMAND;
@@ -154,8 +155,10 @@ impl Ucx {
                 .args(["-w", &(iterations / 10).max(10).to_string()])
                 .stdout(Stdio::piped());
             let child = command.spawn().context(PROGRAM)?;
-            let output = wait(child)?;
-            match parse(&String::from_utf8_lossy(&output)) {
+            let Some(output) = wait(child, PATIENCE)? else {
+                return fail("ucx_perftest does not end: leave ucx out of --vs");
+            };
+            match parse(&String::from_utf8_lossy(&output.stdout)) {
                 Some(outcome) => return Ok(Some(outcome)),
                 // The server of the last test may not have given way yet.
                 None if start.elapsed() < Duration::from_millis(300) => {
@@ -196,20 +199,6 @@ impl Ucx {
             ))
         })
     }
-}
-
-/// The output of `child`, which is killed if it does not end by itself.
-fn wait(mut child: Child) -> Result<Vec<u8>> {
-    let start = Instant::now();
-    while child.try_wait()?.is_none() {
-        if start.elapsed() > PATIENCE {
-            child.kill()?;
-            child.wait()?;
-            return fail("ucx_perftest does not end: leave ucx out of --vs");
-        }
-        sleep(Duration::from_millis(2));
-    }
-    Ok(child.wait_with_output()?.stdout)
 }
 
 impl System for Ucx {

@@ -23,10 +23,18 @@ const BULK_MESSAGES: usize = 4;
 /// A message up to this long is small: what it carries is latency, and
 /// neither coalescing nor a congestion mark would help it.
 const SMALL_BYTES: usize = 256;
+/// So many calls with large or dense traffic, none of them long ago, are bulk:
+/// a probe of the packet size or a few acknowledgements that have piled up
+/// must not cost the messages after them their latency.
+const BULK_CALLS: u32 = 3;
+/// Looks without such traffic after which the calls before are long ago.
+const SPARSE_CALLS: u32 = 64;
 /// After this many looks without large or dense traffic (some 6 ms of
 /// polling) go back to the shortest call. Long enough that the answers to a
 /// large message do not switch it off before the next one.
 const THIN_CALLS: u32 = 16_384;
+/// Looks until what was coalesced before has certainly come (some 0.5 ms).
+const DRAIN_CALLS: u32 = 1_024;
 
 /// How the socket is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +90,9 @@ pub(super) struct Reader {
     memory: Box<[u8]>,
     received: [Received; BUFFERS],
     reading: Reading,
-    /// Calls in a row that found nothing, or one small message.
+    /// Calls with large or dense traffic, while they are counted.
+    bulk_calls: u32,
+    /// Calls in a row since then that found nothing, or few small messages.
     thin_calls: u32,
     /// Frames in the last message.
     segments_last: usize,
@@ -95,6 +105,7 @@ impl Reader {
             memory: vec![0; BUFFERS * BUFFER_STRIDE].into_boxed_slice(),
             received: [Received::default(); BUFFERS],
             reading: Reading::Plain,
+            bulk_calls: 0,
             thin_calls: 0,
             segments_last: 1,
             mmsg,
@@ -138,8 +149,7 @@ impl Reader {
             .iter()
             .any(|received| received.len > SMALL_BYTES);
         if large || count >= BULK_MESSAGES {
-            self.thin_calls = 0;
-            self.reading = Reading::Whole;
+            self.note_bulk();
         } else {
             self.note_thin();
         }
@@ -225,23 +235,27 @@ impl Reader {
         }
     }
 
-    fn note_thin(&mut self) {
-        if self.reading == Reading::Plain {
-            return;
-        }
-        self.thin_calls += 1;
-        if self.thin_calls < THIN_CALLS {
-            return;
-        }
+    fn note_bulk(&mut self) {
         self.thin_calls = 0;
-        self.reading = if self.reading == Reading::Whole {
-            Reading::Draining
-        } else {
+        self.bulk_calls += 1;
+        if self.reading != Reading::Plain || self.bulk_calls >= BULK_CALLS {
+            self.reading = Reading::Whole;
+            self.bulk_calls = 0;
+        }
+    }
+
+    fn note_thin(&mut self) {
+        self.thin_calls += 1;
+        match self.reading {
+            Reading::Plain if self.thin_calls >= SPARSE_CALLS => self.bulk_calls = 0,
+            Reading::Whole if self.thin_calls >= THIN_CALLS => self.reading = Reading::Draining,
             // Should a coalesced message have been under way in the kernel
             // all that time, it is taken for one frame, does not verify, and
             // counts as lost.
-            Reading::Plain
-        };
+            Reading::Draining if self.thin_calls >= DRAIN_CALLS => self.reading = Reading::Plain,
+            _ => return,
+        }
+        self.thin_calls = 0;
     }
 }
 

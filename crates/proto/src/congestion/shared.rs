@@ -245,4 +245,62 @@ mod tests {
         }
         assert_eq!(cube_root(u64::MAX), (1 << 21) - 1);
     }
+
+    #[test]
+    fn a_loss_below_the_last_peak_leaves_others_more_room() {
+        let mut shared = Shared::new(1_400, 512);
+        shared.window = fixed(100);
+        shared.reduce(BETA_LOSS, 0);
+        assert_eq!(shared.peak, fixed(100));
+        // Others came meanwhile: (1 + 0.7) / 2 of the window (RFC 9438, 4.7).
+        shared.reduce(BETA_LOSS, 0);
+        let window = (fixed(100) * BETA_LOSS) >> 10;
+        assert_eq!(shared.peak, (window * (1024 + BETA_LOSS)) >> 11);
+        // None came: the peak is the window.
+        shared.window = shared.peak;
+        shared.reduce(BETA_LOSS, 0);
+        assert_eq!(shared.peak >> FRACTION, 59);
+        shared.window = fixed(200);
+        shared.reduce(BETA_MARK, 0);
+        assert_eq!(shared.peak, fixed(200));
+    }
+
+    #[test]
+    fn the_cubic_grows_by_half_a_window_a_round_at_most() {
+        let mut shared = Shared {
+            window: fixed(100),
+            peak: fixed(100),
+            reno: fixed(100),
+            epoch: Some(0),
+            ..Shared::new(1_400, 512)
+        };
+        shared.avoid(100_000_000_000, fixed(100));
+        assert_eq!(shared.window(), 150);
+    }
+
+    #[test]
+    fn time_in_which_nothing_was_to_send_does_not_count() {
+        const S: u64 = 1_000_000_000;
+        let mut shared = Shared {
+            epoch: Some(S),
+            last: 2 * S,
+            ..Shared::new(1_400, 512)
+        };
+        // The first packet in flight ends it, further ones are not idle time.
+        shared.on_sent(7 * S, 1);
+        assert_eq!(shared.epoch, Some(6 * S));
+        shared.on_sent(8 * S, 2);
+        assert_eq!(shared.epoch, Some(6 * S));
+    }
+
+    #[test]
+    fn paced_is_twice_the_window_in_slow_start_and_a_quarter_more_later() {
+        let mut shared = Shared::new(1_400, 512);
+        shared.rtt.sample(1_000_000);
+        shared.pace();
+        assert_eq!(shared.rate(), 10 * 1_400 * 2 * 1_000);
+        shared.slow_start_until = shared.window;
+        shared.pace();
+        assert_eq!(shared.rate(), 10 * 1_400 * 5 / 4 * 1_000);
+    }
 }

@@ -1,0 +1,183 @@
+//! The time that a job takes to start: from the launcher's first instruction
+//! until rank 0 has a message from every other rank.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use portolan_sys::clock::now_ns;
+
+use super::conduct::Progress;
+use super::failure::{Context, Failure, Result, fail};
+use super::host::{CpuTime, Host};
+use super::mpi::{Mpi, told, wait};
+use super::options::Start;
+use super::plan::wrong;
+use super::report::{Ratio, Report, Row};
+use super::stats::{Quartiles, paired};
+use super::{Found, check};
+
+/// The hidden command that is a rank of this bench.
+pub const BENCH_FIRST_COMMAND: &str = "internal-bench-first";
+/// Longest that one of our starts may take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Which time.
+const METRICS: [(&str, &str); 2] = [
+    (
+        "start_ms",
+        "from starting the launcher until rank 0 has a message from every other rank",
+    ),
+    (
+        "job_ms",
+        "from starting the launcher until it has ended; each rank sends one message",
+    ),
+];
+
+/// One number of ranks: values by system, ourselves first, by metric.
+struct Cell {
+    ranks: u32,
+    values: Vec<[Vec<Option<f64>>; 2]>,
+}
+
+/// Starts jobs of every size in turn, and those of the other systems.
+pub fn bench(arguments: Start) -> Result<Found> {
+    let most = portolan_boot::launch::RANKS_MAX;
+    if let Some(n) = arguments.ranks.iter().find(|n| !(2..=most).contains(*n)) {
+        return wrong(format!(
+            "-n {n}: give 2 to {most} ranks, with commas between"
+        ));
+    }
+    check(arguments.json.as_deref(), 1)?;
+    let link = arguments
+        .link
+        .to_possible_value()
+        .map(|value| value.get_name().to_owned())
+        .unwrap_or_default();
+    let mut peers = arguments
+        .vs
+        .iter()
+        .map(|&kind| Mpi::build(kind))
+        .collect::<Result<Vec<_>>>()?;
+    let mut cells: Vec<Cell> = arguments
+        .ranks
+        .iter()
+        .map(|&ranks| Cell {
+            ranks,
+            values: vec![Default::default(); 1 + peers.len()],
+        })
+        .collect();
+    let before = CpuTime::now();
+    let mut progress = Progress::new(arguments.slices);
+    // The first round warms up the page cache.
+    for round in 0..=arguments.slices {
+        progress.show(round);
+        for cell in &mut cells {
+            let mut times = vec![ours(cell.ranks, &link)?];
+            for peer in &mut peers {
+                times.push(peer.start(cell.ranks)?);
+            }
+            if round > 0 {
+                for (values, times) in cell.values.iter_mut().zip(times) {
+                    for (values, time) in values.iter_mut().zip(times) {
+                        values.push(Some(time));
+                    }
+                }
+            }
+        }
+    }
+    progress.done();
+    let steal = CpuTime::now().steal_since(&before);
+    let systems: Vec<(String, String)> =
+        std::iter::once(("portolan".to_owned(), format!("portolan run --link {link}")))
+            .chain(
+                peers
+                    .iter()
+                    .map(|peer| (peer.kind().name().to_owned(), peer.method())),
+            )
+            .collect();
+    let (rows, ratios) = report(&cells, &systems);
+    let report = Report {
+        bench: "start".to_owned(),
+        host: Host::here(),
+        rows,
+        ratios,
+        steal,
+        remarks: Vec::new(),
+    };
+    Ok((arguments.json, report))
+}
+
+fn report(cells: &[Cell], systems: &[(String, String)]) -> (Vec<Row>, Vec<Ratio>) {
+    let (mut rows, mut ratios) = (Vec::new(), Vec::new());
+    for (place, (metric, what)) in METRICS.into_iter().enumerate() {
+        for cell in cells {
+            let ours = &cell.values[0][place];
+            for ((system, how), values) in systems.iter().zip(&cell.values) {
+                let seen: Vec<f64> = values[place].iter().flatten().copied().collect();
+                let Some(q) = Quartiles::of(&seen) else {
+                    continue;
+                };
+                rows.push(Row {
+                    system: system.clone(),
+                    metric: metric.to_owned(),
+                    p50: q.median,
+                    q1: q.q1,
+                    q3: q.q3,
+                    n: q.count as u64,
+                    slices: q.count,
+                    method: format!("{how}; {what}"),
+                    ranks: cell.ranks,
+                    ..Row::default()
+                });
+            }
+            for ((over, _), values) in systems.iter().zip(&cell.values).skip(1) {
+                if let Some(q) = paired(ours, &values[place]) {
+                    let base = Ratio {
+                        metric: metric.to_owned(),
+                        ranks: Some(cell.ranks),
+                        system: systems[0].0.clone(),
+                        over: over.clone(),
+                        ..Ratio::default()
+                    };
+                    ratios.push(base.with(&q));
+                }
+            }
+        }
+    }
+    (rows, ratios)
+}
+
+/// One of our own starts, in the form of [`Mpi::start`].
+fn ours(ranks: u32, link: &str) -> Result<[f64; 2]> {
+    let own = std::env::current_exe().context("finding the portolan command")?;
+    let started_ns = now_ns();
+    let child = Command::new(&own)
+        .args(["run", "--no-prefix", "--link", link, "-n"])
+        .arg(ranks.to_string())
+        .arg("--")
+        .arg(&own)
+        .arg(BENCH_FIRST_COMMAND)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("portolan run")?;
+    let Some(output) = wait(child, PATIENCE)? else {
+        return fail(format!(
+            "a job of {ranks} ranks did not end within {} s",
+            PATIENCE.as_secs()
+        ));
+    };
+    let ended_ns = now_ns();
+    let told_ns = told(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
+        Failure::new(format!(
+            "a job of {ranks} ranks failed: {}",
+            String::from_utf8_lossy(&output.stderr).trim()
+        ))
+    })?;
+    Ok([
+        (told_ns - started_ns as f64) / 1e6,
+        (ended_ns - started_ns) as f64 / 1e6,
+    ])
+}

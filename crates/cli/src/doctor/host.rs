@@ -1,0 +1,304 @@
+//! What this host has.
+
+use std::fs;
+
+use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
+use portolan_sys::memory::SharedMemory;
+use portolan_sys::net::{SocketOptions, UdpSocket};
+use portolan_sys::process::Pidfd;
+use portolan_sys::{barrier, futex, process};
+use rustix::process::{Resource, getrlimit};
+
+use super::Finding;
+use crate::run::{allowed_cores, has_aes};
+
+/// Oldest kernel that is supported.
+const KERNEL_MIN: (u32, u32) = (5, 15);
+/// Receive buffer of a udp endpoint by default, bytes.
+const RECEIVE_BUFFER: usize = 212_992;
+/// Files that a launcher needs for each rank.
+const FILES_PER_RANK: u64 = 6;
+
+/// Looks at processor, kernel, memory and limits.
+pub fn look(disabled: Disabled) -> Vec<Finding> {
+    let mut findings = vec![kernel(), processor(), cores(), memory(), files()];
+    findings.extend(socket(disabled));
+    findings.extend(features(disabled));
+    findings.push(copies(disabled));
+    findings.push(labs());
+    findings
+}
+
+fn kernel() -> Finding {
+    let release = rustix::system::uname()
+        .release()
+        .to_string_lossy()
+        .into_owned();
+    let found = format!("Linux {release}");
+    match version(&release) {
+        Some(version) if version < KERNEL_MIN => Finding::missing(
+            "kernel",
+            format!("{found}: older than {}.{}", KERNEL_MIN.0, KERNEL_MIN.1),
+            "upgrade the kernel (Debian 12 has 6.1)",
+        ),
+        _ => Finding::well("kernel", found),
+    }
+}
+
+/// Major and minor number of a kernel release.
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+fn processor() -> Finding {
+    if has_aes() {
+        Finding::well("aes", "the processor encrypts AES itself")
+    } else {
+        Finding::slower(
+            "aes",
+            "the processor has no AES instructions: jobs from here use ChaCha20-Poly1305",
+            "start jobs on processors with AES instructions (in a virtual machine: pass the host's processor through)",
+        )
+    }
+}
+
+fn cores() -> Finding {
+    match allowed_cores() {
+        Ok(cores) if cores.len() == 1 => Finding::slower(
+            "cores",
+            "one core: ranks take turns on it",
+            "allow more (taskset, cpuset, the container's CPU limit)",
+        ),
+        Ok(cores) => Finding::well(
+            "cores",
+            format!("{} cores, a rank bound to each", cores.len()),
+        ),
+        Err(error) => Finding::slower(
+            "cores",
+            format!("cannot ask for the allowed cores: {error}"),
+            "portolan run --bind none does without",
+        ),
+    }
+}
+
+fn memory() -> Finding {
+    match SharedMemory::create("portolan-doctor", 1 << 20) {
+        Ok(_) => Finding::well(
+            "shared-memory",
+            "can be made (memfd): shm between ranks of this host",
+        ),
+        Err(error) => Finding::missing(
+            "shared-memory",
+            format!("cannot be made: {error}"),
+            "allow memfd_create and more memory, or start jobs with --link udp",
+        ),
+    }
+}
+
+fn files() -> Finding {
+    let ranks = getrlimit(Resource::Nofile)
+        .maximum
+        .map(|files| files / FILES_PER_RANK);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+    match ranks {
+        Some(ranks) if ranks < 4 * cores => Finding::missing(
+            "open-files",
+            format!("the limit is enough for {ranks} ranks from one launcher"),
+            "raise it: ulimit -Hn 65536 (or LimitNOFILE= of the service)",
+        ),
+        Some(ranks) => Finding::well(
+            "open-files",
+            format!("enough for {ranks} ranks from one launcher"),
+        ),
+        None => Finding::well("open-files", "no limit"),
+    }
+}
+
+fn socket(disabled: Disabled) -> Vec<Finding> {
+    let options = SocketOptions {
+        address: None,
+        scope: 0,
+        port: 0,
+        receive_buffer: RECEIVE_BUFFER,
+        send_buffer: RECEIVE_BUFFER,
+        ipv6: !disabled.ipv6,
+        ecn: !disabled.ecn,
+    };
+    let socket = match UdpSocket::bind(&options) {
+        Ok(socket) => socket,
+        Err(error) => {
+            return vec![Finding::missing(
+                "udp",
+                error.to_string(),
+                "without it ranks of this host alone can talk (--link shm)",
+            )];
+        }
+    };
+    // The kernel doubles what was asked for.
+    let granted = socket.receive_buffer().unwrap_or(0) / 2;
+    let mut findings = vec![if granted < RECEIVE_BUFFER {
+        Finding::slower(
+            "receive-buffer",
+            format!(
+                "{granted} bytes of the {RECEIVE_BUFFER} asked for: fewer packets can be on their way"
+            ),
+            format!("sysctl -w net.core.rmem_max={RECEIVE_BUFFER}"),
+        )
+    } else {
+        Finding::well(
+            "receive-buffer",
+            format!("{granted} bytes for a udp endpoint"),
+        )
+    }];
+    let feature = |name: &str, works: bool, missing: &str, remedy: &str| {
+        if disabled.get(name) == Some(true) {
+            off(name)
+        } else if works {
+            Finding::well(name, meaning(name))
+        } else {
+            Finding::slower(name, missing, remedy)
+        }
+    };
+    findings.push(feature(
+        "gso",
+        socket.knows_gso(),
+        "the kernel does not segment UDP: more calls for long messages",
+        "Linux 4.18 or newer",
+    ));
+    findings.push(feature(
+        "gro",
+        socket.set_gro(true).is_ok(),
+        "the kernel does not coalesce UDP: more calls for long messages",
+        "Linux 5.0 or newer",
+    ));
+    findings.push(feature(
+        "ecn",
+        socket.marks_ecn(),
+        "packets cannot be marked: congestion is told by loss and delay alone",
+        "allow IP_TOS and IPV6_TCLASS on sockets",
+    ));
+    findings.push(feature(
+        "ipv6",
+        socket.is_v6(),
+        "IPv6 is off: hosts are reached by IPv4 only",
+        "sysctl -w net.ipv6.conf.all.disable_ipv6=0",
+    ));
+    findings
+}
+
+fn features(disabled: Disabled) -> Vec<Finding> {
+    let probes: [(&str, bool, &str); 4] = [
+        ("mmsg", true, ""),
+        (
+            "waitv",
+            futex::waitv_available(),
+            "Linux 5.16 or newer, and a container profile that allows futex_waitv",
+        ),
+        (
+            "membarrier",
+            barrier::available(),
+            "a container profile that allows membarrier",
+        ),
+        (
+            "pidfd",
+            Pidfd::open(process::own_pid()).is_ok(),
+            "a container profile that allows pidfd_open",
+        ),
+    ];
+    probes
+        .into_iter()
+        .map(|(name, works, remedy)| match disabled.get(name) {
+            Some(true) => off(name),
+            _ if works => Finding::well(name, meaning(name)),
+            _ => Finding::slower(name, format!("missing: {}", meaning(name)), remedy),
+        })
+        .collect()
+}
+
+/// Whether a rank may read the memory of another of the same user.
+fn copies(disabled: Disabled) -> Finding {
+    let name = "cma";
+    if disabled.cma {
+        return off(name);
+    }
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    let root = rustix::process::geteuid().is_root();
+    if !process::cma_permitted(process::own_pid()) {
+        return Finding::slower(
+            name,
+            "not permitted: long messages within this host are copied twice",
+            "a container profile that allows process_vm_readv (docker: --cap-add SYS_PTRACE)",
+        );
+    }
+    match scope.trim() {
+        "" | "0" => Finding::well(name, meaning(name)),
+        _ if root => Finding::well(name, format!("{}; root may", meaning(name))),
+        scope => Finding::slower(
+            name,
+            format!("ptrace_scope is {scope}: long messages within this host are copied twice"),
+            "sysctl -w kernel.yama.ptrace_scope=0",
+        ),
+    }
+}
+
+fn labs() -> Finding {
+    if rustix::process::geteuid().is_root() {
+        Finding::well("labs", "virtual clusters can be made (portolan lab up)")
+    } else {
+        // Nothing that a job needs.
+        Finding::well(
+            "labs",
+            "virtual clusters need root (sudo portolan lab up); jobs do not",
+        )
+    }
+}
+
+/// What a feature is good for. (The list's own words say what leaving it off
+/// does.)
+fn meaning(name: &str) -> &'static str {
+    match name {
+        "ipv6" => return "IPv6 and IPv4",
+        "membarrier" => return "one process's memory barrier in the place of many (membarrier)",
+        _ => {}
+    }
+    FEATURES
+        .iter()
+        .find(|(known, _)| *known == name)
+        .map_or("", |(_, meaning)| meaning)
+}
+
+fn off(name: &str) -> Finding {
+    Finding::slower(
+        name,
+        format!("switched off: {}", meaning(name)),
+        format!("take {name} out of {DISABLE_VARIABLE}"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_as_numbers() {
+        assert_eq!(version("6.1.0-28-amd64"), Some((6, 1)));
+        assert_eq!(version("5.9"), Some((5, 9)));
+        assert!(version("5.9") < Some(KERNEL_MIN) && version("5.15.2") >= Some(KERNEL_MIN));
+        assert_eq!(version("unknown"), None);
+    }
+
+    #[test]
+    fn what_is_switched_off_says_how_to_switch_it_on() {
+        let disabled = Disabled::parse("gso,cma,pidfd").unwrap();
+        let findings = look(disabled);
+        for name in ["gso", "cma", "pidfd"] {
+            let it = findings.iter().find(|it| it.subject == name).unwrap();
+            assert_eq!(it.state, super::super::State::Slower);
+            assert!(
+                it.remedy.as_deref().unwrap().contains(DISABLE_VARIABLE),
+                "{it:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! `portolan doctor`: what this host can do, which link would be used for
+//! whom and why, and what to change.
+
+mod host;
+mod peers;
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use portolan_sys::features::Disabled;
+use serde::Serialize;
+
+use crate::failure::{Failure, Result};
+
+const EXIT_CODES: &str = "\
+Exit code: 0 where all is well, 1 where something is slower than it could be or
+missing, 2 for bad arguments.";
+
+/// Of `portolan doctor`.
+#[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct Arguments {
+    /// Hosts, by name or address: which link would be used, and why
+    #[arg(long, value_name = "HOST[,HOST...]", value_delimiter = ',')]
+    to: Vec<String>,
+    /// Write what was found to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// How things are with one subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum State {
+    /// As it should be.
+    Well,
+    /// Portolan does without, at a price.
+    Slower,
+    /// Something cannot be done.
+    Missing,
+}
+
+impl State {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Well => "well",
+            Self::Slower => "slower",
+            Self::Missing => "missing",
+        }
+    }
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, Serialize)]
+struct Finding {
+    /// What; the name stays the same for ever.
+    subject: String,
+    state: State,
+    /// What was found, and what that means.
+    found: String,
+    /// What changes it, where something does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+impl Finding {
+    fn well(subject: &str, found: impl Into<String>) -> Self {
+        Self {
+            subject: subject.to_owned(),
+            state: State::Well,
+            found: found.into(),
+            remedy: None,
+        }
+    }
+
+    fn slower(subject: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            state: State::Slower,
+            remedy: Some(remedy.into()),
+            ..Self::well(subject, found)
+        }
+    }
+
+    fn missing(subject: &str, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self {
+            state: State::Missing,
+            ..Self::slower(subject, found, remedy)
+        }
+    }
+}
+
+/// Looks at everything, prints it; the exit code says whether all is well.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let disabled = Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))?;
+    let mut findings = host::look(disabled);
+    findings.extend(peers::look(&arguments.to, disabled));
+    print!("{}", text(&findings));
+    if let Some(file) = &arguments.json {
+        let json = serde_json::json!({ "findings": findings }).to_string();
+        std::fs::write(file, json).map_err(Failure::io(format!("writing {}", file.display())))?;
+    }
+    let well = findings.iter().all(|it| it.state == State::Well);
+    Ok(if well {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn text(findings: &[Finding]) -> String {
+    let width = findings
+        .iter()
+        .map(|it| it.subject.len())
+        .max()
+        .unwrap_or(0);
+    let mut text = String::new();
+    for it in findings {
+        let _ = writeln!(
+            text,
+            "{:<8} {:<width$}  {}",
+            it.state.name(),
+            it.subject,
+            it.found
+        );
+        if let Some(remedy) = &it.remedy {
+            let _ = writeln!(text, "{:<8} {:<width$}  -> {remedy}", "", "");
+        }
+    }
+    let bad = findings.iter().filter(|it| it.state != State::Well).count();
+    let _ = match bad {
+        0 => writeln!(text, "\nall is well"),
+        n => writeln!(text, "\n{n} of {} could be better", findings.len()),
+    };
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remedy_stands_below_what_it_changes() {
+        let text = text(&[
+            Finding::well("kernel", "Linux 6.1"),
+            Finding::slower("gso", "off: slower", "switch it on"),
+        ]);
+        assert_eq!(
+            text,
+            "well     kernel  Linux 6.1\n\
+             slower   gso     off: slower\n                 -> switch it on\n\n\
+             1 of 2 could be better\n"
+        );
+    }
+}

@@ -1,0 +1,134 @@
+//! Which link would be used for whom.
+
+use std::net::{IpAddr, ToSocketAddrs};
+
+use portolan_sys::features::Disabled;
+use portolan_sys::net::{interfaces, route_to};
+
+use super::Finding;
+
+/// This host, the subnets that it is on, and the hosts that were asked for.
+pub fn look(hosts: &[String], disabled: Disabled) -> Vec<Finding> {
+    let mut findings = vec![Finding::well(
+        "link-here",
+        "shm between ranks of this host: they share memory",
+    )];
+    findings.extend(subnets());
+    findings.extend(hosts.iter().map(|host| towards(host, disabled)));
+    findings
+}
+
+fn subnets() -> Vec<Finding> {
+    let remedy = "jobs on this host alone need none; else configure an interface (ip address)";
+    let all = match interfaces() {
+        Ok(all) => all,
+        Err(errno) => {
+            return vec![Finding::missing(
+                "network",
+                format!("cannot ask for interfaces: {errno}"),
+                "allow netlink sockets",
+            )];
+        }
+    };
+    let found: Vec<Finding> = all
+        .iter()
+        .filter(|it| it.up && !it.loopback && !it.addresses.is_empty())
+        .map(|it| {
+            let addresses: Vec<String> = it
+                .addresses
+                .iter()
+                .map(|(ip, bits)| format!("{ip}/{bits}"))
+                .collect();
+            Finding::well(
+                &format!("link-{}", it.name),
+                format!(
+                    "udp to hosts of {} (MTU {}), led by queueing delay; beyond its routers fair to TCP",
+                    addresses.join(", "),
+                    it.mtu
+                ),
+            )
+        })
+        .collect();
+    if found.is_empty() {
+        return vec![Finding::missing(
+            "network",
+            "no interface but the loopback has an address: no other host can be reached",
+            remedy,
+        )];
+    }
+    found
+}
+
+fn towards(host: &str, disabled: Disabled) -> Finding {
+    let subject = format!("to-{host}");
+    let ips: Vec<IpAddr> = match (host, 0).to_socket_addrs() {
+        Ok(all) => all.map(|at| at.ip()).collect(),
+        Err(error) => {
+            return Finding::missing(
+                &subject,
+                format!("the name does not resolve: {error}"),
+                "check its spelling, /etc/hosts and DNS (getent hosts NAME)",
+            );
+        }
+    };
+    let usable = |ip: &&IpAddr| ip.is_ipv4() || !disabled.ipv6;
+    let Some(ip) = ips.iter().find(usable) else {
+        return Finding::missing(
+            &subject,
+            "it has no address of a family that can be used here",
+            "give it an IPv4 address, or allow IPv6",
+        );
+    };
+    let route = match route_to(*ip, 0) {
+        Ok(route) => route,
+        Err(errno) => {
+            return Finding::missing(
+                &subject,
+                format!("no way leads to {ip}: {errno}"),
+                format!("ip route get {ip}"),
+            );
+        }
+    };
+    if route.local {
+        return Finding::well(&subject, format!("shm: {ip} is this host's own address"));
+    }
+    let (why, sharing) = if route.routed {
+        ("behind a router", "fair to TCP")
+    } else {
+        ("on a subnet of ours", "led by queueing delay")
+    };
+    let source = route
+        .source
+        .map(|ip| format!(" from {ip}"))
+        .unwrap_or_default();
+    Finding::well(
+        &subject,
+        format!(
+            "udp{source} to {ip}: another host, {why}, MTU {}; {sharing}",
+            route.mtu
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::State;
+    use super::*;
+
+    #[test]
+    fn each_host_gets_its_link_or_a_remedy() {
+        let of = |host: &str| towards(host, Disabled::default());
+        let here = of("127.0.0.1");
+        assert!(
+            here.state == State::Well && here.found.starts_with("shm"),
+            "{here:?}"
+        );
+        let nobody = of("no-such-host.invalid");
+        assert!(
+            nobody.state == State::Missing && nobody.remedy.is_some(),
+            "{nobody:?}"
+        );
+        let six = towards("::1", Disabled::parse("ipv6").unwrap());
+        assert_eq!(six.state, State::Missing, "{six:?}");
+    }
+}

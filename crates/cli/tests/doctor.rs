@@ -1,0 +1,72 @@
+//! `portolan doctor`. The part in a lab needs root.
+
+mod common;
+
+use common::{TestLab, portolan, say};
+
+#[test]
+fn what_could_be_better_is_said_with_its_remedy() {
+    let output = portolan(&["doctor"])
+        .env("PORTOLAN_DISABLE", "gso,cma")
+        .output()
+        .unwrap();
+    let said = common::Said::from(output).expect(1);
+    for line in [
+        "slower   gso",
+        "slower   cma",
+        "take gso out of PORTOLAN_DISABLE",
+    ] {
+        assert!(said.out.contains(line), "{line}: {said:#?}");
+    }
+    let output = portolan(&["doctor"])
+        .env("PORTOLAN_DISABLE", "gso,nonsense")
+        .output()
+        .unwrap();
+    common::Said::from(output).complains(&["nonsense", "membarrier"]);
+}
+
+#[test]
+fn findings_are_there_for_programs_too() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor.json");
+    let name = file.to_str().unwrap();
+    say(&[
+        "doctor",
+        "--json",
+        name,
+        "--to",
+        "127.0.0.1,no-such-host.invalid",
+    ])
+    .expect(1);
+    let json: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    let of = |subject: &str| {
+        let all = json["findings"].as_array().unwrap();
+        let found = all.iter().find(|it| it["subject"] == subject);
+        found
+            .unwrap_or_else(|| panic!("no {subject} in {json}"))
+            .clone()
+    };
+    assert_eq!(of("shared-memory")["state"], "well");
+    assert!(
+        of("to-127.0.0.1")["found"]
+            .as_str()
+            .unwrap()
+            .starts_with("shm")
+    );
+    let nobody = of("to-no-such-host.invalid");
+    assert_eq!(nobody["state"], "missing");
+    assert!(nobody["remedy"].is_string(), "{nobody}");
+}
+
+#[test]
+fn another_host_of_a_lab_is_reached_by_udp() {
+    let lab = TestLab::up("doctor", "2");
+    let own = env!("CARGO_BIN_EXE_portolan");
+    let said = lab.exec("h0", &[own, "doctor", "--to", "h1,h0"]);
+    let line = |host: &str| {
+        let mut lines = said.out.lines();
+        let found = lines.find(|line| line.contains(&format!("to-{host}")));
+        found.unwrap_or_else(|| panic!("no {host}: {said:#?}"))
+    };
+    assert!(line("h1").contains("udp") && line("h1").contains("on a subnet of ours"));
+    assert!(line("h0").contains("shm"), "{}", line("h0"));
+}
