@@ -66,7 +66,7 @@ impl Cluster {
     pub fn up(name: &'static str) -> Self {
         assert!(
             Path::new(SSHD).exists(),
-            "{SSHD} is missing: install openssh-server (make deps)"
+            "{SSHD} is missing: install openssh-server, as `make test` does"
         );
         let folder = PathBuf::from(format!("/tmp/portolan-{name}-{}", std::process::id()));
         fs::create_dir_all(folder.join("prefix/bin")).unwrap();
