@@ -59,6 +59,20 @@ fn a_job_runs_across_hosts_that_ssh_reaches() {
     let said = cluster.run(&job).expect(0);
     assert_eq!(said.out, "[0] h1\n");
     said.complains(&["rank 0: host h1, core "]);
+    // The first address of h1 becomes one that h0 cannot reach: ranks take the
+    // one by which ssh came.
+    let own = cluster.lab.exec("h1", &["getent", "ahostsv4", "h1"]).out;
+    let own = format!("{}/24", own.split(' ').next().unwrap());
+    let script = format!(
+        "ip addr add 203.0.113.9/32 dev eth0 && ip addr del {own} dev eth0 && \
+         ip addr add {own} dev eth0 && ip -4 -brief addr show dev eth0"
+    );
+    let said = cluster.lab.exec("h1", &["sh", "-c", &script]).expect(0);
+    assert!(said.out.contains("203.0.113.9/32 10."), "{said:#?}");
+    let said = cluster
+        .run(&["--hosts", "h0,h1", "--", &ring, "50"])
+        .expect(0);
+    assert!(said.out.contains("the sum is right"), "{said:#?}");
     cluster.nothing_left();
 }
 
