@@ -69,9 +69,8 @@ fn a_job_runs_across_hosts_that_ssh_reaches() {
     );
     let said = cluster.lab.exec("h1", &["sh", "-c", &script]).expect(0);
     assert!(said.out.contains("203.0.113.9/32 10."), "{said:#?}");
-    let said = cluster
-        .run(&["--hosts", "h0,h1", "--", &ring, "50"])
-        .expect(0);
+    let job = ["--hosts", "h0,h1", "--timeout", "20", "--", &ring, "50"];
+    let said = cluster.run(&job).expect(0);
     assert!(said.out.contains("the sum is right"), "{said:#?}");
     cluster.nothing_left();
 }
