@@ -8,24 +8,31 @@ TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION  := 0.1.0
-PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev libmpich-dev libopenmpi-dev make mpich \
-            openmpi-bin openssh-client pkg-config ucx-utils valgrind
+PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
+# What tests set beside us, look at our work with, or run jobs over (an sshd).
+TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich openmpi-bin openssh-server
 
 COMPLETIONS := bash-completion/completions/portolan zsh/site-functions/_portolan \
                fish/vendor_completions.d/portolan.fish
 
-.PHONY: all build examples install uninstall demo test lint deny headers instructions fuzz sanitize soak deps clean help
+.PHONY: all build examples install uninstall demo test lint deny headers instructions fuzz sanitize soak deps test-deps clean help
 
 all: build
 
 help: ## Lists the targets.
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
-deps: ## Installs the Debian packages that building needs, if missing (make test adds an sshd).
-	@missing=; for p in $(PACKAGES); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
+# $(call install_missing,PACKAGES): those that are missing.
+install_missing = missing=; for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
 	if [ -n "$$missing" ]; then echo "installing:$$missing"; \
 	  $(SUDO) apt-get update -qq && DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -y -qq --no-install-recommends $$missing >/dev/null; fi
+
+deps: ## Installs the Debian packages that building needs, if missing.
+	@$(call install_missing,$(PACKAGES))
 	@command -v $(CARGO) >/dev/null || { echo "Rust is missing: install it from https://rustup.rs, then run make again" >&2; exit 1; }
+
+test-deps: ## Installs the Debian packages that testing needs too, if missing.
+	@$(call install_missing,$(TEST_PACKAGES))
 
 build: deps ## Builds target/release/portolan, the libraries and the examples.
 	$(CARGO) build --release --locked --workspace --bins --lib --examples
@@ -58,9 +65,7 @@ uninstall: ## Removes what install put there.
 demo: build ## Multiplies two matrices on four processes and two hosts; prints latencies beside the kernel's.
 	PATH="$(abspath $(RELEASE)):$$PATH" $(SUDO) env "PATH=$(abspath $(RELEASE)):$$PATH" scripts/demo.sh $(abspath $(RELEASE))
 
-# Not for building alone: installing it starts an sshd.
-test: PACKAGES += openssh-server
-test: deps lint build ## Runs all tests. Those that need root run as root.
+test: deps test-deps lint build ## Runs all tests. Those that need root run as root.
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/test.sh
 
 lint: deps headers deny ## Formatting, clippy, licences, headers.

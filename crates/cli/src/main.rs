@@ -6,6 +6,7 @@ mod doctor;
 mod failure;
 mod lab;
 mod manual;
+mod report;
 mod run;
 
 use std::process::ExitCode;
@@ -30,6 +31,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Say what this host can do, which link would be used, and what to change
     Doctor(doctor::Arguments),
+    /// Turn what benches have written into one HTML page with plots
+    Report(report::Arguments),
     /// Write man pages of all commands to a directory
     Man(manual::ManArguments),
     /// Print a shell's completions
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Report(arguments) => report::run(&arguments),
         Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
         Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
         Command::BenchFirst => bench::first_message(),

@@ -184,7 +184,11 @@ impl<S: Seal> Endpoint<'_, S> {
             c.nudge_at = u64::MAX;
             let peer = c.peer;
             match self.peers[peer as usize].state {
-                PeerState::Dead(_) => self.drop_received(conn),
+                PeerState::Dead(_) => {
+                    self.drop_received(conn);
+                    // What comes later would follow a message with a gap.
+                    self.conns[conn as usize].finished = true;
+                }
                 _ => self.bury(peer, DeathReason::Silent, host),
             }
         }

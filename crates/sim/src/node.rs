@@ -1,22 +1,21 @@
 //! One simulated process: an endpoint, its application and its link.
 
+mod hands;
+
 use std::collections::{BTreeMap, VecDeque};
 
-use portolan_proto::{
-    Config, DeathReason, Delivery, Endpoint, Host, Identity, Message, NetAddress, Outcome,
-    PeerEvent, PeerId, Release, SendError, SourceId, Verdict, key_slots,
-};
+use portolan_proto::{Config, Endpoint, Identity, NetAddress, PeerId, Release, key_slots};
 use portolan_seal::Secret;
-use portolan_wire::{EndpointId, Life, MessageNo, Priority};
+use portolan_wire::{EndpointId, Life, Priority};
 
-use crate::content;
-use crate::ledger::{Ledger, LifeId, MessageId, Planned};
+use crate::ledger::{Ledger, LifeId};
 use crate::memory::Memory;
 use crate::net::Network;
 use crate::rng::{Rng, mix};
 use crate::scenario::Scenario;
 use crate::suite::{NonceBook, SimSeal, Suite};
 use crate::trace::Trace;
+use hands::{Hands, Sent};
 
 /// What all nodes share.
 #[derive(Debug)]
@@ -58,12 +57,6 @@ pub struct Want {
     pub args: usize,
     /// By [`Endpoint::send_long`] even where it would fit.
     pub long: Option<Release>,
-}
-
-enum Sent {
-    Done,
-    Wait,
-    Gone,
 }
 
 /// The application of a node.
@@ -121,11 +114,6 @@ pub fn address(node: usize) -> NetAddress {
         ip: [0xfd; 16],
         port: node as u16,
     }
-}
-
-struct Hands<'a> {
-    world: &'a mut World,
-    app: &'a mut App,
 }
 
 impl Node {
@@ -503,196 +491,5 @@ impl Node {
             false
         });
         self.held = held;
-    }
-}
-
-impl Hands<'_> {
-    fn send(&mut self, e: &mut Endpoint<'_, SimSeal>, want: &Want) -> Sent {
-        let Some(peer) = self.app.peer_of[want.to] else {
-            return Sent::Gone;
-        };
-        let now = self.world.now;
-        let id = self.world.ledger.next_id();
-        let life = self.app.life;
-        let mut total = want.total;
-        let nameless = want.args == 0 && total < content::TAG_BYTES_MIN;
-        if nameless && !self.world.ledger.is_met(life, want.to) {
-            total = content::TAG_BYTES_MIN;
-        }
-        let args: Vec<u64> = (0..want.args).map(|i| content::arg(id, i)).collect();
-        let port = mix(id as u64) as u16;
-        let mut long = want.long;
-        if total > e.inline_max(peer, args.len()) as u64 && long.is_none() {
-            long = Some(Release::Acknowledged);
-        }
-        let mut message = Message {
-            priority: want.priority,
-            flow: want.flow,
-            port,
-            args: &args,
-            payload: &[],
-        };
-        let mut payload = Vec::new();
-        let sent = match long {
-            Some(release) => {
-                let source = SourceId(id as u64);
-                e.send_long(now, peer, &message, total, source, release)
-            }
-            None => {
-                payload.resize(total as usize, 0);
-                content::fill(id, 0, &mut payload);
-                message.payload = &payload;
-                e.send(now, peer, &message)
-            }
-        };
-        match sent {
-            Ok(MessageNo(number)) => {
-                let plan = Planned {
-                    priority: want.priority,
-                    flow: want.flow,
-                    port,
-                    args,
-                    total,
-                    long,
-                };
-                let first = self.app.config.first_message;
-                let ledger = &mut self.world.ledger;
-                ledger.accepted(now, life, want.to, first, number, plan);
-                self.world.trace.note(now, self.app.node, || {
-                    format!(
-                        "send #{id} to {} {:?} flow {} number {number}, {total} bytes{}",
-                        want.to,
-                        want.priority,
-                        want.flow,
-                        if long.is_some() { ", long" } else { "" }
-                    )
-                });
-                Sent::Done
-            }
-            Err(SendError::NoCredit) => Sent::Wait,
-            Err(SendError::PeerDead) => Sent::Gone,
-            // The other side's flows are known only once it is up.
-            Err(SendError::BadFlow) if want.flow > 0 => {
-                let first = Want {
-                    flow: 0,
-                    ..want.clone()
-                };
-                self.send(e, &first)
-            }
-            Err(error) => panic!("send of {want:?} from node {}: {error:?}", self.app.node),
-        }
-    }
-
-    fn verdict(&mut self, id: MessageId, d: &Delivery<'_>) -> Verdict {
-        let app = &mut *self.app;
-        let refuse = mix(id as u64 ^ 0x5ef5) % 1_000_000 < u64::from(app.refuse_ppm);
-        if refuse && d.priority == Priority::Request {
-            return Verdict::Refuse;
-        }
-        if app.blocked && d.priority == Priority::Request {
-            return Verdict::NotNow;
-        }
-        if !self.world.calm && app.rng.ppm(app.not_now_ppm) {
-            let at = self.world.now + app.rng.scale(1_000, 5_000_000);
-            app.resume_at = Some(app.resume_at.map_or(at, |t| t.min(at)));
-            return Verdict::NotNow;
-        }
-        Verdict::Take(id as u64)
-    }
-
-    fn answer(&mut self, e: &mut Endpoint<'_, SimSeal>, to: usize) {
-        let app = &mut *self.app;
-        if !app.rng.ppm(app.reply_ppm) {
-            return;
-        }
-        let want = Want {
-            to,
-            priority: Priority::Reply,
-            flow: app.rng.below(u64::from(app.config.flows)) as u16,
-            total: app.rng.scale(1, 900),
-            args: app.rng.index(4),
-            long: None,
-        };
-        if matches!(self.send(e, &want), Sent::Wait) {
-            self.app.waiting.push_back(want);
-        }
-    }
-}
-
-impl Host<SimSeal> for Hands<'_> {
-    fn deliver(&mut self, e: &mut Endpoint<'_, SimSeal>, d: Delivery<'_>) -> Verdict {
-        self.app.delivered = true;
-        let peer = self.app.node_of[d.peer.0 as usize];
-        let life = self.app.life;
-        let ledger = &mut self.world.ledger;
-        let (id, verdict) = if d.offset > 0 {
-            (ledger.part(life, peer, &d), Verdict::Take(d.cookie))
-        } else {
-            let id = ledger.offered(life, peer, &d);
-            let verdict = self.verdict(id, &d);
-            self.world.ledger.decided(life, peer, id, &d, verdict);
-            (id, verdict)
-        };
-        let now = self.world.now;
-        self.world.trace.note(now, self.app.node, || {
-            format!(
-                "offered #{id} from {peer} {:?} flow {} number {}: {}..{} of {}: {verdict:?}",
-                d.priority,
-                d.flow,
-                d.message.0,
-                d.offset,
-                d.offset + d.payload.len() as u64,
-                d.total
-            )
-        });
-        if d.last && d.priority == Priority::Request && matches!(verdict, Verdict::Take(_)) {
-            self.answer(e, peer);
-        }
-        verdict
-    }
-
-    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]) {
-        let ledger = &self.world.ledger;
-        ledger.read(self.app.life, source.0 as usize, offset, into);
-    }
-
-    fn released(&mut self, source: SourceId, outcome: Outcome) {
-        let (now, node) = (self.world.now, self.app.node);
-        self.world
-            .trace
-            .note(now, node, || format!("released #{}: {outcome:?}", source.0));
-        self.world.ledger.released(source.0 as usize, outcome);
-    }
-
-    fn refused(&mut self, peer: PeerId, priority: Priority, flow: u16, message: MessageNo) {
-        let peer = self.app.node_of[peer.0 as usize];
-        let key = (priority.index(), flow);
-        let ledger = &mut self.world.ledger;
-        ledger.told_refused(self.app.life, peer, key, message.0);
-    }
-
-    fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
-        let peer = self.app.node_of[peer.0 as usize];
-        let (now, node) = (self.world.now, self.app.node);
-        self.world
-            .trace
-            .note(now, node, || format!("peer {peer}: {event:?}"));
-        let PeerEvent::Dead(reason) = event else {
-            return;
-        };
-        let lost = self.world.lost_at[peer].is_some();
-        let i_lost = self.world.lost_at[node].is_some();
-        let fair = match reason {
-            DeathReason::Silent | DeathReason::NoAnswer => {
-                lost || i_lost || self.world.silence_possible
-            }
-            DeathReason::Closed | DeathReason::Restarted | DeathReason::Told => lost,
-        };
-        assert!(
-            fair,
-            "node {node} thinks that living node {peer} is dead: {reason:?}"
-        );
-        let closed = reason == DeathReason::Closed;
-        self.world.ledger.peer_dead(self.app.life, peer, closed);
     }
 }

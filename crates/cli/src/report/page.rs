@@ -1,0 +1,376 @@
+//! The page: a section for each bench, with plots, claims and all figures.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::plot::{self, Legend, Line, number};
+use super::read::{Host, Ratio, Report, Row};
+use crate::failure::Result;
+
+const STYLE: &str = "
+:root { color-scheme: light dark; --back: #ffffff; --text: #1a1a1a; --faint: #666666; --line: #d8d8d8; }
+@media (prefers-color-scheme: dark) { :root { --back: #15181c; --text: #e8e8e8; --faint: #a0a0a0; --line: #3a3f46; } }
+body { background: var(--back); color: var(--text); font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }
+h1, h2, h3 { line-height: 1.2; } h2 { margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
+svg { max-width: 100%; height: auto; }
+figure { margin: 1rem 0; } figcaption { color: var(--faint); }
+.wide { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { text-align: left; padding: 0.2rem 0.9rem 0.2rem 0; border-bottom: 1px solid var(--line); white-space: nowrap; }
+td.n, th.n { text-align: right; } .faint { color: var(--faint); }
+";
+
+/// The benches in the order of the page, with what they are about.
+const BENCHES: [(&str, &str); 9] = [
+    ("latency", "Latency"),
+    ("jitter", "Jitter"),
+    ("bandwidth", "Bandwidth"),
+    ("rate", "Message rate"),
+    ("logp", "LogP parameters"),
+    ("spray", "Spray"),
+    ("barrier", "Barrier"),
+    ("start", "Starting jobs"),
+    ("stalled", "A stalled receiver"),
+];
+
+/// Text as it may stand in HTML.
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+/// The whole page.
+pub fn html(reports: &[Report]) -> Result<String> {
+    let mut body = String::new();
+    hosts(&mut body, reports);
+    let place = |bench: &str| BENCHES.iter().position(|(name, _)| *name == bench);
+    let mut by_bench: BTreeMap<(usize, &str), Vec<&Report>> = BTreeMap::new();
+    for report in reports {
+        let key = (
+            place(&report.bench).unwrap_or(BENCHES.len()),
+            report.bench.as_str(),
+        );
+        by_bench.entry(key).or_default().push(report);
+    }
+    for ((place, bench), reports) in by_bench {
+        let title = BENCHES.get(place).map_or(bench, |(_, title)| title);
+        section(&mut body, bench, title, &reports)?;
+    }
+    Ok(format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>Portolan: measured</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>Portolan: measured</h1>\n{body}</body>\n</html>\n"
+    ))
+}
+
+fn hosts(body: &mut String, reports: &[Report]) {
+    let mut seen: Vec<&Host> = Vec::new();
+    for report in reports {
+        let host = &report.host;
+        if seen.contains(&host) {
+            continue;
+        }
+        seen.push(host);
+        let lab = host
+            .lab
+            .as_ref()
+            .map(|name| format!(", lab {name}"))
+            .unwrap_or_default();
+        let _ = writeln!(
+            body,
+            "<p>{}: {}, {} cores, {} GB, {}, Linux {}{}; Portolan {}</p>",
+            escaped(&host.name),
+            escaped(&host.cpu),
+            host.cores,
+            host.memory_mb / 1000,
+            escaped(&host.arch),
+            escaped(&host.kernel),
+            escaped(&lab),
+            escaped(&host.portolan)
+        );
+    }
+    body.push_str(
+        "<p class=\"faint\">Bars are medians over slices, the thin line spans the quartiles. \
+         A ratio is the median over slices of two figures of the same slice.</p>\n",
+    );
+}
+
+fn section(body: &mut String, bench: &str, title: &str, reports: &[&Report]) -> Result<()> {
+    let _ = writeln!(
+        body,
+        "<h2 id=\"{0}\">{1}</h2>",
+        escaped(bench),
+        escaped(title)
+    );
+    let rows: Vec<&Row> = reports.iter().flat_map(|report| &report.rows).collect();
+    let ratios: Vec<&Ratio> = reports.iter().flat_map(|report| &report.ratios).collect();
+    for (caption, picture) in pictures(&rows)? {
+        let _ = writeln!(
+            body,
+            "<figure>{picture}<figcaption>{}</figcaption></figure>",
+            escaped(&caption)
+        );
+    }
+    if !ratios.is_empty() {
+        claims(body, &ratios);
+    }
+    figures(body, &rows);
+    for report in reports.iter().filter(|report| report.steal >= 0.01) {
+        let _ = writeln!(
+            body,
+            "<p class=\"faint\">{}: {:.1} % of the CPU time was stolen by the hypervisor</p>",
+            escaped(&report.file),
+            100.0 * report.steal
+        );
+    }
+    Ok(())
+}
+
+/// Plots of some rows: lines over sizes or messages where there are several,
+/// else bars beside each other; and histograms.
+fn pictures(rows: &[&Row]) -> Result<Vec<(String, String)>> {
+    let mut pictures = Vec::new();
+    let mut metrics: Vec<&str> = rows.iter().map(|row| row.metric.as_str()).collect();
+    metrics.sort_unstable();
+    metrics.dedup();
+    for metric in metrics {
+        let of_metric: Vec<&Row> = rows
+            .iter()
+            .copied()
+            .filter(|r| r.metric == metric)
+            .collect();
+        let over_messages = lines_over(&of_metric, |row| row.messages.map(|n| n as f64));
+        let over_sizes = lines_over(&of_metric, |row| row.size.map(|n| n as f64));
+        if let Some(lines) = over_messages {
+            let caption = format!("{metric} by messages sent before any is read");
+            pictures.push((
+                caption,
+                plot::lines("messages", metric, &lines, Legend::Right)?,
+            ));
+        } else if let Some(lines) = over_sizes {
+            let caption = format!("{metric} by size");
+            pictures.push((caption, plot::lines("bytes", metric, &lines, Legend::Left)?));
+        } else {
+            let bars: Vec<(String, [f64; 3])> = of_metric
+                .iter()
+                .map(|row| (label(row), [row.q1, row.p50, row.q3]))
+                .collect();
+            let caption = match of_metric[0].size {
+                Some(size) => format!("{metric}, {size} bytes"),
+                None => metric.to_owned(),
+            };
+            pictures.push((caption, plot::bars(&bars)?));
+        }
+    }
+    let histograms: Vec<Line> = rows
+        .iter()
+        .filter_map(|row| {
+            let buckets = row.histogram.as_ref()?;
+            let points = buckets
+                .iter()
+                .map(|(us, count)| (*us, *count as f64))
+                .collect();
+            let one_line = if row.metric == "line_latency_us" {
+                ", one line"
+            } else {
+                ""
+            };
+            Some((format!("{}{one_line}", row.system), points))
+        })
+        .collect();
+    if !histograms.is_empty() {
+        let picture = plot::lines("us one way", "messages", &histograms, Legend::Right)?;
+        pictures.push(("how many messages took how long".to_owned(), picture));
+    }
+    Ok(pictures)
+}
+
+/// A line for each system and pattern over what `x` gives; `None` if no line
+/// would have two points.
+fn lines_over(rows: &[&Row], x: impl Fn(&Row) -> Option<f64>) -> Option<Vec<Line>> {
+    // In the order of the rows: ourselves first.
+    let mut lines: Vec<Line> = Vec::new();
+    for row in rows {
+        let Some(x) = x(row) else { continue };
+        let name = series(row);
+        match lines.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, points)) => points.push((x, row.p50)),
+            None => lines.push((name, vec![(x, row.p50)])),
+        }
+    }
+    for (_, points) in &mut lines {
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    }
+    let long = lines.iter().any(|(_, points)| {
+        let first = points.first().map(|p| p.0);
+        points.iter().any(|p| Some(p.0) != first)
+    });
+    long.then_some(lines)
+}
+
+/// What tells a line of a plot from another.
+fn series(row: &Row) -> String {
+    let mut name = row.system.clone();
+    if row.messages.is_some() {
+        let size = row
+            .size
+            .map(|size| format!(", {size} B"))
+            .unwrap_or_default();
+        let side = row.pattern.as_deref().unwrap_or_default();
+        let _ = write!(name, "{size}, {side}");
+    }
+    name
+}
+
+/// What tells a bar from another.
+fn label(row: &Row) -> String {
+    let mut name = row.system.clone();
+    if let Some(loss) = row.loss {
+        let _ = write!(name, ", {loss} %");
+    }
+    if let Some(pair) = &row.pair {
+        let _ = write!(name, " {pair}");
+    }
+    if row.stalled_traffic == Some(true) {
+        name.push('*');
+    }
+    if row.metric == "start_ms" || row.metric == "job_ms" {
+        let _ = write!(name, ", {}", row.ranks);
+    }
+    name
+}
+
+fn claims(body: &mut String, ratios: &[&Ratio]) {
+    body.push_str(
+        "<h3>Ratios</h3>\n<div class=\"wide\"><table>\n<tr><th>of</th><th>over</th><th>figure</th>\
+         <th></th><th class=\"n\">median</th><th class=\"n\">quartiles</th><th></th></tr>\n",
+    );
+    for ratio in ratios {
+        let _ = writeln!(
+            body,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{:.3}</td>\
+             <td class=\"n\">{:.3} to {:.3}</td><td>{}</td></tr>",
+            escaped(&ratio.system),
+            escaped(&ratio.over),
+            escaped(&ratio.metric),
+            escaped(&condition(ratio.size, ratio.loss, ratio.ranks)),
+            ratio.median,
+            ratio.q1,
+            ratio.q3,
+            if ratio.noisy { "noisy" } else { "" }
+        );
+    }
+    body.push_str("</table></div>\n");
+}
+
+fn condition(size: Option<u64>, loss: Option<f64>, ranks: Option<u32>) -> String {
+    let size = size.map(|size| format!("{size} B"));
+    let loss = loss.map(|loss| format!("{loss} % lost"));
+    let ranks = ranks.map(|ranks| format!("{ranks} ranks"));
+    [size, loss, ranks]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+fn figures(body: &mut String, rows: &[&Row]) {
+    body.push_str(
+        "<details><summary>All figures</summary>\n<div class=\"wide\"><table>\n<tr><th>system</th>\
+         <th>figure</th><th></th><th class=\"n\">median</th><th class=\"n\">quartiles</th>\
+         <th class=\"n\">p99</th><th class=\"n\">p99.9</th><th class=\"n\">p99.99</th>\
+         <th class=\"n\">n</th><th>method</th></tr>\n",
+    );
+    let some = |value: Option<f64>| value.map(number).unwrap_or_default();
+    for row in rows {
+        let mut when = condition(row.size, row.loss, Some(row.ranks));
+        if let Some(messages) = row.messages {
+            let _ = write!(when, ", {messages} messages");
+        }
+        if let Some(pattern) = &row.pattern {
+            let _ = write!(when, ", {pattern}");
+        }
+        let _ = writeln!(
+            body,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{} to {}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
+             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"faint\">{}</td></tr>",
+            escaped(&label(row)),
+            escaped(&row.metric),
+            escaped(&when),
+            number(row.p50),
+            number(row.q1),
+            number(row.q3),
+            some(row.p99),
+            some(row.p99_9),
+            some(row.p99_99),
+            row.n,
+            escaped(&row.method)
+        );
+    }
+    body.push_str("</table></div></details>\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(rows: &str, ratios: &str) -> Report {
+        let text = format!(
+            r#"{{"bench":"latency","steal":0.02,"later":1,"rows":{rows},"ratios":{ratios},
+                "host":{{"name":"a<b","kernel":"6","arch":"x86_64","cpu":"C & D","cores":2,
+                "memory_mb":4000,"portolan":"0.1.0","pinned":[0,1]}}}}"#
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    fn row(system: &str, size: u64, p50: f64) -> String {
+        format!(
+            r#"{{"system":"{system}","metric":"latency_us","size":{size},"p50":{p50},"q1":{p50},
+                "q3":{p50},"n":9,"slices":3,"method":"half","ranks":2}}"#
+        )
+    }
+
+    #[test]
+    fn several_sizes_make_lines_and_one_makes_bars() {
+        let one = format!("[{},{}]", row("ours", 8, 0.1), row("theirs", 8, 0.2));
+        let html = html(&[report(&one, "[]")]).unwrap();
+        assert!(
+            html.contains("latency_us, 8 bytes") && html.contains("<svg"),
+            "{html}"
+        );
+        let two = format!("[{},{}]", row("ours", 8, 0.1), row("ours", 64, 0.2));
+        let html = super::html(&[report(&two, "[]")]).unwrap();
+        assert!(html.contains("latency_us by size"), "{html}");
+    }
+
+    #[test]
+    fn names_cannot_become_markup() {
+        let ratios = r#"[{"metric":"latency_us","system":"<script>","over":"b","median":1,"q1":1,
+            "q3":1,"noisy":true}]"#;
+        let html = html(&[report(&format!("[{}]", row("<b>", 8, 1.0)), ratios)]).unwrap();
+        assert!(
+            !html.contains("<script>") && !html.contains("<b>"),
+            "{html}"
+        );
+        assert!(
+            html.contains("a&lt;b") && html.contains("C &amp; D"),
+            "{html}"
+        );
+        assert!(html.contains("noisy") && html.contains("stolen"), "{html}");
+        for outside in ["http://", "https://", "src=", "@import", "url("] {
+            let inside = html.replace("http://www.w3.org/2000/svg", "");
+            assert!(!inside.contains(outside), "{outside}");
+        }
+    }
+}

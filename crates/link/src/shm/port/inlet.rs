@@ -1,0 +1,270 @@
+//! The receiving half of a port: which ring or inbox is looked at when.
+
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
+use std::sync::atomic::{compiler_fence, fence};
+
+use portolan_ring::{Consumer, Corrupt, Fence, InboxConsumer, Message, Position};
+use portolan_wire::Priority;
+
+use super::super::segment::{Map, PeerState, control, ring_owner_word};
+use super::super::send::Outgoing;
+use super::{Frame, HEAD_BYTES_MAX, PollError, extend, kind};
+
+/// Quiet rings that one poll looks at.
+const RINGS_A_POLL: usize = 8;
+
+/// Messages from one ring in a row before the others get a look.
+pub(super) const STREAK_MAX: u32 = 64;
+
+/// A pair ring that somebody fills for us.
+#[derive(Debug)]
+pub(super) struct Incoming {
+    pub consumer: Consumer<'static>,
+    pub from: u16,
+    pub priority: Priority,
+    pub ring: u32,
+    /// It held nonsense; it is not read any more.
+    pub corrupt: bool,
+}
+
+impl Incoming {
+    #[inline(always)]
+    pub fn is_ready(&self) -> bool {
+        self.consumer.is_ready() && !self.corrupt
+    }
+}
+
+/// The receiving half, apart so that sending can borrow the other.
+#[derive(Debug)]
+pub(super) struct Inlet {
+    pub index: u16,
+    pub rings: Vec<Incoming>,
+    /// The ring that had something last.
+    pub hot: usize,
+    pub streak: u32,
+    /// Where the next look at quiet rings begins.
+    pub cursor: usize,
+    pub inboxes: [InboxConsumer<'static>; 2],
+    pub head: Box<[u8; HEAD_BYTES_MAX]>,
+    /// Room was freed that a sleeper may wait for.
+    pub freed: bool,
+}
+
+impl Inlet {
+    /// Looks at the ring that had something last, and at all else when it has
+    /// nothing or has had its share.
+    #[inline(always)]
+    pub fn poll(
+        &mut self,
+        max: usize,
+        map: &Map,
+        take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        if self.streak < STREAK_MAX {
+            if self.hot < self.rings.len() && self.rings[self.hot].is_ready() {
+                let took = self.drain(self.hot, max, map, take);
+                if took != Ok(0) {
+                    return took;
+                }
+            } else if self.rings.len() <= 1 && !self.inboxes.iter().any(InboxConsumer::is_ready) {
+                // The usual end of a look that waits for one peer.
+                return Ok(0);
+            }
+        }
+        self.look_around(max, map, take)
+    }
+
+    /// Rings those who sleep for want of room. After freeing some, looking
+    /// whether anybody wants it takes the same care as after sending.
+    #[cold]
+    pub fn tell_of_room(&mut self, out: &Outgoing, map: &Map) {
+        self.freed = false;
+        match map.layout.fence {
+            Fence::Local => fence(SeqCst),
+            Fence::Remote => compiler_fence(SeqCst),
+        }
+        let wanted = map.control(self.index).word(control::ROOM_WANTED);
+        if wanted.load(Relaxed) != 0 && wanted.swap(0, AcqRel) != 0 {
+            out.ring_those_without_room();
+        }
+    }
+
+    /// Looks at the inboxes and some rings.
+    fn look_around(
+        &mut self,
+        max: usize,
+        map: &Map,
+        take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        self.streak = 0;
+        let mut took = 0;
+        for priority in Priority::BY_URGENCY {
+            if self.inboxes[priority.index()].is_ready() {
+                took += self.read_inbox(priority, max - took, map, take)?;
+                if took >= max {
+                    return Ok(took);
+                }
+            }
+        }
+        for _ in 0..self.rings.len().min(RINGS_A_POLL) {
+            self.cursor = if self.cursor + 1 < self.rings.len() {
+                self.cursor + 1
+            } else {
+                0
+            };
+            let ring = &self.rings[self.cursor];
+            if ring.is_ready() {
+                let of_ring = self.drain(self.cursor, max - took, map, take)?;
+                took += of_ring;
+                if of_ring > 0 {
+                    self.hot = self.cursor.min(self.rings.len().saturating_sub(1));
+                }
+                if took >= max || self.rings.is_empty() {
+                    break;
+                }
+            }
+        }
+        Ok(took)
+    }
+
+    /// Reads ring number `at` of ours.
+    #[inline(always)]
+    fn drain(
+        &mut self,
+        at: usize,
+        max: usize,
+        map: &Map,
+        take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        let mut took = 0;
+        let ring = &mut self.rings[at];
+        while took < max {
+            let message = match ring.consumer.peek() {
+                Ok(Some(message)) => message,
+                Ok(None) => break,
+                Err(Corrupt) => {
+                    ring.corrupt = true;
+                    return Err(PollError {
+                        from: Some(ring.from),
+                    });
+                }
+            };
+            if message.tag() == kind::FRAME {
+                if !show(&mut self.head, ring.from, ring.priority, &message, take) {
+                    break;
+                }
+                took += 1;
+                if ring.consumer.advance(&message) {
+                    self.freed = true;
+                }
+            } else if message.tag() == kind::LEAVE {
+                ring.consumer.advance(&message);
+                self.close_ring(at, map);
+                self.freed = true;
+                break;
+            } else {
+                ring.corrupt = true;
+                return Err(PollError {
+                    from: Some(ring.from),
+                });
+            }
+        }
+        self.streak += took as u32;
+        Ok(took)
+    }
+
+    fn read_inbox(
+        &mut self,
+        priority: Priority,
+        max: usize,
+        map: &Map,
+        take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+    ) -> Result<usize, PollError> {
+        let Self {
+            index,
+            inboxes,
+            rings,
+            head,
+            ..
+        } = self;
+        let mut control = 0;
+        let mut corrupt = false;
+        let dead = |from: u16| from >= map.layout.endpoints || map.state(from) == PeerState::Dead;
+        let polled = inboxes[priority.index()].poll(max, dead, |from, kind, message| {
+            if kind == kind::FRAME && from < map.layout.endpoints {
+                return show(head, from, priority, message, take);
+            }
+            control += 1;
+            let opened = kind == kind::SWITCH
+                && Self::open_ring(rings, map, *index, from, priority, message);
+            corrupt |= !opened;
+            true
+        });
+        self.freed = true;
+        match polled {
+            Ok(taken) if !corrupt => Ok(taken - control),
+            _ => Err(PollError { from: None }),
+        }
+    }
+
+    /// Gives ring `at` back to the pool.
+    pub fn close_ring(&mut self, at: usize, map: &Map) {
+        let mut ring = self.rings.swap_remove(at);
+        self.hot = 0;
+        ring.consumer.tell();
+        let held = ring_owner_word(ring.from, self.index, ring.priority);
+        // Whatever else stands there, somebody has scribbled: leave it.
+        let _ = map
+            .ring_owner(ring.ring)
+            .compare_exchange(held, 0, AcqRel, Relaxed);
+    }
+
+    /// Takes up the ring that a peer announces.
+    #[cold]
+    fn open_ring(
+        rings: &mut Vec<Incoming>,
+        map: &Map,
+        to: u16,
+        from: u16,
+        priority: Priority,
+        message: &Message<'_>,
+    ) -> bool {
+        let held = ring_owner_word(from, to, priority);
+        let ring = match u32::try_from(message.word(0)) {
+            Ok(ring)
+                if ring < map.layout.rings
+                    && map.ring_owner(ring).load(Acquire) == held
+                    && rings.iter().all(|open| open.ring != ring) =>
+            {
+                ring
+            }
+            _ => return false,
+        };
+        let start = Position::unpack(message.word(1));
+        rings.push(Incoming {
+            consumer: Consumer::new(extend(map.ring(ring)), map.layout.ring, start),
+            from,
+            priority,
+            ring,
+            corrupt: false,
+        });
+        true
+    }
+}
+
+/// Shows one frame; what fits a line is in private memory already.
+#[inline(always)]
+fn show(
+    head: &mut [u8; HEAD_BYTES_MAX],
+    from: u16,
+    priority: Priority,
+    message: &Message<'static>,
+    take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
+) -> bool {
+    if let Some(head) = message.short_bytes() {
+        return take(from, priority, &Frame { message, head });
+    }
+    let head = &mut head[..message.len().min(HEAD_BYTES_MAX)];
+    message.copy_to(0, head);
+    take(from, priority, &Frame { message, head })
+}

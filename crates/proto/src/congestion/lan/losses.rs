@@ -1,0 +1,141 @@
+//! What losses say: of a buffer that is too small to show a delay, of flows
+//! that are led by them, of a path that is broken.
+
+use super::super::{AckSample, WINDOW_MIN, fixed};
+use super::{
+    ALPHA, BASELINE_NS, BETA_LOSS, BETA_MARK, BREAKER, Epoch, Lan, Phase, TRIAL_LOSSES,
+    TRIAL_PACKETS,
+};
+
+impl Lan {
+    /// Losses without delay: whether cutting the window saves them.
+    pub(super) fn look_at_losses(&mut self, now: u64, epoch: &Epoch) {
+        if now >= self.baseline_until {
+            self.baseline = None;
+            self.tight = false;
+        }
+        let counted = self.count_losses(epoch);
+        if let Some(baseline) = self.baseline {
+            let packets = u64::from(self.loss_acked) + u64::from(self.loss_lost);
+            let usual = (packets * u64::from(baseline) * 3 / 2) >> 16;
+            let chance = if self.tight { 4 } else { 8 };
+            if u64::from(self.loss_lost) > usual + chance {
+                self.congested(now);
+                self.window -= self.window * 3 / 8;
+                self.loss_acked = 0;
+                self.loss_lost = 0;
+                // Where cutting does not help, ask again.
+                self.baseline_until = if self.window >= self.fitting / 2 {
+                    now.saturating_add(BASELINE_NS)
+                } else {
+                    now
+                };
+            }
+            return;
+        }
+        let Some((lost, share)) = counted else {
+            return;
+        };
+        if lost < TRIAL_LOSSES {
+            return;
+        }
+        let window = self.window.min(fixed(epoch.flight));
+        if window >= fixed(2 * WINDOW_MIN) {
+            self.restore = self.window;
+            // If a buffer overflows, this much arrives; at least a quarter
+            // less, to show a difference.
+            let arrives = (window * u64::from(65_536 - share)) >> 16;
+            self.window = arrives.clamp(window / 4, window - window / 4);
+            let least = self.window.max(fixed(WINDOW_MIN));
+            let expected = 65_536 - ((arrives << 16) / least).min(65_536);
+            let middle = (expected as u32).midpoint(share);
+            // Bursts overflow a small buffer even where the window fits; of
+            // many losses a smaller difference is beyond chance.
+            let below = if share > 65_536 / 8 {
+                middle.max(share / 16 * 13)
+            } else {
+                middle
+            };
+            self.phase = Phase::Trial { below };
+        }
+    }
+
+    /// Losses and their share of 65,536 once enough packets were counted.
+    fn count_losses(&mut self, epoch: &Epoch) -> Option<(u32, u32)> {
+        self.loss_acked = self.loss_acked.saturating_add(epoch.acked);
+        self.loss_lost = self.loss_lost.saturating_add(epoch.lost);
+        let packets = u64::from(self.loss_acked) + u64::from(self.loss_lost);
+        if packets < u64::from(TRIAL_PACKETS) {
+            return None;
+        }
+        let lost = self.loss_lost;
+        let share = (u64::from(lost) << 16) / packets;
+        self.loss_acked = 0;
+        self.loss_lost = 0;
+        Some((lost, share as u32))
+    }
+
+    /// What a trial's cut has saved.
+    pub(super) fn end_trial(&mut self, now: u64, epoch: &Epoch, below: u32) {
+        let Some((lost, share)) = self.count_losses(epoch) else {
+            return;
+        };
+        self.phase = Phase::Follow;
+        self.baseline_until = now.saturating_add(BASELINE_NS);
+        if share < below {
+            self.congested(now);
+            self.tight = true;
+            self.fitting = self.window;
+            if lost >= TRIAL_LOSSES {
+                // Better, and perhaps not yet good.
+                return;
+            }
+        } else {
+            self.window = self.restore;
+            self.tight = false;
+        }
+        self.baseline = Some(share);
+    }
+
+    /// Each acknowledgement beside a loss-led flow.
+    pub(super) fn compete(&mut self, sample: &AckSample, settled: u32) {
+        let recovering = self.recovery > 0;
+        self.recovery = self.recovery.saturating_sub(settled);
+        if recovering {
+            return;
+        }
+        // A loss counts if the queue was nearly full.
+        let queue = sample.rtt_ns.unwrap_or(0).saturating_sub(self.base);
+        let full = self.peak.saturating_sub(self.base);
+        let beta = if sample.lost_packets > 0 && queue >= full - full / 4 {
+            BETA_LOSS
+        } else if sample.ce_packets > 0 {
+            BETA_MARK
+        } else {
+            if self.limited() {
+                let acked = fixed(sample.acked_packets).min(self.window);
+                self.window += ALPHA * acked / self.window;
+                self.window = self.window.min(self.window_max);
+            }
+            return;
+        };
+        self.window = ((self.window * beta) >> 10).max(self.floor(&self.epoch).min(self.window));
+        self.recovery = sample.in_flight_packets;
+    }
+
+    /// Whether most packets vanish while a queue stands, for several epochs.
+    pub(super) fn trips(&mut self, epoch: &Epoch, queue: u64) -> bool {
+        let packets = u64::from(epoch.acked) + u64::from(epoch.lost);
+        let most = u64::from(epoch.lost) * 5 > packets * 2;
+        if most && queue > self.target() / 2 {
+            self.broken += 1;
+        } else {
+            self.broken = 0;
+        }
+        if self.broken < BREAKER {
+            return false;
+        }
+        self.broken = 0;
+        true
+    }
+}
