@@ -8,9 +8,9 @@ TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION  := 0.1.0
-PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make pkg-config ucx-utils valgrind
-# What tests set beside us, or look at our work with.
-TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich openmpi-bin
+PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
+# What tests set beside us, look at our work with, or run jobs over (an sshd).
+TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich openmpi-bin openssh-server
 
 COMPLETIONS := bash-completion/completions/portolan zsh/site-functions/_portolan \
                fish/vendor_completions.d/portolan.fish

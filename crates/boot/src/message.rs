@@ -14,8 +14,8 @@ use crate::host::fnv;
 use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
-/// Version of the messages between launcher and rank.
-pub(crate) const BOOT_VERSION: u32 = 1;
+/// Version of the messages between launcher, agent and rank.
+pub(crate) const BOOT_VERSION: u32 = 2;
 
 const KIND_JSON: u8 = b'J';
 const KIND_JOIN: u8 = b'A';
@@ -118,15 +118,19 @@ pub enum How {
     Exited(i32),
     /// By this signal.
     Killed(i32),
+    /// It is not known: its host is lost.
+    Lost,
 }
 
 impl How {
-    /// As a shell shows it: the code, or 128 and the signal.
+    /// As a shell shows it: the code, or 128 and the signal; 1 where neither
+    /// is known.
     #[must_use]
     pub fn code(self) -> i32 {
         match self {
             Self::Exited(code) => code,
             Self::Killed(signal) => 128 + signal,
+            Self::Lost => 1,
         }
     }
 }
@@ -139,6 +143,7 @@ impl fmt::Display for How {
                 Some(name) => write!(f, "signal {signal} ({name})"),
                 None => write!(f, "signal {signal}"),
             },
+            Self::Lost => write!(f, "the loss of its host"),
         }
     }
 }

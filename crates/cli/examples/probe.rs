@@ -186,14 +186,16 @@ fn hear(address: &str) {
     let socket = UdpSocket::bind((address, 7777)).unwrap();
     println!("bound");
     io::stdout().flush().unwrap();
-    let mut input = io::stdin();
-    socket
-        .set_read_timeout(Some(Duration::from_secs(5)))
-        .unwrap();
+    std::thread::spawn(|| {
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+        exit(0);
+    });
+    // Each is answered: an answer, too, may be lost.
     let mut bytes = [0; 64];
-    let (n, from) = socket.recv_from(&mut bytes).unwrap();
-    socket.send_to(&bytes[..n], from).unwrap();
-    input.read_to_end(&mut Vec::new()).unwrap();
+    loop {
+        let (n, from) = socket.recv_from(&mut bytes).unwrap();
+        let _ = socket.send_to(&bytes[..n], from);
+    }
 }
 
 fn say(address: &str, count: u32) {

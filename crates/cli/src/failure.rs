@@ -39,6 +39,11 @@ impl Failure {
         }
     }
 
+    /// The exit code.
+    pub fn code(&self) -> u8 {
+        self.code
+    }
+
     /// A system call failed: says what it was for. For `map_err`.
     pub fn io(doing: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
         move |error| {

@@ -24,7 +24,7 @@ struct Arguments {
 #[derive(Subcommand)]
 enum Command {
     /// Start a parallel job
-    Run(run::Arguments),
+    Run(Box<run::Arguments>),
     /// Make, use and remove virtual clusters
     Lab(lab::Arguments),
     /// Measure, beside others in the same run
@@ -43,6 +43,8 @@ enum Command {
     Rank(run::RankArguments),
     #[command(name = run::GUARD_COMMAND, hide = true)]
     Guard,
+    #[command(name = run::AGENT_COMMAND, hide = true)]
+    Agent,
     #[command(name = bench::BENCH_RANK_COMMAND, hide = true)]
     BenchRank(bench::RankArguments),
     #[command(name = bench::BENCH_FIRST_COMMAND, hide = true)]
@@ -51,11 +53,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().command {
-        Command::Run(arguments) => run::run(arguments),
+        Command::Run(arguments) => run::run(*arguments),
         Command::Lab(arguments) => lab::command(arguments),
         Command::LabHost(arguments) => lab::become_host(&arguments),
         Command::Rank(arguments) => run::become_rank(&arguments),
         Command::Guard => run::guard(),
+        Command::Agent => run::agent(),
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

@@ -260,6 +260,15 @@ fn a_job_runs_on_the_hosts_of_a_lab_in_blocks() {
     ])
     .expect(2)
     .complains(&["does not reach other hosts", "--link udp"]);
+    let run = ["run", "--lab", lab.0, "--hosts", "h1:2,h0"];
+    let said = say(&[&run[..], &["--", "hostname"]].concat()).expect(0);
+    assert_eq!(said.lines(), ["[0] h1", "[1] h1", "[2] h0"]);
+    let run = ["run", "-n", "2", "--lab", lab.0, "--exclude", "h0"];
+    let said = say(&[&run[..], &["--", "hostname"]].concat()).expect(0);
+    assert_eq!(said.lines(), ["[0] h1", "[1] h1"]);
+    say(&["run", "--lab", lab.0, "--hosts", "h7", "--", "true"])
+        .expect(2)
+        .complains(&["has no host h7"]);
     let mut child = start(
         "job",
         &["run", "-n", "4", "--lab", lab.0, "--", &probe(), "wait"],

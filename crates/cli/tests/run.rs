@@ -264,6 +264,35 @@ fn a_reader_that_goes_away_ends_the_job() {
 }
 
 #[test]
+fn a_slow_reader_gets_all() {
+    let job = ["run", "-n", "2", "--no-prefix", "--", "sh", "-c"];
+    let script = "head -c 300000 /dev/zero; printf end";
+    let child = start("slow", &[&job[..], &[script]].concat());
+    // All ranks have long ended, and their pipes were emptied.
+    std::thread::sleep(std::time::Duration::from_secs(2));
+    let said = finish(child).expect(0);
+    assert_eq!(said.out.len(), 2 * 300_003);
+    none_left("slow");
+}
+
+#[test]
+fn ctrl_c_ends_a_job_whose_reader_has_stopped() {
+    let mut child = start(
+        "stuck",
+        &["run", "-n", "1", "--", "sh", "-c", "yes | head -c 500000"],
+    );
+    read_until(&mut child, "y", 1);
+    // The rank has ended; only its output is waited for.
+    while marked("stuck").len() > 2 {
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    signal(child.id(), Signal::INT);
+    let status = child.wait().unwrap();
+    assert_eq!(status.code(), Some(130));
+    none_left("stuck");
+}
+
+#[test]
 fn ctrl_c_ends_all() {
     let mut child = start("ctrl-c", &["run", "-n", "3", "--", &probe(), "wait"]);
     read_until(&mut child, "waiting", 3);
@@ -383,6 +412,100 @@ fn bad_input_is_refused() {
             .expect(1)
             .complains(&["(--set)", answer]);
     }
+}
+
+#[test]
+fn host_lists_with_errors_say_where() {
+    let run = |arguments: &[&str]| say(&[&["run"], arguments].concat());
+    run(&["--", "true"])
+        .expect(2)
+        .complains(&["how many ranks", "-n N"]);
+    run(&["--hosts", "localhost:2", "-n", "3", "--", "true"])
+        .expect(2)
+        .complains(&["3 ranks", "2 slots (localhost:2)", "more slots"]);
+    run(&["--hosts", "a,-oProxyCommand:2", "--", "true"])
+        .expect(2)
+        .complains(&["column 3", "begin with -"]);
+    run(&["--hosts", "a,b", "--exclude", "c", "--", "true"])
+        .expect(2)
+        .complains(&["--exclude c", "(a, b)"]);
+    run(&["-n", "1", "--exclude", "c", "--", "true"])
+        .expect(2)
+        .complains(&["--hosts, --hostfile or --lab"]);
+    let file = format!("/tmp/portolan-hostfile-{}", std::process::id());
+    run(&["--hostfile", &file, "--", "true"])
+        .expect(2)
+        .complains(&["cannot read the hostfile", &file]);
+    fs::write(&file, "# two\nlocalhost:2\nnode slots=many\n").unwrap();
+    run(&["--hostfile", &file, "--", "true"])
+        .expect(2)
+        .complains(&[&format!("{file}:3:12: "), "\"many\""]);
+    fs::write(&file, "localhost slots=2 # here\n").unwrap();
+    let said = run(&["--hostfile", &file, "--", "echo", "ahoy"]).expect(0);
+    fs::remove_file(&file).unwrap();
+    assert_eq!(said.lines(), ["[0] ahoy", "[1] ahoy"]);
+    let output = portolan(&["run", "--hosts", "node", "--", "true"])
+        .env("PORTOLAN_SSH", "no-such-ssh -p 1")
+        .output()
+        .unwrap();
+    common::Said::from(output)
+        .expect(1)
+        .complains(&["no-such-ssh is not installed", "--ssh"]);
+}
+
+#[test]
+fn several_programs_make_one_job() {
+    let script = "echo $0 $WHO";
+    let job = ["run", "-n", "1", "-x", "WHO=me", "--report-bindings"];
+    let first = ["--", "sh", "-c", script, "A"];
+    let second = [":", "-n", "2", "--", "sh", "-c", script, "B"];
+    let said = say(&[&job[..], &first, &second].concat()).expect(0);
+    assert_eq!(said.lines(), ["[0] A me", "[1] B me", "[2] B me"]);
+    said.complains(&["rank 0: host 0, core ", "rank 2: host 0, core "]);
+    say(&["run", "-n", "1", "--", "true", ":", "true"])
+        .expect(2)
+        .complains(&["after a lone `:`", "-n 3 B"]);
+    say(&["run", "-n", "4096", "--", "true", ":", "-n", "1", "true"])
+        .expect(2)
+        .complains(&["4097 ranks"]);
+    let path = "PORTOLAN_SURELY_NOT_SET";
+    say(&["run", "-n", "1", "-x", path, "--", "true"])
+        .expect(2)
+        .complains(&["is not set here"]);
+}
+
+#[test]
+fn a_job_ends_when_its_time_is_over() {
+    let before = std::time::Instant::now();
+    say(&["run", "-n", "2", "--timeout", "1", "--", "sleep", "100"])
+        .expect(124)
+        .complains(&["its time is over (--timeout 1)"]);
+    assert!(before.elapsed() < std::time::Duration::from_secs(5));
+}
+
+#[test]
+fn output_goes_to_files() {
+    let folder = format!("/tmp/portolan-output-{}", std::process::id());
+    let script = "printf 'a\\nb'; printf c >&2";
+    let job = [
+        "run", "-n", "2", "--output", &folder, "--", "sh", "-c", script,
+    ];
+    let said = say(&job).expect(0);
+    assert_eq!((said.out.as_str(), said.err.as_str()), ("", ""));
+    for (file, wanted) in [("0.out", "a\nb"), ("1.out", "a\nb"), ("1.err", "c")] {
+        let got = fs::read_to_string(format!("{folder}/{file}")).unwrap();
+        assert_eq!(got, wanted, "{file}");
+    }
+    fs::remove_dir_all(&folder).unwrap();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let output = portolan(&["run", "-n", "1", "--", "sh", "-c", "echo x; sleep 100"])
+        .stdout(full)
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    finish(output)
+        .expect(1)
+        .complains(&["No space left", "--output DIR"]);
 }
 
 #[test]

@@ -5,12 +5,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use portolan_boot::LinkChoice;
-use portolan_boot::launch::{JobSpec, Place, Running, Starter};
+use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
 use portolan_link::shm::{Config, Segment};
 
 const LANGUAGES: [(&str, &str); 2] = [("c99", "cc"), ("c++17", "g++")];
@@ -78,18 +77,19 @@ fn build(name: &str, (standard, compiler): (&str, &str)) -> PathBuf {
 struct Pair<'a> {
     program: &'a Path,
     mode: &'a str,
-    segment: Option<Segment>,
 }
 
 impl Starter for Pair<'_> {
-    fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<OwnedFd> {
+    fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<SharedMemory> {
         let segment = Segment::create(ranks, &Config::default())
             .map_err(|e| io::Error::other(e.to_string()))?;
         let descriptor = segment
             .duplicate_fd()
             .map_err(|e| io::Error::other(e.to_string()))?;
-        self.segment = Some(segment);
-        Ok(descriptor)
+        Ok(SharedMemory {
+            descriptor,
+            mark_dead: Box::new(move |index| segment.mark_dead(index)),
+        })
     }
 
     fn command(&mut self, _place: &Place) -> Command {
@@ -107,14 +107,11 @@ fn run_pair(program: &Path, mode: &str) {
             link,
             ..JobSpec::new(vec![2])
         };
-        let mut starter = Pair {
-            program,
-            mode,
-            segment: None,
-        };
-        let job = Running::start(spec, &mut starter).unwrap();
+        let mut starter = Pair { program, mode };
         let mut told = Vec::new();
-        let code = job.wait(Vec::new(), &mut |event| told.push(event)).unwrap();
+        let mut tell = |event| told.push(event);
+        let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
+        let code = job.wait(&mut tell).unwrap();
         assert_eq!(
             code,
             0,

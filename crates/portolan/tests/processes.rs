@@ -4,7 +4,6 @@
 //! part a rank plays.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -15,7 +14,7 @@ use portolan::{
     Binding, Config, Death, Endpoint, Event, Misuse, SendError, SendOptions, WaitError,
 };
 use portolan_boot::LinkChoice;
-use portolan_boot::launch::{JobSpec, OnDeath, Place, Running, Starter};
+use portolan_boot::launch::{JobSpec, OnDeath, Place, Running, SharedMemory, Starter};
 use portolan_link::shm::{Config as ShmConfig, Segment};
 
 const PART: &str = "PORTOLAN_TEST_PART";
@@ -46,16 +45,17 @@ fn main() {
 struct Ranks {
     program: PathBuf,
     part: &'static str,
-    segment: Option<Segment>,
 }
 
 impl Starter for Ranks {
-    fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<OwnedFd> {
+    fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<SharedMemory> {
         let made = Segment::create(ranks, &ShmConfig::default())
             .and_then(|segment| Ok((segment.duplicate_fd()?, segment)));
         let (descriptor, segment) = made.map_err(|e| io::Error::other(e.to_string()))?;
-        self.segment = Some(segment);
-        Ok(descriptor)
+        Ok(SharedMemory {
+            descriptor,
+            mark_dead: Box::new(move |index| segment.mark_dead(index)),
+        })
     }
 
     fn command(&mut self, _place: &Place) -> Command {
@@ -74,14 +74,11 @@ fn job(program: PathBuf, part: &'static str, link: LinkChoice) -> (i32, String) 
         on_death: OnDeath::Notify,
         ..JobSpec::new(vec![2])
     };
-    let mut starter = Ranks {
-        program,
-        part,
-        segment: None,
-    };
-    let job = Running::start(spec, &mut starter).unwrap();
+    let mut starter = Ranks { program, part };
     let mut told = Vec::new();
-    let code = job.wait(Vec::new(), &mut |event| told.push(event)).unwrap();
+    let mut tell = |event| told.push(event);
+    let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
+    let code = job.wait(&mut tell).unwrap();
     (code, format!("{told:?}"))
 }
 

@@ -1,35 +1,50 @@
-//! The launcher's side of a job: start the ranks, tell each who it is, and
-//! stay until all have ended.
+//! The launcher's side of a job: reach its hosts, start the ranks, tell each
+//! who it is, and stay until all have ended.
+//!
+//! It has two parts. The *host's part* starts, watches and polices the ranks
+//! of one host; for hosts of this machine it runs in the launcher, for others
+//! in an agent ([`serve`]), which the launcher reaches through a program of
+//! the user's (ssh). The *job's part* is the launcher's alone: the table of
+//! addresses, what to do on a death, the exit code. They speak in orders and
+//! reports, within one process or over a connection.
 
+mod agent;
+mod connection;
+mod exchange;
+mod host;
+mod output;
+mod plan;
 mod rank;
+mod reach;
+mod ready;
+mod remote;
+mod source;
+mod start;
+mod streams;
+mod talk;
 mod watch;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStderr, ChildStdout, Command};
-use std::time::Duration;
+use std::os::fd::OwnedFd;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, PidfdFlags, Resource, getrlimit, pidfd_open, setrlimit};
-
-use crate::job::fill_random;
-use crate::message::{How, Lane, Membership};
-use crate::{Congestion, JOB_VARIABLE, LinkChoice, Refusal, Security, Suite, socket};
-use rank::{HostDescriptors, Rank};
-pub use watch::Stop;
+use crate::message::{How, Lane};
+use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
+pub use agent::{AgentError, Keeper, Prepared, serve};
+use exchange::Round;
+pub use output::Chunk;
+pub use plan::{Greeting, StartFailure, Task};
+pub use remote::HostFailure;
+use source::Source;
+use watch::{Ending, Member, Side};
 
 /// Most ranks that one launcher starts.
 pub const RANKS_MAX: u32 = 4096;
-
-/// Descriptors that the launcher holds for each rank: process, control
-/// socket, two pipes, doorbell and a passing one.
-const DESCRIPTORS_PER_RANK: u64 = 6;
-/// And for itself.
-const DESCRIPTORS_OWN: u64 = 64;
 
 /// What happens to the others when a rank ends abnormally.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -54,10 +69,18 @@ pub struct JobSpec {
     pub link: LinkChoice,
     /// How to share the network.
     pub congestion: Congestion,
-    /// The core of each rank, if it is bound to one, by rank.
+    /// The core of each rank, if it is bound to one, by rank. Agents choose
+    /// for theirs.
     pub cores: Vec<Option<u32>>,
     /// Passed on to every rank.
     pub settings: BTreeMap<String, String>,
+    /// How many connections the launcher and each agent make: further hosts
+    /// are reached through agents. Default 16.
+    pub fan_out: u32,
+    /// How long agents have to answer. Default 9 s.
+    pub connect_timeout: Duration,
+    /// The job is ended after this, with exit code 124; none: never.
+    pub timeout: Option<Duration>,
     /// How long ranks that have joined wait for others that have not; none:
     /// for ever. Default 60 s: a program loads within seconds.
     pub join_timeout: Option<Duration>,
@@ -82,6 +105,9 @@ impl JobSpec {
             congestion: Congestion::default(),
             cores: Vec::new(),
             settings: BTreeMap::new(),
+            fan_out: 16,
+            connect_timeout: Duration::from_secs(9),
+            timeout: None,
             join_timeout: Some(Duration::from_secs(60)),
             notice_grace: Duration::from_millis(500),
             term_grace: Duration::from_secs(2),
@@ -93,13 +119,6 @@ impl JobSpec {
     #[must_use]
     pub fn size(&self) -> u32 {
         self.hosts.iter().sum()
-    }
-
-    /// Whether the core that a rank is bound to has other ranks too. All hosts
-    /// of a job are hosts of this machine.
-    fn shares_core(&self, rank: u32) -> bool {
-        let core = self.cores.get(rank as usize).copied().flatten();
-        core.is_some() && self.cores.iter().filter(|c| **c == core).count() > 1
     }
 
     /// Spreads `ranks` over `hosts` in blocks whose sizes differ by at most
@@ -125,21 +144,57 @@ pub struct Place {
     pub core: Option<u32>,
 }
 
-/// What the launcher's user provides.
+/// The memory that the ranks of a host share.
+pub struct SharedMemory {
+    /// Each rank gets it.
+    pub descriptor: OwnedFd,
+    /// Called with a rank's number on its host when it has ended, before its
+    /// neighbours are woken.
+    pub mark_dead: Box<dyn FnMut(u16)>,
+}
+
+/// How to reach a host that is not here.
+pub struct Reach {
+    /// Runs `portolan`'s agent there and carries its standard streams.
+    pub command: Command,
+    /// What the agent is to start.
+    pub task: Task,
+}
+
+/// What the launcher's or an agent's user provides.
 pub trait Starter {
     /// Makes the shared segment of a host with `ranks` ranks. It is called for
     /// each host, unless the link is UDP only.
     ///
     /// # Errors
     /// As the kernel says, with a remedy; the job is then not started.
-    fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<OwnedFd>;
+    fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<SharedMemory>;
 
     /// The command that becomes rank `place`. Its environment and process
     /// group are set afterwards; its standard streams stay as they are here.
+    /// What is piped is collected as [`Event::Output`], a piped input is fed
+    /// from [`Starter::input`] of the launcher.
     fn command(&mut self, place: &Place) -> Command;
 
     /// Rank `place` runs, as the leader of process group `pid`.
     fn started(&mut self, place: &Place, pid: u32);
+
+    /// How to reach a host; none: its ranks are started here.
+    fn reach(&mut self, _host_index: u16) -> Option<Reach> {
+        None
+    }
+
+    /// The program that reaches a host runs, as leader of process group `pid`.
+    fn reached(&mut self, _pid: u32) {}
+
+    /// What rank 0 reads where it is not here: asked for if its host's task
+    /// has `input`.
+    ///
+    /// # Errors
+    /// As the kernel says; the job is then not started.
+    fn input(&mut self) -> io::Result<Option<OwnedFd>> {
+        Ok(None)
+    }
 }
 
 /// Why a job was not started. Nothing of it is left.
@@ -166,6 +221,24 @@ pub enum LaunchError {
         rank: u32,
         /// Why.
         error: io::Error,
+    },
+    /// A host cannot take part.
+    Host {
+        /// Which.
+        host_index: u16,
+        /// The host through which it is reached, if not from here.
+        via: Option<u16>,
+        /// Why.
+        failure: HostFailure,
+    },
+    /// What a host is to be told does not fit a message: its length, bytes.
+    TaskTooLarge(usize),
+    /// A [`Stop`] came before all hosts had answered.
+    Stopped {
+        /// Exit code of the job.
+        code: i32,
+        /// For the user to read.
+        why: String,
     },
     /// The kernel refused something else.
     Io(io::Error),
@@ -200,6 +273,17 @@ impl fmt::Display for LaunchError {
                 "cannot make the shared memory segment: {error} (--link udp does without)"
             ),
             Self::Spawn { rank, error } => write!(f, "cannot start rank {rank}: {error}"),
+            Self::Host {
+                host_index,
+                failure,
+                ..
+            } => write!(f, "host {host_index}: {failure}"),
+            Self::TaskTooLarge(bytes) => write!(
+                f,
+                "the job's description has {bytes} bytes, too many for the agents: pass fewer or \
+                 shorter environment variables and arguments"
+            ),
+            Self::Stopped { why, .. } => write!(f, "{why}, before all hosts had answered"),
             Self::Io(error) => write!(f, "cannot start the job: {error}"),
         }
     }
@@ -219,11 +303,47 @@ impl From<io::Error> for LaunchError {
     }
 }
 
-/// What happens in a job, for its user to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A reason from outside to end the job: when `descriptor` becomes readable.
+/// When it does again, ranks are killed at once.
+#[derive(Debug)]
+pub struct Stop {
+    /// Readable when it is time.
+    pub descriptor: OwnedFd,
+    /// Exit code of the job.
+    pub code: i32,
+    /// For the user to read.
+    pub why: String,
+}
+
+/// What happens in a job.
+#[derive(Debug)]
 pub enum Event {
-    /// A rank ended. Those of its host that sleep at a doorbell are woken
-    /// after this was told.
+    /// A rank runs.
+    Started {
+        /// Where, and on which core.
+        place: Place,
+        /// Its process.
+        pid: u32,
+    },
+    /// A rank wrote something.
+    Output(Chunk),
+    /// The program that reaches a host wrote this line to standard error.
+    HostSaid {
+        /// Which host.
+        host_index: u16,
+        /// What.
+        line: String,
+    },
+    /// A host can take no part any more; its ranks, if it had any, are dead.
+    HostLost {
+        /// Which.
+        host_index: u16,
+        /// The host through which it was reached, if not from here.
+        via: Option<u16>,
+        /// Why.
+        why: HostFailure,
+    },
+    /// A rank ended; its neighbours on its host know.
     Ended {
         /// Where.
         place: Place,
@@ -267,172 +387,32 @@ pub enum Event {
 /// A job that runs. Dropping it kills its ranks.
 pub struct Running {
     spec: JobSpec,
-    ranks: Vec<Rank>,
-    hosts: Vec<HostDescriptors>,
-    secret: [u8; 32],
-    job_id: u64,
-}
-
-impl Running {
-    /// Starts all ranks. The calling thread must stay alive as long as they
-    /// do, if they ask to be killed when their parent is.
-    ///
-    /// # Errors
-    /// [`LaunchError`]; ranks started until then are killed.
-    pub fn start(spec: JobSpec, starter: &mut dyn Starter) -> Result<Self, LaunchError> {
-        let size: u64 = spec.hosts.iter().map(|&n| u64::from(n)).sum();
-        if size == 0 || size > u64::from(RANKS_MAX) {
-            return Err(LaunchError::Size(size));
-        }
-        if spec.link == LinkChoice::Shm && spec.hosts.iter().filter(|&&n| n > 0).count() > 1 {
-            return Err(LaunchError::ShmAcrossHosts);
-        }
-        make_room(spec.size())?;
-        let mut random = [0; 40];
-        fill_random(&mut random)?;
-        let (secret, job_id) = random.split_first_chunk::<32>().expect("40 bytes");
-        let mut running = Self {
-            secret: *secret,
-            job_id: u64::from_le_bytes(job_id.try_into().expect("8 bytes")),
-            ranks: Vec::new(),
-            hosts: Vec::new(),
-            spec,
-        };
-        for host in 0..running.spec.hosts.len() {
-            running.start_host(host, starter)?;
-        }
-        Ok(running)
-    }
-
-    fn start_host(&mut self, host: usize, starter: &mut dyn Starter) -> Result<(), LaunchError> {
-        let ranks = self.spec.hosts[host];
-        let index = u16::try_from(host).expect("hosts are fewer than ranks");
-        let first = u32::try_from(self.ranks.len()).expect("at most RANKS_MAX");
-        let mut descriptors = HostDescriptors {
-            first,
-            ranks,
-            segment: None,
-            doorbells: Vec::new(),
-        };
-        if ranks > 0 && self.spec.link != LinkChoice::Udp {
-            let segment = starter.segment(index, ranks);
-            descriptors.segment = Some(segment.map_err(LaunchError::Segment)?);
-            for _ in 0..ranks {
-                let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-                descriptors.doorbells.push(eventfd(0, flags)?);
-            }
-        }
-        self.hosts.push(descriptors);
-        for local in 0..ranks {
-            let rank = first + local;
-            let place = Place {
-                rank,
-                host_index: index,
-                local_index: u16::try_from(local).expect("at most RANKS_MAX"),
-                core: self.spec.cores.get(rank as usize).copied().flatten(),
-            };
-            let started = spawn(place, starter.command(&place))
-                .map_err(|error| LaunchError::Spawn { rank, error })?;
-            starter.started(&place, started.pid());
-            self.ranks.push(started);
-        }
-        Ok(())
-    }
-
-    /// The ends of the pipes of ranks whose command had piped output, by
-    /// rank. Only the first call gives them.
-    pub fn take_outputs(&mut self) -> Vec<(u32, Option<ChildStdout>, Option<ChildStderr>)> {
-        let streams = |r: &mut Rank| (r.place.rank, r.child.stdout.take(), r.child.stderr.take());
-        self.ranks.iter_mut().map(streams).collect()
-    }
-
-    /// What rank `index` is told when it greets.
-    fn welcome(&self, index: usize) -> Result<Membership, io::Error> {
-        let place = self.ranks[index].place;
-        let host = &self.hosts[usize::from(place.host_index)];
-        let mut life = [0; 8];
-        fill_random(&mut life)?;
-        Ok(Membership {
-            rank: place.rank,
-            size: self.spec.size(),
-            job_id: self.job_id,
-            secret: self.secret,
-            security: self.spec.security,
-            suite: self.spec.suite,
-            link: self.spec.link,
-            congestion: self.spec.congestion,
-            life: u64::from_le_bytes(life),
-            host_index: place.host_index,
-            hosts: u16::try_from(self.hosts.len()).expect("hosts are fewer than ranks"),
-            local_index: place.local_index,
-            local_ranks: (host.first..host.first + host.ranks).collect(),
-            core: place.core,
-            core_shared: self.spec.shares_core(place.rank),
-            settings: self.spec.settings.clone(),
-            shared: host.segment.is_some(),
-        })
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        for rank in &mut self.ranks {
-            if rank.ended.is_none() {
-                rank.signal(rustix::process::Signal::KILL);
-                let _ = rank.child.wait();
-            }
-        }
-    }
-}
-
-/// Raises the soft limit of open files as far as `ranks` need.
-fn make_room(ranks: u32) -> Result<(), LaunchError> {
-    let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK + DESCRIPTORS_OWN;
-    let mut limit = getrlimit(Resource::Nofile);
-    if limit.maximum.is_some_and(|hard| hard < needed) {
-        let limit = limit.maximum.unwrap_or_default();
-        return Err(LaunchError::TooFewFiles {
-            ranks,
-            needed,
-            limit,
-        });
-    }
-    if limit.current.is_some_and(|soft| soft < needed) {
-        limit.current = Some(needed);
-        setrlimit(Resource::Nofile, limit)?;
-    }
-    Ok(())
-}
-
-/// Starts one rank with its end of a control socket.
-fn spawn(place: Place, mut command: Command) -> io::Result<Rank> {
-    let (ours, theirs) = socket::pair()?;
-    // It must outlive exec, also that of a wrapping script, until the program
-    // attaches. Only this thread starts processes, so no other child gets it.
-    fcntl_setfd(&theirs, FdFlags::empty())?;
-    let number = theirs.as_raw_fd();
-    command
-        .env(JOB_VARIABLE, format!("fd:{number}"))
-        .process_group(0);
-    let mut child = command.spawn()?;
-    drop(theirs);
-    match pidfd(&child) {
-        Ok(process) => Ok(Rank::new(place, child, process, ours)),
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error)
-        }
-    }
-}
-
-fn pidfd(child: &Child) -> io::Result<OwnedFd> {
-    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
+    members: Vec<Member>,
+    hosts: Vec<Side>,
+    /// Hosts that are reached through others: the command that does.
+    further: Vec<Option<Vec<OsString>>>,
+    /// All output of the host was told.
+    drained: Vec<bool>,
+    room: Arc<output::Room>,
+    /// Bytes of output that were told and are not written.
+    under_way: u64,
+    stops: Vec<Stop>,
+    epoll: OwnedFd,
+    source: Option<Source>,
+    alive: usize,
+    code: Option<i32>,
+    ending: Option<Ending>,
+    /// The exchange that is under way: some have given their address.
+    round: Option<Round>,
+    limit_at: Option<Instant>,
+    /// Output is no longer waited for: its reader has stopped.
+    abandoned: bool,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::socket;
     use std::os::fd::AsFd;
 
     #[test]

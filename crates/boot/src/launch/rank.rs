@@ -1,4 +1,4 @@
-//! One rank as its launcher sees it.
+//! One rank as its host sees it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,15 +9,13 @@ use std::rc::Rc;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
-use super::Place;
+use super::{Place, SharedMemory};
 use crate::message::How;
 use crate::socket;
 
 /// What the ranks of a host share.
 pub(super) struct HostDescriptors {
-    pub first: u32,
-    pub ranks: u32,
-    pub segment: Option<OwnedFd>,
+    pub segment: Option<SharedMemory>,
     pub doorbells: Vec<OwnedFd>,
 }
 
@@ -39,6 +37,8 @@ impl With {
 
 pub(super) struct Rank {
     pub place: Place,
+    /// Others are bound to its core too.
+    pub shares_core: bool,
     pub child: Child,
     pub process: OwnedFd,
     /// None once the rank has closed its end.
@@ -47,8 +47,6 @@ pub(super) struct Rank {
     queue: VecDeque<(Rc<[u8]>, With)>,
     /// It has attached; its process id as it says.
     pub greeted: Option<u32>,
-    /// Its address in the present exchange.
-    pub address: Option<[u8; 64]>,
     /// It has been through an exchange.
     pub joined: bool,
     /// It said that it leaves.
@@ -60,12 +58,12 @@ impl Rank {
     pub fn new(place: Place, child: Child, process: OwnedFd, control: OwnedFd) -> Self {
         Self {
             place,
+            shares_core: false,
             child,
             process,
             control: Some(control),
             queue: VecDeque::new(),
             greeted: None,
-            address: None,
             joined: false,
             left: false,
             ended: None,
@@ -96,8 +94,11 @@ impl Rank {
         while let Some((bytes, with)) = self.queue.front() {
             let segment = host.segment.iter().filter(|_| with.segment);
             let doorbells = &host.doorbells[with.doorbells.clone()];
-            let descriptors: Vec<BorrowedFd<'_>> =
-                segment.chain(doorbells).map(AsFd::as_fd).collect();
+            let descriptors: Vec<BorrowedFd<'_>> = segment
+                .map(|memory| &memory.descriptor)
+                .chain(doorbells)
+                .map(AsFd::as_fd)
+                .collect();
             match socket::send(control.as_fd(), bytes, &descriptors, false) {
                 Ok(()) => drop(self.queue.pop_front()),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,

@@ -1,89 +1,134 @@
-//! The launcher's loop, from the start of the ranks to the end of the last.
+//! The job's part: the table of addresses, the exchange that all must come
+//! to, what is done on a death, and the end. The hosts' part is in
+//! [`host`](super::host).
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::rc::Rc;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rustix::event::{Timespec, epoll};
-use rustix::io::Errno;
-use rustix::process::Signal;
+use rustix::event::epoll;
 
-use super::rank::With;
-use super::{Event, OnDeath, Running};
-use crate::error::Refusal;
-use crate::job::PeerInfo;
-use crate::message::{
-    FromRank, RECORDS_MAX, ToLauncher, ToRank, Versions, decode_from_rank, encode_table, key_check,
-};
-use crate::socket::{self, DESCRIPTORS_MAX};
+use super::host::Host;
+use super::output::{Chunk, Room, weight};
+use super::plan::Greeting;
+use super::ready::ready;
+use super::remote::{Heard, HostFailure, Remote, Way};
+use super::talk::{FromHost, Order, Report, ToHost};
+use super::{Event, OnDeath, Place, Running, Stop};
+use crate::message::How;
 
-/// After this long the launcher says whom the others wait for; then again
-/// each time the wait has doubled.
-const FIRST_WARNING: Duration = Duration::from_secs(5);
+/// An agent that was told to kill says within this time that its ranks have
+/// ended.
+const DEAF_AFTER: Duration = Duration::from_secs(3);
+/// An agent that was told farewell ends within this time.
+const FAREWELL_WAIT: Duration = Duration::from_secs(2);
+/// Exit code of a job whose time was over, as of `timeout(1)`.
+const TIMEOUT_CODE: i32 = 124;
 
-/// A reason from outside to end the job: when `descriptor` becomes readable.
-/// When it does again, ranks are killed at once.
-#[derive(Debug)]
-pub struct Stop {
-    /// Readable when it is time.
-    pub descriptor: OwnedFd,
-    /// Exit code of the job.
-    pub code: i32,
-    /// For the user to read.
-    pub why: String,
-}
-
-struct Ending {
+pub(super) struct Ending {
     term_at: Instant,
     kill_at: Instant,
     termed: bool,
     killed: bool,
 }
 
-struct Round {
-    since: Instant,
-    warn_after: Duration,
+/// A rank as the job sees it.
+pub(super) struct Member {
+    pub(super) place: Place,
+    /// The leader of its group; 0 until it is known.
+    pub(super) leader: u32,
+    /// Its process as it says when it joins.
+    pub(super) pid: u32,
+    /// Its address in the present exchange.
+    pub(super) address: Option<[u8; 64]>,
+    /// It has been through an exchange.
+    pub(super) joined: bool,
+    pub(super) ended: Option<How>,
 }
 
-struct Watch<'a> {
-    job: &'a mut Running,
-    stops: Vec<Stop>,
-    epoll: OwnedFd,
-    tell: &'a mut dyn FnMut(Event),
-    code: Option<i32>,
-    ending: Option<Ending>,
-    /// The exchange that is under way: some have given their address.
-    round: Option<Round>,
-    alive: usize,
+impl Member {
+    pub fn new(place: Place) -> Self {
+        Self {
+            place,
+            leader: 0,
+            pid: 0,
+            address: None,
+            joined: false,
+            ended: None,
+        }
+    }
+}
+
+/// A host as the job sees it.
+pub(super) enum Side {
+    /// Without ranks, or lost.
+    None,
+    /// Its part runs in this process.
+    Here(Box<Host>),
+    /// Its part is an agent's.
+    There(Box<Remote>),
+}
+
+impl Side {
+    /// The host through which this one is reached.
+    pub fn via(&self) -> Option<usize> {
+        match self {
+            Self::There(remote) => match remote.way {
+                Way::Via(host) => Some(host),
+                Way::Own(_) => None,
+            },
+            _ => None,
+        }
+    }
+
+    pub fn greeting(&self) -> Option<&Greeting> {
+        match self {
+            Self::There(remote) => remote.greeting.as_ref(),
+            _ => None,
+        }
+    }
+}
+
+/// The number by which others know a host.
+pub(super) fn index_of(host: usize) -> u16 {
+    u16::try_from(host).expect("hosts are no more than ranks")
 }
 
 #[derive(Clone, Copy)]
-enum Token {
-    Control(usize),
-    Process(usize),
+pub(super) enum Token {
+    Room,
+    Source,
     Stop(usize),
+    Host(usize),
 }
 
 impl Token {
-    fn data(self) -> epoll::EventData {
-        let (kind, index) = match self {
-            Self::Control(i) => (0, i),
-            Self::Process(i) => (1, i),
-            Self::Stop(i) => (2, i),
-        };
-        epoll::EventData::new_u64(index as u64 * 3 + kind)
+    pub fn data(self) -> epoll::EventData {
+        epoll::EventData::new_u64(match self {
+            Self::Room => 0,
+            Self::Source => 1,
+            Self::Stop(i) => i as u64 * 2 + 2,
+            Self::Host(i) => i as u64 * 2 + 3,
+        })
     }
 
-    fn from_data(data: epoll::EventData) -> Self {
-        let value = data.u64();
-        let index = usize::try_from(value / 3).expect("made from an index");
-        match value % 3 {
-            0 => Self::Control(index),
-            1 => Self::Process(index),
-            _ => Self::Stop(index),
+    fn from_word(word: u64) -> Self {
+        let index = || usize::try_from(word / 2 - 1).expect("made from an index");
+        match word {
+            0 => Self::Room,
+            1 => Self::Source,
+            _ if word.is_multiple_of(2) => Self::Stop(index()),
+            _ => Self::Host(index()),
         }
     }
+}
+
+/// Waits for something to happen, until `deadline` if there is one.
+pub(super) fn wait_until(epoll: &OwnedFd, deadline: Option<Instant>) -> io::Result<Vec<Token>> {
+    let left = deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    let words = ready(epoll, left)?.into_iter();
+    Ok(words.map(|(word, _)| Token::from_word(word)).collect())
 }
 
 impl Running {
@@ -92,69 +137,112 @@ impl Running {
     ///
     /// # Errors
     /// The kernel refused to watch; the ranks are then killed.
-    pub fn wait(mut self, stops: Vec<Stop>, tell: &mut dyn FnMut(Event)) -> io::Result<i32> {
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for (index, rank) in self.ranks.iter().enumerate() {
-            let control = rank.control.as_ref().expect("not yet closed");
-            epoll::add(
-                &epoll,
-                control,
-                Token::Control(index).data(),
-                epoll::EventFlags::IN,
-            )?;
-            let data = Token::Process(index).data();
-            epoll::add(&epoll, &rank.process, data, epoll::EventFlags::IN)?;
+    pub fn wait(mut self, tell: &mut dyn FnMut(Event)) -> io::Result<i32> {
+        let limit = self.spec.timeout;
+        self.limit_at = limit.and_then(|limit| Instant::now().checked_add(limit));
+        // What starting has left to tell.
+        for host in 0..self.hosts.len() {
+            self.hear(host, tell)?;
         }
-        for (index, stop) in stops.iter().enumerate() {
-            let data = Token::Stop(index).data();
-            epoll::add(&epoll, &stop.descriptor, data, epoll::EventFlags::IN)?;
-        }
-        let alive = self.ranks.len();
-        let job = &mut self;
-        let (code, ending, round) = (None, None, None);
-        Watch {
-            job,
-            stops,
-            epoll,
-            tell,
-            code,
-            ending,
-            round,
-            alive,
-        }
-        .run()
-    }
-}
-
-impl Watch<'_> {
-    fn run(mut self) -> io::Result<i32> {
-        while self.alive > 0 {
-            let timeout = self
-                .next_deadline()
-                .map(|at| at.saturating_duration_since(Instant::now()));
-            let timeout = timeout.map(|t| Timespec {
-                tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: t.subsec_nanos().into(),
-            });
-            let none = epoll::Event {
-                flags: epoll::EventFlags::empty(),
-                data: epoll::EventData::new_u64(0),
-            };
-            let mut events = [none; 64];
-            let n = match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
-                Err(Errno::INTR) => 0,
-                other => other?,
-            };
-            for event in &events[..n] {
-                match Token::from_data(event.data) {
-                    Token::Control(index) => self.handle_control(index)?,
-                    Token::Process(index) => self.handle_process(index)?,
-                    Token::Stop(index) => self.handle_stop(index),
+        while self.alive > 0 || (!self.abandoned && self.has_output()) {
+            for token in wait_until(&self.epoll, self.next_deadline())? {
+                match token {
+                    Token::Host(host) => {
+                        if let Side::Here(part) = &mut self.hosts[host] {
+                            part.pump()?;
+                        } else if let Side::There(remote) = &mut self.hosts[host] {
+                            remote.pump()?;
+                        }
+                        self.hear(host, tell)?;
+                    }
+                    Token::Stop(index) => self.handle_stop(index, tell)?,
+                    Token::Room => self.handle_room(tell)?,
+                    Token::Source => self.handle_source()?,
                 }
             }
-            self.handle_time();
+            self.handle_time(tell)?;
         }
+        self.dismiss();
         Ok(self.code.unwrap_or(0))
+    }
+
+    fn has_output(&self) -> bool {
+        self.under_way > 0 || self.drained.iter().any(|drained| !drained)
+    }
+
+    /// All is told: lets the agents go and waits until they have gone.
+    fn dismiss(&mut self) {
+        let deadline = Instant::now() + FAREWELL_WAIT;
+        // Those behind others first: their farewell goes through these.
+        for host in (0..self.hosts.len()).rev() {
+            self.transmit(host, Order::Said(ToHost::Farewell).encode());
+        }
+        self.finish_connections(deadline);
+    }
+
+    /// Waits until our own connections have ended.
+    fn finish_connections(&mut self, deadline: Instant) {
+        for side in &mut self.hosts {
+            if let Side::There(remote) = side
+                && let Way::Own(connection) = &mut remote.way
+            {
+                connection.finish(deadline);
+            }
+        }
+    }
+
+    /// Takes what a host has told.
+    fn hear(&mut self, host: usize, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
+        loop {
+            let heard = match &mut self.hosts[host] {
+                Side::None => None,
+                Side::Here(part) => part.take_report().map(Heard::Report),
+                Side::There(remote) => remote.take_heard(),
+            };
+            match heard {
+                None => return Ok(()),
+                Some(Heard::Report(report)) => self.handle_report(host, report, tell)?,
+                Some(Heard::Line(line)) => {
+                    let host_index = index_of(host);
+                    tell(Event::HostSaid { host_index, line });
+                }
+                Some(Heard::Lost(why)) => self.handle_lost(host, why, tell)?,
+            }
+        }
+    }
+
+    /// Tells one host.
+    pub(super) fn order(&mut self, host: usize, order: &Order) -> io::Result<()> {
+        match &mut self.hosts[host] {
+            Side::None => Ok(()),
+            Side::Here(part) => part.handle(order),
+            Side::There(_) => {
+                self.transmit(host, order.encode());
+                Ok(())
+            }
+        }
+    }
+
+    /// Tells all hosts. Agents pass it on to those behind them.
+    pub(super) fn order_all(&mut self, order: &Order) -> io::Result<()> {
+        // Without its length: it becomes the content of another frame.
+        let frame = Order::All(order.encode().split_off(4)).encode();
+        for side in &mut self.hosts {
+            match side {
+                Side::Here(part) => part.handle(order)?,
+                Side::There(remote) => {
+                    if let Way::Own(connection) = &mut remote.way {
+                        connection.send(&frame);
+                    }
+                }
+                Side::None => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn say_all(&mut self, said: ToHost) -> io::Result<()> {
+        self.order_all(&Order::Said(said))
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -162,400 +250,350 @@ impl Watch<'_> {
             return match (ending.termed, ending.killed) {
                 (false, _) => Some(ending.term_at),
                 (true, false) => Some(ending.kill_at),
+                (true, true) if self.deaf().is_some() || self.is_stuck() => {
+                    Some(ending.kill_at + DEAF_AFTER)
+                }
                 (true, true) => None,
             };
         }
-        let round = self.round.as_ref()?;
-        let warn = round.since.checked_add(round.warn_after);
-        let limit = self
-            .job
-            .spec
-            .join_timeout
-            .and_then(|t| round.since.checked_add(t));
-        [warn, limit].into_iter().flatten().min()
+        let round = self.round.as_ref();
+        let round = round.and_then(|round| round.deadline(self.spec.join_timeout));
+        [round, self.limit_at].into_iter().flatten().min()
     }
 
-    fn handle_time(&mut self) {
+    /// All ranks have ended and no output is under way, but a host has not
+    /// said that this was all.
+    fn is_stuck(&self) -> bool {
+        self.alive == 0 && self.under_way == 0
+    }
+
+    /// A remote host on which ranks run.
+    fn deaf(&self) -> Option<usize> {
+        let runs = |m: &&Member| m.ended.is_none();
+        let mut hosts = self.members.iter().filter(runs);
+        hosts
+            .find(|m| matches!(self.hosts[usize::from(m.place.host_index)], Side::There(_)))
+            .map(|m| m.place.host_index.into())
+    }
+
+    fn handle_time(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         let now = Instant::now();
         if let Some(ending) = &mut self.ending {
-            let mut signals = Vec::new();
-            if !ending.termed && now >= ending.term_at {
-                ending.termed = true;
-                // A stopped process takes SIGTERM only once it continues.
-                signals.extend([Signal::TERM, Signal::CONT]);
+            let kill_at = ending.kill_at;
+            let was = (ending.termed, ending.killed);
+            ending.termed |= now >= ending.term_at;
+            ending.killed |= now >= kill_at;
+            let is = (ending.termed, ending.killed);
+            if is.0 && !was.0 {
+                self.say_all(ToHost::Terminate)?;
             }
-            if !ending.killed && now >= ending.kill_at {
-                ending.killed = true;
-                signals.push(Signal::KILL);
+            if is.1 && !was.1 {
+                self.say_all(ToHost::Kill)?;
             }
-            for rank in self.job.ranks.iter().filter(|r| r.ended.is_none()) {
-                signals.iter().for_each(|&signal| rank.signal(signal));
+            if is.1 && now >= kill_at + DEAF_AFTER {
+                while let Some(host) = self.deaf() {
+                    self.handle_lost(host, HostFailure::Deaf, tell)?;
+                }
+                self.abandoned |= self.is_stuck();
             }
-        } else if let Some(round) = &mut self.round {
-            let waited = now - round.since;
-            let warn = waited >= round.warn_after;
-            if warn {
-                round.warn_after *= 2;
-            }
-            let missing = self.missing();
-            if self
-                .job
-                .spec
-                .join_timeout
-                .is_some_and(|limit| waited >= limit)
-            {
-                let why = format!(
-                    "{} did not join within {} s (programs join when they open their endpoint; \
-                     --join-timeout changes the limit)",
-                    name_ranks(&missing),
-                    waited.as_secs()
-                );
-                self.end(why, 1, Duration::ZERO);
-            } else if warn {
-                (self.tell)(Event::Waiting { missing, waited });
-            }
+            return Ok(());
         }
-    }
-
-    fn missing(&self) -> Vec<u32> {
-        let ranks = self.job.ranks.iter();
-        ranks
-            .filter(|r| r.address.is_none())
-            .map(|r| r.place.rank)
-            .collect()
-    }
-
-    /// Sends to a rank, and asks to hear of room if there is too little.
-    fn send(&mut self, index: usize, bytes: Rc<[u8]>, with: With) {
-        let host = usize::from(self.job.ranks[index].place.host_index);
-        self.job.ranks[index].send(bytes, with, &self.job.hosts[host]);
-        self.watch_room(index);
-    }
-
-    fn watch_room(&self, index: usize) {
-        let rank = &self.job.ranks[index];
-        if let Some(control) = &rank.control {
-            let mut flags = epoll::EventFlags::IN;
-            flags.set(epoll::EventFlags::OUT, rank.is_behind());
-            // It was added at the start and leaves when it is closed.
-            let _ = epoll::modify(&self.epoll, control, Token::Control(index).data(), flags);
+        if let (Some(at), Some(limit)) = (self.limit_at, self.spec.timeout)
+            && now >= at
+        {
+            let why = format!("its time is over (--timeout {})", limit.as_secs());
+            return self.end(why, TIMEOUT_CODE, Duration::ZERO, tell);
         }
-    }
-
-    /// Tells all that have attached, except `but`.
-    fn broadcast(&mut self, message: &ToRank, but: Option<usize>) {
-        let bytes: Rc<[u8]> = message.encode().into();
-        for index in 0..self.job.ranks.len() {
-            let rank = &self.job.ranks[index];
-            if Some(index) != but && rank.greeted.is_some() && rank.ended.is_none() {
-                self.send(index, bytes.clone(), With::nothing());
-            }
-        }
+        self.hurry_round(now, tell)
     }
 
     /// Begins to end the job, unless that has begun.
-    fn end(&mut self, why: String, code: i32, grace: Duration) {
+    pub(super) fn end(
+        &mut self,
+        why: String,
+        code: i32,
+        grace: Duration,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
         if self.ending.is_some() {
-            return;
+            return Ok(());
         }
         self.code.get_or_insert(code);
         let term_at = Instant::now() + grace;
-        let kill_at = term_at + self.job.spec.term_grace;
+        let kill_at = term_at + self.spec.term_grace;
         self.ending = Some(Ending {
             term_at,
             kill_at,
             termed: false,
             killed: false,
         });
-        self.broadcast(&ToRank::Abort { why: why.clone() }, None);
-        (self.tell)(Event::Ending { why });
+        self.say_all(ToHost::Abort { why: why.clone() })?;
+        tell(Event::Ending { why });
+        Ok(())
     }
 
-    fn handle_stop(&mut self, index: usize) {
-        let stop = &self.stops[index];
+    fn handle_stop(&mut self, index: usize, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
+        let Stop {
+            descriptor,
+            code,
+            why,
+        } = &self.stops[index];
         let mut bytes = [0; 8];
-        let _ = rustix::io::read(&stop.descriptor, &mut bytes);
-        let (why, code) = (stop.why.clone(), stop.code);
+        let _ = rustix::io::read(descriptor, &mut bytes);
+        let (why, code) = (why.clone(), *code);
+        // Only output is waited for, and its reader has stopped.
+        self.abandoned |= self.alive == 0;
         match &mut self.ending {
             Some(ending) if ending.termed => ending.kill_at = Instant::now(),
             Some(ending) => ending.term_at = Instant::now(),
-            None => self.end(why, code, Duration::ZERO),
+            None => self.end(why, code, Duration::ZERO, tell)?,
+        }
+        Ok(())
+    }
+
+    fn handle_room(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
+        for (host, bytes) in self.room.collect() {
+            self.under_way = self.under_way.saturating_sub(bytes);
+            self.order(host, &Order::Said(ToHost::Taken { bytes }))?;
+            self.hear(host, tell)?;
+        }
+        Ok(())
+    }
+
+    fn handle_report(
+        &mut self,
+        host: usize,
+        report: Report,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let report = match self.take_relayed(host, report) {
+            Ok(further) => return self.hear(further, tell),
+            Err(report) => report,
+        };
+        // A rank that an agent names must be one of its own.
+        let is_there = |rank: u32| {
+            let member = self.members.get(rank as usize);
+            member.is_some_and(|m| usize::from(m.place.host_index) == host)
+        };
+        let named = match &report {
+            Report::Joined { rank, .. } | Report::Output { rank, .. } => Some(*rank),
+            Report::Said(said) => said.rank(),
+            Report::Relayed { .. } | Report::RelayErrors { .. } => None,
+        };
+        if named.is_some_and(|rank| !is_there(rank)) {
+            let why = HostFailure::Garbled("the number of another host's rank".to_owned());
+            return self.handle_lost(host, why, tell);
+        }
+        match report {
+            Report::Joined { rank, pid, address } => self.handle_join(rank, pid, address, tell),
+            Report::Output {
+                rank,
+                is_error,
+                bytes,
+            } => {
+                self.under_way += weight(&bytes);
+                let chunk = Chunk::new((rank, is_error), bytes, host, &self.room);
+                tell(Event::Output(chunk));
+                Ok(())
+            }
+            Report::Said(said) => self.handle_said(host, said, tell),
+            Report::Relayed { .. } | Report::RelayErrors { .. } => {
+                let why = HostFailure::Garbled("news of a host behind another".to_owned());
+                self.handle_lost(host, why, tell)
+            }
         }
     }
 
-    fn handle_process(&mut self, index: usize) -> io::Result<()> {
-        let Some(how) = self.job.ranks[index].reap()? else {
+    fn handle_said(
+        &mut self,
+        host: usize,
+        said: FromHost,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        match said {
+            FromHost::Started { rank, pid, core } => {
+                let member = &mut self.members[rank as usize];
+                member.place.core = core;
+                member.leader = pid;
+                let place = member.place;
+                tell(Event::Started { place, pid });
+            }
+            FromHost::Lanes { rank, lanes } => tell(Event::Lanes { rank, lanes }),
+            FromHost::Refused { rank, why } => {
+                tell(Event::Refused { rank, why });
+                let why = format!("rank {rank} was not let in");
+                self.end(why, 1, self.spec.notice_grace, tell)?;
+            }
+            FromHost::AbortAsked { rank, code } => {
+                let why = format!("rank {rank} asked for it, with exit code {code}");
+                self.end(why, code.into(), Duration::ZERO, tell)?;
+            }
+            FromHost::Garbled { rank } => {
+                let why = format!(
+                    "rank {rank} sent what this version of Portolan does not understand; \
+                     build program and launcher from one version"
+                );
+                self.end(why, 1, Duration::ZERO, tell)?;
+            }
+            FromHost::Ended {
+                rank,
+                pid,
+                how,
+                left,
+            } => {
+                let orderly = left || !self.members[rank as usize].joined;
+                self.handle_ended(rank, how, orderly, pid, tell)?;
+            }
+            FromHost::InputTaken { bytes } => self.handle_input_taken(bytes)?,
+            FromHost::Drained => self.drained[host] = true,
+            // Read where the connection is.
+            FromHost::Hello(_) | FromHost::Failed { .. } | FromHost::RelayEnded { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn handle_ended(
+        &mut self,
+        rank: u32,
+        how: How,
+        orderly: bool,
+        pid: u32,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let member = &mut self.members[rank as usize];
+        if member.ended.replace(how).is_some() {
             return Ok(());
-        };
-        // What it said last may still wait in its socket.
-        self.handle_control(index)?;
-        self.close_control(index);
-        let rank = &self.job.ranks[index];
-        let _ = epoll::delete(&self.epoll, &rank.process);
-        let (place, pid) = (rank.place, rank.pid());
-        let orderly = rank.left || !rank.joined;
-        let abnormal = how.code() != 0;
+        }
+        let place = member.place;
         self.alive -= 1;
         let expected = self.ending.is_some();
-        (self.tell)(Event::Ended {
+        let abnormal = how.code() != 0;
+        tell(Event::Ended {
             place,
             pid,
             how,
             orderly,
             expected,
         });
-        if !self.job.ranks[index].left {
-            for doorbell in &self.job.hosts[usize::from(place.host_index)].doorbells {
-                // It can fail only with a full counter, and then the bell rings.
-                let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
-            }
-        }
         if abnormal || !orderly {
-            self.broadcast(
-                &ToRank::Died {
-                    rank: place.rank,
-                    how,
-                },
-                Some(index),
-            );
+            self.say_all(ToHost::Died { rank, how })?;
         }
         if abnormal && !expected {
             self.code.get_or_insert(how.code());
-            if self.job.spec.on_death == OnDeath::End && self.alive > 0 {
-                let why = format!("rank {} ended by {how}", place.rank);
-                self.end(why, how.code(), self.job.spec.notice_grace);
+            if self.spec.on_death == OnDeath::End && self.alive > 0 {
+                let why = format!("rank {rank} ended by {how}");
+                self.end(why, how.code(), self.spec.notice_grace, tell)?;
             }
         }
-        self.check_round();
-        Ok(())
+        self.check_round(tell)
     }
 
-    fn close_control(&mut self, index: usize) {
-        if let Some(control) = self.job.ranks[index].control.take() {
-            let _ = epoll::delete(&self.epoll, &control);
+    /// A remote host is gone, and its ranks with it.
+    fn handle_lost(
+        &mut self,
+        host: usize,
+        why: HostFailure,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let via = self.hosts[host].via();
+        self.hosts[host] = Side::None;
+        self.drained[host] = true;
+        if let Some(via) = via {
+            let host = index_of(host);
+            self.transmit(via, Order::Said(ToHost::Cut { host }).encode());
         }
-    }
-
-    fn handle_control(&mut self, index: usize) -> io::Result<()> {
-        let host = usize::from(self.job.ranks[index].place.host_index);
-        self.job.ranks[index].flush(&self.job.hosts[host]);
-        while let Some(control) = &self.job.ranks[index].control {
-            match socket::receive(control.as_fd(), false) {
-                Ok(Some(message)) => self.handle_message(index, &message.bytes)?,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Ok(None) | Err(_) => self.close_control(index),
-            }
-        }
-        self.watch_room(index);
-        Ok(())
-    }
-
-    fn handle_message(&mut self, index: usize, bytes: &[u8]) -> io::Result<()> {
-        let number = self.job.ranks[index].place.rank;
-        match decode_from_rank(bytes) {
-            Ok(FromRank::Said(ToLauncher::Hello { versions, pid })) => {
-                self.handle_hello(index, versions, pid)?;
-            }
-            Ok(FromRank::Said(ToLauncher::Lanes(lanes))) => {
-                (self.tell)(Event::Lanes {
-                    rank: number,
-                    lanes,
-                });
-            }
-            Ok(FromRank::Said(ToLauncher::Leave)) => self.job.ranks[index].left = true,
-            Ok(FromRank::Said(ToLauncher::Abort { code })) => {
-                let why = format!("rank {number} asked for it, with exit code {code}");
-                self.end(why, code.into(), Duration::ZERO);
-            }
-            Ok(FromRank::Join { address, check }) => self.handle_join(index, address, check),
-            Err(_) => {
-                let why = format!(
-                    "rank {number} sent what this version of Portolan does not understand; \
-                     build program and launcher from one version"
-                );
-                self.end(why, 1, Duration::ZERO);
-            }
-        }
-        Ok(())
-    }
-
-    fn refuse(&mut self, index: usize, why: Refusal) {
-        let rank = self.job.ranks[index].place.rank;
-        self.send(
-            index,
-            ToRank::Refused(why.clone()).encode().into(),
-            With::nothing(),
-        );
-        (self.tell)(Event::Refused { rank, why });
-        self.end(
-            format!("rank {rank} was not let in"),
-            1,
-            self.job.spec.notice_grace,
-        );
-    }
-
-    fn handle_hello(&mut self, index: usize, versions: Versions, pid: u32) -> io::Result<()> {
-        if versions != Versions::ours() {
-            let launcher = Versions::ours();
-            self.refuse(
-                index,
-                Refusal::Version {
-                    launcher,
-                    process: versions,
-                },
-            );
-            return Ok(());
-        }
-        let welcome = self.job.welcome(index)?;
-        let segment = welcome.shared;
-        let host = usize::from(self.job.ranks[index].place.host_index);
-        let doorbells = self.job.hosts[host].doorbells.len();
-        let first = doorbells.min(DESCRIPTORS_MAX - 1);
-        let bytes = ToRank::Welcome(Box::new(welcome)).encode().into();
-        self.send(
-            index,
-            bytes,
-            With {
-                segment,
-                doorbells: 0..first,
-            },
-        );
-        let mut at = first;
-        while at < doorbells {
-            let end = doorbells.min(at + DESCRIPTORS_MAX);
-            let with = With {
-                segment: false,
-                doorbells: at..end,
-            };
-            self.send(index, ToRank::Doorbells.encode().into(), with);
-            at = end;
-        }
-        self.job.ranks[index].greeted = Some(pid);
-        // What it missed by coming late.
-        for other in 0..self.job.ranks.len() {
-            let dead = &self.job.ranks[other];
-            if let (Some(how), true, false) = (dead.ended, dead.joined, dead.left) {
-                let died = ToRank::Died {
-                    rank: dead.place.rank,
-                    how,
-                };
-                self.send(index, died.encode().into(), With::nothing());
-            }
-        }
-        if self.ending.is_some() {
-            let why = "the job was ending when this rank came".to_owned();
-            self.send(
-                index,
-                ToRank::Abort { why }.encode().into(),
-                With::nothing(),
-            );
-        }
-        Ok(())
-    }
-
-    fn handle_join(&mut self, index: usize, address: [u8; 64], check: u64) {
-        let spec = &self.job.spec;
-        let rank = self.job.ranks[index].place.rank;
-        if check != key_check(&self.job.secret, self.job.job_id, spec.security, spec.suite) {
-            self.refuse(index, Refusal::KeyCheck { rank });
-            return;
-        }
-        self.job.ranks[index].address = Some(address);
-        if self.round.is_none() {
-            self.round = Some(Round {
-                since: Instant::now(),
-                warn_after: FIRST_WARNING,
-            });
-        }
-        if self.job.ranks.iter().all(|r| r.address.is_some()) {
-            self.send_table();
-        } else {
-            self.check_round();
-        }
-    }
-
-    /// Ends a job whose exchange cannot end any more.
-    fn check_round(&mut self) {
-        if self.round.is_none() || self.ending.is_some() {
-            return;
-        }
-        let gone = self
-            .job
-            .ranks
+        let on_it = |m: &&Member| usize::from(m.place.host_index) == host && m.ended.is_none();
+        let ranks: Vec<(u32, bool)> = self
+            .members
             .iter()
-            .find_map(|r| match (r.ended, r.address) {
-                (Some(how), None) => Some((r.place.rank, how)),
-                _ => None,
-            });
-        if let Some((rank, how)) = gone {
-            let why = format!("rank {rank} ended ({how}) before it joined the others");
-            self.end(why, 1, self.job.spec.notice_grace);
+            .filter(on_it)
+            .map(|m| (m.place.rank, m.joined))
+            .collect();
+        let code = match &why {
+            HostFailure::Start { code, .. } => i32::from(*code),
+            _ => 1,
+        };
+        let never_ran = matches!(why, HostFailure::Start { .. });
+        let host_index = index_of(host);
+        let via = via.map(index_of);
+        let event = Event::HostLost {
+            host_index,
+            via,
+            why,
+        };
+        if !ranks.is_empty() {
+            tell(event);
         }
+        if never_ran {
+            let why = "a host cannot start its ranks".to_owned();
+            self.end(why, code, self.spec.notice_grace, tell)?;
+        }
+        for (rank, joined) in ranks {
+            let how = How::Lost;
+            if never_ran {
+                self.members[rank as usize].ended = Some(how);
+                self.alive -= 1;
+            } else {
+                let leader = self.members[rank as usize].leader;
+                self.handle_ended(rank, how, !joined, leader, tell)?;
+            }
+        }
+        for behind in 0..self.hosts.len() {
+            if self.hosts[behind].via() == Some(host) {
+                self.handle_lost(behind, HostFailure::WayLost, tell)?;
+            }
+        }
+        Ok(())
     }
 
-    fn send_table(&mut self) {
-        let ranks = &mut self.job.ranks;
-        let table: Vec<PeerInfo> = ranks
-            .iter_mut()
-            .map(|rank| {
-                rank.joined = true;
-                PeerInfo {
-                    address: rank.address.take().expect("all have joined"),
-                    pid: rank.greeted.unwrap_or_default(),
-                    host_index: rank.place.host_index,
-                    local_index: rank.place.local_index,
-                }
-            })
-            .collect();
-        self.round = None;
-        let mut first = 0;
-        for part in table.chunks(RECORDS_MAX) {
-            let bytes: Rc<[u8]> = encode_table(first, part).into();
-            for index in 0..table.len() {
-                self.send(index, bytes.clone(), With::nothing());
-            }
-            first += u32::try_from(part.len()).expect("at most RANKS_MAX");
+    pub(super) fn new(
+        spec: super::JobSpec,
+        stops: Vec<Stop>,
+        epoll: OwnedFd,
+        room: Arc<Room>,
+    ) -> Self {
+        let drained = spec.hosts.iter().map(|&ranks| ranks == 0).collect();
+        Self {
+            spec,
+            stops,
+            epoll,
+            room,
+            drained,
+            further: Vec::new(),
+            members: Vec::new(),
+            hosts: Vec::new(),
+            source: None,
+            alive: 0,
+            code: None,
+            ending: None,
+            round: None,
+            limit_at: None,
+            under_way: 0,
+            abandoned: false,
         }
     }
 }
 
-/// "rank 3", "ranks 1, 2 and 5", or the first few of many.
-#[must_use]
-pub(super) fn name_ranks(ranks: &[u32]) -> String {
-    const SHOWN: usize = 8;
-    let text = |part: &[u32]| {
-        part.iter()
-            .map(u32::to_string)
-            .collect::<Vec<_>>()
-            .join(", ")
-    };
-    match ranks {
-        [] => "no rank".to_owned(),
-        [one] => format!("rank {one}"),
-        [first @ .., last] if ranks.len() <= SHOWN => format!("ranks {} and {last}", text(first)),
-        _ => format!(
-            "ranks {} and {} others",
-            text(&ranks[..SHOWN]),
-            ranks.len() - SHOWN
-        ),
+impl Drop for Running {
+    /// Agents whose input ends kill their ranks; the connections of those
+    /// that have none are cut.
+    fn drop(&mut self) {
+        for side in &mut self.hosts {
+            match side {
+                Side::There(remote) => match &mut remote.way {
+                    Way::Own(connection) if remote.greeting.is_some() => connection.close(),
+                    _ => *side = Side::None,
+                },
+                _ => *side = Side::None,
+            }
+        }
+        self.finish_connections(Instant::now() + FAREWELL_WAIT);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::message::How;
-
-    #[test]
-    fn ranks_are_named() {
-        assert_eq!(name_ranks(&[3]), "rank 3");
-        assert_eq!(name_ranks(&[1, 2, 5]), "ranks 1, 2 and 5");
-        let many: Vec<u32> = (0..20).collect();
-        assert_eq!(
-            name_ranks(&many),
-            "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 others"
-        );
-    }
 
     #[test]
     fn codes_are_a_shells() {

@@ -8,14 +8,14 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
-use portolan_boot::launch::{JobSpec, Place, Running, Starter};
+use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
 
 use super::conduct::greet;
 use super::control::{Line, Order};
 use super::failure::{Context, Failure, Result, fail};
 use super::host::Host;
 use crate::lab::Lab;
-use crate::run::{Local, report, stops};
+use crate::run::{Local, Teller, disabled, stops};
 
 /// The hidden command that is a rank of a bench.
 pub const BENCH_RANK_COMMAND: &str = "internal-bench-rank";
@@ -53,7 +53,7 @@ pub struct Ranks {
 /// # Errors
 /// What the launcher says.
 pub fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks> {
-    let local = Local::new(lab)?;
+    let local = Local::new(lab, &disabled()?)?;
     let stops = stops()?;
     let (tell, told) = mpsc::channel();
     // A rank ends with the thread that started it, so that thread stays.
@@ -65,7 +65,9 @@ pub fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks>
                 helpers,
                 lines: Vec::new(),
             };
-            let running = match Running::start(spec, &mut starter) {
+            let teller = Teller::default();
+            let mut told = |event| teller.tell(&event);
+            let running = match Running::start(spec, &mut starter, stops, &mut told) {
                 Ok(running) => running,
                 Err(error) => {
                     // Whoever asked hears it, or is gone.
@@ -73,12 +75,8 @@ pub fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks>
                     return Ok(1);
                 }
             };
-            let Own { local, lines, .. } = starter;
-            let _ = tell.send(Ok(lines));
-            running.wait(stops, &mut |event| {
-                local.heed(&event);
-                report(&event, false);
-            })
+            let _ = tell.send(Ok(starter.lines));
+            running.wait(&mut told)
         })?;
     match told.recv() {
         Ok(Ok(lines)) => Ok(Ranks {
@@ -152,13 +150,13 @@ struct Own {
 }
 
 impl Starter for Own {
-    fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<OwnedFd> {
-        self.local.segment(host_index, ranks)
+    fn segment(&mut self, _host_index: u16, ranks: u32) -> io::Result<SharedMemory> {
+        self.local.segment(ranks)
     }
 
     fn command(&mut self, place: &Place) -> Command {
         let bench = [self.local.own().as_os_str(), BENCH_RANK_COMMAND.as_ref()];
-        let mut command = self.local.command(place, bench);
+        let mut command = self.local.command(place, place.host_index.into(), bench);
         if !self.helpers.has(place.rank) {
             command.arg("--no-helper");
         }

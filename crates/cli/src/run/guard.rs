@@ -43,7 +43,7 @@ impl Guard {
     }
 
     /// All ranks have ended.
-    pub fn dismiss(mut self) {
+    pub fn dismiss(&mut self) {
         self.say(FAREWELL);
     }
 

@@ -1,13 +1,12 @@
-//! Starting ranks on this machine: what `run` and `bench` have in common.
+//! Starting ranks on this machine: what `run`, the agent and `bench` have in
+//! common.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use portolan_boot::launch::{Event, Place};
+use portolan_boot::launch::{Place, SharedMemory};
 use portolan_link::shm::{Config, Segment};
 use portolan_sys::features::Disabled;
 
@@ -20,25 +19,18 @@ pub struct Local {
     own: PathBuf,
     lab: Option<Lab>,
     config: Config,
-    /// By host.
-    segments: BTreeMap<u16, Segment>,
 }
 
 impl Local {
-    /// For ranks on the hosts of `lab`, or on this one.
-    pub fn new(lab: Option<Lab>) -> Result<Self> {
+    /// For ranks on the hosts of `lab`, or on this one; `disabled` features
+    /// are done without.
+    pub fn new(lab: Option<Lab>, disabled: &Disabled) -> Result<Self> {
         let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
-        let disabled = Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))?;
         let config = Config {
             remote_barrier: !disabled.membarrier,
             ..Config::default()
         };
-        Ok(Self {
-            own,
-            lab,
-            config,
-            segments: BTreeMap::new(),
-        })
+        Ok(Self { own, lab, config })
     }
 
     /// This program.
@@ -47,18 +39,22 @@ impl Local {
     }
 
     /// Makes the segment of a host.
-    pub fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<OwnedFd> {
+    pub fn segment(&mut self, ranks: u32) -> io::Result<SharedMemory> {
         let made = Segment::create(ranks, &self.config)
             .and_then(|segment| Ok((segment.duplicate_fd()?, segment)));
         let (descriptor, segment) = made.map_err(|error| io::Error::other(error.to_string()))?;
-        self.segments.insert(host_index, segment);
-        Ok(descriptor)
+        Ok(SharedMemory {
+            descriptor,
+            mark_dead: Box::new(move |index| segment.mark_dead(index)),
+        })
     }
 
-    /// The command that enters the rank's host and core and becomes `program`.
+    /// The command that enters the rank's core and host, which in a lab is
+    /// host `lab_host`, and becomes `program`.
     pub fn command<T: AsRef<OsStr>>(
         &self,
         place: &Place,
+        lab_host: u32,
         program: impl IntoIterator<Item = T>,
     ) -> Command {
         let mut command = Command::new(&self.own);
@@ -74,19 +70,14 @@ impl Local {
                 .arg("--lab")
                 .arg(lab.name())
                 .arg("--host")
-                .arg(place.host_index.to_string());
+                .arg(lab_host.to_string());
         }
         command.arg("--").args(program);
         command
     }
+}
 
-    /// Marks a rank that ended as dead for its neighbours. They are woken
-    /// when the launcher has told of this event.
-    pub fn heed(&self, event: &Event) {
-        if let Event::Ended { place, .. } = event
-            && let Some(segment) = self.segments.get(&place.host_index)
-        {
-            segment.mark_dead(place.local_index);
-        }
-    }
+/// The features that `PORTOLAN_DISABLE` switches off here.
+pub fn disabled() -> Result<Disabled> {
+    Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))
 }

@@ -1,178 +1,105 @@
-//! `portolan run`: starts a job on this host or on the hosts of a lab.
+//! `portolan run`: starts a job on this host, on the hosts of a lab, or on
+//! hosts that ssh reaches.
 
+mod agent;
+mod arguments;
 mod guard;
+mod hosts;
 mod local;
 mod output;
+mod program;
 mod rank;
+mod ssh;
+mod tell;
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
-use std::io::{self, IsTerminal};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::ValueEnum;
-use portolan_boot::launch::{Event, JobSpec, LaunchError, OnDeath, Place, Running, Starter, Stop};
+use portolan_boot::launch::{Event, HostFailure, JobSpec, LaunchError, OnDeath, Running, Stop};
 use portolan_boot::{Congestion, LinkChoice, Security, Suite};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
-use guard::Guard;
+pub use agent::agent;
+pub use arguments::Arguments;
+use arguments::{Bind, Death, Link, Sealing, Sharing};
 pub use guard::guard;
-pub use local::Local;
+use hosts::{Host, Place};
+pub use local::{Local, disabled};
 use output::Output;
+use program::Program;
 pub use rank::{RankArguments, allowed_cores, become_rank, execute};
+use ssh::Ssh;
+pub use tell::Teller;
 
 /// The hidden command that becomes a rank.
 pub const RANK_COMMAND: &str = "internal-rank";
 /// The hidden command that outlives a killed launcher.
 pub const GUARD_COMMAND: &str = "internal-guard";
+/// The hidden command that plays the launcher's part on another host.
+pub const AGENT_COMMAND: &str = "internal-agent";
 
-const EXIT_CODES: &str = "\
-Exit code: that of the first rank that fails (128 + N if signal N ended it), else 0.
-1: the job could not be started or joined; 2: bad arguments; 126: the program cannot
-be executed; 127: the program was not found; 128 + N: ended by signal N (130: Ctrl-C).";
-
-#[derive(clap::Args)]
-#[command(after_help = EXIT_CODES)]
-pub struct Arguments {
-    /// Number of ranks, 1 to 4096
-    #[arg(short = 'n', long = "ranks", value_name = "N")]
-    ranks: u64,
-    /// Run on the hosts of this lab, in blocks
-    #[arg(long, value_name = "NAME")]
-    lab: Option<String>,
-    /// Link between ranks
-    #[arg(long, value_enum, default_value_t)]
-    link: Link,
-    /// Seal packets on the network
-    #[arg(long, value_enum, default_value_t)]
-    security: Sealing,
-    /// How to share the network
-    #[arg(long, value_enum, default_value_t)]
-    congestion: Sharing,
-    /// Bind each rank to a core, round robin
-    #[arg(long, value_enum, default_value_t)]
-    bind: Bind,
-    /// What to do with the other ranks when one dies
-    #[arg(long, value_enum, default_value_t)]
-    on_death: Death,
-    /// How long ranks wait for others to join, 0 for ever
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
-    join_timeout: u64,
-    /// Pass a setting to the ranks (docs/operations.md has them)
-    #[arg(long = "set", value_name = "NAME=VALUE")]
-    settings: Vec<String>,
-    /// Do not put the rank before each line of output
-    #[arg(long)]
-    no_prefix: bool,
-    /// Say where ranks run, how each ended, and which link carried what and why
-    #[arg(short, long)]
-    verbose: bool,
-    /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROG"
-    )]
-    program: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Link {
-    /// Shared memory within a host, UDP between hosts
-    #[default]
-    Auto,
-    /// Shared memory only
-    Shm,
-    /// UDP only
-    Udp,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Sealing {
-    /// Encrypted and authenticated
-    #[default]
-    Encrypt,
-    /// Only a checksum
-    None,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Sharing {
-    /// lan on a directly connected subnet, else shared
-    #[default]
-    Auto,
-    /// Led by queueing delay
-    Lan,
-    /// Fair to TCP
-    Shared,
-}
-
-#[derive(Clone, Copy, Default, PartialEq, ValueEnum)]
-enum Bind {
-    /// To one core each
-    #[default]
-    Core,
-    /// Not at all
-    None,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-enum Death {
-    /// Tell them and end them
-    #[default]
-    End,
-    /// Only tell them
-    Notify,
-}
+/// An agent has so much longer to greet than ssh has to connect.
+const GREETING_GRACE: Duration = Duration::from_secs(1);
 
 /// Runs a job; gives its exit code.
 pub fn run(arguments: Arguments) -> Result<ExitCode> {
-    let spec = spec(&arguments)?;
-    let hosts = match &arguments.lab {
+    let blocks = arguments.blocks()?;
+    let lab = match &arguments.lab {
         None => None,
-        Some(name) => {
-            Lab::check_entry()?;
-            Some(Lab::open(name)?)
-        }
+        Some(name) => Some(Lab::open(name)?),
     };
-    rank::check_program(&arguments.program[0])?;
+    let hosts = hosts::choose(&arguments, lab.as_ref(), &blocks)?;
+    let spec = spec(&arguments, &hosts)?;
+    if lab.is_some() {
+        Lab::check_entry()?;
+    }
+    if hosts.iter().any(|host| host.place != Place::Remote) {
+        for block in &blocks {
+            rank::check_program(&block.program[0], std::env::var_os("PATH").as_deref())?;
+        }
+    }
     let places = (spec.size(), spec.hosts.len());
-    let stops = stops()?;
-    let mut starter = Program::new(&arguments, hosts)?;
-    let mut running = Running::start(spec, &mut starter).map_err(|error| match error {
-        LaunchError::Size(_) | LaunchError::ShmAcrossHosts => Failure::usage(error.to_string()),
-        error => Failure::new(error.to_string()),
-    })?;
-    let (output, broken) = Output::start(running.take_outputs(), !arguments.no_prefix)
-        .map_err(Failure::io("collecting the ranks' output"))?;
-    let mut stops = stops;
-    stops.push(Stop {
-        descriptor: broken,
-        code: 128 + SIGPIPE,
-        why: "nobody reads the output".to_owned(),
-    });
-    let verbose = arguments.verbose;
+    let teller = Teller {
+        hosts: names(&arguments, &hosts),
+        verbose: arguments.verbose,
+        bindings: arguments.report_bindings,
+    };
+    let mut stops = stops()?;
+    let mut starter = Program::new(&arguments, blocks, hosts, lab)?;
+    let (output, output_stops) = Output::start(arguments.output.as_deref(), !arguments.no_prefix)?;
+    stops.extend(output_stops);
+    let mut told = |event: Event| teller.tell(&event);
+    let running = Running::start(spec, &mut starter, stops, &mut told)
+        .map_err(|error| explain(error, &starter.ssh, &teller.hosts))?;
     let mut ended = 0_u32;
     let mut lanes = BTreeMap::new();
     let code = running
-        .wait(stops, &mut |event| {
+        .wait(&mut |event| {
             ended += u32::from(matches!(event, Event::Ended { .. }));
-            starter.local.heed(&event);
-            report(&event, verbose);
-            if let Event::Lanes { rank, lanes: told } = event {
-                lanes.insert(rank, told);
+            match event {
+                Event::Output(chunk) => output.write(chunk),
+                Event::Lanes { rank, lanes: told } => drop(lanes.insert(rank, told)),
+                Event::HostLost {
+                    host_index,
+                    via,
+                    why,
+                } => {
+                    let text = lost(&starter.ssh, &teller.hosts, (host_index, via), &why);
+                    eprintln!("portolan: {text}");
+                }
+                event => teller.tell(&event),
             }
         })
         .map_err(Failure::io("watching the ranks"))?;
     output.finish();
     starter.guard.dismiss();
-    if verbose {
+    if arguments.verbose {
         let (ranks, hosts) = places;
         for (rank, lanes) in lanes.iter().filter(|(_, lanes)| !lanes.is_empty()) {
             let lanes: Vec<String> = lanes.iter().map(ToString::to_string).collect();
@@ -183,17 +110,56 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     Ok(u8::try_from(code).unwrap_or(1).into())
 }
 
-fn spec(arguments: &Arguments) -> Result<JobSpec> {
-    let usage = |n| Failure::usage(LaunchError::Size(n).to_string());
-    let ranks = u32::try_from(arguments.ranks).map_err(|_| usage(arguments.ranks))?;
-    if ranks == 0 || ranks > portolan_boot::launch::RANKS_MAX {
-        return Err(usage(ranks.into()));
-    }
-    let hosts = match &arguments.lab {
-        None => 1,
-        Some(name) => Lab::open(name)?.hosts().min(ranks),
+/// What the user knows the hosts by.
+fn names(arguments: &Arguments, hosts: &[Host]) -> Vec<String> {
+    let named = arguments.hosts.is_some() || arguments.hostfile.is_some();
+    let name = |(index, host): (usize, &Host)| {
+        if named || arguments.lab.is_some() {
+            host.name.clone()
+        } else {
+            index.to_string()
+        }
     };
-    let mut spec = JobSpec::new(JobSpec::blocks(ranks, hosts));
+    hosts.iter().enumerate().map(name).collect()
+}
+
+fn explain(error: LaunchError, ssh: &Ssh, names: &[String]) -> Failure {
+    match error {
+        LaunchError::Size(_) | LaunchError::ShmAcrossHosts => Failure::usage(error.to_string()),
+        LaunchError::Stopped { code, why } => {
+            let code = u8::try_from(code).unwrap_or(1);
+            Failure::with_code(code, format!("{why}, before all hosts had answered"))
+        }
+        LaunchError::Host {
+            host_index,
+            via,
+            failure,
+        } => {
+            let code = match &failure {
+                HostFailure::Start { code, .. } => *code,
+                _ => 1,
+            };
+            Failure::with_code(code, lost(ssh, names, (host_index, via), &failure))
+        }
+        error => Failure::new(error.to_string()),
+    }
+}
+
+/// Why a host, reached through another or not, takes no part, and what to do.
+fn lost(ssh: &Ssh, names: &[String], (host, via): (u16, Option<u16>), why: &HostFailure) -> String {
+    let name = |host: u16| names.get(usize::from(host)).map_or("?", String::as_str);
+    let text = ssh.explain(name(host), why);
+    match via {
+        Some(via) => format!(
+            "from host {} (a larger --fan-out reaches more hosts from here): {text}",
+            name(via)
+        ),
+        None => text,
+    }
+}
+
+fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
+    let mut spec = JobSpec::new(hosts.iter().map(|host| host.ranks).collect());
     spec.link = match arguments.link {
         Link::Auto => LinkChoice::Auto,
         Link::Shm => LinkChoice::Shm,
@@ -212,11 +178,15 @@ fn spec(arguments: &Arguments) -> Result<JobSpec> {
         Death::End => OnDeath::End,
         Death::Notify => OnDeath::Notify,
     };
+    // Other hosts' agents say what theirs can.
     spec.suite = if has_aes() {
         Suite::Aes128Gcm
     } else {
         Suite::ChaCha20Poly1305
     };
+    spec.connect_timeout = Duration::from_secs(arguments.connect_timeout) + GREETING_GRACE;
+    spec.fan_out = arguments.fan_out;
+    spec.timeout = arguments.timeout.map(Duration::from_secs);
     spec.join_timeout =
         (arguments.join_timeout > 0).then(|| Duration::from_secs(arguments.join_timeout));
     for setting in &arguments.settings {
@@ -226,15 +196,26 @@ fn spec(arguments: &Arguments) -> Result<JobSpec> {
         spec.settings.insert(name.to_owned(), value.to_owned());
     }
     if arguments.bind == Bind::Core {
-        let cores = rank::allowed_cores().map_err(Failure::io("asking for the allowed cores"))?;
-        spec.cores = (0..ranks as usize)
-            .map(|rank| Some(cores[rank % cores.len()]))
-            .collect();
+        spec.cores = cores(hosts)?;
     }
     Ok(spec)
 }
 
-/// Whether this host, and so every host of the job, encrypts AES in hardware.
+/// The core of each rank that runs on this machine, in turn.
+fn cores(hosts: &[Host]) -> Result<Vec<Option<u32>>> {
+    let allowed = rank::allowed_cores().map_err(Failure::io("asking for the allowed cores"))?;
+    let mut turn = allowed.iter().cycle();
+    let mut cores = Vec::new();
+    for host in hosts {
+        let here = host.place != Place::Remote;
+        for _ in 0..host.ranks {
+            cores.push(if here { turn.next().copied() } else { None });
+        }
+    }
+    Ok(cores)
+}
+
+/// Whether this host encrypts AES in hardware.
 pub fn has_aes() -> bool {
     #[cfg(target_arch = "x86_64")]
     return std::arch::is_x86_feature_detected!("aes")
@@ -265,92 +246,4 @@ pub fn stops() -> Result<Vec<Stop>> {
         .map(stop)
         .collect::<io::Result<_>>()
         .map_err(Failure::io("catching signals"))
-}
-
-/// Tells the user what happened in a job.
-pub fn report(event: &Event, verbose: bool) {
-    match event {
-        Event::Ended {
-            place,
-            pid,
-            how,
-            orderly,
-            expected,
-        } => {
-            let (rank, host) = (place.rank, place.host_index);
-            let failed = how.code() != 0 && !expected;
-            if failed || verbose {
-                let early = if *orderly {
-                    ""
-                } else {
-                    " without leaving the job"
-                };
-                eprintln!("portolan: rank {rank} (process {pid}, host {host}) ended{early}: {how}");
-            }
-        }
-        Event::Lanes { .. } => {}
-        Event::Waiting { missing, waited } => eprintln!(
-            "portolan: waiting since {} s for ranks that have not joined: {missing:?}",
-            waited.as_secs()
-        ),
-        Event::Refused { rank, why } => eprintln!("portolan: rank {rank} was not let in: {why}"),
-        Event::Ending { why } => eprintln!("portolan: ending the job: {why}"),
-    }
-}
-
-/// Starts the user's program.
-struct Program {
-    program: Vec<OsString>,
-    local: Local,
-    guard: Guard,
-    verbose: bool,
-}
-
-impl Program {
-    fn new(arguments: &Arguments, lab: Option<Lab>) -> Result<Self> {
-        let local = Local::new(lab)?;
-        let guard = Guard::start(local.own()).map_err(Failure::io("starting the job's guard"))?;
-        Ok(Self {
-            program: arguments.program.clone(),
-            local,
-            guard,
-            verbose: arguments.verbose,
-        })
-    }
-}
-
-impl Starter for Program {
-    fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<OwnedFd> {
-        self.local.segment(host_index, ranks)
-    }
-
-    fn command(&mut self, place: &Place) -> Command {
-        let mut command = self.local.command(place, &self.program);
-        // Ranks are in background process groups, which may not read from a
-        // terminal.
-        let gets_input = place.rank == 0 && !io::stdin().is_terminal();
-        command
-            .stdin(if gets_input {
-                Stdio::inherit()
-            } else {
-                Stdio::null()
-            })
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        command
-    }
-
-    fn started(&mut self, place: &Place, pid: u32) {
-        self.guard.watch(pid);
-        if self.verbose {
-            let Place {
-                rank,
-                host_index,
-                core,
-                ..
-            } = *place;
-            let core = core.map_or_else(|| "any core".to_owned(), |core| format!("core {core}"));
-            eprintln!("portolan: rank {rank} is process {pid} on host {host_index}, {core}");
-        }
-    }
 }

@@ -1,148 +1,232 @@
-//! The ranks' output: whole lines, each with its rank before it.
+//! The ranks' output: whole lines, each with its rank before it, or a file
+//! for each stream.
 
+use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{ChildStderr, ChildStdout};
-use std::thread::JoinHandle;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use portolan_boot::launch::{Chunk, Stop};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use signal_hook::consts::SIGPIPE;
+
+use crate::failure::{Failure, Result};
 
 /// A line longer than this is broken, so that memory stays bounded.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Names the descriptor that ends the thread, beside the streams' indices.
-const FINISH: u64 = u64::MAX;
+/// How long the last words may take to be written when all else is over.
+const LAST_WAIT: Duration = Duration::from_secs(1);
 
-/// A rank's pipes.
-type Pipes = (u32, Option<ChildStdout>, Option<ChildStderr>);
-
-/// The thread that collects and writes. It is not the one that watches the
-/// job: a reader who has stopped must not keep Ctrl-C from working.
+/// The thread that writes. It is not the one that watches the job: a reader
+/// who has stopped must not keep Ctrl-C from working.
 pub struct Output {
-    thread: JoinHandle<()>,
-    finish: OwnedFd,
+    chunks: mpsc::Sender<Chunk>,
+    done: mpsc::Receiver<()>,
 }
 
 impl Output {
-    /// Starts collecting. The second value becomes readable if standard
-    /// output cannot be written any more.
-    pub fn start(pipes: Vec<Pipes>, prefix: bool) -> io::Result<(Self, OwnedFd)> {
-        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let finish = eventfd(0, flags)?;
-        let broken = eventfd(0, flags)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        let data = epoll::EventData::new_u64(FINISH);
-        epoll::add(&epoll, &finish, data, epoll::EventFlags::IN)?;
-        let mut streams = Vec::new();
-        for (rank, out, err) in pipes {
-            let out = out.map(|pipe| (OwnedFd::from(pipe), false));
-            let err = err.map(|pipe| (OwnedFd::from(pipe), true));
-            for (pipe, is_error) in out.into_iter().chain(err) {
-                fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
-                let data = epoll::EventData::new_u64(streams.len() as u64);
-                epoll::add(&epoll, &pipe, data, epoll::EventFlags::IN)?;
-                let lines = Lines::new(prefix.then_some(rank));
-                streams.push(Stream {
-                    pipe: Some(pipe.into()),
-                    is_error,
-                    lines,
-                });
-            }
+    /// Begins to write to our standard output and error, or to the files
+    /// RANK.out and RANK.err of `folder`. What it gives ends the job when
+    /// that cannot go on.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn start(folder: Option<&Path>, prefix: bool) -> Result<(Self, Vec<Stop>)> {
+        if let Some(folder) = folder {
+            prepare(folder).map_err(|error| unwritable(folder, &error))?;
         }
+        let (gone, gone_stop) = stop(128 + SIGPIPE, "nobody reads the output")?;
+        let (full, full_stop) = stop(1, "the output cannot be written")?;
         let writer = Writer {
-            tell: broken.try_clone()?,
-            readers_gone: false,
+            folder: folder.map(Path::to_owned),
+            prefix,
+            streams: BTreeMap::new(),
+            gone,
+            full,
+            broken: false,
         };
-        let thread = std::thread::Builder::new()
+        let (chunks, from_ranks) = mpsc::channel();
+        let (tell, done) = mpsc::channel();
+        std::thread::Builder::new()
             .name("output".to_owned())
-            .spawn(move || collect(&epoll, streams, writer))?;
-        Ok((Self { thread, finish }, broken))
-    }
-
-    /// Writes what is left. All ranks have ended: what some process that fled
-    /// its group may still write is not waited for.
-    pub fn finish(self) {
-        let _ = rustix::io::write(&self.finish, &1_u64.to_ne_bytes());
-        let _ = self.thread.join();
-    }
-}
-
-struct Stream {
-    pipe: Option<File>,
-    is_error: bool,
-    lines: Lines,
-}
-
-impl Stream {
-    /// Reads once; gives whether more may wait.
-    fn pump(&mut self, writer: &mut Writer) -> bool {
-        let Some(pipe) = &mut self.pipe else {
-            return false;
-        };
-        let mut bytes = [0; 64 * 1024];
-        let mut whole = Vec::new();
-        match pipe.read(&mut bytes) {
-            Ok(n) if n > 0 => self.lines.feed(&bytes[..n], &mut whole),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return false,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Ok(_) | Err(_) => {
-                self.pipe = None;
-                self.lines.end(&mut whole);
-            }
-        }
-        writer.write(&whole, self.is_error);
-        self.pipe.is_some()
-    }
-}
-
-fn collect(epoll: &OwnedFd, mut streams: Vec<Stream>, mut writer: Writer) {
-    loop {
-        let none = epoll::Event {
-            flags: epoll::EventFlags::empty(),
-            data: epoll::EventData::new_u64(0),
-        };
-        let mut events = [none; 64];
-        let n = epoll::wait(epoll, &mut events[..], None).unwrap_or(0);
-        for event in &events[..n] {
-            let index = event.data.u64();
-            if index == FINISH {
-                for stream in &mut streams {
-                    while stream.pump(&mut writer) {}
-                    let mut rest = Vec::new();
-                    stream.lines.end(&mut rest);
-                    writer.write(&rest, stream.is_error);
+            .spawn(move || {
+                let mut writer = writer;
+                while let Ok(chunk) = from_ranks.recv() {
+                    writer.take(&chunk);
                 }
-                return;
-            }
-            if let Some(stream) = usize::try_from(index).ok().and_then(|i| streams.get_mut(i)) {
-                stream.pump(&mut writer);
-            }
-        }
+                writer.end();
+                // Nobody waits for it any more: the process ends.
+                let _ = tell.send(());
+            })
+            .map_err(Failure::io("starting the thread that writes the output"))?;
+        Ok((Self { chunks, done }, vec![gone_stop, full_stop]))
     }
+
+    /// Writes a piece in its turn.
+    pub fn write(&self, chunk: Chunk) {
+        // The thread lives until the sender is dropped.
+        let _ = self.chunks.send(chunk);
+    }
+
+    /// Writes what is left, unless its reader has stopped.
+    pub fn finish(self) {
+        drop(self.chunks);
+        let _ = self.done.recv_timeout(LAST_WAIT);
+    }
+}
+
+fn stop(code: i32, why: &str) -> Result<(OwnedFd, Stop)> {
+    let made = || -> io::Result<(OwnedFd, OwnedFd)> {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok((bell.try_clone()?, bell))
+    };
+    let (bell, descriptor) = made().map_err(Failure::io("making an eventfd"))?;
+    let why = why.to_owned();
+    let stop = Stop {
+        descriptor,
+        code,
+        why,
+    };
+    Ok((bell, stop))
+}
+
+/// Makes the folder and tries to write there.
+fn prepare(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    File::create(folder.join("0.out")).map(drop)
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> Failure {
+    let remedy = match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "free some space there, or choose another folder with --output"
+        }
+        _ => "choose another folder with --output",
+    };
+    Failure::new(format!("writing {}: {error}; {remedy}", path.display()))
+}
+
+/// Where a stream goes.
+enum Stream {
+    Lines(Lines),
+    File(PathBuf, File),
 }
 
 struct Writer {
-    tell: OwnedFd,
-    readers_gone: bool,
+    folder: Option<PathBuf>,
+    prefix: bool,
+    streams: BTreeMap<(u32, bool), Stream>,
+    /// Rung when standard output has no reader, and when something cannot be
+    /// written.
+    gone: OwnedFd,
+    full: OwnedFd,
+    broken: bool,
 }
 
 impl Writer {
-    fn write(&mut self, bytes: &[u8], is_error: bool) {
+    fn take(&mut self, chunk: &Chunk) {
+        let key = (chunk.rank, chunk.is_error);
+        if !self.streams.contains_key(&key) {
+            match self.open(key) {
+                Ok(stream) => drop(self.streams.insert(key, stream)),
+                Err(failure) => return self.fail(&failure),
+            }
+        }
+        let Some(stream) = self.streams.get_mut(&key) else {
+            return;
+        };
+        let mut failure = None;
+        match stream {
+            Stream::File(path, file) => {
+                failure = file
+                    .write_all(&chunk.bytes)
+                    .err()
+                    .map(|error| unwritable(path, &error));
+            }
+            Stream::Lines(lines) => {
+                let mut whole = Vec::new();
+                if chunk.bytes.is_empty() {
+                    lines.end(&mut whole);
+                } else {
+                    lines.feed(&chunk.bytes, &mut whole);
+                }
+                self.show(&whole, chunk.is_error);
+            }
+        }
+        if let Some(failure) = failure {
+            self.fail(&failure);
+        }
+        if chunk.bytes.is_empty() {
+            self.streams.remove(&key);
+        }
+    }
+
+    fn open(&self, (rank, is_error): (u32, bool)) -> Result<Stream> {
+        let Some(folder) = &self.folder else {
+            return Ok(Stream::Lines(Lines::new(self.prefix.then_some(rank))));
+        };
+        let kind = if is_error { "err" } else { "out" };
+        let path = folder.join(format!("{rank}.{kind}"));
+        let file = File::create(&path).map_err(|error| unwritable(&path, &error))?;
+        Ok(Stream::File(path, file))
+    }
+
+    /// Writes the last lines, which have no end.
+    fn end(&mut self) {
+        for ((_, is_error), stream) in std::mem::take(&mut self.streams) {
+            if let Stream::Lines(mut lines) = stream {
+                let mut rest = Vec::new();
+                lines.end(&mut rest);
+                self.show(&rest, is_error);
+            }
+        }
+    }
+
+    fn show(&mut self, bytes: &[u8], is_error: bool) {
         if bytes.is_empty() {
             return;
         }
         if is_error {
             // Nobody can be told that messages cannot be told.
             let _ = write_fully(&mut io::stderr().lock(), &io::stderr(), bytes);
-        } else if !self.readers_gone
-            && write_fully(&mut io::stdout().lock(), &io::stdout(), bytes).is_err()
-        {
-            self.readers_gone = true;
-            let _ = rustix::io::write(&self.tell, &1_u64.to_ne_bytes());
+            return;
+        }
+        if self.broken {
+            return;
+        }
+        match write_fully(&mut io::stdout().lock(), &io::stdout(), bytes) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                self.broken = true;
+                ring(&self.gone);
+            }
+            Err(error) => {
+                let failure = format!(
+                    "writing the ranks' output: {error}; send it elsewhere, or to files with \
+                     --output DIR"
+                );
+                self.fail(&Failure::new(failure));
+            }
         }
     }
+
+    /// Says the first failure, and ends the job.
+    fn fail(&mut self, failure: &Failure) {
+        if !self.broken {
+            self.broken = true;
+            eprintln!("portolan: {failure}");
+            ring(&self.full);
+        }
+    }
+}
+
+fn ring(bell: &OwnedFd) {
+    // It can fail only with a full counter, and then the bell rings.
+    let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
 /// Writes all, also where the descriptor happens to be non-blocking.
@@ -159,7 +243,6 @@ fn write_fully(to: &mut impl Write, fd: &impl AsFd, mut bytes: &[u8]) -> io::Res
     }
     to.flush()
 }
-
 /// Cuts a stream into lines.
 struct Lines {
     /// Before each line.

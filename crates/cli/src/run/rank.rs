@@ -79,19 +79,13 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
     }
 }
 
-/// Looks for the program as exec will, so that one message says it is missing
+/// Looks for the program as exec will with this `PATH`, so that one message says it is missing
 /// instead of one for each rank.
-pub fn check_program(program: &OsStr) -> Result<()> {
-    if program.is_empty() {
-        return Err(Failure::usage(
-            "the program's name is empty: give it after --, as in `portolan run -n 2 -- ./program`",
-        ));
-    }
+pub fn check_program(program: &OsStr, path: Option<&OsStr>) -> Result<()> {
     let candidates: Vec<PathBuf> = if program.as_bytes().contains(&b'/') {
         vec![PathBuf::from(program)]
     } else {
-        let path = env::var_os("PATH").unwrap_or_else(|| OsString::from("/usr/bin:/bin"));
-        env::split_paths(&path)
+        env::split_paths(path.unwrap_or(OsStr::new("/usr/bin:/bin")))
             .map(|folder| folder.join(program))
             .collect()
     };

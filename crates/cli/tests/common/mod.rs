@@ -1,6 +1,8 @@
 //! What the tests of the command share.
 #![allow(dead_code)] // Each test program uses its part.
 
+pub mod cluster;
+
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

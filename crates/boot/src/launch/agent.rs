@@ -1,0 +1,479 @@
+//! The agent: on another host it plays the part that the launcher plays for
+//! ranks of its own host, over a stream of orders and reports.
+//!
+//! Its ranks end with it, and it ends when its input does: so neither a
+//! launcher nor a connection that dies leaves anything here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::event::epoll;
+use rustix::io::Errno;
+
+use super::Starter;
+use super::connection::{Came, Connection};
+use super::host::Host;
+use super::plan::{Greeting, HostPlan, Seat, StartFailure, Task};
+use super::ready::ready;
+use super::streams::do_not_block;
+use super::talk::{Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost};
+
+/// Agents that were reached through this one have so long to end after it was
+/// told to.
+const FAREWELL_WAIT: Duration = Duration::from_secs(1);
+
+/// What an agent's user provides.
+pub trait Keeper {
+    /// Gets what is to be started, and on how many ranks, or says why that
+    /// cannot be.
+    ///
+    /// # Errors
+    /// Cause and remedy; the job ends with its code.
+    fn prepare(&mut self, task: &Task, ranks: u32) -> Result<Prepared, StartFailure>;
+
+    /// A program that reaches another host runs, as leader of process group
+    /// `pid`.
+    fn reached(&mut self, pid: u32);
+}
+
+/// What an agent's user provides, once it is known what is to be started.
+pub struct Prepared {
+    /// Starts the ranks.
+    pub starter: Box<dyn Starter>,
+    /// The core of each rank, if it is to be bound to one.
+    pub cores: Vec<Option<u32>>,
+}
+
+/// Why an agent ended otherwise than in good order.
+#[derive(Debug)]
+pub enum AgentError {
+    /// The launcher or the connection to it is gone. Its ranks were killed.
+    LauncherGone,
+    /// It could not do its work. The launcher was told, if it was still there.
+    Failed(String),
+}
+
+impl fmt::Display for AgentError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::LauncherGone => write!(f, "the launcher is gone"),
+            Self::Failed(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for AgentError {}
+
+impl From<io::Error> for AgentError {
+    fn from(error: io::Error) -> Self {
+        Self::Failed(format!("the agent: {error}"))
+    }
+}
+
+impl From<Errno> for AgentError {
+    fn from(error: Errno) -> Self {
+        io::Error::from(error).into()
+    }
+}
+
+struct Agent<'a> {
+    keeper: &'a mut dyn Keeper,
+    input: OwnedFd,
+    output: OwnedFd,
+    epoll: OwnedFd,
+    frames: Frames,
+    waiting: Outgoing,
+    host: Option<Host>,
+    /// Connections to the agents of further hosts.
+    relays: BTreeMap<u16, Connection>,
+    farewell: bool,
+}
+
+const INPUT: u64 = 0;
+const OUTPUT: u64 = 1;
+const HOST: u64 = 2;
+/// From here on: the relay of the host with the number that is left.
+const RELAYS: u64 = 3;
+
+/// Serves a launcher until it says farewell. The calling thread must stay
+/// alive as long as the ranks do.
+///
+/// # Errors
+/// [`AgentError`]; no rank is left then.
+pub fn serve(
+    input: OwnedFd,
+    output: OwnedFd,
+    greeting: Greeting,
+    keeper: &mut dyn Keeper,
+) -> Result<(), AgentError> {
+    do_not_block(&output)?;
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let data = epoll::EventData::new_u64;
+    epoll::add(&epoll, &input, data(INPUT), epoll::EventFlags::IN)?;
+    epoll::add(&epoll, &output, data(OUTPUT), epoll::EventFlags::empty())?;
+    let mut agent = Agent {
+        keeper,
+        input,
+        output,
+        epoll,
+        frames: Frames::default(),
+        waiting: Outgoing::default(),
+        host: None,
+        relays: BTreeMap::new(),
+        farewell: false,
+    };
+    agent.waiting.push(&PREAMBLE);
+    agent.say(FromHost::Hello(greeting));
+    let done = agent.run();
+    if let Err(AgentError::Failed(why)) = &done {
+        let why = why.clone();
+        agent.say(FromHost::Failed { code: 1, why });
+        let _ = agent.flush();
+    }
+    done
+}
+
+impl Agent<'_> {
+    fn run(&mut self) -> Result<(), AgentError> {
+        while !self.farewell {
+            self.flush()?;
+            for (word, flags) in ready(&self.epoll, None)? {
+                match word {
+                    INPUT => self.listen()?,
+                    OUTPUT if flags.contains(epoll::EventFlags::ERR) => {
+                        return Err(AgentError::LauncherGone);
+                    }
+                    OUTPUT => {}
+                    HOST => {
+                        if let Some(host) = &mut self.host {
+                            host.pump()?;
+                        }
+                    }
+                    relay => self.pump_relay(relay - RELAYS)?,
+                }
+            }
+            while let Some(report) = self.host.as_mut().and_then(Host::take_report) {
+                self.report(&report);
+            }
+        }
+        let deadline = Instant::now() + FAREWELL_WAIT;
+        for relay in self.relays.values_mut() {
+            relay.finish(deadline);
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, report: &Report) {
+        self.waiting.push(&report.encode());
+    }
+
+    fn say(&mut self, report: FromHost) {
+        self.report(&Report::Said(report));
+    }
+
+    fn flush(&mut self) -> Result<(), AgentError> {
+        self.waiting
+            .flush(self.output.as_fd())
+            .map_err(|_| AgentError::LauncherGone)?;
+        let mut flags = epoll::EventFlags::empty();
+        flags.set(epoll::EventFlags::OUT, !self.waiting.is_empty());
+        let data = epoll::EventData::new_u64(OUTPUT);
+        epoll::modify(&self.epoll, &self.output, data, flags)?;
+        Ok(())
+    }
+
+    fn listen(&mut self) -> Result<(), AgentError> {
+        let mut bytes = vec![0; 64 << 10];
+        // It was said to be readable, so this does not wait.
+        let n = match rustix::io::read(&self.input, &mut bytes[..]) {
+            Err(Errno::INTR | Errno::AGAIN) => return Ok(()),
+            Ok(n) if n > 0 => n,
+            _ => return Err(AgentError::LauncherGone),
+        };
+        self.frames.feed(&bytes[..n]);
+        loop {
+            let order = match self.frames.next() {
+                Ok(None) => return Ok(()),
+                Ok(Some(content)) => Order::decode(content),
+                Err(error) => Err(error),
+            };
+            self.obey(order)?;
+        }
+    }
+
+    fn obey(&mut self, order: Result<Order, Garbled>) -> Result<(), AgentError> {
+        let order = order.map_err(|error| {
+            AgentError::Failed(format!(
+                "the agent heard {error}, which this version does not understand; install one \
+                 version on all hosts"
+            ))
+        })?;
+        match order {
+            Order::All(content) => {
+                let frame = Order::All(content.clone()).encode();
+                for relay in self.relays.values_mut() {
+                    relay.send(&frame);
+                }
+                // None is within another, so this ends.
+                let order = Order::decode(&content);
+                if !matches!(order, Ok(Order::All(_))) {
+                    self.obey(order)?;
+                }
+            }
+            Order::Relay { host, bytes } => {
+                if let Some(relay) = self.relays.get_mut(&host) {
+                    relay.send(&bytes);
+                }
+            }
+            Order::Said(ToHost::Reach { host, command }) => self.reach(host, &command)?,
+            Order::Said(ToHost::Cut { host }) => drop(self.relays.remove(&host)),
+            Order::Said(ToHost::Start { plan, task }) if self.host.is_none() => {
+                self.start(plan, &task)?;
+            }
+            Order::Said(ToHost::Farewell) => self.farewell = true,
+            order => {
+                if let Some(host) = &mut self.host {
+                    host.handle(&order)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, plan: HostPlan, task: &Task) -> Result<(), AgentError> {
+        let prepared = self.keeper.prepare(task, plan.ranks);
+        let started = prepared.and_then(|mut prepared| {
+            let seats = Seat::each(&prepared.cores);
+            Host::start(plan, &seats, prepared.starter.as_mut()).map_err(|error| StartFailure {
+                code: 1,
+                why: error.to_string(),
+            })
+        });
+        match started {
+            Ok(host) => {
+                let data = epoll::EventData::new_u64(HOST);
+                epoll::add(&self.epoll, host.descriptor(), data, epoll::EventFlags::IN)?;
+                self.host = Some(host);
+            }
+            Err(StartFailure { code, why }) => self.say(FromHost::Failed { code, why }),
+        }
+        Ok(())
+    }
+
+    /// Connects to the agent of another host.
+    fn reach(&mut self, host: u16, command: &[OsString]) -> Result<(), AgentError> {
+        let Some((program, arguments)) = command.split_first() else {
+            return Ok(());
+        };
+        let mut command = Command::new(program);
+        command.args(arguments);
+        match Connection::open(command) {
+            Ok(connection) => {
+                self.keeper.reached(connection.pid());
+                let data = epoll::EventData::new_u64(RELAYS + u64::from(host));
+                let descriptor = connection.descriptor();
+                epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?;
+                self.relays.insert(host, connection);
+            }
+            Err(error) => {
+                let bytes = format!("cannot run {}: {error}\n", program.display()).into_bytes();
+                self.report(&Report::RelayErrors { host, bytes });
+                let status = None;
+                self.say(FromHost::RelayEnded { host, status });
+            }
+        }
+        Ok(())
+    }
+
+    fn pump_relay(&mut self, host: u64) -> Result<(), AgentError> {
+        let mut came = VecDeque::new();
+        let host = u16::try_from(host).expect("made from one");
+        if let Some(relay) = self.relays.get_mut(&host) {
+            relay.pump(&mut came)?;
+        }
+        for came in came {
+            match came {
+                Came::Bytes(bytes) => self.report(&Report::Relayed { host, bytes }),
+                Came::Errors(bytes) => self.report(&Report::RelayErrors { host, bytes }),
+                Came::End(status) => {
+                    self.relays.remove(&host);
+                    let status = status.map(ExitStatusExt::into_raw);
+                    self.say(FromHost::RelayEnded { host, status });
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::launch::plan::Greeting;
+    use crate::launch::{Place, SharedMemory};
+    use crate::message::How;
+    use crate::{Congestion, LinkChoice, Security, Suite, Versions};
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixStream;
+    use std::thread::JoinHandle;
+
+    /// Starts what the task says, without a segment.
+    struct Plain(Task);
+
+    impl Starter for Plain {
+        fn segment(&mut self, _host_index: u16, _ranks: u32) -> io::Result<SharedMemory> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        fn command(&mut self, place: &Place) -> Command {
+            let words = self.0.program(place.local_index).unwrap();
+            let mut command = Command::new(&words[0]);
+            command
+                .args(&words[1..])
+                .stdout(std::process::Stdio::piped());
+            command
+        }
+
+        fn started(&mut self, _place: &Place, _pid: u32) {}
+    }
+
+    struct Here;
+
+    impl Keeper for Here {
+        fn prepare(&mut self, task: &Task, ranks: u32) -> Result<Prepared, StartFailure> {
+            Ok(Prepared {
+                starter: Box::new(Plain(task.clone())),
+                cores: vec![None; ranks as usize],
+            })
+        }
+
+        fn reached(&mut self, _pid: u32) {}
+    }
+
+    /// An agent and the launcher's end of its streams, after the greeting.
+    fn agent() -> (UnixStream, JoinHandle<Result<(), AgentError>>) {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let thread = std::thread::spawn(move || {
+            let (input, output) = (theirs.try_clone().unwrap().into(), theirs.into());
+            let greeting = Greeting {
+                versions: Versions::ours(),
+                aes: true,
+                ip: None,
+            };
+            serve(input, output, greeting, &mut Here)
+        });
+        let mut preamble = [0; PREAMBLE.len()];
+        ours.read_exact(&mut preamble).unwrap();
+        assert_eq!(preamble, PREAMBLE);
+        let mut frames = Frames::default();
+        assert!(matches!(
+            hear(&mut ours, &mut frames),
+            Some(Report::Said(FromHost::Hello(_)))
+        ));
+        (ours, thread)
+    }
+
+    /// The next report; none at the end.
+    fn hear(from: &mut UnixStream, frames: &mut Frames) -> Option<Report> {
+        loop {
+            if let Some(content) = frames.next().unwrap() {
+                return Some(Report::decode(content).unwrap());
+            }
+            let mut bytes = [0; 512];
+            match from.read(&mut bytes) {
+                Ok(n) if n > 0 => frames.feed(&bytes[..n]),
+                _ => return None,
+            }
+        }
+    }
+
+    fn start(words: &[&str]) -> Vec<u8> {
+        let plan = HostPlan {
+            host_index: 0,
+            hosts: 1,
+            first: 0,
+            ranks: 1,
+            size: 1,
+            job_id: 1,
+            secret: [0; 32],
+            security: Security::Encrypt,
+            suite: Suite::Aes128Gcm,
+            link: LinkChoice::Udp,
+            congestion: Congestion::Auto,
+            settings: BTreeMap::new(),
+            ip: None,
+        };
+        let program = words.iter().map(OsString::from).collect();
+        let task = Task {
+            programs: vec![(1, program)],
+            ..Task::default()
+        };
+        Order::Said(ToHost::Start { plan, task }).encode()
+    }
+
+    #[test]
+    fn a_rank_is_started_heard_and_seen_to_its_end() {
+        let (mut launcher, agent) = agent();
+        launcher
+            .write_all(&start(&["sh", "-c", "echo hi; exit 3"]))
+            .unwrap();
+        let mut frames = Frames::default();
+        let (mut out, mut ended) = (Vec::new(), None);
+        loop {
+            match hear(&mut launcher, &mut frames).expect("not yet over") {
+                Report::Output { bytes, .. } => out.extend(bytes),
+                Report::Said(FromHost::Ended { how, .. }) => ended = Some(how),
+                Report::Said(FromHost::Drained) => break,
+                _ => {}
+            }
+        }
+        assert_eq!(
+            (out.as_slice(), ended),
+            (&b"hi\n"[..], Some(How::Exited(3)))
+        );
+        let farewell = Order::Said(ToHost::Farewell).encode();
+        launcher.write_all(&farewell).unwrap();
+        agent.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn ranks_end_with_the_connection() {
+        let (mut launcher, agent) = agent();
+        launcher.write_all(&start(&["sleep", "1000"])).unwrap();
+        let mut frames = Frames::default();
+        let Some(Report::Said(FromHost::Started { pid, .. })) = hear(&mut launcher, &mut frames)
+        else {
+            panic!("not started")
+        };
+        drop(launcher);
+        assert!(matches!(
+            agent.join().unwrap(),
+            Err(AgentError::LauncherGone)
+        ));
+        // It was waited for, so its number names nobody any more.
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn what_makes_no_sense_ends_an_agent_with_a_word() {
+        let all = Order::All(b"?".to_vec()).encode();
+        for wrong in [&b"\x02\0\0\0?!"[..], &[0; 4], &[0xff; 4], &all] {
+            let (mut launcher, agent) = agent();
+            launcher.write_all(wrong).unwrap();
+            let mut frames = Frames::default();
+            let said = hear(&mut launcher, &mut frames);
+            let Some(Report::Said(FromHost::Failed { why, .. })) = said else {
+                panic!("{wrong:?}: {said:?}")
+            };
+            assert!(why.contains("install one version on all hosts"), "{why}");
+            let done = agent.join().unwrap();
+            assert!(matches!(done, Err(AgentError::Failed(_))), "{done:?}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! The exchange that all ranks must come to: each gives its address, then
+//! all get the table.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::talk::Order;
+use super::watch::Member;
+use super::{Event, Running};
+use crate::job::PeerInfo;
+use crate::message::RECORDS_MAX;
+
+/// After this long the launcher says whom the others wait for; then again
+/// each time the wait has doubled.
+const FIRST_WARNING: Duration = Duration::from_secs(5);
+/// An exchange that is under way.
+pub(super) struct Round {
+    since: Instant,
+    warn_after: Duration,
+}
+
+impl Round {
+    fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            warn_after: FIRST_WARNING,
+        }
+    }
+
+    /// When something is to be said or done, where all must have come within
+    /// `limit`.
+    pub fn deadline(&self, limit: Option<Duration>) -> Option<Instant> {
+        let warn = self.since.checked_add(self.warn_after);
+        let limit = limit.and_then(|limit| self.since.checked_add(limit));
+        warn.into_iter().chain(limit).min()
+    }
+}
+
+impl Running {
+    /// Says whom the others wait for, or ends a job that has waited too long.
+    pub(super) fn hurry_round(
+        &mut self,
+        now: Instant,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let Some(round) = &mut self.round else {
+            return Ok(());
+        };
+        let waited = now - round.since;
+        let warn = waited >= round.warn_after;
+        if warn {
+            round.warn_after *= 2;
+        }
+        let missing = self.missing();
+        if self.spec.join_timeout.is_some_and(|limit| waited >= limit) {
+            let why = format!(
+                "{} did not join within {} s (programs join when they open their endpoint; \
+                 --join-timeout changes the limit)",
+                name_ranks(&missing),
+                waited.as_secs()
+            );
+            self.end(why, 1, Duration::ZERO, tell)?;
+        } else if warn {
+            tell(Event::Waiting { missing, waited });
+        }
+        Ok(())
+    }
+
+    fn missing(&self) -> Vec<u32> {
+        let missing = self.members.iter().filter(|m| m.address.is_none());
+        missing.map(|m| m.place.rank).collect()
+    }
+
+    pub(super) fn handle_join(
+        &mut self,
+        rank: u32,
+        pid: u32,
+        address: [u8; 64],
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let member = &mut self.members[rank as usize];
+        member.pid = pid;
+        member.address = Some(address);
+        if self.round.is_none() {
+            self.round = Some(Round::new());
+        }
+        if self.members.iter().all(|m| m.address.is_some()) {
+            self.send_table()
+        } else {
+            self.check_round(tell)
+        }
+    }
+
+    /// Ends a job whose exchange cannot end any more.
+    pub(super) fn check_round(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
+        if self.round.is_none() || self.ending.is_some() {
+            return Ok(());
+        }
+        let gone = self
+            .members
+            .iter()
+            .find_map(|m| match (m.ended, m.address) {
+                (Some(how), None) => Some((m.place.rank, how)),
+                _ => None,
+            });
+        if let Some((rank, how)) = gone {
+            let why = format!("rank {rank} ended ({how}) before it joined the others");
+            self.end(why, 1, self.spec.notice_grace, tell)?;
+        }
+        Ok(())
+    }
+
+    fn send_table(&mut self) -> io::Result<()> {
+        let info = |member: &mut Member| {
+            member.joined = true;
+            PeerInfo {
+                address: member.address.take().expect("all have joined"),
+                pid: member.pid,
+                host_index: member.place.host_index,
+                local_index: member.place.local_index,
+            }
+        };
+        let table: Vec<PeerInfo> = self.members.iter_mut().map(info).collect();
+        self.round = None;
+        let mut first = 0;
+        for part in table.chunks(RECORDS_MAX) {
+            let peers = part.to_vec();
+            let order = Order::Table { first, peers };
+            self.order_all(&order)?;
+            first += u32::try_from(part.len()).expect("at most RANKS_MAX");
+        }
+        Ok(())
+    }
+}
+
+/// "rank 3", "ranks 1, 2 and 5", or the first few of many.
+#[must_use]
+fn name_ranks(ranks: &[u32]) -> String {
+    const SHOWN: usize = 8;
+    let text = |part: &[u32]| {
+        part.iter()
+            .map(u32::to_string)
+            .collect::<Vec<_>>()
+            .join(", ")
+    };
+    match ranks {
+        [] => "no rank".to_owned(),
+        [one] => format!("rank {one}"),
+        [first @ .., last] if ranks.len() <= SHOWN => format!("ranks {} and {last}", text(first)),
+        _ => format!(
+            "ranks {} and {} others",
+            text(&ranks[..SHOWN]),
+            ranks.len() - SHOWN
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranks_are_named() {
+        assert_eq!(name_ranks(&[3]), "rank 3");
+        assert_eq!(name_ranks(&[1, 2, 5]), "ranks 1, 2 and 5");
+        let many: Vec<u32> = (0..20).collect();
+        assert_eq!(
+            name_ranks(&many),
+            "ranks 0, 1, 2, 3, 4, 5, 6, 7 and 12 others"
+        );
+    }
+}

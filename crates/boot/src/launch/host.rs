@@ -1,0 +1,539 @@
+//! The host's part of a job: starts its ranks, lets them in, watches and
+//! polices them, and tells neighbours of a death. The job's part is in
+//! [`watch`](super::watch); it may run in another process on another host.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
+use std::rc::Rc;
+
+use portolan_wire::Address;
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+
+use super::plan::{HostPlan, Seat};
+use super::rank::{HostDescriptors, Rank, With};
+use super::ready::ready_now;
+use super::streams::{Input, Outputs};
+use super::talk::{FromHost, Order, Report, ToHost};
+use super::{LaunchError, Place, Starter};
+use crate::error::Refusal;
+use crate::job::fill_random;
+use crate::message::{
+    FromRank, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table, key_check,
+};
+use crate::socket::{self, DESCRIPTORS_MAX};
+use crate::{JOB_VARIABLE, LinkChoice};
+
+/// The ranks of one host. Dropping it kills them.
+pub(super) struct Host {
+    plan: HostPlan,
+    ranks: Vec<Rank>,
+    descriptors: HostDescriptors,
+    epoll: OwnedFd,
+    outputs: Outputs,
+    /// The outputs' own set is in `epoll`.
+    outputs_watched: bool,
+    input: Option<Input>,
+    reports: VecDeque<Report>,
+    alive: usize,
+    /// The job is being ended: why.
+    ending: Option<String>,
+    drained: bool,
+}
+
+#[derive(Clone, Copy)]
+enum Token {
+    Outputs,
+    Input,
+    Control(usize),
+    Process(usize),
+}
+
+impl Token {
+    fn data(self) -> epoll::EventData {
+        epoll::EventData::new_u64(match self {
+            Self::Outputs => 0,
+            Self::Input => 1,
+            Self::Control(i) => i as u64 * 2 + 2,
+            Self::Process(i) => i as u64 * 2 + 3,
+        })
+    }
+
+    fn from_word(word: u64) -> Self {
+        let index = || usize::try_from(word / 2 - 1).expect("made from an index");
+        match word {
+            0 => Self::Outputs,
+            1 => Self::Input,
+            _ if word.is_multiple_of(2) => Self::Control(index()),
+            _ => Self::Process(index()),
+        }
+    }
+}
+
+impl Host {
+    /// Starts all ranks of a host. The calling thread must stay alive as long
+    /// as they do, if they ask to be killed when their parent is.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; ranks started until then are killed.
+    pub fn start(
+        plan: HostPlan,
+        seats: &[Seat],
+        starter: &mut dyn Starter,
+    ) -> Result<Self, LaunchError> {
+        let mut host = Self {
+            ranks: Vec::new(),
+            descriptors: HostDescriptors {
+                segment: None,
+                doorbells: Vec::new(),
+            },
+            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
+            outputs: Outputs::new()?,
+            outputs_watched: false,
+            input: None,
+            reports: VecDeque::new(),
+            alive: 0,
+            ending: None,
+            drained: false,
+            plan,
+        };
+        let ranks = host.plan.ranks;
+        if ranks > 0 && host.plan.link != LinkChoice::Udp {
+            let segment = starter.segment(host.plan.host_index, ranks);
+            host.descriptors.segment = Some(segment.map_err(LaunchError::Segment)?);
+            for _ in 0..ranks {
+                let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+                host.descriptors.doorbells.push(eventfd(0, flags)?);
+            }
+        }
+        for local in 0..ranks {
+            let seat = seats.get(local as usize).copied().unwrap_or_default();
+            host.start_rank(local, seat, starter)?;
+        }
+        host.watch_outputs()?;
+        Ok(host)
+    }
+
+    fn start_rank(
+        &mut self,
+        local: u32,
+        seat: Seat,
+        starter: &mut dyn Starter,
+    ) -> Result<(), LaunchError> {
+        let rank = self.plan.first + local;
+        let place = Place {
+            rank,
+            host_index: self.plan.host_index,
+            local_index: u16::try_from(local).expect("at most RANKS_MAX"),
+            core: seat.core,
+        };
+        let mut started = spawn(place, starter.command(&place))
+            .map_err(|error| LaunchError::Spawn { rank, error })?;
+        started.shares_core = seat.shared;
+        let pid = started.pid();
+        starter.started(&place, pid);
+        self.outputs.add(rank, &mut started.child)?;
+        if let Some(pipe) = started.child.stdin.take() {
+            let data = Token::Input.data();
+            epoll::add(&self.epoll, &pipe, data, epoll::EventFlags::empty())?;
+            self.input = Some(Input::new(pipe)?);
+        }
+        let index = self.ranks.len();
+        let control = started.control.as_ref().expect("not yet closed");
+        let data = Token::Control(index).data();
+        epoll::add(&self.epoll, control, data, epoll::EventFlags::IN)?;
+        let data = Token::Process(index).data();
+        epoll::add(&self.epoll, &started.process, data, epoll::EventFlags::IN)?;
+        self.ranks.push(started);
+        self.alive += 1;
+        self.say(FromHost::Started {
+            rank,
+            pid,
+            core: seat.core,
+        });
+        Ok(())
+    }
+
+    /// Readable when [`Host::pump`] has something to do.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
+    }
+
+    /// The next thing to tell the job.
+    pub fn take_report(&mut self) -> Option<Report> {
+        self.reports.pop_front()
+    }
+
+    fn say(&mut self, report: FromHost) {
+        self.reports.push_back(Report::Said(report));
+    }
+
+    /// Looks at all that has happened. Does not wait.
+    ///
+    /// # Errors
+    /// The kernel refused to say; nothing to retry.
+    pub fn pump(&mut self) -> io::Result<()> {
+        for (word, flags) in ready_now(&self.epoll)? {
+            match Token::from_word(word) {
+                Token::Outputs => self.pump_outputs()?,
+                Token::Input if flags.contains(epoll::EventFlags::ERR) => {
+                    self.close_input();
+                }
+                Token::Input => self.flush_input(None)?,
+                Token::Control(index) => self.handle_control(index)?,
+                Token::Process(index) => self.handle_process(index)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Does what the job says.
+    ///
+    /// # Errors
+    /// The kernel refused something; nothing to retry.
+    pub fn handle(&mut self, order: &Order) -> io::Result<()> {
+        match order {
+            Order::Table { first, peers } => {
+                let bytes: Rc<[u8]> = encode_table(*first, peers).into();
+                for index in 0..self.ranks.len() {
+                    self.ranks[index].joined = true;
+                    self.send(index, bytes.clone(), With::nothing());
+                }
+            }
+            Order::Input(bytes) => self.flush_input(Some(Some(bytes)))?,
+            Order::Said(said) => match said {
+                ToHost::Died { rank, how } => {
+                    let (rank, how) = (*rank, *how);
+                    let plan = &self.plan;
+                    if !(plan.first..plan.first + plan.ranks).contains(&rank) {
+                        self.broadcast(&ToRank::Died { rank, how }, None);
+                    }
+                }
+                ToHost::Abort { why } => {
+                    self.broadcast(&ToRank::Abort { why: why.clone() }, None);
+                    self.ending = Some(why.clone());
+                }
+                // A stopped process takes SIGTERM only once it continues.
+                ToHost::Terminate => self.signal(&[Signal::TERM, Signal::CONT]),
+                ToHost::Kill => self.signal(&[Signal::KILL]),
+                ToHost::InputEnd => self.flush_input(Some(None))?,
+                ToHost::Taken { bytes } => {
+                    self.outputs.give_room(*bytes);
+                    self.pump_outputs()?;
+                }
+                ToHost::Start { .. }
+                | ToHost::Reach { .. }
+                | ToHost::Cut { .. }
+                | ToHost::Farewell => {}
+            },
+            Order::Relay { .. } | Order::All(_) => {}
+        }
+        Ok(())
+    }
+
+    fn signal(&self, signals: &[Signal]) {
+        for rank in self.ranks.iter().filter(|r| r.ended.is_none()) {
+            signals.iter().for_each(|&signal| rank.signal(signal));
+        }
+    }
+
+    fn pump_outputs(&mut self) -> io::Result<()> {
+        self.outputs.pump(&mut self.reports)?;
+        self.watch_outputs()?;
+        self.check_drained();
+        Ok(())
+    }
+
+    /// Hears of output only while it may be told.
+    fn watch_outputs(&mut self) -> io::Result<()> {
+        let wanted = self.outputs.has_room();
+        if wanted && !self.outputs_watched {
+            let data = Token::Outputs.data();
+            epoll::add(
+                &self.epoll,
+                &self.outputs.epoll,
+                data,
+                epoll::EventFlags::IN,
+            )?;
+        } else if !wanted && self.outputs_watched {
+            epoll::delete(&self.epoll, &self.outputs.epoll)?;
+        }
+        self.outputs_watched = wanted;
+        Ok(())
+    }
+
+    fn check_drained(&mut self) {
+        if self.alive == 0 && !self.drained && self.outputs.is_over() {
+            self.drained = true;
+            self.say(FromHost::Drained);
+        }
+    }
+
+    /// Writes input that waits, after taking more or the news of its end.
+    fn flush_input(&mut self, more: Option<Option<&Vec<u8>>>) -> io::Result<()> {
+        let Some(input) = &mut self.input else {
+            return Ok(());
+        };
+        match more {
+            Some(bytes) => input.push(bytes.map(Vec::as_slice), &mut self.reports),
+            None => input.flush(&mut self.reports),
+        }
+        // A pipe that was closed has left the set.
+        if let Some(pipe) = input.pipe() {
+            let mut flags = epoll::EventFlags::empty();
+            flags.set(epoll::EventFlags::OUT, input.is_behind());
+            epoll::modify(&self.epoll, pipe, Token::Input.data(), flags)?;
+        }
+        Ok(())
+    }
+
+    /// Rank 0 reads no more: what still comes goes nowhere.
+    fn close_input(&mut self) {
+        if let Some(input) = &mut self.input {
+            input.close();
+            input.flush(&mut self.reports);
+        }
+    }
+
+    /// Sends to a rank, and asks to hear of room if there is too little.
+    fn send(&mut self, index: usize, bytes: Rc<[u8]>, with: With) {
+        self.ranks[index].send(bytes, with, &self.descriptors);
+        self.watch_room(index);
+    }
+
+    fn watch_room(&self, index: usize) {
+        let rank = &self.ranks[index];
+        if let Some(control) = &rank.control {
+            let mut flags = epoll::EventFlags::IN;
+            flags.set(epoll::EventFlags::OUT, rank.is_behind());
+            // It was added at the start and leaves when it is closed.
+            let _ = epoll::modify(&self.epoll, control, Token::Control(index).data(), flags);
+        }
+    }
+
+    /// Tells all that have attached, except `but`.
+    fn broadcast(&mut self, message: &ToRank, but: Option<usize>) {
+        let bytes: Rc<[u8]> = message.encode().into();
+        for index in 0..self.ranks.len() {
+            let rank = &self.ranks[index];
+            if Some(index) != but && rank.greeted.is_some() && rank.ended.is_none() {
+                self.send(index, bytes.clone(), With::nothing());
+            }
+        }
+    }
+
+    fn handle_process(&mut self, index: usize) -> io::Result<()> {
+        let Some(how) = self.ranks[index].reap()? else {
+            return Ok(());
+        };
+        // What it said last may still wait in its socket.
+        self.handle_control(index)?;
+        self.close_control(index);
+        let ended = &self.ranks[index];
+        let _ = epoll::delete(&self.epoll, &ended.process);
+        let (place, pid, left) = (ended.place, ended.pid(), ended.left);
+        let orderly = left || !ended.joined;
+        self.alive -= 1;
+        if let Some(memory) = &mut self.descriptors.segment {
+            (memory.mark_dead)(place.local_index);
+        }
+        if !left {
+            for doorbell in &self.descriptors.doorbells {
+                // It can fail only with a full counter, and then the bell rings.
+                let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+            }
+        }
+        let rank = place.rank;
+        if how.code() != 0 || !orderly {
+            self.broadcast(&ToRank::Died { rank, how }, Some(index));
+        }
+        self.say(FromHost::Ended {
+            rank,
+            pid,
+            how,
+            left,
+        });
+        self.outputs.rank_ended(rank);
+        self.pump_outputs()
+    }
+
+    fn close_control(&mut self, index: usize) {
+        if let Some(control) = self.ranks[index].control.take() {
+            let _ = epoll::delete(&self.epoll, &control);
+        }
+    }
+
+    fn handle_control(&mut self, index: usize) -> io::Result<()> {
+        self.ranks[index].flush(&self.descriptors);
+        while let Some(control) = &self.ranks[index].control {
+            match socket::receive(control.as_fd(), false) {
+                Ok(Some(message)) => self.handle_message(index, &message.bytes)?,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(None) | Err(_) => self.close_control(index),
+            }
+        }
+        self.watch_room(index);
+        Ok(())
+    }
+
+    fn handle_message(&mut self, index: usize, bytes: &[u8]) -> io::Result<()> {
+        let rank = self.ranks[index].place.rank;
+        match decode_from_rank(bytes) {
+            Ok(FromRank::Said(ToLauncher::Hello { versions, pid })) => {
+                self.handle_hello(index, versions, pid)?;
+            }
+            Ok(FromRank::Said(ToLauncher::Lanes(lanes))) => {
+                self.say(FromHost::Lanes { rank, lanes });
+            }
+            Ok(FromRank::Said(ToLauncher::Leave)) => self.ranks[index].left = true,
+            Ok(FromRank::Said(ToLauncher::Abort { code })) => {
+                self.say(FromHost::AbortAsked { rank, code });
+            }
+            Ok(FromRank::Join { address, check }) => self.handle_join(index, address, check),
+            Err(_) => self.say(FromHost::Garbled { rank }),
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, index: usize, why: Refusal) {
+        let rank = self.ranks[index].place.rank;
+        let bytes = ToRank::Refused(why.clone()).encode().into();
+        self.send(index, bytes, With::nothing());
+        self.say(FromHost::Refused { rank, why });
+    }
+
+    fn handle_hello(&mut self, index: usize, versions: Versions, pid: u32) -> io::Result<()> {
+        if versions != Versions::ours() {
+            let launcher = Versions::ours();
+            let process = versions;
+            self.refuse(index, Refusal::Version { launcher, process });
+            return Ok(());
+        }
+        let welcome = self.welcome(index)?;
+        let segment = welcome.shared;
+        let doorbells = self.descriptors.doorbells.len();
+        let first = doorbells.min(DESCRIPTORS_MAX - 1);
+        let bytes = ToRank::Welcome(Box::new(welcome)).encode().into();
+        let with = With {
+            segment,
+            doorbells: 0..first,
+        };
+        self.send(index, bytes, with);
+        let mut at = first;
+        while at < doorbells {
+            let end = doorbells.min(at + DESCRIPTORS_MAX);
+            let with = With {
+                segment: false,
+                doorbells: at..end,
+            };
+            self.send(index, ToRank::Doorbells.encode().into(), with);
+            at = end;
+        }
+        self.ranks[index].greeted = Some(pid);
+        if self.ending.is_some() {
+            let why = "the job was ending when this rank came".to_owned();
+            let bytes = ToRank::Abort { why }.encode().into();
+            self.send(index, bytes, With::nothing());
+        }
+        Ok(())
+    }
+
+    /// What rank `index` is told when it greets.
+    fn welcome(&self, index: usize) -> io::Result<Membership> {
+        let plan = &self.plan;
+        let rank = &self.ranks[index];
+        let mut life = [0; 8];
+        fill_random(&mut life)?;
+        Ok(Membership {
+            rank: rank.place.rank,
+            size: plan.size,
+            job_id: plan.job_id,
+            secret: plan.secret,
+            security: plan.security,
+            suite: plan.suite,
+            link: plan.link,
+            congestion: plan.congestion,
+            life: u64::from_le_bytes(life),
+            host_index: plan.host_index,
+            hosts: plan.hosts,
+            local_index: rank.place.local_index,
+            local_ranks: (plan.first..plan.first + plan.ranks).collect(),
+            core: rank.place.core,
+            core_shared: rank.shares_core,
+            settings: plan.settings.clone(),
+            shared: self.descriptors.segment.is_some(),
+        })
+    }
+
+    fn handle_join(&mut self, index: usize, address: [u8; 64], check: u64) {
+        let HostPlan {
+            secret,
+            job_id,
+            security,
+            suite,
+            ip,
+            ..
+        } = &self.plan;
+        let rank = self.ranks[index].place.rank;
+        if check != key_check(secret, *job_id, *security, *suite) {
+            self.refuse(index, Refusal::KeyCheck { rank });
+            return;
+        }
+        let address = match (ip, Address::parse(&address)) {
+            // Its socket is bound to every address of the host.
+            (Some(ip), Ok(mut parsed)) if parsed.port != 0 => {
+                parsed.ip = match ip {
+                    std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                    std::net::IpAddr::V6(ip) => ip.octets(),
+                };
+                parsed.to_bytes()
+            }
+            _ => address,
+        };
+        let pid = self.ranks[index].greeted.unwrap_or_default();
+        self.reports
+            .push_back(Report::Joined { rank, pid, address });
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        let running = |r: &&mut Rank| r.ended.is_none();
+        for rank in self.ranks.iter_mut().filter(running) {
+            rank.signal(Signal::KILL);
+        }
+        for rank in self.ranks.iter_mut().filter(running) {
+            let _ = rank.child.wait();
+        }
+    }
+}
+
+/// Starts one rank with its end of a control socket.
+fn spawn(place: Place, mut command: Command) -> io::Result<Rank> {
+    let (ours, theirs) = socket::pair()?;
+    // It must outlive exec, also that of a wrapping script, until the program
+    // attaches. Only this thread starts processes, so no other child gets it.
+    fcntl_setfd(&theirs, FdFlags::empty())?;
+    let number = theirs.as_raw_fd();
+    command
+        .env(JOB_VARIABLE, format!("fd:{number}"))
+        .process_group(0);
+    let mut child = command.spawn()?;
+    drop(theirs);
+    match pidfd(&child) {
+        Ok(process) => Ok(Rank::new(place, child, process, ours)),
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            Err(error)
+        }
+    }
+}
+
+pub(super) fn pidfd(child: &Child) -> io::Result<OwnedFd> {
+    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
+}

@@ -1,0 +1,274 @@
+//! The launcher's end of a connection to an agent on another host.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::process::{Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use super::connection::{Came, Connection};
+use super::plan::Greeting;
+use super::talk::{Frames, FromHost, Garbled, PREAMBLE, Report};
+use crate::Versions;
+
+/// How much of what the connection's program says last is kept, bytes.
+const SAID_BYTES_MAX: usize = 4096;
+
+/// Why a host cannot take part, or no longer does.
+#[derive(Debug)]
+pub enum HostFailure {
+    /// The program that connects could not be run.
+    Command {
+        /// Its name.
+        program: String,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// The connection ended.
+    Ended {
+        /// How its program did, if it did.
+        status: Option<ExitStatus>,
+        /// The last of what it wrote to standard error.
+        said: String,
+        /// After the agent had greeted.
+        greeted: bool,
+    },
+    /// Something else than an agent answers.
+    Noise(String),
+    /// Agent and launcher were built from different versions.
+    Version {
+        /// The launcher's.
+        launcher: Versions,
+        /// The agent's.
+        agent: Versions,
+    },
+    /// No greeting within this time.
+    Silent(Duration),
+    /// The agent does not answer a kill any more.
+    Deaf,
+    /// The host through which it was reached is lost.
+    WayLost,
+    /// The agent sent what this version does not understand.
+    Garbled(String),
+    /// The agent found, before it started any rank, that it cannot.
+    Start {
+        /// Exit code for the job.
+        code: u8,
+        /// Cause and remedy.
+        why: String,
+    },
+}
+
+impl fmt::Display for HostFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Command { program, error } => write!(f, "cannot run {program}: {error}"),
+            Self::Ended { status, said, .. } => {
+                write!(f, "the connection ended")?;
+                if let Some(status) = status {
+                    write!(f, " ({status})")?;
+                }
+                match said.trim() {
+                    "" => Ok(()),
+                    said => write!(f, ": {said}"),
+                }
+            }
+            Self::Noise(text) => write!(
+                f,
+                "something else than Portolan's agent answers ({text:?}): what the login shell \
+                 prints there (~/.bashrc) must go, at least where no terminal is"
+            ),
+            Self::Version { launcher, agent } => write!(
+                f,
+                "mixed versions: here is {launcher}, there {agent}; install one version on all \
+                 hosts, or name its folder with --prefix"
+            ),
+            Self::Silent(limit) => write!(
+                f,
+                "no answer within {} s: is the host up, and can it be reached?",
+                limit.as_secs()
+            ),
+            Self::Deaf => write!(f, "its agent no longer answers"),
+            Self::WayLost => write!(f, "the host through which it was reached is lost"),
+            Self::Garbled(what) => write!(
+                f,
+                "its agent sent {what}, which this version does not understand; install one \
+                 version on all hosts"
+            ),
+            Self::Start { why, .. } => f.write_str(why),
+        }
+    }
+}
+
+/// What comes from a remote host.
+pub(super) enum Heard {
+    Report(Report),
+    /// A line that the connection's program wrote to standard error.
+    Line(String),
+    /// Nothing more will come.
+    Lost(HostFailure),
+}
+
+/// How an agent is reached.
+pub(super) enum Way {
+    /// By a program of our own.
+    Own(Box<Connection>),
+    /// By one that another host's agent runs: that host.
+    Via(usize),
+}
+
+/// An agent on another host.
+pub(super) struct Remote {
+    pub way: Way,
+    /// When the connection was begun.
+    pub since: Instant,
+    frames: Frames,
+    /// The preamble was read.
+    begun: bool,
+    pub greeting: Option<Greeting>,
+    /// The last lines of the program that connects, and the one that has no
+    /// end yet.
+    said: String,
+    line: Vec<u8>,
+    heard: VecDeque<Heard>,
+    lost: bool,
+}
+
+impl Remote {
+    /// Begins to connect.
+    ///
+    /// # Errors
+    /// [`HostFailure::Command`].
+    pub fn open(command: Command) -> Result<Self, HostFailure> {
+        let program = command.get_program().to_string_lossy().into_owned();
+        let connection =
+            Connection::open(command).map_err(|error| HostFailure::Command { program, error })?;
+        Ok(Self::new(Way::Own(Box::new(connection))))
+    }
+
+    /// An agent whose connection was just begun.
+    pub fn new(way: Way) -> Self {
+        Self {
+            way,
+            since: Instant::now(),
+            frames: Frames::default(),
+            begun: false,
+            greeting: None,
+            said: String::new(),
+            line: Vec::new(),
+            heard: VecDeque::new(),
+            lost: false,
+        }
+    }
+
+    pub fn take_heard(&mut self) -> Option<Heard> {
+        self.heard.pop_front()
+    }
+
+    /// Looks at all that has come over a connection of our own.
+    ///
+    /// # Errors
+    /// The kernel refused to say; nothing to retry.
+    pub fn pump(&mut self) -> io::Result<()> {
+        let mut came = VecDeque::new();
+        if let Way::Own(connection) = &mut self.way {
+            connection.pump(&mut came)?;
+        }
+        came.into_iter().for_each(|came| self.take(came));
+        Ok(())
+    }
+
+    /// Reads what came over its connection.
+    pub fn take(&mut self, came: Came) {
+        if self.lost {
+            return;
+        }
+        match came {
+            Came::Bytes(bytes) => {
+                self.frames.feed(&bytes);
+                if let Err(failure) = self.read_frames() {
+                    self.lose(failure);
+                }
+            }
+            Came::Errors(bytes) => {
+                for byte in bytes {
+                    if byte == b'\n' || self.line.len() >= SAID_BYTES_MAX {
+                        self.end_line();
+                    } else {
+                        self.line.push(byte);
+                    }
+                }
+            }
+            Came::End(status) => {
+                self.end_line();
+                let said = self.said.clone();
+                let greeted = self.greeting.is_some();
+                self.lose(HostFailure::Ended {
+                    status,
+                    said,
+                    greeted,
+                });
+            }
+        }
+    }
+
+    fn end_line(&mut self) {
+        let line = String::from_utf8_lossy(&self.line).trim_end().to_owned();
+        self.line.clear();
+        if line.is_empty() {
+            return;
+        }
+        self.said.push_str(&line);
+        self.said.push('\n');
+        while self.said.len() > SAID_BYTES_MAX {
+            let first = self.said.find('\n').map_or(self.said.len(), |at| at + 1);
+            self.said.drain(..first);
+        }
+        self.heard.push_back(Heard::Line(line));
+    }
+
+    fn read_frames(&mut self) -> Result<(), HostFailure> {
+        if !self.begun {
+            let rest = self.frames.rest();
+            let shown = rest.len().min(PREAMBLE.len());
+            if rest[..shown] != PREAMBLE[..shown] {
+                let text = String::from_utf8_lossy(&rest[..rest.len().min(60)]);
+                return Err(HostFailure::Noise(text.into_owned()));
+            }
+            if shown < PREAMBLE.len() {
+                return Ok(());
+            }
+            self.frames.skip(PREAMBLE.len());
+            self.begun = true;
+        }
+        let garbled = |error: Garbled| HostFailure::Garbled(error.to_string());
+        while let Some(content) = self.frames.next().map_err(garbled)? {
+            let report = Report::decode(content).map_err(garbled)?;
+            match report {
+                Report::Said(FromHost::Hello(greeting)) if self.greeting.is_none() => {
+                    if greeting.versions != Versions::ours() {
+                        return Err(HostFailure::Version {
+                            launcher: Versions::ours(),
+                            agent: greeting.versions,
+                        });
+                    }
+                    self.greeting = Some(greeting);
+                }
+                _ if self.greeting.is_none() => {
+                    return Err(HostFailure::Garbled("no greeting".to_owned()));
+                }
+                Report::Said(FromHost::Failed { code, why }) => {
+                    return Err(HostFailure::Start { code, why });
+                }
+                report => self.heard.push_back(Heard::Report(report)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing more is to be heard.
+    fn lose(&mut self, failure: HostFailure) {
+        self.lost = true;
+        self.heard.push_back(Heard::Lost(failure));
+    }
+}

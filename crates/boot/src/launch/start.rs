@@ -1,0 +1,210 @@
+//! Starting a job: reach its hosts, agree on what all must agree on, start
+//! the ranks.
+
+use portolan_sys::net::route_to;
+use rustix::event::epoll;
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::net::IpAddr;
+
+use super::host::Host;
+use super::output::Room;
+use super::plan::{HostPlan, Seat};
+use super::source::Source;
+use super::talk::{Order, TASK_BYTES_MAX, ToHost};
+use super::watch::{Member, Side, Token, index_of};
+use super::{Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, Starter, Stop, Task};
+use crate::job::fill_random;
+use crate::{LinkChoice, Suite};
+
+/// Descriptors that the launcher holds for each rank: process, control
+/// socket, two pipes, doorbell and a passing one.
+const DESCRIPTORS_PER_RANK: u64 = 6;
+/// For each host: three pipes, process, and what watches them.
+const DESCRIPTORS_PER_HOST: u64 = 6;
+/// And for itself.
+const DESCRIPTORS_OWN: u64 = 64;
+
+impl Running {
+    /// Reaches all hosts and starts all ranks. The calling thread must stay
+    /// alive as long as they do, if they ask to be killed when their parent
+    /// is.
+    ///
+    /// # Errors
+    /// [`LaunchError`]; whatever was started until then is ended.
+    pub fn start(
+        spec: JobSpec,
+        starter: &mut dyn Starter,
+        stops: Vec<Stop>,
+        tell: &mut dyn FnMut(Event),
+    ) -> Result<Self, LaunchError> {
+        let size: u64 = spec.hosts.iter().map(|&n| u64::from(n)).sum();
+        if size == 0 || size > u64::from(RANKS_MAX) {
+            return Err(LaunchError::Size(size));
+        }
+        if spec.link == LinkChoice::Shm && spec.hosts.iter().filter(|&&n| n > 0).count() > 1 {
+            return Err(LaunchError::ShmAcrossHosts);
+        }
+        make_room(spec.size(), spec.hosts.len())?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (index, stop) in stops.iter().enumerate() {
+            let data = Token::Stop(index).data();
+            epoll::add(&epoll, &stop.descriptor, data, epoll::EventFlags::IN)?;
+        }
+        let room = Room::new(spec.hosts.len())?;
+        let data = Token::Room.data();
+        epoll::add(&epoll, room.descriptor(), data, epoll::EventFlags::IN)?;
+        let mut running = Self::new(spec, stops, epoll, room);
+        let tasks = running.reach(starter)?;
+        running.await_greetings(tell)?;
+        running.start_ranks(starter, tasks)?;
+        Ok(running)
+    }
+
+    fn start_ranks(
+        &mut self,
+        starter: &mut dyn Starter,
+        tasks: Vec<Option<Task>>,
+    ) -> Result<(), LaunchError> {
+        let mut random = [0; 40];
+        fill_random(&mut random)?;
+        let (secret, job_id) = random.split_first_chunk::<32>().expect("40 bytes");
+        let addresses = self.addresses();
+        let greetings = self.hosts.iter().filter_map(Side::greeting);
+        let suite = if greetings.clone().all(|greeting| greeting.aes) {
+            self.spec.suite
+        } else {
+            Suite::ChaCha20Poly1305
+        };
+        let seats = Seat::each(&self.seats_here(&tasks));
+        let mut first = 0;
+        for (host, task) in tasks.into_iter().enumerate() {
+            let ranks = self.spec.hosts[host];
+            let plan = HostPlan {
+                host_index: index_of(host),
+                hosts: index_of(self.spec.hosts.len()),
+                first,
+                ranks,
+                size: self.spec.size(),
+                job_id: u64::from_le_bytes(job_id.try_into().expect("8 bytes")),
+                secret: *secret,
+                security: self.spec.security,
+                suite,
+                link: self.spec.link,
+                congestion: self.spec.congestion,
+                settings: self.spec.settings.clone(),
+                ip: addresses[host],
+            };
+            for local in 0..ranks {
+                self.members.push(Member::new(Place {
+                    rank: first + local,
+                    host_index: plan.host_index,
+                    local_index: u16::try_from(local).expect("at most RANKS_MAX"),
+                    core: None,
+                }));
+            }
+            let here = first as usize..(first + ranks) as usize;
+            first += ranks;
+            match (&mut self.hosts[host], task) {
+                (Side::There(_), Some(task)) => {
+                    let has_input = task.input;
+                    let frame = Order::Said(ToHost::Start { plan, task }).encode();
+                    if frame.len() > TASK_BYTES_MAX {
+                        return Err(LaunchError::TaskTooLarge(frame.len()));
+                    }
+                    self.transmit(host, frame);
+                    let input = if has_input { starter.input()? } else { None };
+                    if let Some(descriptor) = input {
+                        self.source = Some(Source::new(host, descriptor, &self.epoll)?);
+                    }
+                }
+                _ if ranks > 0 => {
+                    let started = Host::start(plan, &seats[here], starter)?;
+                    let data = Token::Host(host).data();
+                    let descriptor = started.descriptor();
+                    epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?;
+                    self.hosts[host] = Side::Here(Box::new(started));
+                }
+                _ => {}
+            }
+        }
+        self.alive = self.members.len();
+        Ok(())
+    }
+
+    /// The core of each rank that runs here. All hosts that are reached
+    /// without a connection are hosts of this machine.
+    fn seats_here(&self, tasks: &[Option<Task>]) -> Vec<Option<u32>> {
+        let mut cores = Vec::new();
+        for (ranks, task) in self.spec.hosts.iter().zip(tasks) {
+            for _ in 0..*ranks {
+                let core = self.spec.cores.get(cores.len()).copied().flatten();
+                cores.push(core.filter(|_| task.is_none()));
+            }
+        }
+        cores
+    }
+
+    /// Where each host is reached by the others: where our connection reached
+    /// it; this one where it calls the first of them from. None where that
+    /// does not help others.
+    fn addresses(&self) -> Vec<Option<IpAddr>> {
+        let there = |side: &Side| side.greeting().and_then(|g| g.ip).filter(is_reachable);
+        let first = self.hosts.iter().find_map(there);
+        let here = first.and_then(|ip| route_to(ip, 0).ok()?.source);
+        let of = |side: &Side| match side {
+            Side::There(_) => there(side),
+            _ => here.filter(is_reachable),
+        };
+        self.hosts.iter().map(of).collect()
+    }
+}
+
+/// Whether other hosts can use an address.
+fn is_reachable(ip: &IpAddr) -> bool {
+    let link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.segments()[0] & 0xffc0 == 0xfe80,
+    };
+    !ip.is_loopback() && !ip.is_unspecified() && !link_local
+}
+
+/// Raises the soft limit of open files as far as `ranks` need.
+fn make_room(ranks: u32, hosts: usize) -> Result<(), LaunchError> {
+    let needed = u64::from(ranks) * DESCRIPTORS_PER_RANK
+        + hosts as u64 * DESCRIPTORS_PER_HOST
+        + DESCRIPTORS_OWN;
+    let mut limit = getrlimit(Resource::Nofile);
+    if limit.maximum.is_some_and(|hard| hard < needed) {
+        let limit = limit.maximum.unwrap_or_default();
+        return Err(LaunchError::TooFewFiles {
+            ranks,
+            needed,
+            limit,
+        });
+    }
+    if limit.current.is_some_and(|soft| soft < needed) {
+        limit.current = Some(needed);
+        setrlimit(Resource::Nofile, limit)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_one_host_are_no_use_to_others() {
+        for (text, good) in [
+            ("10.0.0.1", true),
+            ("fd00::1", true),
+            ("127.0.0.1", false),
+            ("::1", false),
+            ("169.254.1.1", false),
+            ("fe80::1", false),
+            ("0.0.0.0", false),
+        ] {
+            assert_eq!(is_reachable(&text.parse().unwrap()), good, "{text}");
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The agent on another host: what the launcher's ssh starts there.
+
+use std::cell::RefCell;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::AsFd;
+use std::process::{Command, ExitCode, Stdio};
+use std::rc::Rc;
+
+use portolan_boot::Versions;
+use portolan_boot::launch::{
+    Greeting, Keeper, Place, Prepared, SharedMemory, StartFailure, Starter, Task, serve,
+};
+use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
+
+use super::guard::Guard;
+use super::local::Local;
+use super::{has_aes, rank, ssh};
+use crate::failure::{Failure, Result};
+
+/// Serves the launcher at the other end of standard input and output.
+pub fn agent() -> Result<ExitCode> {
+    let failed = || Failure::io("taking over standard input and output");
+    let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed())?;
+    let output = io::stdout()
+        .as_fd()
+        .try_clone_to_owned()
+        .map_err(failed())?;
+    let greeting = Greeting {
+        versions: Versions::ours(),
+        aes: has_aes(),
+        ip: ssh::own_address(),
+    };
+    let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
+    let guard = Guard::start(&own).map_err(Failure::io("starting the job's guard"))?;
+    let guard = Rc::new(RefCell::new(guard));
+    let mut here = Here(Rc::clone(&guard));
+    let served = serve(input, output, greeting, &mut here);
+    // No rank is left either way.
+    guard.borrow_mut().dismiss();
+    served
+        .map(|()| ExitCode::SUCCESS)
+        .map_err(|error| Failure::new(error.to_string()))
+}
+
+/// This host, and who guards what runs on it.
+struct Here(Rc<RefCell<Guard>>);
+
+impl Keeper for Here {
+    fn prepare(&mut self, task: &Task, ranks: u32) -> std::result::Result<Prepared, StartFailure> {
+        prepare(task, ranks, &self.0).map_err(|failure| StartFailure {
+            code: failure.code(),
+            why: failure.to_string(),
+        })
+    }
+
+    fn reached(&mut self, pid: u32) {
+        self.0.borrow_mut().watch(pid);
+    }
+}
+
+/// Finds out whether the ranks can be started here.
+fn prepare(task: &Task, ranks: u32, guard: &Rc<RefCell<Guard>>) -> Result<Prepared> {
+    let variable = |name: &str| {
+        let set = task.environment.iter().rev().find(|(n, _)| n == name);
+        set.map(|(_, value)| value.clone())
+            .or_else(|| std::env::var_os(name))
+    };
+    let list = variable(DISABLE_VARIABLE).unwrap_or_default();
+    let disabled = Disabled::parse(&list.to_string_lossy())
+        .map_err(|error| Failure::usage(error.to_string()))?;
+    std::env::set_current_dir(&task.folder).map_err(|error| {
+        Failure::new(format!(
+            "the folder {} cannot be entered there: {error}; start the job from a folder that \
+             all hosts have",
+            task.folder.display()
+        ))
+    })?;
+    let path = variable("PATH");
+    for (_, program) in &task.programs {
+        let name = program.first().map_or(OsStr::new(""), OsString::as_os_str);
+        rank::check_program(name, path.as_deref())?;
+    }
+    let local = Local::new(None, &disabled)?;
+    let cores = if task.bind {
+        let cores = rank::allowed_cores().map_err(Failure::io("asking for the allowed cores"))?;
+        let core = |rank: u32| Some(cores[rank as usize % cores.len()]);
+        (0..ranks).map(core).collect()
+    } else {
+        vec![None; ranks as usize]
+    };
+    let starter = Ranks {
+        local,
+        task: task.clone(),
+        guard: Rc::clone(guard),
+    };
+    Ok(Prepared {
+        starter: Box::new(starter),
+        cores,
+    })
+}
+
+/// Starts the ranks of this host.
+struct Ranks {
+    local: Local,
+    task: Task,
+    guard: Rc<RefCell<Guard>>,
+}
+
+impl Starter for Ranks {
+    fn segment(&mut self, _host_index: u16, ranks: u32) -> io::Result<SharedMemory> {
+        self.local.segment(ranks)
+    }
+
+    fn command(&mut self, place: &Place) -> Command {
+        let program = self.task.program(place.local_index).unwrap_or_default();
+        let mut command = self.local.command(place, 0, program);
+        let gets_input = self.task.input && place.rank == 0;
+        command
+            .envs(self.task.environment.iter().map(|(n, v)| (n, v)))
+            .stdin(if gets_input {
+                Stdio::piped()
+            } else {
+                Stdio::null()
+            })
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn started(&mut self, _place: &Place, pid: u32) {
+        self.guard.borrow_mut().watch(pid);
+    }
+}

@@ -1,0 +1,438 @@
+//! Which hosts a job runs on: lists, files, slots.
+
+use std::fmt;
+use std::path::Path;
+
+use portolan_boot::launch::RANKS_MAX;
+
+use super::arguments::{Arguments, Block};
+use crate::failure::{Failure, Result};
+use crate::lab::Lab;
+
+/// Where a host is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// This one.
+    Here,
+    /// A host of the lab.
+    Lab(u32),
+    /// Reached through ssh, by its name.
+    Remote,
+}
+
+/// A host that takes part.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// For the user to read; of a remote one also what ssh is given.
+    pub name: String,
+    pub place: Place,
+    pub ranks: u32,
+}
+
+/// A host as a list names it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Entry {
+    name: String,
+    slots: u32,
+}
+
+/// What is wrong in a list, and at which character of it, from 0.
+#[derive(Debug, PartialEq, Eq)]
+struct Fault {
+    at: usize,
+    what: String,
+}
+
+impl Fault {
+    fn new(at: usize, what: impl fmt::Display) -> Self {
+        let what = what.to_string();
+        Self { at, what }
+    }
+}
+
+/// The hosts of the job, with at least one rank each.
+///
+/// # Errors
+/// What is wrong in a list or file, and where; more ranks than slots.
+pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Result<Vec<Host>> {
+    let asked = asked(blocks)?;
+    let entries = match (&arguments.hosts, &arguments.hostfile) {
+        (Some(list), _) => Some((
+            parse_list(list).map_err(|Fault { at, what }| {
+                Failure::usage(format!("--hosts {list}, column {}: {what}", at + 1))
+            })?,
+            "--hosts",
+        )),
+        (_, Some(file)) => Some((read_file(file)?, "the hostfile")),
+        _ => None,
+    };
+    let mut hosts = match (entries, lab) {
+        (Some((entries, source)), _) => {
+            let entries = exclude(entries, &arguments.exclude, |e| &e.name)?;
+            slots_for(entries, asked, source)?
+                .into_iter()
+                .map(|Entry { name, slots }| {
+                    let place = match lab {
+                        Some(lab) => Place::Lab(lab.find_host(&name)?),
+                        None if is_here(&name) => Place::Here,
+                        None => Place::Remote,
+                    };
+                    Ok(Host {
+                        name,
+                        place,
+                        ranks: slots,
+                    })
+                })
+                .collect::<Result<Vec<_>>>()?
+        }
+        (None, Some(lab)) => {
+            let all = (0..lab.hosts()).map(|host| (host, format!("h{host}")));
+            let left = exclude(all.collect(), &arguments.exclude, |(_, name)| name)?;
+            let ranks = asked.ok_or_else(need_number)?;
+            let count = u32::try_from(left.len()).unwrap_or(u32::MAX).min(ranks);
+            let blocks = portolan_boot::launch::JobSpec::blocks(ranks, count);
+            left.into_iter()
+                .zip(blocks)
+                .map(|((host, name), ranks)| Host {
+                    name,
+                    place: Place::Lab(host),
+                    ranks,
+                })
+                .collect()
+        }
+        (None, None) if !arguments.exclude.is_empty() => {
+            return Err(Failure::usage(
+                "--exclude leaves hosts out of a list: give one with --hosts, --hostfile or --lab",
+            ));
+        }
+        (None, None) => vec![Host {
+            name: "localhost".to_owned(),
+            place: Place::Here,
+            ranks: asked.ok_or_else(need_number)?,
+        }],
+    };
+    hosts.retain(|host| host.ranks > 0);
+    Ok(hosts)
+}
+
+fn need_number() -> Failure {
+    Failure::usage("how many ranks? Give -n N, or hosts with slots (--hosts a:2,b:2)")
+}
+
+/// The number of ranks that the user names, if so.
+fn asked(blocks: &[Block]) -> Result<Option<u32>> {
+    let sum = blocks.iter().map(|b| b.ranks.map(u64::from)).sum();
+    Option::<u64>::map(sum, super::arguments::rank_count).transpose()
+}
+
+/// Leaves out the named ones.
+fn exclude<T>(all: Vec<T>, names: &[String], name_of: impl Fn(&T) -> &String) -> Result<Vec<T>> {
+    if let Some(unknown) = names.iter().find(|n| !all.iter().any(|e| name_of(e) == *n)) {
+        let known: Vec<&str> = all.iter().map(|e| name_of(e).as_str()).collect();
+        return Err(Failure::usage(format!(
+            "--exclude {unknown}: there is no such host in the list ({})",
+            known.join(", ")
+        )));
+    }
+    let left: Vec<T> = all
+        .into_iter()
+        .filter(|e| !names.contains(name_of(e)))
+        .collect();
+    if left.is_empty() {
+        return Err(Failure::usage(
+            "--exclude leaves no host: leave one of them in",
+        ));
+    }
+    Ok(left)
+}
+
+/// Fills slots in order with the ranks asked for.
+fn slots_for(mut entries: Vec<Entry>, asked: Option<u32>, source: &str) -> Result<Vec<Entry>> {
+    let slots: u64 = entries.iter().map(|e| u64::from(e.slots)).sum();
+    let ranks = match asked {
+        Some(ranks) => ranks,
+        None => super::arguments::rank_count(slots)?,
+    };
+    if u64::from(ranks) > slots {
+        let list: Vec<String> = entries
+            .iter()
+            .map(|e| format!("{}:{}", e.name, e.slots))
+            .collect();
+        return Err(Failure::usage(format!(
+            "{ranks} ranks, and {source} has {slots} slots ({}): give hosts more slots (NAME:N), \
+             more hosts, or a smaller -n",
+            list.join(",")
+        )));
+    }
+    let mut left = ranks;
+    for entry in &mut entries {
+        entry.slots = entry.slots.min(left);
+        left -= entry.slots;
+    }
+    Ok(entries)
+}
+
+fn parse_list(list: &str) -> std::result::Result<Vec<Entry>, Fault> {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut at = 0;
+    for word in list.split(',') {
+        let (name, slots) = parse_host(word, at)?;
+        check_new(&entries, &name, at)?;
+        let slots = slots.unwrap_or(1);
+        entries.push(Entry { name, slots });
+        at += word.chars().count() + 1;
+    }
+    Ok(entries)
+}
+
+fn read_file(path: &Path) -> Result<Vec<Entry>> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        Failure::usage(format!(
+            "cannot read the hostfile {name}: {error}; give --hostfile the path of a text file"
+        ))
+    })?;
+    parse_file(&text).map_err(|(line, Fault { at, what })| {
+        Failure::usage(format!("{name}:{line}:{}: {what}", at + 1))
+    })
+}
+
+/// Reads a host a line; an error says which line, from 1.
+fn parse_file(text: &str) -> std::result::Result<Vec<Entry>, (usize, Fault)> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        if let Some((entry, at)) = parse_line(line).map_err(|fault| (number, fault))? {
+            check_new(&entries, &entry.name, at).map_err(|fault| (number, fault))?;
+            entries.push(entry);
+        }
+    }
+    if entries.is_empty() {
+        let fault = Fault::new(0, "no host stands here: write one a line, as in `node1:2`");
+        return Err((1, fault));
+    }
+    Ok(entries)
+}
+
+/// Reads `name`, `name:slots` or `name slots=N`; none for a line without host.
+fn parse_line(line: &str) -> std::result::Result<Option<(Entry, usize)>, Fault> {
+    let line = line.split('#').next().unwrap_or_default();
+    let mut words = Vec::new();
+    let mut at = 0;
+    for word in line.split(|c: char| c.is_whitespace()) {
+        if !word.is_empty() {
+            words.push((at, word));
+        }
+        at += word.chars().count() + 1;
+    }
+    let mut words = words.into_iter();
+    let Some((start, word)) = words.next() else {
+        return Ok(None);
+    };
+    let (name, mut slots) = parse_host(word, start)?;
+    if let Some((at, word)) = words.next() {
+        let Some(number) = word.strip_prefix("slots=") else {
+            return Err(Fault::new(
+                at,
+                format!("{word:?} is not understood: after the name may stand slots=N"),
+            ));
+        };
+        if slots.is_some() {
+            return Err(Fault::new(at, "the slots are given twice: leave one out"));
+        }
+        slots = Some(parse_slots(number, at + "slots=".len())?);
+    }
+    if let Some((at, word)) = words.next() {
+        return Err(Fault::new(
+            at,
+            format!("{word:?} is too much: a line has one host (# begins a comment)"),
+        ));
+    }
+    let slots = slots.unwrap_or(1);
+    Ok(Some((Entry { name, slots }, start)))
+}
+
+/// Reads `name` or `name:slots`; an IPv6 address stands in brackets.
+fn parse_host(word: &str, at: usize) -> std::result::Result<(String, Option<u32>), Fault> {
+    let (name, slots) = match word.strip_prefix('[') {
+        Some(rest) => {
+            let Some((name, rest)) = rest.split_once(']') else {
+                return Err(Fault::new(at, "a bracket is not closed: write [fd00::1]:2"));
+            };
+            match rest.strip_prefix(':') {
+                Some(slots) => (name, Some(slots)),
+                None if rest.is_empty() => (name, None),
+                None => {
+                    let at = at + name.chars().count() + 2;
+                    return Err(Fault::new(at, "after ] may stand :slots"));
+                }
+            }
+        }
+        None => match word.split_once(':') {
+            Some((_, rest)) if rest.contains(':') => {
+                return Err(Fault::new(
+                    at,
+                    format!("{word:?}: an IPv6 address stands in brackets, as in [fd00::1]:2"),
+                ));
+            }
+            Some((name, slots)) => (name, Some(slots)),
+            None => (word, None),
+        },
+    };
+    check_host_name(name, at)?;
+    let before = |text: &str| at + word.chars().count() - text.chars().count();
+    let slots = slots.map(|text| parse_slots(text, before(text)));
+    Ok((name.to_owned(), slots.transpose()?))
+}
+
+/// A name goes to ssh, which must not take it for an option.
+fn check_host_name(name: &str, at: usize) -> std::result::Result<(), Fault> {
+    let good = |c: char| c.is_ascii_alphanumeric() || "._-@:%".contains(c);
+    if name.is_empty() {
+        return Err(Fault::new(at, "a host's name is missing"));
+    }
+    if let Some(index) = name.chars().position(|c| !good(c)) {
+        let c = name.chars().nth(index).unwrap_or_default();
+        return Err(Fault::new(
+            at + index,
+            format!("{c:?} cannot be in a host's name"),
+        ));
+    }
+    if name.starts_with('-') {
+        return Err(Fault::new(at, "a host's name does not begin with -"));
+    }
+    Ok(())
+}
+
+fn parse_slots(text: &str, at: usize) -> std::result::Result<u32, Fault> {
+    match text.parse() {
+        Ok(slots) if (1..=RANKS_MAX).contains(&slots) => Ok(slots),
+        _ => Err(Fault::new(
+            at,
+            format!("{text:?} cannot be a number of slots: give 1 to {RANKS_MAX}"),
+        )),
+    }
+}
+
+fn check_new(entries: &[Entry], name: &str, at: usize) -> std::result::Result<(), Fault> {
+    if entries.iter().any(|e| e.name == name) {
+        return Err(Fault::new(
+            at,
+            format!("host {name} stands here for the second time: give its slots once"),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a name means this host.
+fn is_here(name: &str) -> bool {
+    let own = rustix::system::uname();
+    let own = own.nodename().to_string_lossy();
+    let short = own.split('.').next().unwrap_or_default();
+    name == "localhost" || name == own || (!short.is_empty() && name == short)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(name: &str, slots: u32) -> Entry {
+        let name = name.to_owned();
+        Entry { name, slots }
+    }
+
+    #[test]
+    fn a_list_names_hosts_and_slots() {
+        let got = parse_list("a:2,b,user@c.d:10,[fd00::1]:3,[::2]").unwrap();
+        let wanted = [
+            entry("a", 2),
+            entry("b", 1),
+            entry("user@c.d", 10),
+            entry("fd00::1", 3),
+            entry("::2", 1),
+        ];
+        assert_eq!(got, wanted);
+    }
+
+    #[test]
+    fn a_list_says_where_it_is_wrong() {
+        for (list, at, what) in [
+            ("a:2,b:x", 6, "\"x\" cannot be a number"),
+            ("a:0", 2, "give 1 to 4096"),
+            ("a:5000", 2, "give 1 to 4096"),
+            ("a,,b", 2, "name is missing"),
+            ("a,-oProxyCommand=x", 16, "'='"),
+            ("a,-b", 2, "begin with -"),
+            ("a,b c", 3, "' '"),
+            ("a,b,a:2", 4, "second time"),
+            ("fd00::1", 0, "in brackets"),
+            ("[fd00::1", 0, "not closed"),
+            ("[::1]x", 5, "after ]"),
+        ] {
+            let fault = parse_list(list).unwrap_err();
+            assert!(
+                fault.at == at && fault.what.contains(what),
+                "{list}: {fault:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_has_a_host_a_line() {
+        let text = "# all\na\nb:2 # two\n\n  c  slots=3\n\t[::1]:4\r\n";
+        let wanted = [entry("a", 1), entry("b", 2), entry("c", 3), entry("::1", 4)];
+        assert_eq!(parse_file(text).unwrap(), wanted);
+    }
+
+    #[test]
+    fn a_file_says_where_it_is_wrong() {
+        for (text, line, at, what) in [
+            ("a\nb slot=2", 2, 2, "slots=N"),
+            ("a\n\n b slots=two", 3, 9, "\"two\""),
+            ("a:2 slots=3", 1, 4, "twice"),
+            ("[::1]:2 slots=3", 1, 8, "twice"),
+            ("a slots=3 b", 1, 10, "too much"),
+            ("a\nb\na", 3, 0, "second time"),
+            ("# nothing\n", 1, 0, "no host"),
+            ("a!", 1, 1, "'!'"),
+        ] {
+            let (got, fault) = parse_file(text).unwrap_err();
+            assert!(
+                got == line && fault.at == at && fault.what.contains(what),
+                "{text:?}: {got} {fault:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn slots_are_filled_in_order() {
+        let list = || parse_list("a:2,b:3,c:1").unwrap();
+        let ranks = |asked| -> Vec<u32> {
+            let entries = slots_for(list(), asked, "--hosts").unwrap();
+            entries.iter().map(|e| e.slots).collect()
+        };
+        assert_eq!(ranks(None), [2, 3, 1]);
+        assert_eq!(ranks(Some(4)), [2, 2, 0]);
+        let error = slots_for(list(), Some(7), "--hosts").unwrap_err();
+        let text = error.to_string();
+        assert!(
+            text.contains("6 slots (a:2,b:3,c:1)") && text.contains("smaller -n"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn hosts_are_left_out_by_name() {
+        let left = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(|n| (*n).to_owned()).collect();
+            exclude(parse_list("a:2,b").unwrap(), &names, |e| &e.name)
+        };
+        assert_eq!(left(&["a"]).unwrap(), [entry("b", 1)]);
+        assert!(left(&["x"]).unwrap_err().to_string().contains("(a, b)"));
+        assert!(
+            left(&["a", "b"])
+                .unwrap_err()
+                .to_string()
+                .contains("no host")
+        );
+    }
+}

@@ -1,0 +1,75 @@
+//! What the user is told of a job.
+
+use portolan_boot::launch::{Event, Place};
+
+/// Tells the user, on standard error.
+#[derive(Default)]
+pub struct Teller {
+    /// By number; hosts without a name are told by it.
+    pub hosts: Vec<String>,
+    pub verbose: bool,
+    pub bindings: bool,
+}
+
+impl Teller {
+    fn name(&self, host: u16) -> String {
+        let name = self.hosts.get(usize::from(host));
+        name.cloned().unwrap_or_else(|| host.to_string())
+    }
+
+    /// Tells what happened, as far as the user wants to know.
+    pub fn tell(&self, event: &Event) {
+        match event {
+            Event::Started { place, pid } => self.started(place, *pid),
+            Event::Ended {
+                place,
+                pid,
+                how,
+                orderly,
+                expected,
+            } => {
+                let (rank, host) = (place.rank, self.name(place.host_index));
+                let failed = how.code() != 0 && !expected;
+                if failed || self.verbose {
+                    let early = if *orderly {
+                        ""
+                    } else {
+                        " without leaving the job"
+                    };
+                    eprintln!(
+                        "portolan: rank {rank} (process {pid}, host {host}) ended{early}: {how}"
+                    );
+                }
+            }
+            Event::Waiting { missing, waited } => eprintln!(
+                "portolan: waiting since {} s for ranks that have not joined: {missing:?}",
+                waited.as_secs()
+            ),
+            Event::Refused { rank, why } => {
+                eprintln!("portolan: rank {rank} was not let in: {why}");
+            }
+            Event::HostSaid { host_index, line } if self.verbose => {
+                eprintln!("portolan: host {} says: {line}", self.name(*host_index));
+            }
+            Event::HostLost {
+                host_index, why, ..
+            } => {
+                eprintln!("portolan: host {}: {why}", self.name(*host_index));
+            }
+            Event::Ending { why } => eprintln!("portolan: ending the job: {why}"),
+            Event::Lanes { .. } | Event::Output(_) | Event::HostSaid { .. } => {}
+        }
+    }
+
+    fn started(&self, place: &Place, pid: u32) {
+        let (rank, host) = (place.rank, self.name(place.host_index));
+        let core = place
+            .core
+            .map_or_else(|| "any core".to_owned(), |core| format!("core {core}"));
+        if self.verbose {
+            eprintln!("portolan: rank {rank} is process {pid} on host {host}, {core}");
+        } else if self.bindings {
+            eprintln!("portolan: rank {rank}: host {host}, {core}");
+        }
+    }
+}

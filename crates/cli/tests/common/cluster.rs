@@ -1,0 +1,279 @@
+//! Hosts with sshd, for tests of `portolan run --hosts`.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Mutex;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::{Said, TestLab, portolan, say, start};
+
+const SSHD: &str = "/usr/sbin/sshd";
+/// sshd's folder for the process without privileges.
+const SEPARATION: &str = "/run/sshd";
+/// Where the daemons listen.
+pub const PORT: u16 = 2222;
+
+/// How many need that folder, and whether we made it.
+static SEPARATIONS: Mutex<(usize, bool)> = Mutex::new((0, false));
+
+/// Keeps sshd's folder, which is one for all.
+struct Separation;
+
+impl Separation {
+    fn keep() -> Self {
+        let mut state = SEPARATIONS.lock().unwrap();
+        if state.0 == 0 {
+            state.1 = !Path::new(SEPARATION).exists();
+            if state.1 {
+                fs::create_dir(SEPARATION).unwrap();
+            }
+        }
+        state.0 += 1;
+        Self
+    }
+}
+
+impl Drop for Separation {
+    fn drop(&mut self) {
+        let mut state = SEPARATIONS.lock().unwrap();
+        state.0 -= 1;
+        if *state == (0, true) {
+            let _ = fs::remove_dir(SEPARATION);
+        }
+    }
+}
+
+/// Three hosts with sshd; users are on h2. All of it is removed when the
+/// test ends, well or not.
+pub struct Cluster {
+    pub lab: TestLab,
+    folder: PathBuf,
+    daemons: Vec<Child>,
+    _separation: Separation,
+}
+
+pub fn succeeds(command: &mut Command) {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(output.status.success(), "{command:?}: {output:?}");
+}
+
+impl Cluster {
+    pub fn up(name: &'static str) -> Self {
+        assert!(
+            Path::new(SSHD).exists(),
+            "{SSHD} is missing: install openssh-server, as `make test` does"
+        );
+        let folder = PathBuf::from(format!("/tmp/portolan-{name}-{}", std::process::id()));
+        fs::create_dir_all(folder.join("prefix/bin")).unwrap();
+        let mut cluster = Self {
+            lab: TestLab::up(name, "3"),
+            folder,
+            daemons: Vec::new(),
+            _separation: Separation::keep(),
+        };
+        let binary = cluster.path("prefix/bin/portolan");
+        symlink(env!("CARGO_BIN_EXE_portolan"), binary).unwrap();
+        cluster.make_key("key");
+        cluster.make_key("foreign");
+        fs::copy(cluster.path("key.pub"), cluster.path("authorized_keys")).unwrap();
+        for host in ["h0", "h1", "h2"] {
+            cluster.make_key(&format!("host-{host}"));
+            cluster.start_daemon(host);
+        }
+        cluster.know("known_hosts", "host-h0", "host-h1");
+        cluster.configure("ssh", "known_hosts", "key");
+        cluster
+    }
+
+    pub fn path(&self, name: &str) -> String {
+        self.folder.join(name).to_str().unwrap().to_owned()
+    }
+
+    fn make_key(&self, name: &str) {
+        let arguments = ["-q", "-t", "ed25519", "-N", "", "-C", "portolan-test", "-f"];
+        succeeds(
+            Command::new("ssh-keygen")
+                .args(arguments)
+                .arg(self.path(name)),
+        );
+    }
+
+    /// Writes the keys that hosts are known by.
+    pub fn know(&self, file: &str, h0: &str, h1: &str) {
+        let line = |host: &str, key: &str| {
+            let key = fs::read_to_string(self.path(&format!("{key}.pub"))).unwrap();
+            format!("[{host}]:{PORT} {key}")
+        };
+        let own = self.lab.exec("h2", &["getent", "ahostsv4", "h2"]).out;
+        let own = own.split(' ').next().unwrap();
+        let text = [line("h0", h0), line("h1", h1), line(own, "host-h2")].concat();
+        fs::write(self.path(file), text).unwrap();
+    }
+
+    /// Writes a configuration for ssh.
+    pub fn configure(&self, name: &str, known: &str, key: &str) {
+        let text = format!(
+            "Host *\n  Port {PORT}\n  IdentityFile {}\n  IdentitiesOnly yes\n  \
+             IdentityAgent none\n  UserKnownHostsFile {}\n  GlobalKnownHostsFile /dev/null\n  \
+             StrictHostKeyChecking yes\n",
+            self.path(key),
+            self.path(known)
+        );
+        fs::write(self.path(&format!("{name}.config")), text).unwrap();
+    }
+
+    fn start_daemon(&mut self, host: &str) {
+        let config = self.path(&format!("sshd-{host}"));
+        let text = format!(
+            "Port {PORT}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
+             UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+             PermitRootLogin prohibit-password\nClientAliveInterval 1\nClientAliveCountMax 2\n",
+            self.path(&format!("host-{host}")),
+            self.path("authorized_keys")
+        );
+        fs::write(&config, text).unwrap();
+        let log = fs::File::create(self.path(&format!("log-{host}"))).unwrap();
+        let command = [
+            "lab", "exec", self.lab.0, host, "--", SSHD, "-D", "-e", "-f", &config,
+        ];
+        let daemon = portolan(&command).stderr(log).spawn().unwrap();
+        self.daemons.push(daemon);
+        // It listens before it answers.
+        let start = Instant::now();
+        let log = self.path(&format!("log-{host}"));
+        while !fs::read_to_string(&log).unwrap().contains("listening") {
+            assert!(start.elapsed() < Duration::from_secs(10), "{config}");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The words of `portolan run` with these arguments on `host`; `config`
+    /// is one for ssh.
+    pub fn words(&self, host: &str, config: &str, arguments: &[&str]) -> Vec<String> {
+        let ssh = format!("ssh -F {}", self.path(&format!("{config}.config")));
+        let before = ["lab", "exec", self.lab.0, host, "--"];
+        let run = [env!("CARGO_BIN_EXE_portolan"), "run", "--ssh", &ssh];
+        let mut words: Vec<String> = [&before[..], &run]
+            .concat()
+            .iter()
+            .map(|w| (*w).into())
+            .collect();
+        if !arguments.contains(&"--prefix") {
+            words.extend(["--prefix".to_owned(), self.path("prefix")]);
+        }
+        words.extend(arguments.iter().map(|w| (*w).to_owned()));
+        words
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Said {
+        self.run_from("h2", "ssh", arguments)
+    }
+
+    pub fn run_from(&self, host: &str, config: &str, arguments: &[&str]) -> Said {
+        let words = self.words(host, config, arguments);
+        say(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    pub fn start(&self, mark: &str, arguments: &[&str]) -> Child {
+        let words = self.words("h2", "ssh", arguments);
+        start(mark, &words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// Process ids on the hosts, but for the waiting sshds.
+    pub fn processes(&self) -> Vec<u32> {
+        let network = |path: String| fs::metadata(path).map(|about| about.ino());
+        let hosts: Vec<u64> = (0..3)
+            .map(|host| network(format!("/run/netns/ptl-{}-h{host}", self.lab.0)).unwrap())
+            .collect();
+        let daemons: Vec<u32> = self.daemons.iter().map(Child::id).collect();
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        let pids = entries.filter_map(|e| e.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| {
+            let here = network(format!("/proc/{pid}/ns/net")).is_ok_and(|n| hosts.contains(&n));
+            here && !daemons.contains(pid) && !is_zombie(*pid)
+        })
+        .collect()
+    }
+
+    /// Waits until nothing runs on the hosts any more.
+    pub fn nothing_left(&self) {
+        let start = Instant::now();
+        loop {
+            let left = self.processes();
+            if left.is_empty() {
+                return;
+            }
+            let about = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+            let about: Vec<_> = left.iter().filter_map(|pid| about(pid).ok()).collect();
+            assert!(
+                start.elapsed() < Duration::from_secs(10),
+                "{left:?} {about:?}"
+            );
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// UDP ports that are open on a host, once there are so many.
+    pub fn udp_ports(&self, host: &str, count: usize) -> Vec<String> {
+        let start = Instant::now();
+        loop {
+            let files = ["cat", "/proc/net/udp", "/proc/net/udp6"];
+            let table = self.lab.exec(host, &files).expect(0).out;
+            let port = |line: &str| {
+                let port = line.split_whitespace().nth(1)?.rsplit(':').next()?;
+                u16::from_str_radix(port, 16).ok()
+            };
+            let ports = table.lines().filter_map(port);
+            let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
+            if ports.len() >= count {
+                return ports;
+            }
+            assert!(start.elapsed() < Duration::from_secs(10), "{table}");
+            sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// The agent on a host.
+    pub fn agent(&self, host: &str) -> u32 {
+        self.find_agent(host).unwrap()
+    }
+
+    /// Whether an agent runs on a host.
+    pub fn has_agent(&self, host: &str) -> bool {
+        self.find_agent(host).is_some()
+    }
+
+    fn find_agent(&self, host: &str) -> Option<u32> {
+        let namespace = format!("/run/netns/ptl-{}-{host}", self.lab.0);
+        let host = fs::metadata(namespace).unwrap().ino();
+        let is_agent = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let there = fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|n| n.ino() == host);
+            there && line.ends_with(b"/portolan\0internal-agent\0")
+        };
+        self.processes().into_iter().find(is_agent)
+    }
+}
+
+fn is_zombie(pid: u32) -> bool {
+    let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    state
+        .rsplit(')')
+        .next()
+        .is_none_or(|rest| rest.is_empty() || rest.starts_with(" Z"))
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        for daemon in &mut self.daemons {
+            let _ = daemon.kill();
+            let _ = daemon.wait();
+        }
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
