@@ -22,7 +22,7 @@ pub struct Arguments {
 enum Command {
     /// Build a lab; nothing happens if it is up already
     Up {
-        /// Its name: a-z, 0-9 and -
+        /// Its name: a-z, A-Z, 0-9 and -
         name: String,
         /// Number of hosts, h0, h1, ...
         #[arg(long, value_name = "N", default_value_t = 2)]

@@ -222,14 +222,14 @@ fn last_byte(host: u32) -> u8 {
 }
 
 fn check_name(name: &str) -> Result<()> {
-    let good = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let good = |c: char| c.is_ascii_alphanumeric() || c == '-';
     if name.is_empty()
         || name.len() > NAME_CHARS_MAX
         || name.starts_with('-')
         || !name.chars().all(good)
     {
         return Err(Failure::usage(format!(
-            "{name:?} cannot name a lab: use 1 to {NAME_CHARS_MAX} of a-z, 0-9 and -"
+            "{name:?} cannot name a lab: use 1 to {NAME_CHARS_MAX} of a-z, A-Z, 0-9 and -"
         )));
     }
     Ok(())
