@@ -205,6 +205,28 @@ fn down_ends_the_processes_within() {
 }
 
 #[test]
+fn a_rank_that_gets_no_answer_says_so() {
+    let lab = TestLab::up("t-mute", "2");
+    say(&["lab", "impair", lab.0, "--loss", "100"]).expect(0);
+    let ring = common::example("ring");
+    let job = [
+        "run",
+        "-n",
+        "2",
+        "--lab",
+        lab.0,
+        "--timeout",
+        "6",
+        "--",
+        &ring,
+        "3",
+    ];
+    say(&job)
+        .expect(124)
+        .complains(&["no answer from rank", "firewall"]);
+}
+
+#[test]
 fn loss_is_seeded_and_counted() {
     let lab = TestLab::up("t-loss", "2");
     let to = address(&lab, 1, "ipv4");

@@ -518,6 +518,14 @@ impl Core {
                 if let Err(panic) = ended {
                     self.panic = Some(panic);
                 }
+            } else if let Event::PeerSilent { rank } = event {
+                // A program that does not listen would seem to hang.
+                eprintln!(
+                    "portolan: rank {}: no answer from rank {rank}; it is still tried. Does its \
+                     process run, and does UDP get through between the two (firewall, route, \
+                     address)?",
+                    self.rank
+                );
             }
             if matches!(event, Event::PeerDead { .. }) {
                 for port in self.ports.with_error_handler() {
