@@ -41,6 +41,7 @@ pub use output::Chunk;
 pub use plan::{Greeting, StartFailure, Task};
 pub use remote::HostFailure;
 use source::Source;
+pub use start::DESCRIPTORS_PER_RANK;
 use watch::{Ending, Member, Side};
 
 /// Most ranks that one launcher starts.

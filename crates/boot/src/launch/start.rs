@@ -18,7 +18,7 @@ use crate::{LinkChoice, Suite};
 
 /// Descriptors that the launcher holds for each rank: process, control
 /// socket, two pipes, doorbell and a passing one.
-const DESCRIPTORS_PER_RANK: u64 = 6;
+pub const DESCRIPTORS_PER_RANK: u64 = 6;
 /// For each host: three pipes, process, and what watches them.
 const DESCRIPTORS_PER_HOST: u64 = 6;
 /// And for itself.

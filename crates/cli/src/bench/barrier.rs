@@ -40,14 +40,11 @@ impl Column {
     fn row(&self, like: &Row) -> Option<Row> {
         let seen: Vec<f64> = self.values.iter().flatten().copied().collect();
         let q = Quartiles::of(&seen)?;
-        Some(Row {
-            p50: q.median,
-            q1: q.q1,
-            q3: q.q3,
-            slices: q.count,
+        let row = Row {
             n: self.n,
             ..like.clone()
-        })
+        };
+        Some(row.with(&q))
     }
 }
 

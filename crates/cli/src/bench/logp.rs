@@ -175,16 +175,15 @@ fn parameters(
     };
     let one_way = of(latency, "latency_us")?;
     let rate = of(rate, "rate_msg_s")?;
-    let row = |metric: &str, q: Quartiles, method: &str| Row {
-        metric: metric.to_owned(),
-        size: Some(SIZE),
-        p50: q.median,
-        q1: q.q1,
-        q3: q.q3,
-        slices: q.count,
-        n: q.count as u64 * ROW * ROWS,
-        method: method.to_owned(),
-        ..like.clone()
+    let row = |metric: &str, q: Quartiles, method: &str| {
+        let row = Row {
+            metric: metric.to_owned(),
+            size: Some(SIZE),
+            n: q.count as u64 * ROW * ROWS,
+            method: method.to_owned(),
+            ..like.clone()
+        };
+        row.with(&q)
     };
     let none = || Failure::new("--slices 0 measures nothing");
     let send = Quartiles::of(&overheads.send).ok_or_else(none)?;

@@ -34,17 +34,18 @@ use std::process::ExitCode;
 
 use conduct::{Conductor, greet};
 use failure::{Context, Failure, Result};
-use host::{CpuTime, Host};
+use host::CpuTime;
 use job::Helpers;
 use loss::{LabLoss, Loss, NoLoss};
 use options::{Bench, Common, Link};
 use plan::{Asked, Kind, Plan, wrong};
 use rank::Site;
-use report::{Report, Row};
 
 use crate::lab::Lab;
+pub use host::Host;
 pub use job::BENCH_RANK_COMMAND;
 pub use options::{Arguments, RankArguments};
+pub use report::{Ratio, Report, Row};
 pub use start::BENCH_FIRST_COMMAND;
 
 /// What a bench found, and the file that is to have it too.

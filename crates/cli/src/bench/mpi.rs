@@ -17,7 +17,7 @@ const SOURCE: &str = include_str!("mpi.c");
 /// What rank 0 prints begins with it.
 pub const MARK: &str = "portolan-bench ";
 /// Longest that one run may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// Barriers of the first run; the next ones go by its speed.
 const FIRST_COUNT: u64 = 64;
 /// Most barriers of one run.
@@ -157,13 +157,7 @@ impl Mpi {
     /// Time from starting the launcher until rank 0 has a message from every
     /// other one, and until the launcher has ended, in milliseconds.
     pub fn start(&mut self, ranks: u32) -> Result<[f64; 2]> {
-        let time = |mpi: &Self, place| {
-            let ran = mpi.run(place, ranks, 0)?;
-            Ok([
-                (ran.told_ns - ran.started_ns as f64) / 1e6,
-                (ran.ended_ns - ran.started_ns) as f64 / 1e6,
-            ])
-        };
+        let time = |mpi: &Self, place| Ok(mpi.run(place, ranks, 0)?.times_ms());
         if self.chosen.is_none() {
             self.chosen = Some(self.fastest(|mpi, place| Ok(time(mpi, place)?[0]))?);
         }
@@ -195,8 +189,8 @@ impl Mpi {
             std::process::id(),
             self.program.as_raw_fd()
         );
-        let started_ns = now_ns();
-        let child = Command::new(own)
+        let mut command = Command::new(own);
+        command
             .args([RANK_COMMAND, "--parent", &std::process::id().to_string()])
             .args(["--", self.kind.launcher(), "-n", &ranks.to_string()])
             .args(self.kind.variants()[place])
@@ -204,30 +198,15 @@ impl Mpi {
             .arg(count.to_string())
             // Open MPI refuses root otherwise; a container often has no other user.
             .env("OMPI_ALLOW_RUN_AS_ROOT", "1")
-            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .context(name)?;
-        let ended = wait(child, PATIENCE)?;
-        let Some(output) = ended else {
-            return fail(format!(
-                "{name} does not end within {} s: leave it out of --vs",
-                PATIENCE.as_secs()
-            ));
-        };
-        let ended_ns = now_ns();
-        let told_ns = told(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
-            Failure::new(format!(
-                "{name} cannot run {ranks} processes here: {}",
-                String::from_utf8_lossy(&output.stderr).trim()
-            ))
-        })?;
-        Ok(Ran {
-            started_ns,
-            told_ns,
-            ended_ns,
+            .env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
+        launch(&mut command).context(name)?.map_err(|trouble| {
+            Failure::new(match trouble {
+                Trouble::Late => format!(
+                    "{name} does not end within {} s: leave it out of --vs",
+                    PATIENCE.as_secs()
+                ),
+                Trouble::Said(why) => format!("{name} cannot run {ranks} processes here: {why}"),
+            })
         })
     }
 }
@@ -253,11 +232,54 @@ fn compile(compiler: &str, to: &Path) -> io::Result<Output> {
     }
 }
 
-/// One run of the program.
-struct Ran {
+/// A job that a launcher ran.
+pub struct Ran {
     started_ns: u64,
+    /// What its rank 0 printed.
     told_ns: f64,
     ended_ns: u64,
+}
+
+impl Ran {
+    /// From its start until the time that rank 0 told, and until its end,
+    /// milliseconds.
+    pub fn times_ms(&self) -> [f64; 2] {
+        [
+            (self.told_ns - self.started_ns as f64) / 1e6,
+            (self.ended_ns - self.started_ns) as f64 / 1e6,
+        ]
+    }
+}
+
+/// Why a launcher's job told nothing.
+pub enum Trouble {
+    /// It had to be killed after [`PATIENCE`].
+    Late,
+    /// It wrote this to standard error.
+    Said(String),
+}
+
+/// Runs a launcher to its end.
+pub fn launch(command: &mut Command) -> Result<std::result::Result<Ran, Trouble>> {
+    let started_ns = now_ns();
+    let child = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let Some(output) = wait(child, PATIENCE)? else {
+        return Ok(Err(Trouble::Late));
+    };
+    let ended_ns = now_ns();
+    let Some(told_ns) = told(&String::from_utf8_lossy(&output.stdout)) else {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Ok(Err(Trouble::Said(why.trim().to_owned())));
+    };
+    Ok(Ok(Ran {
+        started_ns,
+        told_ns,
+        ended_ns,
+    }))
 }
 
 /// What `child` printed; `None` if it had to be killed after `patience`.
@@ -275,7 +297,7 @@ pub fn wait(mut child: Child, patience: Duration) -> Result<Option<Output>> {
 }
 
 /// What rank 0 printed.
-pub fn told(text: &str) -> Option<f64> {
+fn told(text: &str) -> Option<f64> {
     text.lines()
         .find_map(|line| line.strip_prefix(MARK))?
         .trim()

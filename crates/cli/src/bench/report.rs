@@ -3,13 +3,13 @@
 
 use std::fmt::Write as _;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::stats::{Quartiles, SLICES_MIN};
 
 /// One measured figure. `p50`, `q1` and `q3` are over slices, the other
 /// percentiles over all operations of all slices.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// What was measured.
     pub system: String,
@@ -82,7 +82,7 @@ pub struct Row {
 }
 
 /// A claim: two figures of the same slices, divided.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
     /// Which figure.
     pub metric: String,
@@ -109,6 +109,20 @@ pub struct Ratio {
     pub noisy: bool,
 }
 
+impl Row {
+    /// With the figures of `quartiles`.
+    #[must_use]
+    pub fn with(self, quartiles: &Quartiles) -> Self {
+        Self {
+            p50: quartiles.median,
+            q1: quartiles.q1,
+            q3: quartiles.q3,
+            slices: quartiles.count,
+            ..self
+        }
+    }
+}
+
 impl Ratio {
     /// With the figures of `quartiles`.
     #[must_use]
@@ -123,8 +137,9 @@ impl Ratio {
     }
 }
 
-/// Everything that one run found.
-#[derive(Clone, Debug, Serialize)]
+/// Everything that one run found. `portolan report` reads it again; what a
+/// later release adds it passes over.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
     /// The bench's name.
     pub bench: String,

@@ -289,19 +289,16 @@ impl Cell {
             .take(if most { 3 } else { 1 })
             .filter_map(|(metric, values, method)| {
                 let q = Quartiles::of(values)?;
-                Some(Row {
+                let row = Row {
                     metric: metric.to_owned(),
                     size: Some(self.size),
                     messages: Some(self.count),
                     pattern: Some(if self.both { "both" } else { "one" }.to_owned()),
-                    p50: q.median,
-                    q1: q.q1,
-                    q3: q.q3,
-                    slices: q.count,
                     n: self.count * q.count as u64,
                     method: method.to_owned(),
                     ..like.clone()
-                })
+                };
+                Some(row.with(&q))
             })
             .collect()
     }

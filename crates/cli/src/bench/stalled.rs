@@ -171,17 +171,14 @@ impl Found {
                 let Some(q) = Quartiles::of(&seen) else {
                     continue;
                 };
-                rows.push(Row {
+                let row = Row {
                     metric: "rate_msg_s".to_owned(),
                     pair: Some(pair.to_owned()),
                     stalled_traffic: Some(traffic),
-                    p50: q.median,
-                    q1: q.q1,
-                    q3: q.q3,
-                    slices: q.count,
                     n: self.counts[usize::from(traffic)][place],
                     ..like.clone()
-                });
+                };
+                rows.push(row.with(&q));
             }
             if let Some(q) = paired(&values[1], &values[0]) {
                 let base = Ratio {

@@ -1,16 +1,14 @@
 //! The time that a job takes to start: from the launcher's first instruction
 //! until rank 0 has a message from every other rank.
 
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::process::Command;
 
 use clap::ValueEnum;
-use portolan_sys::clock::now_ns;
 
 use super::conduct::Progress;
-use super::failure::{Context, Failure, Result, fail};
+use super::failure::{Context, Result, fail};
 use super::host::{CpuTime, Host};
-use super::mpi::{Mpi, told, wait};
+use super::mpi::{Mpi, PATIENCE, Trouble, launch};
 use super::options::Start;
 use super::plan::wrong;
 use super::report::{Ratio, Report, Row};
@@ -19,8 +17,6 @@ use super::{Found, check};
 
 /// The hidden command that is a rank of this bench.
 pub const BENCH_FIRST_COMMAND: &str = "internal-bench-first";
-/// Longest that one of our starts may take.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which time.
 const METRICS: [(&str, &str); 2] = [
@@ -118,18 +114,15 @@ fn report(cells: &[Cell], systems: &[(String, String)]) -> (Vec<Row>, Vec<Ratio>
                 let Some(q) = Quartiles::of(&seen) else {
                     continue;
                 };
-                rows.push(Row {
+                let row = Row {
                     system: system.clone(),
                     metric: metric.to_owned(),
-                    p50: q.median,
-                    q1: q.q1,
-                    q3: q.q3,
                     n: q.count as u64,
-                    slices: q.count,
                     method: format!("{how}; {what}"),
                     ranks: cell.ranks,
                     ..Row::default()
-                });
+                };
+                rows.push(row.with(&q));
             }
             for ((over, _), values) in systems.iter().zip(&cell.values).skip(1) {
                 if let Some(q) = paired(ours, &values[place]) {
@@ -151,33 +144,19 @@ fn report(cells: &[Cell], systems: &[(String, String)]) -> (Vec<Row>, Vec<Ratio>
 /// One of our own starts, in the form of [`Mpi::start`].
 fn ours(ranks: u32, link: &str) -> Result<[f64; 2]> {
     let own = std::env::current_exe().context("finding the portolan command")?;
-    let started_ns = now_ns();
-    let child = Command::new(&own)
+    let mut command = Command::new(&own);
+    command
         .args(["run", "--no-prefix", "--link", link, "-n"])
         .arg(ranks.to_string())
         .arg("--")
         .arg(&own)
-        .arg(BENCH_FIRST_COMMAND)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("portolan run")?;
-    let Some(output) = wait(child, PATIENCE)? else {
-        return fail(format!(
+        .arg(BENCH_FIRST_COMMAND);
+    match launch(&mut command).context("portolan run")? {
+        Ok(ran) => Ok(ran.times_ms()),
+        Err(Trouble::Late) => fail(format!(
             "a job of {ranks} ranks did not end within {} s",
             PATIENCE.as_secs()
-        ));
-    };
-    let ended_ns = now_ns();
-    let told_ns = told(&String::from_utf8_lossy(&output.stdout)).ok_or_else(|| {
-        Failure::new(format!(
-            "a job of {ranks} ranks failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        ))
-    })?;
-    Ok([
-        (told_ns - started_ns as f64) / 1e6,
-        (ended_ns - started_ns) as f64 / 1e6,
-    ])
+        )),
+        Err(Trouble::Said(why)) => fail(format!("a job of {ranks} ranks failed: {why}")),
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use portolan_boot::launch::DESCRIPTORS_PER_RANK;
+use portolan_link::udp::UdpConfig;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::{SocketOptions, UdpSocket};
@@ -14,10 +16,6 @@ use crate::run::{allowed_cores, has_aes};
 
 /// Oldest kernel that is supported.
 const KERNEL_MIN: (u32, u32) = (5, 15);
-/// Receive buffer of a udp endpoint by default, bytes.
-const RECEIVE_BUFFER: usize = 212_992;
-/// Files that a launcher needs for each rank.
-const FILES_PER_RANK: u64 = 6;
 
 /// Looks at processor, kernel, memory and limits.
 pub fn look(disabled: Disabled) -> Vec<Finding> {
@@ -99,7 +97,7 @@ fn memory() -> Finding {
 fn files() -> Finding {
     let ranks = getrlimit(Resource::Nofile)
         .maximum
-        .map(|files| files / FILES_PER_RANK);
+        .map(|files| files / DESCRIPTORS_PER_RANK);
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     match ranks {
         Some(ranks) if ranks < 4 * cores => Finding::missing(
@@ -116,12 +114,17 @@ fn files() -> Finding {
 }
 
 fn socket(disabled: Disabled) -> Vec<Finding> {
+    let UdpConfig {
+        receive_buffer: wanted,
+        send_buffer,
+        ..
+    } = UdpConfig::default();
     let options = SocketOptions {
         address: None,
         scope: 0,
         port: 0,
-        receive_buffer: RECEIVE_BUFFER,
-        send_buffer: RECEIVE_BUFFER,
+        receive_buffer: wanted,
+        send_buffer,
         ipv6: !disabled.ipv6,
         ecn: !disabled.ecn,
     };
@@ -137,13 +140,11 @@ fn socket(disabled: Disabled) -> Vec<Finding> {
     };
     // The kernel doubles what was asked for.
     let granted = socket.receive_buffer().unwrap_or(0) / 2;
-    let mut findings = vec![if granted < RECEIVE_BUFFER {
+    let mut findings = vec![if granted < wanted {
         Finding::slower(
             "receive-buffer",
-            format!(
-                "{granted} bytes of the {RECEIVE_BUFFER} asked for: fewer packets can be on their way"
-            ),
-            format!("sysctl -w net.core.rmem_max={RECEIVE_BUFFER}"),
+            format!("{granted} bytes of the {wanted} asked for: fewer packets can be on their way"),
+            format!("sysctl -w net.core.rmem_max={wanted}"),
         )
     } else {
         Finding::well(

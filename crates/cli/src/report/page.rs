@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::plot::{self, Legend, Line, number};
-use super::read::{Host, Ratio, Report, Row};
+use super::read::File;
+use crate::bench::{Host, Ratio, Row};
 use crate::failure::Result;
 
 const STYLE: &str = "
@@ -49,21 +50,22 @@ fn escaped(text: &str) -> String {
 }
 
 /// The whole page.
-pub fn html(reports: &[Report]) -> Result<String> {
+pub fn html(files: &[File]) -> Result<String> {
     let mut body = String::new();
-    hosts(&mut body, reports);
+    hosts(&mut body, files);
     let place = |bench: &str| BENCHES.iter().position(|(name, _)| *name == bench);
-    let mut by_bench: BTreeMap<(usize, &str), Vec<&Report>> = BTreeMap::new();
-    for report in reports {
+    let mut by_bench: BTreeMap<(usize, &str), Vec<&File>> = BTreeMap::new();
+    for file in files {
+        let report = &file.report;
         let key = (
             place(&report.bench).unwrap_or(BENCHES.len()),
             report.bench.as_str(),
         );
-        by_bench.entry(key).or_default().push(report);
+        by_bench.entry(key).or_default().push(file);
     }
-    for ((place, bench), reports) in by_bench {
+    for ((place, bench), files) in by_bench {
         let title = BENCHES.get(place).map_or(bench, |(_, title)| title);
-        section(&mut body, bench, title, &reports)?;
+        section(&mut body, bench, title, &files)?;
     }
     Ok(format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
@@ -73,10 +75,10 @@ pub fn html(reports: &[Report]) -> Result<String> {
     ))
 }
 
-fn hosts(body: &mut String, reports: &[Report]) {
+fn hosts(body: &mut String, files: &[File]) {
     let mut seen: Vec<&Host> = Vec::new();
-    for report in reports {
-        let host = &report.host;
+    for file in files {
+        let host = &file.report.host;
         if seen.contains(&host) {
             continue;
         }
@@ -105,15 +107,15 @@ fn hosts(body: &mut String, reports: &[Report]) {
     );
 }
 
-fn section(body: &mut String, bench: &str, title: &str, reports: &[&Report]) -> Result<()> {
+fn section(body: &mut String, bench: &str, title: &str, files: &[&File]) -> Result<()> {
     let _ = writeln!(
         body,
         "<h2 id=\"{0}\">{1}</h2>",
         escaped(bench),
         escaped(title)
     );
-    let rows: Vec<&Row> = reports.iter().flat_map(|report| &report.rows).collect();
-    let ratios: Vec<&Ratio> = reports.iter().flat_map(|report| &report.ratios).collect();
+    let rows: Vec<&Row> = files.iter().flat_map(|file| &file.report.rows).collect();
+    let ratios: Vec<&Ratio> = files.iter().flat_map(|file| &file.report.ratios).collect();
     for (caption, picture) in pictures(&rows)? {
         let _ = writeln!(
             body,
@@ -125,12 +127,12 @@ fn section(body: &mut String, bench: &str, title: &str, reports: &[&Report]) -> 
         claims(body, &ratios);
     }
     figures(body, &rows);
-    for report in reports.iter().filter(|report| report.steal >= 0.01) {
+    for file in files.iter().filter(|file| file.report.steal >= 0.01) {
         let _ = writeln!(
             body,
             "<p class=\"faint\">{}: {:.1} % of the CPU time was stolen by the hypervisor</p>",
-            escaped(&report.file),
-            100.0 * report.steal
+            escaped(&file.name),
+            100.0 * file.report.steal
         );
     }
     Ok(())
@@ -273,7 +275,7 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
     body.push_str("</table></div>\n");
 }
 
-fn condition(size: Option<u64>, loss: Option<f64>, ranks: Option<u32>) -> String {
+fn condition(size: Option<usize>, loss: Option<f64>, ranks: Option<u32>) -> String {
     let size = size.map(|size| format!("{size} B"));
     let loss = loss.map(|loss| format!("{loss} % lost"));
     let ranks = ranks.map(|ranks| format!("{ranks} ranks"));
@@ -325,13 +327,16 @@ fn figures(body: &mut String, rows: &[&Row]) {
 mod tests {
     use super::*;
 
-    fn report(rows: &str, ratios: &str) -> Report {
+    fn report(rows: &str, ratios: &str) -> File {
         let text = format!(
             r#"{{"bench":"latency","steal":0.02,"later":1,"rows":{rows},"ratios":{ratios},
                 "host":{{"name":"a<b","kernel":"6","arch":"x86_64","cpu":"C & D","cores":2,
                 "memory_mb":4000,"portolan":"0.1.0","pinned":[0,1]}}}}"#
         );
-        serde_json::from_str(&text).unwrap()
+        File {
+            name: "one.json".to_owned(),
+            report: serde_json::from_str(&text).unwrap(),
+        }
     }
 
     fn row(system: &str, size: u64, p50: f64) -> String {
