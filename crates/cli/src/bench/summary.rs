@@ -80,7 +80,7 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
                     .then(|| cell.round_trips.value_at_quantile(share) as f64 / 10.0 / 1e3 / 2.0)
             };
             let line = cell.system == SystemKind::ShmLine;
-            Some(Row {
+            let row = Row {
                 system: setting.name(cell.system),
                 metric: if line {
                     "line_latency_us"
@@ -92,16 +92,12 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
                 loss: plan.lossy.then(|| plan.losses[cell.column]),
                 pattern: (plan.kind == Kind::Bandwidth)
                     .then(|| format!("{:?}", cell.op.pattern).to_lowercase()),
-                p50: q.median,
-                q1: q.q1,
-                q3: q.q3,
                 p99: tail(0.99),
                 p99_5: tail(0.995),
                 p99_9: tail(0.999),
                 p99_99: tail(0.9999),
                 histogram: (plan.kind == Kind::Jitter).then(|| histogram(&cell.round_trips)),
                 n: cell.operations,
-                slices: q.count,
                 method: method(cell, plan),
                 kept: kept(cell, cells, plan).map(|q| q.median),
                 packets_ratio: packets(cell, plan).map(|q| q.median),
@@ -114,7 +110,8 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
                 },
                 ranks: setting.ranks,
                 ..Row::default()
-            })
+            };
+            Some(row.with(&q))
         })
         .collect()
 }
@@ -274,21 +271,18 @@ pub fn curves(cells: &[Cell], plan: &Plan, setting: &Setting) -> (Vec<Row>, Vec<
                 continue;
             };
             medians.push(q.median);
-            rows.push(Row {
+            let row = Row {
                 system: setting.name(system),
                 metric: metric.to_owned(),
                 pattern: Some(format!("{:?}", plan.pattern).to_lowercase()),
-                p50: q.median,
-                q1: q.q1,
-                q3: q.q3,
                 n: q.count as u64,
-                slices: q.count,
                 method:
                     "over all sizes of a slice; fit of the relative error of the time per message"
                         .to_owned(),
                 ranks: setting.ranks,
                 ..Row::default()
-            });
+            };
+            rows.push(row.with(&q));
         }
         if let [half, start, bandwidth, fitted] = medians[..] {
             remarks.push(format!(
