@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod choices;
 mod doctor;
 mod failure;
 mod lab;

@@ -12,6 +12,8 @@ use super::mpi;
 use super::plan::Peer;
 use super::spray;
 use super::summary::Setting;
+pub use crate::choices::Link;
+use crate::choices::{Congestion, Security};
 
 const HOW: &str = "\
 All systems are measured by the same processes, pinned one to a core, in turns of at most
@@ -150,37 +152,6 @@ pub struct Common {
     pub json: Option<PathBuf>,
 }
 
-#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
-pub enum Link {
-    /// Shared memory within a host, UDP between hosts
-    #[default]
-    Auto,
-    /// Shared memory only
-    Shm,
-    /// UDP only
-    Udp,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-pub enum Security {
-    /// Encrypted and authenticated
-    #[default]
-    Encrypt,
-    /// Only a checksum
-    None,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-pub enum Congestion {
-    /// lan on a directly connected subnet, else shared
-    #[default]
-    Auto,
-    /// Led by queueing delay
-    Lan,
-    /// Fair to TCP
-    Shared,
-}
-
 impl Common {
     /// Slices of each figure.
     pub fn slices(&self) -> usize {
@@ -200,15 +171,8 @@ impl Common {
         } else {
             portolan_boot::LinkChoice::Udp
         };
-        spec.security = match self.security {
-            Security::Encrypt => portolan_boot::Security::Encrypt,
-            Security::None => portolan_boot::Security::None,
-        };
-        spec.congestion = match self.congestion {
-            Congestion::Auto => portolan_boot::Congestion::Auto,
-            Congestion::Lan => portolan_boot::Congestion::Lan,
-            Congestion::Shared => portolan_boot::Congestion::Shared,
-        };
+        spec.security = self.security.into();
+        spec.congestion = self.congestion.into();
         spec.suite = if crate::run::has_aes() {
             Suite::Aes128Gcm
         } else {

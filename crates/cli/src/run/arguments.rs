@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use portolan_boot::launch::{LaunchError, RANKS_MAX};
 
+use crate::choices::{Congestion, Link, Security};
 use crate::failure::{Failure, Result};
 
 const EXIT_CODES: &str = "\
@@ -59,10 +60,10 @@ pub struct Arguments {
     pub link: Link,
     /// Seal packets on the network
     #[arg(long, value_enum, default_value_t)]
-    pub security: Sealing,
+    pub security: Security,
     /// How to share the network
     #[arg(long, value_enum, default_value_t)]
-    pub congestion: Sharing,
+    pub congestion: Congestion,
     /// Bind each rank to a core, round robin on its host
     #[arg(long, value_enum, default_value_t)]
     pub bind: Bind,
@@ -99,37 +100,6 @@ pub struct Arguments {
         value_name = "PROG"
     )]
     pub program: Vec<OsString>,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-pub enum Link {
-    /// Shared memory within a host, UDP between hosts
-    #[default]
-    Auto,
-    /// Shared memory only
-    Shm,
-    /// UDP only
-    Udp,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-pub enum Sealing {
-    /// Encrypted and authenticated
-    #[default]
-    Encrypt,
-    /// Only a checksum
-    None,
-}
-
-#[derive(Clone, Copy, Default, ValueEnum)]
-pub enum Sharing {
-    /// lan on a directly connected subnet, else shared
-    #[default]
-    Auto,
-    /// Led by queueing delay
-    Lan,
-    /// Fair to TCP
-    Shared,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, ValueEnum)]

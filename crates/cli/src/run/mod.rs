@@ -19,15 +19,15 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use portolan_boot::Suite;
 use portolan_boot::launch::{Event, HostFailure, JobSpec, LaunchError, OnDeath, Running, Stop};
-use portolan_boot::{Congestion, LinkChoice, Security, Suite};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
 pub use agent::agent;
 pub use arguments::Arguments;
-use arguments::{Bind, Death, Link, Sealing, Sharing};
+use arguments::{Bind, Death};
 pub use guard::guard;
 use hosts::{Host, Place};
 pub use local::{Local, disabled};
@@ -160,20 +160,9 @@ fn lost(ssh: &Ssh, names: &[String], (host, via): (u16, Option<u16>), why: &Host
 
 fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
     let mut spec = JobSpec::new(hosts.iter().map(|host| host.ranks).collect());
-    spec.link = match arguments.link {
-        Link::Auto => LinkChoice::Auto,
-        Link::Shm => LinkChoice::Shm,
-        Link::Udp => LinkChoice::Udp,
-    };
-    spec.security = match arguments.security {
-        Sealing::Encrypt => Security::Encrypt,
-        Sealing::None => Security::None,
-    };
-    spec.congestion = match arguments.congestion {
-        Sharing::Auto => Congestion::Auto,
-        Sharing::Lan => Congestion::Lan,
-        Sharing::Shared => Congestion::Shared,
-    };
+    spec.link = arguments.link.into();
+    spec.security = arguments.security.into();
+    spec.congestion = arguments.congestion.into();
     spec.on_death = match arguments.on_death {
         Death::End => OnDeath::End,
         Death::Notify => OnDeath::Notify,

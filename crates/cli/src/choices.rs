@@ -1,0 +1,67 @@
+//! How a job may be set up: what the command line of `run` and of `bench` have
+//! in common.
+
+use clap::ValueEnum;
+
+/// Which link ranks use.
+#[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Link {
+    /// Shared memory within a host, UDP between hosts
+    #[default]
+    Auto,
+    /// Shared memory only
+    Shm,
+    /// UDP only
+    Udp,
+}
+
+/// Whether packets are sealed.
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub enum Security {
+    /// Encrypted and authenticated
+    #[default]
+    Encrypt,
+    /// Only a checksum
+    None,
+}
+
+/// How the job shares the network.
+#[derive(Clone, Copy, Default, ValueEnum)]
+pub enum Congestion {
+    /// lan on a directly connected subnet, else shared
+    #[default]
+    Auto,
+    /// Led by queueing delay
+    Lan,
+    /// Fair to TCP
+    Shared,
+}
+
+impl From<Link> for portolan_boot::LinkChoice {
+    fn from(link: Link) -> Self {
+        match link {
+            Link::Auto => Self::Auto,
+            Link::Shm => Self::Shm,
+            Link::Udp => Self::Udp,
+        }
+    }
+}
+
+impl From<Security> for portolan_boot::Security {
+    fn from(security: Security) -> Self {
+        match security {
+            Security::Encrypt => Self::Encrypt,
+            Security::None => Self::None,
+        }
+    }
+}
+
+impl From<Congestion> for portolan_boot::Congestion {
+    fn from(congestion: Congestion) -> Self {
+        match congestion {
+            Congestion::Auto => Self::Auto,
+            Congestion::Lan => Self::Lan,
+            Congestion::Shared => Self::Shared,
+        }
+    }
+}
