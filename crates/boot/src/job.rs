@@ -7,6 +7,7 @@ use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use portolan_sys::lives::{Lives, Pulse};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::JOB_VARIABLE;
@@ -40,6 +41,12 @@ pub enum Notice {
         /// How.
         how: How,
     },
+    /// A rank's process is stopped, so its silence means nothing. Told again
+    /// as long as it is.
+    Stopped {
+        /// Which.
+        rank: u32,
+    },
     /// The job is being ended, or the launcher is gone: why. SIGTERM follows.
     Abort(String),
 }
@@ -57,6 +64,9 @@ pub struct Job {
     /// An eventfd (non-blocking) for each rank of this host by local index:
     /// whoever wakes that rank writes it. Empty where `segment` is none.
     pub doorbells: Vec<OwnedFd>,
+    /// The word that this process holds as long as it lives; none without a
+    /// launcher, or where it does without.
+    pub pulse: Option<Pulse>,
     control: Option<OwnedFd>,
     solo: bool,
     pid: u32,
@@ -137,9 +147,11 @@ impl Job {
             core_shared: false,
             settings: BTreeMap::new(),
             shared: false,
+            watched: false,
         };
         Ok(Self {
             membership,
+            pulse: None,
             segment: None,
             doorbells: Vec::new(),
             control: None,
@@ -173,6 +185,15 @@ impl Job {
             true => Some(doorbells.remove(0)),
             false => None,
         };
+        let pulse = match membership.watched {
+            true if doorbells.is_empty() => return Err(BootError::Garbled),
+            true => {
+                let lives = Lives::from_fd(doorbells.remove(0)).map_err(|_| BootError::Garbled)?;
+                let index = usize::from(membership.local_index);
+                Some(Pulse::new(lives, index).ok_or(BootError::Garbled)?)
+            }
+            false => None,
+        };
         let mut notices = VecDeque::new();
         while segment.is_some() && doorbells.len() < membership.local_ranks.len() {
             let Received { bytes, descriptors } = hear(socket.as_fd())?;
@@ -180,6 +201,9 @@ impl Job {
                 Ok(FromLauncher::Said(ToRank::Doorbells)) => doorbells.extend(descriptors),
                 Ok(FromLauncher::Said(ToRank::Died { rank, how })) => {
                     notices.push_back(Notice::Died { rank, how });
+                }
+                Ok(FromLauncher::Said(ToRank::Stopped { rank })) => {
+                    notices.push_back(Notice::Stopped { rank });
                 }
                 Ok(FromLauncher::Said(ToRank::Abort { why })) => {
                     return Err(BootError::Aborted(why));
@@ -189,6 +213,7 @@ impl Job {
         }
         Ok(Self {
             membership,
+            pulse,
             segment,
             doorbells,
             control: Some(socket),
@@ -232,6 +257,9 @@ impl Job {
                 FromLauncher::Said(ToRank::Died { rank, how }) => {
                     self.notices.push_back(Notice::Died { rank, how });
                 }
+                FromLauncher::Said(ToRank::Stopped { rank }) => {
+                    self.notices.push_back(Notice::Stopped { rank });
+                }
                 FromLauncher::Said(ToRank::Abort { why }) => return Err(BootError::Aborted(why)),
                 FromLauncher::Said(ToRank::Refused(refusal)) => {
                     return Err(BootError::Refused(refusal));
@@ -264,6 +292,7 @@ impl Job {
                 Ok(FromLauncher::Said(ToRank::Died { rank, how })) => {
                     Some(Notice::Died { rank, how })
                 }
+                Ok(FromLauncher::Said(ToRank::Stopped { rank })) => Some(Notice::Stopped { rank }),
                 Ok(FromLauncher::Said(ToRank::Abort { why })) => Some(Notice::Abort(why)),
                 _ => self.lost(&BootError::Garbled),
             },
@@ -390,6 +419,7 @@ mod tests {
             core_shared: false,
             settings: BTreeMap::new(),
             shared: false,
+            watched: false,
         };
         ToRank::Welcome(Box::new(welcome)).encode()
     }

@@ -15,7 +15,7 @@ use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 2;
+pub(crate) const BOOT_VERSION: u32 = 3;
 
 const KIND_JSON: u8 = b'J';
 const KIND_JOIN: u8 = b'A';
@@ -120,9 +120,21 @@ pub enum How {
     Killed(i32),
     /// It is not known: its host is lost.
     Lost,
+    /// By `exec`, without leaving the job: the process is another program now.
+    Replaced,
+    /// It is not known: the process was not the launcher's own child.
+    Gone,
 }
 
 impl How {
+    /// As wait(2) gives it.
+    pub(crate) fn of_status(status: u32) -> Self {
+        match status & 0x7f {
+            0 => Self::Exited((status >> 8 & 0xff).cast_signed()),
+            signal => Self::Killed(signal.cast_signed()),
+        }
+    }
+
     /// As a shell shows it: the code, or 128 and the signal; 1 where neither
     /// is known.
     #[must_use]
@@ -130,7 +142,7 @@ impl How {
         match self {
             Self::Exited(code) => code,
             Self::Killed(signal) => 128 + signal,
-            Self::Lost => 1,
+            Self::Lost | Self::Replaced | Self::Gone => 1,
         }
     }
 }
@@ -144,6 +156,8 @@ impl fmt::Display for How {
                 None => write!(f, "signal {signal}"),
             },
             Self::Lost => write!(f, "the loss of its host"),
+            Self::Replaced => write!(f, "becoming another program (exec)"),
+            Self::Gone => write!(f, "an end that nobody saw"),
         }
     }
 }
@@ -234,15 +248,18 @@ pub(crate) enum ToLauncher {
 /// From launcher to rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToRank {
-    /// Answer to the greeting. The segment's descriptor, if `shared`, and
-    /// the first doorbells go with it.
+    /// Answer to the greeting. The segment's descriptor, if `shared`, the
+    /// lives', if `watched`, and the first doorbells go with it.
     Welcome(Box<Membership>),
     /// Answer to the greeting or the key check.
     Refused(Refusal),
     /// More doorbells go with it.
     Doorbells,
-    /// A rank has ended.
+    /// A rank has ended, or is about to.
     Died { rank: u32, how: How },
+    /// A rank's process is stopped: its silence means nothing. Said again
+    /// and again as long as it is.
+    Stopped { rank: u32 },
     /// The job is being ended.
     Abort { why: String },
 }
@@ -284,6 +301,8 @@ pub struct Membership {
     pub settings: BTreeMap<String, String>,
     /// The host's ranks share a segment, whose descriptor comes along.
     pub(crate) shared: bool,
+    /// So does the memory in which each holds a word as long as it lives.
+    pub(crate) watched: bool,
 }
 
 impl fmt::Debug for Membership {
@@ -510,6 +529,7 @@ mod tests {
             core_shared: false,
             settings: BTreeMap::new(),
             shared: false,
+            watched: true,
         };
         let shown = format!("{:?}", ToRank::Welcome(Box::new(welcome)));
         assert!(!shown.contains("171") && !shown.contains("abab"), "{shown}");

@@ -101,6 +101,7 @@ fn wait_for_abort(job: &mut Job) {
         while let Some(notice) = job.poll_notice() {
             match notice {
                 Notice::Died { rank, how } => println!("died: rank {rank}, {how}"),
+                Notice::Stopped { rank } => println!("stopped: rank {rank}"),
                 Notice::Abort(why) => {
                     println!("abort: {why}");
                     return;

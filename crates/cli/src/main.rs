@@ -50,6 +50,8 @@ enum Command {
     BenchRank(bench::RankArguments),
     #[command(name = bench::BENCH_FIRST_COMMAND, hide = true)]
     BenchFirst,
+    #[command(name = bench::BENCH_DEATH_COMMAND, hide = true)]
+    BenchDeath { memory: usize },
 }
 
 fn main() -> ExitCode {
@@ -67,6 +69,7 @@ fn main() -> ExitCode {
         Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
         Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
         Command::BenchFirst => bench::first_message(),
+        Command::BenchDeath { memory } => bench::death(memory),
     };
     done.unwrap_or_else(|failure| {
         eprintln!("portolan: {failure}");

@@ -5,8 +5,10 @@ use std::os::fd::BorrowedFd;
 use portolan_link::udp::UdpConfig;
 use portolan_proto::congestion::Mode;
 use portolan_seal::{Secret, SuiteId};
+use portolan_sys::lives::Pulse;
 use portolan_wire::{Address, EndpointId, Life};
 
+use crate::error::Death;
 use crate::own::Threads;
 
 /// Settings, fixed while the endpoint lives.
@@ -116,8 +118,10 @@ pub struct PeerConfig {
 /// What whoever started the process knows of others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Notice {
-    /// A rank's process has ended without closing its endpoint.
-    Died(u32),
+    /// A rank's process has ended without closing its endpoint: how.
+    Died(u32, Death),
+    /// A rank's process is stopped, so its silence means nothing now.
+    Stopped(u32),
     /// The job is being ended: why.
     Ending(String),
 }
@@ -127,6 +131,12 @@ pub enum Notice {
 pub trait Watch: Send {
     /// Readable when there is a notice; `None` when none will come any more.
     fn fd(&self) -> Option<BorrowedFd<'_>>;
+
+    /// The word that says whether this process lives; taken once, and held
+    /// by the helper thread.
+    fn pulse(&mut self) -> Option<Pulse> {
+        None
+    }
 
     /// The next notice. Does not wait.
     fn poll(&mut self) -> Option<Notice>;

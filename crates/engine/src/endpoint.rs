@@ -6,10 +6,11 @@ use std::sync::Arc;
 use portolan_proto::Release;
 use portolan_ring::{Lent, Owned, OwnerGuard};
 use portolan_sys::clock::now_ns;
+use portolan_sys::lives::Pulse;
 use portolan_wire::MessageNo;
 
 use crate::counters::Counters;
-use crate::error::{Misuse, SendError, WaitError};
+use crate::error::{Death, Misuse, SendError, WaitError};
 use crate::helper::Helper;
 use crate::memory::{Buffer, Payload, Source};
 use crate::message::{Event, SendOptions};
@@ -59,6 +60,7 @@ impl Endpoint {
         config: &crate::Config,
         size: u32,
         beds: Arc<Beds>,
+        pulse: Option<Pulse>,
     ) -> Result<Self, crate::OpenError> {
         let inner = Arc::new(Inner {
             state,
@@ -71,7 +73,7 @@ impl Endpoint {
             size,
         });
         let helper = if config.helper {
-            Some(Helper::start(&inner)?)
+            Some(Helper::start(&inner, pulse)?)
         } else {
             None
         };
@@ -409,7 +411,7 @@ impl Endpoint {
         if rank >= self.inner.size || rank == self.inner.rank {
             return Err(Misuse::BadRank);
         }
-        s.ended(rank);
+        s.ended(rank, Death::Ended);
         Ok(())
     }
 

@@ -56,8 +56,16 @@ impl std::error::Error for Misuse {}
 pub enum Death {
     /// It closed its endpoint.
     Closed,
-    /// Its process ended without closing.
+    /// Its process ended without closing, how is not known.
     Ended,
+    /// Its process ended with this exit code, without closing.
+    Exited(i32),
+    /// This signal ended its process.
+    Killed(i32),
+    /// Its process became another program (exec), without closing.
+    Replaced,
+    /// Its host is gone.
+    HostLost,
     /// It did not answer while an operation waited for it.
     Silent,
     /// It never answered.
@@ -70,11 +78,25 @@ pub enum Death {
     Unreachable,
 }
 
+impl Death {
+    /// Whether its process has ended, or is no longer what it was.
+    pub(crate) const fn is_end(self) -> bool {
+        matches!(
+            self,
+            Self::Ended | Self::Exited(_) | Self::Killed(_) | Self::Replaced | Self::HostLost
+        )
+    }
+}
+
 impl fmt::Display for Death {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Closed => "it closed its endpoint",
             Self::Ended => "its process ended",
+            Self::Exited(code) => return write!(f, "its process ended with exit code {code}"),
+            Self::Killed(signal) => return write!(f, "signal {signal} ended its process"),
+            Self::Replaced => "its process became another program (exec)",
+            Self::HostLost => "its host is gone",
             Self::Silent => "it stopped answering",
             Self::NoAnswer => {
                 "it never answered: check that its host is up and that UDP gets through"

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 
 use portolan_sys::futex::{Scope, wait, wake};
+use portolan_sys::lives::Pulse;
 
 use crate::OpenError;
 use crate::endpoint::Inner;
@@ -24,13 +25,18 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    pub fn start(inner: &Arc<Inner>) -> Result<Self, OpenError> {
+    /// Starts it; `pulse` says as long as it runs that this process lives.
+    pub fn start(inner: &Arc<Inner>, pulse: Option<Pulse>) -> Result<Self, OpenError> {
         let stop = Arc::new(AtomicU32::new(0));
         let (theirs, stopped) = (Arc::clone(inner), Arc::clone(&stop));
         let thread = std::thread::Builder::new()
             .name("portolan-helper".to_owned())
             .stack_size(256 << 10)
-            .spawn(move || run(&theirs, &stopped))
+            .spawn(move || {
+                // Without it the process's descriptor still tells of its end.
+                let _held = pulse.as_ref().and_then(|pulse| pulse.hold().ok());
+                run(&theirs, &stopped);
+            })
             .map_err(|e| OpenError::System("pthread_create", e.raw_os_error().unwrap_or(0)))?;
         Ok(Self {
             stop,

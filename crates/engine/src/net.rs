@@ -103,6 +103,8 @@ pub(crate) struct NetLane {
     broken: Option<i32>,
     /// A handler outside of a pass of this lane has sent something.
     pub dirty: bool,
+    /// Longer pauses between passes are none of the peers' silence, ns.
+    late_ns: u64,
 }
 
 fn net_address(a: LinkAddress) -> NetAddress {
@@ -113,7 +115,8 @@ fn net_address(a: LinkAddress) -> NetAddress {
 }
 
 impl NetLane {
-    pub fn new(link: Udp, tables: ProtoTables, ranks: Vec<u32>) -> Self {
+    /// `silence_ns`: after which `tables` gives up a peer.
+    pub fn new(link: Udp, tables: ProtoTables, ranks: Vec<u32>, silence_ns: u64) -> Self {
         Self {
             link,
             tables,
@@ -122,6 +125,7 @@ impl NetLane {
             now: now_ns(),
             broken: None,
             dirty: false,
+            late_ns: silence_ns / 2,
         }
     }
 
@@ -129,8 +133,12 @@ impl NetLane {
     /// many packets moved.
     pub fn pass(&mut self, core: &mut Core, shm: Option<&mut ShmLane>) -> usize {
         let now = now_ns();
+        let late = now.saturating_sub(self.now) > self.late_ns;
         self.now = now;
         self.dirty = false;
+        if late {
+            self.excuse_all();
+        }
         self.link.set_now(now);
         let before = core.counters.received;
         let mut view = self.tables.view();
@@ -139,6 +147,7 @@ impl NetLane {
             ranks: &self.ranks,
             now,
             shm,
+            told: Death::Ended,
         };
         let received = self.link.rx_burst(BURST, |f| {
             view.handle_packet(now, net_address(f.from), f.ce, f.bytes, &mut host);
@@ -177,6 +186,7 @@ impl NetLane {
                 ranks,
                 now: *now,
                 shm: None,
+                told: Death::Ended,
             };
             let mut dry = false;
             while pending.len() < BURST {
@@ -263,20 +273,35 @@ impl NetLane {
             ranks: &self.ranks,
             now,
             shm,
+            told: Death::Ended,
         };
         self.tables.view().resume(now, &mut host);
         self.dirty = true;
     }
 
     /// Told from outside that a peer's process has ended.
-    pub fn peer_died(&mut self, core: &mut Core, peer: PeerId) {
+    pub fn peer_died(&mut self, core: &mut Core, peer: PeerId, how: Death) {
         let mut host = NetHost {
             core,
             ranks: &self.ranks,
             now: self.now,
             shm: None,
+            told: how,
         };
         self.tables.view().peer_died(peer, &mut host);
+    }
+
+    /// Nobody has looked for long, as when the process was stopped: what is
+    /// not heard is no silence of others.
+    #[cold]
+    fn excuse_all(&mut self) {
+        let mut view = self.tables.view();
+        (0..self.ranks.len() as u32).for_each(|peer| view.excuse(self.now, PeerId(peer)));
+    }
+
+    /// Told from outside that a peer is there, though silent.
+    pub fn excuse(&mut self, peer: PeerId) {
+        self.tables.view().excuse(now_ns(), peer);
     }
 
     /// When the lane must be looked at again, ns of the monotonic clock.
@@ -349,6 +374,8 @@ struct NetHost<'a> {
     ranks: &'a [u32],
     now: u64,
     shm: Option<&'a mut ShmLane>,
+    /// How a peer ended that is told to have.
+    told: Death,
 }
 
 impl NetHost<'_> {
@@ -411,6 +438,7 @@ impl<S: Seal> Host<S> for NetHost<'_> {
         match event {
             PeerEvent::Up => {}
             PeerEvent::Waiting => self.core.tell(Event::PeerSilent { rank }),
+            PeerEvent::Dead(DeathReason::Told) => self.core.bury(rank, self.told),
             PeerEvent::Dead(why) => self.core.bury(rank, death(why)),
         }
     }

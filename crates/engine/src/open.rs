@@ -266,7 +266,7 @@ impl Opening {
         };
         let net = match (udp, tables) {
             (Some(udp), Some(tables)) if !ranks.is_empty() => {
-                Some(NetLane::new(udp, tables, ranks))
+                Some(NetLane::new(udp, tables, ranks, config.proto.silence_ns))
             }
             _ => None,
         };
@@ -283,6 +283,8 @@ impl Opening {
         let system =
             |call| move |e: portolan_sys::raw::Errno| OpenError::System(call, e.raw_os_error());
         let beds = Arc::new(Beds::new().map_err(system("epoll_create"))?);
+        let mut watch = watch;
+        let pulse = watch.as_mut().and_then(|watch| watch.pulse());
         let state = State::new(core, net, shm, watch, pids, Arc::clone(&beds))
             .map_err(system("epoll_ctl"))?;
         // Without a helper thread the words have one user, and no fence is needed.
@@ -290,7 +292,7 @@ impl Opening {
             || (!config.udp.disabled.membarrier && barrier::register_threads().is_ok());
         let fence = if remote { Fence::Remote } else { Fence::Local };
         let owned = Owned::new(state, ForkMark::new()?, config.threads.into(), fence);
-        Endpoint::new(owned, &config, size, beds)
+        Endpoint::new(owned, &config, size, beds, pulse)
     }
 }
 

@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use portolan_link::shm::Slumbering;
 use portolan_sys::clock::now_ns;
-use portolan_sys::epoll::READY_MAX;
+use portolan_sys::epoll::{Epoll, READY_MAX};
 use portolan_sys::process::Pidfd;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
@@ -34,6 +34,9 @@ const LOOK_EVERY: u32 = 1024;
 
 /// Time between two givings back of rings that nobody uses, ns.
 const TIDY_EVERY_NS: u64 = 1_000_000_000;
+/// A launcher that has not said within this how a process ended is not waited
+/// for, ns.
+const HOW_NS_MAX: u64 = 5_000_000;
 /// Longest sleep while frames wait that could not be taken, ns.
 const BLOCKED_NAP_NS: u64 = 1_000_000;
 
@@ -246,7 +249,9 @@ impl State {
                 TOKEN_WATCH => news += self.hear(),
                 TOKEN_BELL => self.rest.hush(),
                 t if t >= TOKEN_PID => {
-                    self.ended((t - TOKEN_PID) as u32);
+                    let rank = (t - TOKEN_PID) as u32;
+                    self.ask_how(rank);
+                    self.ended(rank, Death::Ended);
                     news += 1;
                 }
                 _ => {}
@@ -265,7 +270,14 @@ impl State {
         while let Some(notice) = watch.poll() {
             news += 1;
             match notice {
-                Notice::Died(rank) => self.ended(rank),
+                Notice::Died(rank, why) => self.ended(rank, why),
+                Notice::Stopped(rank) => {
+                    if let (Some(Lane::Net(peer)), Some(net)) =
+                        (self.core.lanes.get(rank), &mut self.net)
+                    {
+                        net.excuse(peer);
+                    }
+                }
                 Notice::Ending(why) => self.ending = Some(why),
             }
         }
@@ -276,28 +288,55 @@ impl State {
         news
     }
 
+    /// A rank's process has ended: the launcher is about to say how.
+    fn ask_how(&mut self, rank: u32) {
+        let until = now_ns() + HOW_NS_MAX;
+        let is_told = |s: &Self| matches!(s.core.lanes.get(rank), Some(Lane::Dead(_)) | None);
+        while !is_told(self) {
+            let Some(left) = until.checked_sub(now_ns()) else {
+                return;
+            };
+            // Without a launcher, or a descriptor to spare, it stays unknown.
+            let said = self.watch.as_ref().and_then(|watch| {
+                let one = Epoll::new().ok()?;
+                one.add(watch.fd()?, 0).ok()?;
+                one.wait(Some(left), |_| ()).ok()
+            });
+            if said.unwrap_or_default() == 0 {
+                return;
+            }
+            self.hear();
+        }
+    }
+
     /// A rank's process has ended.
-    pub fn ended(&mut self, rank: u32) {
+    pub fn ended(&mut self, rank: u32, how: Death) {
         if let Some(at) = self.pids.iter().position(|(r, _)| *r == rank) {
             let (_, pid) = self.pids.remove(at);
             let _ = self.rest.beds.events.remove(pid.as_fd());
         }
-        self.gone(rank, Death::Ended);
+        self.gone(rank, how);
     }
 
     /// A rank is gone: what it still said is read, then it is buried.
     fn gone(&mut self, rank: u32, why: Death) {
+        if why == Death::Ended {
+            // The launcher may have said more.
+            self.hear();
+        }
         let Self { core, net, shm, .. } = self;
         let mut why = why;
         match (core.lanes.get(rank), net, shm) {
             (Some(Lane::Net(peer)), Some(net), shm) => {
                 net.pass(core, shm.as_mut());
-                net.peer_died(core, peer);
+                net.peer_died(core, peer, why);
             }
             (Some(Lane::Shm(index)), net, Some(shm)) => {
-                if why == Death::Ended {
+                if why.is_end() {
                     shm.link.mark_dead(index);
-                    why = shm.why(index);
+                    if shm.why(index) == Death::Closed {
+                        why = Death::Closed;
+                    }
                 }
                 // Bounded: others may go on sending.
                 for _ in 0..1024 {

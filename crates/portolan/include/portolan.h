@@ -129,8 +129,10 @@ uint64_t portolan_arg(const portolan_message *message, uint32_t index);
  * operation ends with -ECONNREFUSED instead. */
 #define PORTOLAN_REFUSED 2u
 /* Of the endpoint and of every port with an error handler: rank `rank` is
- * dead, `error` says how (see portolan_wait_until()). What it had not
- * acknowledged was delivered at most once. */
+ * dead, `error` says how (see portolan_wait_until()). Of a process that has
+ * ended, `status` is its exit code, or minus the signal that ended it; 0 also
+ * where that is not known. What it had not acknowledged was delivered at most
+ * once. */
 #define PORTOLAN_PEER_DEAD 3u
 /* Of the endpoint: rank `rank` has been silent for long; it is still tried. */
 #define PORTOLAN_PEER_SILENT 4u
@@ -148,7 +150,7 @@ typedef struct portolan_event {
     uint8_t priority;
     uint8_t reserved[3];
     uint32_t number;
-    uint32_t reserved2;
+    int32_t status;
     uint64_t bytes;
     uint64_t room;
 } portolan_event;

@@ -6,13 +6,16 @@ use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 use std::thread::available_parallelism;
 
-use portolan_boot::{BootError, Congestion as Sharing, Job, LinkChoice, PeerInfo, Security, Suite};
+use portolan_boot::{
+    BootError, Congestion as Sharing, How, Job, LinkChoice, PeerInfo, Security, Suite,
+};
 use portolan_engine as engine;
 use portolan_engine::{
-    Address, Congestion, EndpointId, Life, Opening, PeerConfig, Secret, ShmAttachment, SuiteId,
-    Threads,
+    Address, Congestion, Death, EndpointId, Life, Opening, PeerConfig, Secret, ShmAttachment,
+    SuiteId, Threads,
 };
 use portolan_sys::features::{Disabled, UnknownFeature};
+use portolan_sys::lives::Pulse;
 use portolan_sys::net::directly_connected;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -133,15 +136,30 @@ impl engine::Watch for Launcher {
         self.0.control_fd()
     }
 
+    fn pulse(&mut self) -> Option<Pulse> {
+        self.0.pulse.take()
+    }
+
     fn poll(&mut self) -> Option<engine::Notice> {
         Some(match self.0.poll_notice()? {
-            portolan_boot::Notice::Died { rank, .. } => engine::Notice::Died(rank),
+            portolan_boot::Notice::Died { rank, how } => engine::Notice::Died(rank, death(how)),
+            portolan_boot::Notice::Stopped { rank } => engine::Notice::Stopped(rank),
             portolan_boot::Notice::Abort(why) => engine::Notice::Ending(why),
         })
     }
 
     fn leave(&mut self) {
         self.0.leave();
+    }
+}
+
+const fn death(how: How) -> Death {
+    match how {
+        How::Exited(code) => Death::Exited(code),
+        How::Killed(signal) => Death::Killed(signal),
+        How::Lost => Death::HostLost,
+        How::Replaced => Death::Replaced,
+        How::Gone => Death::Ended,
     }
 }
 
@@ -203,6 +221,9 @@ impl Endpoint {
             .zip(&peers)
             .map(|(rank, peer)| peer_config(&job, rank, peer))
             .collect::<Result<Vec<_>, _>>()?;
+        if let Some(pulse) = &job.pulse {
+            pulse.mark_fatal_signals();
+        }
         let doorbells = std::mem::take(&mut job.doorbells);
         let index = job.local_index;
         let shm = job.segment.take().map(|segment| ShmAttachment {

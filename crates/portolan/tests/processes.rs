@@ -4,6 +4,7 @@
 //! part a rank plays.
 
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use portolan_link::shm::{Config as ShmConfig, Segment};
 const PART: &str = "PORTOLAN_TEST_PART";
 const LINKS: [LinkChoice; 2] = [LinkChoice::Auto, LinkChoice::Udp];
 
+const SIGABRT: i32 = 6;
 const SIGKILL: i32 = 9;
 const SIGCONT: i32 = 18;
 const SIGSTOP: i32 = 19;
@@ -37,6 +39,11 @@ fn main() {
         Err(_) => launch(),
         Ok("fork") => forks(),
         Ok("death") => dies(),
+        Ok("kill") => ends(Death::Killed(SIGKILL)),
+        Ok("abort") => ends(Death::Killed(SIGABRT)),
+        Ok("exit") => ends(Death::Exited(7)),
+        Ok("exec") => ends(Death::Replaced),
+        Ok("stop") => stops(),
         Ok(other) => panic!("no part {other}"),
     }
 }
@@ -97,9 +104,19 @@ fn launch() {
         // The rank that was killed is the job's failure, and the only one.
         let (code, told) = job(itself.clone(), "death", link);
         assert_eq!(code, 128 + SIGKILL, "death over {link:?}: {told}");
+        for (part, wanted) in [
+            ("kill", 128 + SIGKILL),
+            ("abort", 128 + SIGABRT),
+            ("exit", 7),
+            ("exec", 0),
+            ("stop", 0),
+        ] {
+            let (code, told) = job(itself.clone(), part, link);
+            assert_eq!(code, wanted, "{part} over {link:?}: {told}");
+        }
         let (code, told) = job(tokio.clone(), "none", link);
         assert_eq!(code, 0, "examples/tokio over {link:?}: {told}");
-        println!("fork, death and examples/tokio over {link:?}: ok");
+        println!("fork, deaths, stop and examples/tokio over {link:?}: ok");
     }
 }
 
@@ -188,6 +205,66 @@ impl Drop for Stopped {
         // SAFETY: a system call without memory.
         unsafe { kill(self.0, SIGCONT) };
     }
+}
+
+/// Rank 1 ends without a word; rank 0 hears from the launcher how.
+fn ends(how: Death) {
+    let (ep, got) = counting();
+    if ep.rank() == 1 {
+        say(&ep, u64::from(std::process::id()), 0);
+        // Only after that has left.
+        ep.wait_until(|| got.load(Ordering::Relaxed) != 0).unwrap();
+        match how {
+            Death::Exited(code) => std::process::exit(code),
+            Death::Killed(SIGABRT) => std::process::abort(),
+            Death::Replaced => panic!("{}", Command::new("sleep").arg("1").exec()),
+            _ => std::thread::sleep(Duration::from_secs(1000)),
+        }
+    }
+    ep.wait_until(|| got.load(Ordering::Relaxed) != 0).unwrap();
+    say(&ep, 1, 0);
+    if how == Death::Killed(SIGKILL) {
+        let victim = got.load(Ordering::Relaxed) as i32;
+        // SAFETY: a system call without memory.
+        assert_eq!(unsafe { kill(victim, SIGKILL) }, 0);
+    }
+    let ended = WaitError::PeerDead { rank: 1, why: how };
+    let waited = ep.wait_timeout(Duration::from_secs(10), || false);
+    assert_eq!(waited, Err(ended));
+    ep.close().unwrap();
+}
+
+/// Rank 1 is stopped for longer than a silent peer is waited for, and goes on
+/// as if nothing had been.
+fn stops() {
+    let ep = Endpoint::open(Config::default().set("silence_ms", 1500)).unwrap();
+    let got = Arc::new(AtomicU64::new(0));
+    let log = Arc::clone(&got);
+    let count = Binding::to(move |_, m| _ = log.fetch_add(m.arg(0), Ordering::Relaxed));
+    ep.bind(1, count).unwrap();
+    ep.barrier().unwrap();
+    if ep.rank() == 1 {
+        say(&ep, u64::from(std::process::id()), 0);
+        ep.wait_until(|| got.load(Ordering::Relaxed) == 2).unwrap();
+        say(&ep, 1, 0);
+        ep.close().unwrap();
+        return;
+    }
+    ep.wait_until(|| got.load(Ordering::Relaxed) != 0).unwrap();
+    let sleeper = got.load(Ordering::Relaxed);
+    // SAFETY: system calls without memory; `Stopped` lets it go on.
+    assert_eq!(unsafe { kill(sleeper as i32, SIGSTOP) }, 0);
+    let stopped = Stopped(sleeper as i32);
+    say(&ep, 1, 100_000);
+    let early = ep.wait_timeout(Duration::from_millis(3500), || {
+        got.load(Ordering::Relaxed) != sleeper
+    });
+    assert_eq!(early, Err(WaitError::TimedOut));
+    drop(stopped);
+    say(&ep, 1, 0);
+    ep.wait_until(|| got.load(Ordering::Relaxed) == sleeper + 1)
+        .unwrap();
+    ep.close().unwrap();
 }
 
 /// Rank 1 is killed and cannot say goodbye, nor can the launcher tell: rank 0

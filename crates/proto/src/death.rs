@@ -25,6 +25,16 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
+    /// Somebody outside knows that a peer is there, though silent: its process
+    /// is stopped, or this one was. Its silence counts from `now` on.
+    pub fn excuse(&mut self, now: u64, peer: PeerId) {
+        let conn = match self.peers.get(peer.0 as usize) {
+            Some(peer) if peer.conn != NONE => peer.conn as usize,
+            _ => return,
+        };
+        self.conns[conn].heard_at = self.conns[conn].heard_at.max(now);
+    }
+
     /// Declares a peer dead and lets everything of it go.
     pub(crate) fn bury(&mut self, peer: u32, why: DeathReason, host: &mut impl Host<S>) {
         if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {

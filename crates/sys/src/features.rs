@@ -47,6 +47,7 @@ features! {
     ipv6: "IPv6 sockets; only IPv4 is used",
     cma: "copying straight between processes (process_vm_readv, process_vm_writev)",
     waitv: "waiting on several futexes at once (futex_waitv, from Linux 5.16)",
+    robust: "hearing at once that a process ends (robust futexes)",
     membarrier: "one process's memory barrier in the place of many (membarrier); the launcher's",
     pidfd: "watching a process by descriptor (pidfd_open)",
 }

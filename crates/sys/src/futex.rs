@@ -67,6 +67,8 @@ pub fn wait(
 
 /// Wakes `count` sleepers at most; gives how many there were.
 pub fn wake(word: &AtomicU32, count: u32, scope: Scope) -> usize {
+    // The kernel takes a larger number for a negative one, and wakes one.
+    let count = count.min(i32::MAX as u32);
     // It fails only for a word that is not mapped, which a reference excludes.
     futex::wake(word, scope.flags(), count).unwrap_or(0)
 }

@@ -8,6 +8,7 @@ pub mod epoll;
 pub mod features;
 pub mod futex;
 pub mod inherit;
+pub mod lives;
 pub mod memory;
 pub mod net;
 pub mod process;

@@ -160,6 +160,42 @@ pub fn cma_permitted(pid: u32) -> bool {
     )
 }
 
+/// What `/proc/PID/stat` says of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// A signal or a debugger has stopped it.
+    pub stopped: bool,
+    /// It is ending, or has ended and was not waited for.
+    pub ending: bool,
+    /// Its status as of wait(2), once it is known that it ends; 0 before that,
+    /// and where we may not trace it.
+    pub status: u32,
+}
+
+impl Condition {
+    /// Looks at process `pid`; none if there is no such.
+    #[must_use]
+    pub fn of(pid: u32) -> Option<Self> {
+        Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// See proc_pid_stat(5): fields 3 (state), 9 (flags) and 52 (exit code).
+    fn parse(stat: &str) -> Option<Self> {
+        /// PF_EXITING of the kernel's sched.h.
+        const EXITING: u32 = 4;
+        // The name, field 2, may hold anything.
+        let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
+        let state = fields.next()?;
+        let flags: u32 = fields.nth(5)?.parse().ok()?;
+        let status: u32 = fields.nth(42)?.parse().ok()?;
+        Some(Self {
+            stopped: matches!(state, "T" | "t"),
+            ending: matches!(state, "Z" | "X") || flags & EXITING != 0,
+            status,
+        })
+    }
+}
+
 /// Our own process id, as our pid namespace names it.
 #[must_use]
 pub fn own_pid() -> u32 {
@@ -181,6 +217,29 @@ mod tests {
         assert!(fd.has_exited());
         assert_eq!(Pidfd::open(0).unwrap_err(), Errno::SRCH);
         assert!(Pidfd::open(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn conditions_are_told_apart() {
+        let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+        let pid = child.id();
+        let signal = |signal| {
+            let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+            rustix::process::kill_process(pid, signal).unwrap();
+        };
+        let wait_for = |wanted: fn(Condition) -> bool| {
+            while !wanted(Condition::of(pid).unwrap()) {
+                std::thread::yield_now();
+            }
+        };
+        wait_for(|c| !c.stopped && !c.ending && c.status == 0);
+        signal(rustix::process::Signal::STOP);
+        wait_for(|c| c.stopped && !c.ending);
+        signal(rustix::process::Signal::KILL);
+        wait_for(|c| c.ending && c.status == 9);
+        child.wait().unwrap();
+        assert_eq!(Condition::of(pid), None);
+        assert_eq!(Condition::parse("1 (a) b) S"), None);
     }
 
     #[test]

@@ -22,11 +22,17 @@ use super::host::Host;
 use super::plan::{Greeting, HostPlan, Seat, StartFailure, Task};
 use super::ready::ready;
 use super::streams::do_not_block;
-use super::talk::{Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost};
+use super::talk::{
+    BEAT_EVERY, Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost,
+};
 
 /// Agents that were reached through this one have so long to end after it was
 /// told to.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
+
+/// A launcher of which nothing was heard for so long is gone, or its host is
+/// cut off. Long, for it may only have been stopped.
+const LAUNCHER_SILENCE: Duration = Duration::from_secs(30);
 
 /// What an agent's user provides.
 pub trait Keeper {
@@ -93,6 +99,8 @@ struct Agent<'a> {
     /// Connections to the agents of further hosts.
     relays: BTreeMap<u16, Connection>,
     farewell: bool,
+    heard_at: Instant,
+    beat_at: Instant,
 }
 
 const INPUT: u64 = 0;
@@ -127,6 +135,8 @@ pub fn serve(
         host: None,
         relays: BTreeMap::new(),
         farewell: false,
+        heard_at: Instant::now(),
+        beat_at: Instant::now(),
     };
     agent.waiting.push(&PREAMBLE);
     agent.say(FromHost::Hello(greeting));
@@ -142,8 +152,10 @@ pub fn serve(
 impl Agent<'_> {
     fn run(&mut self) -> Result<(), AgentError> {
         while !self.farewell {
+            self.beat()?;
             self.flush()?;
-            for (word, flags) in ready(&self.epoll, None)? {
+            let left = self.beat_at.saturating_duration_since(Instant::now());
+            for (word, flags) in ready(&self.epoll, Some(left))? {
                 match word {
                     INPUT => self.listen()?,
                     OUTPUT if flags.contains(epoll::EventFlags::ERR) => {
@@ -165,6 +177,22 @@ impl Agent<'_> {
         let deadline = Instant::now() + FAREWELL_WAIT;
         for relay in self.relays.values_mut() {
             relay.finish(deadline);
+        }
+        Ok(())
+    }
+
+    /// Lets the launcher hear that we are here; ends if it is not.
+    fn beat(&mut self) -> Result<(), AgentError> {
+        let now = Instant::now();
+        if now >= self.heard_at + LAUNCHER_SILENCE {
+            return Err(AgentError::LauncherGone);
+        }
+        if now >= self.beat_at {
+            self.beat_at = now + BEAT_EVERY;
+            // What waits for room will be heard as well.
+            if self.waiting.is_empty() {
+                self.say(FromHost::Beat);
+            }
         }
         Ok(())
     }
@@ -196,6 +224,7 @@ impl Agent<'_> {
             Ok(n) if n > 0 => n,
             _ => return Err(AgentError::LauncherGone),
         };
+        self.heard_at = Instant::now();
         self.frames.feed(&bytes[..n]);
         loop {
             let order = match self.frames.next() {
@@ -407,6 +436,7 @@ mod tests {
             link: LinkChoice::Udp,
             congestion: Congestion::Auto,
             settings: BTreeMap::new(),
+            stopped_limit: None,
             ip: None,
         };
         let program = words.iter().map(OsString::from).collect();

@@ -8,7 +8,9 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::rc::Rc;
+use std::time::Instant;
 
+use portolan_sys::process::Condition;
 use portolan_wire::Address;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -19,11 +21,13 @@ use super::rank::{HostDescriptors, Rank, With};
 use super::ready::ready_now;
 use super::streams::{Input, Outputs};
 use super::talk::{FromHost, Order, Report, ToHost};
+use super::vigil::Vigil;
 use super::{LaunchError, Place, Starter};
 use crate::error::Refusal;
 use crate::job::fill_random;
 use crate::message::{
-    FromRank, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table, key_check,
+    FromRank, How, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table,
+    key_check,
 };
 use crate::socket::{self, DESCRIPTORS_MAX};
 use crate::{JOB_VARIABLE, LinkChoice};
@@ -33,6 +37,7 @@ pub(super) struct Host {
     plan: HostPlan,
     ranks: Vec<Rank>,
     descriptors: HostDescriptors,
+    vigil: Option<Vigil>,
     epoll: OwnedFd,
     outputs: Outputs,
     /// The outputs' own set is in `epoll`.
@@ -49,6 +54,10 @@ pub(super) struct Host {
 enum Token {
     Outputs,
     Input,
+    /// Somebody is dying.
+    Bell,
+    /// It is time to look at the ranks.
+    Timer,
     Control(usize),
     Process(usize),
 }
@@ -58,16 +67,20 @@ impl Token {
         epoll::EventData::new_u64(match self {
             Self::Outputs => 0,
             Self::Input => 1,
-            Self::Control(i) => i as u64 * 2 + 2,
-            Self::Process(i) => i as u64 * 2 + 3,
+            Self::Bell => 2,
+            Self::Timer => 3,
+            Self::Control(i) => i as u64 * 2 + 4,
+            Self::Process(i) => i as u64 * 2 + 5,
         })
     }
 
     fn from_word(word: u64) -> Self {
-        let index = || usize::try_from(word / 2 - 1).expect("made from an index");
+        let index = || usize::try_from(word / 2 - 2).expect("made from an index");
         match word {
             0 => Self::Outputs,
             1 => Self::Input,
+            2 => Self::Bell,
+            3 => Self::Timer,
             _ if word.is_multiple_of(2) => Self::Control(index()),
             _ => Self::Process(index()),
         }
@@ -89,8 +102,10 @@ impl Host {
             ranks: Vec::new(),
             descriptors: HostDescriptors {
                 segment: None,
+                lives: None,
                 doorbells: Vec::new(),
             },
+            vigil: None,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             outputs: Outputs::new()?,
             outputs_watched: false,
@@ -102,6 +117,7 @@ impl Host {
             plan,
         };
         let ranks = host.plan.ranks;
+        host.begin_vigil()?;
         if ranks > 0 && host.plan.link != LinkChoice::Udp {
             let segment = starter.segment(host.plan.host_index, ranks);
             host.descriptors.segment = Some(segment.map_err(LaunchError::Segment)?);
@@ -116,6 +132,19 @@ impl Host {
         }
         host.watch_outputs()?;
         Ok(host)
+    }
+
+    fn begin_vigil(&mut self) -> io::Result<()> {
+        if self.plan.ranks == 0 {
+            return Ok(());
+        }
+        let vigil = Vigil::start(self.plan.ranks)?;
+        self.descriptors.lives = vigil.descriptor()?;
+        let flags = epoll::EventFlags::IN;
+        epoll::add(&self.epoll, vigil.bell(), Token::Bell.data(), flags)?;
+        epoll::add(&self.epoll, vigil.timer(), Token::Timer.data(), flags)?;
+        self.vigil = Some(vigil);
+        Ok(())
     }
 
     fn start_rank(
@@ -184,6 +213,7 @@ impl Host {
                     self.close_input();
                 }
                 Token::Input => self.flush_input(None)?,
+                Token::Bell | Token::Timer => self.keep_vigil()?,
                 Token::Control(index) => self.handle_control(index)?,
                 Token::Process(index) => self.handle_process(index)?,
             }
@@ -208,9 +238,13 @@ impl Host {
             Order::Said(said) => match said {
                 ToHost::Died { rank, how } => {
                     let (rank, how) = (*rank, *how);
-                    let plan = &self.plan;
-                    if !(plan.first..plan.first + plan.ranks).contains(&rank) {
+                    if !self.is_here(rank) {
                         self.broadcast(&ToRank::Died { rank, how }, None);
+                    }
+                }
+                ToHost::Stopped { rank } => {
+                    if !self.is_here(*rank) {
+                        self.vouch(*rank);
                     }
                 }
                 ToHost::Abort { why } => {
@@ -228,11 +262,94 @@ impl Host {
                 ToHost::Start { .. }
                 | ToHost::Reach { .. }
                 | ToHost::Cut { .. }
+                | ToHost::Beat
                 | ToHost::Farewell => {}
             },
             Order::Relay { .. } | Order::All(_) => {}
         }
         Ok(())
+    }
+
+    fn is_here(&self, rank: u32) -> bool {
+        (self.plan.first..self.plan.first + self.plan.ranks).contains(&rank)
+    }
+
+    /// Looks for ranks that are about to end, or are stopped.
+    fn keep_vigil(&mut self) -> io::Result<()> {
+        let Some(vigil) = &mut self.vigil else {
+            return Ok(());
+        };
+        let ranks = &self.ranks;
+        let of_interest = |index: usize| {
+            let rank = ranks.get(index)?;
+            let over = rank.left || rank.mourned || rank.ended.is_some();
+            rank.greeted.filter(|_| !over)
+        };
+        let dying = vigil.dying(of_interest)?;
+        let due = vigil.is_due();
+        for (index, how) in dying {
+            // It may have said that it leaves.
+            self.handle_control(index)?;
+            if !self.ranks[index].left {
+                self.mourn(index, how);
+                let rank = self.ranks[index].place.rank;
+                self.say(FromHost::Dying { rank, how });
+            }
+        }
+        if due {
+            self.look_for_stopped();
+        }
+        Ok(())
+    }
+
+    fn look_for_stopped(&mut self) {
+        let limit = self.plan.stopped_limit;
+        for rank in &mut self.ranks {
+            let pid = rank.greeted.filter(|_| rank.ended.is_none());
+            let stopped = pid.and_then(Condition::of).is_some_and(|it| it.stopped);
+            rank.stopped = stopped.then(|| rank.stopped.unwrap_or_else(Instant::now));
+        }
+        for index in 0..self.ranks.len() {
+            let counts = |since: Instant| limit.is_none_or(|limit| since.elapsed() < limit);
+            if self.ranks[index].stopped.is_some_and(counts) {
+                let rank = self.ranks[index].place.rank;
+                self.vouch(rank);
+                self.say(FromHost::Stopped { rank });
+            }
+        }
+    }
+
+    /// Tells the ranks here that a silent one is there. It is said again, so
+    /// whoever cannot hear it now is left out: nothing piles up.
+    fn vouch(&mut self, rank: u32) {
+        let bytes: Rc<[u8]> = ToRank::Stopped { rank }.encode().into();
+        for index in 0..self.ranks.len() {
+            let to = &self.ranks[index];
+            let hears = to.greeted.is_some() && to.stopped.is_none() && !to.is_behind();
+            if hears && to.ended.is_none() && to.place.rank != rank {
+                self.send(index, bytes.clone(), With::nothing());
+            }
+        }
+    }
+
+    /// Tells the neighbours of a rank's end.
+    fn mourn(&mut self, index: usize, how: How) {
+        if std::mem::replace(&mut self.ranks[index].mourned, true) {
+            return;
+        }
+        let (place, left) = (self.ranks[index].place, self.ranks[index].left);
+        let rank = place.rank;
+        // Why, before they see for themselves that.
+        self.broadcast(&ToRank::Died { rank, how }, Some(index));
+        if let Some(memory) = &mut self.descriptors.segment {
+            (memory.mark_dead)(place.local_index);
+        }
+        if !left {
+            for doorbell in &self.descriptors.doorbells {
+                // It can fail only with a full counter, and then the bell rings.
+                let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+            }
+        }
     }
 
     fn signal(&self, signals: &[Signal]) {
@@ -338,18 +455,11 @@ impl Host {
         let (place, pid, left) = (ended.place, ended.pid(), ended.left);
         let orderly = left || !ended.joined;
         self.alive -= 1;
-        if let Some(memory) = &mut self.descriptors.segment {
-            (memory.mark_dead)(place.local_index);
-        }
-        if !left {
-            for doorbell in &self.descriptors.doorbells {
-                // It can fail only with a full counter, and then the bell rings.
-                let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
-            }
-        }
         let rank = place.rank;
         if how.code() != 0 || !orderly {
-            self.broadcast(&ToRank::Died { rank, how }, Some(index));
+            self.mourn(index, how);
+        } else if let Some(memory) = &mut self.descriptors.segment {
+            (memory.mark_dead)(place.local_index);
         }
         self.say(FromHost::Ended {
             rank,
@@ -416,10 +526,11 @@ impl Host {
         let welcome = self.welcome(index)?;
         let segment = welcome.shared;
         let doorbells = self.descriptors.doorbells.len();
-        let first = doorbells.min(DESCRIPTORS_MAX - 1);
+        let first = doorbells.min(DESCRIPTORS_MAX - 2);
         let bytes = ToRank::Welcome(Box::new(welcome)).encode().into();
         let with = With {
             segment,
+            lives: self.descriptors.lives.is_some(),
             doorbells: 0..first,
         };
         self.send(index, bytes, with);
@@ -428,6 +539,7 @@ impl Host {
             let end = doorbells.min(at + DESCRIPTORS_MAX);
             let with = With {
                 segment: false,
+                lives: false,
                 doorbells: at..end,
             };
             self.send(index, ToRank::Doorbells.encode().into(), with);
@@ -466,6 +578,7 @@ impl Host {
             core_shared: rank.shares_core,
             settings: plan.settings.clone(),
             shared: self.descriptors.segment.is_some(),
+            watched: self.descriptors.lives.is_some(),
         })
     }
 

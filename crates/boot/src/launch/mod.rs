@@ -22,6 +22,7 @@ mod source;
 mod start;
 mod streams;
 mod talk;
+mod vigil;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -80,6 +81,13 @@ pub struct JobSpec {
     pub fan_out: u32,
     /// How long agents have to answer. Default 9 s.
     pub connect_timeout: Duration,
+    /// A remote host of which nothing was heard for so long is lost, and its
+    /// ranks with it. Its agent says a word twice a second. Default 2.5 s.
+    pub host_silence: Duration,
+    /// A rank whose process is stopped counts as alive for so long; none:
+    /// until it ends. Then, as for one that runs, whoever waits for it gives
+    /// up after the silence that its own settings allow. Default none.
+    pub stopped_limit: Option<Duration>,
     /// The job is ended after this, with exit code 124; none: never.
     pub timeout: Option<Duration>,
     /// How long ranks that have joined wait for others that have not; none:
@@ -108,6 +116,8 @@ impl JobSpec {
             settings: BTreeMap::new(),
             fan_out: 16,
             connect_timeout: Duration::from_secs(9),
+            host_silence: Duration::from_millis(2_500),
+            stopped_limit: None,
             timeout: None,
             join_timeout: Some(Duration::from_secs(60)),
             notice_grace: Duration::from_millis(500),
@@ -408,6 +418,8 @@ pub struct Running {
     limit_at: Option<Instant>,
     /// Output is no longer waited for: its reader has stopped.
     abandoned: bool,
+    /// When agents hear of us next.
+    beat_at: Instant,
 }
 
 #[cfg(test)]

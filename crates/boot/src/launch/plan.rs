@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,6 +28,8 @@ pub(super) struct HostPlan {
     pub link: LinkChoice,
     pub congestion: Congestion,
     pub settings: BTreeMap<String, String>,
+    /// How long a stopped rank is answered for; none: as long as it is.
+    pub stopped_limit: Option<Duration>,
     /// Where the other hosts reach this one; none: what each rank says.
     pub ip: Option<IpAddr>,
 }

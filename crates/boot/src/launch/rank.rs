@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::Child;
 use std::rc::Rc;
+use std::time::Instant;
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
@@ -16,6 +17,7 @@ use crate::socket;
 /// What the ranks of a host share.
 pub(super) struct HostDescriptors {
     pub segment: Option<SharedMemory>,
+    pub lives: Option<OwnedFd>,
     pub doorbells: Vec<OwnedFd>,
 }
 
@@ -23,6 +25,7 @@ pub(super) struct HostDescriptors {
 #[derive(Clone)]
 pub(super) struct With {
     pub segment: bool,
+    pub lives: bool,
     pub doorbells: Range<usize>,
 }
 
@@ -30,6 +33,7 @@ impl With {
     pub fn nothing() -> Self {
         Self {
             segment: false,
+            lives: false,
             doorbells: 0..0,
         }
     }
@@ -52,6 +56,10 @@ pub(super) struct Rank {
     /// It said that it leaves.
     pub left: bool,
     pub ended: Option<How>,
+    /// The others were told of its end, which may come before it.
+    pub mourned: bool,
+    /// Its process is stopped: since when.
+    pub stopped: Option<Instant>,
 }
 
 impl Rank {
@@ -67,6 +75,8 @@ impl Rank {
             joined: false,
             left: false,
             ended: None,
+            mourned: false,
+            stopped: None,
         }
     }
 
@@ -93,9 +103,11 @@ impl Rank {
         let Some(control) = &self.control else { return };
         while let Some((bytes, with)) = self.queue.front() {
             let segment = host.segment.iter().filter(|_| with.segment);
+            let lives = host.lives.iter().filter(|_| with.lives);
             let doorbells = &host.doorbells[with.doorbells.clone()];
             let descriptors: Vec<BorrowedFd<'_>> = segment
                 .map(|memory| &memory.descriptor)
+                .chain(lives)
                 .chain(doorbells)
                 .map(AsFd::as_fd)
                 .collect();

@@ -44,6 +44,8 @@ pub enum HostFailure {
     },
     /// No greeting within this time.
     Silent(Duration),
+    /// It was there, and nothing was heard of it for this time.
+    Vanished(Duration),
     /// The agent does not answer a kill any more.
     Deaf,
     /// The host through which it was reached is lost.
@@ -88,6 +90,11 @@ impl fmt::Display for HostFailure {
                 "no answer within {} s: is the host up, and can it be reached?",
                 limit.as_secs()
             ),
+            Self::Vanished(limit) => write!(
+                f,
+                "nothing was heard of it for {:.1} s: is it up, and can it be reached?",
+                limit.as_secs_f64()
+            ),
             Self::Deaf => write!(f, "its agent no longer answers"),
             Self::WayLost => write!(f, "the host through which it was reached is lost"),
             Self::Garbled(what) => write!(
@@ -122,6 +129,8 @@ pub(super) struct Remote {
     pub way: Way,
     /// When the connection was begun.
     pub since: Instant,
+    /// When something came last.
+    pub heard_at: Instant,
     frames: Frames,
     /// The preamble was read.
     begun: bool,
@@ -151,6 +160,7 @@ impl Remote {
         Self {
             way,
             since: Instant::now(),
+            heard_at: Instant::now(),
             frames: Frames::default(),
             begun: false,
             greeting: None,
@@ -185,6 +195,7 @@ impl Remote {
         }
         match came {
             Came::Bytes(bytes) => {
+                self.heard_at = Instant::now();
                 self.frames.feed(&bytes);
                 if let Err(failure) = self.read_frames() {
                     self.lose(failure);
@@ -260,6 +271,7 @@ impl Remote {
                 Report::Said(FromHost::Failed { code, why }) => {
                     return Err(HostFailure::Start { code, why });
                 }
+                Report::Said(FromHost::Beat) => {}
                 report => self.heard.push_back(Heard::Report(report)),
             }
         }

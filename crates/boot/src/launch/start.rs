@@ -92,6 +92,7 @@ impl Running {
                 link: self.spec.link,
                 congestion: self.spec.congestion,
                 settings: self.spec.settings.clone(),
+                stopped_limit: self.spec.stopped_limit,
                 ip: addresses[host],
             };
             for local in 0..ranks {

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,9 @@ pub(super) const TASK_BYTES_MAX: usize = 4 << 20;
 
 /// Most of a rank's output or input that one frame carries, bytes.
 pub(super) const STREAM_BYTES_MAX: usize = 64 << 10;
+
+/// Launcher and agent let each other hear of them so often.
+pub(super) const BEAT_EVERY: Duration = Duration::from_millis(500);
 
 const KIND_JSON: u8 = b'J';
 const KIND_JOINED: u8 = b'A';
@@ -77,11 +81,17 @@ pub(super) enum ToHost {
         plan: HostPlan,
         task: Task,
     },
-    /// A rank has ended; its own host knows.
+    /// A rank has ended, or is about to; its own host knows.
     Died {
         rank: u32,
         how: How,
     },
+    /// A rank is stopped; its own host knows. Said again as long as it is.
+    Stopped {
+        rank: u32,
+    },
+    /// To an agent: the launcher is there.
+    Beat,
     /// The job is being ended.
     Abort {
         why: String,
@@ -159,6 +169,18 @@ pub(super) enum FromHost {
     Garbled {
         rank: u32,
     },
+    /// A rank is about to end, which may take long if it is large. Its
+    /// neighbours on the host know.
+    Dying {
+        rank: u32,
+        how: How,
+    },
+    /// A rank is stopped; its neighbours know. Said again as long as it is.
+    Stopped {
+        rank: u32,
+    },
+    /// The agent is there.
+    Beat,
     /// Its neighbours on the host know.
     Ended {
         rank: u32,
@@ -188,11 +210,14 @@ impl FromHost {
             | Self::Refused { rank, .. }
             | Self::AbortAsked { rank, .. }
             | Self::Garbled { rank }
+            | Self::Dying { rank, .. }
+            | Self::Stopped { rank }
             | Self::Ended { rank, .. } => Some(*rank),
             Self::Hello(_)
             | Self::Failed { .. }
             | Self::InputTaken { .. }
             | Self::RelayEnded { .. }
+            | Self::Beat
             | Self::Drained => None,
         }
     }
@@ -428,6 +453,7 @@ mod tests {
             link: LinkChoice::Auto,
             congestion: Congestion::Auto,
             settings: [("a".to_owned(), "b".to_owned())].into(),
+            stopped_limit: None,
             ip: Some("fd00::1".parse().unwrap()),
         }
     }

@@ -14,7 +14,7 @@ use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
 use super::ready::ready;
 use super::remote::{Heard, HostFailure, Remote, Way};
-use super::talk::{FromHost, Order, Report, ToHost};
+use super::talk::{BEAT_EVERY, FromHost, Order, Report, ToHost};
 use super::{Event, OnDeath, Place, Running, Stop};
 use crate::message::How;
 
@@ -45,6 +45,8 @@ pub(super) struct Member {
     /// It has been through an exchange.
     pub(super) joined: bool,
     pub(super) ended: Option<How>,
+    /// The others were told of its end.
+    mourned: bool,
 }
 
 impl Member {
@@ -56,6 +58,7 @@ impl Member {
             address: None,
             joined: false,
             ended: None,
+            mourned: false,
         }
     }
 }
@@ -78,6 +81,14 @@ impl Side {
                 Way::Via(host) => Some(host),
                 Way::Own(_) => None,
             },
+            _ => None,
+        }
+    }
+
+    /// When an agent that has greeted was last heard.
+    fn heard_at(&self) -> Option<Instant> {
+        match self {
+            Self::There(remote) if remote.greeting.is_some() => Some(remote.heard_at),
             _ => None,
         }
     }
@@ -245,7 +256,37 @@ impl Running {
         self.order_all(&Order::Said(said))
     }
 
+    /// When the next agent has been silent for too long, and when ours must
+    /// hear of us.
+    fn next_sign(&self) -> Option<Instant> {
+        let heard = self.hosts.iter().filter_map(Side::heard_at).min()?;
+        Some(self.beat_at.min(heard + self.spec.host_silence))
+    }
+
+    /// Gives up hosts that are silent, and lets the others hear of us.
+    fn handle_signs(&mut self, now: Instant, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
+        let limit = self.spec.host_silence;
+        for host in 0..self.hosts.len() {
+            let heard_at = self.hosts[host].heard_at();
+            if heard_at.is_some_and(|at| now >= at + limit) {
+                self.handle_lost(host, HostFailure::Vanished(limit), tell)?;
+            }
+        }
+        if now >= self.beat_at {
+            self.beat_at = now + BEAT_EVERY;
+            if self.hosts.iter().any(|side| side.heard_at().is_some()) {
+                self.say_all(ToHost::Beat)?;
+            }
+        }
+        Ok(())
+    }
+
     fn next_deadline(&self) -> Option<Instant> {
+        self.next_step().into_iter().chain(self.next_sign()).min()
+    }
+
+    /// When something is due that does not depend on agents.
+    fn next_step(&self) -> Option<Instant> {
         if let Some(ending) = &self.ending {
             return match (ending.termed, ending.killed) {
                 (false, _) => Some(ending.term_at),
@@ -278,6 +319,7 @@ impl Running {
 
     fn handle_time(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         let now = Instant::now();
+        self.handle_signs(now, tell)?;
         if let Some(ending) = &mut self.ending {
             let kill_at = ending.kill_at;
             let was = (ending.termed, ending.killed);
@@ -435,6 +477,8 @@ impl Running {
                 );
                 self.end(why, 1, Duration::ZERO, tell)?;
             }
+            FromHost::Dying { rank, how } => self.mourn(rank, how)?,
+            FromHost::Stopped { rank } => self.say_all(ToHost::Stopped { rank })?,
             FromHost::Ended {
                 rank,
                 pid,
@@ -447,7 +491,10 @@ impl Running {
             FromHost::InputTaken { bytes } => self.handle_input_taken(bytes)?,
             FromHost::Drained => self.drained[host] = true,
             // Read where the connection is.
-            FromHost::Hello(_) | FromHost::Failed { .. } | FromHost::RelayEnded { .. } => {}
+            FromHost::Beat
+            | FromHost::Hello(_)
+            | FromHost::Failed { .. }
+            | FromHost::RelayEnded { .. } => {}
         }
         Ok(())
     }
@@ -476,7 +523,7 @@ impl Running {
             expected,
         });
         if abnormal || !orderly {
-            self.say_all(ToHost::Died { rank, how })?;
+            self.mourn(rank, how)?;
         }
         if abnormal && !expected {
             self.code.get_or_insert(how.code());
@@ -486,6 +533,14 @@ impl Running {
             }
         }
         self.check_round(tell)
+    }
+
+    /// Tells all hosts of a rank's end, once.
+    fn mourn(&mut self, rank: u32, how: How) -> io::Result<()> {
+        if std::mem::replace(&mut self.members[rank as usize].mourned, true) {
+            return Ok(());
+        }
+        self.say_all(ToHost::Died { rank, how })
     }
 
     /// A remote host is gone, and its ranks with it.
@@ -570,6 +625,7 @@ impl Running {
             limit_at: None,
             under_way: 0,
             abandoned: false,
+            beat_at: Instant::now(),
         }
     }
 }

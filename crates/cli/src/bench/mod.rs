@@ -7,6 +7,7 @@
 mod barrier;
 mod conduct;
 mod control;
+mod death;
 mod drive;
 mod failure;
 mod floor;
@@ -42,6 +43,7 @@ use plan::{Asked, Kind, Plan, wrong};
 use rank::Site;
 
 use crate::lab::Lab;
+pub use death::BENCH_DEATH_COMMAND;
 pub use host::Host;
 pub use job::BENCH_RANK_COMMAND;
 pub use options::{Arguments, RankArguments};
@@ -61,6 +63,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Stalled { common, size } => stalled(common, size)?,
         Bench::Barrier { common, ranks, vs } => barrier::bench(common, ranks, &vs)?,
         Bench::Start(it) => start::bench(it)?,
+        Bench::Death(it) => death::bench(it)?,
         Bench::Spray { common, messages } => spray::bench(common, messages)?,
         Bench::Logp { common } => logp::bench(common)?,
     };
@@ -80,6 +83,11 @@ pub fn rank(arguments: &RankArguments) -> Result<ExitCode> {
 /// Becomes a rank of the start bench.
 pub fn first_message() -> Result<ExitCode> {
     rank::first_message().map(|()| ExitCode::SUCCESS)
+}
+
+/// Becomes a rank of the death bench; `memory` is what the victim uses, bytes.
+pub fn death(memory: usize) -> Result<ExitCode> {
+    death::rank(memory).map(|()| ExitCode::SUCCESS)
 }
 
 /// What can be found wrong before anything starts.

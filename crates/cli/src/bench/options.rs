@@ -85,6 +85,57 @@ pub enum Bench {
     },
     /// Time from starting a job until rank 0 has heard from every other rank
     Start(Start),
+    /// Time from killing a rank until others know
+    Death(Death),
+}
+
+#[derive(Args)]
+pub struct Death {
+    /// Memory of the rank that is killed: bytes, or with K, M or G
+    #[arg(
+        long,
+        value_name = "BYTES[,BYTES...]",
+        value_delimiter = ',',
+        default_value = "1M,3G"
+    )]
+    pub memory: Vec<Bytes>,
+    /// Run on two hosts of this lab
+    #[arg(long, value_name = "NAME", conflicts_with = "hosts")]
+    pub lab: Option<String>,
+    /// Run on these hosts, as of `portolan run --hosts`: two ranks on the first
+    #[arg(long, value_name = "A:2,B:1")]
+    pub hosts: Option<String>,
+    /// The program that reaches them, as of `portolan run --ssh`
+    #[arg(long, value_name = "COMMAND", requires = "hosts")]
+    pub ssh: Option<String>,
+    /// Deaths of each size
+    #[arg(long, value_name = "N", default_value_t = 7)]
+    pub slices: usize,
+    /// Write rows to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// A number of bytes as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub usize);
+
+impl std::str::FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (digits, shift) = match text.char_indices().last() {
+            Some((at, 'K' | 'k')) => (&text[..at], 10),
+            Some((at, 'M' | 'm')) => (&text[..at], 20),
+            Some((at, 'G' | 'g')) => (&text[..at], 30),
+            _ => (text, 0),
+        };
+        let number = digits.parse::<usize>().ok();
+        let bytes = number.and_then(|n| n.checked_mul(1 << shift));
+        bytes
+            .map(Self)
+            .ok_or_else(|| "give a number of bytes, for example 4096, 64K, 1M or 3G".to_owned())
+    }
 }
 
 #[derive(Args)]

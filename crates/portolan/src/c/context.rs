@@ -10,7 +10,7 @@ use super::types::{
     REFUSED, TOO_LONG,
 };
 use super::{User, edge, store};
-use crate::{ARGS_MAX, Context, Event, Message};
+use crate::{ARGS_MAX, Context, Death, Event, Message};
 
 /// Lives on the stack of a handler's caller.
 pub(super) struct CContext<'c, 'e> {
@@ -94,6 +94,11 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
             kind: PEER_DEAD,
             rank,
             error: -Errno::from(why).0,
+            status: match why {
+                Death::Exited(code) => code,
+                Death::Killed(signal) => -signal,
+                _ => 0,
+            },
             ..CEvent::default()
         },
         Event::PeerSilent { rank } => CEvent {

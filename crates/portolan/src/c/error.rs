@@ -86,8 +86,8 @@ impl From<Death> for Errno {
     fn from(why: Death) -> Self {
         match why {
             Death::Closed => EPIPE,
-            Death::Ended => ECONNRESET,
-            Death::Silent => EHOSTDOWN,
+            Death::Ended | Death::Exited(_) | Death::Killed(_) | Death::Replaced => ECONNRESET,
+            Death::Silent | Death::HostLost => EHOSTDOWN,
             Death::NoAnswer | Death::Unreachable => EHOSTUNREACH,
             Death::Restarted => ESTALE,
             Death::Corrupt => EBADMSG,

@@ -180,7 +180,7 @@ pub(super) struct CEvent {
     pub priority: u8,
     pub reserved: [u8; 3],
     pub number: u32,
-    pub reserved2: u32,
+    pub status: i32,
     pub bytes: u64,
     pub room: u64,
 }
