@@ -43,7 +43,7 @@ enum Command {
     #[command(name = run::RANK_COMMAND, hide = true)]
     Rank(run::RankArguments),
     #[command(name = run::GUARD_COMMAND, hide = true)]
-    Guard,
+    Guard { group: Option<std::path::PathBuf> },
     #[command(name = run::AGENT_COMMAND, hide = true)]
     Agent,
     #[command(name = bench::BENCH_RANK_COMMAND, hide = true)]
@@ -60,7 +60,7 @@ fn main() -> ExitCode {
         Command::Lab(arguments) => lab::command(arguments),
         Command::LabHost(arguments) => lab::become_host(&arguments),
         Command::Rank(arguments) => run::become_rank(&arguments),
-        Command::Guard => run::guard(),
+        Command::Guard { group } => run::guard(group.as_deref()),
         Command::Agent => run::agent(),
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),

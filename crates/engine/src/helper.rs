@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use portolan_sys::futex::{Scope, wait, wake};
@@ -29,15 +30,23 @@ impl Helper {
     pub fn start(inner: &Arc<Inner>, pulse: Option<Pulse>) -> Result<Self, OpenError> {
         let stop = Arc::new(AtomicU32::new(0));
         let (theirs, stopped) = (Arc::clone(inner), Arc::clone(&stop));
+        let watched = pulse.is_some();
+        let (holds, held) = mpsc::channel::<()>();
         let thread = std::thread::Builder::new()
             .name("portolan-helper".to_owned())
             .stack_size(256 << 10)
             .spawn(move || {
                 // Without it the process's descriptor still tells of its end.
                 let _held = pulse.as_ref().and_then(|pulse| pulse.hold().ok());
+                drop(holds);
                 run(&theirs, &stopped);
             })
             .map_err(|e| OpenError::System("pthread_create", e.raw_os_error().unwrap_or(0)))?;
+        if watched {
+            // A process that ends from now on is missed at once. Nothing is
+            // ever sent: the channel closes.
+            let _ = held.recv();
+        }
         Ok(Self {
             stop,
             inner: Arc::clone(inner),

@@ -81,7 +81,8 @@ fn prepare(task: &Task, ranks: u32, guard: &Rc<RefCell<Guard>>) -> Result<Prepar
         let name = program.first().map_or(OsStr::new(""), OsString::as_os_str);
         rank::check_program(name, path.as_deref())?;
     }
-    let local = Local::new(None, &disabled)?;
+    let mut local = Local::new(None, &disabled)?;
+    local.set_group(guard.borrow().group());
     let cores = if task.bind {
         let cores = rank::allowed_cores().map_err(Failure::io("asking for the allowed cores"))?;
         let core = |rank: u32| Some(cores[rank as usize % cores.len()]);

@@ -19,6 +19,7 @@ pub struct Local {
     own: PathBuf,
     lab: Option<Lab>,
     config: Config,
+    group: Option<PathBuf>,
 }
 
 impl Local {
@@ -30,7 +31,17 @@ impl Local {
             remote_barrier: !disabled.membarrier,
             ..Config::default()
         };
-        Ok(Self { own, lab, config })
+        Ok(Self {
+            own,
+            lab,
+            config,
+            group: None,
+        })
+    }
+
+    /// Ranks go into this control group.
+    pub fn set_group(&mut self, group: Option<&Path>) {
+        self.group = group.map(Path::to_owned);
     }
 
     /// This program.
@@ -64,6 +75,9 @@ impl Local {
             .arg(std::process::id().to_string());
         if let Some(core) = place.core {
             command.arg("--core").arg(core.to_string());
+        }
+        if let Some(group) = &self.group {
+            command.arg("--group").arg(group);
         }
         if let Some(lab) = &self.lab {
             command

@@ -3,6 +3,7 @@
 
 mod agent;
 mod arguments;
+mod cgroup;
 mod guard;
 mod hosts;
 mod local;

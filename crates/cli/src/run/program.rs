@@ -39,8 +39,9 @@ impl Program {
         hosts: Vec<Host>,
         lab: Option<Lab>,
     ) -> Result<Self> {
-        let local = Local::new(lab, &disabled()?)?;
+        let mut local = Local::new(lab, &disabled()?)?;
         let guard = Guard::start(local.own()).map_err(Failure::io("starting the job's guard"))?;
+        local.set_group(guard.group());
         let folder = std::env::current_dir().map_err(Failure::io(
             "asking for the present folder (does it still exist?)",
         ))?;

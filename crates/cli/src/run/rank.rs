@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
+use super::cgroup;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
 
@@ -26,6 +27,8 @@ pub struct RankArguments {
     parent: u32,
     #[arg(long)]
     core: Option<u32>,
+    #[arg(long)]
+    group: Option<PathBuf>,
     #[arg(long, requires = "host")]
     lab: Option<String>,
     #[arg(long)]
@@ -41,6 +44,10 @@ pub fn become_rank(arguments: &RankArguments) -> Result<ExitCode> {
     // It may have died before it was asked for.
     if getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned()) != Some(arguments.parent) {
         return Err(Failure::new("the launcher is gone"));
+    }
+    if let Some(group) = &arguments.group {
+        // Where it may not, its process group is all there is to find it by.
+        let _ = cgroup::enter(group);
     }
     if let Some(core) = arguments.core {
         let mut cores = CpuSet::new();

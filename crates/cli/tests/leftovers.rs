@@ -1,0 +1,73 @@
+//! Nothing of a job stays, whoever is killed and however its programs hide.
+
+mod common;
+
+use std::fs;
+
+use common::{finish, marked, need_root, none_left, read_until, start};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A program whose child leaves its process group and its parent.
+const HIDES: &str = "setsid sh -c 'sleep 1000 & echo hidden; wait' >&2 & echo ready; ";
+
+fn kill(pid: u32) {
+    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+    kill_process(pid, Signal::KILL).unwrap();
+}
+
+/// Control groups of ours that are left.
+fn groups() -> Vec<String> {
+    let found = std::process::Command::new("find")
+        .args(["/sys/fs/cgroup", "-name", "portolan-*", "-type", "d"])
+        .output()
+        .unwrap();
+    let text = String::from_utf8(found.stdout).unwrap();
+    text.lines().map(str::to_owned).collect()
+}
+
+/// Control groups v2 that this process may make, which the test relies on.
+fn need_control_groups() {
+    need_root();
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
+    assert!(
+        mounts.contains(" cgroup2 rw"),
+        "no writable cgroup2 is mounted here, so hidden processes cannot be found: mount one \
+         (mount -t cgroup2 none /sys/fs/cgroup/unified)"
+    );
+}
+
+#[test]
+fn processes_that_hide_end_with_their_job() {
+    need_control_groups();
+    let job = |end: &str| format!("{HIDES}{end}");
+    // Its programs end by themselves.
+    let program = job("sleep 0.2; exit 0");
+    let child = start("left-end", &["run", "-n", "2", "--", "sh", "-c", &program]);
+    finish(child).expect(0);
+    none_left("left-end");
+    // The launcher is killed; its guard is not.
+    let program = job("sleep 1000");
+    let mut child = start("left-kill", &["run", "-n", "2", "--", "sh", "-c", &program]);
+    read_until(&mut child, "ready", 2);
+    assert!(marked("left-kill").len() > 4, "nobody hides");
+    kill(child.id());
+    finish(child);
+    none_left("left-kill");
+    // The guard is killed, and then a rank.
+    let mut child = start(
+        "left-guard",
+        &["run", "-n", "2", "--", "sh", "-c", &program],
+    );
+    read_until(&mut child, "ready", 2);
+    let named = |name: &str| {
+        let words = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        let all = marked("left-guard").into_iter();
+        let mut found = all.filter(|pid| words(pid).is_ok_and(|text| text.contains(name)));
+        found.next().unwrap()
+    };
+    kill(named("internal-guard"));
+    kill(named("ready"));
+    finish(child).expect(137);
+    none_left("left-guard");
+    assert_eq!(groups(), [String::new(); 0]);
+}
