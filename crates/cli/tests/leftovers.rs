@@ -62,11 +62,14 @@ fn processes_that_hide_end_with_their_job() {
     let named = |name: &str| {
         let words = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
         let all = marked("left-guard").into_iter();
-        let mut found = all.filter(|pid| words(pid).is_ok_and(|text| text.contains(name)));
+        let mut found = all.filter(|pid| words(pid).is_ok_and(|text| text.starts_with(name)));
         found.next().unwrap()
     };
-    kill(named("internal-guard"));
-    kill(named("ready"));
+    kill(named(&format!(
+        "{}\0internal-guard",
+        env!("CARGO_BIN_EXE_portolan")
+    )));
+    kill(named("sh\0-c\0setsid"));
     finish(child).expect(137);
     none_left("left-guard");
     assert_eq!(groups(), [String::new(); 0]);
