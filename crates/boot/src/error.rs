@@ -6,7 +6,9 @@ use std::io;
 use serde::{Deserialize, Serialize};
 
 use crate::JOB_VARIABLE;
+use crate::guest::GuestError;
 use crate::message::Versions;
+use crate::pmi::PmiError;
 
 /// Why a launcher did not let a process into the job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +64,11 @@ pub enum BootError {
     LauncherGone,
     /// Bytes on the socket that no launcher of this version sends.
     Garbled,
+    /// Another launcher's PMI server and this process do not understand each
+    /// other.
+    Pmi(PmiError),
+    /// The processes that another launcher started do not fit together.
+    Guest(GuestError),
     /// The kernel refused something.
     Io {
         /// What was being done.
@@ -69,6 +76,18 @@ pub enum BootError {
         /// The kernel's answer.
         error: io::Error,
     },
+}
+
+impl From<PmiError> for BootError {
+    fn from(error: PmiError) -> Self {
+        Self::Pmi(error)
+    }
+}
+
+impl From<GuestError> for BootError {
+    fn from(error: GuestError) -> Self {
+        Self::Guest(error)
+    }
 }
 
 impl BootError {
@@ -103,6 +122,8 @@ impl fmt::Display for BootError {
                 "the launcher sent what this version does not understand; \
                  build program and launcher from one version"
             ),
+            Self::Pmi(error) => error.fmt(f),
+            Self::Guest(error) => error.fmt(f),
             Self::Io { doing, error } => write!(f, "{doing}: {error}"),
         }
     }
@@ -112,6 +133,8 @@ impl std::error::Error for BootError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Io { error, .. } => Some(error),
+            Self::Pmi(error) => Some(error),
+            Self::Guest(error) => Some(error),
             _ => None,
         }
     }

@@ -12,6 +12,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::JOB_VARIABLE;
 use crate::error::BootError;
+use crate::guest::{Guest, GuestOptions, Joined};
 use crate::message::{
     Congestion, FromLauncher, How, Lane, LinkChoice, Membership, Security, Suite, ToLauncher,
     ToRank, Versions, decode_from_launcher, encode_join, key_check,
@@ -68,6 +69,7 @@ pub struct Job {
     /// launcher, or where it does without.
     pub pulse: Option<Pulse>,
     control: Option<OwnedFd>,
+    guest: Option<Guest>,
     solo: bool,
     pid: u32,
     notices: VecDeque<Notice>,
@@ -155,10 +157,58 @@ impl Job {
             segment: None,
             doorbells: Vec::new(),
             control: None,
+            guest: None,
             solo: true,
             pid: std::process::id(),
             notices: VecDeque::new(),
         })
+    }
+
+    /// Joins the processes that another launcher started beside this one (see
+    /// [`is_guest`](crate::is_guest)). `make` makes the segment of a host with
+    /// so many of them; one process of each host is asked to. Call it once in
+    /// a process. It returns when all have come.
+    ///
+    /// # Errors
+    /// [`BootError::Pmi`], [`BootError::Guest`], [`BootError::Io`]; nothing to
+    /// retry.
+    pub fn join(
+        options: &GuestOptions,
+        make: &mut dyn FnMut(u32) -> io::Result<OwnedFd>,
+    ) -> Result<Self, BootError> {
+        let Joined {
+            guest,
+            membership,
+            shared,
+        } = Guest::join(options, make)?;
+        let (segment, doorbells) = match shared {
+            Some((segment, doorbells)) => (Some(segment), doorbells),
+            None => (None, Vec::new()),
+        };
+        Ok(Self {
+            membership,
+            pulse: None,
+            segment,
+            doorbells,
+            control: None,
+            guest: Some(guest),
+            solo: false,
+            pid: std::process::id(),
+            notices: VecDeque::new(),
+        })
+    }
+
+    /// Whether another launcher than Portolan's has started this job.
+    #[must_use]
+    pub const fn is_guest(&self) -> bool {
+        self.guest.is_some()
+    }
+
+    /// Why no memory is shared with a rank of this host, where that is so
+    /// though the job's link would have it. To be asked after the exchange.
+    #[must_use]
+    pub fn apart(&self, rank: u32) -> Option<String> {
+        self.guest.as_ref()?.apart(rank)
     }
 
     /// Joins over a socket from a launcher.
@@ -217,6 +267,7 @@ impl Job {
             segment,
             doorbells,
             control: Some(socket),
+            guest: None,
             solo: false,
             pid,
             notices,
@@ -240,6 +291,9 @@ impl Job {
                 host_index: 0,
                 local_index: 0,
             }]);
+        }
+        if let Some(guest) = &mut self.guest {
+            return guest.exchange(address, self.segment.is_some());
         }
         let Some(control) = &self.control else {
             return Err(BootError::LauncherGone);
@@ -308,12 +362,18 @@ impl Job {
     /// Says that this process has closed its endpoint in good order: its end
     /// is then no death. Call it last.
     pub fn leave(&mut self) {
+        if let Some(guest) = &mut self.guest {
+            guest.leave();
+        }
         self.tell(&ToLauncher::Leave);
     }
 
     /// Asks the launcher to end the whole job, this process too, with exit
     /// code `code`. Returns at once; without a launcher it does nothing.
     pub fn abort(&mut self, code: u8) {
+        if let Some(guest) = &mut self.guest {
+            guest.abort(code);
+        }
         self.tell(&ToLauncher::Abort { code });
     }
 

@@ -5,19 +5,26 @@
 //! travels through that socket: who the process is, the job's secret, and the
 //! descriptors of shared memory. So no secret is on a command line or in an
 //! environment. The process's side is [`Job`].
+//!
+//! Processes that another launcher started find each other by its PMI server
+//! ([`Job::join`]); through it pass public keys only.
 #![forbid(unsafe_code)]
 
 mod error;
+mod guest;
 mod host;
 mod job;
 pub mod launch;
 mod message;
+mod pmi;
 mod socket;
 
 pub use error::{BootError, Refusal};
+pub use guest::{GuestError, GuestOptions, is_guest};
 pub use host::host_identity;
 pub use job::{Job, Notice, PeerInfo, Reporter};
 pub use message::{Congestion, How, Lane, LinkChoice, Membership, Security, Suite, Versions};
+pub use pmi::PmiError;
 
 /// The variable that names a process's end of its launcher's socket, `fd:5`.
 pub const JOB_VARIABLE: &str = "PORTOLAN_JOB";

@@ -43,6 +43,7 @@ fn pair(shared: bool) -> Result<[Endpoint; 2], Error> {
         .zip(0..)
         .map(|(o, index)| PeerConfig {
             address: *o.address(),
+            public_key: None,
             local_index: shared.then_some(index),
             pid: 0,
             mode: Congestion::Lan,

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use portolan_link::udp::UdpConfig;
 use portolan_proto::congestion::Mode;
-use portolan_seal::{Secret, SuiteId};
+use portolan_seal::{PUBLIC_KEY_BYTES, Secret, SuiteId};
 use portolan_sys::lives::Pulse;
 use portolan_wire::{Address, EndpointId, Life};
 
@@ -23,6 +23,9 @@ pub struct Config {
     pub life: Life,
     /// What all members of the job share. Default zeros, likewise.
     pub secret: Secret,
+    /// How keys are agreed on with peers that have a public key; `secret` must
+    /// then be nobody else's. Default none.
+    pub agreement: Option<Agreement>,
     /// Cipher suite of the network lanes. Default AES-128-GCM.
     pub suite: SuiteId,
     /// Fresh random bits for nonces and connection numbers. Default 0, likewise.
@@ -78,6 +81,7 @@ impl Default for Config {
             id: EndpointId(0),
             life: Life(0),
             secret: Secret::new([0; 32]),
+            agreement: None,
             suite: SuiteId::AesGcm,
             seed: 0,
             host: 0,
@@ -100,11 +104,23 @@ impl Default for Config {
     }
 }
 
+/// Keys of a job that no secret joins.
+#[derive(Clone, Debug)]
+pub struct Agreement {
+    /// Random, fresh for this life. Id and life follow from its public key
+    /// ([`portolan_seal::identity`]).
+    pub private: Secret,
+    /// What all members of the job have besides.
+    pub mix: Option<Secret>,
+}
+
 /// A rank of the job, as the endpoint must know it.
 #[derive(Clone, Debug)]
 pub struct PeerConfig {
     /// Its address.
     pub address: Address,
+    /// Its public key, where keys are agreed on.
+    pub public_key: Option<[u8; PUBLIC_KEY_BYTES]>,
     /// Its index on this host, if memory is shared with it.
     pub local_index: Option<u16>,
     /// Its process, to see it end; 0 for unknown.

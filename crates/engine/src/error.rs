@@ -99,7 +99,8 @@ impl fmt::Display for Death {
             Self::HostLost => "its host is gone",
             Self::Silent => "it stopped answering",
             Self::NoAnswer => {
-                "it never answered: check that its host is up and that UDP gets through"
+                "it never answered: check that its host is up, that UDP gets through, and that \
+                 both have the same secret"
             }
             Self::Restarted => "it was restarted",
             Self::Corrupt => "it scribbled over shared memory",

@@ -36,7 +36,7 @@ mod wait;
 mod ways;
 
 pub use collective::Group;
-pub use config::{Config, Notice, PeerConfig, Watch};
+pub use config::{Agreement, Config, Notice, PeerConfig, Watch};
 pub use context::Context;
 pub use counters::Counters;
 pub use endpoint::Endpoint;
@@ -49,6 +49,6 @@ pub use ops::Op;
 pub use own::Threads;
 pub use portolan_proto::congestion::Mode as Congestion;
 pub use portolan_seal::{Secret, SuiteId};
-pub use portolan_wire::{ARGS_MAX, Address, EndpointId, Life, MessageNo, Priority};
+pub use portolan_wire::{ARGS_MAX, Address, EndpointId, KeyAddress, Life, MessageNo, Priority};
 pub use ports::{Binding, ErrorHandler, Handler, PORTS_RESERVED};
 pub use send::FLOWS_MAX;

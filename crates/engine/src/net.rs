@@ -8,11 +8,12 @@ use portolan_proto::{
     PeerEvent, PeerId, Release, SourceId, Tables, Transmit, Verdict, key_slots,
 };
 use portolan_ring::{Table, Wiped};
-use portolan_seal::{AnySeal, KeyCell, Seal, Secret, SuiteId};
+use portolan_seal::{AnySeal, KeyCell, Own, Pair, Paired, Seal, SuiteId};
 use portolan_sys::clock::now_ns;
 use portolan_sys::memory::{MemoryError, PrivateOptions};
 use portolan_wire::{MessageNo, Priority};
 
+use crate::config::{Config, PeerConfig};
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
 use crate::message::Event;
@@ -31,19 +32,18 @@ pub(crate) struct ProtoTables {
     meta: Wiped<proto::FrameMeta>,
     longs: Wiped<proto::Long>,
     frames: Table<u8>,
-    seal: AnySeal<Wiped<KeyCell>>,
+    seal: Suites,
 }
 
-type Suites = AnySeal<Wiped<KeyCell>>;
+type Suites = Paired<AnySeal<Wiped<KeyCell>>, Wiped<Own>, Wiped<Pair>>;
 
 impl ProtoTables {
     pub fn new(
         config: &proto::Config,
-        me: Identity,
-        secret: Secret,
-        suite: SuiteId,
-        seed: u64,
+        ours: &Config,
+        peers: &[PeerConfig],
     ) -> Result<Self, MemoryError> {
+        let suite = ours.suite;
         let layout = Layout::of(config);
         let wiped = PrivateOptions {
             wipe_on_fork: true,
@@ -55,6 +55,21 @@ impl ProtoTables {
         } else {
             key_slots(config)
         };
+        let agreement = ours.agreement.as_ref();
+        // Without security there are no keys to agree on.
+        let agreement = agreement.filter(|_| suite != SuiteId::None);
+        let own = Wiped::new(agreement.iter().len(), || {
+            let given = agreement.expect("one entry, or none is made");
+            Own::new(given.private, given.mix)
+        })?;
+        let others = (0..).zip(peers).filter(|(rank, _)| *rank != ours.rank);
+        let keys: Vec<_> = others.filter_map(|(_, peer)| peer.public_key).collect();
+        let keys = agreement.map_or(&[][..], |_| &keys);
+        let mut pairs = Wiped::new(keys.len(), Pair::default)?;
+        for (pair, key) in pairs.iter_mut().zip(keys) {
+            *pair = Pair::with(key);
+        }
+        let cells = AnySeal::new(suite, Wiped::new(slots, KeyCell::default)?);
         let mut tables = Self {
             core: Wiped::new(1, proto::Core::default)?,
             peers: Wiped::new(layout.peers, proto::Peer::default)?,
@@ -62,10 +77,14 @@ impl ProtoTables {
             meta: Wiped::new(layout.meta, proto::FrameMeta::default)?,
             longs: Wiped::new(layout.longs, proto::Long::default)?,
             frames: Table::new(layout.frame_bytes, wiped)?,
-            seal: AnySeal::new(suite, Wiped::new(slots, KeyCell::default)?),
+            seal: Paired::new(cells, own, pairs),
+        };
+        let me = Identity {
+            id: ours.id,
+            life: ours.life,
         };
         let (mut view, _) = tables.split();
-        view.init(config, me, secret, seed);
+        view.init(config, me, ours.secret, ours.seed);
         Ok(tables)
     }
 

@@ -10,11 +10,12 @@ use std::sync::Arc;
 use portolan_link::Link;
 use portolan_link::shm::ShmPort;
 use portolan_link::udp::{Udp, UdpConfig};
-use portolan_proto::{Identity, NetAddress};
+use portolan_proto::NetAddress;
 use portolan_ring::{Fence, ForkMark, Owned};
 use portolan_sys::barrier;
 use portolan_sys::net::interfaces;
 use portolan_sys::process::Pidfd;
+use portolan_sys::raw::Errno;
 use portolan_wire::{Address, MessageNo};
 
 use crate::collective::Barriers;
@@ -168,6 +169,7 @@ impl Opening {
         let mut ranks = Vec::new();
         let mut lanes: Vec<(Lane, Cow<'static, str>)> = Vec::with_capacity(peers.len());
         let mut pids = Vec::new();
+        let mut ended = Vec::new();
         let mut indices = Vec::new();
         let mut tables = None;
         if let Some(udp) = &udp {
@@ -187,17 +189,7 @@ impl Opening {
                 .next_multiple_of(64)
                 .max(FRAME_MIN);
             proto.receive_packets = udp.receive_capacity().full_packets.max(1) as u32;
-            let me = Identity {
-                id: config.id,
-                life: config.life,
-            };
-            tables = Some(ProtoTables::new(
-                &proto,
-                me,
-                config.secret,
-                config.suite,
-                config.seed,
-            )?);
+            tables = Some(ProtoTables::new(&proto, &config, peers)?);
         }
         for (rank, peer) in (0..).zip(peers) {
             let reason = peer.reason.clone();
@@ -205,12 +197,12 @@ impl Opening {
                 lanes.push((Lane::Myself, "this process".into()));
                 continue;
             }
-            if peer.pid != 0
-                && !config.udp.disabled.pidfd
-                && peer.address.host == config.host
-                && let Ok(pid) = Pidfd::open(peer.pid)
-            {
-                pids.push((rank, pid));
+            if peer.pid != 0 && !config.udp.disabled.pidfd && peer.address.host == config.host {
+                match Pidfd::open(peer.pid) {
+                    Ok(pid) => pids.push((rank, pid)),
+                    Err(Errno::SRCH) => ended.push(rank),
+                    Err(_) => {}
+                }
             }
             if let (Some(shm), Some(index)) = (&shm, peer.local_index)
                 && index != shm.index
@@ -285,8 +277,12 @@ impl Opening {
         let beds = Arc::new(Beds::new().map_err(system("epoll_create"))?);
         let mut watch = watch;
         let pulse = watch.as_mut().and_then(|watch| watch.pulse());
-        let state = State::new(core, net, shm, watch, pids, Arc::clone(&beds))
+        let mut state = State::new(core, net, shm, watch, pids, Arc::clone(&beds))
             .map_err(system("epoll_ctl"))?;
+        // Who has ended since the exchange nobody else may tell of.
+        for rank in ended {
+            state.ended(rank, Death::Ended);
+        }
         // Without a helper thread the words have one user, and no fence is needed.
         let remote = !config.helper
             || (!config.udp.disabled.membarrier && barrier::register_threads().is_ok());

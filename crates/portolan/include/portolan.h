@@ -182,7 +182,8 @@ typedef void (*portolan_error_handler)(portolan_context *context, const portolan
 /* Settings of an endpoint. What is given here goes before `portolan run --set`,
  * that before the environment (PORTOLAN_NAME), that before the file that
  * PORTOLAN_CONFIG names. Which links a job uses, and whether it encrypts, all
- * ranks must agree on: `portolan run` says it. */
+ * ranks must agree on: `portolan run` says it, or under another launcher the
+ * settings, the same for all. */
 typedef struct portolan_options {
     uint32_t size;
     /* PORTOLAN_THREADS_*. Default: single. */
@@ -207,8 +208,9 @@ static inline void portolan_options_init(portolan_options *options)
     options->size = (uint32_t)sizeof *options;
 }
 
-/* Opens this process's endpoint in the job that `portolan run` started, once in
- * a process, and waits until all ranks have opened theirs; where nothing
+/* Opens this process's endpoint in the job that `portolan run` started, or
+ * another launcher that offers PMI (mpiexec.hydra, srun --mpi=pmi2), once in a
+ * process, and waits until all ranks have opened theirs; where nothing
  * started it, a job of one. `options` may be null, for all defaults. On success
  * `*endpoint` is the handle, to be freed by portolan_close(); else null, and at
  * `why` stands the reason as a sentence with its remedy, cut to `why_bytes`
@@ -220,7 +222,8 @@ static inline void portolan_options_init(portolan_options *options)
  * -ECANCELED  the job is being ended: a rank did not come
  * -EKEYREJECTED  the launcher refused this process: another version or secret
  * -ECONNABORTED  the launcher is gone
- * -EBADF      PORTOLAN_JOB names a descriptor that is no launcher's socket
+ * -ETIMEDOUT  under another launcher: a rank did not come
+ * -EBADF      PORTOLAN_JOB or PMI_FD names a descriptor that is no launcher's socket
  * -EPROTO     the launcher or a rank is of another version
  * -EADDRINUSE, -EADDRNOTAVAIL, -EACCES  the UDP port cannot be had
  * -ENOMEM     too little memory, or too little may be locked or shared

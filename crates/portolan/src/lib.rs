@@ -1,7 +1,7 @@
 //! Messages between the processes of a parallel job, on one host or many.
 //!
 //! [`Endpoint::open`] joins the job that `portolan run` started this process
-//! in. Messages go to a rank's numbered ports; what happens there is said by a
+//! in, or another launcher that offers PMI (mpiexec.hydra, srun). Messages go to a rank's numbered ports; what happens there is said by a
 //! [`Binding`]: a handler that runs on the message in place, a buffer that it
 //! lands in, or both. `docs/native.md` tells the rest.
 //!
@@ -20,9 +20,11 @@
 //! ```
 
 mod c;
+mod guest;
 mod open;
 mod settings;
 
+pub use guest::SecretFileError;
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
     ARGS_MAX, Arrival, Binding, Buffer, Context, Counters, Death, ErrorHandler, Event, FLOWS_MAX,

@@ -1,5 +1,6 @@
 //! Joining a job and opening this process's endpoint in it.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Deref;
@@ -11,14 +12,15 @@ use portolan_boot::{
 };
 use portolan_engine as engine;
 use portolan_engine::{
-    Address, Congestion, Death, EndpointId, Life, Opening, PeerConfig, Secret, ShmAttachment,
-    SuiteId, Threads,
+    Address, Congestion, Death, EndpointId, KeyAddress, Life, Opening, PeerConfig, Secret,
+    ShmAttachment, SuiteId, Threads,
 };
 use portolan_sys::features::{Disabled, UnknownFeature};
 use portolan_sys::lives::Pulse;
 use portolan_sys::net::directly_connected;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::guest::{self, Keys, SecretFileError};
 use crate::settings::{Origin, SettingError, Settings};
 
 /// What the call that opens an endpoint may say. All else comes from the
@@ -54,6 +56,8 @@ pub enum OpenError {
     Boot(BootError),
     /// A setting is wrong.
     Setting(SettingError),
+    /// The file of the job's secret cannot be used.
+    SecretFile(SecretFileError),
     /// `PORTOLAN_DISABLE` names something that does not exist.
     Disable(UnknownFeature),
     /// The endpoint cannot be made.
@@ -62,6 +66,14 @@ pub enum OpenError {
     NotOneHost {
         /// The first such rank.
         rank: u32,
+    },
+    /// The job asks for shared memory only, and there is none with a rank of
+    /// this host.
+    NotShared {
+        /// The first such rank.
+        rank: u32,
+        /// Why not.
+        why: String,
     },
     /// A rank's address makes no sense.
     BadAddress {
@@ -75,11 +87,16 @@ impl fmt::Display for OpenError {
         match self {
             Self::Boot(e) => e.fmt(f),
             Self::Setting(e) => e.fmt(f),
+            Self::SecretFile(e) => e.fmt(f),
             Self::Disable(e) => write!(f, "PORTOLAN_DISABLE: {e}"),
             Self::Engine(e) => e.fmt(f),
             Self::NotOneHost { rank } => write!(
                 f,
                 "--link shm needs all ranks on one host, but rank {rank} is on another: use --link auto"
+            ),
+            Self::NotShared { rank, why } => write!(
+                f,
+                "link shm: no memory is shared with rank {rank}, {why}; link auto does without"
             ),
             Self::BadAddress { rank } => {
                 write!(
@@ -102,6 +119,12 @@ impl From<BootError> for OpenError {
 impl From<SettingError> for OpenError {
     fn from(e: SettingError) -> Self {
         Self::Setting(e)
+    }
+}
+
+impl From<SecretFileError> for OpenError {
+    fn from(e: SecretFileError) -> Self {
+        Self::SecretFile(e)
     }
 }
 
@@ -181,21 +204,32 @@ fn mode(sharing: Sharing, to: &Address) -> Congestion {
 }
 
 fn peer_config(job: &Job, rank: u32, peer: &PeerInfo) -> Result<PeerConfig, OpenError> {
-    let address = Address::parse(&peer.address).map_err(|_| OpenError::BadAddress { rank })?;
+    let bad = |_| OpenError::BadAddress { rank };
+    let (address, public_key) = if job.is_guest() {
+        let address = KeyAddress::parse(&peer.address).map_err(bad)?;
+        (guest::address_of(&address), Some(address.key))
+    } else {
+        (Address::parse(&peer.address).map_err(bad)?, None)
+    };
     let here = peer.host_index == job.host_index;
-    let local_index = (here && job.segment.is_some()).then_some(peer.local_index);
-    let reason = match (here, job.link) {
-        (true, LinkChoice::Udp) => "same host, but the job asks for udp",
-        (true, _) => "same host: shared memory",
-        (false, LinkChoice::Shm) => return Err(OpenError::NotOneHost { rank }),
-        (false, _) => "another host",
+    let apart = job.apart(rank).filter(|_| here && rank != job.rank);
+    let shares = here && job.segment.is_some() && apart.is_none();
+    let local_index = shares.then_some(peer.local_index);
+    let reason: Cow<'static, str> = match (here, job.link, apart) {
+        (true, LinkChoice::Udp, _) => "same host, but the job asks for udp".into(),
+        (true, LinkChoice::Shm, Some(why)) => return Err(OpenError::NotShared { rank, why }),
+        (true, _, Some(why)) => format!("same host, but no shared memory: {why}").into(),
+        (true, _, None) => "same host: shared memory".into(),
+        (false, LinkChoice::Shm, _) => return Err(OpenError::NotOneHost { rank }),
+        (false, _, _) => "another host".into(),
     };
     Ok(PeerConfig {
         address,
+        public_key,
         local_index,
         pid: if here { peer.pid } else { 0 },
         mode: mode(job.congestion, &address),
-        reason: reason.into(),
+        reason,
     })
 }
 
@@ -207,16 +241,31 @@ impl Endpoint {
     /// # Errors
     /// [`OpenError`]; its text says what to do.
     pub fn open(config: Config) -> Result<Self, OpenError> {
-        let mut job = Job::attach()?;
         let pairs = |(name, value): &'_ (String, String)| (name.clone(), value.clone());
         let call: Vec<_> = config.settings.iter().map(pairs).collect();
-        let settings = Settings::gather(
-            call.iter().map(|(n, v)| (n.as_str(), v.as_str())),
-            job.settings.iter().map(|(n, v)| (n.as_str(), v.as_str())),
-        )?;
-        let engine_config = engine_config(&job, &settings, config.threads)?;
+        let said = |launcher: &[(&str, &str)]| {
+            let call = call.iter().map(|(n, v)| (n.as_str(), v.as_str()));
+            Settings::gather(call, launcher.iter().copied())
+        };
+        let (mut job, keys) = if portolan_boot::is_guest()? {
+            let settings = said(&[])?;
+            let keys = Keys::make(&settings)?;
+            (guest::join(&settings, &keys)?, Some(keys))
+        } else {
+            (Job::attach()?, None)
+        };
+        let launcher: Vec<_> = job.settings.iter().map(|(n, v)| (&n[..], &v[..])).collect();
+        let settings = said(&launcher)?;
+        let mut engine_config = engine_config(&job, &settings, config.threads)?;
+        if let Some(keys) = &keys {
+            keys.enter(&mut engine_config);
+        }
         let opening = Opening::new(engine_config)?;
-        let peers = job.exchange(opening.address().to_bytes())?;
+        let address = match &keys {
+            Some(keys) => keys.address(opening.address()).to_bytes(),
+            None => opening.address().to_bytes(),
+        };
+        let peers = job.exchange(address)?;
         let peers = (0..)
             .zip(&peers)
             .map(|(rank, peer)| peer_config(&job, rank, peer))
@@ -281,7 +330,7 @@ fn engine_config(
         life: Life(job.life),
         secret: Secret::new(job.secret),
         suite,
-        seed: random()?,
+        seed: u64::from_ne_bytes(random()?),
         host: portolan_boot::host_identity().unwrap_or(0),
         threads,
         helper: settings.switch("helper")?,
@@ -291,8 +340,9 @@ fn engine_config(
         queue_bytes: settings.number("queue_bytes")?,
         copy_min: settings.number("copy_min")?,
         close_ns: settings.number::<u64>("close_ms")?.saturating_mul(MS),
-        // Shared memory reaches everybody: no socket is needed.
-        network: job.size > 1 && (job.hosts > 1 || job.segment.is_none()),
+        // Shared memory reaches everybody: no socket is needed. Guests do not
+        // know yet whether it reaches all.
+        network: job.size > 1 && (job.hosts > 1 || job.segment.is_none() || job.is_guest()),
         ..engine::Config::default()
     };
     config.unexpected_share = config.unexpected_share.min(config.unexpected_bytes);
@@ -316,15 +366,19 @@ fn engine_config(
     config.proto.frames = settings.number("frames")?;
     config.proto.active = settings.number("active_peers")?;
     config.proto.silence_ns = settings.number::<u64>("silence_ms")?.saturating_mul(MS);
+    if job.is_guest() {
+        // Peers with different secrets never hear each other.
+        config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
+    }
     config.proto.idle_ns = settings.number::<u64>("idle_ms")?.saturating_mul(MS);
     Ok(config)
 }
 
-/// Fresh random bits for nonces and connection numbers.
-fn random() -> Result<u64, OpenError> {
-    let mut bytes = [0; 8];
+/// Fresh random bytes from the kernel.
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], OpenError> {
+    let mut bytes = [0; N];
     let got = getrandom(&mut bytes, GetRandomFlags::empty())
         .map_err(|e| OpenError::Engine(engine::OpenError::System("getrandom", e.raw_os_error())))?;
     debug_assert_eq!(got, bytes.len(), "so few bytes always come whole");
-    Ok(u64::from_ne_bytes(bytes))
+    Ok(bytes)
 }

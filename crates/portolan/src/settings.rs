@@ -41,6 +41,8 @@ const fn row(
 const HOUR_MS: u64 = 3_600_000;
 /// A gibibyte.
 const GIB: u64 = 1 << 30;
+/// Of a value that is no number.
+const TEXT: (u64, u64) = (0, 0);
 /// No limit but the machine's.
 const ANY: u64 = u64::MAX;
 
@@ -150,6 +152,55 @@ pub const SETTINGS: &[Setting] = &[
         "ms",
         (0, ANY),
         "closing waits so long for what is under way",
+    ),
+    row(
+        "join_ms",
+        "60000",
+        "ms",
+        (1, ANY),
+        "under another launcher: the others are waited for so long",
+    ),
+    row(
+        "address",
+        "",
+        "an IP address or a network (10.1.0.0/16)",
+        TEXT,
+        "under another launcher: which of the host's addresses others are told",
+    ),
+    row(
+        "job_secret_file",
+        "",
+        "a path",
+        TEXT,
+        "under another launcher: a file, the same for all ranks, that goes into the keys",
+    ),
+    row(
+        "security",
+        "encrypt",
+        "encrypt or none",
+        TEXT,
+        "under another launcher: whether packets are encrypted and authenticated",
+    ),
+    row(
+        "suite",
+        "aes-128-gcm",
+        "aes-128-gcm or chacha20-poly1305",
+        TEXT,
+        "under another launcher: the cipher suite",
+    ),
+    row(
+        "link",
+        "auto",
+        "auto, shm or udp",
+        TEXT,
+        "under another launcher: which link to use",
+    ),
+    row(
+        "congestion",
+        "auto",
+        "auto, lan or shared",
+        TEXT,
+        "under another launcher: how to share the network",
     ),
 ];
 
@@ -340,6 +391,28 @@ impl Settings {
         })
     }
 
+    /// A setting whose value is any text; none where it is empty.
+    pub(crate) fn text(&self, name: &'static str) -> Option<&str> {
+        let (value, _) = &self.0[name];
+        Some(value.as_str()).filter(|value| !value.is_empty())
+    }
+
+    /// A setting whose value is one of the words that its unit names: that of
+    /// `choices` which stands under it.
+    pub(crate) fn choice<T: Copy>(
+        &self,
+        name: &'static str,
+        choices: &[(&str, T)],
+    ) -> Result<T, SettingError> {
+        let (value, origin) = &self.0[name];
+        let found = choices.iter().find(|(word, _)| word == value);
+        found.map(|(_, it)| *it).ok_or_else(|| SettingError::Value {
+            name,
+            value: value.clone(),
+            origin: *origin,
+        })
+    }
+
     pub(crate) fn switch(&self, name: &'static str) -> Result<bool, SettingError> {
         let (value, origin) = &self.0[name];
         match value.as_str() {
@@ -395,6 +468,17 @@ mod tests {
     }
 
     #[test]
+    fn words_are_those_of_the_row() {
+        let choices = [("auto", 1), ("lan", 2), ("shared", 3)];
+        let s = Settings::gather([("congestion", "shared")], []).unwrap();
+        assert_eq!(s.choice("congestion", &choices), Ok(3));
+        let s = Settings::gather([("congestion", "wan")], []).unwrap();
+        let told = s.choice("congestion", &choices).unwrap_err().to_string();
+        let wanted = "setting congestion (call) is \"wan\": give auto, lan or shared";
+        assert_eq!(told, wanted);
+    }
+
+    #[test]
     fn what_is_out_of_range_is_told_with_the_range() {
         let told = |name: &'static str, value: &str| {
             let s = Settings::gather([(name, value)], []).unwrap();
@@ -422,7 +506,10 @@ mod tests {
         let s = Settings::gather([], []).unwrap();
         for row in SETTINGS {
             let number = s.number::<u64>(row.name).is_ok();
-            assert!(number || s.switch(row.name).is_ok(), "{}", row.name);
+            let word = row.unit.split([' ', ',']).any(|word| word == row.default);
+            let any = row.default.is_empty() && s.text(row.name).is_none();
+            let good = number || word || any || s.switch(row.name).is_ok();
+            assert!(good, "{}", row.name);
         }
     }
 

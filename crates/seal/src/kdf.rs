@@ -6,9 +6,14 @@ use crate::Secret;
 use ring::hkdf::{HKDF_SHA256, Salt};
 
 pub(crate) fn derive(secret: &Secret, info: &[u8]) -> Secret {
+    derive_from(&secret.0, info)
+}
+
+/// From input of any length.
+pub(crate) fn derive_from(input: &[u8], info: &[u8]) -> Secret {
     let mut out = Secret([0; 32]);
     Salt::new(HKDF_SHA256, &[])
-        .extract(&secret.0)
+        .extract(input)
         .expand(&[info], HKDF_SHA256)
         .and_then(|okm| okm.fill(&mut out.0))
         .expect("one hash length is within HKDF's limit");

@@ -11,7 +11,8 @@
 //! | [`Checksum`] | `--security none`: CRC-32C, against accidents only |
 //! | [`Null`] | tests and fuzzing: checks nothing |
 //!
-//! [`AnySeal`] picks one of the first three at run time. `docs/security.md`
+//! [`AnySeal`] picks one of the first three at run time. [`Paired`] gives each
+//! pair a secret of its own, from their public keys. `docs/security.md`
 //! says what they defend.
 #![no_std]
 #![forbid(unsafe_code)]
@@ -19,12 +20,16 @@
 extern crate alloc;
 
 mod aead;
+mod agreement;
 mod any;
 mod checksum;
 mod kdf;
 mod null;
 
 pub use aead::{Aead, Aes128Gcm, AesGcm, ChaCha, ChaCha20Poly1305, KeyCell, Suite};
+pub use agreement::{
+    Own, PUBLIC_KEY_BYTES, Pair, Paired, identity, mix_of, pair_secret, public_key,
+};
 pub use any::{AnySeal, SuiteId, UnknownSuite};
 pub use checksum::Checksum;
 pub use null::Null;

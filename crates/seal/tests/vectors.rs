@@ -187,6 +187,7 @@ fn the_checked_in_vectors_are_what_is_computed() {
     let file: String = include_str!("../../../docs/protocol-vectors.txt")
         .lines()
         .filter(|line| !line.starts_with('#') && !line.is_empty())
+        .take_while(|line| !line.starts_with("pair-"))
         .flat_map(|line| [line, "\n"])
         .collect();
     assert!(file == text, "computed:\n{text}");

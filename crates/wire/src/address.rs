@@ -25,6 +25,44 @@ pub struct EndpointId(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Life(pub u64);
 
+/// Bytes of a public key.
+const KEY_BYTES: usize = 32;
+const FORM_IDENTITY: u8 = 0;
+const FORM_KEY: u8 = 1;
+
+/// Port, IP address, the 32 bytes that depend on the form, and host.
+type Fields = (u16, [u8; 16], [u8; KEY_BYTES], u64);
+
+fn parse(bytes: &[u8], wanted: u8) -> Result<Fields, WireError> {
+    let [version, form] = take(bytes, 0)?;
+    if version != ADDRESS_VERSION {
+        return Err(WireError::Version(version));
+    }
+    if form != wanted {
+        return Err(WireError::Unknown(form));
+    }
+    if u32_at(bytes, 60)? != 0 {
+        return Err(WireError::Malformed);
+    }
+    Ok((
+        u16_at(bytes, 2)?,
+        take(bytes, 4)?,
+        take(bytes, 20)?,
+        u64_at(bytes, 52)?,
+    ))
+}
+
+fn compose(form: u8, (port, ip, who, host): Fields) -> [u8; ADDRESS_BYTES] {
+    let mut b = [0; ADDRESS_BYTES];
+    b[0] = ADDRESS_VERSION;
+    b[1] = form;
+    b[2..4].copy_from_slice(&port.to_le_bytes());
+    b[4..20].copy_from_slice(&ip);
+    b[20..52].copy_from_slice(&who);
+    b[52..60].copy_from_slice(&host.to_le_bytes());
+    b
+}
+
 /// A parsed address of an endpoint in a job with a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Address {
@@ -45,37 +83,64 @@ impl Address {
     ///
     /// # Errors
     /// [`WireError::Version`], [`WireError::Unknown`] for the public-key form
-    /// (no launcher of this version makes it), [`WireError::Malformed`].
+    /// (see [`KeyAddress`]), [`WireError::Malformed`].
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
-        let [version, form] = take(bytes, 0)?;
-        if version != ADDRESS_VERSION {
-            return Err(WireError::Version(version));
-        }
-        if form != 0 {
-            return Err(WireError::Unknown(form));
-        }
-        if take::<16>(bytes, 36)? != [0; 16] || u32_at(bytes, 60)? != 0 {
+        let (port, ip, who, host) = parse(bytes, FORM_IDENTITY)?;
+        if take::<16>(&who, 16)? != [0; 16] {
             return Err(WireError::Malformed);
         }
         Ok(Self {
-            port: u16_at(bytes, 2)?,
-            ip: take(bytes, 4)?,
-            id: EndpointId(u64_at(bytes, 20)?),
-            life: Life(u64_at(bytes, 28)?),
-            host: u64_at(bytes, 52)?,
+            port,
+            ip,
+            id: EndpointId(u64_at(&who, 0)?),
+            life: Life(u64_at(&who, 8)?),
+            host,
         })
     }
 
     /// The address's bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; ADDRESS_BYTES] {
-        let mut b = [0; ADDRESS_BYTES];
-        b[0] = ADDRESS_VERSION;
-        b[2..4].copy_from_slice(&self.port.to_le_bytes());
-        b[4..20].copy_from_slice(&self.ip);
-        b[20..28].copy_from_slice(&self.id.0.to_le_bytes());
-        b[28..36].copy_from_slice(&self.life.0.to_le_bytes());
-        b[52..60].copy_from_slice(&self.host.to_le_bytes());
-        b
+        let mut who = [0; KEY_BYTES];
+        who[..8].copy_from_slice(&self.id.0.to_le_bytes());
+        who[8..16].copy_from_slice(&self.life.0.to_le_bytes());
+        compose(FORM_IDENTITY, (self.port, self.ip, who, self.host))
+    }
+}
+
+/// A parsed address of an endpoint that has a public key. Id and life follow
+/// from that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct KeyAddress {
+    /// UDP port.
+    pub port: u16,
+    /// IPv6 address, IPv4 mapped.
+    pub ip: [u8; 16],
+    /// The X25519 public key, fresh for this life.
+    pub key: [u8; KEY_BYTES],
+    /// Equal for endpoints that may share memory; 0 for none.
+    pub host: u64,
+}
+
+impl KeyAddress {
+    /// Reads an address.
+    ///
+    /// # Errors
+    /// [`WireError::Version`], [`WireError::Unknown`] for the form without a
+    /// key (see [`Address`]), [`WireError::Malformed`].
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        let (port, ip, key, host) = parse(bytes, FORM_KEY)?;
+        Ok(Self {
+            port,
+            ip,
+            key,
+            host,
+        })
+    }
+
+    /// The address's bytes.
+    #[must_use]
+    pub fn to_bytes(&self) -> [u8; ADDRESS_BYTES] {
+        compose(FORM_KEY, (self.port, self.ip, self.key, self.host))
     }
 }

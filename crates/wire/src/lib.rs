@@ -16,7 +16,7 @@ mod header;
 mod seq;
 
 pub use ack::{ACK_BYTES, Ack, BITMAP_WORDS_MAX};
-pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, EndpointId, Life};
+pub use address::{ADDRESS_BYTES, ADDRESS_VERSION, Address, EndpointId, KeyAddress, Life};
 pub use chunk::{ARGS_MAX, BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, REFUSE_BYTES};
 pub use connect::{CONNECT_BYTES, CONNECT_CLEAR_BYTES, Connect, ConnectIds};
 pub use header::{Flags, HEADER_BYTES, Header, PacketType, VERSION};

@@ -7,8 +7,8 @@ use common::hex;
 use portolan_wire::{
     ACK_BYTES, ADDRESS_BYTES, ADDRESS_VERSION, Ack, Address, BITMAP_WORDS_MAX, BODY_BYTES,
     CONNECT_BYTES, CONNECT_CLEAR_BYTES, Connect, ConnectIds, EndpointId, Flags, HEAD_BYTES,
-    HEADER_BYTES, Header, Life, MessageNo, PacketNo, PacketType, REFUSE_BYTES, TAG_BYTES, VERSION,
-    WireError,
+    HEADER_BYTES, Header, KeyAddress, Life, MessageNo, PacketNo, PacketType, REFUSE_BYTES,
+    TAG_BYTES, VERSION, WireError,
 };
 
 /// Every shorter input is truncated, never a panic.
@@ -171,6 +171,36 @@ fn address_stands_as_its_table_says() {
     assert_eq!(address.to_bytes()[..], bytes);
     assert_eq!(Address::parse(&bytes), Ok(address));
     every_truncation(&bytes, Address::parse);
+}
+
+#[test]
+fn an_address_with_a_key_stands_as_its_table_says() {
+    let address = KeyAddress {
+        port: 0x0201,
+        ip: core::array::from_fn(|i| 0x10 + i as u8),
+        key: core::array::from_fn(|i| 0x80 + i as u8),
+        host: 0x5857_5655_5453_5251,
+    };
+    let bytes = address.to_bytes();
+    assert_eq!(bytes[..4], [1, 1, 1, 2]);
+    assert_eq!(bytes[4..20], address.ip);
+    assert_eq!(bytes[20..52], address.key);
+    assert_eq!(bytes[52..60], address.host.to_le_bytes());
+    assert_eq!(bytes[60..], [0; 4]);
+    assert_eq!(KeyAddress::parse(&bytes), Ok(address));
+    every_truncation(&bytes, KeyAddress::parse);
+    assert_eq!(Address::parse(&bytes), Err(WireError::Unknown(1)));
+    for (at, value, error) in [
+        (0, 2, WireError::Version(2)),
+        (1, 0, WireError::Unknown(0)),
+        (1, 2, WireError::Unknown(2)),
+        (60, 1, WireError::Malformed),
+        (63, 1, WireError::Malformed),
+    ] {
+        let mut bytes = bytes;
+        bytes[at] = value;
+        assert_eq!(KeyAddress::parse(&bytes), Err(error), "{at}");
+    }
 }
 
 #[test]

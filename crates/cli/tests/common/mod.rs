@@ -2,6 +2,8 @@
 #![allow(dead_code)] // Each test program uses its part.
 
 pub mod cluster;
+pub mod pmi;
+pub mod slurm;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -11,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Marks a test's processes in their environment.
-const MARK: &str = "PORTOLAN_TEST_MARK";
+pub const MARK: &str = "PORTOLAN_TEST_MARK";
 
 /// The command under test.
 pub fn portolan(arguments: &[&str]) -> Command {

@@ -78,6 +78,7 @@ pub fn job_watched(
         .zip(0..)
         .map(|(o, index)| PeerConfig {
             address: *o.address(),
+            public_key: None,
             local_index: shm.then_some(index),
             pid: 0,
             mode: Congestion::Lan,

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use portolan_boot::BootError;
+use portolan_boot::{BootError, GuestError, PmiError};
 use portolan_sys::memory::MemoryError;
 use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno as Kernel;
@@ -125,8 +125,8 @@ impl From<&OpenError> for Errno {
     fn from(e: &OpenError) -> Self {
         match e {
             OpenError::Boot(e) => of_boot(e),
-            OpenError::Setting(_) | OpenError::Disable(_) => EINVAL,
-            OpenError::NotOneHost { .. } => EHOSTUNREACH,
+            OpenError::Setting(_) | OpenError::Disable(_) | OpenError::SecretFile(_) => EINVAL,
+            OpenError::NotOneHost { .. } | OpenError::NotShared { .. } => EHOSTUNREACH,
             OpenError::BadAddress { .. } => EPROTO,
             OpenError::Engine(e) => of_engine(e),
         }
@@ -142,7 +142,25 @@ fn of_boot(e: &BootError) -> Errno {
         BootError::Aborted(_) => ECANCELED,
         BootError::LauncherGone => ECONNABORTED,
         BootError::Garbled => EPROTO,
+        BootError::Pmi(e) => of_pmi(e),
+        BootError::Guest(GuestError::BadAddress(_) | GuestError::NotOurs(_)) => EINVAL,
+        BootError::Guest(GuestError::Unreachable { .. }) => EHOSTUNREACH,
+        BootError::Guest(_) => EPROTO,
         BootError::Io { error, .. } => error.raw_os_error().map_or(EIO, Errno),
+    }
+}
+
+fn of_pmi(e: &PmiError) -> Errno {
+    match e {
+        PmiError::Variable { .. } => EINVAL,
+        PmiError::NoDescriptor(_) => EBADF,
+        PmiError::AlreadyJoined => EALREADY,
+        PmiError::TimedOut { .. } => ETIMEDOUT,
+        PmiError::Gone { .. } => ECONNABORTED,
+        PmiError::Connect { error, .. } | PmiError::Io { error, .. } => {
+            error.raw_os_error().map_or(EIO, Errno)
+        }
+        _ => EPROTO,
     }
 }
 

@@ -1,0 +1,225 @@
+//! What each process tells the others before it has an address.
+//!
+//! | bytes | field |
+//! | --- | --- |
+//! | 4 | `PTLG` |
+//! | 4, 4 | versions of these cards and of the packets |
+//! | 1, n | the Portolan release, as text |
+//! | 8 | host identity |
+//! | 4 | process id |
+//! | 16 | random: names the job |
+//! | 1, 1, 1, 1, 1 | security, suite, link, congestion, whether there is a job secret file |
+//! | 1, 17 n | addresses: IPv6 (IPv4 mapped) and length of the network's prefix |
+//!
+//! It travels as hexadecimal digits. Nothing of it is secret.
+
+use std::net::IpAddr;
+
+use super::addresses::Own;
+use crate::{Congestion, LinkChoice, Security, Suite, Versions};
+
+const MAGIC: &[u8; 4] = b"PTLG";
+/// Addresses that a card has room for.
+pub(super) const ADDRESSES_MAX: usize = 16;
+/// Bytes of a release's name that a card has room for.
+const RELEASE_MAX: usize = 32;
+
+/// What must be the same for all processes, or no two could talk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Choices {
+    pub security: Security,
+    pub suite: Suite,
+    pub link: LinkChoice,
+    pub congestion: Congestion,
+    pub has_secret: bool,
+}
+
+/// A process of the job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Card {
+    pub versions: Versions,
+    pub host: u64,
+    pub pid: u32,
+    pub random: [u8; 16],
+    pub choices: Choices,
+    pub addresses: Vec<Own>,
+}
+
+impl Card {
+    pub fn encode(&self) -> String {
+        let release = self.versions.portolan.as_bytes();
+        let release = &release[..release.len().min(RELEASE_MAX)];
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(self.versions.boot.to_le_bytes());
+        bytes.extend(self.versions.wire.to_le_bytes());
+        bytes.push(release.len() as u8);
+        bytes.extend(release);
+        bytes.extend(self.host.to_le_bytes());
+        bytes.extend(self.pid.to_le_bytes());
+        bytes.extend(self.random);
+        let c = self.choices;
+        bytes.extend([
+            c.security as u8,
+            c.suite as u8,
+            c.link as u8,
+            c.congestion as u8,
+            c.has_secret.into(),
+        ]);
+        let addresses = &self.addresses[..self.addresses.len().min(ADDRESSES_MAX)];
+        bytes.push(addresses.len() as u8);
+        for own in addresses {
+            let ip = match own.ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            bytes.extend(ip.octets());
+            bytes.push(own.prefix);
+        }
+        hex(&bytes)
+    }
+
+    /// Reads a card. Of one from another version only the versions need to
+    /// make sense: the rest is then as in `like`.
+    pub fn decode(text: &str, like: &Self) -> Option<Self> {
+        let bytes = unhex(text)?;
+        let mut rest = bytes.strip_prefix(MAGIC)?;
+        let boot = u32::from_le_bytes(*take(&mut rest)?);
+        let wire = u32::from_le_bytes(*take(&mut rest)?);
+        let [length] = *take(&mut rest)?;
+        let release = rest.split_off(..usize::from(length))?;
+        let versions = Versions {
+            portolan: String::from_utf8(release.to_vec()).ok()?,
+            boot,
+            wire,
+        };
+        if versions != like.versions {
+            return Some(Self {
+                versions,
+                ..like.clone()
+            });
+        }
+        let host = u64::from_le_bytes(*take(&mut rest)?);
+        let pid = u32::from_le_bytes(*take(&mut rest)?);
+        let random = *take(&mut rest)?;
+        let [security, suite, link, congestion, has_secret] = *take(&mut rest)?;
+        let choices = Choices {
+            security: *[Security::Encrypt, Security::None].get(usize::from(security))?,
+            suite: *[Suite::Aes128Gcm, Suite::ChaCha20Poly1305].get(usize::from(suite))?,
+            link: *[LinkChoice::Auto, LinkChoice::Shm, LinkChoice::Udp].get(usize::from(link))?,
+            congestion: *[Congestion::Auto, Congestion::Lan, Congestion::Shared]
+                .get(usize::from(congestion))?,
+            has_secret: *[false, true].get(usize::from(has_secret))?,
+        };
+        let [count] = *take(&mut rest)?;
+        let mut addresses = Vec::new();
+        for _ in 0..count {
+            let ip: [u8; 16] = *take(&mut rest)?;
+            let [prefix] = *take(&mut rest)?;
+            addresses.push(Own::new(IpAddr::from(ip).to_canonical(), prefix)?);
+        }
+        rest.is_empty().then_some(Self {
+            versions,
+            host,
+            pid,
+            random,
+            choices,
+            addresses,
+        })
+    }
+}
+
+fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
+    let (first, others) = rest.split_first_chunk()?;
+    *rest = others;
+    Some(first)
+}
+
+/// Digits that every PMI server takes as a value.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The way back; small letters only.
+pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
+    let digit = |letter: u8| match letter {
+        b'0'..=b'9' => Some(letter - b'0'),
+        b'a'..=b'f' => Some(letter - b'a' + 10),
+        _ => None,
+    };
+    let (pairs, []) = text.as_bytes().as_chunks::<2>() else {
+        return None;
+    };
+    let byte = |[high, low]: &[u8; 2]| Some(digit(*high)? << 4 | digit(*low)?);
+    pairs.iter().map(byte).collect()
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// Release, boot and wire of this build.
+    pub fn card(host: u64, addresses: &[(&str, u8)]) -> Card {
+        let own = |(ip, prefix): &(&str, u8)| Own::new(ip.parse().unwrap(), *prefix).unwrap();
+        Card {
+            versions: Versions::ours(),
+            host,
+            pid: 4711,
+            random: [7; 16],
+            choices: Choices {
+                security: Security::Encrypt,
+                suite: Suite::ChaCha20Poly1305,
+                link: LinkChoice::Udp,
+                congestion: Congestion::Shared,
+                has_secret: true,
+            },
+            addresses: addresses.iter().map(own).collect(),
+        }
+    }
+
+    #[test]
+    fn a_card_travels() {
+        let ours = card(1, &[]);
+        let full = [("10.1.2.3", 24), ("fd00::7", 64)].repeat(ADDRESSES_MAX / 2);
+        for theirs in [
+            card(2, &full),
+            card(2, &[]),
+            card(u64::MAX, &[("fd00::7", 128)]),
+        ] {
+            let text = theirs.encode();
+            // PMI's values have 1,024 bytes.
+            assert!(text.len() < 1000 && text.bytes().all(|b| b.is_ascii_alphanumeric()));
+            assert_eq!(Card::decode(&text, &ours), Some(theirs));
+        }
+    }
+
+    #[test]
+    fn a_card_that_is_cut_changed_or_longer_is_none() {
+        let ours = card(1, &[]);
+        let text = card(2, &[("10.1.2.3", 24)]).encode();
+        for end in 0..text.len() {
+            assert_eq!(Card::decode(&text[..end], &ours), None, "{end}");
+        }
+        assert_eq!(Card::decode(&format!("{text}00"), &ours), None);
+        assert_eq!(Card::decode(&text.to_uppercase(), &ours), None);
+        assert_eq!(Card::decode(&text.replacen("50", "51", 1), &ours), None);
+        // A choice that this version does not have; a prefix beyond the address.
+        let bytes = unhex(&text).unwrap();
+        for (from_end, value) in [(18 + 5, 9), (18 + 3, 9), (18 + 1, 2), (1, 129)] {
+            let mut bytes = bytes.clone();
+            let at = bytes.len() - from_end;
+            bytes[at] = value;
+            assert_eq!(Card::decode(&hex(&bytes), &ours), None, "{from_end}");
+        }
+    }
+
+    #[test]
+    fn the_versions_of_another_release_are_read() {
+        let ours = card(1, &[]);
+        let mut theirs = card(2, &[]);
+        theirs.versions.portolan = "9.8.7".to_owned();
+        theirs.versions.boot = 99;
+        let text = theirs.encode() + "0123";
+        let read = Card::decode(&text, &ours).unwrap();
+        assert_eq!(read.versions, theirs.versions);
+    }
+}

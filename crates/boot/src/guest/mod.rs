@@ -1,0 +1,407 @@
+//! A job of processes that another launcher started: they find each other by
+//! its PMI server.
+//!
+//! There are two exchanges. In the first each process tells what it is and
+//! where; then the first process of each host makes the memory that its
+//! processes share. In the second each tells its endpoint's address, which
+//! holds a public key.
+
+mod addresses;
+mod card;
+mod share;
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use crate::host::{fnv, host_identity};
+use crate::job::{PeerInfo, fill_random};
+use crate::pmi::{Found, Pmi};
+use crate::{
+    BootError, Congestion, JOB_VARIABLE, LinkChoice, Membership, Security, Suite, Versions,
+};
+use card::{Card, Choices, hex, unhex};
+use share::{Neighbours, Shared};
+
+/// What a guest brings along, which `portolan run` would say otherwise.
+#[derive(Clone, Debug)]
+pub struct GuestOptions {
+    /// Whether packets are sealed.
+    pub security: Security,
+    /// With which cipher suite.
+    pub suite: Suite,
+    /// Which link to use.
+    pub link: LinkChoice,
+    /// How to share the network.
+    pub congestion: Congestion,
+    /// Whether a job secret goes into the keys.
+    pub has_secret: bool,
+    /// The address that others are told, or the network that it is in; none:
+    /// each host chooses among all.
+    pub address: Option<String>,
+    /// Whether ends of processes can be watched (the feature `pidfd`).
+    pub watches: bool,
+    /// How long the others are waited for.
+    pub join_timeout: Duration,
+}
+
+/// Why guests make no job. Each is final for the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum GuestError {
+    /// Two processes were built from different versions.
+    Version {
+        /// The other's rank.
+        rank: u32,
+        /// What it was built from.
+        theirs: Versions,
+        /// What this process was.
+        ours: Versions,
+    },
+    /// Two processes have different settings that must agree.
+    Differs {
+        /// The other's rank.
+        rank: u32,
+        /// Which setting.
+        setting: &'static str,
+        /// Its value there.
+        theirs: String,
+        /// Its value here.
+        ours: String,
+    },
+    /// What a process told makes no sense.
+    Garbled {
+        /// Its rank.
+        rank: u32,
+    },
+    /// The setting is neither an address nor a network.
+    BadAddress(String),
+    /// This host has no such address.
+    NotOurs(String),
+    /// A host has no address that this one could use.
+    Unreachable {
+        /// A rank there.
+        rank: u32,
+    },
+}
+
+impl fmt::Display for GuestError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { rank, theirs, ours } => write!(
+                f,
+                "mixed versions: rank {rank} was built with {theirs}, this program with {ours}; \
+                 build all programs of the job with one version"
+            ),
+            Self::Differs {
+                rank,
+                setting,
+                theirs,
+                ours,
+            } => write!(
+                f,
+                "setting {setting} is {theirs} for rank {rank} and {ours} here: give all ranks \
+                 the same (PORTOLAN_{})",
+                setting.to_uppercase()
+            ),
+            Self::Garbled { rank } => write!(
+                f,
+                "what rank {rank} told by PMI makes no sense: do all ranks use Portolan, in one \
+                 version?"
+            ),
+            Self::BadAddress(text) => write!(
+                f,
+                "setting address is {text:?}: give an IP address or a network (10.1.0.0/16)"
+            ),
+            Self::NotOurs(text) => write!(
+                f,
+                "setting address is {text}, and no interface of this host that is up has such an \
+                 address: see `ip address`"
+            ),
+            Self::Unreachable { rank } => write!(
+                f,
+                "the host of rank {rank} has no address that this one could use: it needs one \
+                 beside the loopback that is not this host's own too"
+            ),
+        }
+    }
+}
+
+impl std::error::Error for GuestError {}
+
+/// Whether another launcher than Portolan's has started this process.
+///
+/// # Errors
+/// [`BootError::Pmi`]: its variables make no sense.
+pub fn is_guest() -> Result<bool, BootError> {
+    Ok(look()?.is_some())
+}
+
+fn look() -> Result<Option<Found>, BootError> {
+    if env::var_os(JOB_VARIABLE).is_some() {
+        return Ok(None);
+    }
+    Ok(Found::look(env::var_os)?)
+}
+
+/// This process's place among the others.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pmi: Option<Pmi>,
+    cards: Vec<Card>,
+    /// Each rank's host, by number, and its number there.
+    places: Vec<(u16, u16)>,
+    join_timeout: Duration,
+    /// Why this process does not share memory with its neighbours.
+    apart: Option<String>,
+    /// Ranks that do not.
+    others_apart: Vec<u32>,
+}
+
+/// All that a job needs to begin.
+pub(crate) struct Joined {
+    pub guest: Guest,
+    pub membership: Membership,
+    pub shared: Option<(OwnedFd, Vec<OwnedFd>)>,
+}
+
+impl Guest {
+    /// Joins the processes that the launcher has started beside this one;
+    /// `make` makes the segment of a host with so many processes.
+    pub fn join(
+        options: &GuestOptions,
+        make: &mut dyn FnMut(u32) -> io::Result<OwnedFd>,
+    ) -> Result<Joined, BootError> {
+        let found = look()?.ok_or(BootError::LauncherGone)?;
+        Self::over(Pmi::open(&found)?, options, make)
+    }
+
+    fn over(
+        mut pmi: Pmi,
+        options: &GuestOptions,
+        make: &mut dyn FnMut(u32) -> io::Result<OwnedFd>,
+    ) -> Result<Joined, BootError> {
+        let mut random = [0; 56];
+        fill_random(&mut random).map_err(BootError::io("asking the kernel for random bytes"))?;
+        let (secret, rest) = random.split_first_chunk::<32>().expect("56 bytes");
+        let (name, life) = rest.split_first_chunk::<16>().expect("24 bytes");
+        let own = Card {
+            versions: Versions::ours(),
+            host: host_identity().map_err(BootError::io("reading /proc for the host's name"))?,
+            pid: std::process::id(),
+            random: *name,
+            choices: Choices {
+                security: options.security,
+                suite: options.suite,
+                link: options.link,
+                congestion: options.congestion,
+                has_secret: options.has_secret,
+            },
+            addresses: addresses::own(options.address.as_deref())?,
+        };
+        let (rank, size) = (pmi.rank, pmi.size);
+        pmi.put(&format!("ptl-card-{rank}"), &own.encode())?;
+        pmi.fence(options.join_timeout)?;
+        let mut cards = Vec::with_capacity(size as usize);
+        for other in 0..size {
+            let text = pmi.get(&format!("ptl-card-{other}"))?;
+            let card = Card::decode(&text, &own).ok_or(GuestError::Garbled { rank: other })?;
+            agree(other, &card, &own)?;
+            cards.push(card);
+        }
+        let parts: Vec<&[u8]> = cards.iter().map(|card| &card.random[..]).collect();
+        let job_id = fnv(&parts);
+        let (places, hosts) = places(&cards);
+        let (host_index, local_index) = places[rank as usize];
+        let here = (0..)
+            .zip(&places)
+            .filter(|(_, place)| place.0 == host_index);
+        let local_ranks: Vec<u32> = here.map(|(rank, _)| rank).collect();
+        let pids: Vec<u32> = local_ranks.iter().map(|r| cards[*r as usize].pid).collect();
+        let neighbours = Neighbours {
+            job_id,
+            pids: &pids,
+            index: local_index.into(),
+        };
+        let shared = if options.link == LinkChoice::Udp || local_ranks.len() < 2 {
+            Ok(None)
+        } else if options.watches {
+            neighbours.share(make).map(Some)
+        } else {
+            Err("the feature pidfd is switched off".to_owned())
+        };
+        let (shared, apart) = match shared {
+            Ok(shared) => (shared, None),
+            Err(why) => (None, Some(why)),
+        };
+        let membership = Membership {
+            rank,
+            size,
+            job_id,
+            // Nobody else's: the keys come from the public ones.
+            secret: *secret,
+            security: options.security,
+            suite: options.suite,
+            link: options.link,
+            congestion: options.congestion,
+            life: u64::from_le_bytes(life.try_into().expect("8 bytes")),
+            host_index,
+            hosts,
+            local_index,
+            local_ranks,
+            core: None,
+            core_shared: false,
+            settings: BTreeMap::new(),
+            shared: shared.is_some(),
+            watched: false,
+        };
+        Ok(Joined {
+            guest: Self {
+                pmi: Some(pmi),
+                cards,
+                places,
+                join_timeout: options.join_timeout,
+                apart,
+                others_apart: Vec::new(),
+            },
+            membership,
+            shared: shared.map(|Shared { segment, doorbells }| (segment, doorbells)),
+        })
+    }
+
+    /// Tells the others an address and hears theirs; with each the IP address
+    /// by which this host reaches it.
+    pub fn exchange(
+        &mut self,
+        address: [u8; 64],
+        shares: bool,
+    ) -> Result<Vec<PeerInfo>, BootError> {
+        let pmi = self.pmi.as_mut().ok_or(BootError::LauncherGone)?;
+        let mut bytes = address.to_vec();
+        bytes.push(shares.into());
+        pmi.put(&format!("ptl-address-{}", pmi.rank), &hex(&bytes))?;
+        pmi.fence(self.join_timeout)?;
+        let own = pmi.rank as usize;
+        let mut table = Vec::with_capacity(self.cards.len());
+        for (rank, (card, place)) in (0..).zip(self.cards.iter().zip(&self.places)) {
+            let text = pmi.get(&format!("ptl-address-{rank}"))?;
+            let bytes = unhex(&text).ok_or(GuestError::Garbled { rank })?;
+            let (mut address, shares) = match bytes.split_first_chunk::<64>() {
+                Some((address, [shares @ (0 | 1)])) => (*address, *shares == 1),
+                _ => return Err(GuestError::Garbled { rank }.into()),
+            };
+            let (host_index, local_index) = *place;
+            let near = host_index == self.places[own].0;
+            if near && !shares {
+                self.others_apart.push(rank);
+            }
+            let ip = if near {
+                let first = card.addresses.first();
+                first.map_or(IpAddr::from([127, 0, 0, 1]), |own| own.ip)
+            } else {
+                addresses::choose(&self.cards[own].addresses, &card.addresses)
+                    .ok_or(GuestError::Unreachable { rank })?
+            };
+            let ip = match ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            address[IP_AT..][..16].copy_from_slice(&ip.octets());
+            table.push(PeerInfo {
+                address,
+                pid: card.pid,
+                host_index,
+                local_index,
+            });
+        }
+        self.cards = Vec::new();
+        Ok(table)
+    }
+
+    /// Why no memory is shared with a rank of this host; none if it is.
+    pub fn apart(&self, rank: u32) -> Option<String> {
+        if let Some(why) = &self.apart {
+            return Some(why.clone());
+        }
+        let is_apart = self.others_apart.contains(&rank);
+        is_apart.then(|| format!("rank {rank} could not attach to it"))
+    }
+
+    /// This process's end is no failure any more.
+    pub fn leave(&mut self) {
+        if let Some(pmi) = self.pmi.take()
+            && pmi.finalize().is_err()
+        {
+            // The launcher is gone, and the job with it.
+        }
+    }
+
+    /// Asks for the end of the job.
+    pub fn abort(&mut self, code: u8) {
+        if let Some(pmi) = &mut self.pmi
+            && pmi.abort(code).is_err()
+        {
+            // As above.
+        }
+    }
+}
+
+/// Where an address's bytes hold the IP address.
+const IP_AT: usize = 4;
+
+/// Fails unless another process fits this one.
+fn agree(rank: u32, card: &Card, own: &Card) -> Result<(), GuestError> {
+    if card.versions != own.versions {
+        return Err(GuestError::Version {
+            rank,
+            theirs: card.versions.clone(),
+            ours: own.versions.clone(),
+        });
+    }
+    let (a, b) = (card.choices, own.choices);
+    let text = |setting: &dyn fmt::Debug| format!("{setting:?}").to_lowercase();
+    let secret = |has: bool| if has { "set" } else { "not set" }.to_owned();
+    let all = [
+        ("security", text(&a.security), text(&b.security)),
+        ("suite", text(&a.suite), text(&b.suite)),
+        ("link", text(&a.link), text(&b.link)),
+        ("congestion", text(&a.congestion), text(&b.congestion)),
+        (
+            "job_secret_file",
+            secret(a.has_secret),
+            secret(b.has_secret),
+        ),
+    ];
+    match all.into_iter().find(|(_, theirs, ours)| theirs != ours) {
+        None => Ok(()),
+        Some((setting, theirs, ours)) => Err(GuestError::Differs {
+            rank,
+            setting,
+            theirs,
+            ours,
+        }),
+    }
+}
+
+/// Each rank's host, by number in order of the first rank there, and its
+/// number on it; and how many hosts there are.
+fn places(cards: &[Card]) -> (Vec<(u16, u16)>, u16) {
+    let mut hosts: Vec<(u64, u16)> = Vec::new();
+    let mut places = Vec::with_capacity(cards.len());
+    for card in cards {
+        let at = hosts.iter().position(|(host, _)| *host == card.host);
+        let at = at.unwrap_or_else(|| {
+            hosts.push((card.host, 0));
+            hosts.len() - 1
+        });
+        places.push((at as u16, hosts[at].1));
+        hosts[at].1 += 1;
+    }
+    (places, hosts.len() as u16)
+}
+
+#[cfg(test)]
+mod tests;

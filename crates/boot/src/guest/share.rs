@@ -1,0 +1,284 @@
+//! Memory that the processes of a host share, without an agent: the first of
+//! them makes it and hands the descriptors to the others, over an abstract
+//! unix socket. Each side looks at the kernel's word for who the other is.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use portolan_sys::process::Pidfd;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
+    socket_with, sockopt,
+};
+use rustix::process::geteuid;
+
+use crate::socket::{self, DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Received};
+
+/// After this long the others of a host are not waited for: they have come to
+/// the first fence, so they are at most descheduled.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two attempts to reach a socket that is not there yet.
+const RETRY: Duration = Duration::from_millis(1);
+
+const TAKE: u8 = b'S';
+const NOTHING: u8 = b'N';
+
+/// The segment, and a doorbell for each of its users.
+pub(super) struct Shared {
+    pub segment: OwnedFd,
+    pub doorbells: Vec<OwnedFd>,
+}
+
+/// The processes of a host, in order.
+pub(super) struct Neighbours<'a> {
+    /// Names the job.
+    pub job_id: u64,
+    /// Their process ids.
+    pub pids: &'a [u32],
+    /// Which of them this is.
+    pub index: usize,
+}
+
+impl Neighbours<'_> {
+    /// Makes the memory, or gets it. Whoever gets none says why; the others
+    /// are told of it in the next exchange.
+    pub fn share(&self, make: impl FnOnce(u32) -> io::Result<OwnedFd>) -> Result<Shared, String> {
+        let until = Instant::now() + PATIENCE;
+        let shared = if self.index == 0 {
+            self.serve(make, until)?
+        } else {
+            self.fetch(until)?
+        };
+        for pid in self.pids {
+            // A death that could not be noticed would be a wait without end.
+            Pidfd::open(*pid)
+                .map_err(|errno| format!("the end of process {pid} cannot be watched: {errno}"))?;
+        }
+        Ok(shared)
+    }
+
+    fn address(&self) -> io::Result<SocketAddrUnix> {
+        let name = format!("portolan-{:016x}-{}", self.job_id, geteuid().as_raw());
+        Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+    }
+
+    fn socket() -> io::Result<OwnedFd> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        Ok(socket)
+    }
+
+    fn serve(
+        &self,
+        make: impl FnOnce(u32) -> io::Result<OwnedFd>,
+        until: Instant,
+    ) -> Result<Shared, String> {
+        let count = u32::try_from(self.pids.len()).expect("no more than ranks");
+        let made = make(count).and_then(|segment| {
+            let bell = |_| Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+            let doorbells = (0..count).map(bell).collect::<io::Result<_>>()?;
+            Ok(Shared { segment, doorbells })
+        });
+        let made = made.map_err(|error| format!("the segment cannot be made: {error}"));
+        let listener = Self::socket().and_then(|listener| {
+            bind(&listener, &self.address()?)?;
+            listen(&listener, i32::try_from(count).unwrap_or(i32::MAX))?;
+            Ok(listener)
+        });
+        let listener =
+            listener.map_err(|error| format!("the socket to share it cannot be made: {error}"))?;
+        let mut missing: Vec<u32> = self.pids[1..].to_vec();
+        while !missing.is_empty() && wait(listener.as_fd(), until).is_ok() {
+            let Ok(other) = accept_with(&listener, SocketFlags::CLOEXEC) else {
+                continue;
+            };
+            let Some(at) = missing.iter().position(|pid| is_from(other.as_fd(), *pid)) else {
+                continue;
+            };
+            // One that fails finds out by itself, and tells the rest.
+            let _ = hand_over(other.as_fd(), &made, until);
+            missing.swap_remove(at);
+        }
+        made
+    }
+
+    fn fetch(&self, until: Instant) -> Result<Shared, String> {
+        let said = |doing: &'static str| move |error: io::Error| format!("{doing}: {error}");
+        let address = self.address().map_err(said("naming the host's socket"))?;
+        let host = loop {
+            let host = Self::socket().map_err(said("opening a socket"))?;
+            match connect(&host, &address) {
+                Ok(()) => break host,
+                // Not there yet, or its queue is full.
+                Err(Errno::CONNREFUSED | Errno::AGAIN | Errno::INTR) if Instant::now() < until => {
+                    sleep(RETRY);
+                }
+                Err(errno) => {
+                    return Err(format!(
+                        "process {} does not hand it out: {errno}",
+                        self.pids[0]
+                    ));
+                }
+            }
+        };
+        if !is_from(host.as_fd(), self.pids[0]) {
+            return Err("somebody else answers in the place of the first process here".to_owned());
+        }
+        let listening = "asking the first process here";
+        let mut all = Vec::new();
+        while all.len() <= self.pids.len() {
+            wait(host.as_fd(), until).map_err(said(listening))?;
+            let got = socket::receive(host.as_fd(), false).map_err(said(listening))?;
+            match got {
+                Some(Received { bytes, descriptors }) if bytes == [TAKE] => {
+                    if descriptors.is_empty() {
+                        return Err(format!("{listening}: nothing came"));
+                    }
+                    all.extend(descriptors);
+                }
+                Some(Received { bytes, .. }) if bytes.first() == Some(&NOTHING) => {
+                    return Err(String::from_utf8_lossy(&bytes[1..]).into_owned());
+                }
+                _ => return Err(format!("{listening}: it is gone")),
+            }
+        }
+        // Until it hears this it serves nobody else: few descriptors are on
+        // their way at a time, of which a user may have no more than of open
+        // files.
+        socket::send(host.as_fd(), &[TAKE], &[], false).map_err(said(listening))?;
+        let segment = all.remove(0);
+        Ok(Shared {
+            segment,
+            doorbells: all,
+        })
+    }
+}
+
+fn hand_over(to: BorrowedFd<'_>, made: &Result<Shared, String>, until: Instant) -> io::Result<()> {
+    let shared = match made {
+        Ok(shared) => shared,
+        Err(why) => {
+            let mut message = vec![NOTHING];
+            message.extend(why.as_bytes());
+            message.truncate(MESSAGE_BYTES_MAX);
+            return socket::send(to, &message, &[], false);
+        }
+    };
+    let all: Vec<_> = std::iter::once(&shared.segment)
+        .chain(&shared.doorbells)
+        .map(AsFd::as_fd)
+        .collect();
+    for part in all.chunks(DESCRIPTORS_MAX) {
+        socket::send(to, &[TAKE], part, false)?;
+    }
+    wait(to, until)?;
+    socket::receive(to, false).map(|_| ())
+}
+
+/// Whether the process at the other end is `pid`, and of this user.
+fn is_from(other: BorrowedFd<'_>, pid: u32) -> bool {
+    sockopt::socket_peercred(other).is_ok_and(|who| {
+        who.uid == geteuid() && who.pid.as_raw_nonzero().get().cast_unsigned() == pid
+    })
+}
+
+/// Until something can be read.
+fn wait(socket: BorrowedFd<'_>, until: Instant) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).expect("seconds");
+        match poll(
+            &mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)],
+            Some(&left),
+        ) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::thread;
+
+    /// Threads of one process stand for processes: their ids are the same.
+    fn job(
+        size: usize,
+        id: u64,
+        make: fn(u32) -> io::Result<OwnedFd>,
+    ) -> Vec<Result<Shared, String>> {
+        let pids = vec![std::process::id(); size];
+        thread::scope(|scope| {
+            let start = |index| {
+                let pids = &pids;
+                scope.spawn(move || {
+                    let neighbours = Neighbours {
+                        job_id: id,
+                        pids,
+                        index,
+                    };
+                    neighbours.share(make)
+                })
+            };
+            let threads: Vec<_> = (0..size).rev().map(start).collect();
+            let joined = threads.into_iter().rev().map(|t| t.join().unwrap());
+            joined.collect()
+        })
+    }
+
+    #[test]
+    fn the_first_makes_and_all_have() {
+        let all = job(5, 0x1001, |ranks| {
+            assert_eq!(ranks, 5);
+            Ok(File::open("/dev/null")?.into())
+        });
+        let all: Vec<Shared> = all.into_iter().map(Result::unwrap).collect();
+        assert!(all.iter().all(|shared| shared.doorbells.len() == 5));
+        // A doorbell is the same for all: what one writes another reads.
+        rustix::io::write(&all[4].doorbells[2], &7_u64.to_ne_bytes()).unwrap();
+        let mut word = [0; 8];
+        rustix::io::read(&all[0].doorbells[2], &mut word).unwrap();
+        assert_eq!(u64::from_ne_bytes(word), 7);
+    }
+
+    #[test]
+    fn many_doorbells_come_in_parts() {
+        let many = || (0..DESCRIPTORS_MAX + 7).map(|_| File::open("/dev/null").unwrap().into());
+        let made = Ok(Shared {
+            segment: File::open("/dev/null").unwrap().into(),
+            doorbells: many().collect(),
+        });
+        let (ours, theirs) = socket::pair().unwrap();
+        let until = Instant::now() + PATIENCE;
+        socket::send(theirs.as_fd(), &[TAKE], &[], false).unwrap();
+        hand_over(ours.as_fd(), &made, until).unwrap();
+        let first = socket::receive(theirs.as_fd(), false).unwrap().unwrap();
+        let second = socket::receive(theirs.as_fd(), false).unwrap().unwrap();
+        let counts = [first.descriptors.len(), second.descriptors.len()];
+        assert_eq!(counts, [DESCRIPTORS_MAX, 8]);
+        assert!(is_from(ours.as_fd(), std::process::id()));
+    }
+
+    #[test]
+    fn why_there_is_none_all_hear() {
+        let all = job(3, 0x1002, |_| Err(io::Error::other("no memory")));
+        for got in all {
+            let why = got.err().unwrap();
+            assert!(why.contains("no memory"), "{why}");
+        }
+    }
+
+    #[test]
+    fn another_process_gets_nothing() {
+        let (ours, _theirs) = socket::pair().unwrap();
+        assert!(!is_from(ours.as_fd(), 1));
+    }
+}

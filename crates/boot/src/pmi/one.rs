@@ -1,0 +1,86 @@
+//! PMI-1, version 1.1: what mpiexec.hydra speaks.
+
+use super::wire::{Format, Patience, Stream};
+use super::{BRIEF, OPENING, PmiError, Spoken};
+
+const VERSION: u32 = 1;
+
+/// Over a connection to `PMI_PORT`: says who this is; gives rank and size.
+pub(super) fn introduce(stream: &mut Stream, id: u32) -> Result<(u32, u32), PmiError> {
+    let patience = Patience::new(OPENING, BRIEF);
+    let id = id.to_string();
+    stream.say(Format::One, "initack", &[("pmiid", &id)], patience)?;
+    stream.hear(Format::One, patience)?.expect("initack")?;
+    let mut set = |key| {
+        let answer = stream.hear(Format::One, patience)?.expect("set")?;
+        answer.number(key)
+    };
+    let size = set("size")?;
+    let rank = set("rank")?;
+    set("debug")?;
+    Ok((rank, size))
+}
+
+pub(super) fn init(stream: &mut Stream) -> Result<Spoken, PmiError> {
+    let patience = Patience::new(OPENING, BRIEF);
+    let version = VERSION.to_string();
+    let pairs = [("pmi_version", &version[..]), ("pmi_subversion", "1")];
+    stream.say(Format::One, "init", &pairs, patience)?;
+    super::agreed(stream.hear(Format::One, patience)?, VERSION)?;
+    stream.say(Format::One, "get_maxes", &[], patience)?;
+    let maxes = stream.hear(Format::One, patience)?.expect("maxes")?;
+    let value_max = maxes.number("vallen_max")? as usize;
+    stream.say(Format::One, "get_my_kvsname", &[], patience)?;
+    let name = stream.hear(Format::One, patience)?.expect("my_kvsname")?;
+    Ok(Spoken::One {
+        space: name.need("kvsname")?.to_owned(),
+        value_max,
+    })
+}
+
+pub(super) fn put(
+    stream: &mut Stream,
+    space: &str,
+    key: &str,
+    value: &str,
+    patience: Patience,
+) -> Result<(), PmiError> {
+    let pairs = [("kvsname", space), ("key", key), ("value", value)];
+    stream.say(Format::One, "put", &pairs, patience)?;
+    stream.hear(Format::One, patience)?.expect("put_result")?;
+    Ok(())
+}
+
+pub(super) fn fence(stream: &mut Stream, patience: Patience) -> Result<(), PmiError> {
+    stream.say(Format::One, "barrier_in", &[], patience)?;
+    stream.hear(Format::One, patience)?.expect("barrier_out")?;
+    Ok(())
+}
+
+pub(super) fn get(
+    stream: &mut Stream,
+    space: &str,
+    key: &str,
+    patience: Patience,
+) -> Result<String, PmiError> {
+    let pairs = [("kvsname", space), ("key", key)];
+    stream.say(Format::One, "get", &pairs, patience)?;
+    match stream.hear(Format::One, patience)?.expect("get_result") {
+        Ok(answer) => Ok(answer.need("value")?.to_owned()),
+        Err(PmiError::Refused { .. }) => Err(PmiError::NotThere {
+            key: key.to_owned(),
+        }),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn finalize(stream: &mut Stream, patience: Patience) -> Result<(), PmiError> {
+    stream.say(Format::One, "finalize", &[], patience)?;
+    stream.hear(Format::One, patience)?.expect("finalize_ack")?;
+    Ok(())
+}
+
+pub(super) fn abort(stream: &Stream, code: u8, patience: Patience) -> Result<(), PmiError> {
+    let code = code.to_string();
+    stream.say(Format::One, "abort", &[("exitcode", &code)], patience)
+}

@@ -1,0 +1,382 @@
+//! Jobs that another launcher starts: mpiexec.hydra (of mpich) on one host
+//! and on hosts of a lab, Slurm's srun, and a PMI server of the test's own.
+//! Needs root for the labs.
+
+mod common;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::cluster::{Cluster, succeeds};
+use common::pmi::PmiServer;
+use common::slurm::Slurm;
+use common::{Said, example, finish, marked, none_left};
+
+const RIGHT: &str = "the sum is right";
+const CHECKED: &str = "every product was checked: all elements are right";
+/// A product that is soon done.
+const SMALL: [&str; 2] = ["--size", "64"];
+
+fn hydra(words: &[&str]) -> Command {
+    let program = "/usr/bin/mpiexec.hydra";
+    assert!(
+        Path::new(program).exists(),
+        "{program} is missing: install mpich, as `make test` does"
+    );
+    let mut command = Command::new("timeout");
+    command
+        .args(["60", program])
+        .args(words)
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(command: &mut Command) -> Said {
+    Said::from(command.output().unwrap())
+}
+
+/// The C examples, built once.
+fn c_examples() -> &'static [String; 2] {
+    static BUILT: OnceLock<[String; 2]> = OnceLock::new();
+    BUILT.get_or_init(|| ["ring", "matmul"].map(build_c_example))
+}
+
+/// One of them, built against the static library of this build.
+fn build_c_example(name: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-c-{name}"));
+    let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    let libraries = Path::new(env!("CARGO_BIN_EXE_portolan")).with_file_name("deps");
+    let library = fs::read_dir(libraries)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with("libportolan-") && name.ends_with(".a")
+        })
+        .max_by_key(built)
+        .expect("cargo builds the static library: cargo build -p portolan");
+    succeeds(
+        Command::new("cc")
+            .args(["-std=c99", "-O2", "-I"])
+            .arg(root.join("crates/portolan/include"))
+            .arg("-o")
+            .arg(&program)
+            .arg(root.join(format!("examples/c/{name}.c")))
+            .arg(library)
+            .args(["-lgcc_s", "-lpthread", "-lm", "-ldl"]),
+    );
+    program.to_str().unwrap().to_owned()
+}
+
+/// Each example with its arguments and what it says in the end.
+fn programs() -> Vec<(Vec<String>, &'static str)> {
+    let words = |program: String, more: &[&str]| {
+        let more = more.iter().map(|word| (*word).to_owned());
+        std::iter::once(program).chain(more).collect::<Vec<_>>()
+    };
+    let [c_ring, c_matmul] = c_examples().clone();
+    vec![
+        (words(example("ring"), &["50"]), RIGHT),
+        (words(c_ring, &["50"]), RIGHT),
+        (words(example("matmul"), &SMALL), CHECKED),
+        (words(c_matmul, &SMALL), CHECKED),
+    ]
+}
+
+fn as_words(program: &[String]) -> Vec<&str> {
+    program.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn hydra_starts_jobs_on_one_host() {
+    for (program, says) in programs() {
+        // Each link alone, so that it is known which one it was.
+        for link in ["shm", "udp"] {
+            let words = [&["-n", "4"], &as_words(&program)[..]].concat();
+            let said = run(hydra(&words).env("PORTOLAN_LINK", link)).expect(0);
+            assert!(said.out.contains(says), "{program:?} {link} {said:#?}");
+            assert_eq!(said.err, "");
+        }
+    }
+    let ring = example("ring");
+    let job = |settings: &[(&str, &str)], words: &[&str]| {
+        let words = [words, &[&ring, "50"]].concat();
+        let said = run(hydra(&words).envs(settings.iter().copied())).expect(0);
+        assert!(said.out.contains(RIGHT), "{said:#?}");
+        said
+    };
+    job(&[], &["-n", "1"]);
+    job(&[], &["-pmi-port", "-n", "3"]);
+    let udp = ("PORTOLAN_LINK", "udp");
+    job(
+        &[udp, ("PORTOLAN_SUITE", "chacha20-poly1305")],
+        &["-n", "3"],
+    );
+    job(&[udp, ("PORTOLAN_SECURITY", "none")], &["-n", "3"]);
+    job(&[udp, ("PORTOLAN_ADDRESS", "127.0.0.1")], &["-n", "3"]);
+    // Without watching processes, which shared memory needs.
+    job(&[("PORTOLAN_DISABLE", "pidfd")], &["-n", "3"]);
+    // More processes than cores; and our own launcher as one.
+    job(&[], &["-n", "12"]);
+    let said = job(
+        &[],
+        &["-n", "1", env!("CARGO_BIN_EXE_portolan"), "run", "-n", "2"],
+    );
+    assert!(said.out.contains("over 2 ranks"), "{said:#?}");
+}
+
+#[test]
+fn what_does_not_fit_together_is_told() {
+    let folder = Folder::new("fit");
+    // Hydra drops what processes said last when it ends a job.
+    let errors = folder.0.join("errors");
+    let ring = wrapper(&folder.0.join("ring"), &example("ring"), &errors);
+    let fails = |settings: &[(&str, &str)], words: &[&str], parts: &[&str]| {
+        let start = Instant::now();
+        let mut said = run(hydra(words).envs(settings.iter().copied()));
+        assert_ne!(said.code, 0, "{said:#?}");
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(10), "{took:?} {said:#?}");
+        said.err = fs::read_to_string(&errors).unwrap();
+        said.complains(parts);
+        fs::remove_file(&errors).unwrap();
+    };
+    let one_else = |name, value| ["-n", "1", "-env", name, value, &ring, ":", "-n", "1", &ring];
+    fails(
+        &[],
+        &one_else("PORTOLAN_SECURITY", "none"),
+        &[
+            "setting security is ",
+            "give all ranks the same (PORTOLAN_SECURITY)",
+        ],
+    );
+    fails(
+        &[("PORTOLAN_JOIN_MS", "500")],
+        &["-n", "1", &ring, ":", "-n", "1", "sleep", "20"],
+        &["within 0.5 s", "join_ms"],
+    );
+    fails(
+        &[("PORTOLAN_LINK", "tcp")],
+        &["-n", "2", &ring],
+        &["setting link (environment) is \"tcp\": give auto, shm or udp"],
+    );
+    fails(
+        &[("PORTOLAN_ADDRESS", "203.0.113.7")],
+        &["-n", "2", &ring],
+        &["203.0.113.7, and no interface of this host"],
+    );
+    let [ours, theirs] = ["ours", "theirs"].map(|name| secret_file(&folder.0.join(name), name));
+    fs::set_permissions(&theirs, fs::Permissions::from_mode(0o644)).unwrap();
+    let name = "PORTOLAN_JOB_SECRET_FILE";
+    fails(
+        &[(name, &theirs)],
+        &["-n", "2", &ring],
+        &["(mode 0644)", "chmod 600"],
+    );
+    fails(
+        &[],
+        &one_else(name, &ours),
+        &["setting job_secret_file is "],
+    );
+    // Different ones: nobody hears anybody.
+    fs::set_permissions(&theirs, fs::Permissions::from_mode(0o600)).unwrap();
+    fails(
+        &[
+            (name, &ours),
+            ("PORTOLAN_LINK", "udp"),
+            ("PORTOLAN_JOIN_MS", "4000"),
+        ],
+        &one_else(name, &theirs),
+        &["it never answered", "the same secret"],
+    );
+}
+
+/// A folder that is removed when its test ends, well or not.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let path = format!("/tmp/portolan-guest-{name}-{}", std::process::id());
+        fs::create_dir(&path).unwrap();
+        Self(path.into())
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Writes a script that runs a program whose messages go to a file.
+fn wrapper(path: &Path, program: &str, errors: &Path) -> String {
+    let script = format!("#!/bin/sh\nexec {program} \"$@\" 2>>{}\n", errors.display());
+    fs::write(path, script).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+/// Writes a file for a job's secret that holds `word` many times.
+fn secret_file(path: &Path, word: &str) -> String {
+    fs::write(path, word.repeat(20)).unwrap();
+    fs::set_permissions(path, fs::Permissions::from_mode(0o600)).unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn listeners_see_public_keys_only_and_the_dead_are_noticed() {
+    let folder = Folder::new("dead");
+    let word = "sesame";
+    let file = secret_file(&folder.0.join("secret"), word);
+    let hex: String = word.bytes().map(|byte| format!("{byte:02x}")).collect();
+    for link in ["shm", "udp"] {
+        let mark = format!("guest-{link}");
+        let server = PmiServer::start(3);
+        let all = [0, 1, 2].map(|rank| {
+            let mut command = Command::new(example("ring"));
+            command
+                .arg("100000000")
+                .env("PORTOLAN_LINK", link)
+                .env("PORTOLAN_JOB_SECRET_FILE", &file);
+            server.spawn(rank, &mark, &mut command)
+        });
+        let start = Instant::now();
+        while server.heard().len() < 6 {
+            assert!(
+                start.elapsed() < Duration::from_secs(20),
+                "{:?}",
+                server.heard()
+            );
+            sleep(Duration::from_millis(5));
+        }
+        sleep(Duration::from_millis(300));
+        for pid in marked(&mark) {
+            for part in ["cmdline", "environ"] {
+                let text = fs::read(format!("/proc/{pid}/{part}")).unwrap();
+                let text = String::from_utf8_lossy(&text);
+                assert!(
+                    !text.contains(word) && !text.contains(&hex),
+                    "{part} {text}"
+                );
+            }
+        }
+        // A card and an address each; of the address's bytes all but the key
+        // are known: version and form, port, IP address, host, shares memory.
+        let heard = server.heard();
+        let mut keys = Vec::new();
+        for rank in 0..3 {
+            let card = &heard[&format!("ptl-card-{rank}")];
+            assert!(card.starts_with("50544c47") && card.len() < 1000, "{card}");
+            let address = &heard[&format!("ptl-address-{rank}")];
+            assert_eq!(address.len(), 130);
+            assert!(address.starts_with("0101"), "{address}");
+            let shares = if link == "shm" { "01" } else { "00" };
+            assert_eq!(address[120..], format!("00000000{shares}"));
+            keys.push(address[40..104].to_owned());
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        assert_eq!(keys.len(), 3);
+        assert!(heard.values().all(|value| !value.contains(&hex)));
+        // A death, which no launcher tells of.
+        let start = Instant::now();
+        let [first, second, mut dead] = all;
+        dead.kill().unwrap();
+        dead.wait().unwrap();
+        // The other hears of this one or of the dead.
+        let said = [first, second]
+            .map(|child| finish(child).expect(1).err)
+            .concat();
+        assert!(said.contains("rank 2 is dead: its process ended"), "{said}");
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(1), "{link} {took:?}");
+        none_left(&mark);
+    }
+}
+
+#[test]
+fn hydra_starts_jobs_across_hosts() {
+    let cluster = Cluster::up("t-gh");
+    let ssh = cluster.path("ssh");
+    let script = format!(
+        "#!/bin/sh\nexec ssh -F {} \"$@\"\n",
+        cluster.path("ssh.config")
+    );
+    fs::write(&ssh, script).unwrap();
+    fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
+    let job = |settings: &[&str], program: &[&str]| {
+        let before = ["lab", "exec", cluster.lab.0, "h2", "--", "env"];
+        let hydra = ["timeout", "60", "mpiexec.hydra", "-launcher", "ssh"];
+        let hosts = [
+            "-launcher-exec",
+            &ssh,
+            "-hosts",
+            "h0,h1",
+            "-ppn",
+            "2",
+            "-n",
+            "4",
+        ];
+        common::say(&[&before[..], settings, &hydra, &hosts, program].concat())
+    };
+    for (program, says) in programs() {
+        let said = job(&[], &as_words(&program)).expect(0);
+        assert!(said.out.contains(says), "{program:?} {said:#?}");
+    }
+    let ring = example("ring");
+    let said = job(&["PORTOLAN_ADDRESS=::/0"], &[&ring, "50"]).expect(0);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    let said = job(&["PORTOLAN_LINK=shm"], &[&ring, "50"]);
+    assert_ne!(said.code, 0);
+    said.complains(&["--link shm needs all ranks on one host"]);
+    // Both hosts have a network of their own under the same addresses, and the
+    // first address of h1 is one that h0 cannot reach.
+    for host in ["h0", "h1"] {
+        let script = "ip link add own0 type bridge && ip addr add 10.0.0.1/8 dev own0 && \
+                      ip link set own0 up";
+        cluster.lab.exec(host, &["sh", "-c", script]).expect(0);
+    }
+    let script = "ip addr add 203.0.113.9/32 dev lo";
+    cluster.lab.exec("h1", &["sh", "-c", script]).expect(0);
+    let said = job(&[], &[&ring, "50"]).expect(0);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    cluster.nothing_left();
+}
+
+#[test]
+fn srun_starts_jobs() {
+    let slurm = Slurm::up("t-gs");
+    for (program, says) in programs() {
+        let words = [&["-N2", "-n4"], &as_words(&program)[..]].concat();
+        let said = slurm.srun(&words).expect(0);
+        assert!(said.out.contains(says), "{program:?} {said:#?}");
+    }
+    let ring = example("ring");
+    let said = slurm.srun(&["-N1", "-n3", "--export=ALL,PORTOLAN_LINK=shm", &ring, "50"]);
+    assert!(said.expect(0).out.contains("over 3 ranks"));
+    // Who dies is noticed, though srun ends nobody.
+    let folder = Folder::new("srun");
+    let errors = folder.0.join("errors");
+    let ring = wrapper(&folder.0.join("ring"), &ring, &errors);
+    let script = format!("[ $SLURM_PROCID = 1 ] && (sleep 1; kill -9 $$) & exec {ring} 100000000");
+    for (nodes, how) in [
+        ("-N1", "its process ended"),
+        ("-N2", "it stopped answering"),
+    ] {
+        let start = Instant::now();
+        let said = slurm.srun(&[nodes, "-n2", "sh", "-c", &script]);
+        assert_ne!(said.code, 0);
+        let errors = fs::read_to_string(&errors).unwrap();
+        assert!(
+            errors.contains(&format!("rank 1 is dead: {how}")),
+            "{said:#?} {errors}"
+        );
+        assert!(start.elapsed() < Duration::from_secs(15));
+    }
+}

@@ -1,0 +1,287 @@
+//! Opening in a job that another launcher started: each process has a key
+//! pair, and memory is shared without an agent.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use portolan_boot::{Congestion, GuestOptions, Job, LinkChoice, Security, Suite};
+use portolan_engine as engine;
+use portolan_engine::{Address, EndpointId, KeyAddress, Life, Secret};
+use portolan_link::shm::{Config as ShmConfig, Segment};
+use portolan_seal::{PUBLIC_KEY_BYTES, identity, mix_of, public_key};
+use portolan_sys::features::Disabled;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::geteuid;
+
+use crate::open::{OpenError, random};
+use crate::settings::Settings;
+
+/// Least and most bytes of a file with a job's secret.
+const SECRET_BYTES_MIN: u64 = 32;
+const SECRET_BYTES_MAX: u64 = 4096;
+/// Rights of others than the owner.
+const OTHERS: u32 = 0o077;
+
+/// Why the file of a job's secret cannot be used.
+#[derive(Debug)]
+pub enum SecretFileError {
+    /// It cannot be read.
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// It is a folder, a device or a pipe.
+    NotAFile(PathBuf),
+    /// It belongs to another user.
+    Owner {
+        /// The file.
+        path: PathBuf,
+        /// Whose it is.
+        uid: u32,
+    },
+    /// Others may read or write it.
+    Mode {
+        /// The file.
+        path: PathBuf,
+        /// Its permissions.
+        mode: u32,
+    },
+    /// It is too short to be a secret, or too long.
+    Length {
+        /// The file.
+        path: PathBuf,
+        /// Its bytes.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for SecretFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("job_secret_file: ")?;
+        match self {
+            Self::Unreadable { path, error } => write!(
+                f,
+                "{} cannot be read: {error}; every host of the job needs it there",
+                path.display()
+            ),
+            Self::NotAFile(path) => write!(f, "{} is no ordinary file", path.display()),
+            Self::Owner { path, uid } => write!(
+                f,
+                "{} belongs to user {uid}, not to the one who runs this job: chown it",
+                path.display()
+            ),
+            Self::Mode { path, mode } => write!(
+                f,
+                "others may use {} (mode {mode:04o}): chmod 600 it, and if others could read it, \
+                 make a new one",
+                path.display()
+            ),
+            Self::Length { path, bytes } => write!(
+                f,
+                "{} has {bytes} bytes: give it {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} random \
+                 ones (openssl rand -out FILE 32)",
+                path.display()
+            ),
+        }
+    }
+}
+
+impl std::error::Error for SecretFileError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Unreadable { error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+fn read_secret(path: &Path) -> Result<Vec<u8>, SecretFileError> {
+    let unreadable = |error| SecretFileError::Unreadable {
+        path: path.to_owned(),
+        error,
+    };
+    // A pipe would hold the opening up.
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let file = rustix::fs::open(path, flags, Mode::empty());
+    let file = File::from(file.map_err(|errno| unreadable(errno.into()))?);
+    let about = file.metadata().map_err(unreadable)?;
+    if !about.is_file() {
+        return Err(SecretFileError::NotAFile(path.to_owned()));
+    }
+    if about.uid() != geteuid().as_raw() {
+        return Err(SecretFileError::Owner {
+            path: path.to_owned(),
+            uid: about.uid(),
+        });
+    }
+    let mode = about.mode() & 0o7777;
+    if mode & OTHERS != 0 {
+        return Err(SecretFileError::Mode {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    let mut content = Vec::new();
+    let mut bounded = file.take(SECRET_BYTES_MAX + 1);
+    bounded.read_to_end(&mut content).map_err(unreadable)?;
+    let bytes = content.len() as u64;
+    if !(SECRET_BYTES_MIN..=SECRET_BYTES_MAX).contains(&bytes) {
+        return Err(SecretFileError::Length {
+            path: path.to_owned(),
+            bytes: bytes.max(about.len()),
+        });
+    }
+    Ok(content)
+}
+
+/// This process's key pair, fresh for its life, and what all have besides.
+pub(crate) struct Keys {
+    private: Secret,
+    public: [u8; PUBLIC_KEY_BYTES],
+    mix: Option<Secret>,
+}
+
+impl Keys {
+    pub fn make(settings: &Settings) -> Result<Self, OpenError> {
+        let path = settings.text("job_secret_file").map(Path::new);
+        let content = path.map(read_secret).transpose()?;
+        let private = Secret::new(random()?);
+        Ok(Self {
+            public: public_key(&private),
+            private,
+            mix: content.as_deref().map(mix_of),
+        })
+    }
+
+    /// Makes an endpoint use them.
+    pub fn enter(&self, config: &mut engine::Config) {
+        let (id, life) = identity(&self.public);
+        config.id = EndpointId(id);
+        config.life = Life(life);
+        config.agreement = Some(engine::Agreement {
+            private: self.private,
+            mix: self.mix,
+        });
+    }
+
+    /// What the others are told.
+    pub const fn address(&self, own: &Address) -> KeyAddress {
+        KeyAddress {
+            port: own.port,
+            ip: own.ip,
+            key: self.public,
+            host: own.host,
+        }
+    }
+}
+
+/// The address of a peer with a public key.
+pub(crate) fn address_of(it: &KeyAddress) -> Address {
+    let (id, life) = identity(&it.key);
+    Address {
+        port: it.port,
+        ip: it.ip,
+        id: EndpointId(id),
+        life: Life(life),
+        host: it.host,
+    }
+}
+
+/// Joins the others that the launcher has started.
+pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
+    let disabled = Disabled::from_env().map_err(OpenError::Disable)?;
+    let security = [("encrypt", Security::Encrypt), ("none", Security::None)];
+    let suite = [
+        ("aes-128-gcm", Suite::Aes128Gcm),
+        ("chacha20-poly1305", Suite::ChaCha20Poly1305),
+    ];
+    let link = [
+        ("auto", LinkChoice::Auto),
+        ("shm", LinkChoice::Shm),
+        ("udp", LinkChoice::Udp),
+    ];
+    let congestion = [
+        ("auto", Congestion::Auto),
+        ("lan", Congestion::Lan),
+        ("shared", Congestion::Shared),
+    ];
+    let options = GuestOptions {
+        security: settings.choice("security", &security)?,
+        suite: settings.choice("suite", &suite)?,
+        link: settings.choice("link", &link)?,
+        congestion: settings.choice("congestion", &congestion)?,
+        has_secret: keys.mix.is_some(),
+        address: settings.text("address").map(str::to_owned),
+        watches: !disabled.pidfd,
+        join_timeout: Duration::from_millis(settings.number("join_ms")?),
+    };
+    let config = ShmConfig {
+        remote_barrier: !disabled.membarrier,
+        ..ShmConfig::default()
+    };
+    let mut make = |ranks: u32| -> io::Result<OwnedFd> {
+        let made = Segment::create(ranks, &config).and_then(|segment| segment.duplicate_fd());
+        made.map_err(|error| io::Error::other(error.to_string()))
+    };
+    Ok(Job::join(&options, &mut make)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_secrets_file_is_read_with_care() {
+        let folder = std::env::temp_dir().join(format!("portolan-secret-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let file = |name: &str, bytes: usize, mode: u32| {
+            let path = folder.join(name);
+            fs::write(&path, vec![7; bytes]).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        for (bytes, mode) in [(32, 0o600), (4096, 0o400)] {
+            assert_eq!(
+                read_secret(&file("good", bytes, mode)).unwrap().len(),
+                bytes
+            );
+            fs::remove_file(folder.join("good")).unwrap();
+        }
+        let told = |path: &Path| read_secret(path).unwrap_err().to_string();
+        for bytes in [0, 31, 4097, 10_000] {
+            let text = told(&file("length", bytes, 0o600));
+            assert!(text.contains(&format!("has {bytes} bytes")), "{text}");
+        }
+        for mode in [0o640, 0o604, 0o660, 0o777] {
+            let text = told(&file("mode", 32, mode));
+            assert!(text.contains(&format!("(mode 0{mode:o})")), "{text}");
+        }
+        assert!(told(&folder).contains("no ordinary file"));
+        assert!(told(&folder.join("nowhere")).contains("every host"));
+        let pipe = folder.join("pipe");
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &pipe,
+            rustix::fs::FileType::Fifo,
+            Mode::RUSR,
+            0,
+        )
+        .unwrap();
+        assert!(told(&pipe).contains("no ordinary file"));
+        if geteuid().is_root() {
+            let path = file("owner", 32, 0o600);
+            std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
+            assert!(told(&path).contains("belongs to user 12345"));
+        }
+        fs::remove_dir_all(&folder).unwrap();
+    }
+}
