@@ -291,6 +291,9 @@ pub struct Membership {
     pub hosts: u16,
     /// This process's number among the ranks of its host.
     pub local_index: u16,
+    /// The partition of each host; empty where all are in one. Hosts of two
+    /// have no common secret.
+    pub partitions: Vec<u16>,
     /// The ranks of this host in order of their local index.
     pub local_ranks: Vec<u32>,
     /// The core that this process was bound to.
@@ -524,6 +527,7 @@ mod tests {
             host_index: 0,
             hosts: 1,
             local_index: 1,
+            partitions: vec![0, 1],
             local_ranks: vec![0, 1],
             core: None,
             core_shared: false,

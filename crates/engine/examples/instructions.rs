@@ -47,6 +47,7 @@ fn pair(shared: bool) -> Result<[Endpoint; 2], Error> {
             local_index: shared.then_some(index),
             pid: 0,
             mode: Congestion::Lan,
+            barred: false,
             reason: "same process".into(),
         })
         .collect();

@@ -127,6 +127,8 @@ pub struct PeerConfig {
     pub pid: u32,
     /// How to share the network on the way to it.
     pub mode: Mode,
+    /// It must not be reached: another partition's.
+    pub barred: bool,
     /// Why it is reached the way it is, for people to read.
     pub reason: std::borrow::Cow<'static, str>,
 }

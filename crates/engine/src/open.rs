@@ -197,6 +197,10 @@ impl Opening {
                 lanes.push((Lane::Myself, "this process".into()));
                 continue;
             }
+            if peer.barred {
+                lanes.push((Lane::Dead(Death::Unreachable), reason));
+                continue;
+            }
             if peer.pid != 0 && !config.udp.disabled.pidfd && peer.address.host == config.host {
                 match Pidfd::open(peer.pid) {
                     Ok(pid) => pids.push((rank, pid)),

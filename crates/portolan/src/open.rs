@@ -215,7 +215,10 @@ fn peer_config(job: &Job, rank: u32, peer: &PeerInfo) -> Result<PeerConfig, Open
     let apart = job.apart(rank).filter(|_| here && rank != job.rank);
     let shares = here && job.segment.is_some() && apart.is_none();
     let local_index = shares.then_some(peer.local_index);
+    let partition = |host: u16| job.partitions.get(usize::from(host));
+    let barred = partition(peer.host_index) != partition(job.host_index);
     let reason: Cow<'static, str> = match (here, job.link, apart) {
+        _ if barred => "its host is in another partition".into(),
         (true, LinkChoice::Udp, _) => "same host, but the job asks for udp".into(),
         (true, LinkChoice::Shm, Some(why)) => return Err(OpenError::NotShared { rank, why }),
         (true, _, Some(why)) => format!("same host, but no shared memory: {why}").into(),
@@ -229,6 +232,7 @@ fn peer_config(job: &Job, rank: u32, peer: &PeerInfo) -> Result<PeerConfig, Open
         local_index,
         pid: if here { peer.pid } else { 0 },
         mode: mode(job.congestion, &address),
+        barred,
         reason,
     })
 }

@@ -44,6 +44,7 @@ fn main() {
         Ok("exit") => ends(Death::Exited(7)),
         Ok("exec") => ends(Death::Replaced),
         Ok("stop") => stops(),
+        Ok("apart") => apart(),
         Ok(other) => panic!("no part {other}"),
     }
 }
@@ -81,6 +82,10 @@ fn job(program: PathBuf, part: &'static str, link: LinkChoice) -> (i32, String) 
         on_death: OnDeath::Notify,
         ..JobSpec::new(vec![2])
     };
+    run(spec, program, part)
+}
+
+fn run(spec: JobSpec, program: PathBuf, part: &'static str) -> (i32, String) {
     let mut starter = Ranks { program, part };
     let mut told = Vec::new();
     let mut tell = |event| told.push(event);
@@ -91,6 +96,12 @@ fn job(program: PathBuf, part: &'static str, link: LinkChoice) -> (i32, String) 
 
 fn launch() {
     let itself = std::env::current_exe().unwrap();
+    let spec = JobSpec {
+        partitions: vec![0, 1, 0],
+        ..JobSpec::new(vec![1, 1, 1])
+    };
+    let (code, told) = run(spec, itself.clone(), "apart");
+    assert_eq!(code, 0, "partitions: {told}");
     let examples = itself.parent().unwrap().with_file_name("examples");
     let tokio = examples.join("tokio");
     assert!(
@@ -231,6 +242,32 @@ fn ends(how: Death) {
     let ended = WaitError::PeerDead { rank: 1, why: how };
     let waited = ep.wait_timeout(Duration::from_secs(10), || false);
     assert_eq!(waited, Err(ended));
+    ep.close().unwrap();
+}
+
+/// Rank 1 is in another partition than the two others.
+fn apart() {
+    let ep = Endpoint::open(Config::default()).unwrap();
+    let got = Arc::new(AtomicU64::new(0));
+    let log = Arc::clone(&got);
+    let count = Binding::to(move |_, m| _ = log.fetch_add(m.arg(0), Ordering::Relaxed));
+    ep.bind(1, count).unwrap();
+    let others: &[u32] = if ep.rank() == 1 { &[0, 2] } else { &[1] };
+    for &rank in others {
+        let refused = SendError::PeerDead {
+            rank,
+            why: Death::Unreachable,
+        };
+        assert_eq!(ep.try_send(rank, 1, b"anybody?"), Err(refused));
+    }
+    if ep.rank() != 1 {
+        let options = SendOptions {
+            args: &[7],
+            ..Default::default()
+        };
+        ep.send_with(2 - ep.rank(), 1, &options, &[]).unwrap();
+        ep.wait_until(|| got.load(Ordering::Relaxed) == 7).unwrap();
+    }
     ep.close().unwrap();
 }
 

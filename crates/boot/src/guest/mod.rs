@@ -251,6 +251,7 @@ impl Guest {
             host_index,
             hosts,
             local_index,
+            partitions: Vec::new(),
             local_ranks,
             core: None,
             core_shared: false,

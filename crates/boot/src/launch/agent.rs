@@ -431,6 +431,7 @@ mod tests {
             size: 1,
             job_id: 1,
             secret: [0; 32],
+            partitions: Vec::new(),
             security: Security::Encrypt,
             suite: Suite::Aes128Gcm,
             link: LinkChoice::Udp,

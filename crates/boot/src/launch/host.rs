@@ -573,6 +573,7 @@ impl Host {
             host_index: plan.host_index,
             hosts: plan.hosts,
             local_index: rank.place.local_index,
+            partitions: plan.partitions.clone(),
             local_ranks: (plan.first..plan.first + plan.ranks).collect(),
             core: rank.place.core,
             core_shared: rank.shares_core,

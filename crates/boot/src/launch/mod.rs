@@ -63,6 +63,9 @@ pub enum OnDeath {
 pub struct JobSpec {
     /// Ranks of each host; ranks are numbered in blocks.
     pub hosts: Vec<u32>,
+    /// The partition of each host, by host; empty: all are in one. Hosts of
+    /// two partitions have no common secret and cannot reach each other.
+    pub partitions: Vec<u16>,
     /// Whether packets are sealed.
     pub security: Security,
     /// With which cipher suite.
@@ -108,6 +111,7 @@ impl JobSpec {
     pub fn new(hosts: Vec<u32>) -> Self {
         Self {
             hosts,
+            partitions: Vec::new(),
             security: Security::default(),
             suite: Suite::default(),
             link: LinkChoice::default(),

@@ -22,7 +22,10 @@ pub(super) struct HostPlan {
     pub ranks: u32,
     pub size: u32,
     pub job_id: u64,
+    /// Of the host's partition.
     pub secret: [u8; 32],
+    /// The partition of each host; empty where all are in one.
+    pub partitions: Vec<u16>,
     pub security: Security,
     pub suite: Suite,
     pub link: LinkChoice,

@@ -4,6 +4,7 @@
 use portolan_sys::net::route_to;
 use rustix::event::epoll;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::host::Host;
@@ -65,9 +66,15 @@ impl Running {
         starter: &mut dyn Starter,
         tasks: Vec<Option<Task>>,
     ) -> Result<(), LaunchError> {
-        let mut random = [0; 40];
-        fill_random(&mut random)?;
-        let (secret, job_id) = random.split_first_chunk::<32>().expect("40 bytes");
+        let mut job_id = [0; 8];
+        fill_random(&mut job_id)?;
+        let partitions = self.spec.partitions.clone();
+        let mut secrets = BTreeMap::new();
+        for &partition in partitions.iter().chain(&[0]) {
+            let mut secret = [0; 32];
+            fill_random(&mut secret)?;
+            secrets.insert(partition, secret);
+        }
         let addresses = self.addresses();
         let greetings = self.hosts.iter().filter_map(Side::greeting);
         let suite = if greetings.clone().all(|greeting| greeting.aes) {
@@ -85,8 +92,9 @@ impl Running {
                 first,
                 ranks,
                 size: self.spec.size(),
-                job_id: u64::from_le_bytes(job_id.try_into().expect("8 bytes")),
-                secret: *secret,
+                job_id: u64::from_le_bytes(job_id),
+                secret: secrets[&partitions.get(host).copied().unwrap_or_default()],
+                partitions: partitions.clone(),
                 security: self.spec.security,
                 suite,
                 link: self.spec.link,

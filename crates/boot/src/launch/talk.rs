@@ -448,6 +448,7 @@ mod tests {
             size: 4,
             job_id: 5,
             secret: [0xab; 32],
+            partitions: Vec::new(),
             security: Security::Encrypt,
             suite: Suite::Aes128Gcm,
             link: LinkChoice::Auto,

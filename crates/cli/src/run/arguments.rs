@@ -32,6 +32,9 @@ pub struct Arguments {
     /// Leave these hosts out
     #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
     pub exclude: Vec<String>,
+    /// Keep these hosts apart from all others: no common key, no message
+    #[arg(long = "partition", value_name = "NAME=HOST,...")]
+    pub partitions: Vec<String>,
     /// Run on the hosts of this lab, in blocks
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
@@ -76,6 +79,13 @@ pub struct Arguments {
     /// How long ranks wait for others to join, 0 for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub join_timeout: u64,
+    /// A host of which nothing is heard for this long is lost
+    #[arg(long, value_name = "MILLISECONDS", default_value_t = 2500,
+          value_parser = clap::value_parser!(u64).range(1000..=3_600_000))]
+    pub host_silence: u64,
+    /// Answer for a stopped rank (SIGSTOP) for this long [default: for ever]
+    #[arg(long, value_name = "SECONDS")]
+    pub stopped_limit: Option<u64>,
     /// End the job after this long, with exit code 124
     #[arg(long, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..))]

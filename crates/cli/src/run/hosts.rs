@@ -125,6 +125,56 @@ fn asked(blocks: &[Block]) -> Result<Option<u32>> {
     Option::<u64>::map(sum, super::arguments::rank_count).transpose()
 }
 
+/// The partition of each host, from lists of the form NAME=HOST,...; whoever
+/// is in none is in one with all such. Empty without lists.
+pub fn partitions(lists: &[String], hosts: &[Host]) -> Result<Vec<u16>> {
+    if lists.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut of_host: Vec<Option<usize>> = vec![None; hosts.len()];
+    let mut names: Vec<&str> = Vec::new();
+    for list in lists {
+        let wrong = |why: &str| Failure::usage(format!("--partition {list}: {why}"));
+        let (name, members) = list
+            .split_once('=')
+            .filter(|(name, members)| !name.is_empty() && !members.is_empty())
+            .ok_or_else(|| wrong("give it as NAME=HOST,HOST"))?;
+        if names.contains(&name) {
+            return Err(wrong(
+                "this name was given before; name all its hosts there",
+            ));
+        }
+        names.push(name);
+        for member in members.split(',') {
+            let mut known = false;
+            for (host, of) in hosts.iter().zip(&mut of_host) {
+                if host.name != member {
+                    continue;
+                }
+                known = true;
+                if of
+                    .replace(names.len())
+                    .is_some_and(|other| other != names.len())
+                {
+                    return Err(wrong(&format!("{member} is in another partition too")));
+                }
+            }
+            if !known {
+                let known: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+                let known = known.join(", ");
+                return Err(wrong(&format!(
+                    "no rank is on {member} (the hosts are {known})"
+                )));
+            }
+        }
+    }
+    let number = |of: &Option<usize>| {
+        u16::try_from(of.unwrap_or_default())
+            .map_err(|_| Failure::usage("--partition: there are too many"))
+    };
+    of_host.iter().map(number).collect()
+}
+
 /// Leaves out the named ones.
 fn exclude<T>(all: Vec<T>, names: &[String], name_of: impl Fn(&T) -> &String) -> Result<Vec<T>> {
     if let Some(unknown) = names.iter().find(|n| !all.iter().any(|e| name_of(e) == *n)) {
@@ -418,6 +468,33 @@ mod tests {
             text.contains("6 slots (a:2,b:3,c:1)") && text.contains("smaller -n"),
             "{text}"
         );
+    }
+
+    #[test]
+    fn partitions_have_a_number_each() {
+        let host = |name: &str| Host {
+            name: name.to_owned(),
+            place: Place::Remote,
+            ranks: 1,
+        };
+        let hosts = [host("a"), host("b"), host("c"), host("b")];
+        let of = |lists: &[&str]| {
+            let lists: Vec<String> = lists.iter().map(|l| (*l).to_owned()).collect();
+            partitions(&lists, &hosts).map_err(|failure| failure.to_string())
+        };
+        assert_eq!(of(&[]).unwrap(), [0; 0]);
+        assert_eq!(of(&["x=b"]).unwrap(), [0, 1, 0, 1]);
+        assert_eq!(of(&["x=b", "y=a,c"]).unwrap(), [2, 1, 2, 1]);
+        for (lists, part) in [
+            (&["x"][..], "NAME=HOST"),
+            (&["x="], "NAME=HOST"),
+            (&["x=d"], "(the hosts are a, b, c, b)"),
+            (&["x=a", "y=a"], "a is in another partition too"),
+            (&["x=a", "x=b"], "given before"),
+        ] {
+            let failure = of(lists).unwrap_err();
+            assert!(failure.contains(part), "{failure}");
+        }
     }
 
     #[test]

@@ -175,6 +175,9 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
         Suite::ChaCha20Poly1305
     };
     spec.connect_timeout = Duration::from_secs(arguments.connect_timeout) + GREETING_GRACE;
+    spec.partitions = hosts::partitions(&arguments.partitions, hosts)?;
+    spec.host_silence = Duration::from_millis(arguments.host_silence);
+    spec.stopped_limit = arguments.stopped_limit.map(Duration::from_secs);
     spec.fan_out = arguments.fan_out;
     spec.timeout = arguments.timeout.map(Duration::from_secs);
     spec.join_timeout =

@@ -82,6 +82,7 @@ pub fn job_watched(
             local_index: shm.then_some(index),
             pid: 0,
             mode: Congestion::Lan,
+            barred: false,
             reason: "as the test asks".into(),
         })
         .collect();
