@@ -10,7 +10,9 @@
 //! ([`Job::join`]); through it pass public keys only.
 #![forbid(unsafe_code)]
 
+pub mod control;
 mod error;
+mod frame;
 mod guest;
 mod host;
 mod job;

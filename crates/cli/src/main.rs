@@ -9,6 +9,7 @@ mod lab;
 mod manual;
 mod report;
 mod run;
+mod top;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Turn what benches have written into one HTML page with plots
     Report(report::Arguments),
+    /// Look at a running job
+    Top(top::Arguments),
     /// Write man pages of all commands to a directory
     Man(manual::ManArguments),
     /// Print a shell's completions
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Command::BenchRank(arguments) => bench::rank(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
         Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
         Command::BenchFirst => bench::first_message(),

@@ -34,8 +34,8 @@ use crate::{JOB_VARIABLE, LinkChoice};
 
 /// The ranks of one host. Dropping it kills them.
 pub(super) struct Host {
-    plan: HostPlan,
-    ranks: Vec<Rank>,
+    pub(super) plan: HostPlan,
+    pub(super) ranks: Vec<Rank>,
     descriptors: HostDescriptors,
     vigil: Option<Vigil>,
     epoll: OwnedFd,
@@ -263,7 +263,12 @@ impl Host {
                 | ToHost::Reach { .. }
                 | ToHost::Cut { .. }
                 | ToHost::Beat
+                | ToHost::Answered { .. }
                 | ToHost::Farewell => {}
+                ToHost::Look { ticket, look } => {
+                    let (ticket, view) = (*ticket, self.view(*look));
+                    self.say(FromHost::Seen { ticket, view });
+                }
             },
             Order::Relay { .. } | Order::All(_) => {}
         }

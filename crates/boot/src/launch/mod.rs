@@ -9,7 +9,9 @@
 //! reports, within one process or over a connection.
 
 mod agent;
+mod ask;
 mod connection;
+mod door;
 mod exchange;
 mod host;
 mod output;
@@ -63,6 +65,9 @@ pub enum OnDeath {
 pub struct JobSpec {
     /// Ranks of each host; ranks are numbered in blocks.
     pub hosts: Vec<u32>,
+    /// What the user knows the hosts by; one without a name is told by its
+    /// number.
+    pub names: Vec<String>,
     /// Whether packets are sealed.
     pub security: Security,
     /// With which cipher suite.
@@ -108,6 +113,7 @@ impl JobSpec {
     pub fn new(hosts: Vec<u32>) -> Self {
         Self {
             hosts,
+            names: Vec::new(),
             security: Security::default(),
             suite: Suite::default(),
             link: LinkChoice::default(),
@@ -329,6 +335,11 @@ pub struct Stop {
 /// What happens in a job.
 #[derive(Debug)]
 pub enum Event {
+    /// All ranks run.
+    Named {
+        /// The job's id, by which [`control`](crate::control) finds it.
+        job_id: u64,
+    },
     /// A rank runs.
     Started {
         /// Where, and on which core.
@@ -420,6 +431,7 @@ pub struct Running {
     abandoned: bool,
     /// When agents hear of us next.
     beat_at: Instant,
+    questions: ask::Questions,
 }
 
 #[cfg(test)]

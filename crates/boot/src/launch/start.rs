@@ -68,6 +68,8 @@ impl Running {
         let mut random = [0; 40];
         fill_random(&mut random)?;
         let (secret, job_id) = random.split_first_chunk::<32>().expect("40 bytes");
+        let job_id = u64::from_le_bytes(job_id.try_into().expect("8 bytes"));
+        self.open_door(job_id);
         let addresses = self.addresses();
         let greetings = self.hosts.iter().filter_map(Side::greeting);
         let suite = if greetings.clone().all(|greeting| greeting.aes) {
@@ -85,7 +87,7 @@ impl Running {
                 first,
                 ranks,
                 size: self.spec.size(),
-                job_id: u64::from_le_bytes(job_id.try_into().expect("8 bytes")),
+                job_id,
                 secret: *secret,
                 security: self.spec.security,
                 suite,

@@ -56,7 +56,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(name) => Some(Lab::open(name)?),
     };
     let hosts = hosts::choose(&arguments, lab.as_ref(), &blocks)?;
-    let spec = spec(&arguments, &hosts)?;
+    let mut spec = spec(&arguments, &hosts)?;
     if lab.is_some() {
         Lab::check_entry()?;
     }
@@ -66,8 +66,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         }
     }
     let places = (spec.size(), spec.hosts.len());
+    spec.names = names(&arguments, &hosts);
     let teller = Teller {
-        hosts: names(&arguments, &hosts),
+        hosts: spec.names.clone(),
         verbose: arguments.verbose,
         bindings: arguments.report_bindings,
     };
