@@ -35,6 +35,10 @@ pub enum Request {
 pub enum Look {
     /// Where its ranks run.
     Places,
+    /// And what they have done.
+    Counters,
+    /// And what goes on between them.
+    State,
 }
 
 /// What a job answers. [`Answer::End`] or [`Answer::Refused`] comes last.
@@ -62,6 +66,9 @@ pub struct HostView {
     pub host_index: u16,
     /// What the job's user knows it by.
     pub name: String,
+    /// When it was looked at, ns of the host's monotonic clock, to which the
+    /// times in tables belong.
+    pub now_ns: u64,
     /// Its ranks.
     pub ranks: Vec<RankView>,
 }
@@ -81,6 +88,62 @@ pub struct RankView {
     /// The kernel's letter for its process: R runs, S sleeps, D waits for a
     /// device, T is stopped, Z has ended. None: it is gone.
     pub process: Option<char>,
+    /// What was read in its memory; nothing before it has joined and after it
+    /// has left.
+    pub tables: Vec<TableView>,
+    /// Why that could not be read.
+    pub unread: Option<Unread>,
+}
+
+impl RankView {
+    /// A number of a table of one entry.
+    #[must_use]
+    pub fn number(&self, table: &str, field: &str) -> Option<u64> {
+        let table = self.table(table)?;
+        let (_, row) = table.rows.first()?;
+        row.get(table.fields.iter().position(|name| name == field)?)
+            .copied()
+    }
+
+    /// A table by its name.
+    #[must_use]
+    pub fn table(&self, name: &str) -> Option<&TableView> {
+        self.tables.iter().find(|table| table.name == name)
+    }
+}
+
+/// A table in a rank's memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TableView {
+    /// What it holds.
+    pub name: String,
+    /// The names of its numbers.
+    pub fields: Vec<String>,
+    /// Index and numbers of each entry in which something goes on.
+    pub rows: Vec<(u32, Vec<u64>)>,
+    /// So many such entries are not told: there were too many.
+    pub left_out: u32,
+}
+
+/// Why a rank's memory was not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unread {
+    /// The kernel forbids it.
+    NotPermitted,
+    /// It is no longer there.
+    Gone,
+}
+
+impl fmt::Display for Unread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotPermitted => {
+                "its memory may not be read: kernel.yama.ptrace_scope must be 0 or 1, the process \
+                 dumpable, or who watches it needs CAP_SYS_PTRACE"
+            }
+            Self::Gone => "it is ending",
+        })
+    }
 }
 
 /// How far a rank is in its job.

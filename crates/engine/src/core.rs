@@ -11,6 +11,7 @@ use portolan_wire::{MessageNo, Priority};
 use crate::collective::Barriers;
 use crate::context::Context;
 use crate::counters::Counters;
+use crate::describe::Waiting;
 use crate::error::Death;
 use crate::incoming::{Dest, Incoming, Incomings};
 use crate::lanes::{Lane, Lanes};
@@ -67,6 +68,7 @@ pub(crate) struct Core {
     pub ports: Ports,
     pub lanes: Lanes,
     pub counters: Counters,
+    pub waiting: Waiting,
     pub unexpected: Budget,
     pub queued: Budget,
     pub incoming: Incomings,

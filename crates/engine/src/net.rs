@@ -346,6 +346,12 @@ impl NetLane {
         self.tables.view().close(self.now);
     }
 
+    /// What is read from outside: the protocol's tables, and the rank of each
+    /// peer.
+    pub fn described(&mut self) -> (Tables<'_>, &[u32]) {
+        (self.tables.split().0, &self.ranks)
+    }
+
     pub fn counters(&mut self) -> proto::Counters {
         *self.tables.view().counters()
     }

@@ -22,6 +22,7 @@ use crate::collective::Barriers;
 use crate::config::{Config, PeerConfig, Watch};
 use crate::core::Core;
 use crate::counters::Counters;
+use crate::describe::{self, Waiting};
 use crate::endpoint::Endpoint;
 use crate::error::{Death, OpenError};
 use crate::incoming::Incomings;
@@ -238,6 +239,7 @@ impl Opening {
             ports: Ports::new(),
             lanes: Lanes::new(lanes),
             counters: Counters::default(),
+            waiting: Waiting::NONE,
             unexpected: Budget::new(
                 config.unexpected_bytes,
                 config.unexpected_share,
@@ -283,12 +285,13 @@ impl Opening {
         for rank in ended {
             state.ended(rank, Death::Ended);
         }
+        let tables = describe::tables(&mut state, 0);
         // Without a helper thread the words have one user, and no fence is needed.
         let remote = !config.helper
             || (!config.udp.disabled.membarrier && barrier::register_threads().is_ok());
         let fence = if remote { Fence::Remote } else { Fence::Local };
         let owned = Owned::new(state, ForkMark::new()?, config.threads.into(), fence);
-        Endpoint::new(owned, &config, size, beds, pulse)
+        Endpoint::new(owned, &config, size, beds, pulse, tables)
     }
 }
 

@@ -245,7 +245,7 @@ impl Ports {
 pub(crate) struct Budget {
     limit: usize,
     share: usize,
-    used: usize,
+    pub used: usize,
     by_sender: Vec<usize>,
 }
 
@@ -272,6 +272,11 @@ impl Budget {
         self.used += bytes;
         *mine += bytes;
         Some(bytes)
+    }
+
+    /// Bytes that each sender's messages take.
+    pub fn by_sender(&self) -> &[usize] {
+        &self.by_sender
     }
 
     pub fn release(&mut self, from: u32, charged: usize) {

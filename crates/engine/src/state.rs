@@ -513,7 +513,10 @@ impl State {
                 core.counters.bytes_sent += payload.len() as u64;
                 Some(Ok(number))
             }
-            Err(ShmFailure::Full) => Some(Err(SendError::NoCredit)),
+            Err(ShmFailure::Full) => {
+                core.counters.no_credit += 1;
+                Some(Err(SendError::NoCredit))
+            }
             Err(_) => None,
         }
     }
@@ -534,6 +537,7 @@ impl State {
         }
         let (core, mut ways) = self.split();
         let sent = core.send(&mut ways, rank, port, o, payload);
+        core.counters.no_credit += u64::from(sent == Err(SendError::NoCredit));
         self.flush();
         sent
     }

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::{Duration, Instant};
 
+use portolan_sys::clock::now_ns;
 use rustix::event::epoll;
 
 use super::Running;
 use super::door::Door;
 use super::host::Host;
+use super::peek;
 use super::talk::{Order, ToHost};
 use super::watch::{Side, Token, index_of};
 use crate::control::{Answer, HostView, Look, Phase, RankView, Request};
@@ -176,6 +178,7 @@ impl Running {
 impl Host {
     /// What is to be seen of the ranks now.
     pub(super) fn view(&self, look: Look) -> HostView {
+        let mut left = peek::NUMBERS_MAX;
         let rank = |rank: &super::rank::Rank| {
             let pid = rank.greeted.unwrap_or_else(|| rank.pid());
             let phase = match (rank.ended, rank.left, rank.joined, rank.greeted) {
@@ -189,19 +192,27 @@ impl Host {
                 Phase::Ended(_) => None,
                 _ => process_state(pid),
             };
-            match look {
-                Look::Places => RankView {
-                    rank: rank.place.rank,
-                    pid,
-                    core: rank.place.core,
-                    phase,
-                    process,
-                },
+            let read = match look {
+                Look::Counters | Look::State if phase == Phase::Joined => {
+                    peek::read(pid, &rank.tables, look == Look::State, &mut left)
+                }
+                _ => Ok(Vec::new()),
+            };
+            let unread = read.as_ref().err().copied();
+            RankView {
+                rank: rank.place.rank,
+                pid,
+                core: rank.place.core,
+                phase,
+                process,
+                tables: read.unwrap_or_default(),
+                unread,
             }
         };
         HostView {
             host_index: self.plan.host_index,
             name: String::new(),
+            now_ns: now_ns(),
             ranks: self.ranks.iter().map(rank).collect(),
         }
     }

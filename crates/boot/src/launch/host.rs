@@ -16,6 +16,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
+use super::peek;
 use super::plan::{HostPlan, Seat};
 use super::rank::{HostDescriptors, Rank, With};
 use super::ready::ready_now;
@@ -503,6 +504,9 @@ impl Host {
             }
             Ok(FromRank::Said(ToLauncher::Lanes(lanes))) => {
                 self.say(FromHost::Lanes { rank, lanes });
+            }
+            Ok(FromRank::Said(ToLauncher::Tables(tables))) => {
+                self.ranks[index].tables = peek::sensible(tables);
             }
             Ok(FromRank::Said(ToLauncher::Leave)) => self.ranks[index].left = true,
             Ok(FromRank::Said(ToLauncher::Abort { code })) => {

@@ -15,6 +15,7 @@ mod door;
 mod exchange;
 mod host;
 mod output;
+mod peek;
 mod plan;
 mod rank;
 mod reach;
