@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use portolan_proto::{Outcome, SourceId};
+use portolan_sys::ticks::ticks;
 use portolan_wire::{MessageNo, Priority};
 
 use crate::collective::Barriers;
@@ -21,6 +22,7 @@ use crate::outbox::Outbox;
 use crate::ports::{
     Budget, Charge, ErrorHandler, Handler, Held, Meta, PORTS_RESERVED, PortState, Ports,
 };
+use crate::trace::Trace;
 use crate::ways::Ways;
 
 /// The first part of a message, or all of it.
@@ -69,6 +71,7 @@ pub(crate) struct Core {
     pub lanes: Lanes,
     pub counters: Counters,
     pub waiting: Waiting,
+    pub trace: Option<Box<Trace>>,
     pub unexpected: Budget,
     pub queued: Budget,
     pub incoming: Incomings,
@@ -425,6 +428,9 @@ impl Core {
         let generation = slot.note_arrival();
         let Some(handler) = slot.handler.take() else {
             self.count_arrival(payload.len());
+            if let Some(trace) = &mut self.trace {
+                trace.handled(meta, payload.len(), ticks(), !self.run);
+            }
             return false;
         };
         self.call(ways, handler, generation, meta, args, payload);
@@ -449,6 +455,7 @@ impl Core {
         payload: &[u8],
     ) {
         self.count_arrival(payload.len());
+        let began = if self.trace.is_some() { ticks() } else { 0 };
         let message = Message {
             from: meta.from,
             port: meta.port,
@@ -467,6 +474,9 @@ impl Core {
             && slot.generation == generation
         {
             slot.handler = Some(handler);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.handled(meta, payload.len(), began, !self.run);
         }
         if let Err(panic) = ended {
             self.panic = Some(panic);
@@ -565,6 +575,7 @@ impl Core {
             flow: 0,
             priority: Priority::Request,
             number: MessageNo(0),
+            direct: false,
         }
     }
 

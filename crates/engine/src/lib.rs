@@ -33,6 +33,7 @@ mod rest;
 mod send;
 mod shm;
 mod state;
+mod trace;
 mod wait;
 mod ways;
 

@@ -432,6 +432,7 @@ impl<S: Seal> Host<S> for NetHost<'_> {
                 flow: d.flow,
                 priority: d.priority,
                 number: d.message,
+                direct: true,
             },
             args: d.args,
             total: d.total,

@@ -34,6 +34,7 @@ use crate::ports::{Budget, Ports};
 use crate::rest::Beds;
 use crate::shm::ShmLane;
 use crate::state::State;
+use crate::trace::Trace;
 
 /// An endpoint that has an address and knows no peers yet.
 #[derive(Debug)]
@@ -228,6 +229,15 @@ impl Opening {
             ranks.push(rank);
             lanes.push((Lane::Net(added), reason));
         }
+        let trace = match &config.trace {
+            None => None,
+            Some(path) => {
+                let begun = Trace::begin(path, config.rank);
+                Some(Box::new(begun.map_err(|error| {
+                    OpenError::Setting(format!("the trace {}: {error}", path.display()))
+                })?))
+            }
+        };
         let core = Core {
             rank: config.rank,
             size,
@@ -240,6 +250,7 @@ impl Opening {
             lanes: Lanes::new(lanes),
             counters: Counters::default(),
             waiting: Waiting::NONE,
+            trace,
             unexpected: Budget::new(
                 config.unexpected_bytes,
                 config.unexpected_share,

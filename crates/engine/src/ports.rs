@@ -104,6 +104,8 @@ pub(crate) struct Meta {
     pub flow: u16,
     pub priority: Priority,
     pub number: MessageNo,
+    /// It came from its sender, not by way of others.
+    pub direct: bool,
 }
 
 /// A whole message that waits for its handler.

@@ -380,6 +380,9 @@ impl State {
             due = due.min(now_ns() + BLOCKED_NAP_NS);
         }
         self.core.counters.sleeps += 1;
+        if let Some(trace) = &mut self.core.trace {
+            trace.rest();
+        }
         Some(Nap {
             timeout: (due != u64::MAX).then(|| due.saturating_sub(now_ns())),
             due,
@@ -511,6 +514,9 @@ impl State {
             Ok(number) => {
                 core.counters.sent += 1;
                 core.counters.bytes_sent += payload.len() as u64;
+                if let Some(trace) = &mut core.trace {
+                    trace.sent(rank, port, o, number, payload.len(), false);
+                }
                 Some(Ok(number))
             }
             Err(ShmFailure::Full) => {
@@ -588,6 +594,7 @@ impl State {
         }
         self.closed = true;
         self.core.ops.end_all();
+        self.core.trace = None;
         self.after();
         if let Some(watch) = &mut self.watch {
             watch.leave();

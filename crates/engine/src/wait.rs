@@ -17,6 +17,17 @@ const CONDITION: Waiting = Waiting::of(Call::Condition, ANYBODY);
 /// Passes of a wait that yield the core before it sleeps.
 const YIELDS: u32 = 16;
 
+impl State {
+    /// A wait is over.
+    #[inline(always)]
+    fn stop_waiting(&mut self, why: Waiting) {
+        self.core.waiting.call = Call::None;
+        if let Some(trace) = &mut self.core.trace {
+            trace.waited(why);
+        }
+    }
+}
+
 impl Endpoint {
     /// Waits for an operation; makes progress and runs handlers.
     ///
@@ -129,7 +140,7 @@ impl Endpoint {
         let mut idle = 0;
         loop {
             if let Some(result) = poll(&mut s) {
-                s.core.waiting.call = Call::None;
+                s.stop_waiting(why);
                 s.end();
                 s.rethrow();
                 return Ok(result);
@@ -145,6 +156,11 @@ impl Endpoint {
                 continue;
             }
             idle += 1;
+            if idle == 1
+                && let Some(trace) = &mut s.core.trace
+            {
+                trace.waits();
+            }
             if idle <= spin {
                 if idle % 8 == 0 {
                     std::hint::spin_loop();
@@ -158,7 +174,7 @@ impl Endpoint {
                 };
             }
             if deadline.is_some_and(|at| now_ns() >= at) {
-                s.core.waiting.call = Call::None;
+                s.stop_waiting(why);
                 s.end();
                 return Err(WaitError::TimedOut);
             }
@@ -169,7 +185,7 @@ impl Endpoint {
             }
             // A poll may have changed since its last look.
             if let Some(result) = poll(&mut s) {
-                s.core.waiting.call = Call::None;
+                s.stop_waiting(why);
                 s.end();
                 s.rethrow();
                 return Ok(result);

@@ -360,6 +360,7 @@ fn engine_config(
         queue_bytes: settings.number("queue_bytes")?,
         copy_min: settings.number("copy_min")?,
         close_ns: settings.number::<u64>("close_ms")?.saturating_mul(MS),
+        trace: settings.file_of("trace", job.rank),
         // Shared memory reaches everybody: no socket is needed. Guests do not
         // know yet whether it reaches all.
         network: job.size > 1 && (job.hosts > 1 || job.segment.is_none() || job.is_guest()),
