@@ -55,6 +55,8 @@ enum Command {
     BenchFirst,
     #[command(name = bench::BENCH_DEATH_COMMAND, hide = true)]
     BenchDeath { memory: usize },
+    #[command(name = bench::BENCH_MEMORY_COMMAND, hide = true)]
+    BenchMemory(bench::MemoryArguments),
 }
 
 fn main() -> ExitCode {
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Top(arguments) => top::run(&arguments),
         Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
         Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
+        Command::BenchMemory(arguments) => bench::memory_process(&arguments),
         Command::BenchFirst => bench::first_message(),
         Command::BenchDeath { memory } => bench::death(memory),
     };

@@ -12,6 +12,7 @@ mod program;
 mod rank;
 mod ssh;
 mod tell;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,6 +38,7 @@ use program::Program;
 pub use rank::{RankArguments, allowed_cores, become_rank, execute};
 use ssh::Ssh;
 pub use tell::Teller;
+use trace::Traces;
 
 /// The hidden command that becomes a rank.
 pub const RANK_COMMAND: &str = "internal-rank";
@@ -64,6 +66,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         for block in &blocks {
             rank::check_program(&block.program[0], std::env::var_os("PATH").as_deref())?;
         }
+    }
+    let traces = match &arguments.trace {
+        None => None,
+        Some(folder) => Some(Traces::new(folder, spec.size())?),
+    };
+    if let Some(traces) = &traces {
+        spec.settings.insert("trace".to_owned(), traces.setting());
     }
     let places = (spec.size(), spec.hosts.len());
     spec.names = names(&arguments, &hosts);
@@ -101,6 +110,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         .map_err(Failure::io("watching the ranks"))?;
     output.finish();
     starter.guard.dismiss();
+    if let Some(traces) = &traces {
+        traces.merge()?;
+    }
     if arguments.verbose {
         let (ranks, hosts) = places;
         for (rank, lanes) in lanes.iter().filter(|(_, lanes)| !lanes.is_empty()) {
