@@ -60,6 +60,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
+    portolan::begin_log();
     let done = match Arguments::parse().command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Lab(arguments) => lab::command(arguments),

@@ -599,6 +599,7 @@ impl Core {
         if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {
             return;
         }
+        log::info!("rank {}: rank {rank} is dead: {why:?}", self.rank);
         self.lanes.set_dead(rank, why);
         self.ops.peer_died(rank, why);
         self.outbox.drop_for(rank);

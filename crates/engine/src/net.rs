@@ -254,6 +254,7 @@ impl NetLane {
                 if i == 0
                     && let Some(LinkError::TooBig(max)) = failure
                 {
+                    log::debug!("packets to peer {} may have {max} bytes", t.peer.0);
                     view.packet_too_big(t.peer, max);
                 }
                 view.transmitted(t.frame);
@@ -280,6 +281,7 @@ impl NetLane {
 
     fn note(&mut self, e: LinkError) {
         if let LinkError::Broken(errno) = e {
+            log::warn!("the network link is broken: errno {errno}");
             self.broken = Some(errno);
         }
     }
@@ -462,8 +464,11 @@ impl<S: Seal> Host<S> for NetHost<'_> {
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
         let rank = self.rank(peer);
         match event {
-            PeerEvent::Up => {}
-            PeerEvent::Waiting => self.core.tell(Event::PeerSilent { rank }),
+            PeerEvent::Up => log::debug!("rank {}: rank {rank} is up", self.core.rank),
+            PeerEvent::Waiting => {
+                log::info!("rank {}: rank {rank} does not answer", self.core.rank);
+                self.core.tell(Event::PeerSilent { rank });
+            }
             PeerEvent::Dead(DeathReason::Told) => self.core.bury(rank, self.told),
             PeerEvent::Dead(why) => self.core.bury(rank, death(why)),
         }

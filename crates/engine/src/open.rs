@@ -195,6 +195,7 @@ impl Opening {
         }
         for (rank, peer) in (0..).zip(peers) {
             let reason = peer.reason.clone();
+            log::debug!("rank {}: way to rank {rank}: {reason}", config.rank);
             if rank == config.rank {
                 lanes.push((Lane::Myself, "this process".into()));
                 continue;

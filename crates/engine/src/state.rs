@@ -278,7 +278,10 @@ impl State {
                         net.excuse(peer);
                     }
                 }
-                Notice::Ending(why) => self.ending = Some(why),
+                Notice::Ending(why) => {
+                    log::info!("rank {}: the job is being ended: {why}", self.core.rank);
+                    self.ending = Some(why);
+                }
             }
         }
         let _ = watch

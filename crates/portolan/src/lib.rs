@@ -20,10 +20,12 @@
 //! ```
 
 mod c;
+mod diary;
 mod guest;
 mod open;
 mod settings;
 
+pub use diary::begin_log;
 pub use guest::SecretFileError;
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{

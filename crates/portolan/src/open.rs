@@ -260,6 +260,7 @@ impl Endpoint {
     /// # Errors
     /// [`OpenError`]; its text says what to do.
     pub fn open(config: Config) -> Result<Self, OpenError> {
+        crate::begin_log();
         let pairs = |(name, value): &'_ (String, String)| (name.clone(), value.clone());
         let call: Vec<_> = config.settings.iter().map(pairs).collect();
         let said = |launcher: &[(&str, &str)]| {

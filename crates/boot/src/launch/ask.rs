@@ -13,7 +13,7 @@ use super::host::Host;
 use super::peek;
 use super::talk::{Order, ToHost};
 use super::watch::{Side, Token, index_of};
-use crate::control::{Answer, HostView, Look, Phase, RankView, Request};
+use crate::control::{Answer, HostView, JobName, Look, Phase, RankView, Request};
 
 /// A host that has not answered after this long is left out.
 const ANSWER_WAIT: Duration = Duration::from_secs(2);
@@ -57,6 +57,10 @@ impl Running {
             let data = Token::Door.data();
             epoll::add(&self.epoll, door.descriptor(), data, epoll::EventFlags::IN).is_ok()
         });
+        match &door {
+            Some(_) => log::debug!("asked as {}", JobName::own(job_id)),
+            None => log::warn!("this job cannot be asked here: its name is taken"),
+        }
         self.questions.door = door;
     }
 

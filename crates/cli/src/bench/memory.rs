@@ -29,6 +29,9 @@ const FEWER: u32 = 2_048;
 /// Peers that were talked to, and in the one it is compared with.
 const TALKED: u32 = 448;
 const LESS: u32 = 64;
+/// Frames of an endpoint that talks: so few that all have been used, whoever
+/// it talked to, and their memory is no peer's.
+const POOL: u32 = 64;
 /// A peer is quiet after 10 s; and a little more, for the clock.
 const QUIET: Duration = Duration::from_millis(11_000);
 /// Each process has so long for all else.
@@ -105,7 +108,11 @@ fn say(said: &Said) -> Result<()> {
 /// Becomes the process whose endpoint is measured.
 pub fn process(arguments: &MemoryArguments) -> Result<ExitCode> {
     let before = private_bytes()?;
-    let opening = opening(1, 0, |_| ())?;
+    let opening = opening(1, 0, |config| {
+        if arguments.talked > 0 {
+            config.proto.frames = POOL;
+        }
+    })?;
     let own = *opening.address();
     say(&Said::Address(own.to_bytes().to_vec()))?;
     let mut line = String::new();
@@ -160,6 +167,9 @@ impl Measured {
                 &peers.to_string(),
                 &talked.to_string(),
             ])
+            // What was freed goes back to the kernel and is not counted.
+            .env("MALLOC_MMAP_THRESHOLD_", "16384")
+            .env("MALLOC_TRIM_THRESHOLD_", "16384")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -191,7 +201,7 @@ impl Measured {
         let mut addresses = Vec::new();
         for other in 0..talked {
             let small = |config: &mut Config| {
-                config.proto.frames = 64;
+                config.proto.frames = POOL;
                 config.helper = false;
             };
             let opening = opening(u64::from(other) + 2, 1, small)?;
