@@ -7,7 +7,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
-use common::{Said, example, none_left, probe, say, start};
+use common::{example, none_left, probe, say, start};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn signal(pid: u32, signal: Signal) {

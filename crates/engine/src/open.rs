@@ -195,11 +195,11 @@ impl Opening {
         }
         for (rank, peer) in (0..).zip(peers) {
             let reason = peer.reason.clone();
-            log::debug!("rank {}: way to rank {rank}: {reason}", config.rank);
             if rank == config.rank {
                 lanes.push((Lane::Myself, "this process".into()));
                 continue;
             }
+            log::debug!("rank {}: way to rank {rank}: {reason}", config.rank);
             if peer.pid != 0 && !config.udp.disabled.pidfd && peer.address.host == config.host {
                 match Pidfd::open(peer.pid) {
                     Ok(pid) => pids.push((rank, pid)),

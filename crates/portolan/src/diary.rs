@@ -11,8 +11,6 @@ const VARIABLE: &str = "PORTOLAN_LOG";
 pub fn begin_log() {
     if std::env::var_os(VARIABLE).is_some() {
         // A logger of the program's own goes over ours, and gets the same.
-        let _ = env_logger::Builder::from_env(VARIABLE)
-            .format_timestamp_micros()
-            .try_init();
+        let _ = env_logger::Builder::from_env(VARIABLE).try_init();
     }
 }

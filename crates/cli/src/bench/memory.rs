@@ -289,7 +289,8 @@ pub fn bench(json: Option<std::path::PathBuf>) -> Result<Found> {
     let per = |more: u64, less: u64, peers: u32| (more as f64 - less as f64) / f64::from(peers);
     let taken = |at: usize| of(at)[1] - of(at)[0];
     let never = per(taken(1), taken(0), PEERS - FEWER);
-    let quiet = never + per(of(3)[2] - of(3)[0], of(2)[2] - of(2)[0], TALKED - LESS);
+    let grown = |at: usize| of(at)[2].saturating_sub(of(at)[1]);
+    let quiet = never + per(grown(3), grown(2), TALKED - LESS);
     let endpoint = taken(1) as f64 - never * f64::from(PEERS);
     let row = |metric: &str, value: f64, method: String| Row {
         system: "portolan-udp".to_owned(),
