@@ -155,6 +155,7 @@ struct Measured {
     input: ChildStdin,
     said: Receiver<Result<Said>>,
     others: Vec<Endpoint>,
+    addresses: Vec<Vec<u8>>,
     result: Option<[u64; 3]>,
 }
 
@@ -192,6 +193,7 @@ impl Measured {
             input,
             said,
             others: Vec::new(),
+            addresses: Vec::new(),
             result: None,
         };
         let Said::Address(address) = measured.hear()? else {
@@ -217,9 +219,14 @@ impl Measured {
                 .map_err(|error| Failure::new(format!("binding a port: {error:?}")))?;
             measured.others.push(endpoint);
         }
-        serde_json::to_writer(&measured.input, &addresses)?;
-        writeln!(measured.input)?;
+        measured.addresses = addresses;
         Ok(measured)
+    }
+
+    /// Lets it begin: from now on those that it talks to are served.
+    fn begin(&mut self) -> Result<()> {
+        serde_json::to_writer(&self.input, &self.addresses)?;
+        Ok(writeln!(self.input)?)
     }
 
     fn hear(&self) -> Result<Said> {
@@ -268,6 +275,7 @@ pub fn bench(json: Option<std::path::PathBuf>) -> Result<Found> {
         .iter()
         .map(|&(peers, talked)| Measured::start(peers, talked))
         .collect::<Result<Vec<_>>>()?;
+    all.iter_mut().try_for_each(Measured::begin)?;
     let mut progress = Progress::new(QUIET.as_secs() as usize);
     let start = std::time::Instant::now();
     loop {
