@@ -75,6 +75,7 @@ fn peer(address: Address) -> PeerConfig {
         pid: 0,
         mode: Congestion::Lan,
         reason: "bench".into(),
+        public_key: None,
     }
 }
 
