@@ -14,8 +14,8 @@ use crate::JOB_VARIABLE;
 use crate::error::BootError;
 use crate::guest::{Guest, GuestOptions, Joined};
 use crate::message::{
-    Congestion, FromLauncher, How, Lane, LinkChoice, Membership, Security, Suite, ToLauncher,
-    ToRank, Versions, decode_from_launcher, encode_join, key_check,
+    Congestion, FromLauncher, How, Lane, LinkChoice, Membership, Security, Suite, Table,
+    ToLauncher, ToRank, Versions, decode_from_launcher, encode_join, key_check,
 };
 use crate::socket::{self, Received};
 
@@ -405,10 +405,19 @@ pub struct Reporter(OwnedFd);
 impl Reporter {
     /// Tells which link carries messages to each rank and why, for the job's
     /// summary: rank, link, reason, by ascending rank.
-    pub fn lanes(self, each: impl IntoIterator<Item = (u32, String, String)>) {
-        let message = ToLauncher::Lanes(Lane::gather(each)).encode();
-        // The summary can do without it; that the launcher is gone is told
-        // elsewhere.
+    pub fn lanes(&self, each: impl IntoIterator<Item = (u32, String, String)>) {
+        self.tell(&ToLauncher::Lanes(Lane::gather(each)));
+    }
+
+    /// Tells where in this process's memory whoever watches it finds counters
+    /// and state. They must stay there until [`Job::leave`].
+    pub fn tables(&self, tables: Vec<Table>) {
+        self.tell(&ToLauncher::Tables(tables));
+    }
+
+    fn tell(&self, message: &ToLauncher) {
+        let message = message.encode();
+        // It goes without; that the launcher is gone is told elsewhere.
         if message.len() <= socket::MESSAGE_BYTES_MAX {
             let _ = socket::send(self.0.as_fd(), &message, &[], true);
         }

@@ -10,7 +10,9 @@
 //! ([`Job::join`]); through it pass public keys only.
 #![forbid(unsafe_code)]
 
+pub mod control;
 mod error;
+mod frame;
 mod guest;
 mod host;
 mod job;
@@ -23,7 +25,9 @@ pub use error::{BootError, Refusal};
 pub use guest::{GuestError, GuestOptions, is_guest};
 pub use host::host_identity;
 pub use job::{Job, Notice, PeerInfo, Reporter};
-pub use message::{Congestion, How, Lane, LinkChoice, Membership, Security, Suite, Versions};
+pub use message::{
+    Congestion, Field, How, Lane, LinkChoice, Membership, Security, Suite, Table, Versions,
+};
 pub use pmi::PmiError;
 
 /// The variable that names a process's end of its launcher's socket, `fd:5`.

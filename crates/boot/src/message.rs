@@ -232,6 +232,34 @@ impl fmt::Display for Lane {
     }
 }
 
+/// Where in a rank's memory whoever watches it finds numbers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Table {
+    /// What it holds.
+    pub name: String,
+    /// Its address.
+    pub address: u64,
+    /// From the beginning of one entry to that of the next, bytes.
+    pub stride: u32,
+    /// How many entries.
+    pub count: u32,
+    /// The numbers in each.
+    pub fields: Vec<Field>,
+}
+
+/// A number in the entries of a [`Table`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Field {
+    /// Its name.
+    pub name: String,
+    /// Where it begins in the entry, bytes.
+    pub offset: u32,
+    /// Its length: 1, 2, 4 or 8 bytes.
+    pub bytes: u8,
+    /// An entry is left out where each field that has this has this value.
+    pub idle: Option<u64>,
+}
+
 /// From rank to launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
@@ -239,6 +267,8 @@ pub(crate) enum ToLauncher {
     Hello { versions: Versions, pid: u32 },
     /// The rank's endpoint is open: which links it uses.
     Lanes(Vec<Lane>),
+    /// The rank's endpoint is open: where its counters and state are.
+    Tables(Vec<Table>),
     /// The rank closed its endpoint in good order.
     Leave,
     /// End the job with this code.

@@ -9,6 +9,7 @@ mod lab;
 mod manual;
 mod report;
 mod run;
+mod top;
 
 use std::process::ExitCode;
 
@@ -34,6 +35,8 @@ enum Command {
     Doctor(doctor::Arguments),
     /// Turn what benches have written into one HTML page with plots
     Report(report::Arguments),
+    /// Look at a running job
+    Top(top::Arguments),
     /// Write man pages of all commands to a directory
     Man(manual::ManArguments),
     /// Print a shell's completions
@@ -52,9 +55,12 @@ enum Command {
     BenchFirst,
     #[command(name = bench::BENCH_DEATH_COMMAND, hide = true)]
     BenchDeath { memory: usize },
+    #[command(name = bench::BENCH_MEMORY_COMMAND, hide = true)]
+    BenchMemory(bench::MemoryArguments),
 }
 
 fn main() -> ExitCode {
+    portolan::begin_log();
     let done = match Arguments::parse().command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Lab(arguments) => lab::command(arguments),
@@ -66,8 +72,10 @@ fn main() -> ExitCode {
         Command::BenchRank(arguments) => bench::rank(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
+        Command::Top(arguments) => top::run(&arguments),
         Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
         Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
+        Command::BenchMemory(arguments) => bench::memory_process(&arguments),
         Command::BenchFirst => bench::first_message(),
         Command::BenchDeath { memory } => bench::death(memory),
     };

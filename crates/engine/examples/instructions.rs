@@ -1,7 +1,8 @@
 //! What `make instructions` counts: small messages from one endpoint to
 //! another in this process, each received before the next is sent.
 //!
-//! `instructions udp|shm COUNT`
+//! `instructions udp|shm|crowd COUNT`; a crowd is UDP among 4,096 peers, of which
+//! the others are silent.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
@@ -36,9 +37,12 @@ fn opening(rank: u32, network: bool) -> Result<Opening, Error> {
     Ok(Opening::new(config)?)
 }
 
-fn pair(shared: bool) -> Result<[Endpoint; 2], Error> {
+/// Silent peers that a crowd has beside the two.
+const CROWD: u16 = 4_095;
+
+fn pair(shared: bool, crowd: u16) -> Result<[Endpoint; 2], Error> {
     let openings = [opening(0, !shared)?, opening(1, !shared)?];
-    let peers: Vec<PeerConfig> = openings
+    let mut peers: Vec<PeerConfig> = openings
         .iter()
         .zip(0..)
         .map(|(o, index)| PeerConfig {
@@ -51,6 +55,12 @@ fn pair(shared: bool) -> Result<[Endpoint; 2], Error> {
             reason: "same process".into(),
         })
         .collect();
+    for other in 0..crowd {
+        let mut silent = peers[0].clone();
+        silent.address.id = EndpointId(u64::from(other) + 3);
+        silent.address.port = 1 + other;
+        peers.push(silent);
+    }
     let segment = Segment::create(2, &portolan_link::shm::Config::default())?;
     let bells = [Doorbell::new()?, Doorbell::new()?];
     let attach = |index: u16| -> Result<Option<ShmAttachment>, Error> {
@@ -77,14 +87,16 @@ fn pair(shared: bool) -> Result<[Endpoint; 2], Error> {
 fn main() -> Result<(), Error> {
     let mut args = std::env::args().skip(1);
     let (Some(link), Some(count)) = (args.next(), args.next()) else {
-        return Err("usage: instructions udp|shm COUNT".into());
+        return Err("usage: instructions udp|shm|crowd COUNT".into());
     };
     let count: u64 = count.parse()?;
-    let ends = pair(match link.as_str() {
-        "shm" => true,
-        "udp" => false,
-        other => return Err(format!("udp or shm, not {other}").into()),
-    })?;
+    let (shared, crowd) = match link.as_str() {
+        "shm" => (true, 0),
+        "udp" => (false, 0),
+        "crowd" => (false, CROWD),
+        other => return Err(format!("udp, shm or crowd, not {other}").into()),
+    };
+    let ends = pair(shared, crowd)?;
     let seen: [Arc<AtomicU64>; 2] = [Arc::default(), Arc::default()];
     for (end, seen) in ends.iter().zip(&seen) {
         let seen = Arc::clone(seen);

@@ -4,6 +4,7 @@ use portolan_sys::clock::now_ns;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
 use crate::collective::{BARRIER, BROADCAST, Broadcast, Group, ROUNDS};
+use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::Endpoint;
 use crate::error::{Death, Misuse, SendError, WaitError};
 use crate::message::SendOptions;
@@ -55,7 +56,10 @@ impl Endpoint {
             // Others still wait for what we said; should the program make no
             // further call, it would never leave (a connection may be under
             // way only).
-            self.wait_loop(self.enter()?, None, true, |s| s.has_left().then_some(()))?;
+            let why = Waiting::of(Call::Barrier, ANYBODY);
+            self.wait_loop(self.enter()?, None, true, why, |s| {
+                s.has_left().then_some(())
+            })?;
         }
         match dead {
             None => Ok(()),
@@ -125,14 +129,15 @@ impl Endpoint {
     ) -> Result<Result<(), (u32, Death)>, WaitError> {
         let met = |s: &mut State| s.core.barrier_met(group, from, round, epoch);
         let deadline = now_ns().saturating_add(KNOCK_AFTER_NS);
-        match self.wait_loop(self.enter()?, Some(deadline), true, met) {
+        let why = Waiting::of(Call::Barrier, from);
+        match self.wait_loop(self.enter()?, Some(deadline), true, why, met) {
             Err(WaitError::TimedOut) => {}
             result => return result,
         }
         // If it is gone and never spoke to us, nothing else would tell: a
         // message to it fails when nobody answers.
         self.say_barrier(from, &[group.id(), ROUNDS as u64, u64::from(epoch)])?;
-        self.wait_loop(self.enter()?, None, true, met)
+        self.wait_loop(self.enter()?, None, true, why, met)
     }
 
     /// Tells a member something of a barrier. Nothing is owed to the dead:
@@ -216,7 +221,8 @@ impl Endpoint {
         payload: &[u8],
     ) -> Result<(), SendError> {
         let s = self.enter()?;
-        let sent = self.wait_loop(s, None, true, |s| {
+        let why = Waiting::of(Call::Broadcast, rank);
+        let sent = self.wait_loop(s, None, true, why, |s| {
             if let Some(net) = &mut s.net {
                 net.touch();
             }

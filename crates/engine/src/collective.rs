@@ -385,6 +385,7 @@ const fn broadcast_meta(b: &Broadcast<'_>) -> Meta {
         flow: b.flow,
         priority: b.priority,
         number: b.number,
+        direct: false,
     }
 }
 

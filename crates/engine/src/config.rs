@@ -1,6 +1,7 @@
 //! Settings of an endpoint.
 
 use std::os::fd::BorrowedFd;
+use std::path::PathBuf;
 
 use portolan_link::udp::UdpConfig;
 use portolan_proto::congestion::Mode;
@@ -67,6 +68,9 @@ pub struct Config {
     pub close_ns: u64,
     /// Whether there is a network socket at all. Default on.
     pub network: bool,
+    /// The file that a timeline is written to; none: no timeline. Default
+    /// none.
+    pub trace: Option<PathBuf>,
     /// The socket.
     pub udp: UdpConfig,
     /// The protocol. `peers`, `packet_max` and `receive_packets` are set when
@@ -98,6 +102,7 @@ impl Default for Config {
             copy_min: 64 << 10,
             close_ns: 3_000_000_000,
             network: true,
+            trace: None,
             udp: UdpConfig::default(),
             proto: portolan_proto::Config::default(),
         }

@@ -6,11 +6,13 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use portolan_proto::{Outcome, SourceId};
+use portolan_sys::ticks::ticks;
 use portolan_wire::{MessageNo, Priority};
 
 use crate::collective::Barriers;
 use crate::context::Context;
 use crate::counters::Counters;
+use crate::describe::Waiting;
 use crate::error::Death;
 use crate::incoming::{Dest, Incoming, Incomings};
 use crate::lanes::{Lane, Lanes};
@@ -20,6 +22,7 @@ use crate::outbox::Outbox;
 use crate::ports::{
     Budget, Charge, ErrorHandler, Handler, Held, Meta, PORTS_RESERVED, PortState, Ports,
 };
+use crate::trace::Trace;
 use crate::ways::Ways;
 
 /// The first part of a message, or all of it.
@@ -67,6 +70,8 @@ pub(crate) struct Core {
     pub ports: Ports,
     pub lanes: Lanes,
     pub counters: Counters,
+    pub waiting: Waiting,
+    pub trace: Option<Box<Trace>>,
     pub unexpected: Budget,
     pub queued: Budget,
     pub incoming: Incomings,
@@ -423,6 +428,9 @@ impl Core {
         let generation = slot.note_arrival();
         let Some(handler) = slot.handler.take() else {
             self.count_arrival(payload.len());
+            if let Some(trace) = &mut self.trace {
+                trace.handled(meta, payload.len(), ticks(), !self.run);
+            }
             return false;
         };
         self.call(ways, handler, generation, meta, args, payload);
@@ -447,6 +455,7 @@ impl Core {
         payload: &[u8],
     ) {
         self.count_arrival(payload.len());
+        let began = if self.trace.is_some() { ticks() } else { 0 };
         let message = Message {
             from: meta.from,
             port: meta.port,
@@ -465,6 +474,9 @@ impl Core {
             && slot.generation == generation
         {
             slot.handler = Some(handler);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.handled(meta, payload.len(), began, !self.run);
         }
         if let Err(panic) = ended {
             self.panic = Some(panic);
@@ -563,6 +575,7 @@ impl Core {
             flow: 0,
             priority: Priority::Request,
             number: MessageNo(0),
+            direct: false,
         }
     }
 
@@ -586,6 +599,7 @@ impl Core {
         if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {
             return;
         }
+        log::info!("rank {}: rank {rank} is dead: {why:?}", self.rank);
         self.lanes.set_dead(rank, why);
         self.ops.peer_died(rank, why);
         self.outbox.drop_for(rank);

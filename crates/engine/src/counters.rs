@@ -15,6 +15,8 @@ pub struct Counters {
     pub kept: u64,
     /// Messages that had to wait where they were, for want of memory.
     pub not_now: u64,
+    /// Sends that found no credit: each try, also of a send that waits.
+    pub no_credit: u64,
     /// Messages of ours that were refused.
     pub refused: u64,
     /// Peers that died.

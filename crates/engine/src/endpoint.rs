@@ -10,6 +10,7 @@ use portolan_sys::lives::Pulse;
 use portolan_wire::MessageNo;
 
 use crate::counters::Counters;
+use crate::describe::{ANYBODY, Call, Table, Waiting};
 use crate::error::{Death, Misuse, SendError, WaitError};
 use crate::helper::Helper;
 use crate::memory::{Buffer, Payload, Source};
@@ -41,6 +42,7 @@ pub(crate) struct Inner {
 pub struct Endpoint {
     pub(crate) inner: Arc<Inner>,
     pub(crate) helper: Option<Helper>,
+    tables: Vec<Table>,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -61,6 +63,7 @@ impl Endpoint {
         size: u32,
         beds: Arc<Beds>,
         pulse: Option<Pulse>,
+        mut tables: Vec<Table>,
     ) -> Result<Self, crate::OpenError> {
         let inner = Arc::new(Inner {
             state,
@@ -72,12 +75,20 @@ impl Endpoint {
             rank: config.rank,
             size,
         });
+        // The state has come to its place.
+        for table in tables.iter_mut().filter(|table| table.address == 0) {
+            table.address = inner.state.address();
+        }
         let helper = if config.helper {
             Some(Helper::start(&inner, pulse)?)
         } else {
             None
         };
-        Ok(Self { inner, helper })
+        Ok(Self {
+            inner,
+            helper,
+            tables,
+        })
     }
 
     #[inline(always)]
@@ -251,7 +262,7 @@ impl Endpoint {
         // its completion only, and a handler's panic waits for that as well.
         let lent = unsafe { Lent::new(payload.as_ptr(), payload.len()) };
         let mut op: Option<Op> = None;
-        let wait = self.wait_loop(s, None, false, |s| {
+        let wait = self.wait_loop(s, None, false, Waiting::of(Call::Send, rank), |s| {
             if let Some(op) = &op {
                 return op.is_done().then_some(Ok(op.number()));
             }
@@ -382,6 +393,12 @@ impl Endpoint {
         Ok(counters)
     }
 
+    /// Where counters and state lie, for whoever watches this process.
+    #[must_use]
+    pub fn tables(&self) -> &[Table] {
+        &self.tables
+    }
+
     /// Name of the link that carries messages to a rank (`self`, `shm`, `udp`
     /// or `dead`), and why that one.
     ///
@@ -433,16 +450,17 @@ impl Endpoint {
         }
         s.core.closing = true;
         let deadline = now_ns().saturating_add(self.inner.close_ns);
-        let flushed = self.wait_loop(s, Some(deadline), false, |s| s.idle().then_some(()));
+        let why = Waiting::of(Call::Close, ANYBODY);
+        let flushed = self.wait_loop(s, Some(deadline), false, why, |s| s.idle().then_some(()));
         let mut s = self.enter()?;
         let (core, mut ways) = s.split();
         core.refuse_all(&mut ways);
         s.flush();
         s.end();
-        let told = self.wait_loop(s, Some(deadline), false, |s| s.idle().then_some(()));
+        let told = self.wait_loop(s, Some(deadline), false, why, |s| s.idle().then_some(()));
         let mut s = self.enter()?;
         s.close_lanes();
-        let closed = self.wait_loop(s, Some(deadline), false, |s| s.idle().then_some(()));
+        let closed = self.wait_loop(s, Some(deadline), false, why, |s| s.idle().then_some(()));
         self.enter()?.leave();
         flushed.and(told).and(closed)
     }

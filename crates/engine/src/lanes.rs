@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use portolan_proto::PeerId;
 
+use crate::describe::LaneCount;
 use crate::error::Death;
 
 /// The way to a rank.
@@ -26,6 +27,7 @@ pub(crate) struct Lanes {
     /// Whose memory we share, dead or alive.
     near: Vec<bool>,
     alive: u32,
+    pub count: LaneCount,
     /// Deaths that no wait has reported yet.
     unreported: Vec<(u32, Death)>,
 }
@@ -40,12 +42,15 @@ impl Lanes {
             .iter()
             .map(|(l, _)| matches!(l, Lane::Myself | Lane::Shm(_)))
             .collect();
+        let mut count = LaneCount::default();
+        lanes.iter().for_each(|(lane, _)| count.add(*lane, 1));
         let (lanes, reasons) = lanes.into_iter().unzip();
         Self {
             lanes,
             reasons,
             near,
             alive,
+            count,
             unreported: Vec::new(),
         }
     }
@@ -64,7 +69,10 @@ impl Lanes {
     }
 
     pub fn set_dead(&mut self, rank: u32, why: Death) {
-        self.lanes[rank as usize] = Lane::Dead(why);
+        let lane = &mut self.lanes[rank as usize];
+        self.count.add(*lane, -1);
+        *lane = Lane::Dead(why);
+        self.count.add(*lane, 1);
         self.alive -= 1;
         self.unreported.push((rank, why));
     }

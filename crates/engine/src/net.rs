@@ -254,6 +254,7 @@ impl NetLane {
                 if i == 0
                     && let Some(LinkError::TooBig(max)) = failure
                 {
+                    log::debug!("packets to peer {} may have {max} bytes", t.peer.0);
                     view.packet_too_big(t.peer, max);
                 }
                 view.transmitted(t.frame);
@@ -280,6 +281,7 @@ impl NetLane {
 
     fn note(&mut self, e: LinkError) {
         if let LinkError::Broken(errno) = e {
+            log::warn!("the network link is broken: errno {errno}");
             self.broken = Some(errno);
         }
     }
@@ -344,6 +346,12 @@ impl NetLane {
     pub fn close(&mut self) {
         self.now = now_ns();
         self.tables.view().close(self.now);
+    }
+
+    /// What is read from outside: the protocol's tables, and the rank of each
+    /// peer.
+    pub fn described(&mut self) -> (Tables<'_>, &[u32]) {
+        (self.tables.split().0, &self.ranks)
     }
 
     pub fn counters(&mut self) -> proto::Counters {
@@ -426,6 +434,7 @@ impl<S: Seal> Host<S> for NetHost<'_> {
                 flow: d.flow,
                 priority: d.priority,
                 number: d.message,
+                direct: true,
             },
             args: d.args,
             total: d.total,
@@ -455,8 +464,11 @@ impl<S: Seal> Host<S> for NetHost<'_> {
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
         let rank = self.rank(peer);
         match event {
-            PeerEvent::Up => {}
-            PeerEvent::Waiting => self.core.tell(Event::PeerSilent { rank }),
+            PeerEvent::Up => log::debug!("rank {}: rank {rank} is up", self.core.rank),
+            PeerEvent::Waiting => {
+                log::info!("rank {}: rank {rank} does not answer", self.core.rank);
+                self.core.tell(Event::PeerSilent { rank });
+            }
             PeerEvent::Dead(DeathReason::Told) => self.core.bury(rank, self.told),
             PeerEvent::Dead(why) => self.core.bury(rank, death(why)),
         }

@@ -22,6 +22,7 @@ use crate::collective::Barriers;
 use crate::config::{Config, PeerConfig, Watch};
 use crate::core::Core;
 use crate::counters::Counters;
+use crate::describe::{self, Waiting};
 use crate::endpoint::Endpoint;
 use crate::error::{Death, OpenError};
 use crate::incoming::Incomings;
@@ -33,6 +34,7 @@ use crate::ports::{Budget, Ports};
 use crate::rest::Beds;
 use crate::shm::ShmLane;
 use crate::state::State;
+use crate::trace::Trace;
 
 /// An endpoint that has an address and knows no peers yet.
 #[derive(Debug)]
@@ -197,6 +199,7 @@ impl Opening {
                 lanes.push((Lane::Myself, "this process".into()));
                 continue;
             }
+            log::debug!("rank {}: way to rank {rank}: {reason}", config.rank);
             if peer.barred {
                 lanes.push((Lane::Dead(Death::Unreachable), reason));
                 continue;
@@ -231,6 +234,15 @@ impl Opening {
             ranks.push(rank);
             lanes.push((Lane::Net(added), reason));
         }
+        let trace = match &config.trace {
+            None => None,
+            Some(path) => {
+                let begun = Trace::begin(path, config.rank);
+                Some(Box::new(begun.map_err(|error| {
+                    OpenError::Setting(format!("the trace {}: {error}", path.display()))
+                })?))
+            }
+        };
         let core = Core {
             rank: config.rank,
             size,
@@ -242,6 +254,8 @@ impl Opening {
             ports: Ports::new(),
             lanes: Lanes::new(lanes),
             counters: Counters::default(),
+            waiting: Waiting::NONE,
+            trace,
             unexpected: Budget::new(
                 config.unexpected_bytes,
                 config.unexpected_share,
@@ -287,12 +301,13 @@ impl Opening {
         for rank in ended {
             state.ended(rank, Death::Ended);
         }
+        let tables = describe::tables(&mut state, 0);
         // Without a helper thread the words have one user, and no fence is needed.
         let remote = !config.helper
             || (!config.udp.disabled.membarrier && barrier::register_threads().is_ok());
         let fence = if remote { Fence::Remote } else { Fence::Local };
         let owned = Owned::new(state, ForkMark::new()?, config.threads.into(), fence);
-        Endpoint::new(owned, &config, size, beds, pulse)
+        Endpoint::new(owned, &config, size, beds, pulse, tables)
     }
 }
 

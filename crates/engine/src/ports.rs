@@ -104,6 +104,8 @@ pub(crate) struct Meta {
     pub flow: u16,
     pub priority: Priority,
     pub number: MessageNo,
+    /// It came from its sender, not by way of others.
+    pub direct: bool,
 }
 
 /// A whole message that waits for its handler.
@@ -245,7 +247,7 @@ impl Ports {
 pub(crate) struct Budget {
     limit: usize,
     share: usize,
-    used: usize,
+    pub used: usize,
     by_sender: Vec<usize>,
 }
 
@@ -272,6 +274,11 @@ impl Budget {
         self.used += bytes;
         *mine += bytes;
         Some(bytes)
+    }
+
+    /// Bytes that each sender's messages take.
+    pub fn by_sender(&self) -> &[usize] {
+        &self.by_sender
     }
 
     pub fn release(&mut self, from: u32, charged: usize) {

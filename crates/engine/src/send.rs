@@ -38,9 +38,25 @@ impl Core {
             return Err(Misuse::Closed.into());
         }
         let number = self.send_any(ways, rank, port, o, payload)?;
-        self.counters.sent += 1;
-        self.counters.bytes_sent += payload.len() as u64;
+        self.note_sent(rank, port, o, number, payload.len());
         Ok(number)
+    }
+
+    /// A message of the program's was accepted.
+    #[inline(always)]
+    fn note_sent(
+        &mut self,
+        to: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        number: MessageNo,
+        bytes: usize,
+    ) {
+        self.counters.sent += 1;
+        self.counters.bytes_sent += bytes as u64;
+        if let Some(trace) = &mut self.trace {
+            trace.sent(to, port, o, number, bytes, !self.run);
+        }
     }
 
     /// As [`Core::send`], to any port and uncounted.
@@ -240,8 +256,7 @@ impl Core {
         if bytes <= self.inline_max(ways, rank, o.args.len()) {
             return match self.send_any(ways, rank, port, o, source.as_slice()) {
                 Ok(number) => {
-                    self.counters.sent += 1;
-                    self.counters.bytes_sent += bytes as u64;
+                    self.note_sent(rank, port, o, number, bytes);
                     let payload = match source {
                         Source::Given(payload) => payload,
                         Source::Lent(_) => Payload::Static(&[]),
@@ -260,8 +275,7 @@ impl Core {
         let completion = Arc::new(Completion::default());
         let shared = Some(Arc::clone(&completion));
         let (number, _) = self.begin(ways, rank, port, o, source, shared, 0, release)?;
-        self.counters.sent += 1;
-        self.counters.bytes_sent += bytes as u64;
+        self.note_sent(rank, port, o, number, bytes);
         Ok(Op::new(completion, number))
     }
 
@@ -289,6 +303,7 @@ impl Core {
             flow: o.flow,
             priority: o.priority,
             number,
+            direct: true,
         };
         let mut words = [0; 8 * ARGS_MAX];
         for (to, arg) in words.chunks_exact_mut(8).zip(o.args) {
@@ -370,8 +385,14 @@ impl Core {
                     blocked.push(out.rank);
                     self.outbox.force(out);
                 }
+                Ok(number) => {
+                    if out.port < PORTS_RESERVED {
+                        self.note_sent(out.rank, out.port, &o, number, out.payload.len());
+                    }
+                    sent += 1;
+                }
                 // To the dead nothing is owed.
-                Ok(_) | Err(_) => sent += 1,
+                Err(_) => sent += 1,
             }
         }
         if sent > 0 {

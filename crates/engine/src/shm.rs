@@ -167,6 +167,11 @@ impl ShmLane {
         self.rx.settle(index);
     }
 
+    /// The rank of each index.
+    pub fn ranks(&self) -> &[u32] {
+        self.rx.ranks()
+    }
+
     pub fn idle(&self) -> bool {
         !self.tx.has_work()
     }

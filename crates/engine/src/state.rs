@@ -278,7 +278,10 @@ impl State {
                         net.excuse(peer);
                     }
                 }
-                Notice::Ending(why) => self.ending = Some(why),
+                Notice::Ending(why) => {
+                    log::info!("rank {}: the job is being ended: {why}", self.core.rank);
+                    self.ending = Some(why);
+                }
             }
         }
         let _ = watch
@@ -380,6 +383,9 @@ impl State {
             due = due.min(now_ns() + BLOCKED_NAP_NS);
         }
         self.core.counters.sleeps += 1;
+        if let Some(trace) = &mut self.core.trace {
+            trace.rest();
+        }
         Some(Nap {
             timeout: (due != u64::MAX).then(|| due.saturating_sub(now_ns())),
             due,
@@ -511,9 +517,15 @@ impl State {
             Ok(number) => {
                 core.counters.sent += 1;
                 core.counters.bytes_sent += payload.len() as u64;
+                if let Some(trace) = &mut core.trace {
+                    trace.sent(rank, port, o, number, payload.len(), false);
+                }
                 Some(Ok(number))
             }
-            Err(ShmFailure::Full) => Some(Err(SendError::NoCredit)),
+            Err(ShmFailure::Full) => {
+                core.counters.no_credit += 1;
+                Some(Err(SendError::NoCredit))
+            }
             Err(_) => None,
         }
     }
@@ -534,6 +546,7 @@ impl State {
         }
         let (core, mut ways) = self.split();
         let sent = core.send(&mut ways, rank, port, o, payload);
+        core.counters.no_credit += u64::from(sent == Err(SendError::NoCredit));
         self.flush();
         sent
     }
@@ -584,6 +597,7 @@ impl State {
         }
         self.closed = true;
         self.core.ops.end_all();
+        self.core.trace = None;
         self.after();
         if let Some(watch) = &mut self.watch {
             watch.leave();

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use portolan_sys::clock::now_ns;
 
+use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, WaitError};
 use crate::memory::Payload;
@@ -11,8 +12,21 @@ use crate::ops::Op;
 use crate::own::Threads;
 use crate::state::{State, Woken};
 
+const CONDITION: Waiting = Waiting::of(Call::Condition, ANYBODY);
+
 /// Passes of a wait that yield the core before it sleeps.
 const YIELDS: u32 = 16;
+
+impl State {
+    /// A wait is over.
+    #[inline(always)]
+    fn stop_waiting(&mut self, why: Waiting) {
+        self.core.waiting.call = Call::None;
+        if let Some(trace) = &mut self.core.trace {
+            trace.waited(why);
+        }
+    }
+}
 
 impl Endpoint {
     /// Waits for an operation; makes progress and runs handlers.
@@ -34,7 +48,8 @@ impl Endpoint {
         let end = |limit: Duration| {
             now_ns().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
         };
-        self.wait_loop(s, limit.map(end), true, |_| op.is_done().then_some(()))
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        self.wait_loop(s, limit.map(end), true, why, |_| op.is_done().then_some(()))
     }
 
     /// Whether an operation is done, after one pass of progress.
@@ -74,7 +89,7 @@ impl Endpoint {
     #[inline]
     pub fn wait_until(&self, mut done: impl FnMut() -> bool) -> Result<(), WaitError> {
         let s = self.enter()?;
-        self.wait_loop(s, None, true, |s| Self::check(s, &mut done))?
+        self.wait_loop(s, None, true, CONDITION, |s| Self::check(s, &mut done))?
     }
 
     /// As [`Endpoint::wait_until`], for `limit` at most.
@@ -89,7 +104,9 @@ impl Endpoint {
         let s = self.enter()?;
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let deadline = now_ns().saturating_add(limit);
-        self.wait_loop(s, Some(deadline), true, |s| Self::check(s, &mut done))?
+        self.wait_loop(s, Some(deadline), true, CONDITION, |s| {
+            Self::check(s, &mut done)
+        })?
     }
 
     #[inline(always)]
@@ -108,13 +125,14 @@ impl Endpoint {
     }
 
     /// Passes of progress until `poll` has a result. `unwind`: a handler's
-    /// panic ends the wait at once.
+    /// panic ends the wait at once. `why` is for whoever watches.
     #[inline]
     pub(crate) fn wait_loop<'e, R>(
         &'e self,
         mut s: Guard<'e>,
         deadline: Option<u64>,
         unwind: bool,
+        why: Waiting,
         mut poll: impl FnMut(&mut State) -> Option<R>,
     ) -> Result<R, WaitError> {
         s.begin();
@@ -122,6 +140,7 @@ impl Endpoint {
         let mut idle = 0;
         loop {
             if let Some(result) = poll(&mut s) {
+                s.stop_waiting(why);
                 s.end();
                 s.rethrow();
                 return Ok(result);
@@ -137,13 +156,25 @@ impl Endpoint {
                 continue;
             }
             idle += 1;
+            if idle == 1
+                && let Some(trace) = &mut s.core.trace
+            {
+                trace.waits();
+            }
             if idle <= spin {
                 if idle % 8 == 0 {
                     std::hint::spin_loop();
                 }
                 continue;
             }
+            if s.core.waiting.call == Call::None {
+                s.core.waiting = Waiting {
+                    since: now_ns(),
+                    ..why
+                };
+            }
             if deadline.is_some_and(|at| now_ns() >= at) {
+                s.stop_waiting(why);
                 s.end();
                 return Err(WaitError::TimedOut);
             }
@@ -154,6 +185,7 @@ impl Endpoint {
             }
             // A poll may have changed since its last look.
             if let Some(result) = poll(&mut s) {
+                s.stop_waiting(why);
                 s.end();
                 s.rethrow();
                 return Ok(result);

@@ -534,6 +534,15 @@ typedef struct portolan_counters {
     uint64_t sleeps;
     /* Packets that the network link could not send. */
     uint64_t tx_failed;
+    /* Sends that found no credit: each try, also of a send that waits. */
+    uint64_t no_credit;
+    /* Packets on the network, those sent again among them, and those that
+     * came and were dropped (forged, repeated, or for want of room); all 0
+     * where all ranks share memory. */
+    uint64_t packets_sent;
+    uint64_t packets_received;
+    uint64_t resent;
+    uint64_t packets_dropped;
 } portolan_counters;
 
 static inline void portolan_counters_init(portolan_counters *counters)

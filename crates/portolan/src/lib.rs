@@ -20,15 +20,17 @@
 //! ```
 
 mod c;
+mod diary;
 mod guest;
 mod open;
 mod settings;
 
+pub use diary::begin_log;
 pub use guest::SecretFileError;
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
-    ARGS_MAX, Arrival, Binding, Buffer, Context, Counters, Death, ErrorHandler, Event, FLOWS_MAX,
-    Group, Handler, Message, MessageNo, Misuse, Op, PORTS_RESERVED, Payload, Priority, SendError,
-    SendOptions, Threads, WaitError,
+    ARGS_MAX, Arrival, Binding, Buffer, CALLS, Context, Counters, Death, ErrorHandler, Event,
+    FLOWS_MAX, Group, Handler, Message, MessageNo, Misuse, Op, PORTS_RESERVED, Payload, Priority,
+    SendError, SendOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};

@@ -192,6 +192,25 @@ fn ip_of(address: &Address) -> IpAddr {
     ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
 }
 
+/// A table as the launcher is told of it. None is so large that its numbers
+/// do not fit; then it would be refused there.
+fn told(table: &engine::Table) -> portolan_boot::Table {
+    let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    let field = |field: &engine::Field| portolan_boot::Field {
+        name: field.name.to_owned(),
+        offset: small(field.offset),
+        bytes: u8::try_from(field.bytes).unwrap_or(u8::MAX),
+        idle: field.idle,
+    };
+    portolan_boot::Table {
+        name: table.name.to_owned(),
+        address: table.address,
+        stride: small(table.stride),
+        count: small(table.count),
+        fields: table.fields.iter().map(field).collect(),
+    }
+}
+
 /// How to share the network on the way to a peer.
 fn mode(sharing: Sharing, to: &Address) -> Congestion {
     match sharing {
@@ -245,6 +264,7 @@ impl Endpoint {
     /// # Errors
     /// [`OpenError`]; its text says what to do.
     pub fn open(config: Config) -> Result<Self, OpenError> {
+        crate::begin_log();
         let pairs = |(name, value): &'_ (String, String)| (name.clone(), value.clone());
         let call: Vec<_> = config.settings.iter().map(pairs).collect();
         let said = |launcher: &[(&str, &str)]| {
@@ -296,6 +316,7 @@ impl Endpoint {
             };
             let others = (0..).zip(&peers).filter(|(rank, _)| *rank != me);
             reporter.lanes(others.map(lane));
+            reporter.tables(inner.tables().iter().map(told).collect());
         }
         Ok(Self {
             inner,
@@ -344,6 +365,7 @@ fn engine_config(
         queue_bytes: settings.number("queue_bytes")?,
         copy_min: settings.number("copy_min")?,
         close_ns: settings.number::<u64>("close_ms")?.saturating_mul(MS),
+        trace: settings.file_of("trace", job.rank),
         // Shared memory reaches everybody: no socket is needed. Guests do not
         // know yet whether it reaches all.
         network: job.size > 1 && (job.hosts > 1 || job.segment.is_none() || job.is_guest()),

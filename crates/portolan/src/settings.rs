@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::path::PathBuf;
 
 /// A setting: its name, default, unit and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -145,6 +146,13 @@ pub const SETTINGS: &[Setting] = &[
         "ms",
         (0, ANY),
         "a peer quiet for so long gives its active state back",
+    ),
+    row(
+        "trace",
+        "",
+        "file",
+        (0, 0),
+        "write a timeline for Perfetto; %r is the rank, added at the end where it is missing",
     ),
     row(
         "close_ms",
@@ -410,6 +418,16 @@ impl Settings {
             name,
             value: value.clone(),
             origin: *origin,
+        })
+    }
+
+    /// The file that a setting names for a rank; none: the setting is empty.
+    pub(crate) fn file_of(&self, name: &'static str, rank: u32) -> Option<PathBuf> {
+        let (value, _) = &self.0[name];
+        let rank = rank.to_string();
+        (!value.is_empty()).then(|| match value.contains("%r") {
+            true => value.replace("%r", &rank).into(),
+            false => format!("{value}.{rank}").into(),
         })
     }
 

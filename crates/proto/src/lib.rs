@@ -22,6 +22,7 @@ pub mod congestion;
 mod conn;
 mod credit;
 mod death;
+mod describe;
 mod endpoint;
 mod handshake;
 mod host;
@@ -44,6 +45,7 @@ mod transmit;
 
 pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, WINDOW_SPAN};
 pub use conn::Conn;
+pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PEER_FIELDS, width};
 pub use endpoint::{AddPeerError, Endpoint};
 pub use host::{
     DeathReason, Delivery, Host, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,

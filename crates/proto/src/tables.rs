@@ -40,6 +40,20 @@ pub struct Drops {
     pub limited: u64,
 }
 
+impl Drops {
+    /// All of them.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.version
+            + self.malformed
+            + self.unknown
+            + self.bad_tag
+            + self.replay
+            + self.no_room
+            + self.limited
+    }
+}
+
 /// What an endpoint has done so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Counters {

@@ -131,6 +131,11 @@ impl<T> Owned<T> {
         self.mark.is_forked()
     }
 
+    /// Where the value lies; it stays there while this does.
+    pub fn address(&self) -> u64 {
+        self.value.get() as u64
+    }
+
     /// How often the program has called; unchanged: it made no call.
     pub fn calls(&self) -> u32 {
         self.word.calls()

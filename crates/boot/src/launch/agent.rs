@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use super::Starter;
 use super::connection::{Came, Connection};
+use super::door::Door;
 use super::host::Host;
 use super::plan::{Greeting, HostPlan, Seat, StartFailure, Task};
 use super::ready::ready;
@@ -98,6 +99,8 @@ struct Agent<'a> {
     host: Option<Host>,
     /// Connections to the agents of further hosts.
     relays: BTreeMap<u16, Connection>,
+    /// Where others on this host ask the job.
+    door: Option<Door>,
     farewell: bool,
     heard_at: Instant,
     beat_at: Instant,
@@ -106,6 +109,7 @@ struct Agent<'a> {
 const INPUT: u64 = 0;
 const OUTPUT: u64 = 1;
 const HOST: u64 = 2;
+const DOOR: u64 = u64::MAX;
 /// From here on: the relay of the host with the number that is left.
 const RELAYS: u64 = 3;
 
@@ -134,6 +138,7 @@ pub fn serve(
         waiting: Outgoing::default(),
         host: None,
         relays: BTreeMap::new(),
+        door: None,
         farewell: false,
         heard_at: Instant::now(),
         beat_at: Instant::now(),
@@ -167,6 +172,7 @@ impl Agent<'_> {
                             host.pump()?;
                         }
                     }
+                    DOOR => self.pump_door()?,
                     relay => self.pump_relay(relay - RELAYS)?,
                 }
             }
@@ -265,6 +271,11 @@ impl Agent<'_> {
             Order::Said(ToHost::Start { plan, task }) if self.host.is_none() => {
                 self.start(plan, &task)?;
             }
+            Order::Said(ToHost::Answered { ticket, answer }) => {
+                if let Some(door) = &mut self.door {
+                    door.answer(ticket, &answer);
+                }
+            }
             Order::Said(ToHost::Farewell) => self.farewell = true,
             order => {
                 if let Some(host) = &mut self.host {
@@ -275,7 +286,21 @@ impl Agent<'_> {
         Ok(())
     }
 
+    /// Passes questions on to the launcher.
+    fn pump_door(&mut self) -> Result<(), AgentError> {
+        let asked = self.door.as_mut().map_or(Ok(Vec::new()), Door::pump)?;
+        for (ticket, request) in asked {
+            self.say(FromHost::Asked { ticket, request });
+        }
+        Ok(())
+    }
+
     fn start(&mut self, plan: HostPlan, task: &Task) -> Result<(), AgentError> {
+        self.door = Door::open(plan.job_id);
+        if let Some(door) = &self.door {
+            let data = epoll::EventData::new_u64(DOOR);
+            epoll::add(&self.epoll, door.descriptor(), data, epoll::EventFlags::IN)?;
+        }
         let prepared = self.keeper.prepare(task, plan.ranks);
         let started = prepared.and_then(|mut prepared| {
             let seats = Seat::each(&prepared.cores);

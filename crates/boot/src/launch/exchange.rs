@@ -122,6 +122,7 @@ impl Running {
         };
         let table: Vec<PeerInfo> = self.members.iter_mut().map(info).collect();
         self.round = None;
+        log::debug!("all {} ranks have joined", table.len());
         let mut first = 0;
         for part in table.chunks(RECORDS_MAX) {
             let peers = part.to_vec();

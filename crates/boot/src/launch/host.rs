@@ -16,6 +16,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
+use super::peek;
 use super::plan::{HostPlan, Seat};
 use super::rank::{HostDescriptors, Rank, With};
 use super::ready::ready_now;
@@ -34,8 +35,8 @@ use crate::{JOB_VARIABLE, LinkChoice};
 
 /// The ranks of one host. Dropping it kills them.
 pub(super) struct Host {
-    plan: HostPlan,
-    ranks: Vec<Rank>,
+    pub(super) plan: HostPlan,
+    pub(super) ranks: Vec<Rank>,
     descriptors: HostDescriptors,
     vigil: Option<Vigil>,
     epoll: OwnedFd,
@@ -263,7 +264,12 @@ impl Host {
                 | ToHost::Reach { .. }
                 | ToHost::Cut { .. }
                 | ToHost::Beat
+                | ToHost::Answered { .. }
                 | ToHost::Farewell => {}
+                ToHost::Look { ticket, look } => {
+                    let (ticket, view) = (*ticket, self.view(*look));
+                    self.say(FromHost::Seen { ticket, view });
+                }
             },
             Order::Relay { .. } | Order::All(_) => {}
         }
@@ -498,6 +504,9 @@ impl Host {
             }
             Ok(FromRank::Said(ToLauncher::Lanes(lanes))) => {
                 self.say(FromHost::Lanes { rank, lanes });
+            }
+            Ok(FromRank::Said(ToLauncher::Tables(tables))) => {
+                self.ranks[index].tables = peek::sensible(tables);
             }
             Ok(FromRank::Said(ToLauncher::Leave)) => self.ranks[index].left = true,
             Ok(FromRank::Said(ToLauncher::Abort { code })) => {

@@ -9,10 +9,13 @@
 //! reports, within one process or over a connection.
 
 mod agent;
+mod ask;
 mod connection;
+mod door;
 mod exchange;
 mod host;
 mod output;
+mod peek;
 mod plan;
 mod rank;
 mod reach;
@@ -66,6 +69,9 @@ pub struct JobSpec {
     /// The partition of each host, by host; empty: all are in one. Hosts of
     /// two partitions have no common secret and cannot reach each other.
     pub partitions: Vec<u16>,
+    /// What the user knows the hosts by; one without a name is told by its
+    /// number.
+    pub names: Vec<String>,
     /// Whether packets are sealed.
     pub security: Security,
     /// With which cipher suite.
@@ -112,6 +118,7 @@ impl JobSpec {
         Self {
             hosts,
             partitions: Vec::new(),
+            names: Vec::new(),
             security: Security::default(),
             suite: Suite::default(),
             link: LinkChoice::default(),
@@ -333,6 +340,11 @@ pub struct Stop {
 /// What happens in a job.
 #[derive(Debug)]
 pub enum Event {
+    /// All ranks run.
+    Named {
+        /// The job's id, by which [`control`](crate::control) finds it.
+        job_id: u64,
+    },
     /// A rank runs.
     Started {
         /// Where, and on which core.
@@ -424,6 +436,7 @@ pub struct Running {
     abandoned: bool,
     /// When agents hear of us next.
     beat_at: Instant,
+    questions: ask::Questions,
 }
 
 #[cfg(test)]

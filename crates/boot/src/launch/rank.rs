@@ -11,7 +11,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::{Place, SharedMemory};
-use crate::message::How;
+use crate::message::{How, Table};
 use crate::socket;
 
 /// What the ranks of a host share.
@@ -53,6 +53,8 @@ pub(super) struct Rank {
     pub greeted: Option<u32>,
     /// It has been through an exchange.
     pub joined: bool,
+    /// Where its counters and state are.
+    pub tables: Vec<Table>,
     /// It said that it leaves.
     pub left: bool,
     pub ended: Option<How>,
@@ -73,6 +75,7 @@ impl Rank {
             queue: VecDeque::new(),
             greeted: None,
             joined: false,
+            tables: Vec::new(),
             left: false,
             ended: None,
             mourned: false,

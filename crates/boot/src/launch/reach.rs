@@ -90,7 +90,7 @@ impl Running {
                         }
                         self.hear_greeting(host, tell)?;
                     }
-                    Token::Room | Token::Source => {}
+                    Token::Room | Token::Source | Token::Door => {}
                 }
             }
             if self.first_silent() == Some((since, silent)) && since.elapsed() >= limit {

@@ -55,8 +55,13 @@ impl Running {
         let data = Token::Room.data();
         epoll::add(&epoll, room.descriptor(), data, epoll::EventFlags::IN)?;
         let mut running = Self::new(spec, stops, epoll, room);
+        log::debug!("reaching {} hosts", running.spec.hosts.len());
         let tasks = running.reach(starter)?;
         running.await_greetings(tell)?;
+        log::debug!(
+            "all hosts have answered: starting {} ranks",
+            running.spec.size()
+        );
         running.start_ranks(starter, tasks)?;
         Ok(running)
     }
@@ -68,6 +73,8 @@ impl Running {
     ) -> Result<(), LaunchError> {
         let mut job_id = [0; 8];
         fill_random(&mut job_id)?;
+        let job_id = u64::from_le_bytes(job_id);
+        self.open_door(job_id);
         let partitions = self.spec.partitions.clone();
         let mut secrets = BTreeMap::new();
         for &partition in partitions.iter().chain(&[0]) {
@@ -92,7 +99,7 @@ impl Running {
                 first,
                 ranks,
                 size: self.spec.size(),
-                job_id: u64::from_le_bytes(job_id),
+                job_id,
                 secret: secrets[&partitions.get(host).copied().unwrap_or_default()],
                 partitions: partitions.clone(),
                 security: self.spec.security,

@@ -1,22 +1,20 @@
 //! What launcher and agent say to each other, over a stream of bytes.
 //!
-//! The agent begins with [`PREAMBLE`]. Then both send frames: the length of
-//! what follows (32 bits, little endian, at most [`FRAME_BYTES_MAX`]), one
-//! byte of kind, a body. As between launcher and rank, what is said once is
-//! JSON, so that other versions can read at least the greeting; addresses and
-//! streams of bytes are not.
+//! The agent begins with [`PREAMBLE`]. Then both send [frames](crate::frame).
+//! As between launcher and rank, what is said once is JSON, so that other
+//! versions can read at least the greeting; addresses and streams of bytes are
+//! not.
 
-use std::collections::VecDeque;
 use std::ffi::OsString;
-use std::io;
-use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Greeting, HostPlan, Task};
+use crate::control::{Answer, HostView, Look, Request};
 use crate::error::Refusal;
+pub(super) use crate::frame::{Frames, Garbled, Outgoing, TASK_BYTES_MAX};
+use crate::frame::{KIND_JSON, frame, json};
 use crate::job::PeerInfo;
 use crate::message::{FromLauncher, How, Lane, decode_from_launcher, encode_table};
 
@@ -24,20 +22,12 @@ use crate::message::{FromLauncher, How, Lane, decode_from_launcher, encode_table
 /// login shell's start files.
 pub(super) const PREAMBLE: [u8; 8] = *b"\0PTLNAG1";
 
-/// Largest frame, bytes: a job description, and what hosts on the way put
-/// round it.
-pub(super) const FRAME_BYTES_MAX: usize = TASK_BYTES_MAX + 4096;
-
-/// Largest job description, bytes: room for a large environment.
-pub(super) const TASK_BYTES_MAX: usize = 4 << 20;
-
 /// Most of a rank's output or input that one frame carries, bytes.
 pub(super) const STREAM_BYTES_MAX: usize = 64 << 10;
 
 /// Launcher and agent let each other hear of them so often.
 pub(super) const BEAT_EVERY: Duration = Duration::from_millis(500);
 
-const KIND_JSON: u8 = b'J';
 const KIND_JOINED: u8 = b'A';
 const KIND_OUTPUT: u8 = b'O';
 const KIND_INPUT: u8 = b'I';
@@ -104,6 +94,16 @@ pub(super) enum ToHost {
     /// So many bytes of output have been written.
     Taken {
         bytes: u64,
+    },
+    /// Look at your ranks.
+    Look {
+        ticket: u64,
+        look: Look,
+    },
+    /// To an agent's [`FromHost::Asked`].
+    Answered {
+        ticket: u64,
+        answer: Answer,
     },
     /// All is told; the agent may end.
     Farewell,
@@ -197,6 +197,16 @@ pub(super) enum FromHost {
         host: u16,
         status: Option<i32>,
     },
+    /// What was seen.
+    Seen {
+        ticket: u64,
+        view: HostView,
+    },
+    /// Somebody on the host asks the job.
+    Asked {
+        ticket: u64,
+        request: Request,
+    },
     /// All ranks have ended and all of their output was told.
     Drained,
 }
@@ -218,42 +228,11 @@ impl FromHost {
             | Self::InputTaken { .. }
             | Self::RelayEnded { .. }
             | Self::Beat
+            | Self::Seen { .. }
+            | Self::Asked { .. }
             | Self::Drained => None,
         }
     }
-}
-
-/// Bytes that no launcher or agent of this version sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Garbled {
-    /// A frame longer than [`FRAME_BYTES_MAX`], or without a kind.
-    Length(u32),
-    /// A frame whose body makes no sense.
-    Body(u8),
-}
-
-impl std::fmt::Display for Garbled {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Length(n) => write!(f, "a message of {n} bytes"),
-            Self::Body(kind) => write!(f, "an unknown message of kind {kind:#04x}"),
-        }
-    }
-}
-
-fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
-    let body: usize = parts.iter().map(|part| part.len()).sum();
-    let length = u32::try_from(body + 1).unwrap_or(u32::MAX);
-    let mut bytes = Vec::with_capacity(body + 5);
-    bytes.extend(length.to_le_bytes());
-    bytes.push(kind);
-    parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    bytes
-}
-
-fn json(said: &impl Serialize) -> Vec<u8> {
-    let body = serde_json::to_vec(said).expect("plain data in memory");
-    frame(KIND_JSON, &[&body])
 }
 
 impl Order {
@@ -354,89 +333,10 @@ fn for_host(body: &[u8]) -> Option<(u16, Vec<u8>)> {
     Some((u16::from_le_bytes(*host), bytes.to_vec()))
 }
 
-/// Cuts a stream into frames. Holds at most one frame and what was fed last.
-#[derive(Default)]
-pub(super) struct Frames {
-    bytes: Vec<u8>,
-    /// Where the next frame begins.
-    at: usize,
-}
-
-impl Frames {
-    pub fn feed(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..self.at);
-        self.at = 0;
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    /// What has not been read as frames.
-    pub fn rest(&self) -> &[u8] {
-        &self.bytes[self.at..]
-    }
-
-    /// Leaves out the next `bytes`.
-    pub fn skip(&mut self, bytes: usize) {
-        self.at += bytes.min(self.rest().len());
-    }
-
-    /// The content of the next frame, if all of it is here.
-    pub fn next(&mut self) -> Result<Option<&[u8]>, Garbled> {
-        let Some((length, rest)) = self.rest().split_first_chunk::<4>() else {
-            return Ok(None);
-        };
-        let length = u32::from_le_bytes(*length);
-        let bytes = length as usize;
-        if bytes == 0 || bytes > FRAME_BYTES_MAX {
-            return Err(Garbled::Length(length));
-        }
-        if rest.len() < bytes {
-            return Ok(None);
-        }
-        let start = self.at + 4;
-        self.at = start + bytes;
-        Ok(Some(&self.bytes[start..self.at]))
-    }
-}
-
-/// Bytes that wait for room in a pipe.
-#[derive(Default)]
-pub(super) struct Outgoing(VecDeque<u8>);
-
-impl Outgoing {
-    pub fn push(&mut self, bytes: &[u8]) {
-        self.0.extend(bytes);
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Writes what there is room for to a descriptor that does not block;
-    /// gives how many bytes.
-    pub fn flush(&mut self, to: BorrowedFd<'_>) -> io::Result<usize> {
-        let mut written = 0;
-        while !self.0.is_empty() {
-            match rustix::io::write(to, self.0.as_slices().0) {
-                Ok(n) => {
-                    self.0.drain(..n);
-                    written += n;
-                }
-                Err(Errno::AGAIN) => break,
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(written)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::frame::FRAME_BYTES_MAX;
     use crate::{Congestion, LinkChoice, Security, Suite, Versions};
 
     fn plan() -> HostPlan {

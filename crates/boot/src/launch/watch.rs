@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
+use super::ask::{self, Questions};
 use super::host::Host;
 use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
@@ -110,6 +111,7 @@ pub(super) fn index_of(host: usize) -> u16 {
 pub(super) enum Token {
     Room,
     Source,
+    Door,
     Stop(usize),
     Host(usize),
 }
@@ -119,6 +121,7 @@ impl Token {
         epoll::EventData::new_u64(match self {
             Self::Room => 0,
             Self::Source => 1,
+            Self::Door => u64::MAX,
             Self::Stop(i) => i as u64 * 2 + 2,
             Self::Host(i) => i as u64 * 2 + 3,
         })
@@ -129,6 +132,7 @@ impl Token {
         match word {
             0 => Self::Room,
             1 => Self::Source,
+            u64::MAX => Self::Door,
             _ if word.is_multiple_of(2) => Self::Stop(index()),
             _ => Self::Host(index()),
         }
@@ -151,12 +155,16 @@ impl Running {
     pub fn wait(mut self, tell: &mut dyn FnMut(Event)) -> io::Result<i32> {
         let limit = self.spec.timeout;
         self.limit_at = limit.and_then(|limit| Instant::now().checked_add(limit));
+        tell(Event::Named {
+            job_id: self.questions.job_id,
+        });
         // What starting has left to tell.
         for host in 0..self.hosts.len() {
             self.hear(host, tell)?;
         }
         while self.alive > 0 || (!self.abandoned && self.has_output()) {
-            for token in wait_until(&self.epoll, self.next_deadline())? {
+            let deadline = [self.next_deadline(), self.questions.deadline()];
+            for token in wait_until(&self.epoll, deadline.into_iter().flatten().min())? {
                 match token {
                     Token::Host(host) => {
                         if let Side::Here(part) = &mut self.hosts[host] {
@@ -169,9 +177,11 @@ impl Running {
                     Token::Stop(index) => self.handle_stop(index, tell)?,
                     Token::Room => self.handle_room(tell)?,
                     Token::Source => self.handle_source()?,
+                    Token::Door => self.handle_door()?,
                 }
             }
             self.handle_time(tell)?;
+            self.end_late_questions();
         }
         self.dismiss();
         Ok(self.code.unwrap_or(0))
@@ -490,6 +500,10 @@ impl Running {
             }
             FromHost::InputTaken { bytes } => self.handle_input_taken(bytes)?,
             FromHost::Drained => self.drained[host] = true,
+            FromHost::Seen { ticket, view } => self.handle_seen(host, ticket, view),
+            FromHost::Asked { ticket, request } => {
+                self.handle_asked(ask::Asker::Host(host, ticket), &request)?;
+            }
             // Read where the connection is.
             FromHost::Beat
             | FromHost::Hello(_)
@@ -626,6 +640,7 @@ impl Running {
             under_way: 0,
             abandoned: false,
             beat_at: Instant::now(),
+            questions: Questions::default(),
         }
     }
 }

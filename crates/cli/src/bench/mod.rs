@@ -16,6 +16,7 @@ mod job;
 mod kernel;
 mod logp;
 mod loss;
+mod memory;
 mod mpi;
 mod options;
 mod plan;
@@ -46,6 +47,7 @@ use crate::lab::Lab;
 pub use death::BENCH_DEATH_COMMAND;
 pub use host::Host;
 pub use job::BENCH_RANK_COMMAND;
+pub use memory::{BENCH_MEMORY_COMMAND, MemoryArguments, process as memory_process};
 pub use options::{Arguments, RankArguments};
 pub use report::{Ratio, Report, Row};
 pub use start::BENCH_FIRST_COMMAND;
@@ -65,6 +67,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Start(it) => start::bench(it)?,
         Bench::Death(it) => death::bench(it)?,
         Bench::Spray { common, messages } => spray::bench(common, messages)?,
+        Bench::Memory { json } => memory::bench(json)?,
         Bench::Logp { common } => logp::bench(common)?,
     };
     print!("{}", report.text());

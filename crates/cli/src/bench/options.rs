@@ -83,6 +83,12 @@ pub enum Bench {
         #[command(flatten)]
         common: Common,
     },
+    /// Bytes of memory that a peer costs, never talked to and quiet, and an endpoint
+    Memory {
+        /// Write rows to this file
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
+    },
     /// Time from starting a job until rank 0 has heard from every other rank
     Start(Start),
     /// Time from killing a rank until others know

@@ -96,6 +96,9 @@ pub struct Arguments {
     /// Write each rank's output to DIR/RANK.out and DIR/RANK.err
     #[arg(long, value_name = "DIR")]
     pub output: Option<PathBuf>,
+    /// Write a timeline of all ranks to DIR/trace.json, for Perfetto
+    #[arg(long, value_name = "DIR")]
+    pub trace: Option<PathBuf>,
     /// Do not put the rank before each line of output
     #[arg(long)]
     pub no_prefix: bool,

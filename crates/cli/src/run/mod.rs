@@ -12,6 +12,7 @@ mod program;
 mod rank;
 mod ssh;
 mod tell;
+mod trace;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -37,6 +38,7 @@ use program::Program;
 pub use rank::{RankArguments, allowed_cores, become_rank, execute};
 use ssh::Ssh;
 pub use tell::Teller;
+use trace::Traces;
 
 /// The hidden command that becomes a rank.
 pub const RANK_COMMAND: &str = "internal-rank";
@@ -56,7 +58,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Some(name) => Some(Lab::open(name)?),
     };
     let hosts = hosts::choose(&arguments, lab.as_ref(), &blocks)?;
-    let spec = spec(&arguments, &hosts)?;
+    let mut spec = spec(&arguments, &hosts)?;
     if lab.is_some() {
         Lab::check_entry()?;
     }
@@ -65,9 +67,17 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             rank::check_program(&block.program[0], std::env::var_os("PATH").as_deref())?;
         }
     }
+    let traces = match &arguments.trace {
+        None => None,
+        Some(folder) => Some(Traces::new(folder, spec.size())?),
+    };
+    if let Some(traces) = &traces {
+        spec.settings.insert("trace".to_owned(), traces.setting());
+    }
     let places = (spec.size(), spec.hosts.len());
+    spec.names = names(&arguments, &hosts);
     let teller = Teller {
-        hosts: names(&arguments, &hosts),
+        hosts: spec.names.clone(),
         verbose: arguments.verbose,
         bindings: arguments.report_bindings,
     };
@@ -100,6 +110,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         .map_err(Failure::io("watching the ranks"))?;
     output.finish();
     starter.guard.dismiss();
+    if let Some(traces) = &traces {
+        traces.merge()?;
+    }
     if arguments.verbose {
         let (ranks, hosts) = places;
         for (rank, lanes) in lanes.iter().filter(|(_, lanes)| !lanes.is_empty()) {

@@ -1,5 +1,6 @@
 //! What the user is told of a job.
 
+use portolan_boot::control;
 use portolan_boot::launch::{Event, Place};
 
 /// Tells the user, on standard error.
@@ -20,6 +21,12 @@ impl Teller {
     /// Tells what happened, as far as the user wants to know.
     pub fn tell(&self, event: &Event) {
         match event {
+            Event::Named { job_id } => {
+                if self.verbose {
+                    let id = control::id_text(*job_id);
+                    eprintln!("portolan: the job is {id} (portolan top {id})");
+                }
+            }
             Event::Started { place, pid } => self.started(place, *pid),
             Event::Ended {
                 place,

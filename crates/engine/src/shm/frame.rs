@@ -73,6 +73,7 @@ pub(super) fn meta(head: &[u8], from: u32, priority: Priority) -> Meta {
         flow: u16::from_le_bytes(word(head, 2)),
         priority,
         number: MessageNo(u32::from_le_bytes(word(head, 4))),
+        direct: true,
     }
 }
 

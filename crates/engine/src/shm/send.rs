@@ -1,9 +1,10 @@
 //! The sending half.
 
 use std::collections::VecDeque;
+use std::mem::offset_of;
 
 use portolan_link::shm::{Outlet, ShmError};
-use portolan_proto::{Outcome, SourceId};
+use portolan_proto::{Field, Outcome, SourceId, field};
 use portolan_sys::clock::now_ns;
 use portolan_wire::{BODY_BYTES, Body, HEAD_BYTES, MessageNo, Priority};
 
@@ -23,7 +24,7 @@ pub(super) enum Copying {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct TxPeer {
+pub(crate) struct TxPeer {
     numbers: [[MessageNo; FLOWS]; 2],
     /// Flows in which a long message is being streamed; others wait.
     streaming: [u8; 2],
@@ -95,6 +96,20 @@ impl ShmTx {
             frame_max,
             copy_min,
         }
+    }
+
+    /// What is read from outside: the state of each peer, and where in it.
+    pub fn described(&self) -> (&[TxPeer], &'static [Field]) {
+        const FIELDS: &[Field] = &[
+            field!("streaming", TxPeer, streaming, Some(0)),
+            Field {
+                name: "next_request",
+                offset: offset_of!(TxPeer, numbers),
+                bytes: 4,
+                idle: Some(0),
+            },
+        ];
+        (&self.peers, FIELDS)
     }
 
     /// Forgets what was under way to a peer.

@@ -199,6 +199,11 @@ unsafe extern "C" fn portolan_counters_read(
             helped: c.helped,
             sleeps: c.sleeps,
             tx_failed: c.tx_failed,
+            no_credit: c.no_credit,
+            packets_sent: c.protocol.packets_sent,
+            packets_received: c.protocol.packets_received,
+            resent: c.protocol.resent,
+            packets_dropped: c.protocol.drops.total(),
         };
         // SAFETY: promised by the caller.
         unsafe { write(counters, &ours) }?;

@@ -149,6 +149,11 @@ pub(super) struct CCounters {
     pub helped: u64,
     pub sleeps: u64,
     pub tx_failed: u64,
+    pub no_credit: u64,
+    pub packets_sent: u64,
+    pub packets_received: u64,
+    pub resent: u64,
+    pub packets_dropped: u64,
 }
 
 /// Handlers read it; the program makes none.
@@ -205,7 +210,7 @@ const _: () = assert!(
     size_of::<COptions>() == 40
         && size_of::<CBinding>() == 48
         && size_of::<CSendOptions>() == 40
-        && size_of::<CCounters>() == 96
+        && size_of::<CCounters>() == 136
         && size_of::<CMessage>() == 48
         && size_of::<CEvent>() == 48
 );

@@ -1,0 +1,132 @@
+//! Frames on a stream of bytes: the length of what follows (32 bits, little
+//! endian, at most [`FRAME_BYTES_MAX`]), one byte of kind, a body.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+use rustix::io::Errno;
+use serde::Serialize;
+
+/// Largest frame, bytes: a job description, and what hosts on the way put
+/// round it.
+pub(crate) const FRAME_BYTES_MAX: usize = TASK_BYTES_MAX + 4096;
+
+/// Largest job description, bytes: room for a large environment.
+pub(crate) const TASK_BYTES_MAX: usize = 4 << 20;
+
+/// The kind of frames whose body is JSON.
+pub(crate) const KIND_JSON: u8 = b'J';
+
+/// Bytes that no launcher or agent of this version sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Garbled {
+    /// A frame longer than [`FRAME_BYTES_MAX`], or without a kind.
+    Length(u32),
+    /// A frame whose body makes no sense.
+    Body(u8),
+}
+
+impl std::fmt::Display for Garbled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Length(n) => write!(f, "a message of {n} bytes"),
+            Self::Body(kind) => write!(f, "an unknown message of kind {kind:#04x}"),
+        }
+    }
+}
+
+pub(crate) fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
+    let body: usize = parts.iter().map(|part| part.len()).sum();
+    let length = u32::try_from(body + 1).unwrap_or(u32::MAX);
+    let mut bytes = Vec::with_capacity(body + 5);
+    bytes.extend(length.to_le_bytes());
+    bytes.push(kind);
+    parts.iter().for_each(|part| bytes.extend_from_slice(part));
+    bytes
+}
+
+pub(crate) fn json(said: &impl Serialize) -> Vec<u8> {
+    let body = serde_json::to_vec(said).expect("plain data in memory");
+    frame(KIND_JSON, &[&body])
+}
+
+/// Cuts a stream into frames. Holds at most one frame and what was fed last.
+#[derive(Default)]
+pub(crate) struct Frames {
+    bytes: Vec<u8>,
+    /// Where the next frame begins.
+    at: usize,
+}
+
+impl Frames {
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.bytes.drain(..self.at);
+        self.at = 0;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// What has not been read as frames.
+    pub fn rest(&self) -> &[u8] {
+        &self.bytes[self.at..]
+    }
+
+    /// Leaves out the next `bytes`.
+    pub fn skip(&mut self, bytes: usize) {
+        self.at += bytes.min(self.rest().len());
+    }
+
+    /// The content of the next frame, if all of it is here.
+    pub fn next(&mut self) -> Result<Option<&[u8]>, Garbled> {
+        let Some((length, rest)) = self.rest().split_first_chunk::<4>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*length);
+        let bytes = length as usize;
+        if bytes == 0 || bytes > FRAME_BYTES_MAX {
+            return Err(Garbled::Length(length));
+        }
+        if rest.len() < bytes {
+            return Ok(None);
+        }
+        let start = self.at + 4;
+        self.at = start + bytes;
+        Ok(Some(&self.bytes[start..self.at]))
+    }
+}
+
+/// Bytes that wait for room in a pipe.
+#[derive(Default)]
+pub(crate) struct Outgoing(VecDeque<u8>);
+
+impl Outgoing {
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.0.extend(bytes);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Writes what there is room for to a descriptor that does not block;
+    /// gives how many bytes.
+    pub fn flush(&mut self, to: BorrowedFd<'_>) -> io::Result<usize> {
+        let mut written = 0;
+        while !self.0.is_empty() {
+            match rustix::io::write(to, self.0.as_slices().0) {
+                Ok(n) => {
+                    self.0.drain(..n);
+                    written += n;
+                }
+                Err(Errno::AGAIN) => break,
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(written)
+    }
+}

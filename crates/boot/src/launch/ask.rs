@@ -1,0 +1,231 @@
+//! Questions to the job: who asked, and which hosts have yet to answer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use portolan_sys::clock::now_ns;
+use rustix::event::epoll;
+
+use super::Running;
+use super::door::Door;
+use super::host::Host;
+use super::peek;
+use super::talk::{Order, ToHost};
+use super::watch::{Side, Token, index_of};
+use crate::control::{Answer, HostView, JobName, Look, Phase, RankView, Request};
+
+/// A host that has not answered after this long is left out.
+const ANSWER_WAIT: Duration = Duration::from_secs(2);
+/// Most questions at once.
+const QUESTIONS_MAX: usize = 64;
+
+/// Who asked: a client at our own door, or at that of a host's agent.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Asker {
+    Door(u64),
+    Host(usize, u64),
+}
+
+struct Question {
+    asker: Asker,
+    /// Hosts that have yet to answer.
+    waiting: BTreeSet<usize>,
+    until: Instant,
+}
+
+/// The questions that are open.
+#[derive(Default)]
+pub(super) struct Questions {
+    pub job_id: u64,
+    door: Option<Door>,
+    open: BTreeMap<u64, Question>,
+    next: u64,
+}
+
+impl Questions {
+    /// When the next one has waited long enough.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.open.values().map(|question| question.until).min()
+    }
+}
+
+impl Running {
+    pub(super) fn open_door(&mut self, job_id: u64) {
+        self.questions.job_id = job_id;
+        let door = Door::open(job_id).filter(|door| {
+            let data = Token::Door.data();
+            epoll::add(&self.epoll, door.descriptor(), data, epoll::EventFlags::IN).is_ok()
+        });
+        match &door {
+            Some(_) => log::debug!("asked as {}", JobName::own(job_id)),
+            None => log::warn!("this job cannot be asked here: its name is taken"),
+        }
+        self.questions.door = door;
+    }
+
+    pub(super) fn handle_door(&mut self) -> io::Result<()> {
+        let door = self.questions.door.as_mut();
+        for (client, request) in door.map_or(Ok(Vec::new()), Door::pump)? {
+            self.handle_asked(Asker::Door(client), &request)?;
+        }
+        Ok(())
+    }
+
+    /// Somebody asks the job.
+    pub(super) fn handle_asked(&mut self, asker: Asker, request: &Request) -> io::Result<()> {
+        match request {
+            Request::Look(look) => self.look(asker, *look),
+        }
+    }
+
+    fn look(&mut self, asker: Asker, look: Look) -> io::Result<()> {
+        if self.questions.open.len() >= QUESTIONS_MAX {
+            let why = "the job is being asked too much; ask again".to_owned();
+            self.answer(asker, Answer::Refused(why));
+            return Ok(());
+        }
+        let ticket = self.questions.next;
+        self.questions.next += 1;
+        let mut waiting = BTreeSet::new();
+        for host in 0..self.hosts.len() {
+            match &mut self.hosts[host] {
+                Side::Here(part) => {
+                    let view = part.view(look);
+                    self.show(asker, host, view);
+                }
+                Side::There(_) => {
+                    waiting.insert(host);
+                    self.order(host, &Order::Said(ToHost::Look { ticket, look }))?;
+                }
+                Side::None if self.spec.hosts[host] > 0 => self.tell_silent(asker, host),
+                Side::None => {}
+            }
+        }
+        if waiting.is_empty() {
+            self.answer(asker, Answer::End);
+            return Ok(());
+        }
+        let question = Question {
+            asker,
+            waiting,
+            until: Instant::now() + ANSWER_WAIT,
+        };
+        self.questions.open.insert(ticket, question);
+        Ok(())
+    }
+
+    /// A host answers.
+    pub(super) fn handle_seen(&mut self, host: usize, ticket: u64, view: HostView) {
+        let Some(question) = self.questions.open.get_mut(&ticket) else {
+            return;
+        };
+        if !question.waiting.remove(&host) {
+            return;
+        }
+        let (asker, over) = (question.asker, question.waiting.is_empty());
+        self.show(asker, host, view);
+        if over {
+            self.questions.open.remove(&ticket);
+            self.answer(asker, Answer::End);
+        }
+    }
+
+    /// Those that have not answered are left out.
+    pub(super) fn end_late_questions(&mut self) {
+        let now = Instant::now();
+        let late =
+            |(ticket, question): (&u64, &Question)| (question.until <= now).then_some(*ticket);
+        let late: Vec<u64> = self.questions.open.iter().filter_map(late).collect();
+        for ticket in late {
+            let question = self.questions.open.remove(&ticket).expect("just seen");
+            for host in question.waiting {
+                self.tell_silent(question.asker, host);
+            }
+            self.answer(question.asker, Answer::End);
+        }
+    }
+
+    fn host_name(&self, host: usize) -> String {
+        let name = self.spec.names.get(host);
+        name.cloned().unwrap_or_else(|| host.to_string())
+    }
+
+    fn show(&mut self, asker: Asker, host: usize, mut view: HostView) {
+        // What an agent does not know, and whose number it is not to choose.
+        view.name = self.host_name(host);
+        view.host_index = index_of(host);
+        self.answer(asker, Answer::Host(view));
+    }
+
+    fn tell_silent(&mut self, asker: Asker, host: usize) {
+        let name = self.host_name(host);
+        let host_index = index_of(host);
+        self.answer(asker, Answer::Silent { host_index, name });
+    }
+
+    fn answer(&mut self, asker: Asker, answer: Answer) {
+        match asker {
+            Asker::Door(client) => {
+                if let Some(door) = &mut self.questions.door {
+                    door.answer(client, &answer);
+                }
+            }
+            Asker::Host(host, ticket) => {
+                let said = ToHost::Answered { ticket, answer };
+                self.transmit(host, Order::Said(said).encode());
+            }
+        }
+    }
+}
+
+impl Host {
+    /// What is to be seen of the ranks now.
+    pub(super) fn view(&self, look: Look) -> HostView {
+        let mut left = peek::NUMBERS_MAX;
+        let rank = |rank: &super::rank::Rank| {
+            let pid = rank.greeted.unwrap_or_else(|| rank.pid());
+            let phase = match (rank.ended, rank.left, rank.joined, rank.greeted) {
+                (Some(how), ..) => Phase::Ended(how),
+                (None, true, ..) => Phase::Left,
+                (None, false, true, _) => Phase::Joined,
+                (None, false, false, Some(_)) => Phase::Opening,
+                (None, false, false, None) => Phase::Started,
+            };
+            let process = match phase {
+                Phase::Ended(_) => None,
+                _ => process_state(pid),
+            };
+            let read = match look {
+                Look::Counters | Look::State if phase == Phase::Joined => {
+                    peek::read(pid, &rank.tables, look == Look::State, &mut left)
+                }
+                _ => Ok(Vec::new()),
+            };
+            let unread = read.as_ref().err().copied();
+            RankView {
+                rank: rank.place.rank,
+                pid,
+                core: rank.place.core,
+                phase,
+                process,
+                tables: read.unwrap_or_default(),
+                unread,
+            }
+        };
+        HostView {
+            host_index: self.plan.host_index,
+            name: String::new(),
+            now_ns: now_ns(),
+            ranks: self.ranks.iter().map(rank).collect(),
+        }
+    }
+}
+
+/// The kernel's letter for what a process does.
+fn process_state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name, in parentheses, may hold anything.
+    let (_, rest) = stat.rsplit_once(") ")?;
+    rest.chars().next()
+}

@@ -1,0 +1,158 @@
+//! `portolan top`: looks at running jobs. What it shows was read in the ranks'
+//! memory by whoever watches them; no rank is asked or disturbed.
+
+mod counters;
+mod dump;
+mod prometheus;
+mod view;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use portolan_boot::control::{self, Answer, ControlError, HostView, JobName, Look, Request};
+
+use crate::failure::{Failure, Result};
+use counters::Sample;
+
+/// A job that is asked answers within this time: its launcher waits two
+/// seconds for a host.
+const ANSWER_WAIT: Duration = Duration::from_secs(5);
+
+const NOTES: &str = "\
+Run it on any host of the job, as the user who started it, or as root. Without
+--once it goes on until the job ends, or Ctrl-C. `portolan run -v` tells a job's id.
+
+Exit code: 0 when all was shown or the job has ended, 1 when it does not answer,
+2 for bad arguments, or where no job or several could be meant.";
+
+/// Of `portolan top`.
+#[derive(clap::Args)]
+#[command(after_help = NOTES)]
+pub struct Arguments {
+    /// Id of the job or its beginning; may be left out where only one runs
+    #[arg(value_name = "JOB")]
+    job: Option<String>,
+    /// List this user's jobs on this host
+    #[arg(long, conflicts_with_all = ["once", "dump", "prometheus", "json"])]
+    list: bool,
+    /// Show once what was done since each rank's endpoint was opened
+    #[arg(long)]
+    once: bool,
+    /// Show the state of each rank: what it waits for, what is under way to whom
+    #[arg(long, conflicts_with = "prometheus")]
+    dump: bool,
+    /// One line of JSON for each look
+    #[arg(long, conflicts_with = "prometheus")]
+    json: bool,
+    /// Write this file for Prometheus, anew at each look
+    #[arg(long, value_name = "FILE")]
+    prometheus: Option<PathBuf>,
+    /// Seconds between two looks
+    #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    interval: u64,
+}
+
+/// Looks at jobs.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    if arguments.list {
+        return list();
+    }
+    let job = control::find(arguments.job.as_deref()).map_err(explain)?;
+    if arguments.dump {
+        let hosts = hosts(&job, Look::State)?;
+        let text = if arguments.json {
+            format!("{}\n", view::json(&job, &hosts))
+        } else {
+            dump::text(&job, &hosts)
+        };
+        return print(&text);
+    }
+    watch(&job, arguments)
+}
+
+/// Looks again and again, until the job ends.
+fn watch(job: &JobName, arguments: &Arguments) -> Result<ExitCode> {
+    let interval = Duration::from_secs(arguments.interval);
+    let terminal = io::stdout().is_terminal() && !arguments.once;
+    let mut before: Option<Sample> = None;
+    loop {
+        let started = Instant::now();
+        let hosts = match ask(job, Look::Counters) {
+            Err(ControlError::Ended) if before.is_some() => {
+                eprintln!("portolan: the job has ended");
+                return Ok(ExitCode::SUCCESS);
+            }
+            answer => answer.map_err(explain)?,
+        };
+        let sample = Sample::of(&hosts);
+        if let Some(file) = &arguments.prometheus {
+            prometheus::write(file, &prometheus::text(job, &hosts))?;
+        } else if arguments.json {
+            print(&format!("{}\n", view::json(job, &hosts)))?;
+        } else if arguments.once {
+            print(&view::table(job, &hosts, &sample, None))?;
+        } else if let Some(before) = &before {
+            let text = view::table(job, &hosts, &sample, Some(before));
+            print(&if terminal { view::screen(&text) } else { text })?;
+        }
+        if arguments.once {
+            return Ok(ExitCode::SUCCESS);
+        }
+        before = Some(sample);
+        std::thread::sleep(interval.saturating_sub(started.elapsed()));
+    }
+}
+
+/// A reader that has gone wants no more.
+fn print(text: &str) -> Result<ExitCode> {
+    let mut out = io::stdout();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => Err(Failure::io("printing")(error)),
+        Ok(()) => Ok(ExitCode::SUCCESS),
+    }
+}
+
+fn explain(error: ControlError) -> Failure {
+    match error {
+        ControlError::NoJob(_) | ControlError::Several(_) => Failure::usage(error.to_string()),
+        error => Failure::new(error.to_string()),
+    }
+}
+
+fn hosts(job: &JobName, look: Look) -> Result<Vec<HostView>> {
+    ask(job, look).map_err(explain)
+}
+
+/// Asks a job; says on standard error which hosts did not answer.
+fn ask(job: &JobName, look: Look) -> std::result::Result<Vec<HostView>, ControlError> {
+    let mut hosts = Vec::new();
+    for answer in control::ask(job, &Request::Look(look), ANSWER_WAIT)? {
+        match answer {
+            Answer::Host(view) => hosts.push(view),
+            Answer::Silent { name, .. } => {
+                eprintln!("portolan: host {name} does not answer, or is lost");
+            }
+            Answer::Refused(_) | Answer::End => {}
+        }
+    }
+    hosts.sort_by_key(|host| host.host_index);
+    Ok(hosts)
+}
+
+fn list() -> Result<ExitCode> {
+    let jobs = control::jobs().map_err(Failure::io("reading the kernel's list of sockets"))?;
+    for job in jobs {
+        match hosts(&job, Look::Places) {
+            Ok(hosts) => {
+                let ranks: usize = hosts.iter().map(|host| host.ranks.len()).sum();
+                let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+                println!("{job}  {ranks} ranks on {}", names.join(", "));
+            }
+            Err(failure) => println!("{job}  {failure}"),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}

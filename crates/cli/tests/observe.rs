@@ -1,0 +1,315 @@
+//! Looking at running jobs: `portolan top`.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::Child;
+use std::time::{Duration, Instant};
+
+use common::cluster::Cluster;
+use common::{example, none_left, probe, say, start};
+use rustix::process::{Pid, Signal, kill_process};
+
+fn signal(pid: u32, signal: Signal) {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+}
+
+/// The id of a job that was started with -v.
+fn job_id(job: &mut Child) -> String {
+    for line in BufReader::new(job.stderr.as_mut().unwrap()).lines() {
+        if let Some((_, rest)) = line.unwrap().split_once("the job is ") {
+            return rest.split(' ').next().unwrap().to_owned();
+        }
+    }
+    panic!("the job was not named");
+}
+
+#[test]
+fn jobs_are_listed_and_found_by_the_beginning_of_their_id() {
+    let mark = "observe-list";
+    let mut job = start(mark, &["run", "-v", "-n", "3", "--", &probe(), "wait"]);
+    let id = job_id(&mut job);
+    let said = say(&["top", "--list"]).expect(0);
+    assert!(
+        said.out.contains(&format!("{id}  3 ranks on 0")),
+        "{said:#?}"
+    );
+    assert_eq!(ranks(&["--once", &id[..9]]).len(), 3);
+    say(&["top", "zz"])
+        .expect(2)
+        .complains(&["portolan top --list"]);
+    signal(job.id(), Signal::TERM);
+    job.wait().unwrap();
+    none_left(mark);
+    let said = say(&["top", &id]).expect(2);
+    said.complains(&["no job of this user", "begins with"]);
+}
+
+#[test]
+fn a_launcher_that_is_stopped_is_told_from_one_that_is_gone() {
+    let mark = "observe-stopped";
+    let mut job = start(mark, &["run", "-v", "-n", "1", "--", &probe(), "wait"]);
+    let id = job_id(&mut job);
+    signal(job.id(), Signal::STOP);
+    say(&["top", "--once", &id])
+        .expect(1)
+        .complains(&["is it stopped?"]);
+    signal(job.id(), Signal::CONT);
+    say(&["top", "--once", &id]).expect(0);
+    signal(job.id(), Signal::KILL);
+    job.wait().unwrap();
+    none_left(mark);
+}
+
+#[test]
+fn all_hosts_of_a_job_are_seen_from_each() {
+    let cluster = Cluster::up("t-top");
+    // h1 is reached through h0.
+    let hosts = ["--hosts", "h0:2,h1", "--fan-out", "1", "-v"];
+    let program = probe();
+    let words = [&hosts[..], &["--", &program, "wait"]].concat();
+    let mut job = cluster.start("observe-hosts", &words);
+    let id = job_id(&mut job);
+    let portolan = env!("CARGO_BIN_EXE_portolan");
+    for host in ["h0", "h1", "h2"] {
+        let said = cluster
+            .lab
+            .exec(host, &[portolan, "top", "--dump", &id])
+            .expect(0);
+        for about in [
+            "rank 0 on host h0:",
+            "rank 1 on host h0:",
+            "rank 2 on host h1:",
+        ] {
+            assert!(said.out.contains(about), "from {host}: {said:#?}");
+        }
+    }
+    // One that does not answer is named, and the others are shown.
+    let agent = cluster.agent("h1");
+    signal(agent, Signal::STOP);
+    let said = cluster
+        .lab
+        .exec("h2", &[portolan, "top", "--dump", &id])
+        .expect(0);
+    assert!(said.out.contains("rank 1 on host h0"), "{said:#?}");
+    let said = said.complains(&["host h1 does not answer"]);
+    assert!(!said.out.contains("rank 2"), "{said:#?}");
+    signal(agent, Signal::CONT);
+    signal(job.id(), Signal::TERM);
+    job.wait().unwrap();
+    cluster.nothing_left();
+}
+
+/// What `top --json` says of each rank.
+fn ranks(arguments: &[&str]) -> Vec<serde_json::Value> {
+    let said = say(&[&["top", "--json"], arguments].concat()).expect(0);
+    let value: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let hosts = value["hosts"].as_array().unwrap();
+    hosts
+        .iter()
+        .flat_map(|host| host["ranks"].as_array().unwrap().clone())
+        .collect()
+}
+
+/// Asks until all ranks are as wanted.
+fn ranks_until(
+    arguments: &[&str],
+    wanted: impl Fn(&serde_json::Value) -> bool,
+) -> Vec<serde_json::Value> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let seen = ranks(arguments);
+        if seen.iter().all(&wanted) {
+            return seen;
+        }
+        assert!(Instant::now() < deadline, "{seen:#?}");
+    }
+}
+
+#[test]
+fn counters_are_read_of_ranks_that_run_and_that_are_stopped() {
+    let mark = "observe-counters";
+    for link in ["shm", "udp"] {
+        let ring = example("ring");
+        let words = [
+            "run",
+            "-v",
+            "-n",
+            "3",
+            "--link",
+            link,
+            "--",
+            &ring,
+            "100000000",
+        ];
+        let mut job = start(mark, &words);
+        let id = job_id(&mut job);
+        let sent = |rank: &serde_json::Value| rank["counters"]["sent"].as_u64().unwrap_or(0);
+        let first = ranks_until(&["--once", &id], |rank| sent(rank) > 100);
+        let later = ranks_until(&["--once", &id], |rank| sent(rank) > sent(&first[2]) + 100);
+        for (rank, now) in later.iter().enumerate() {
+            let counters = &now["counters"];
+            assert_eq!(now["rank"], rank);
+            assert_eq!(counters[format!("{link}_peers")], 2, "{now:#}");
+            let packets = counters["packets_sent"].as_u64().unwrap_or(0);
+            assert_eq!(packets > 100, link == "udp", "{now:#}");
+        }
+        // One is stopped: the others wait, and all can still be seen.
+        let pid = u32::try_from(later[1]["pid"].as_u64().unwrap()).unwrap();
+        signal(pid, Signal::STOP);
+        let waits = |rank: &serde_json::Value| {
+            rank["process"] == "stopped" || rank["waits"]["ns"].as_u64() > Some(300_000_000)
+        };
+        let seen = ranks_until(&["--once", &id], waits);
+        assert_eq!(seen[1]["process"], "stopped", "{seen:#?}");
+        assert_eq!(seen[0]["waits"]["in"], "condition", "{seen:#?}");
+        let said = say(&["top", "--dump", &id]).expect(0);
+        assert!(said.out.contains("waits in condition since"), "{said:#?}");
+        assert!(said.out.contains(", joined, stopped, core "), "{said:#?}");
+        let way = format!("  {link}, rank 1: ");
+        assert!(said.out.contains(&way), "{said:#?}");
+        if link == "udp" {
+            let stuck = |_| {
+                // Stopped again at another place: the token may be where nothing
+                // else is to be told of it.
+                signal(pid, Signal::CONT);
+                let before = sent(&ranks(&["--once", &id])[0]);
+                ranks_until(&["--once", &id], |rank| sent(rank) > before);
+                signal(pid, Signal::STOP);
+                ranks_until(&["--once", &id], waits);
+                let conns = ranks(&["--dump", &id])[0]["state"]["udp"].clone();
+                let flies = |conn: &serde_json::Value| conn["in_flight"].as_u64() > Some(0);
+                conns.as_array().unwrap().iter().any(flies)
+            };
+            assert!(
+                (0..20).any(stuck),
+                "nothing under way to a rank that is stopped"
+            );
+            let said = say(&["top", "--dump", &id]).expect(0);
+            assert!(said.out.contains("nothing acknowledged since"), "{said:#?}");
+        }
+        signal(pid, Signal::CONT);
+        let counted = sent(&later[0]);
+        ranks_until(&["--once", &id], |rank| sent(rank) > counted);
+        signal(job.id(), Signal::TERM);
+        job.wait().unwrap();
+    }
+    none_left(mark);
+}
+
+#[test]
+fn metrics_are_a_whole_file_for_prometheus() {
+    let mark = "observe-prometheus";
+    let ring = example("ring");
+    let words = ["run", "-v", "-n", "2", "--", &ring, "100000000"];
+    let mut job = start(mark, &words);
+    let id = job_id(&mut job);
+    ranks_until(&["--once", &id], |rank| {
+        rank["counters"]["received"].as_u64() > Some(10)
+    });
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("observe.prom");
+    let path = file.to_str().unwrap();
+    say(&["top", "--once", "--prometheus", path, &id]).expect(0);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let mut kinds = std::collections::BTreeSet::new();
+    let mut samples = 0;
+    for line in text.lines() {
+        if let Some(kind) = line.strip_prefix("# TYPE ") {
+            assert!(kinds.insert(kind), "told twice: {kind}");
+            continue;
+        }
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        let (name, labels) = series.split_once('{').unwrap();
+        assert!(
+            kinds
+                .iter()
+                .any(|kind| kind.split(' ').next() == Some(name)),
+            "{line}"
+        );
+        assert!(
+            labels.starts_with(&format!("job_id=\"{id}\",rank=\"")),
+            "{line}"
+        );
+        assert!(value.parse::<f64>().unwrap() >= 0.0, "{line}");
+        samples += 1;
+    }
+    assert!(samples >= 2 * 12, "{text}");
+    assert!(kinds.contains("portolan_sent_total counter"), "{kinds:?}");
+    assert!(kinds.contains("portolan_shm_peers gauge"), "{kinds:?}");
+    std::fs::remove_file(&file).unwrap();
+    say(&["top", "--once", "--prometheus", "/proc/nowhere/x", &id])
+        .expect(1)
+        .complains(&["/proc/nowhere/x"]);
+    signal(job.id(), Signal::TERM);
+    job.wait().unwrap();
+    none_left(mark);
+}
+
+/// Clocks of processes on one host agree so well, us.
+const CLOCK_US: f64 = 50.0;
+
+#[test]
+fn a_trace_pairs_what_was_sent_with_what_was_handled() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("observe-trace");
+    let _ = std::fs::remove_dir_all(&folder);
+    let path = folder.to_str().unwrap();
+    for link in ["shm", "udp"] {
+        let ring = example("ring");
+        let words = [
+            "run", "-n", "4", "--link", link, "--trace", path, "--", &ring, "200",
+        ];
+        let said = say(&words).expect(0);
+        assert!(!said.err.contains("trace"), "{said:#?}");
+        let text = std::fs::read_to_string(folder.join("trace.json")).unwrap();
+        let events: Vec<serde_json::Value> = serde_json::from_str(&text).unwrap();
+        let of = |kind: &'static str| events.iter().filter(move |event| event["ph"] == kind);
+        let time = |event: &serde_json::Value| event["ts"].as_f64().unwrap();
+        let mut sent = std::collections::BTreeMap::new();
+        for event in of("s") {
+            let id = event["id"].as_str().unwrap();
+            assert!(
+                sent.insert(id, time(event)).is_none(),
+                "sent twice: {event}"
+            );
+        }
+        // 200 times round four ranks.
+        assert!(sent.len() >= 800, "{} messages", sent.len());
+        let mut handled = 0;
+        for event in of("f") {
+            let began = sent.remove(event["id"].as_str().unwrap());
+            let began = began.unwrap_or_else(|| panic!("never sent: {event}"));
+            assert!(
+                time(event) > began - CLOCK_US,
+                "handled before it was sent: {event}"
+            );
+            handled += 1;
+        }
+        assert!(sent.is_empty(), "never handled: {sent:?}");
+        assert!(handled >= 800);
+        let mut named = std::collections::BTreeSet::new();
+        for event in of("X") {
+            assert!(event["dur"].as_f64().unwrap() > 0.0, "{event}");
+            named.insert(event["name"].as_str().unwrap());
+        }
+        for name in ["send", "handle", "wait: condition", "wait: barrier"] {
+            assert!(named.contains(name), "no {name:?} in {named:?}");
+        }
+        // Of each rank its name, and that nothing is missing.
+        assert_eq!(
+            of("i")
+                .filter(|event| event["args"]["dropped"] == 0)
+                .count(),
+            4
+        );
+        assert_eq!(
+            of("M")
+                .filter(|event| event["name"] == "process_name")
+                .count(),
+            4
+        );
+    }
+    std::fs::remove_dir_all(&folder).unwrap();
+    say(&["run", "-n", "1", "--trace", "/proc/nowhere", "--", "true"])
+        .expect(1)
+        .complains(&["--trace /proc/nowhere"]);
+}

@@ -1,0 +1,202 @@
+//! Where in this process's memory an endpoint's counters and state are, for
+//! whoever watches the process: it reads them itself, so that the program
+//! need not be able to answer, and pays nothing.
+
+use portolan_proto::{self as proto, Field, field};
+
+use crate::lanes::Lane;
+use crate::net::NetLane;
+use crate::shm::ShmLane;
+use crate::state::State;
+
+/// A table of entries with named numbers in them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    /// What it holds.
+    pub name: &'static str,
+    /// Its address, valid while the endpoint is open.
+    pub address: u64,
+    /// From the beginning of one entry to that of the next, bytes.
+    pub stride: usize,
+    /// How many entries.
+    pub count: usize,
+    /// The numbers in each.
+    pub fields: Vec<Field>,
+}
+
+/// What a thread of the program waits in.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u32)]
+pub enum Call {
+    /// None.
+    #[default]
+    None = 0,
+    /// A condition of the program's.
+    Condition = 1,
+    /// An operation.
+    Operation = 2,
+    /// A send that found no credit, or whose memory is still being read.
+    Send = 3,
+    /// A barrier.
+    Barrier = 4,
+    /// A broadcast that found no credit.
+    Broadcast = 5,
+    /// Closing the endpoint.
+    Close = 6,
+}
+
+/// Names of [`Call`]'s numbers.
+pub const CALLS: [&str; 7] = [
+    "none",
+    "condition",
+    "operation",
+    "send",
+    "barrier",
+    "broadcast",
+    "close",
+];
+
+/// No rank in particular.
+pub(crate) const ANYBODY: u32 = u32::MAX;
+
+/// Why and since when a thread waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub call: Call,
+    /// For whom, or [`ANYBODY`].
+    pub rank: u32,
+    /// Since when, ns of the monotonic clock; told once it is longer than a
+    /// spin.
+    pub since: u64,
+}
+
+impl Waiting {
+    pub const NONE: Self = Self::of(Call::None, ANYBODY);
+
+    pub const fn of(call: Call, rank: u32) -> Self {
+        Self {
+            call,
+            rank,
+            since: 0,
+        }
+    }
+}
+
+const ENDPOINT_FIELDS: &[Field] = &[
+    field!("sent", State, core.counters.sent),
+    field!("bytes_sent", State, core.counters.bytes_sent),
+    field!("received", State, core.counters.received),
+    field!("bytes_received", State, core.counters.bytes_received),
+    field!("kept", State, core.counters.kept),
+    field!("not_now", State, core.counters.not_now),
+    field!("no_credit", State, core.counters.no_credit),
+    field!("refused", State, core.counters.refused),
+    field!("deaths", State, core.counters.deaths),
+    field!("helped", State, core.counters.helped),
+    field!("sleeps", State, core.counters.sleeps),
+    field!("tx_failed", State, core.counters.tx_failed),
+    field!("shm_peers", State, core.lanes.count.shm),
+    field!("udp_peers", State, core.lanes.count.net),
+    field!("dead_peers", State, core.lanes.count.dead),
+    field!("unexpected_bytes", State, core.unexpected.used),
+    field!("queued_bytes", State, core.queued.used),
+    field!("waiting_call", State, core.waiting.call),
+    field!("waiting_rank", State, core.waiting.rank),
+    field!("waiting_since", State, core.waiting.since),
+    field!("closing", State, core.closing),
+];
+
+fn table<T>(name: &'static str, entries: &[T], fields: &[Field]) -> Table {
+    Table {
+        name,
+        address: entries.as_ptr() as u64,
+        stride: size_of::<T>(),
+        count: entries.len(),
+        fields: fields.to_vec(),
+    }
+}
+
+/// A table of bare numbers.
+fn list<T>(name: &'static str, numbers: &[T], field: &'static str, idle: Option<u64>) -> Table {
+    let field = Field {
+        name: field,
+        offset: 0,
+        bytes: size_of::<T>(),
+        idle,
+    };
+    table(name, numbers, &[field])
+}
+
+/// All tables of a state that lies, or will lie, at `address`. What else it
+/// points to stays where it is.
+pub(crate) fn tables(state: &mut State, address: u64) -> Vec<Table> {
+    let mut all = vec![Table {
+        name: "endpoint",
+        address,
+        stride: size_of::<State>(),
+        count: 1,
+        fields: ENDPOINT_FIELDS.to_vec(),
+    }];
+    let core = &state.core;
+    all.push(list("kept_from", core.queued.by_sender(), "bytes", Some(0)));
+    all.push(list(
+        "unexpected_from",
+        core.unexpected.by_sender(),
+        "bytes",
+        Some(0),
+    ));
+    if let Some(net) = &mut state.net {
+        all.extend(net.describe());
+    }
+    if let Some(shm) = &state.shm {
+        all.extend(shm.describe());
+    }
+    all
+}
+
+impl NetLane {
+    fn describe(&mut self) -> Vec<Table> {
+        let (tables, ranks) = self.described();
+        vec![
+            table(
+                "protocol",
+                std::slice::from_ref(tables.core),
+                proto::COUNTER_FIELDS,
+            ),
+            list("udp_rank", ranks, "rank", None),
+            table("udp", tables.conns, proto::CONN_FIELDS),
+            table("udp_peer", tables.peers, proto::PEER_FIELDS),
+        ]
+    }
+}
+
+impl ShmLane {
+    fn describe(&self) -> Vec<Table> {
+        let (peers, fields) = self.tx.described();
+        vec![
+            list("shm_rank", self.ranks(), "rank", None),
+            table("shm", peers, fields),
+        ]
+    }
+}
+
+/// How many peers each lane leads to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct LaneCount {
+    pub shm: u32,
+    pub net: u32,
+    pub dead: u32,
+}
+
+impl LaneCount {
+    /// Counts a lane, or one that is no more.
+    pub const fn add(&mut self, lane: Lane, by: i32) {
+        let count = match lane {
+            Lane::Shm(_) => &mut self.shm,
+            Lane::Net(_) => &mut self.net,
+            Lane::Dead(_) => &mut self.dead,
+            Lane::Myself => return,
+        };
+        *count = count.saturating_add_signed(by);
+    }
+}

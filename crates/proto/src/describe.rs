@@ -1,0 +1,142 @@
+//! Where in the tables the fields are that are read from outside: by whoever
+//! watches the process, also while it computes or is stopped. Nothing here
+//! runs while messages move.
+
+use core::mem::offset_of;
+
+use crate::conn::Conn;
+use crate::peer::Peer;
+use crate::tables::{Core, NONE};
+
+/// A field of an entry of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Field {
+    /// Its name.
+    pub name: &'static str,
+    /// Where it begins in the entry, bytes.
+    pub offset: usize,
+    /// Its length: 1, 2, 4 or 8 bytes, an unsigned number.
+    pub bytes: usize,
+    /// Its value in an entry in which nothing goes on, if that says so: an
+    /// entry with another value is worth looking at.
+    pub idle: Option<u64>,
+}
+
+/// Bytes of a field that a getter names.
+#[must_use]
+pub const fn width<T, U>(_: fn(&T) -> &U) -> usize {
+    size_of::<U>()
+}
+
+/// A [`Field`]: its name, the entry's type, the path to it, and its value
+/// where nothing goes on, if it has one.
+#[macro_export]
+macro_rules! field {
+    ($name:literal, $entry:ty, $($path:ident).+) => {
+        $crate::field!($name, $entry, $($path).+, None)
+    };
+    ($name:literal, $entry:ty, $($path:ident).+, $idle:expr) => {
+        $crate::Field {
+            name: $name,
+            offset: core::mem::offset_of!($entry, $($path).+),
+            bytes: $crate::width(|entry: &$entry| &entry.$($path).+),
+            idle: $idle,
+        }
+    };
+}
+
+/// One of a pair of numbers, by priority.
+const fn of_pair(name: &'static str, pair: usize, priority: usize, idle: Option<u64>) -> Field {
+    Field {
+        name,
+        offset: pair + 4 * priority,
+        bytes: 4,
+        idle,
+    }
+}
+
+/// What the protocol has done, in [`Core`].
+pub const COUNTER_FIELDS: &[Field] = &[
+    field!("packets_sent", Core, counters.packets_sent),
+    field!("packet_bytes_sent", Core, counters.bytes_sent),
+    field!("data_packets_sent", Core, counters.data_packets_sent),
+    field!("resent", Core, counters.resent),
+    field!("acks_sent", Core, counters.acks_sent),
+    field!("probes_sent", Core, counters.probes_sent),
+    field!("spurious", Core, counters.spurious),
+    field!("packets_received", Core, counters.packets_received),
+    field!("packet_bytes_received", Core, counters.bytes_received),
+    field!("duplicates", Core, counters.duplicates),
+    field!("held", Core, counters.held),
+    field!("rekeys", Core, counters.rekeys),
+    field!("dropped_version", Core, counters.drops.version),
+    field!("dropped_malformed", Core, counters.drops.malformed),
+    field!("dropped_unknown", Core, counters.drops.unknown),
+    field!("dropped_bad_tag", Core, counters.drops.bad_tag),
+    field!("dropped_replay", Core, counters.drops.replay),
+    field!("dropped_no_room", Core, counters.drops.no_room),
+    field!("dropped_limited", Core, counters.drops.limited),
+    field!("free_frames", Core, free_count),
+    field!("held_frames", Core, held_count),
+];
+
+/// State of a peer while messages move, in [`Conn`].
+pub const CONN_FIELDS: &[Field] = &[
+    field!("peer", Conn, peer),
+    field!("queued", Conn, queued, Some(0)),
+    field!("in_flight", Conn, flying, Some(0)),
+    field!("in_flight_bytes", Conn, flying_bytes),
+    field!("waiting_since", Conn, waiting_since, Some(u64::MAX)),
+    field!("heard_at", Conn, heard_at),
+    field!("lowest_unacknowledged", Conn, lowest),
+    field!("acknowledged_to", Conn, acked_to),
+    field!("probes_in_vain", Conn, backoff),
+    field!("connect_next", Conn, connect_next, Some(u64::MAX)),
+    field!("received_to", Conn, rx_next),
+    field!("received_all_to", Conn, base),
+    of_pair("held_requests", offset_of!(Conn, held), 0, Some(0)),
+    of_pair("held_replies", offset_of!(Conn, held), 1, Some(0)),
+];
+
+/// What is kept of a peer in any case, in [`Peer`].
+pub const PEER_FIELDS: &[Field] = &[
+    field!("conn", Peer, conn, Some(NONE as u64)),
+    of_pair("requests_sent", offset_of!(Peer, sent), 0, None),
+    of_pair("replies_sent", offset_of!(Peer, sent), 1, None),
+    of_pair("request_credit", offset_of!(Peer, credit), 0, None),
+    of_pair("reply_credit", offset_of!(Peer, credit), 1, None),
+    field!("next_packet", Peer, next_number),
+    field!("packet_limit", Peer, packet_limit),
+    field!("packet_bytes_max", Peer, packet_max),
+    field!("key_phase", Peer, phase_tx),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_within_their_entries() {
+        for (fields, size) in [
+            (COUNTER_FIELDS, size_of::<Core>()),
+            (CONN_FIELDS, size_of::<Conn>()),
+            (PEER_FIELDS, size_of::<Peer>()),
+        ] {
+            for field in fields {
+                assert!(matches!(field.bytes, 1 | 2 | 4 | 8), "{field:?}");
+                assert!(field.offset + field.bytes <= size, "{field:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_free_entry_is_idle() {
+        let conn = Conn::default();
+        assert_eq!((conn.peer, conn.queued, conn.flying), (NONE, 0, 0));
+        assert_eq!(
+            (conn.waiting_since, conn.connect_next),
+            (u64::MAX, u64::MAX)
+        );
+        assert_eq!(Peer::default().conn, NONE);
+    }
+}
