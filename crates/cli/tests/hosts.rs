@@ -267,15 +267,17 @@ fn silent_agents_and_hosts_hold_nobody_up() {
     assert!(start.elapsed() < Duration::from_secs(10));
     kill(agent, Signal::CONT);
     cluster.nothing_left();
-    // A host that vanishes. Its sshd looks after its side.
-    let mut child = cluster.start("hosts-vanish", &job);
+    // A host that vanishes. Its agent gives up too.
+    let hasty = [&["--host-silence", "1000"], &job[..]].concat();
+    let mut child = cluster.start("hosts-vanish", &hasty);
     read_until(&mut child, "waiting", 3);
     let start = Instant::now();
     let down = ["ip", "link", "set", "eth0", "down"];
     cluster.lab.exec("h1", &down).expect(0);
     let said = finish(child).expect(1);
     assert!(start.elapsed() < Duration::from_secs(10));
-    said.complains(&["host h1 is lost", "rank 2", "the loss of its host"]);
+    let silent = "host h1: nothing was heard of it for 1.0 s";
+    said.complains(&[silent, "rank 2", "the loss of its host"]);
     cluster.nothing_left();
 }
 

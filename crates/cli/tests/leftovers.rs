@@ -15,14 +15,19 @@ fn kill(pid: u32) {
     kill_process(pid, Signal::KILL).unwrap();
 }
 
-/// Control groups of ours that are left.
+/// Control groups of launchers that have ended.
 fn groups() -> Vec<String> {
     let found = std::process::Command::new("find")
         .args(["/sys/fs/cgroup", "-name", "portolan-*", "-type", "d"])
         .output()
         .unwrap();
     let text = String::from_utf8(found.stdout).unwrap();
-    text.lines().map(str::to_owned).collect()
+    let is_stale = |path: &&str| {
+        let name = path.rsplit('/').next().unwrap();
+        let pid = name.split('-').nth(1).unwrap();
+        !fs::exists(format!("/proc/{pid}")).unwrap()
+    };
+    text.lines().filter(is_stale).map(str::to_owned).collect()
 }
 
 /// Control groups v2 that this process may make, which the test relies on.

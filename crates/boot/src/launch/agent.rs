@@ -31,9 +31,11 @@ use super::talk::{
 /// told to.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
 
-/// A launcher of which nothing was heard for so long is gone, or its host is
-/// cut off. Long, for it may only have been stopped.
-const LAUNCHER_SILENCE: Duration = Duration::from_secs(30);
+/// A launcher of which nothing was heard for so many times what it grants us is
+/// gone, or its host is cut off. Long, for it may only have been stopped.
+const LAUNCHER_SILENCES: u32 = 8;
+/// As long as it has not said what it grants.
+const START_SILENCE: Duration = Duration::from_secs(30);
 
 /// What an agent's user provides.
 pub trait Keeper {
@@ -103,6 +105,8 @@ struct Agent<'a> {
     door: Option<Door>,
     farewell: bool,
     heard_at: Instant,
+    /// How long the launcher may be silent.
+    silence: Duration,
     beat_at: Instant,
 }
 
@@ -141,6 +145,7 @@ pub fn serve(
         door: None,
         farewell: false,
         heard_at: Instant::now(),
+        silence: START_SILENCE,
         beat_at: Instant::now(),
     };
     agent.waiting.push(&PREAMBLE);
@@ -190,7 +195,7 @@ impl Agent<'_> {
     /// Lets the launcher hear that we are here; ends if it is not.
     fn beat(&mut self) -> Result<(), AgentError> {
         let now = Instant::now();
-        if now >= self.heard_at + LAUNCHER_SILENCE {
+        if now >= self.heard_at + self.silence {
             return Err(AgentError::LauncherGone);
         }
         if now >= self.beat_at {
@@ -301,6 +306,7 @@ impl Agent<'_> {
             let data = epoll::EventData::new_u64(DOOR);
             epoll::add(&self.epoll, door.descriptor(), data, epoll::EventFlags::IN)?;
         }
+        self.silence = plan.host_silence.saturating_mul(LAUNCHER_SILENCES);
         let prepared = self.keeper.prepare(task, plan.ranks);
         let started = prepared.and_then(|mut prepared| {
             let seats = Seat::each(&prepared.cores);
@@ -462,6 +468,7 @@ mod tests {
             link: LinkChoice::Udp,
             congestion: Congestion::Auto,
             settings: BTreeMap::new(),
+            host_silence: Duration::from_secs(2),
             stopped_limit: None,
             ip: None,
         };

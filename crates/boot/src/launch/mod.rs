@@ -91,7 +91,9 @@ pub struct JobSpec {
     /// How long agents have to answer. Default 9 s.
     pub connect_timeout: Duration,
     /// A remote host of which nothing was heard for so long is lost, and its
-    /// ranks with it. Its agent says a word twice a second. Default 2.5 s.
+    /// ranks with it. Its agent says a word twice a second, and ends its ranks
+    /// if it hears nothing of the launcher for eight times as long. Default
+    /// 2.5 s.
     pub host_silence: Duration,
     /// A rank whose process is stopped counts as alive for so long; none:
     /// until it ends. Then, as for one that runs, whoever waits for it gives

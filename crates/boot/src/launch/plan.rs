@@ -31,6 +31,8 @@ pub(super) struct HostPlan {
     pub link: LinkChoice,
     pub congestion: Congestion,
     pub settings: BTreeMap<String, String>,
+    /// How long the job waits for a silent host.
+    pub host_silence: Duration,
     /// How long a stopped rank is answered for; none: as long as it is.
     pub stopped_limit: Option<Duration>,
     /// Where the other hosts reach this one; none: what each rank says.

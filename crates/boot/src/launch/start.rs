@@ -107,6 +107,7 @@ impl Running {
                 link: self.spec.link,
                 congestion: self.spec.congestion,
                 settings: self.spec.settings.clone(),
+                host_silence: self.spec.host_silence,
                 stopped_limit: self.spec.stopped_limit,
                 ip: addresses[host],
             };

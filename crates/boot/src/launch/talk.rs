@@ -354,6 +354,7 @@ mod tests {
             link: LinkChoice::Auto,
             congestion: Congestion::Auto,
             settings: [("a".to_owned(), "b".to_owned())].into(),
+            host_silence: Duration::from_secs(2),
             stopped_limit: None,
             ip: Some("fd00::1".parse().unwrap()),
         }

@@ -32,6 +32,8 @@ const LESS: u32 = 64;
 /// Frames of an endpoint that talks: so few that all have been used, whoever
 /// it talked to, and their memory is no peer's.
 const POOL: u32 = 64;
+/// Likewise the state of peers that are active at once.
+const ACTIVE: u32 = 32;
 /// A peer is quiet after 10 s; and a little more, for the clock.
 const QUIET: Duration = Duration::from_millis(11_000);
 /// Each process has so long for all else.
@@ -113,6 +115,7 @@ pub fn process(arguments: &MemoryArguments) -> Result<ExitCode> {
     let opening = opening(1, 0, |config| {
         if arguments.talked > 0 {
             config.proto.frames = POOL;
+            config.proto.active = ACTIVE;
         }
     })?;
     let own = *opening.address();

@@ -17,6 +17,7 @@ pub fn make() -> Option<PathBuf> {
     let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
     let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
     let parent = find(&mounts, &groups)?;
+    sweep(&parent);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     let name = format!("portolan-{}-{:x}", std::process::id(), now.as_nanos());
     let group = parent.join(name);
@@ -26,6 +27,22 @@ pub fn make() -> Option<PathBuf> {
     }
     let _ = fs::remove_dir(&group);
     None
+}
+
+/// Removes empty groups of launchers that were killed together with their
+/// guards.
+fn sweep(parent: &Path) {
+    for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let mut parts = name.to_str().unwrap_or_default().split('-');
+        let (ours, launcher) = (parts.next() == Some("portolan"), parts.next());
+        if let Some(pid) = launcher.filter(|_| ours)
+            && pid.parse::<u32>().is_ok()
+            && !Path::new("/proc").join(pid).exists()
+        {
+            let _ = fs::remove_dir(entry.path());
+        }
+    }
 }
 
 /// Where the group of this process is in the file system.
