@@ -274,7 +274,7 @@ impl Agent<'_> {
             Order::Said(ToHost::Reach { host, command }) => self.reach(host, &command)?,
             Order::Said(ToHost::Cut { host }) => drop(self.relays.remove(&host)),
             Order::Said(ToHost::Start { plan, task }) if self.host.is_none() => {
-                self.start(plan, &task)?;
+                self.start(*plan, &task)?;
             }
             Order::Said(ToHost::Answered { ticket, answer }) => {
                 if let Some(door) = &mut self.door {
@@ -477,6 +477,7 @@ mod tests {
             programs: vec![(1, program)],
             ..Task::default()
         };
+        let plan = Box::new(plan);
         Order::Said(ToHost::Start { plan, task }).encode()
     }
 

@@ -124,6 +124,7 @@ impl Running {
             match (&mut self.hosts[host], task) {
                 (Side::There(_), Some(task)) => {
                     let has_input = task.input;
+                    let plan = Box::new(plan);
                     let frame = Order::Said(ToHost::Start { plan, task }).encode();
                     if frame.len() > TASK_BYTES_MAX {
                         return Err(LaunchError::TaskTooLarge(frame.len()));

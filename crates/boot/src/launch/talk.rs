@@ -68,7 +68,7 @@ pub(super) enum ToHost {
     },
     /// To an agent, once: start these.
     Start {
-        plan: HostPlan,
+        plan: Box<HostPlan>,
         task: Task,
     },
     /// A rank has ended, or is about to; its own host knows.
@@ -375,7 +375,10 @@ mod tests {
             input: true,
         };
         vec![
-            Order::Said(ToHost::Start { plan: plan(), task }),
+            Order::Said(ToHost::Start {
+                plan: Box::new(plan()),
+                task,
+            }),
             Order::Table {
                 first: 0,
                 peers: vec![peer; 3],

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Starts many jobs in a row and kills some process of every third one at a
+# random moment: the launcher, its guard, a rank or a rank's child. No job may
+# fail to start, and none may leave anything behind.
+#   soak-jobs.sh RELEASE_DIR [JOBS] [SEED]
+set -euo pipefail
+portolan=$1/portolan ring=$1/examples/ring
+jobs=${2:-1000} RANDOM=${3:-1}
+mark=PORTOLAN_SOAK_MARK=$$
+killed=0 failed=0
+
+# Processes of the job that runs now, zombies not counted.
+ours() {
+    local pid
+    for pid in $(grep -lzsx "$mark" /proc/[0-9]*/environ | cut -d/ -f3); do
+        grep -qs '^State:[[:space:]]*Z' "/proc/$pid/status" || echo "$pid"
+    done
+}
+
+left_behind() {
+    echo "job $1 ($2) left behind: $3" >&2
+    exit 1
+}
+
+for job in $(seq "$jobs"); do
+    env "$mark" "$portolan" run -n 4 -- sh -c "sleep 0.02 & $ring; wait" >/tmp/soak-jobs.$$ 2>&1 &
+    launcher=$!
+    what="run to its end"
+    if [ $((job % 3)) -eq 0 ]; then
+        sleep "0.$(printf %03d $((RANDOM % 120)))"
+        mapfile -t candidates < <(ours)
+        if [ ${#candidates[@]} -gt 0 ]; then
+            victim=${candidates[RANDOM % ${#candidates[@]}]}
+            what="$(tr '\0' ' ' <"/proc/$victim/cmdline" 2>/dev/null | cut -c1-60) killed"
+            kill -KILL "$victim" 2>/dev/null && killed=$((killed + 1))
+        fi
+    fi
+    code=0
+    wait "$launcher" 2>/dev/null || code=$?
+    if [ "$what" = "run to its end" ] && [ $code -ne 0 ] && [ $((job % 3)) -ne 0 ]; then
+        echo "job $job failed with code $code:" >&2
+        cat /tmp/soak-jobs.$$ >&2
+        failed=$((failed + 1))
+    fi
+    for try in $(seq 300); do
+        left=$(ours)
+        [ -n "$left" ] || break
+        sleep 0.01
+    done
+    [ -z "$left" ] || left_behind "$job" "$what" "processes $left"
+    [ $((job % 100)) -ne 0 ] || echo "$job of $jobs jobs, $killed with a process killed, $failed failed"
+done
+rm -f /tmp/soak-jobs.$$
+shm=$(find /dev/shm -name 'portolan*' 2>/dev/null)
+[ -z "$shm" ] || left_behind "$jobs" all "$shm"
+# An empty group stays only until the next job.
+groups=$(find /sys/fs/cgroup -name 'portolan-*' -type d 2>/dev/null | wc -l)
+[ "$groups" -le 1 ] || left_behind "$jobs" all "$groups control groups"
+sockets=$(grep -c '@portolan/' /proc/net/unix || true)
+[ "$sockets" -eq 0 ] || left_behind "$jobs" all "$sockets sockets"
+[ "$failed" -eq 0 ]
