@@ -2,15 +2,15 @@
 //! polices them, and tells neighbours of a death. The job's part is in
 //! [`watch`](super::watch); it may run in another process on another host.
 
+mod mourning;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::rc::Rc;
-use std::time::Instant;
 
-use portolan_sys::process::Condition;
 use portolan_wire::Address;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -27,8 +27,7 @@ use super::{LaunchError, Place, Starter};
 use crate::error::Refusal;
 use crate::job::fill_random;
 use crate::message::{
-    FromRank, How, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table,
-    key_check,
+    FromRank, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table, key_check,
 };
 use crate::socket::{self, DESCRIPTORS_MAX};
 use crate::{JOB_VARIABLE, LinkChoice};
@@ -133,19 +132,6 @@ impl Host {
         }
         host.watch_outputs()?;
         Ok(host)
-    }
-
-    fn begin_vigil(&mut self) -> io::Result<()> {
-        if self.plan.ranks == 0 {
-            return Ok(());
-        }
-        let vigil = Vigil::start(self.plan.ranks)?;
-        self.descriptors.lives = vigil.descriptor()?;
-        let flags = epoll::EventFlags::IN;
-        epoll::add(&self.epoll, vigil.bell(), Token::Bell.data(), flags)?;
-        epoll::add(&self.epoll, vigil.timer(), Token::Timer.data(), flags)?;
-        self.vigil = Some(vigil);
-        Ok(())
     }
 
     fn start_rank(
@@ -274,88 +260,6 @@ impl Host {
             Order::Relay { .. } | Order::All(_) => {}
         }
         Ok(())
-    }
-
-    fn is_here(&self, rank: u32) -> bool {
-        (self.plan.first..self.plan.first + self.plan.ranks).contains(&rank)
-    }
-
-    /// Looks for ranks that are about to end, or are stopped.
-    fn keep_vigil(&mut self) -> io::Result<()> {
-        let Some(vigil) = &mut self.vigil else {
-            return Ok(());
-        };
-        let ranks = &self.ranks;
-        let of_interest = |index: usize| {
-            let rank = ranks.get(index)?;
-            let over = rank.left || rank.mourned || rank.ended.is_some();
-            rank.greeted.filter(|_| !over)
-        };
-        let dying = vigil.dying(of_interest)?;
-        let due = vigil.is_due();
-        for (index, how) in dying {
-            // It may have said that it leaves.
-            self.handle_control(index)?;
-            if !self.ranks[index].left {
-                self.mourn(index, how);
-                let rank = self.ranks[index].place.rank;
-                self.say(FromHost::Dying { rank, how });
-            }
-        }
-        if due {
-            self.look_for_stopped();
-        }
-        Ok(())
-    }
-
-    fn look_for_stopped(&mut self) {
-        let limit = self.plan.stopped_limit;
-        for rank in &mut self.ranks {
-            let pid = rank.greeted.filter(|_| rank.ended.is_none());
-            let stopped = pid.and_then(Condition::of).is_some_and(|it| it.stopped);
-            rank.stopped = stopped.then(|| rank.stopped.unwrap_or_else(Instant::now));
-        }
-        for index in 0..self.ranks.len() {
-            let counts = |since: Instant| limit.is_none_or(|limit| since.elapsed() < limit);
-            if self.ranks[index].stopped.is_some_and(counts) {
-                let rank = self.ranks[index].place.rank;
-                self.vouch(rank);
-                self.say(FromHost::Stopped { rank });
-            }
-        }
-    }
-
-    /// Tells the ranks here that a silent one is there. It is said again, so
-    /// whoever cannot hear it now is left out: nothing piles up.
-    fn vouch(&mut self, rank: u32) {
-        let bytes: Rc<[u8]> = ToRank::Stopped { rank }.encode().into();
-        for index in 0..self.ranks.len() {
-            let to = &self.ranks[index];
-            let hears = to.greeted.is_some() && to.stopped.is_none() && !to.is_behind();
-            if hears && to.ended.is_none() && to.place.rank != rank {
-                self.send(index, bytes.clone(), With::nothing());
-            }
-        }
-    }
-
-    /// Tells the neighbours of a rank's end.
-    fn mourn(&mut self, index: usize, how: How) {
-        if std::mem::replace(&mut self.ranks[index].mourned, true) {
-            return;
-        }
-        let (place, left) = (self.ranks[index].place, self.ranks[index].left);
-        let rank = place.rank;
-        // Why, before they see for themselves that.
-        self.broadcast(&ToRank::Died { rank, how }, Some(index));
-        if let Some(memory) = &mut self.descriptors.segment {
-            (memory.mark_dead)(place.local_index);
-        }
-        if !left {
-            for doorbell in &self.descriptors.doorbells {
-                // It can fail only with a full counter, and then the bell rings.
-                let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
-            }
-        }
     }
 
     fn signal(&self, signals: &[Signal]) {

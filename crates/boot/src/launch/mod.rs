@@ -21,6 +21,7 @@ mod rank;
 mod reach;
 mod ready;
 mod remote;
+mod signs;
 mod source;
 mod start;
 mod streams;

@@ -15,7 +15,7 @@ use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
 use super::ready::ready;
 use super::remote::{Heard, HostFailure, Remote, Way};
-use super::talk::{BEAT_EVERY, FromHost, Order, Report, ToHost};
+use super::talk::{FromHost, Order, Report, ToHost};
 use super::{Event, OnDeath, Place, Running, Stop};
 use crate::message::How;
 
@@ -47,7 +47,7 @@ pub(super) struct Member {
     pub(super) joined: bool,
     pub(super) ended: Option<How>,
     /// The others were told of its end.
-    mourned: bool,
+    pub(super) mourned: bool,
 }
 
 impl Member {
@@ -87,7 +87,7 @@ impl Side {
     }
 
     /// When an agent that has greeted was last heard.
-    fn heard_at(&self) -> Option<Instant> {
+    pub(super) fn heard_at(&self) -> Option<Instant> {
         match self {
             Self::There(remote) if remote.greeting.is_some() => Some(remote.heard_at),
             _ => None,
@@ -262,33 +262,8 @@ impl Running {
         Ok(())
     }
 
-    fn say_all(&mut self, said: ToHost) -> io::Result<()> {
+    pub(super) fn say_all(&mut self, said: ToHost) -> io::Result<()> {
         self.order_all(&Order::Said(said))
-    }
-
-    /// When the next agent has been silent for too long, and when ours must
-    /// hear of us.
-    fn next_sign(&self) -> Option<Instant> {
-        let heard = self.hosts.iter().filter_map(Side::heard_at).min()?;
-        Some(self.beat_at.min(heard + self.spec.host_silence))
-    }
-
-    /// Gives up hosts that are silent, and lets the others hear of us.
-    fn handle_signs(&mut self, now: Instant, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
-        let limit = self.spec.host_silence;
-        for host in 0..self.hosts.len() {
-            let heard_at = self.hosts[host].heard_at();
-            if heard_at.is_some_and(|at| now >= at + limit) {
-                self.handle_lost(host, HostFailure::Vanished(limit), tell)?;
-            }
-        }
-        if now >= self.beat_at {
-            self.beat_at = now + BEAT_EVERY;
-            if self.hosts.iter().any(|side| side.heard_at().is_some()) {
-                self.say_all(ToHost::Beat)?;
-            }
-        }
-        Ok(())
     }
 
     fn next_deadline(&self) -> Option<Instant> {
@@ -513,7 +488,7 @@ impl Running {
         Ok(())
     }
 
-    fn handle_ended(
+    pub(super) fn handle_ended(
         &mut self,
         rank: u32,
         how: How,
@@ -547,72 +522,6 @@ impl Running {
             }
         }
         self.check_round(tell)
-    }
-
-    /// Tells all hosts of a rank's end, once.
-    fn mourn(&mut self, rank: u32, how: How) -> io::Result<()> {
-        if std::mem::replace(&mut self.members[rank as usize].mourned, true) {
-            return Ok(());
-        }
-        self.say_all(ToHost::Died { rank, how })
-    }
-
-    /// A remote host is gone, and its ranks with it.
-    fn handle_lost(
-        &mut self,
-        host: usize,
-        why: HostFailure,
-        tell: &mut dyn FnMut(Event),
-    ) -> io::Result<()> {
-        let via = self.hosts[host].via();
-        self.hosts[host] = Side::None;
-        self.drained[host] = true;
-        if let Some(via) = via {
-            let host = index_of(host);
-            self.transmit(via, Order::Said(ToHost::Cut { host }).encode());
-        }
-        let on_it = |m: &&Member| usize::from(m.place.host_index) == host && m.ended.is_none();
-        let ranks: Vec<(u32, bool)> = self
-            .members
-            .iter()
-            .filter(on_it)
-            .map(|m| (m.place.rank, m.joined))
-            .collect();
-        let code = match &why {
-            HostFailure::Start { code, .. } => i32::from(*code),
-            _ => 1,
-        };
-        let never_ran = matches!(why, HostFailure::Start { .. });
-        let host_index = index_of(host);
-        let via = via.map(index_of);
-        let event = Event::HostLost {
-            host_index,
-            via,
-            why,
-        };
-        if !ranks.is_empty() {
-            tell(event);
-        }
-        if never_ran {
-            let why = "a host cannot start its ranks".to_owned();
-            self.end(why, code, self.spec.notice_grace, tell)?;
-        }
-        for (rank, joined) in ranks {
-            let how = How::Lost;
-            if never_ran {
-                self.members[rank as usize].ended = Some(how);
-                self.alive -= 1;
-            } else {
-                let leader = self.members[rank as usize].leader;
-                self.handle_ended(rank, how, !joined, leader, tell)?;
-            }
-        }
-        for behind in 0..self.hosts.len() {
-            if self.hosts[behind].via() == Some(host) {
-                self.handle_lost(behind, HostFailure::WayLost, tell)?;
-            }
-        }
-        Ok(())
     }
 
     pub(super) fn new(

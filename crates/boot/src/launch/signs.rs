@@ -1,0 +1,108 @@
+//! Signs of life: agents are heard twice a second, and hear us; what is done
+//! when a host is silent, and who is told when a rank dies.
+
+use std::io;
+use std::time::Instant;
+
+use super::remote::HostFailure;
+use super::talk::{BEAT_EVERY, Order, ToHost};
+use super::watch::{Member, Side, index_of};
+use super::{Event, Running};
+use crate::message::How;
+
+impl Running {
+    /// When the next agent has been silent for too long, and when ours must
+    /// hear of us.
+    pub(super) fn next_sign(&self) -> Option<Instant> {
+        let heard = self.hosts.iter().filter_map(Side::heard_at).min()?;
+        Some(self.beat_at.min(heard + self.spec.host_silence))
+    }
+
+    /// Gives up hosts that are silent, and lets the others hear of us.
+    pub(super) fn handle_signs(
+        &mut self,
+        now: Instant,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let limit = self.spec.host_silence;
+        for host in 0..self.hosts.len() {
+            let heard_at = self.hosts[host].heard_at();
+            if heard_at.is_some_and(|at| now >= at + limit) {
+                self.handle_lost(host, HostFailure::Vanished(limit), tell)?;
+            }
+        }
+        if now >= self.beat_at {
+            self.beat_at = now + BEAT_EVERY;
+            if self.hosts.iter().any(|side| side.heard_at().is_some()) {
+                self.say_all(ToHost::Beat)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells all hosts of a rank's end, once.
+    pub(super) fn mourn(&mut self, rank: u32, how: How) -> io::Result<()> {
+        if std::mem::replace(&mut self.members[rank as usize].mourned, true) {
+            return Ok(());
+        }
+        self.say_all(ToHost::Died { rank, how })
+    }
+
+    /// A remote host is gone, and its ranks with it.
+    pub(super) fn handle_lost(
+        &mut self,
+        host: usize,
+        why: HostFailure,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let via = self.hosts[host].via();
+        self.hosts[host] = Side::None;
+        self.drained[host] = true;
+        if let Some(via) = via {
+            let host = index_of(host);
+            self.transmit(via, Order::Said(ToHost::Cut { host }).encode());
+        }
+        let on_it = |m: &&Member| usize::from(m.place.host_index) == host && m.ended.is_none();
+        let ranks: Vec<(u32, bool)> = self
+            .members
+            .iter()
+            .filter(on_it)
+            .map(|m| (m.place.rank, m.joined))
+            .collect();
+        let code = match &why {
+            HostFailure::Start { code, .. } => i32::from(*code),
+            _ => 1,
+        };
+        let never_ran = matches!(why, HostFailure::Start { .. });
+        let host_index = index_of(host);
+        let via = via.map(index_of);
+        let event = Event::HostLost {
+            host_index,
+            via,
+            why,
+        };
+        if !ranks.is_empty() {
+            tell(event);
+        }
+        if never_ran {
+            let why = "a host cannot start its ranks".to_owned();
+            self.end(why, code, self.spec.notice_grace, tell)?;
+        }
+        for (rank, joined) in ranks {
+            let how = How::Lost;
+            if never_ran {
+                self.members[rank as usize].ended = Some(how);
+                self.alive -= 1;
+            } else {
+                let leader = self.members[rank as usize].leader;
+                self.handle_ended(rank, how, !joined, leader, tell)?;
+            }
+        }
+        for behind in 0..self.hosts.len() {
+            if self.hosts[behind].via() == Some(host) {
+                self.handle_lost(behind, HostFailure::WayLost, tell)?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,37 @@
+//! Packet scripts: peers that are silent for a reason.
+#![allow(missing_docs, reason = "a test program")]
+
+mod common;
+
+use common::Pair;
+use portolan_proto::{Config, DeathReason, PeerEvent, PeerId};
+
+const SECOND: u64 = 1_000_000_000;
+
+#[test]
+fn a_silent_peer_that_somebody_vouches_for_is_waited_for() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.run(SECOND, |_| true);
+    pair.send(0, b"y");
+    for _ in 0..20 {
+        pair.run(SECOND / 2, |_| false);
+        pair.now += SECOND / 2;
+        let now = pair.now;
+        pair.nodes[0].with(|e, _| e.excuse(now, PeerId(0)));
+    }
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
+    // It goes on as if nothing had been.
+    pair.run(SECOND, |_| true);
+    pair.deliver(1);
+    assert_eq!(pair.nodes[1].log.got.len(), 2);
+    // Without a word for it the bound holds.
+    pair.send(0, b"z");
+    pair.run(10 * SECOND, |_| false);
+    let dead = PeerEvent::Dead(DeathReason::Silent);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up, dead]);
+    // One that nobody knows, or that is dead, is no reason to fail.
+    let now = pair.now;
+    pair.nodes[0].with(|e, _| e.excuse(now, PeerId(0)));
+    pair.nodes[0].with(|e, _| e.excuse(now, PeerId(77)));
+}
