@@ -28,6 +28,11 @@ const SOCKETS_FILE: &str = "/proc/net/unix";
 pub enum Request {
     /// Look at its ranks: [`Answer::Host`] of each host that has some.
     Look(Look),
+    /// End the ranks of a host; the job goes on without them.
+    Exclude {
+        /// What the job's user knows it by.
+        host: String,
+    },
 }
 
 /// What to look at.

@@ -5,6 +5,7 @@ mod bench;
 mod choices;
 mod doctor;
 mod failure;
+mod job;
 mod lab;
 mod manual;
 mod report;
@@ -37,6 +38,8 @@ enum Command {
     Report(report::Arguments),
     /// Look at a running job
     Top(top::Arguments),
+    /// Change a running job
+    Job(job::Arguments),
     /// Write man pages of all commands to a directory
     Man(manual::ManArguments),
     /// Print a shell's completions
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Doctor(arguments) => doctor::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
+        Command::Job(arguments) => job::run(&arguments),
         Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
         Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
         Command::BenchMemory(arguments) => bench::memory_process(&arguments),

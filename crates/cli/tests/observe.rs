@@ -7,7 +7,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
-use common::{example, none_left, probe, say, start};
+use common::{TestLab, example, finish, none_left, probe, read_until, say, start};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn signal(pid: u32, signal: Signal) {
@@ -43,6 +43,30 @@ fn jobs_are_listed_and_found_by_the_beginning_of_their_id() {
     none_left(mark);
     let said = say(&["top", &id]).expect(2);
     said.complains(&["no job of this user", "begins with"]);
+}
+
+#[test]
+fn a_host_leaves_a_job_that_goes_on() {
+    let lab = TestLab::up("t-leave", "2");
+    let (mark, probe) = ("observe-leave", probe());
+    let hosts = ["run", "-v", "--lab", lab.0, "--hosts", "h0:2,h1:1", "--"];
+    let mut job = start(mark, &[&hosts[..], &[&probe, "wait"]].concat());
+    let id = job_id(&mut job);
+    read_until(&mut job, "waiting", 3);
+    let exclude = |host: &str| say(&["job", &id, "exclude", host]);
+    exclude("h7")
+        .expect(1)
+        .complains(&["no rank of the job runs on a host h7 (there are h0, h1)"]);
+    exclude("h1").expect(0);
+    // Those who stay are told, and stay.
+    read_until(&mut job, "died: rank 2, signal 15 (SIGTERM)", 2);
+    assert_eq!(ranks(&["--once", &id]).len(), 3);
+    exclude("h0").expect(1).complains(&["the only host"]);
+    exclude("h1").expect(1).complains(&["(there are h0)"]);
+    assert!(job.try_wait().unwrap().is_none());
+    signal(job.id(), Signal::INT);
+    finish(job).expect(130);
+    none_left(mark);
 }
 
 #[test]

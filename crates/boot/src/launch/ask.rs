@@ -76,6 +76,11 @@ impl Running {
     pub(super) fn handle_asked(&mut self, asker: Asker, request: &Request) -> io::Result<()> {
         match request {
             Request::Look(look) => self.look(asker, *look),
+            Request::Exclude { host } => {
+                let done = self.exclude(host)?;
+                self.answer(asker, done.map_or_else(Answer::Refused, |()| Answer::End));
+                Ok(())
+            }
         }
     }
 
@@ -146,7 +151,7 @@ impl Running {
         }
     }
 
-    fn host_name(&self, host: usize) -> String {
+    pub(super) fn host_name(&self, host: usize) -> String {
         let name = self.spec.names.get(host);
         name.cloned().unwrap_or_else(|| host.to_string())
     }

@@ -13,6 +13,7 @@ mod ask;
 mod connection;
 mod door;
 mod exchange;
+mod exclude;
 mod host;
 mod output;
 mod peek;
@@ -42,6 +43,7 @@ use crate::message::{How, Lane};
 use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
 pub use agent::{AgentError, Keeper, Prepared, serve};
 use exchange::Round;
+use exclude::Excluded;
 pub use output::Chunk;
 pub use plan::{Greeting, StartFailure, Task};
 pub use remote::HostFailure;
@@ -437,6 +439,7 @@ pub struct Running {
     limit_at: Option<Instant>,
     /// Output is no longer waited for: its reader has stopped.
     abandoned: bool,
+    excluded: Excluded,
     /// When agents hear of us next.
     beat_at: Instant,
     questions: ask::Questions,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll;
 
 use super::ask::{self, Questions};
+use super::exclude::Excluded;
 use super::host::Host;
 use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
@@ -284,7 +285,8 @@ impl Running {
         }
         let round = self.round.as_ref();
         let round = round.and_then(|round| round.deadline(self.spec.join_timeout));
-        [round, self.limit_at].into_iter().flatten().min()
+        let excluded = self.excluded.deadline();
+        [round, self.limit_at, excluded].into_iter().flatten().min()
     }
 
     /// All ranks have ended and no output is under way, but a host has not
@@ -331,6 +333,7 @@ impl Running {
             let why = format!("its time is over (--timeout {})", limit.as_secs());
             return self.end(why, TIMEOUT_CODE, Duration::ZERO, tell);
         }
+        self.end_excluded(now)?;
         self.hurry_round(now, tell)
     }
 
@@ -502,7 +505,7 @@ impl Running {
         }
         let place = member.place;
         self.alive -= 1;
-        let expected = self.ending.is_some();
+        let expected = self.ending.is_some() || self.excluded.contains(place.host_index.into());
         let abnormal = how.code() != 0;
         tell(Event::Ended {
             place,
@@ -548,6 +551,7 @@ impl Running {
             limit_at: None,
             under_way: 0,
             abandoned: false,
+            excluded: Excluded::default(),
             beat_at: Instant::now(),
             questions: Questions::default(),
         }
