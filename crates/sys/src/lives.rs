@@ -10,8 +10,8 @@ use std::io;
 use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::ptr::{self, NonNull};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 
@@ -203,14 +203,13 @@ impl Pulse {
     /// given a handler, and only where cores are dumped. The default action
     /// follows as it would have. Once in a process; further calls do nothing.
     pub fn mark_fatal_signals(&self) {
-        if !dumps_core() || !MARKED.load(Ordering::Acquire).is_null() {
+        // The handlers may run at any time from now on, so the word stays
+        // mapped until the process ends.
+        if !dumps_core() || KEPT.set(Arc::clone(&self.lives)).is_err() {
             return;
         }
         MARKING_PROCESS.store(own_pid(), Ordering::Relaxed);
         MARKED.store(self.word().as_ptr(), Ordering::Release);
-        // The handlers may run at any time from now on, so the word stays
-        // mapped until the process ends.
-        std::mem::forget(Arc::clone(&self.lives));
         for signal in DUMPING {
             // SAFETY: both actions are valid; the handler uses nothing but
             // atomics and system calls.
@@ -245,6 +244,7 @@ const DUMPING: [libc::c_int; 9] = [
 
 /// The word that the handler releases, and whose it is: a forked child has
 /// the handler, but no part in the job.
+static KEPT: OnceLock<Arc<Lives>> = OnceLock::new();
 static MARKED: AtomicPtr<u32> = AtomicPtr::new(ptr::null_mut());
 static MARKING_PROCESS: AtomicU32 = AtomicU32::new(0);
 
