@@ -27,11 +27,12 @@ for job in $(seq "$jobs"); do
     launcher=$!
     what="run to its end"
     if [ $((job % 3)) -eq 0 ]; then
-        sleep "0.$(printf %03d $((RANDOM % 120)))"
+        sleep "0.$(printf %03d $((RANDOM % 70)))"
         mapfile -t candidates < <(ours)
         if [ ${#candidates[@]} -gt 0 ]; then
             victim=${candidates[RANDOM % ${#candidates[@]}]}
-            what="$(tr '\0' ' ' <"/proc/$victim/cmdline" 2>/dev/null | cut -c1-60) killed"
+            # It may have ended by now.
+            what="$(tr '\0' ' ' 2>/dev/null <"/proc/$victim/cmdline" | cut -c1-60 || true) killed"
             kill -KILL "$victim" 2>/dev/null && killed=$((killed + 1))
         fi
     fi
