@@ -230,21 +230,23 @@ impl Job {
             FromLauncher::Said(ToRank::Abort { why }) => return Err(BootError::Aborted(why)),
             _ => return Err(BootError::Garbled),
         };
-        let mut doorbells = descriptors;
-        let segment = match membership.shared {
-            true if doorbells.is_empty() => return Err(BootError::Garbled),
-            true => Some(doorbells.remove(0)),
-            false => None,
+        let mut descriptors = descriptors.into_iter();
+        // Those that were announced come first, the rest are doorbells.
+        let mut announced = |is: bool| match is.then(|| descriptors.next()) {
+            Some(None) => Err(BootError::Garbled),
+            given => Ok(given.flatten()),
         };
-        let pulse = match membership.watched {
-            true if doorbells.is_empty() => return Err(BootError::Garbled),
-            true => {
-                let lives = Lives::from_fd(doorbells.remove(0)).map_err(|_| BootError::Garbled)?;
-                let index = usize::from(membership.local_index);
-                Some(Pulse::new(lives, index).ok_or(BootError::Garbled)?)
-            }
-            false => None,
-        };
+        let segment = announced(membership.shared)?;
+        let lives = announced(membership.watched)?;
+        let mut doorbells: Vec<OwnedFd> = descriptors.collect();
+        let pulse = lives.map(|lives| {
+            let lives = Lives::from_fd(lives).ok();
+            let index = usize::from(membership.local_index);
+            lives.and_then(|lives| Pulse::new(lives, index))
+        });
+        let pulse = pulse
+            .map(|pulse| pulse.ok_or(BootError::Garbled))
+            .transpose()?;
         let mut notices = VecDeque::new();
         while segment.is_some() && doorbells.len() < membership.local_ranks.len() {
             let Received { bytes, descriptors } = hear(socket.as_fd())?;

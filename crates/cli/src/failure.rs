@@ -4,6 +4,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use portolan_boot::control::ControlError;
+
 /// What a command says and returns when it fails.
 #[derive(Debug)]
 pub struct Failure {
@@ -64,6 +66,15 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.text)
+    }
+}
+
+impl From<ControlError> for Failure {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::NoJob(_) | ControlError::Several(_) => Self::usage(error.to_string()),
+            error => Self::new(error.to_string()),
+        }
     }
 }
 

@@ -1,14 +1,11 @@
 //! `portolan job`: changes a job that runs.
 
 use std::process::ExitCode;
-use std::time::Duration;
 
-use portolan_boot::control::{self, Answer, ControlError, Request};
+use portolan_boot::control::{self, Request};
 
-use crate::failure::{Failure, Result};
-
-/// A job that is told answers within this time.
-const ANSWER_WAIT: Duration = Duration::from_secs(5);
+use crate::failure::Result;
+use crate::top::ANSWER_WAIT;
 
 const NOTES: &str = "\
 Run it on any host of the job, as the user who started it, or as root.
@@ -39,18 +36,10 @@ enum Change {
 
 /// Changes a job.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
-    let failed = |error: ControlError| match error {
-        ControlError::NoJob(_) | ControlError::Several(_) => Failure::usage(error.to_string()),
-        error => Failure::new(error.to_string()),
-    };
-    let job = control::find(Some(&arguments.job)).map_err(failed)?;
+    let job = control::find(Some(&arguments.job))?;
     let Change::Exclude { host } = &arguments.change;
     let request = Request::Exclude { host: host.clone() };
-    for answer in control::ask(&job, &request, ANSWER_WAIT).map_err(failed)? {
-        if let Answer::Refused(why) = answer {
-            return Err(Failure::new(why));
-        }
-    }
+    control::ask(&job, &request, ANSWER_WAIT)?;
     println!("host {host} leaves job {job}");
     Ok(ExitCode::SUCCESS)
 }

@@ -469,18 +469,18 @@ impl<S: Seal> Host<S> for NetHost<'_> {
                 log::info!("rank {}: rank {rank} does not answer", self.core.rank);
                 self.core.tell(Event::PeerSilent { rank });
             }
-            PeerEvent::Dead(DeathReason::Told) => self.core.bury(rank, self.told),
-            PeerEvent::Dead(why) => self.core.bury(rank, death(why)),
+            PeerEvent::Dead(why) => self.core.bury(rank, death(why, self.told)),
         }
     }
 }
 
-const fn death(why: DeathReason) -> Death {
+/// `told`: how those ended of whom we were told.
+const fn death(why: DeathReason, told: Death) -> Death {
     match why {
         DeathReason::Closed => Death::Closed,
         DeathReason::Silent => Death::Silent,
         DeathReason::NoAnswer => Death::NoAnswer,
         DeathReason::Restarted => Death::Restarted,
-        DeathReason::Told => Death::Ended,
+        DeathReason::Told => told,
     }
 }

@@ -163,6 +163,9 @@ pub fn cma_permitted(pid: u32) -> bool {
 /// What `/proc/PID/stat` says of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
+    /// The kernel's letter for what it does: R runs, S sleeps, D waits for a
+    /// device, T and t are stopped, Z has ended.
+    pub state: char,
     /// A signal or a debugger has stopped it.
     pub stopped: bool,
     /// It is ending, or has ended and was not waited for.
@@ -185,12 +188,13 @@ impl Condition {
         const EXITING: u32 = 4;
         // The name, field 2, may hold anything.
         let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
-        let state = fields.next()?;
+        let state = fields.next()?.chars().next()?;
         let flags: u32 = fields.nth(5)?.parse().ok()?;
         let status: u32 = fields.nth(42)?.parse().ok()?;
         Some(Self {
-            stopped: matches!(state, "T" | "t"),
-            ending: matches!(state, "Z" | "X") || flags & EXITING != 0,
+            state,
+            stopped: matches!(state, 'T' | 't'),
+            ending: matches!(state, 'Z' | 'X') || flags & EXITING != 0,
             status,
         })
     }

@@ -5,6 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use portolan_sys::clock::now_ns;
+use portolan_sys::process::Condition;
 use rustix::event::epoll;
 
 use super::Running;
@@ -199,7 +200,7 @@ impl Host {
             };
             let process = match phase {
                 Phase::Ended(_) => None,
-                _ => process_state(pid),
+                _ => Condition::of(pid).map(|it| it.state),
             };
             let read = match look {
                 Look::Counters | Look::State if phase == Phase::Joined => {
@@ -225,12 +226,4 @@ impl Host {
             ranks: self.ranks.iter().map(rank).collect(),
         }
     }
-}
-
-/// The kernel's letter for what a process does.
-fn process_state(pid: u32) -> Option<char> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name, in parentheses, may hold anything.
-    let (_, rest) = stat.rsplit_once(") ")?;
-    rest.chars().next()
 }

@@ -171,6 +171,7 @@ mod tests {
     fn ends_are_told_apart() {
         let of = |stopped, ending, status| {
             Some(Condition {
+                state: 'R',
                 stopped,
                 ending,
                 status,

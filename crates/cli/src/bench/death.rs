@@ -2,7 +2,7 @@
 //! with little and with much memory in use.
 
 use std::ffi::OsString;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::conduct::Progress;
 use super::failure::{Context, Failure, Result, fail};
 use super::host::{CpuTime, Host};
-use super::mpi::{MARK, wait};
+use super::mpi::{MARK, Trouble, hear_of};
 use super::options::Death;
 use super::plan::wrong;
 use super::portolan::ours;
@@ -116,27 +116,19 @@ fn one(arguments: &Death, memory: usize) -> Result<[f64; 2]> {
         BENCH_DEATH_COMMAND.into(),
         memory.to_string().into(),
     ];
-    let child = command
-        .args(words)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .context("portolan run")?;
-    let Some(output) = wait(child, PATIENCE)? else {
-        return fail("the job did not end in time");
-    };
-    let text = String::from_utf8_lossy(&output.stdout);
-    let told = text.lines().find_map(|line| line.strip_prefix(MARK));
-    let mut words = told.unwrap_or_default().split_whitespace();
-    let mut us = || Some(words.next()?.parse::<f64>().ok()? / 1e3);
-    match (us(), us()) {
-        (Some(here), Some(there)) => Ok([here, there]),
-        _ => fail(format!(
-            "the job failed: {}",
-            String::from_utf8_lossy(&output.stderr).trim()
-        )),
+    match hear_of(command.args(words), PATIENCE, told).context("portolan run")? {
+        Ok(us) => Ok(us),
+        Err(Trouble::Late) => fail("the job did not end in time"),
+        Err(Trouble::Said(why)) => fail(format!("the job failed: {why}")),
     }
+}
+
+/// What the killer printed, us.
+fn told(text: &str) -> Option<[f64; 2]> {
+    let line = text.lines().find_map(|line| line.strip_prefix(MARK))?;
+    let mut words = line.split_whitespace();
+    let mut us = || Some(words.next()?.parse::<f64>().ok()? / 1e3);
+    Some([us()?, us()?])
 }
 
 /// A rank of this bench; `memory` is what the victim uses, bytes.

@@ -253,32 +253,43 @@ impl Ran {
 
 /// Why a launcher's job told nothing.
 pub enum Trouble {
-    /// It had to be killed after [`PATIENCE`].
+    /// It had to be killed.
     Late,
     /// It wrote this to standard error.
     Said(String),
 }
 
-/// Runs a launcher to its end.
+/// Runs a launcher to its end, and times that.
 pub fn launch(command: &mut Command) -> Result<std::result::Result<Ran, Trouble>> {
     let started_ns = now_ns();
+    let heard = hear_of(command, PATIENCE, told)?;
+    let ended_ns = now_ns();
+    Ok(heard.map(|told_ns| Ran {
+        started_ns,
+        told_ns,
+        ended_ns,
+    }))
+}
+
+/// Runs a launcher to its end, for `patience` at most; `read` finds in its
+/// output what rank 0 told.
+pub fn hear_of<T>(
+    command: &mut Command,
+    patience: Duration,
+    read: impl Fn(&str) -> Option<T>,
+) -> Result<std::result::Result<T, Trouble>> {
     let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let Some(output) = wait(child, PATIENCE)? else {
+    let Some(output) = wait(child, patience)? else {
         return Ok(Err(Trouble::Late));
     };
-    let ended_ns = now_ns();
-    let Some(told_ns) = told(&String::from_utf8_lossy(&output.stdout)) else {
+    let told = read(&String::from_utf8_lossy(&output.stdout));
+    Ok(told.ok_or_else(|| {
         let why = String::from_utf8_lossy(&output.stderr);
-        return Ok(Err(Trouble::Said(why.trim().to_owned())));
-    };
-    Ok(Ok(Ran {
-        started_ns,
-        told_ns,
-        ended_ns,
+        Trouble::Said(why.trim().to_owned())
     }))
 }
 

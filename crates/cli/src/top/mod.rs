@@ -18,7 +18,7 @@ use counters::Sample;
 
 /// A job that is asked answers within this time: its launcher waits two
 /// seconds for a host.
-const ANSWER_WAIT: Duration = Duration::from_secs(5);
+pub const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
 const NOTES: &str = "\
 Run it on any host of the job, as the user who started it, or as root. Without
@@ -59,7 +59,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.list {
         return list();
     }
-    let job = control::find(arguments.job.as_deref()).map_err(explain)?;
+    let job = control::find(arguments.job.as_deref())?;
     if arguments.dump {
         let hosts = hosts(&job, Look::State)?;
         let text = if arguments.json {
@@ -84,7 +84,7 @@ fn watch(job: &JobName, arguments: &Arguments) -> Result<ExitCode> {
                 eprintln!("portolan: the job has ended");
                 return Ok(ExitCode::SUCCESS);
             }
-            answer => answer.map_err(explain)?,
+            answer => answer?,
         };
         let sample = Sample::of(&hosts);
         if let Some(file) = &arguments.prometheus {
@@ -115,15 +115,8 @@ fn print(text: &str) -> Result<ExitCode> {
     }
 }
 
-fn explain(error: ControlError) -> Failure {
-    match error {
-        ControlError::NoJob(_) | ControlError::Several(_) => Failure::usage(error.to_string()),
-        error => Failure::new(error.to_string()),
-    }
-}
-
 fn hosts(job: &JobName, look: Look) -> Result<Vec<HostView>> {
-    ask(job, look).map_err(explain)
+    Ok(ask(job, look)?)
 }
 
 /// Asks a job; says on standard error which hosts did not answer.
