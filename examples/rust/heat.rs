@@ -238,7 +238,9 @@ fn run() -> Result<()> {
 
 fn main() {
     if let Err(error) = run() {
-        eprintln!("heat: {error}");
+        // In one write: ranks may share standard error.
+        let line = format!("heat: {error}\n");
+        eprint!("{line}");
         std::process::exit(1);
     }
 }

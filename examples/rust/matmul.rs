@@ -507,7 +507,9 @@ fn run() -> Result<(), Error> {
 
 fn main() {
     if let Err(e) = run() {
-        eprintln!("matmul: {e}");
+        // In one write: ranks may share standard error.
+        let line = format!("matmul: {e}\n");
+        eprint!("{line}");
         std::process::exit(1);
     }
 }

@@ -83,7 +83,9 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
 
 fn main() {
     if let Err(e) = run() {
-        eprintln!("ring: {e}");
+        // In one write: ranks may share standard error.
+        let line = format!("ring: {e}\n");
+        eprint!("{line}");
         std::process::exit(1);
     }
 }

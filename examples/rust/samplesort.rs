@@ -233,7 +233,9 @@ fn run() -> Result<()> {
 
 fn main() {
     if let Err(error) = run() {
-        eprintln!("samplesort: {error}");
+        // In one write: ranks may share standard error.
+        let line = format!("samplesort: {error}\n");
+        eprint!("{line}");
         std::process::exit(1);
     }
 }

@@ -217,7 +217,9 @@ fn run() -> Result<(), Failed> {
 
 fn main() {
     if let Err(e) = run() {
-        eprintln!("tokio: {e}");
+        // In one write: ranks may share standard error.
+        let line = format!("tokio: {e}\n");
+        eprint!("{line}");
         std::process::exit(1);
     }
 }

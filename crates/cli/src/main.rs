@@ -15,6 +15,7 @@ mod top;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use portolan_sys::tell::tell;
 
 /// Reliable messages between processes on ordinary Ethernet
 #[derive(Parser)]
@@ -84,7 +85,7 @@ fn main() -> ExitCode {
         Command::BenchDeath { memory } => bench::death(memory),
     };
     done.unwrap_or_else(|failure| {
-        eprintln!("portolan: {failure}");
+        tell(format_args!("portolan: {failure}"));
         failure.into()
     })
 }

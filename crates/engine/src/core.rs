@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use portolan_proto::{Outcome, SourceId};
+use portolan_sys::tell::tell;
 use portolan_sys::ticks::ticks;
 use portolan_wire::{MessageNo, Priority};
 
@@ -532,12 +533,12 @@ impl Core {
                 }
             } else if let Event::PeerSilent { rank } = event {
                 // A program that does not listen would seem to hang.
-                eprintln!(
+                tell(format_args!(
                     "portolan: rank {}: no answer from rank {rank}; it is still tried. Does its \
                      process run, and does UDP get through between the two (firewall, route, \
                      address)?",
                     self.rank
-                );
+                ));
             }
             if matches!(event, Event::PeerDead { .. }) {
                 for port in self.ports.with_error_handler() {

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use portolan_sys::clock::now_ns;
+use portolan_sys::tell::tell;
 use portolan_sys::ticks::{ns_per_tick, ticks};
 use portolan_wire::{MessageNo, Priority};
 
@@ -101,7 +102,9 @@ impl Trace {
                     dropped: 0,
                 };
                 if let Err(error) = writer.run(&batches, &give_back) {
-                    eprintln!("portolan: rank {rank}: writing the trace {name}: {error}");
+                    tell(format_args!(
+                        "portolan: rank {rank}: writing the trace {name}: {error}"
+                    ));
                 }
             })?;
         Ok(Self {
@@ -337,10 +340,10 @@ impl Writer {
         )?;
         self.out.flush()?;
         if dropped > 0 {
-            eprintln!(
+            tell(format_args!(
                 "portolan: rank {rank}: the trace lacks {dropped} events: they came faster than \
                  they could be written"
-            );
+            ));
         }
         Ok(())
     }

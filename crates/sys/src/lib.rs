@@ -13,4 +13,5 @@ pub mod memory;
 pub mod net;
 pub mod process;
 pub mod raw;
+pub mod tell;
 pub mod ticks;
