@@ -94,6 +94,8 @@ fn all_hosts_of_a_job_are_seen_from_each() {
     let words = [&hosts[..], &["--", &program, "wait"]].concat();
     let mut job = cluster.start("observe-hosts", &words);
     let id = job_id(&mut job);
+    // Until then an agent may still have to open its door.
+    read_until(&mut job, "waiting", 3);
     let portolan = env!("CARGO_BIN_EXE_portolan");
     for host in ["h0", "h1", "h2"] {
         let said = cluster
