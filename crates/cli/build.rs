@@ -1,17 +1,23 @@
-//! Compiles the BPF program of the lab's loss.
+//! Compiles the BPF programs: the lab's loss, and the steering of packets.
 
 use std::env;
 use std::path::PathBuf;
 use std::process::Command;
 
 fn main() {
-    let source = "bpf/loss.bpf.c";
-    println!("cargo::rerun-if-changed={source}");
+    println!("cargo::rerun-if-changed=bpf");
     println!("cargo::rerun-if-env-changed=CLANG");
     let compiler = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    let object = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo")).join("loss.bpf.o");
+    compile(&compiler, "loss");
+    compile(&compiler, "steer");
+}
+
+fn compile(compiler: &str, name: &str) {
+    let source = &format!("bpf/{name}.bpf.c");
+    let folder = PathBuf::from(env::var_os("OUT_DIR").expect("set by cargo"));
+    let object = folder.join(format!("{name}.bpf.o"));
     // v3 has the atomic operations that the program uses (kernel 5.12).
-    let status = Command::new(&compiler)
+    let status = Command::new(compiler)
         .args([
             "-O2", "-g", "-Wall", "-Werror", "-target", "bpf", "-mcpu=v3", "-c", source, "-o",
         ])

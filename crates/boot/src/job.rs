@@ -13,6 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::JOB_VARIABLE;
 use crate::error::BootError;
 use crate::guest::{Guest, GuestOptions, Joined};
+use crate::host_port::HostPort;
 use crate::message::{
     Congestion, FromLauncher, How, Lane, LinkChoice, Membership, Security, Suite, Table,
     ToLauncher, ToRank, Versions, decode_from_launcher, encode_join, key_check,
@@ -68,6 +69,8 @@ pub struct Job {
     /// The word that this process holds as long as it lives; none without a
     /// launcher, or where it does without.
     pub pulse: Option<Pulse>,
+    /// The host port that this process was given.
+    pub host_port: Option<HostPort>,
     control: Option<OwnedFd>,
     guest: Option<Guest>,
     solo: bool,
@@ -149,6 +152,7 @@ impl Job {
             core: None,
             core_shared: false,
             settings: BTreeMap::new(),
+            host_port: None,
             shared: false,
             watched: false,
         };
@@ -157,6 +161,7 @@ impl Job {
             pulse: None,
             segment: None,
             doorbells: Vec::new(),
+            host_port: None,
             control: None,
             guest: None,
             solo: true,
@@ -191,12 +196,19 @@ impl Job {
             pulse: None,
             segment,
             doorbells,
+            host_port: None,
             control: None,
             guest: Some(guest),
             solo: false,
             pid: std::process::id(),
             notices: VecDeque::new(),
         })
+    }
+
+    /// Who this process is in the job.
+    #[must_use]
+    pub const fn membership(&self) -> &Membership {
+        &self.membership
     }
 
     /// Whether another launcher than Portolan's has started this job.
@@ -238,6 +250,16 @@ impl Job {
         };
         let segment = announced(membership.shared)?;
         let lives = announced(membership.watched)?;
+        let host_port = match &membership.host_port {
+            Some(Ok(info)) => {
+                let mut next = || announced(true)?.ok_or(BootError::Garbled);
+                Some(HostPort {
+                    info: info.clone(),
+                    descriptors: [next()?, next()?, next()?],
+                })
+            }
+            _ => None,
+        };
         let mut doorbells: Vec<OwnedFd> = descriptors.collect();
         let pulse = lives.map(|lives| {
             let lives = Lives::from_fd(lives).ok();
@@ -269,6 +291,7 @@ impl Job {
             pulse,
             segment,
             doorbells,
+            host_port,
             control: Some(socket),
             guest: None,
             solo: false,
@@ -491,6 +514,7 @@ mod tests {
             core: None,
             core_shared: false,
             settings: BTreeMap::new(),
+            host_port: None,
             shared: false,
             watched: false,
         };

@@ -15,6 +15,7 @@ mod error;
 mod frame;
 mod guest;
 mod host;
+mod host_port;
 mod job;
 pub mod launch;
 mod message;
@@ -24,6 +25,7 @@ mod socket;
 pub use error::{BootError, Refusal};
 pub use guest::{GuestError, GuestOptions, is_guest};
 pub use host::host_identity;
+pub use host_port::{HostPort, HostPortInfo};
 pub use job::{Job, Notice, PeerInfo, Reporter};
 pub use message::{
     Congestion, Field, How, Lane, LinkChoice, Membership, Security, Suite, Table, Versions,

@@ -11,11 +11,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Refusal;
 use crate::host::fnv;
+use crate::host_port::HostPortInfo;
 use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 3;
+pub(crate) const BOOT_VERSION: u32 = 4;
 
 const KIND_JSON: u8 = b'J';
 const KIND_JOIN: u8 = b'A';
@@ -88,13 +89,16 @@ pub enum Suite {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LinkChoice {
-    /// `shm` within a host, `udp` between hosts.
+    /// `shm` within a host; between hosts `xdp` for ranks that have a host
+    /// port, else `udp`.
     #[default]
     Auto,
     /// Shared memory only: all ranks must be on one host.
     Shm,
     /// UDP only, within a host too.
     Udp,
+    /// UDP packets past the kernel: every rank must have a host port.
+    Xdp,
 }
 
 /// How the job shares the network.
@@ -279,7 +283,8 @@ pub(crate) enum ToLauncher {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToRank {
     /// Answer to the greeting. The segment's descriptor, if `shared`, the
-    /// lives', if `watched`, and the first doorbells go with it.
+    /// lives', if `watched`, those of the host port, if there is one, and the
+    /// first doorbells go with it.
     Welcome(Box<Membership>),
     /// Answer to the greeting or the key check.
     Refused(Refusal),
@@ -332,6 +337,9 @@ pub struct Membership {
     pub core_shared: bool,
     /// Settings that the launcher passes on, by name.
     pub settings: BTreeMap<String, String>,
+    /// The host port that this process was given, or why it has none; none
+    /// where nobody asked for one.
+    pub host_port: Option<Result<HostPortInfo, String>>,
     /// The host's ranks share a segment, whose descriptor comes along.
     pub(crate) shared: bool,
     /// So does the memory in which each holds a word as long as it lives.
@@ -562,6 +570,7 @@ mod tests {
             core: None,
             core_shared: false,
             settings: BTreeMap::new(),
+            host_port: None,
             shared: false,
             watched: true,
         };

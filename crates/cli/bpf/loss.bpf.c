@@ -6,22 +6,11 @@
 // packet between two hosts is judged once. The n-th packet of a port has
 // always the same fate under the same seed, whichever CPU carries it: the
 // fate is a mixed sum of seed and n, and n is counted atomically.
-//
-// Self-contained, so that no kernel headers are needed to build it: the
-// numbers below are the kernel's stable interface for BPF programs.
 
-typedef unsigned int u32;
-typedef unsigned long long u64;
+#include "kernel.h"
 
-#define SECTION(name) __attribute__((section(name), used))
-#define UINT(name, value) int(*name)[value]
-#define TYPE(name, type) type *name
-
-enum { MAP_TYPE_HASH = 1, MAP_TYPE_ARRAY = 2 };
 enum { VERDICT_NEXT = -1, VERDICT_DROP = 2 };
 enum { PORTS_MAX = 256 };
-
-static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 
 // The beginning of the kernel's struct __sk_buff.
 struct packet {

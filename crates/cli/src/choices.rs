@@ -6,13 +6,15 @@ use clap::ValueEnum;
 /// Which link ranks use.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Link {
-    /// Shared memory within a host, UDP between hosts
+    /// Shared memory within a host; between hosts xdp where it can be, else udp
     #[default]
     Auto,
     /// Shared memory only
     Shm,
     /// UDP only
     Udp,
+    /// UDP packets past the kernel: every rank needs a host port
+    Xdp,
 }
 
 /// Whether packets are sealed.
@@ -43,6 +45,7 @@ impl From<Link> for portolan_boot::LinkChoice {
             Link::Auto => Self::Auto,
             Link::Shm => Self::Shm,
             Link::Udp => Self::Udp,
+            Link::Xdp => Self::Xdp,
         }
     }
 }

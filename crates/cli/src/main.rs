@@ -8,6 +8,7 @@ mod failure;
 mod job;
 mod lab;
 mod manual;
+mod node;
 mod report;
 mod run;
 mod top;

@@ -207,6 +207,8 @@ pub enum OpenError {
     Bind(BindError),
     /// No memory.
     Memory(MemoryError),
+    /// The host port is not to be used.
+    HostPort(String),
     /// The shared segment is not to be used.
     Shm(String),
     /// A setting has a value that is not possible: which, and what is.
@@ -222,6 +224,7 @@ impl fmt::Display for OpenError {
         match self {
             Self::Bind(e) => e.fmt(f),
             Self::Memory(e) => e.fmt(f),
+            Self::HostPort(e) => write!(f, "host port: {e}"),
             Self::Shm(e) | Self::Setting(e) => f.write_str(e),
             Self::Unreachable(rank, why) => write!(f, "rank {rank} cannot be reached: {why}"),
             Self::System(call, errno) => write!(

@@ -1,6 +1,5 @@
 //! The network lane: the protocol over its tables, and the link below it.
 
-use portolan_link::udp::Udp;
 use portolan_link::{Link, LinkAddress, LinkError, TxFrame};
 use portolan_proto as proto;
 use portolan_proto::{
@@ -17,6 +16,7 @@ use crate::config::{Config, PeerConfig};
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
 use crate::message::Event;
+use crate::network::Network;
 use crate::ports::Meta;
 use crate::shm::ShmLane;
 use crate::ways::InNet;
@@ -110,7 +110,7 @@ impl ProtoTables {
 
 /// The network lane.
 pub(crate) struct NetLane {
-    pub link: Udp,
+    pub link: Network,
     pub tables: ProtoTables,
     /// The rank of each peer.
     ranks: Vec<u32>,
@@ -135,7 +135,7 @@ fn net_address(a: LinkAddress) -> NetAddress {
 
 impl NetLane {
     /// `silence_ns`: after which `tables` gives up a peer.
-    pub fn new(link: Udp, tables: ProtoTables, ranks: Vec<u32>, silence_ns: u64) -> Self {
+    pub fn new(link: Network, tables: ProtoTables, ranks: Vec<u32>, silence_ns: u64) -> Self {
         Self {
             link,
             tables,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use portolan_link::Link;
 use portolan_link::shm::ShmPort;
 use portolan_link::udp::{Udp, UdpConfig};
+use portolan_link::xdp::{HostPort, Xdp};
 use portolan_proto::NetAddress;
 use portolan_ring::{Fence, ForkMark, Owned};
 use portolan_sys::barrier;
@@ -28,6 +29,7 @@ use crate::error::{Death, OpenError};
 use crate::incoming::Incomings;
 use crate::lanes::{Lane, Lanes};
 use crate::net::{NetLane, ProtoTables};
+use crate::network::Network;
 use crate::ops::Ops;
 use crate::outbox::Outbox;
 use crate::ports::{Budget, Ports};
@@ -40,7 +42,7 @@ use crate::trace::Trace;
 #[derive(Debug)]
 pub struct Opening {
     config: Config,
-    udp: Option<Udp>,
+    network: Option<Network>,
     address: Address,
 }
 
@@ -106,11 +108,30 @@ impl Opening {
     /// [`OpenError::Bind`], [`OpenError::Setting`].
     pub fn new(config: Config) -> Result<Self, OpenError> {
         check(&config)?;
-        let udp = if config.network {
-            Some(open_udp(&config.udp)?)
+        let network = if config.network {
+            Some(Network::Udp(open_udp(&config.udp)?))
         } else {
             None
         };
+        Self::over(config, network)
+    }
+
+    /// Takes over a host port in place of a socket.
+    ///
+    /// # Errors
+    /// [`OpenError::HostPort`], [`OpenError::Setting`].
+    pub fn with_host_port(config: Config, port: HostPort) -> Result<Self, OpenError> {
+        check(&config)?;
+        let frame_max = config.udp.frame_max.unwrap_or(PACKET_MAX).min(PACKET_MAX);
+        let udp = UdpConfig {
+            frame_max: Some(frame_max),
+            ..config.udp
+        };
+        let link = Xdp::adopt(port, &udp).map_err(|e| OpenError::HostPort(e.to_string()))?;
+        Self::over(config, Some(Network::Xdp(Box::new(link))))
+    }
+
+    fn over(config: Config, network: Option<Network>) -> Result<Self, OpenError> {
         let mut address = Address {
             port: 0,
             ip: [0; 16],
@@ -118,8 +139,8 @@ impl Opening {
             life: config.life,
             host: config.host,
         };
-        if let Some(udp) = &udp {
-            let at = udp.local_address().map_err(|e| {
+        if let Some(network) = &network {
+            let at = network.local_address().map_err(|e| {
                 OpenError::Setting(format!("the UDP socket has no address ({e:?})"))
             })?;
             address.port = at.port;
@@ -137,7 +158,7 @@ impl Opening {
         }
         Ok(Self {
             config,
-            udp,
+            network,
             address,
         })
     }
@@ -159,7 +180,9 @@ impl Opening {
         shm: Option<ShmAttachment>,
         watch: Option<Box<dyn Watch>>,
     ) -> Result<Endpoint, OpenError> {
-        let Self { config, udp, .. } = self;
+        let Self {
+            config, network, ..
+        } = self;
         let size = u32::try_from(peers.len())
             .map_err(|_| OpenError::Setting("more ranks than 2^32".to_owned()))?;
         if config.rank >= size {
@@ -174,12 +197,12 @@ impl Opening {
         let mut ended = Vec::new();
         let mut indices = Vec::new();
         let mut tables = None;
-        if let Some(udp) = &udp {
+        if let Some(network) = &network {
             let mut proto = config.proto;
             proto.peers = size.max(1);
             proto.active = proto.active.min(size.max(2) - 1);
             // At most PACKET_MAX, see `open_udp`.
-            proto.packet_max = udp.capabilities().frame_max as u16;
+            proto.packet_max = network.capabilities().frame_max as u16;
             if proto.packet_max < PACKET_MIN {
                 return Err(OpenError::Setting(format!(
                     "the interface takes UDP payloads of {} bytes at most, {PACKET_MIN} are \
@@ -190,7 +213,7 @@ impl Opening {
             proto.frame_bytes = (u32::from(proto.packet_max) + FRAME_EXTRA)
                 .next_multiple_of(64)
                 .max(FRAME_MIN);
-            proto.receive_packets = udp.receive_capacity().full_packets.max(1) as u32;
+            proto.receive_packets = network.receive_capacity().full_packets.max(1) as u32;
             tables = Some(ProtoTables::new(&proto, &config, peers)?);
         }
         for (rank, peer) in (0..).zip(peers) {
@@ -274,10 +297,13 @@ impl Opening {
             self_number: MessageNo(0),
             spare: Vec::new(),
         };
-        let net = match (udp, tables) {
-            (Some(udp), Some(tables)) if !ranks.is_empty() => {
-                Some(NetLane::new(udp, tables, ranks, config.proto.silence_ns))
-            }
+        let net = match (network, tables) {
+            (Some(network), Some(tables)) if !ranks.is_empty() => Some(NetLane::new(
+                network,
+                tables,
+                ranks,
+                config.proto.silence_ns,
+            )),
             _ => None,
         };
         let shm = match shm {

@@ -7,6 +7,7 @@
 pub mod conformance;
 pub mod shm;
 pub mod udp;
+pub mod xdp;
 
 /// Where a frame comes from or goes to, as a link names it.
 ///

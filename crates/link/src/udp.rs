@@ -12,7 +12,7 @@ mod receive;
 mod send;
 
 use std::net::IpAddr;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use portolan_sys::epoll::Epoll;
 use portolan_sys::features::Disabled;
@@ -57,6 +57,22 @@ impl Default for UdpConfig {
             send_buffer: 212_992,
             frame_max: None,
             disabled: Disabled::default(),
+        }
+    }
+}
+
+impl UdpConfig {
+    /// What the socket is opened with.
+    #[must_use]
+    pub fn options(&self) -> SocketOptions {
+        SocketOptions {
+            address: self.address,
+            scope: self.scope,
+            port: self.port,
+            receive_buffer: self.receive_buffer,
+            send_buffer: self.send_buffer,
+            ipv6: !self.disabled.ipv6,
+            ecn: !self.disabled.ecn,
         }
     }
 }
@@ -118,17 +134,26 @@ impl Udp {
     /// # Errors
     /// [`BindError`], which names cause and remedy.
     pub fn open(config: &UdpConfig) -> Result<Self, BindError> {
+        let options = config.options();
+        Self::over(UdpSocket::bind(&options)?, options, config)
+    }
+
+    /// Takes over a socket that is bound already, as [`UdpConfig::options`]
+    /// say; of `config` count its buffers' sizes, frames and features.
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub fn adopt(socket: OwnedFd, config: &UdpConfig) -> Result<Self, BindError> {
+        let options = config.options();
+        Self::over(UdpSocket::adopt(socket, &options)?, options, config)
+    }
+
+    fn over(
+        socket: UdpSocket,
+        options: SocketOptions,
+        config: &UdpConfig,
+    ) -> Result<Self, BindError> {
         let disabled = config.disabled;
-        let options = SocketOptions {
-            address: config.address,
-            scope: config.scope,
-            port: config.port,
-            receive_buffer: config.receive_buffer,
-            send_buffer: config.send_buffer,
-            ipv6: !disabled.ipv6,
-            ecn: !disabled.ecn,
-        };
-        let socket = UdpSocket::bind(&options)?;
         let system = |call| move |errno| BindError::System(call, errno);
         let readable = Epoll::new().map_err(system("epoll_create"))?;
         readable

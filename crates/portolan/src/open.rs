@@ -17,7 +17,7 @@ use portolan_engine::{
 };
 use portolan_sys::features::{Disabled, UnknownFeature};
 use portolan_sys::lives::Pulse;
-use portolan_sys::net::directly_connected;
+use portolan_sys::net::{directly_connected, route_to};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::guest::{self, Keys, SecretFileError};
@@ -75,6 +75,11 @@ pub enum OpenError {
         /// Why not.
         why: String,
     },
+    /// The job asks for host ports only, and this rank has none.
+    NoHostPort {
+        /// Why not.
+        why: String,
+    },
     /// A rank's address makes no sense.
     BadAddress {
         /// Which.
@@ -97,6 +102,10 @@ impl fmt::Display for OpenError {
             Self::NotShared { rank, why } => write!(
                 f,
                 "link shm: no memory is shared with rank {rank}, {why}; link auto does without"
+            ),
+            Self::NoHostPort { why } => write!(
+                f,
+                "link xdp: this rank has no host port: {why}; link auto does without"
             ),
             Self::BadAddress { rank } => {
                 write!(
@@ -222,7 +231,37 @@ fn mode(sharing: Sharing, to: &Address) -> Congestion {
     }
 }
 
-fn peer_config(job: &Job, rank: u32, peer: &PeerInfo) -> Result<PeerConfig, OpenError> {
+/// How this rank reaches other hosts.
+enum Way {
+    /// By a host port on this interface.
+    HostPort { interface: u32, name: String },
+    /// By its socket; why, where somebody asked for a host port.
+    Socket { why: Option<String> },
+}
+
+impl Way {
+    /// The link to a peer at `address` on another host, and why that one.
+    fn to_host(&self, address: &Address) -> (&'static str, Cow<'static, str>) {
+        match self {
+            Self::HostPort { interface, name } => {
+                let leaves_there =
+                    route_to(ip_of(address), 0).is_ok_and(|route| route.interface == *interface);
+                if leaves_there {
+                    ("xdp", format!("another host: host port on {name}").into())
+                } else {
+                    let why = format!("another host, not by {name}, where the host port is");
+                    ("udp", why.into())
+                }
+            }
+            Self::Socket { why: None } => ("udp", "another host".into()),
+            Self::Socket { why: Some(why) } => {
+                ("udp", format!("another host; no host port: {why}").into())
+            }
+        }
+    }
+}
+
+fn peer_config(job: &Job, way: &Way, rank: u32, peer: &PeerInfo) -> Result<PeerConfig, OpenError> {
     let bad = |_| OpenError::BadAddress { rank };
     let (address, public_key) = if job.is_guest() {
         let address = KeyAddress::parse(&peer.address).map_err(bad)?;
@@ -239,11 +278,14 @@ fn peer_config(job: &Job, rank: u32, peer: &PeerInfo) -> Result<PeerConfig, Open
     let reason: Cow<'static, str> = match (here, job.link, apart) {
         _ if barred => "its host is in another partition".into(),
         (true, LinkChoice::Udp, _) => "same host, but the job asks for udp".into(),
+        (true, LinkChoice::Xdp, _) => {
+            "same host, but the job asks for xdp: through the kernel".into()
+        }
         (true, LinkChoice::Shm, Some(why)) => return Err(OpenError::NotShared { rank, why }),
         (true, _, Some(why)) => format!("same host, but no shared memory: {why}").into(),
         (true, _, None) => "same host: shared memory".into(),
         (false, LinkChoice::Shm, _) => return Err(OpenError::NotOneHost { rank }),
-        (false, _, _) => "another host".into(),
+        (false, _, _) => way.to_host(&address).1,
     };
     Ok(PeerConfig {
         address,
@@ -284,7 +326,11 @@ impl Endpoint {
         if let Some(keys) = &keys {
             keys.enter(&mut engine_config);
         }
-        let opening = Opening::new(engine_config)?;
+        let (way, host_port) = host_port(&mut job, &engine_config)?;
+        let opening = match host_port {
+            Some(port) => Opening::with_host_port(engine_config, port)?,
+            None => Opening::new(engine_config)?,
+        };
         let address = match &keys {
             Some(keys) => keys.address(opening.address()).to_bytes(),
             None => opening.address().to_bytes(),
@@ -292,7 +338,7 @@ impl Endpoint {
         let peers = job.exchange(address)?;
         let peers = (0..)
             .zip(&peers)
-            .map(|(rank, peer)| peer_config(&job, rank, peer))
+            .map(|(rank, peer)| peer_config(&job, &way, rank, peer))
             .collect::<Result<Vec<_>, _>>()?;
         if let Some(pulse) = &job.pulse {
             pulse.mark_fatal_signals();
@@ -311,7 +357,11 @@ impl Endpoint {
             // Not by calls of the endpoint: which thread makes those, the
             // program has yet to show.
             let lane = |(rank, peer): (u32, &PeerConfig)| {
-                let link = peer.local_index.map_or("udp", |_| "shm");
+                let link = match peer.local_index {
+                    Some(_) => "shm",
+                    None if peer.pid != 0 => "udp",
+                    None => way.to_host(&peer.address).0,
+                };
                 (rank, link.to_owned(), peer.reason.to_string())
             };
             let others = (0..).zip(&peers).filter(|(rank, _)| *rank != me);
@@ -335,6 +385,54 @@ impl Endpoint {
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
+    }
+}
+
+/// Takes the host port that the launcher has given, if it is to be used.
+fn host_port(
+    job: &mut Job,
+    config: &engine::Config,
+) -> Result<(Way, Option<engine::HostPort>), OpenError> {
+    let given = job.host_port.take().filter(|_| config.network);
+    let why = match &job.membership().host_port {
+        Some(Err(why)) => Some(why.clone()),
+        _ if config.udp.disabled.xdp => Some("xdp is switched off".to_owned()),
+        Some(Ok(_)) if config.udp.port != 0 => {
+            Some("it has a port of its own, and the setting port is not 0".to_owned())
+        }
+        _ => None,
+    };
+    match (given, why) {
+        (Some(port), None) => {
+            let portolan_boot::HostPort { info, descriptors } = port;
+            let [area, socket, udp] = descriptors;
+            let [chunk, chunks, rx, tx, fill, completion] = info.sizes;
+            let port = engine::HostPort {
+                area,
+                socket,
+                udp,
+                sizes: engine::HostPortSizes {
+                    chunk,
+                    chunks,
+                    rx,
+                    tx,
+                    fill,
+                    completion,
+                },
+                interface: info.interface,
+                mac: info.mac,
+                mtu: info.mtu,
+            };
+            let way = Way::HostPort {
+                interface: info.interface,
+                name: info.name,
+            };
+            Ok((way, Some(port)))
+        }
+        (_, why) if job.link == LinkChoice::Xdp && config.network => Err(OpenError::NoHostPort {
+            why: why.unwrap_or_else(|| "nobody opened one".to_owned()),
+        }),
+        (_, why) => Ok((Way::Socket { why }, None)),
     }
 }
 

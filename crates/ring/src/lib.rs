@@ -11,6 +11,8 @@
 mod atomic;
 mod inbox;
 #[cfg(not(loom))]
+mod kernel;
+#[cfg(not(loom))]
 mod lent;
 mod line;
 #[cfg(not(loom))]
@@ -23,6 +25,8 @@ mod table;
 mod wiped;
 
 pub use inbox::{InboxConsumer, InboxLayout, InboxProducer, InboxSlot, SKIP_WINDOW};
+#[cfg(not(loom))]
+pub use kernel::{Descriptor, Entry, KernelConsumer, KernelProducer};
 #[cfg(not(loom))]
 pub use lent::{Lent, LentMut};
 #[cfg(not(loom))]

@@ -49,6 +49,8 @@ features! {
     waitv: "waiting on several futexes at once (futex_waitv, from Linux 5.16)",
     robust: "hearing at once that a process ends (robust futexes)",
     membarrier: "one process's memory barrier in the place of many (membarrier); the launcher's",
+    xdp: "packets past the kernel's network stack (AF_XDP); the launcher's",
+    zerocopy: "AF_XDP without a copy where the driver can; the launcher's",
     pidfd: "watching a process by descriptor (pidfd_open)",
 }
 

@@ -15,3 +15,4 @@ pub mod process;
 pub mod raw;
 pub mod tell;
 pub mod ticks;
+pub mod xdp;

@@ -72,7 +72,7 @@ impl std::error::Error for MemoryError {}
 
 /// A mapping that is unmapped when dropped.
 #[derive(Debug)]
-struct Mapping {
+pub(crate) struct Mapping {
     start: NonNull<u8>,
     bytes: usize,
 }
@@ -97,6 +97,25 @@ impl Mapping {
             )
         };
         Self::new(start, bytes)
+    }
+
+    /// What a device offers to be mapped at `offset` (a multiple of the page
+    /// size).
+    pub(crate) fn of_device(
+        fd: BorrowedFd<'_>,
+        bytes: usize,
+        offset: u64,
+    ) -> Result<Self, MemoryError> {
+        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel picks the address, so nothing of ours is replaced.
+        let start = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, access, flags, fd, offset) };
+        Self::new(start, bytes)
+    }
+
+    /// Its first byte; valid as long as `self` lives.
+    pub(crate) const fn start(&self) -> NonNull<u8> {
+        self.start
     }
 
     fn private(bytes: usize) -> Result<Self, MemoryError> {

@@ -5,12 +5,17 @@
 //! rustix does not know, and share one encoding of addresses.
 
 mod abi;
+mod neighbour;
+mod netlink;
 mod receive;
 mod route;
 mod send;
 mod socket;
 
+pub(crate) use abi::MSG_DONTWAIT;
 pub use abi::RawAddress;
+pub use neighbour::{Change, Changes, Neighbour};
+pub use netlink::Netlink;
 pub use receive::Received;
 pub use route::{Interface, Route, directly_connected, interfaces, mtu_towards, route_to};
 pub use send::{SEGMENTS_MAX, SendUnit, UNITS_MAX};

@@ -256,6 +256,7 @@ impl Guest {
             core: None,
             core_shared: false,
             settings: BTreeMap::new(),
+            host_port: None,
             shared: shared.is_some(),
             watched: false,
         };

@@ -118,7 +118,7 @@ impl Host {
         };
         let ranks = host.plan.ranks;
         host.begin_vigil()?;
-        if ranks > 0 && host.plan.link != LinkChoice::Udp {
+        if ranks > 0 && !matches!(host.plan.link, LinkChoice::Udp | LinkChoice::Xdp) {
             let segment = starter.segment(host.plan.host_index, ranks);
             host.descriptors.segment = Some(segment.map_err(LaunchError::Segment)?);
             for _ in 0..ranks {
@@ -150,6 +150,13 @@ impl Host {
         let mut started = spawn(place, starter.command(&place))
             .map_err(|error| LaunchError::Spawn { rank, error })?;
         started.shares_core = seat.shared;
+        if self.plan.wants_host_ports() {
+            let (granted, port) = match starter.host_port(&place, self.plan.ip) {
+                Ok(port) => (Ok(port.info.clone()), Some(port)),
+                Err(why) => (Err(why), None),
+            };
+            (started.granted, started.host_port) = (Some(granted), port);
+        }
         let pid = started.pid();
         starter.started(&place, pid);
         self.outputs.add(rank, &mut started.child)?;
@@ -439,11 +446,13 @@ impl Host {
         let welcome = self.welcome(index)?;
         let segment = welcome.shared;
         let doorbells = self.descriptors.doorbells.len();
-        let first = doorbells.min(DESCRIPTORS_MAX - 2);
+        let host_port = matches!(welcome.host_port, Some(Ok(_)));
+        let first = doorbells.min(DESCRIPTORS_MAX - 5);
         let bytes = ToRank::Welcome(Box::new(welcome)).encode().into();
         let with = With {
             segment,
             lives: self.descriptors.lives.is_some(),
+            host_port,
             doorbells: 0..first,
         };
         self.send(index, bytes, with);
@@ -451,9 +460,8 @@ impl Host {
         while at < doorbells {
             let end = doorbells.min(at + DESCRIPTORS_MAX);
             let with = With {
-                segment: false,
-                lives: false,
                 doorbells: at..end,
+                ..With::nothing()
             };
             self.send(index, ToRank::Doorbells.encode().into(), with);
             at = end;
@@ -491,6 +499,10 @@ impl Host {
             core: rank.place.core,
             core_shared: rank.shares_core,
             settings: plan.settings.clone(),
+            host_port: match (&rank.granted, &rank.host_port) {
+                (Some(Ok(_)), None) => Some(Err("it was given to this rank before".to_owned())),
+                (granted, _) => granted.clone(),
+            },
             shared: self.descriptors.segment.is_some(),
             watched: self.descriptors.lives.is_some(),
         })

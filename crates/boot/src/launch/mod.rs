@@ -34,11 +34,13 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::host_port::HostPort;
 use crate::message::{How, Lane};
 use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
 pub use agent::{AgentError, Keeper, Prepared, serve};
@@ -196,6 +198,15 @@ pub trait Starter {
     /// # Errors
     /// As the kernel says, with a remedy; the job is then not started.
     fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<SharedMemory>;
+
+    /// Opens a host port for rank `place`, on the interface with address `at`
+    /// if that is known.
+    ///
+    /// # Errors
+    /// Why it gets none, for people to read.
+    fn host_port(&mut self, _place: &Place, _at: Option<IpAddr>) -> Result<HostPort, String> {
+        Err("whoever starts this job opens no host ports".to_owned())
+    }
 
     /// The command that becomes rank `place`. Its environment and process
     /// group are set afterwards; its standard streams stay as they are here.

@@ -39,6 +39,17 @@ pub(super) struct HostPlan {
     pub ip: Option<IpAddr>,
 }
 
+impl HostPlan {
+    /// Whether each rank is to have a host port, if there is one.
+    pub fn wants_host_ports(&self) -> bool {
+        match self.link {
+            LinkChoice::Xdp => true,
+            LinkChoice::Auto => self.hosts > 1,
+            LinkChoice::Shm | LinkChoice::Udp => false,
+        }
+    }
+}
+
 impl fmt::Debug for HostPlan {
     /// Leaves out the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -11,6 +11,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::{Place, SharedMemory};
+use crate::host_port::{HostPort, HostPortInfo};
 use crate::message::{How, Table};
 use crate::socket;
 
@@ -26,6 +27,7 @@ pub(super) struct HostDescriptors {
 pub(super) struct With {
     pub segment: bool,
     pub lives: bool,
+    pub host_port: bool,
     pub doorbells: Range<usize>,
 }
 
@@ -34,6 +36,7 @@ impl With {
         Self {
             segment: false,
             lives: false,
+            host_port: false,
             doorbells: 0..0,
         }
     }
@@ -45,6 +48,10 @@ pub(super) struct Rank {
     pub shares_core: bool,
     pub child: Child,
     pub process: OwnedFd,
+    /// The host port that it was given, or why it has none.
+    pub granted: Option<Result<HostPortInfo, String>>,
+    /// Until it has been passed on.
+    pub host_port: Option<HostPort>,
     /// None once the rank has closed its end.
     pub control: Option<OwnedFd>,
     /// Messages for which its socket had no room.
@@ -71,6 +78,8 @@ impl Rank {
             shares_core: false,
             child,
             process,
+            granted: None,
+            host_port: None,
             control: Some(control),
             queue: VecDeque::new(),
             greeted: None,
@@ -107,15 +116,22 @@ impl Rank {
         while let Some((bytes, with)) = self.queue.front() {
             let segment = host.segment.iter().filter(|_| with.segment);
             let lives = host.lives.iter().filter(|_| with.lives);
+            let host_port = self.host_port.iter().filter(|_| with.host_port);
             let doorbells = &host.doorbells[with.doorbells.clone()];
             let descriptors: Vec<BorrowedFd<'_>> = segment
                 .map(|memory| &memory.descriptor)
                 .chain(lives)
+                .chain(host_port.flat_map(|port| &port.descriptors))
                 .chain(doorbells)
                 .map(AsFd::as_fd)
                 .collect();
             match socket::send(control.as_fd(), bytes, &descriptors, false) {
-                Ok(()) => drop(self.queue.pop_front()),
+                Ok(()) => {
+                    if with.host_port {
+                        self.host_port = None;
+                    }
+                    self.queue.pop_front();
+                }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
                 // The rank is gone or going; its process tells how.
                 Err(_) => self.queue.clear(),

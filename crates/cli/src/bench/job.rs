@@ -2,12 +2,14 @@
 //! line to us as its standard input.
 
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use portolan_boot::HostPort;
 use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
 
 use super::conduct::greet;
@@ -152,6 +154,14 @@ struct Own {
 impl Starter for Own {
     fn segment(&mut self, _host_index: u16, ranks: u32) -> io::Result<SharedMemory> {
         self.local.segment(ranks)
+    }
+
+    fn host_port(
+        &mut self,
+        place: &Place,
+        at: Option<IpAddr>,
+    ) -> std::result::Result<HostPort, String> {
+        self.local.host_port(place.host_index.into(), at)
     }
 
     fn command(&mut self, place: &Place) -> Command {

@@ -127,7 +127,8 @@ fn through_shm(common: &Common, lab: Option<&Lab>) -> Result<bool> {
         (Link::Shm, Some(_)) => wrong(
             "--link shm reaches no other host, and a lab's hosts are others: leave out --lab or --link",
         ),
-        (Link::Udp, _) | (Link::Auto, Some(_)) => Ok(false),
+        (Link::Xdp, None) => wrong("--link xdp goes between hosts: add --lab NAME"),
+        (Link::Udp | Link::Xdp, _) | (Link::Auto, Some(_)) => Ok(false),
         (Link::Shm | Link::Auto, None) => Ok(true),
     }
 }
@@ -138,6 +139,7 @@ fn links(common: &Common, lab: Option<&Lab>) -> &'static [Link] {
         (Link::Auto, None) => &[Link::Shm, Link::Udp],
         (Link::Auto | Link::Udp, _) => &[Link::Udp],
         (Link::Shm, _) => &[Link::Shm],
+        (Link::Xdp, _) => &[Link::Xdp],
     }
 }
 

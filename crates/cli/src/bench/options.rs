@@ -223,10 +223,10 @@ impl Common {
             vec![ranks]
         };
         let mut spec = JobSpec::new(hosts);
-        spec.link = if shm {
-            portolan_boot::LinkChoice::Shm
-        } else {
-            portolan_boot::LinkChoice::Udp
+        spec.link = match self.link {
+            _ if shm => portolan_boot::LinkChoice::Shm,
+            Link::Xdp => portolan_boot::LinkChoice::Xdp,
+            _ => portolan_boot::LinkChoice::Udp,
         };
         spec.security = self.security.into();
         spec.congestion = self.congestion.into();

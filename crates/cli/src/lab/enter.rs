@@ -49,7 +49,6 @@ impl Lab {
     ///
     /// # Errors
     /// As [`Lab::enter`], and those of `act`.
-    #[cfg(test)]
     pub fn in_host<T: Send>(&self, host: u32, act: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         in_namespace(&self.host_namespace(host), act)
     }

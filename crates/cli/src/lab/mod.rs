@@ -13,6 +13,8 @@
 //! demands of a place where mount namespaces are kept.
 
 mod build;
+#[cfg(test)]
+mod built;
 mod command;
 mod enter;
 mod host;
@@ -32,6 +34,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
+#[cfg(test)]
+pub use built::Built;
 pub use command::{Arguments, command};
 pub use host::{HostArguments, become_host};
 pub use loss::{Loss, LossCounters};

@@ -2,9 +2,8 @@
 //! in `tests/lab.rs`. Needs root.
 
 use std::net::UdpSocket;
-use std::path::PathBuf;
-use std::process::Command;
 
+use super::built::{Built, command};
 use super::*;
 
 fn lab() -> Lab {
@@ -55,44 +54,6 @@ fn every_host_resolves_over_both_protocols() {
     ] {
         assert!(text.lines().any(|l| l == line), "{line}");
     }
-}
-
-/// A lab that the real command builds: it runs itself to set up hosts.
-struct Built(Lab);
-
-impl Built {
-    fn up(name: &str) -> Self {
-        assert!(
-            rustix::process::geteuid().is_root(),
-            "this test builds a lab of network namespaces and needs root: run the tests as \
-             root (sudo -E env PATH=$PATH cargo test -p portolan-cli)"
-        );
-        let _ = command(&["lab", "down", name]);
-        assert!(command(&["lab", "up", name, "--hosts", "2"]));
-        Self(Lab::open(name).unwrap())
-    }
-}
-
-impl Drop for Built {
-    fn drop(&mut self) {
-        command(&["lab", "down", self.0.name()]);
-    }
-}
-
-fn command(arguments: &[&str]) -> bool {
-    let own = std::env::current_exe().unwrap();
-    let path: PathBuf = own.parent().unwrap().parent().unwrap().join("portolan");
-    assert!(
-        path.exists(),
-        "{} is missing: build it first",
-        path.display()
-    );
-    Command::new(path)
-        .args(arguments)
-        .output()
-        .unwrap()
-        .status
-        .success()
 }
 
 /// Which of `count` datagrams from h0 to h1 arrive.

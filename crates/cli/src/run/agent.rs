@@ -3,14 +3,15 @@
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
 
-use portolan_boot::Versions;
 use portolan_boot::launch::{
     Greeting, Keeper, Place, Prepared, SharedMemory, StartFailure, Starter, Task, serve,
 };
+use portolan_boot::{HostPort, Versions};
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
 
 use super::guard::Guard;
@@ -111,6 +112,14 @@ struct Ranks {
 impl Starter for Ranks {
     fn segment(&mut self, _host_index: u16, ranks: u32) -> io::Result<SharedMemory> {
         self.local.segment(ranks)
+    }
+
+    fn host_port(
+        &mut self,
+        _place: &Place,
+        at: Option<IpAddr>,
+    ) -> std::result::Result<HostPort, String> {
+        self.local.host_port(0, at)
     }
 
     fn command(&mut self, place: &Place) -> Command {

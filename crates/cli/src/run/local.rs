@@ -1,11 +1,14 @@
 //! Starting ranks on this machine: what `run`, the agent and `bench` have in
 //! common.
 
+use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use portolan_boot::HostPort;
 use portolan_boot::launch::{Place, SharedMemory};
 use portolan_link::shm::{Config, Segment};
 use portolan_sys::features::Disabled;
@@ -13,6 +16,7 @@ use portolan_sys::features::Disabled;
 use super::RANK_COMMAND;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
+use crate::node::HostPorts;
 
 /// This host or a lab's hosts, and the memory that their ranks share.
 pub struct Local {
@@ -20,6 +24,9 @@ pub struct Local {
     lab: Option<Lab>,
     config: Config,
     group: Option<PathBuf>,
+    disabled: Disabled,
+    /// Those of each network, by host of the lab.
+    host_ports: BTreeMap<u32, HostPorts>,
 }
 
 impl Local {
@@ -36,6 +43,8 @@ impl Local {
             lab,
             config,
             group: None,
+            disabled: *disabled,
+            host_ports: BTreeMap::new(),
         })
     }
 
@@ -58,6 +67,25 @@ impl Local {
             descriptor,
             mark_dead: Box::new(move |index| segment.mark_dead(index)),
         })
+    }
+
+    /// Opens a host port here, or on host `lab_host` of the lab.
+    ///
+    /// # Errors
+    /// Why there is none, for people to read.
+    pub fn host_port(
+        &mut self,
+        lab_host: u32,
+        at: Option<IpAddr>,
+    ) -> std::result::Result<HostPort, String> {
+        let ports = self.host_ports.entry(lab_host).or_default();
+        let disabled = self.disabled;
+        match &self.lab {
+            None => ports.open(at, &disabled),
+            Some(lab) => lab
+                .in_host(lab_host, || Ok(ports.open(at, &disabled)))
+                .map_err(|failure| failure.to_string())?,
+        }
     }
 
     /// The command that enters the rank's core and host, which in a lab is

@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Read, Write};
+use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use portolan_boot::JOB_VARIABLE;
 use portolan_boot::launch::{Place as RankPlace, Reach, SharedMemory, Starter, Task};
+use portolan_boot::{HostPort, JOB_VARIABLE};
 
 use super::arguments::{Arguments, Bind, Block};
 use super::guard::Guard;
@@ -83,6 +84,14 @@ impl Program {
         let ours = std::env::vars_os().filter(|(name, _)| is_ours(name));
         ours.chain(self.environment.iter().cloned()).collect()
     }
+
+    /// The lab's host that a rank runs on; without a lab 0.
+    fn lab_host(&self, place: &RankPlace) -> u32 {
+        match self.hosts[usize::from(place.host_index)].place {
+            Place::Lab(host) => host,
+            _ => 0,
+        }
+    }
 }
 
 /// Ranks are in background process groups, which may not read from a
@@ -96,11 +105,16 @@ impl Starter for Program {
         self.local.segment(ranks)
     }
 
+    fn host_port(
+        &mut self,
+        place: &RankPlace,
+        at: Option<IpAddr>,
+    ) -> std::result::Result<HostPort, String> {
+        self.local.host_port(self.lab_host(place), at)
+    }
+
     fn command(&mut self, place: &RankPlace) -> Command {
-        let lab_host = match self.hosts[usize::from(place.host_index)].place {
-            Place::Lab(host) => host,
-            _ => 0,
-        };
+        let lab_host = self.lab_host(place);
         let program = self.programs(place.rank, 1).remove(0).1;
         let mut command = self.local.command(place, lab_host, program);
         command

@@ -126,7 +126,9 @@ impl From<&OpenError> for Errno {
         match e {
             OpenError::Boot(e) => of_boot(e),
             OpenError::Setting(_) | OpenError::Disable(_) | OpenError::SecretFile(_) => EINVAL,
-            OpenError::NotOneHost { .. } | OpenError::NotShared { .. } => EHOSTUNREACH,
+            OpenError::NotOneHost { .. }
+            | OpenError::NotShared { .. }
+            | OpenError::NoHostPort { .. } => EHOSTUNREACH,
             OpenError::BadAddress { .. } => EPROTO,
             OpenError::Engine(e) => of_engine(e),
         }
@@ -171,7 +173,9 @@ fn of_engine(e: &portolan_engine::OpenError) -> Errno {
         E::Bind(BindError::NotLocal(_) | BindError::NoIpv6(_)) => EADDRNOTAVAIL,
         E::Bind(BindError::Denied(_)) => EACCES,
         E::Bind(BindError::System(_, errno)) => Errno(errno.raw_os_error()),
-        E::Memory(MemoryError::NotSealed | MemoryError::WrongSize(..)) | E::Shm(_) => EPROTO,
+        E::Memory(MemoryError::NotSealed | MemoryError::WrongSize(..))
+        | E::Shm(_)
+        | E::HostPort(_) => EPROTO,
         E::Memory(_) => ENOMEM,
         E::Setting(_) => EINVAL,
         E::Unreachable(..) => EHOSTUNREACH,

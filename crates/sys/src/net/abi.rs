@@ -20,7 +20,7 @@ pub(super) const UDP_SEGMENT: i32 = 103;
 pub(super) const UDP_GRO: i32 = 104;
 
 pub(super) const MSG_TRUNC: i32 = 0x20;
-pub(super) const MSG_DONTWAIT: i32 = 0x40;
+pub(crate) const MSG_DONTWAIT: i32 = 0x40;
 pub(super) const MSG_NOSIGNAL: i32 = 0x4000;
 
 /// ECN field of the traffic class (RFC 3168, section 5).

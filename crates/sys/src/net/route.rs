@@ -2,14 +2,9 @@
 //! connect, not for the data path.
 
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
-
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, bind, netlink, recv, send,
-    socket_with,
-};
 
 use super::abi::{AF_INET, AF_INET6, ip_from_bytes, unmapped};
+use super::netlink::{Attributes, NLM_F_DUMP, NLM_F_REQUEST, Netlink, push_attribute, word};
 use crate::raw::Errno;
 
 /// How packets to an address leave.
@@ -22,6 +17,8 @@ pub struct Route {
     pub mtu: usize,
     /// A router stands between; otherwise the subnet is directly connected.
     pub routed: bool,
+    /// That router.
+    pub gateway: Option<IpAddr>,
     /// The address is this host's own.
     pub local: bool,
     /// The address that packets will carry as their source.
@@ -41,6 +38,8 @@ pub struct Interface {
     pub up: bool,
     /// It is the loopback.
     pub loopback: bool,
+    /// Its Ethernet address, if it has one.
+    pub mac: Option<[u8; 6]>,
     /// Its addresses with the length of their network prefix, bits.
     pub addresses: Vec<(IpAddr, u8)>,
 }
@@ -51,11 +50,6 @@ const RTM_NEWADDR: u16 = 20;
 const RTM_GETADDR: u16 = 22;
 const RTM_NEWROUTE: u16 = 24;
 const RTM_GETROUTE: u16 = 26;
-const NLMSG_ERROR: u16 = 2;
-const NLMSG_DONE: u16 = 3;
-const NLM_F_REQUEST: u16 = 1;
-const NLM_F_DUMP: u16 = 0x300;
-const MESSAGE_HEADER: usize = 16;
 
 const RTN_LOCAL: u8 = 2;
 const RTA_DST: u16 = 1;
@@ -65,6 +59,7 @@ const RTA_PREFSRC: u16 = 7;
 const RTA_METRICS: u16 = 8;
 const RTA_VIA: u16 = 18;
 const RTAX_MTU: u16 = 2;
+const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
 const IFA_ADDRESS: u16 = 1;
@@ -72,36 +67,47 @@ const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 1;
 const IFF_LOOPBACK: u32 = 8;
 
+impl Netlink {
+    /// How packets to `ip` (from interface `scope` if that is not 0) leave; the MTU
+    /// is 0 where the route itself has no limit.
+    ///
+    /// # Errors
+    /// `ENETUNREACH` where no route leads there.
+    pub fn route(&self, ip: IpAddr, scope: u32) -> Result<Route, Errno> {
+        let ip = unmapped(ip);
+        let mut body = vec![0; 12];
+        match ip {
+            IpAddr::V4(v4) => {
+                body[0] = AF_INET as u8;
+                body[1] = 32;
+                push_attribute(&mut body, RTA_DST, &v4.octets());
+            }
+            IpAddr::V6(v6) => {
+                body[0] = AF_INET6 as u8;
+                body[1] = 128;
+                push_attribute(&mut body, RTA_DST, &v6.octets());
+            }
+        }
+        if scope != 0 {
+            push_attribute(&mut body, RTA_OIF, &scope.to_ne_bytes());
+        }
+        let mut route = None;
+        self.request(RTM_GETROUTE, NLM_F_REQUEST, &body, |kind, body| {
+            if kind == RTM_NEWROUTE {
+                route = parse_route(body).or(route);
+            }
+        })?;
+        route.ok_or(Errno::NETUNREACH)
+    }
+}
+
 /// How packets to `ip` (from interface `scope` if that is not 0) leave.
 ///
 /// # Errors
 /// `ENETUNREACH` where no route leads there, `EACCES` or `EPERM` where
 /// netlink is not permitted.
 pub fn route_to(ip: IpAddr, scope: u32) -> Result<Route, Errno> {
-    let ip = unmapped(ip);
-    let mut body = vec![0; 12];
-    match ip {
-        IpAddr::V4(v4) => {
-            body[0] = AF_INET as u8;
-            body[1] = 32;
-            push_attribute(&mut body, RTA_DST, &v4.octets());
-        }
-        IpAddr::V6(v6) => {
-            body[0] = AF_INET6 as u8;
-            body[1] = 128;
-            push_attribute(&mut body, RTA_DST, &v6.octets());
-        }
-    }
-    if scope != 0 {
-        push_attribute(&mut body, RTA_OIF, &scope.to_ne_bytes());
-    }
-    let mut route = None;
-    request(RTM_GETROUTE, NLM_F_REQUEST, &body, |kind, body| {
-        if kind == RTM_NEWROUTE {
-            route = parse_route(body).or(route);
-        }
-    })?;
-    let mut route = route.ok_or(Errno::NETUNREACH)?;
+    let mut route = Netlink::open()?.route(ip, scope)?;
     if route.mtu == 0 {
         let interfaces = links()?;
         let interface = interfaces.iter().find(|link| link.index == route.interface);
@@ -134,7 +140,7 @@ pub fn directly_connected(ip: IpAddr) -> Result<bool, Errno> {
 pub fn interfaces() -> Result<Vec<Interface>, Errno> {
     let mut interfaces = links()?;
     // An ifaddrmsg of any family.
-    request(
+    Netlink::open()?.request(
         RTM_GETADDR,
         NLM_F_REQUEST | NLM_F_DUMP,
         &[0; 8],
@@ -155,7 +161,7 @@ pub fn interfaces() -> Result<Vec<Interface>, Errno> {
 fn links() -> Result<Vec<Interface>, Errno> {
     let mut links = Vec::new();
     // An ifinfomsg of any family.
-    request(
+    Netlink::open()?.request(
         RTM_GETLINK,
         NLM_F_REQUEST | NLM_F_DUMP,
         &[0; 16],
@@ -175,13 +181,18 @@ fn parse_route(body: &[u8]) -> Option<Route> {
         interface: 0,
         mtu: 0,
         routed: false,
+        gateway: None,
         local,
         source: None,
     };
     for (kind, data) in Attributes(attributes) {
         match kind {
             RTA_OIF => route.interface = word(data)?,
-            RTA_GATEWAY | RTA_VIA => route.routed = true,
+            RTA_GATEWAY => (route.routed, route.gateway) = (true, ip_from_bytes(data)),
+            // Two bytes of address family come first.
+            RTA_VIA => {
+                (route.routed, route.gateway) = (true, data.get(2..).and_then(ip_from_bytes))
+            }
             RTA_PREFSRC => route.source = ip_from_bytes(data),
             RTA_METRICS => {
                 let mtu = Attributes(data).find(|(metric, _)| *metric == RTAX_MTU);
@@ -202,6 +213,7 @@ fn parse_link(body: &[u8]) -> Option<Interface> {
         mtu: 0,
         up: flags & IFF_UP != 0,
         loopback: flags & IFF_LOOPBACK != 0,
+        mac: None,
         addresses: Vec::new(),
     };
     for (kind, data) in Attributes(attributes) {
@@ -210,6 +222,7 @@ fn parse_link(body: &[u8]) -> Option<Interface> {
                 let name = data.split(|byte| *byte == 0).next().unwrap_or_default();
                 link.name = String::from_utf8_lossy(name).into_owned();
             }
+            IFLA_ADDRESS => link.mac = data.try_into().ok(),
             IFLA_MTU => link.mtu = word(data)? as usize,
             _ => {}
         }
@@ -229,88 +242,6 @@ fn parse_address(body: &[u8]) -> Option<(u32, IpAddr, u8)> {
     }
     // On point-to-point interfaces IFA_ADDRESS is the other end.
     Some((word(&fixed[4..])?, local.or(address)?, fixed[1]))
-}
-
-/// The first four bytes as a number.
-fn word(bytes: &[u8]) -> Option<u32> {
-    bytes.first_chunk().map(|bytes| u32::from_ne_bytes(*bytes))
-}
-
-fn push_attribute(body: &mut Vec<u8>, kind: u16, data: &[u8]) {
-    body.extend(((4 + data.len()) as u16).to_ne_bytes());
-    body.extend(kind.to_ne_bytes());
-    body.extend(data);
-    body.resize(body.len().next_multiple_of(4), 0);
-}
-
-/// Walks attributes: length, kind, data, padded to four bytes.
-struct Attributes<'a>(&'a [u8]);
-
-impl<'a> Iterator for Attributes<'a> {
-    type Item = (u16, &'a [u8]);
-
-    fn next(&mut self) -> Option<Self::Item> {
-        let head = self.0.first_chunk::<4>()?;
-        let len = usize::from(u16::from_ne_bytes([head[0], head[1]]));
-        // The two top bits are flags.
-        let kind = u16::from_ne_bytes([head[2], head[3]]) & 0x3fff;
-        let data = self.0.get(4..len)?;
-        self.0 = self.0.get(len.next_multiple_of(4)..).unwrap_or_default();
-        Some((kind, data))
-    }
-}
-
-/// Sends one request and shows each message of the answer: kind and body.
-fn request(
-    kind: u16,
-    flags: u16,
-    body: &[u8],
-    mut show: impl FnMut(u16, &[u8]),
-) -> Result<(), Errno> {
-    // Protocol 0 of this family is NETLINK_ROUTE.
-    let fd: OwnedFd = socket_with(
-        AddressFamily::NETLINK,
-        SocketType::RAW,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
-    bind(&fd, &netlink::SocketAddrNetlink::new(0, 0))?;
-    let mut message = Vec::with_capacity(MESSAGE_HEADER + body.len());
-    message.extend(((MESSAGE_HEADER + body.len()) as u32).to_ne_bytes());
-    message.extend(kind.to_ne_bytes());
-    message.extend(flags.to_ne_bytes());
-    message.extend([0; 8]);
-    message.extend(body);
-    send(&fd, &message, SendFlags::empty())?;
-
-    let dump = flags & NLM_F_DUMP == NLM_F_DUMP;
-    // The kernel cuts the answer to a dump into pieces of at most 32 KiB.
-    let mut buffer = vec![0; 64 * 1024];
-    loop {
-        let (len, _) = recv(&fd, &mut buffer, RecvFlags::empty())?;
-        let mut rest = &buffer[..len];
-        while let Some(head) = rest.first_chunk::<MESSAGE_HEADER>() {
-            let len = word(head).map_or(0, |len| len as usize);
-            let Some(body) = rest.get(MESSAGE_HEADER..len) else {
-                return Err(Errno::BADMSG);
-            };
-            match u16::from_ne_bytes([head[4], head[5]]) {
-                NLMSG_DONE => return Ok(()),
-                NLMSG_ERROR => {
-                    let errno = word(body).unwrap_or(0) as i32;
-                    return match errno {
-                        0 => Ok(()),
-                        errno => Err(Errno::from_raw_os_error(errno.wrapping_neg())),
-                    };
-                }
-                kind => show(kind, body),
-            }
-            rest = rest.get(len.next_multiple_of(4)..).unwrap_or_default();
-        }
-        if !dump {
-            return Ok(());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -358,6 +289,7 @@ mod tests {
         push_attribute(&mut body, RTA_METRICS | 0x8000, &metrics);
         let routed = parse_route(&body).unwrap();
         assert_eq!((routed.routed, routed.mtu), (true, 1400));
+        assert_eq!(routed.gateway, Some(IpAddr::from([10, 0, 0, 1])));
         assert_eq!(routed.source, Some(IpAddr::from([10, 0, 0, 2])));
         // A cut answer ends the walk and never panics.
         for cut in 0..body.len() {

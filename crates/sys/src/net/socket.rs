@@ -113,6 +113,33 @@ impl UdpSocket {
         }
     }
 
+    /// Takes over a socket that [`Self::bind`] has made, here or in another
+    /// process. Its buffers stay as they are.
+    ///
+    /// # Errors
+    /// [`BindError::System`]: it is not such a socket.
+    pub fn adopt(fd: OwnedFd, options: &SocketOptions) -> Result<Self, BindError> {
+        let domain = check("SO_DOMAIN", sockopt::socket_domain(&fd))?;
+        let kind = check("SO_TYPE", sockopt::socket_type(&fd))?;
+        let v6 = domain == AddressFamily::INET6;
+        if kind != SocketType::DGRAM || !(v6 || domain == AddressFamily::INET) {
+            return Err(BindError::System("SO_TYPE", Errno::PROTOTYPE));
+        }
+        let socket = Self {
+            fd,
+            v6,
+            ecn: options.ecn,
+            connected: false,
+        };
+        let class = if options.ecn { ECN_ECT0 } else { 0 };
+        check("IP_TOS", sockopt::set_ip_tos(&socket.fd, class))?;
+        if v6 {
+            let set = sockopt::set_ipv6_tclass(&socket.fd, class.into());
+            check("IPV6_TCLASS", set)?;
+        }
+        Ok(socket)
+    }
+
     fn bind_v4(ip: Ipv4Addr, options: &SocketOptions) -> Result<Self, BindError> {
         let fd = open(AddressFamily::INET).map_err(|e| BindError::System("socket", e))?;
         let socket = Self {
@@ -306,6 +333,15 @@ impl UdpSocket {
         sockopt::socket_recv_buffer_size(&self.fd)
     }
 
+    /// Gives it a receive buffer beyond the system's limit (`SO_RCVBUFFORCE`),
+    /// which needs `CAP_NET_ADMIN`. `bytes` as in [`SocketOptions`].
+    ///
+    /// # Errors
+    /// What `setsockopt` answers.
+    pub fn force_receive_buffer(&self, bytes: usize) -> Result<(), Errno> {
+        sockopt::set_socket_recv_buffer_size_force(&self.fd, bytes)
+    }
+
     /// Real size of the send buffer, counted in the same way.
     ///
     /// # Errors
@@ -336,6 +372,12 @@ impl UdpSocket {
         }
         let v4 = Ipv6Addr::from(*ip).to_ipv4_mapped()?;
         Some(RawAddress::v4(v4.octets(), port))
+    }
+}
+
+impl From<UdpSocket> for OwnedFd {
+    fn from(socket: UdpSocket) -> Self {
+        socket.fd
     }
 }
 

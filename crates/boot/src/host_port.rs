@@ -1,0 +1,31 @@
+//! Host ports, as they are passed to ranks: see `portolan-link`, module `xdp`.
+
+use std::os::fd::OwnedFd;
+
+use serde::{Deserialize, Serialize};
+
+/// What is to be known of a host port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostPortInfo {
+    /// Index of the interface.
+    pub interface: u32,
+    /// Its name.
+    pub name: String,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Its MTU, bytes of an IP packet.
+    pub mtu: u32,
+    /// Bytes of a chunk, chunks, and entries of the receive, transmit, fill
+    /// and completion rings.
+    pub sizes: [u32; 6],
+}
+
+/// A queue of a network interface for one process. Whoever has the descriptors
+/// needs no privilege to use it.
+#[derive(Debug)]
+pub struct HostPort {
+    /// What it is.
+    pub info: HostPortInfo,
+    /// Its packet area, its AF_XDP socket and its UDP socket.
+    pub descriptors: [OwnedFd; 3],
+}

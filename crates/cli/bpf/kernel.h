@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// The part of the kernel's stable interface that our BPF programs use, so
+// that no kernel headers are needed to build them.
+
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+#define SECTION(name) __attribute__((section(name), used))
+#define UINT(name, value) int(*name)[value]
+#define TYPE(name, type) type *name
+
+enum { MAP_TYPE_HASH = 1, MAP_TYPE_ARRAY = 2, MAP_TYPE_XSKMAP = 17 };
+
+static void *(*const map_lookup)(void *map, const void *key) = (void *)1;

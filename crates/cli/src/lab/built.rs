@@ -1,0 +1,44 @@
+//! Labs for unit tests. They need root.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::Lab;
+
+/// A lab that the real command builds: it runs itself to set up hosts.
+pub struct Built(pub Lab);
+
+impl Built {
+    pub fn up(name: &str) -> Self {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "this test builds a lab of network namespaces and needs root: run the tests as \
+             root (sudo -E env PATH=$PATH cargo test -p portolan-cli)"
+        );
+        let _ = command(&["lab", "down", name]);
+        assert!(command(&["lab", "up", name, "--hosts", "2"]));
+        Self(Lab::open(name).unwrap())
+    }
+}
+
+impl Drop for Built {
+    fn drop(&mut self) {
+        command(&["lab", "down", self.0.name()]);
+    }
+}
+
+pub(super) fn command(arguments: &[&str]) -> bool {
+    let own = std::env::current_exe().unwrap();
+    let path: PathBuf = own.parent().unwrap().parent().unwrap().join("portolan");
+    assert!(
+        path.exists(),
+        "{} is missing: build it first",
+        path.display()
+    );
+    Command::new(path)
+        .args(arguments)
+        .output()
+        .unwrap()
+        .status
+        .success()
+}

@@ -1,0 +1,112 @@
+//! Opening host ports, as whoever has the privilege.
+
+use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use portolan_boot::{HostPort, HostPortInfo};
+use portolan_link::udp::UdpConfig;
+use portolan_link::xdp::SIZES;
+use portolan_sys::features::Disabled;
+use portolan_sys::memory::SharedMemory;
+use portolan_sys::net::{Interface, UdpSocket, interfaces};
+use portolan_sys::xdp::{self, XdpError};
+
+use super::steering::Steering;
+
+/// What the kernel's socket of a host port holds, bytes: as many packets as
+/// wait for the fast path.
+const RECEIVE_BUFFER: usize = 2_400 << 10;
+
+/// How often, and after what pause, a busy queue is tried again.
+const BUSY_TRIES: u32 = 50;
+const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// The host ports of one network.
+#[derive(Default)]
+pub struct HostPorts {
+    /// The interface, with its program; or why there is none.
+    open: Option<Result<(Interface, Steering), String>>,
+    /// Who has a queue: the UDP port, by queue.
+    queues: Vec<u16>,
+}
+
+impl HostPorts {
+    /// Opens a host port on the interface that has address `at`, or else the
+    /// first that has one. To be called by a thread in that network.
+    ///
+    /// # Errors
+    /// Why there is none, for people to read.
+    pub fn open(&mut self, at: Option<IpAddr>, disabled: &Disabled) -> Result<HostPort, String> {
+        if disabled.xdp {
+            return Err("xdp is switched off".to_owned());
+        }
+        let opened = self.open.get_or_insert_with(|| {
+            let interface = choose(at)?;
+            let steering = Steering::attach(&interface)?;
+            Ok((interface, steering))
+        });
+        let (interface, steering) = opened.as_mut().map_err(|why| why.clone())?;
+        let queue = 0;
+        if !self.queues.is_empty() {
+            return Err(format!(
+                "queue {queue} of {} belongs to another rank",
+                interface.name
+            ));
+        }
+        let sizes = SIZES;
+        let bytes = sizes.area_bytes().ok_or("sizes make no sense")?;
+        let area = SharedMemory::create("portolan-packets", bytes).map_err(|e| e.to_string())?;
+        let copy = disabled.zerocopy;
+        let mut tries = 0;
+        let socket = loop {
+            match xdp::open(&area, &sizes, interface.index, queue, copy) {
+                // The kernel frees a queue a while after its socket was closed.
+                Err(XdpError::Busy) if tries < BUSY_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                opened => break opened,
+            }
+        }
+        .map_err(|e| format!("queue {queue} of {}: {e}", interface.name))?;
+        let config = UdpConfig {
+            disabled: *disabled,
+            ..UdpConfig::default()
+        };
+        let udp = UdpSocket::bind(&config.options()).map_err(|e| e.to_string())?;
+        udp.force_receive_buffer(RECEIVE_BUFFER)
+            .map_err(|e| format!("the kernel's socket of a host port: {e}"))?;
+        let local = udp.local_address().map_err(|e| e.to_string())?;
+        let own: Vec<IpAddr> = interface.addresses.iter().map(|(ip, _)| *ip).collect();
+        steering.add(local.port(), &own, queue, &socket)?;
+        self.queues.push(local.port());
+        let area: OwnedFd = area.duplicate_fd().map_err(|e| e.to_string())?;
+        let info = HostPortInfo {
+            sizes: [
+                sizes.chunk,
+                sizes.chunks,
+                sizes.rx,
+                sizes.tx,
+                sizes.fill,
+                sizes.completion,
+            ],
+            interface: interface.index,
+            name: interface.name.clone(),
+            mac: interface.mac.unwrap_or_default(),
+            mtu: u32::try_from(interface.mtu).unwrap_or(u32::MAX),
+        };
+        let descriptors = [area, socket, udp.into()];
+        Ok(HostPort { info, descriptors })
+    }
+}
+
+/// The interface for packets to other hosts.
+fn choose(at: Option<IpAddr>) -> Result<Interface, String> {
+    let all = interfaces().map_err(|e| format!("asking the kernel for interfaces: {e}"))?;
+    let usable = |i: &Interface| i.up && !i.loopback && i.mac.is_some() && !i.addresses.is_empty();
+    let has = |i: &Interface| at.is_none_or(|at| i.addresses.iter().any(|(ip, _)| *ip == at));
+    all.into_iter()
+        .find(|i| usable(i) && has(i))
+        .ok_or_else(|| "no Ethernet interface with an address".to_owned())
+}

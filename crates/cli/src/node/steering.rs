@@ -1,0 +1,168 @@
+//! The XDP program of one interface, which steers packets to host ports.
+
+use std::net::IpAddr;
+use std::os::fd::{AsFd, AsRawFd};
+
+use aya::maps::{HashMap, XskMap};
+use aya::programs::{Xdp, XdpMode};
+use aya::{Ebpf, include_bytes_aligned};
+use portolan_sys::net::Interface;
+
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
+
+/// Host ports of one interface at once, as the program has it.
+const PORTS_MAX: u32 = 256;
+/// Own addresses that the program compares, of each family.
+const OWN_MAX: usize = 4;
+
+/// A host port in the program's map (`struct port` of `steer.bpf.c`): slot and
+/// queue, addresses of IPv4 and IPv6, counters.
+type Port = [u64; 14];
+
+/// Builds one.
+fn port(slot: u32, queue: u32, own: &[IpAddr]) -> Port {
+    let mut bytes = Vec::with_capacity(size_of::<Port>());
+    bytes.extend(slot.to_ne_bytes());
+    bytes.extend(queue.to_ne_bytes());
+    // Those beyond the limit are reached through the kernel.
+    let v4 = own.iter().filter_map(|ip| match ip {
+        IpAddr::V4(ip) => Some(ip.octets()),
+        IpAddr::V6(_) => None,
+    });
+    bytes.extend(v4.take(OWN_MAX).flatten());
+    bytes.resize(8 + 4 * OWN_MAX, 0);
+    let v6 = own.iter().filter_map(|ip| match ip {
+        IpAddr::V6(ip) => Some(ip.octets()),
+        IpAddr::V4(_) => None,
+    });
+    bytes.extend(v6.take(OWN_MAX).flatten());
+    bytes.resize(size_of::<Port>(), 0);
+    let mut words = bytes.chunks_exact(8);
+    std::array::from_fn(|_| {
+        let word = words.next().and_then(|word| word.first_chunk());
+        word.map_or(0, |word| u64::from_ne_bytes(*word))
+    })
+}
+
+/// Packets to a host port that did not reach its socket.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// They came by another queue and went on to the kernel.
+    pub to_kernel: u64,
+    /// Of another version of the wire format: dropped.
+    pub bad_version: u64,
+    /// No packets of ours: dropped.
+    pub malformed: u64,
+}
+
+/// The program, attached. Dropping it detaches it; so does the end of the
+/// process, however it comes.
+pub(super) struct Steering {
+    bpf: Ebpf,
+    /// UDP port in each slot.
+    slots: Vec<Option<u16>>,
+}
+
+impl Steering {
+    /// Attaches to an interface of the calling thread's network, in its driver.
+    ///
+    /// # Errors
+    /// Why not, for people to read.
+    pub fn attach(interface: &Interface) -> Result<Self, String> {
+        let mut bpf = Ebpf::load(OBJECT)
+            .map_err(|e| format!("the kernel refused the XDP program: {}", chain(&e)))?;
+        let program: &mut Xdp = bpf
+            .program_mut("steer")
+            .and_then(|program| program.try_into().ok())
+            .ok_or("the XDP program is damaged: build again")?;
+        program
+            .load()
+            .map_err(|e| format!("the kernel refused the XDP program: {}", chain(&e)))?;
+        program
+            .attach_to_if_index(interface.index, XdpMode::Driver)
+            .map_err(|e| {
+                format!(
+                    "no XDP program can be attached to {}: {}",
+                    interface.name,
+                    chain(&e)
+                )
+            })?;
+        Ok(Self {
+            bpf,
+            slots: Vec::new(),
+        })
+    }
+
+    /// Steers what comes for UDP port `udp` of `own` addresses on `queue` to
+    /// `socket`.
+    ///
+    /// # Errors
+    /// Why not, for people to read.
+    pub fn add(
+        &mut self,
+        udp: u16,
+        own: &[IpAddr],
+        queue: u32,
+        socket: impl AsFd,
+    ) -> Result<(), String> {
+        let free = self.slots.iter().position(Option::is_none);
+        let slot = free.unwrap_or_else(|| {
+            self.slots.push(None);
+            self.slots.len() - 1
+        });
+        let index = u32::try_from(slot).unwrap_or(u32::MAX);
+        if index >= PORTS_MAX {
+            return Err(format!("the interface has {PORTS_MAX} host ports already"));
+        }
+        let port = port(index, queue, own);
+        let failed = |e| format!("a map of the XDP program: {}", chain(&e));
+        let mut sockets =
+            XskMap::try_from(self.bpf.map_mut("sockets").ok_or("damaged")?).map_err(failed)?;
+        sockets
+            .set(index, socket.as_fd().as_raw_fd(), 0)
+            .map_err(failed)?;
+        self.ports()?.insert(udp.to_be(), port, 0).map_err(failed)?;
+        self.slots[slot] = Some(udp);
+        Ok(())
+    }
+
+    /// Steers no more to a UDP port. Its socket leaves by itself when it is
+    /// closed.
+    pub fn remove(&mut self, udp: u16) {
+        if let Some(slot) = self.slots.iter_mut().find(|slot| **slot == Some(udp)) {
+            *slot = None;
+            if let Ok(mut ports) = self.ports() {
+                let _ = ports.remove(&udp.to_be());
+            }
+        }
+    }
+
+    /// What became of packets to UDP port `udp` that were not steered.
+    #[cfg(test)]
+    pub fn counters(&mut self, udp: u16) -> Option<Counters> {
+        let port = self.ports().ok()?.get(&udp.to_be(), 0).ok()?;
+        let [.., to_kernel, bad_version, malformed] = port;
+        Some(Counters {
+            to_kernel,
+            bad_version,
+            malformed,
+        })
+    }
+
+    fn ports(&mut self) -> Result<HashMap<&mut aya::maps::MapData, u16, Port>, String> {
+        let map = self.bpf.map_mut("ports").ok_or("damaged")?;
+        map.try_into()
+            .map_err(|e| format!("a map of the XDP program: {}", chain(&e)))
+    }
+}
+
+/// An error and what led to it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

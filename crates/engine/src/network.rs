@@ -1,0 +1,60 @@
+//! The link below the network lane: one socket, or a host port beside it.
+
+use std::os::fd::BorrowedFd;
+
+use portolan_link::udp::{ReceiveCapacity, Udp};
+use portolan_link::xdp::Xdp;
+use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
+
+/// Either link. Both carry the same packets.
+#[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "an endpoint has one")]
+pub(crate) enum Network {
+    Udp(Udp),
+    Xdp(Box<Xdp>),
+}
+
+macro_rules! either {
+    ($network:expr, $link:ident => $call:expr) => {
+        match $network {
+            Self::Udp($link) => $call,
+            Self::Xdp($link) => $call,
+        }
+    };
+}
+
+impl Network {
+    /// Readable when a frame waits.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        either!(self, link => link.fd())
+    }
+
+    #[inline]
+    pub fn set_now(&mut self, now: u64) {
+        either!(self, link => link.set_now(now));
+    }
+
+    pub fn local_address(&self) -> Result<LinkAddress, LinkError> {
+        either!(self, link => link.local_address())
+    }
+
+    pub fn receive_capacity(&self) -> ReceiveCapacity {
+        either!(self, link => link.receive_capacity())
+    }
+}
+
+impl Link for Network {
+    fn capabilities(&self) -> Capabilities {
+        either!(self, link => link.capabilities())
+    }
+
+    #[inline]
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+        either!(self, link => link.tx_burst(frames))
+    }
+
+    #[inline]
+    fn rx_burst(&mut self, max: usize, sink: impl FnMut(RxFrame<'_>)) -> Result<usize, LinkError> {
+        either!(self, link => link.rx_burst(max, sink))
+    }
+}

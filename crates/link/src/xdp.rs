@@ -1,0 +1,561 @@
+//! The link `xdp`: packets past the kernel's network stack, by an AF_XDP
+//! socket on one queue of one interface.
+//!
+//! It carries the same UDP packets as the link `udp`, whose socket at the same
+//! port it keeps: what is not steered to the fast path arrives there, and who
+//! cannot be reached by it is sent to from there. So both links talk to each
+//! other, and nothing that is lost of the fast path loses a packet's content.
+
+mod packet;
+mod ways;
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use portolan_ring::{Corrupt, Descriptor, KernelConsumer, KernelProducer};
+use portolan_sys::epoll::Epoll;
+use portolan_sys::memory::SharedMemory;
+use portolan_sys::net::BindError;
+use portolan_sys::raw::Errno;
+use portolan_sys::xdp::{self, PACKET_HEADROOM, Rings};
+pub use portolan_sys::xdp::{Sizes, XdpError};
+
+use self::packet::{HEADERS_V4, HEADERS_V6, parse};
+use self::ways::{Own, Ways};
+use crate::udp::{ReceiveCapacity, Udp, UdpConfig, UdpCounters};
+use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
+
+/// Chunks that wait for what arrives, of a host port with [`SIZES`].
+const RX_CHUNKS: u32 = 2_048;
+/// Chunks for what is sent.
+const TX_CHUNKS: u32 = 512;
+/// The sizes of a host port whose frames have at most 1,792 bytes: 5 MiB.
+pub const SIZES: Sizes = Sizes {
+    chunk: 2_048,
+    chunks: RX_CHUNKS + TX_CHUNKS,
+    rx: RX_CHUNKS,
+    tx: TX_CHUNKS,
+    fill: RX_CHUNKS,
+    completion: TX_CHUNKS,
+};
+
+/// While packets come by the fast path the kernel's socket is looked at this
+/// often, ns: a look that finds nothing costs 0.3 to 0.5 us.
+const KERNEL_EVERY_NS: u64 = 50_000;
+/// So long after its last packet the fast path no longer counts as that, ns.
+const FAST_FOR_NS: u64 = 1_000_000;
+/// A fast path that failed is tried again after this, ns; sooner when the
+/// network changes.
+const RETRY_NS: u64 = 10_000_000;
+/// Calls in a row that may leave packets in the ring.
+const KICKS_MAX: u32 = 64;
+
+/// A host port as its opener passes it on. Whoever has these descriptors needs
+/// no privilege.
+#[derive(Debug)]
+pub struct HostPort {
+    /// The packet area: a sealed memfd.
+    pub area: OwnedFd,
+    /// The AF_XDP socket.
+    pub socket: OwnedFd,
+    /// The UDP socket at the port whose packets are steered.
+    pub udp: OwnedFd,
+    /// How large area and rings are.
+    pub sizes: Sizes,
+    /// Index of the interface.
+    pub interface: u32,
+    /// Its Ethernet address.
+    pub mac: [u8; 6],
+    /// Its MTU, bytes of an IP packet.
+    pub mtu: u32,
+}
+
+/// Why a host port cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdoptError {
+    /// The AF_XDP socket or its memory.
+    Xdp(XdpError),
+    /// The UDP socket.
+    Udp(BindError),
+}
+
+impl std::fmt::Display for AdoptError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Xdp(e) => e.fmt(f),
+            Self::Udp(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AdoptError {}
+
+impl From<XdpError> for AdoptError {
+    fn from(e: XdpError) -> Self {
+        Self::Xdp(e)
+    }
+}
+
+impl From<BindError> for AdoptError {
+    fn from(e: BindError) -> Self {
+        Self::Udp(e)
+    }
+}
+
+/// What the fast path has done; counts since it was opened. What went through
+/// the kernel counts in [`Xdp::kernel_counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct XdpCounters {
+    /// Frames sent.
+    pub tx_frames: u64,
+    /// Their bytes, without headers of UDP, IP and Ethernet.
+    pub tx_bytes: u64,
+    /// System calls that had the kernel send.
+    pub tx_calls: u64,
+    /// Frames that the kernel had to send instead.
+    pub tx_kernel: u64,
+    /// Frames received.
+    pub rx_frames: u64,
+    /// Their bytes, without headers of UDP, IP and Ethernet.
+    pub rx_bytes: u64,
+    /// Packets that were steered here and are not for this port.
+    pub rx_strange: u64,
+    /// How often the fast path was lost.
+    pub lost: u64,
+}
+
+/// How much of a burst went by the fast path, and what came next.
+enum Went {
+    All,
+    Full,
+    /// The next frame has to go through the kernel.
+    Kernel,
+    TooBig,
+}
+
+/// A host port as a [`Link`].
+#[derive(Debug)]
+pub struct Xdp {
+    udp: Udp,
+    socket: OwnedFd,
+    area: SharedMemory,
+    chunk: usize,
+    rx: KernelConsumer<Descriptor>,
+    tx: KernelProducer<Descriptor>,
+    fill: KernelProducer<u64>,
+    completion: KernelConsumer<u64>,
+    /// Chunks that can be sent from: their offsets; the last was used last.
+    free: Vec<u64>,
+    /// First byte of the area that is for sending.
+    tx_area: u64,
+    ways: Ways,
+    port: u16,
+    interface: u32,
+    frame_max: usize,
+    readable: Epoll,
+    /// The clock, as far as we were told; ns.
+    now: u64,
+    /// When the last packet came by the fast path.
+    fast_at: u64,
+    /// When the kernel's socket was last looked at, and whether it had some.
+    kernel_at: u64,
+    kernel_busy: bool,
+    /// Packets are in the ring that the kernel has yet to take.
+    owed: bool,
+    /// The fast path has failed: not tried before this time.
+    lost_until: u64,
+    counters: XdpCounters,
+}
+
+impl Xdp {
+    /// Takes over a host port. `config` says what the UDP socket has not been
+    /// given yet: its buffers' sizes and what to leave alone.
+    ///
+    /// # Errors
+    /// [`AdoptError`].
+    pub fn adopt(port: HostPort, config: &UdpConfig) -> Result<Self, AdoptError> {
+        let HostPort {
+            area,
+            socket,
+            udp,
+            sizes,
+            interface,
+            mac,
+            mtu,
+        } = port;
+        let area_bytes = sizes.area_bytes().ok_or(XdpError::Sizes)?;
+        let area = SharedMemory::from_fd(area, Some(area_bytes)).map_err(XdpError::Memory)?;
+        let rings = Rings::map(socket.as_fd(), &sizes)?;
+        let udp = Udp::adopt(udp, config)?;
+        let failed = |call| move |e| XdpError::System(call, e);
+        let own = udp.local_address().map_err(|_| XdpError::Sizes)?;
+        let readable = Epoll::new().map_err(failed("epoll_create"))?;
+        let watch = |fd| readable.add(fd, 0).map_err(failed("epoll_ctl"));
+        watch(udp.fd())?;
+        watch(socket.as_fd())?;
+        let chunk = u64::from(sizes.chunk);
+        // As many as fit the fill ring are for what arrives.
+        let rx_chunks = sizes.fill.min(sizes.chunks) as u64;
+        let chunk_max = sizes.chunk - PACKET_HEADROOM;
+        let udp_headers = (HEADERS_V4 - 14, HEADERS_V6 - 14);
+        // Frames must fit whichever IP a peer has.
+        let largest = (mtu.min(chunk_max - 14) as usize).saturating_sub(udp_headers.1);
+        let wanted = config.frame_max.unwrap_or(usize::MAX);
+        let ways = Ways::new(Own {
+            interface,
+            mac,
+            port: own.port,
+        });
+        let mut link = Self {
+            udp,
+            socket,
+            area,
+            chunk: sizes.chunk as usize,
+            rx: KernelConsumer::new(rings.rx),
+            tx: KernelProducer::new(rings.tx),
+            fill: KernelProducer::new(rings.fill),
+            completion: KernelConsumer::new(rings.completion),
+            free: (rx_chunks..sizes.chunks.into())
+                .rev()
+                .map(|n| n * chunk)
+                .collect(),
+            tx_area: rx_chunks * chunk,
+            ways: ways.map_err(failed("netlink"))?,
+            port: own.port,
+            interface,
+            frame_max: largest.min(wanted).max(1),
+            readable,
+            now: 0,
+            fast_at: 0,
+            kernel_at: 0,
+            kernel_busy: false,
+            owed: false,
+            lost_until: 0,
+            counters: XdpCounters::default(),
+        };
+        for n in 0..rx_chunks {
+            link.fill.put(n * chunk);
+        }
+        link.fill.submit();
+        Ok(link)
+    }
+
+    /// A descriptor to wait on (poll, epoll): readable when a frame waits.
+    #[must_use]
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.readable.as_fd()
+    }
+
+    /// Tells the time, ns of a monotonic clock. Without it the kernel's socket
+    /// is looked at every time.
+    #[inline]
+    pub fn set_now(&mut self, now_ns: u64) {
+        self.now = now_ns;
+    }
+
+    /// Own address; the IP is unspecified.
+    ///
+    /// # Errors
+    /// [`LinkError::Broken`].
+    pub fn local_address(&self) -> Result<LinkAddress, LinkError> {
+        self.udp.local_address()
+    }
+
+    /// The interface that it sends by.
+    #[must_use]
+    pub fn interface(&self) -> u32 {
+        self.interface
+    }
+
+    /// Packets that are kept until the next look, whichever way they come:
+    /// what may be granted to all peers in sum.
+    #[must_use]
+    pub fn receive_capacity(&self) -> ReceiveCapacity {
+        let chunks = (self.tx_area / self.chunk as u64) as usize;
+        let kernel = self.udp.receive_capacity();
+        ReceiveCapacity {
+            full_packets: kernel.full_packets.min(chunks),
+            small_packets: kernel.small_packets.min(chunks),
+        }
+    }
+
+    /// What the fast path has done so far.
+    #[must_use]
+    pub fn counters(&self) -> XdpCounters {
+        self.counters
+    }
+
+    /// What went through the kernel's socket.
+    #[must_use]
+    pub fn kernel_counters(&self) -> UdpCounters {
+        self.udp.counters()
+    }
+
+    /// Whether the fast path can be used now, as far as is known.
+    #[must_use]
+    pub fn is_fast(&self) -> bool {
+        self.lost_until == 0
+    }
+
+    /// The bytes of the area from `at`, `len` of them within one chunk; `None`
+    /// if they are not.
+    #[inline]
+    fn bytes(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
+        let at = usize::try_from(at).ok()?;
+        let within = at % self.chunk;
+        if at >= self.area.bytes() || len > self.chunk - within {
+            return None;
+        }
+        // SAFETY: the range lies within the mapping, which lives as long as
+        // `self`. The kernel writes only to chunks in the fill ring and reads
+        // only from those in the transmit ring, and callers name neither. No
+        // other slice of the area exists: this one borrows `self`.
+        Some(unsafe { std::slice::from_raw_parts_mut(self.area.start().as_ptr().add(at), len) })
+    }
+
+    /// Sends from the head of `frames` what can go by the fast path; gives how
+    /// many, and why not more.
+    #[inline]
+    fn send_fast(&mut self, frames: &[TxFrame<'_>]) -> (usize, Went) {
+        let mut count = 0;
+        let went = loop {
+            let Some(frame) = frames.get(count) else {
+                break Went::All;
+            };
+            if frame.bytes.len() > self.frame_max {
+                break Went::TooBig;
+            }
+            if self.lost_until != 0 {
+                break Went::Kernel;
+            }
+            let Some(headers) = self.ways.find(&frame.to, self.now).copied() else {
+                break Went::Kernel;
+            };
+            let Some(at) = self.chunk_to_send() else {
+                break Went::Full;
+            };
+            let chunk = self.chunk;
+            let written = self
+                .bytes(at, chunk)
+                .and_then(|packet| headers.write(packet, frame.bytes, frame.ecn));
+            let Some(len) = written else {
+                self.free.push(at);
+                break Went::TooBig;
+            };
+            let descriptor = Descriptor {
+                address: at,
+                len: len as u32,
+                options: 0,
+            };
+            if !self.tx.put(descriptor) {
+                self.free.push(at);
+                break Went::Full;
+            }
+            self.counters.tx_bytes += frame.bytes.len() as u64;
+            count += 1;
+        };
+        if count > 0 {
+            self.counters.tx_frames += count as u64;
+            self.tx.submit();
+            self.owed = true;
+        }
+        if self.owed {
+            self.kick();
+        }
+        (count, went)
+    }
+
+    /// A chunk that nobody uses.
+    #[inline]
+    fn chunk_to_send(&mut self) -> Option<u64> {
+        if self.free.is_empty() {
+            self.reap();
+        }
+        self.free.pop()
+    }
+
+    /// Takes back chunks whose packets have left.
+    #[cold]
+    fn reap(&mut self) {
+        // A broken ring gives none, and what is sent goes by the kernel.
+        let _ = self.completion.look();
+        while let Some(at) = self.completion.take() {
+            let at = at - at % self.chunk as u64;
+            let ours = at >= self.tx_area && at < self.area.bytes() as u64;
+            if ours && self.free.len() < self.free.capacity() {
+                self.free.push(at);
+            }
+        }
+        self.completion.release();
+    }
+
+    /// Has the kernel send what is in the ring.
+    #[inline]
+    fn kick(&mut self) {
+        if !self.tx.needs_wakeup() {
+            self.owed = false;
+            return;
+        }
+        for _ in 0..KICKS_MAX {
+            self.counters.tx_calls += 1;
+            match xdp::kick(self.socket.as_fd()) {
+                Ok(()) => {
+                    self.owed = false;
+                    return;
+                }
+                // A batch has left, or its first packet was dropped below.
+                Err(Errno::AGAIN | Errno::BUSY | Errno::INTR) => {}
+                Err(Errno::NOBUFS | Errno::NOMEM) => return,
+                Err(_) => return self.lose(),
+            }
+            if self.tx.pending() == 0 {
+                self.owed = false;
+                return;
+            }
+        }
+    }
+
+    /// The fast path has failed: the kernel's socket carries all for now.
+    #[cold]
+    fn lose(&mut self) {
+        if self.lost_until == 0 {
+            self.counters.lost += 1;
+        }
+        self.lost_until = self.now.max(1) + RETRY_NS;
+    }
+
+    /// Sends by the kernel's socket as many frames from the head of `frames`
+    /// as have no other way.
+    #[cold]
+    fn send_by_kernel(&mut self, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+        let lost = self.lost_until != 0;
+        let rest = frames[1..].iter();
+        let more = rest.take_while(|frame| lost || self.ways.find(&frame.to, self.now).is_none());
+        let count = 1 + more.count();
+        let sent = self.udp.tx_burst(&frames[..count])?;
+        self.counters.tx_kernel += sent as u64;
+        Ok(sent)
+    }
+
+    /// Whether to look at the kernel's socket now.
+    #[inline]
+    fn kernel_is_due(&self) -> bool {
+        let fast = self.now.wrapping_sub(self.fast_at) < FAST_FOR_NS && self.now != 0;
+        let recent = self.now.wrapping_sub(self.kernel_at) < KERNEL_EVERY_NS;
+        !(fast && recent) || self.kernel_busy
+    }
+
+    /// Shows what the fast path has; gives how many frames.
+    #[inline]
+    fn receive_fast(
+        &mut self,
+        max: usize,
+        sink: &mut impl FnMut(RxFrame<'_>),
+    ) -> Result<usize, Corrupt> {
+        if self.rx.waiting()? == 0 {
+            return Ok(0);
+        }
+        let port = self.port;
+        let (mut taken, mut shown, mut bytes) = (0, 0, 0);
+        while taken < max
+            && let Some(descriptor) = self.rx.take()
+        {
+            taken += 1;
+            let at = descriptor.address;
+            let Some(packet) = self.bytes(at, descriptor.len as usize) else {
+                // Not a chunk: it cannot be given back either.
+                return Err(Corrupt);
+            };
+            if let Some(found) = parse(packet, port) {
+                shown += 1;
+                bytes += found.end - found.start;
+                sink(RxFrame {
+                    from: found.from,
+                    bytes: &mut packet[found.start..found.end],
+                    ce: found.ce,
+                });
+            } else {
+                self.counters.rx_strange += 1;
+            }
+            self.fill.put(at - at % self.chunk as u64);
+        }
+        self.rx.release();
+        self.fill.submit();
+        if self.fill.needs_wakeup() {
+            // Only what could not be filled would be lost.
+            let _ = xdp::wake(self.socket.as_fd());
+        }
+        self.fast_at = self.now;
+        self.counters.rx_frames += shown as u64;
+        self.counters.rx_bytes += bytes as u64;
+        Ok(shown)
+    }
+}
+
+impl Link for Xdp {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            name: "xdp",
+            frame_max: self.frame_max,
+            headroom: 0,
+            ordered: false,
+            reliable: false,
+            // Measured between two hosts of the lab, where the sender's call
+            // carries the packet as far as the receiver's ring.
+            overhead_ns: 1_000,
+            gap_ns: 800,
+            latency_ns: 1_500,
+        }
+    }
+
+    #[inline]
+    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+        let mut taken = 0;
+        loop {
+            let (sent, went) = self.send_fast(&frames[taken..]);
+            taken += sent;
+            let error = match went {
+                Went::All => return Ok(taken),
+                Went::Full => LinkError::Full,
+                Went::TooBig => LinkError::TooBig(self.frame_max),
+                Went::Kernel => match self.send_by_kernel(&frames[taken..]) {
+                    Ok(sent) => {
+                        taken += sent;
+                        continue;
+                    }
+                    Err(error) => error,
+                },
+            };
+            // It will be met again as the first frame of the next burst.
+            return if taken > 0 { Ok(taken) } else { Err(error) };
+        }
+    }
+
+    #[inline]
+    fn rx_burst(
+        &mut self,
+        max: usize,
+        mut sink: impl FnMut(RxFrame<'_>),
+    ) -> Result<usize, LinkError> {
+        if self.ways.look(self.now) || (self.lost_until != 0 && self.now >= self.lost_until) {
+            self.lost_until = 0;
+            self.owed |= self.tx.pending() > 0;
+        }
+        if self.owed && self.lost_until == 0 {
+            self.kick();
+        }
+        let mut shown = match self.receive_fast(max, &mut sink) {
+            Ok(shown) => shown,
+            Err(Corrupt) => {
+                self.lose();
+                0
+            }
+        };
+        if self.kernel_is_due() {
+            let found = self.udp.rx_burst(max, &mut sink)?;
+            self.kernel_at = self.now;
+            self.kernel_busy = found > 0;
+            shown += found;
+        }
+        Ok(shown)
+    }
+}

@@ -1,0 +1,393 @@
+//! AF_XDP sockets: setting one up, which needs privilege, and mapping its
+//! rings, which does not (kernel: Documentation/networking/af_xdp.rst).
+
+use std::fmt;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU32;
+
+pub use rustix::net::xdp::XdpStatistics;
+use rustix::net::xdp::{
+    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset, XdpUmemReg,
+    XdpUmemRegFlags,
+};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
+
+use crate::memory::{Mapping, MemoryError, SharedMemory};
+use crate::net::MSG_DONTWAIT;
+use crate::raw::{Errno, number, syscall};
+
+/// Room in front of each packet that the kernel keeps for XDP programs
+/// (`XDP_PACKET_HEADROOM`), bytes of a chunk.
+pub const PACKET_HEADROOM: u32 = 256;
+
+/// How large a socket's packet area and rings are. Chunks and rings are
+/// powers of two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// Bytes of a chunk, which holds one frame: 2,048 or 4,096.
+    pub chunk: u32,
+    /// Chunks of the packet area.
+    pub chunks: u32,
+    /// Entries of the receive ring.
+    pub rx: u32,
+    /// Entries of the transmit ring.
+    pub tx: u32,
+    /// Entries of the fill ring.
+    pub fill: u32,
+    /// Entries of the completion ring.
+    pub completion: u32,
+}
+
+impl Sizes {
+    /// Bytes of the packet area; `None` if the sizes make no sense.
+    #[must_use]
+    pub fn area_bytes(&self) -> Option<usize> {
+        let rings = [self.rx, self.tx, self.fill, self.completion];
+        let sensible = matches!(self.chunk, 2048 | 4096)
+            && (1..=1 << 24).contains(&self.chunks)
+            && rings.iter().all(|n| n.is_power_of_two() && *n <= 1 << 20);
+        sensible.then_some(self.chunk as usize * self.chunks as usize)
+    }
+}
+
+/// Why there is no socket. Each text names cause and remedy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum XdpError {
+    /// The kernel has no AF_XDP.
+    Unknown,
+    /// It may not be opened by this process.
+    Denied,
+    /// The queue belongs to another socket.
+    Busy,
+    /// The interface, or its queue, cannot do it.
+    Unsupported(Errno),
+    /// The sizes make no sense.
+    Sizes,
+    /// The packet area, or its mapping.
+    Memory(MemoryError),
+    /// The named call failed.
+    System(&'static str, Errno),
+}
+
+impl fmt::Display for XdpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("the kernel has no AF_XDP (CONFIG_XDP_SOCKETS)"),
+            Self::Denied => {
+                f.write_str("AF_XDP sockets need CAP_NET_RAW and CAP_BPF: start the job as root")
+            }
+            Self::Busy => f.write_str("the queue of the interface is taken by another program"),
+            Self::Unsupported(e) => {
+                write!(f, "the interface or its queue cannot carry AF_XDP ({e})")
+            }
+            Self::Sizes => f.write_str("the sizes of a host port make no sense"),
+            Self::Memory(e) => e.fmt(f),
+            Self::System(call, e) => write!(f, "AF_XDP: {call} failed: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for XdpError {}
+
+impl From<MemoryError> for XdpError {
+    fn from(e: MemoryError) -> Self {
+        Self::Memory(e)
+    }
+}
+
+fn failed(call: &'static str) -> impl Fn(Errno) -> XdpError {
+    move |errno| XdpError::System(call, errno)
+}
+
+/// Opens a socket on queue `queue` of interface `interface` of the calling
+/// thread's network, with `area` as its packet area. `copy`: not even where
+/// the driver could do without a copy. The packet area may be unmapped
+/// afterwards; whoever has its descriptor and the socket's can use both.
+///
+/// # Errors
+/// [`XdpError`]; nothing stays open.
+pub fn open(
+    area: &SharedMemory,
+    sizes: &Sizes,
+    interface: u32,
+    queue: u32,
+    copy: bool,
+) -> Result<OwnedFd, XdpError> {
+    if sizes.area_bytes() != Some(area.bytes()) {
+        return Err(XdpError::Sizes);
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd =
+        socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map_err(|e| match e {
+            Errno::AFNOSUPPORT => XdpError::Unknown,
+            Errno::PERM => XdpError::Denied,
+            e => XdpError::System("socket", e),
+        })?;
+    let registration = XdpUmemReg {
+        addr: area.start().as_ptr() as u64,
+        len: area.bytes() as u64,
+        chunk_size: sizes.chunk,
+        headroom: 0,
+        flags: XdpUmemRegFlags::empty(),
+        tx_metadata_len: 0,
+    };
+    sockopt::set_xdp_umem_reg(&fd, registration).map_err(failed("XDP_UMEM_REG"))?;
+    sockopt::set_xdp_umem_fill_ring_size(&fd, sizes.fill).map_err(failed("XDP_UMEM_FILL_RING"))?;
+    sockopt::set_xdp_umem_completion_ring_size(&fd, sizes.completion)
+        .map_err(failed("XDP_UMEM_COMPLETION_RING"))?;
+    sockopt::set_xdp_rx_ring_size(&fd, sizes.rx).map_err(failed("XDP_RX_RING"))?;
+    sockopt::set_xdp_tx_ring_size(&fd, sizes.tx).map_err(failed("XDP_TX_RING"))?;
+    let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
+    if copy {
+        flags |= SocketAddrXdpFlags::XDP_COPY;
+    }
+    bind(&fd, &SocketAddrXdp::new(flags, interface, queue)).map_err(|e| match e {
+        Errno::BUSY => XdpError::Busy,
+        Errno::INVAL | Errno::OPNOTSUPP | Errno::NODEV => XdpError::Unsupported(e),
+        e => XdpError::System("bind", e),
+    })?;
+    Ok(fd)
+}
+
+/// What the kernel has counted of a socket.
+///
+/// # Errors
+/// What `getsockopt` answers.
+pub fn statistics(socket: BorrowedFd<'_>) -> Result<XdpStatistics, Errno> {
+    sockopt::xdp_statistics(socket)
+}
+
+/// Has the kernel send what the transmit ring holds.
+///
+/// # Errors
+/// `EAGAIN` when some is left, `EBUSY`, `ENOBUFS` when a queue below is full,
+/// `ENETDOWN`, `ENXIO` when the interface is down or gone.
+#[inline]
+pub fn kick(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let args = [
+        socket.as_raw_fd() as usize,
+        0,
+        0,
+        MSG_DONTWAIT as usize,
+        0,
+        0,
+    ];
+    // SAFETY: no pointer is passed.
+    unsafe { syscall(number::SENDTO, args) }.map(drop)
+}
+
+/// Has the driver look at the fill ring again.
+///
+/// # Errors
+/// What `recvfrom` answers.
+pub fn wake(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let args = [
+        socket.as_raw_fd() as usize,
+        0,
+        0,
+        MSG_DONTWAIT as usize,
+        0,
+        0,
+    ];
+    // SAFETY: no pointer is passed.
+    unsafe { syscall(number::RECVFROM, args) }.map(drop)
+}
+
+/// The rings of a socket, mapped.
+#[derive(Debug)]
+pub struct Rings {
+    /// What has arrived.
+    pub rx: Ring,
+    /// What is to be sent.
+    pub tx: Ring,
+    /// Chunks for what arrives.
+    pub fill: Ring,
+    /// Chunks of what was sent.
+    pub completion: Ring,
+}
+
+impl Rings {
+    /// Maps the rings of `socket`, which has those sizes.
+    ///
+    /// # Errors
+    /// [`XdpError`].
+    pub fn map(socket: BorrowedFd<'_>, sizes: &Sizes) -> Result<Self, XdpError> {
+        sizes.area_bytes().ok_or(XdpError::Sizes)?;
+        let at = sockopt::xdp_mmap_offsets(socket).map_err(failed("XDP_MMAP_OFFSETS"))?;
+        let map = |offsets, page, entries, bytes| Ring::map(socket, offsets, page, entries, bytes);
+        Ok(Self {
+            rx: map(&at.rx, XDP_PGOFF_RX_RING, sizes.rx, DESCRIPTOR_BYTES)?,
+            tx: map(&at.tx, XDP_PGOFF_TX_RING, sizes.tx, DESCRIPTOR_BYTES)?,
+            fill: map(&at.fr, XDP_UMEM_PGOFF_FILL_RING, sizes.fill, ADDRESS_BYTES)?,
+            completion: map(
+                &at.cr,
+                XDP_UMEM_PGOFF_COMPLETION_RING,
+                sizes.completion,
+                ADDRESS_BYTES,
+            )?,
+        })
+    }
+}
+
+/// Bytes of an entry of the receive and transmit rings (`struct xdp_desc`).
+const DESCRIPTOR_BYTES: usize = 16;
+/// Bytes of an entry of the fill and completion rings.
+const ADDRESS_BYTES: usize = 8;
+
+/// One ring, shared with the kernel: two counters that only rise, flags, and
+/// entries.
+#[derive(Debug)]
+pub struct Ring {
+    mapping: Mapping,
+    producer: usize,
+    consumer: usize,
+    flags: usize,
+    entries: usize,
+    count: u32,
+    entry_bytes: usize,
+}
+
+impl Ring {
+    fn map(
+        socket: BorrowedFd<'_>,
+        at: &XdpRingOffset,
+        page: u64,
+        count: u32,
+        entry_bytes: usize,
+    ) -> Result<Self, XdpError> {
+        let unknown = || XdpError::System("XDP_MMAP_OFFSETS", Errno::NOSYS);
+        let offset = |value: u64| usize::try_from(value).map_err(|_| unknown());
+        let (producer, consumer) = (offset(at.producer)?, offset(at.consumer)?);
+        // Kernel 5.4 and later.
+        let flags = offset(at.flags.ok_or_else(unknown)?)?;
+        let entries = offset(at.desc)?;
+        let words_fit = [producer, consumer, flags]
+            .iter()
+            .all(|word| word % 4 == 0 && word + 4 <= entries);
+        if !words_fit || !entries.is_multiple_of(8) {
+            return Err(unknown());
+        }
+        let bytes = entries + count as usize * entry_bytes;
+        Ok(Self {
+            mapping: Mapping::of_device(socket, bytes, page)?,
+            producer,
+            consumer,
+            flags,
+            entries,
+            count,
+            entry_bytes,
+        })
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        // SAFETY: `map` has checked that the word lies within the mapping,
+        // aligned; the mapping lives as long as `self`, and the kernel uses
+        // the word atomically.
+        unsafe {
+            self.mapping
+                .start()
+                .add(offset)
+                .cast::<AtomicU32>()
+                .as_ref()
+        }
+    }
+
+    /// Entries written so far, modulo 2^32.
+    #[must_use]
+    pub fn producer(&self) -> &AtomicU32 {
+        self.word(self.producer)
+    }
+
+    /// Entries read so far, modulo 2^32.
+    #[must_use]
+    pub fn consumer(&self) -> &AtomicU32 {
+        self.word(self.consumer)
+    }
+
+    /// Whether the kernel waits to be called.
+    #[must_use]
+    pub fn flags(&self) -> &AtomicU32 {
+        self.word(self.flags)
+    }
+
+    /// How many entries it has: a power of two.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Bytes of an entry: 16 of the receive and transmit rings, 8 of the others.
+    #[must_use]
+    pub fn entry_bytes(&self) -> usize {
+        self.entry_bytes
+    }
+
+    /// The first entry, aligned to 8 bytes; [`Self::count`] of them follow each
+    /// other, valid as long as `self` lives.
+    #[must_use]
+    pub fn entries(&self) -> NonNull<u8> {
+        // SAFETY: `entries` is within the mapping.
+        unsafe { self.mapping.start().add(self.entries) }
+    }
+}
+
+/// Whether the socket is one of AF_XDP.
+///
+/// # Errors
+/// What `getsockopt` answers.
+pub fn is_socket(socket: impl AsFd) -> Result<bool, Errno> {
+    Ok(sockopt::socket_domain(socket)? == AddressFamily::XDP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_checked() {
+        let good = Sizes {
+            chunk: 2048,
+            chunks: 3,
+            rx: 2,
+            tx: 2,
+            fill: 2,
+            completion: 2,
+        };
+        assert_eq!(good.area_bytes(), Some(6144));
+        for bad in [
+            Sizes {
+                chunk: 1024,
+                ..good
+            },
+            Sizes { chunks: 0, ..good },
+            Sizes { rx: 3, ..good },
+            Sizes { fill: 0, ..good },
+            Sizes {
+                completion: 1 << 31,
+                ..good
+            },
+        ] {
+            assert_eq!(bad.area_bytes(), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_descriptor_of_something_else_is_refused() {
+        let sizes = Sizes {
+            chunk: 2048,
+            chunks: 2,
+            rx: 2,
+            tx: 2,
+            fill: 2,
+            completion: 2,
+        };
+        let (one, _) = std::os::unix::net::UnixStream::pair().unwrap();
+        assert_eq!(is_socket(&one), Ok(false));
+        assert!(matches!(
+            Rings::map(one.as_fd(), &sizes),
+            Err(XdpError::System("XDP_MMAP_OFFSETS", _))
+        ));
+    }
+}
