@@ -1,5 +1,6 @@
 //! Host ports, as they are passed to ranks: see `portolan-link`, module `xdp`.
 
+use std::any::Any;
 use std::os::fd::OwnedFd;
 
 use serde::{Deserialize, Serialize};
@@ -20,10 +21,20 @@ pub struct HostPortInfo {
     pub sizes: [u32; 6],
 }
 
-/// A queue of a network interface for one process. Whoever has the descriptors
-/// needs no privilege to use it.
-#[derive(Debug)]
+/// A queue of a network interface that is to be given to a process.
 pub struct HostPort {
+    /// What it is.
+    pub info: HostPortInfo,
+    /// Dropped when the process has ended, which gives the queue back.
+    pub lease: Box<dyn Any + Send>,
+    /// Its packet area, its AF_XDP socket and its UDP socket.
+    pub descriptors: [OwnedFd; 3],
+}
+
+/// A queue of a network interface that this process was given. It needs no
+/// privilege to use it.
+#[derive(Debug)]
+pub struct OwnHostPort {
     /// What it is.
     pub info: HostPortInfo,
     /// Its packet area, its AF_XDP socket and its UDP socket.

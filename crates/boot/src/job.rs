@@ -13,7 +13,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::JOB_VARIABLE;
 use crate::error::BootError;
 use crate::guest::{Guest, GuestOptions, Joined};
-use crate::host_port::HostPort;
+use crate::host_port::OwnHostPort;
 use crate::message::{
     Congestion, FromLauncher, How, Lane, LinkChoice, Membership, Security, Suite, Table,
     ToLauncher, ToRank, Versions, decode_from_launcher, encode_join, key_check,
@@ -70,7 +70,7 @@ pub struct Job {
     /// launcher, or where it does without.
     pub pulse: Option<Pulse>,
     /// The host port that this process was given.
-    pub host_port: Option<HostPort>,
+    pub host_port: Option<OwnHostPort>,
     control: Option<OwnedFd>,
     guest: Option<Guest>,
     solo: bool,
@@ -253,7 +253,7 @@ impl Job {
         let host_port = match &membership.host_port {
             Some(Ok(info)) => {
                 let mut next = || announced(true)?.ok_or(BootError::Garbled);
-                Some(HostPort {
+                Some(OwnHostPort {
                     info: info.clone(),
                     descriptors: [next()?, next()?, next()?],
                 })

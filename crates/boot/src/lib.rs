@@ -25,7 +25,7 @@ mod socket;
 pub use error::{BootError, Refusal};
 pub use guest::{GuestError, GuestOptions, is_guest};
 pub use host::host_identity;
-pub use host_port::{HostPort, HostPortInfo};
+pub use host_port::{HostPort, HostPortInfo, OwnHostPort};
 pub use job::{Job, Notice, PeerInfo, Reporter};
 pub use message::{
     Congestion, Field, How, Lane, LinkChoice, Membership, Security, Suite, Table, Versions,

@@ -43,7 +43,7 @@ fn a_job_runs_across_hosts_that_ssh_reaches() {
         assert!(said.out.contains("the sum is right"), "{said:#?}");
         said.complains(&[
             "on host h1, core ",
-            "lanes of rank 0: shm to 1 (same host: shared memory); udp to 2 (another host)",
+            "lanes of rank 0: shm to 1 (same host: shared memory); xdp to 2 (another host: host port on eth0)",
             "3 of 3 ranks on 2 hosts ended, exit code 0",
         ]);
     }

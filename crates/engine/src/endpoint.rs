@@ -3,6 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
+use portolan_link::xdp::Xdp;
 use portolan_proto::Release;
 use portolan_ring::{Lent, Owned, OwnerGuard};
 use portolan_sys::clock::now_ns;
@@ -16,6 +17,7 @@ use crate::helper::Helper;
 use crate::memory::{Buffer, Payload, Source};
 use crate::message::{Event, SendOptions};
 use crate::net::NetLane;
+use crate::network::Network;
 use crate::ops::Op;
 use crate::own::Threads;
 use crate::ports::{Binding, ErrorHandler};
@@ -399,8 +401,8 @@ impl Endpoint {
         &self.tables
     }
 
-    /// Name of the link that carries messages to a rank (`self`, `shm`, `udp`
-    /// or `dead`), and why that one.
+    /// Name of the link that carries messages to a rank (`self`, `shm`, `udp`,
+    /// `xdp` or `dead`), and why that one.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -408,6 +410,20 @@ impl Endpoint {
         let s = self.enter()?;
         let (name, why) = s.core.lanes.describe(rank).ok_or(Misuse::BadRank)?;
         Ok((name, why.to_owned()))
+    }
+
+    /// Hands the host port, if there is one, to `act`, to measure what it can do
+    /// without the protocol. What arrives meanwhile is lost to the endpoint, as
+    /// on the network.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn with_host_port<R>(&self, act: impl FnOnce(&mut Xdp) -> R) -> Result<Option<R>, Misuse> {
+        let mut s = self.enter()?;
+        Ok(s.net.as_mut().and_then(|net| match &mut net.link {
+            Network::Xdp(link) => Some(act(link)),
+            Network::Udp(_) => None,
+        }))
     }
 
     /// Why the launcher is ending the job, if it is.

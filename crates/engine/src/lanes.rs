@@ -27,13 +27,15 @@ pub(crate) struct Lanes {
     /// Whose memory we share, dead or alive.
     near: Vec<bool>,
     alive: u32,
+    /// Name of the network's link.
+    network: &'static str,
     pub count: LaneCount,
     /// Deaths that no wait has reported yet.
     unreported: Vec<(u32, Death)>,
 }
 
 impl Lanes {
-    pub fn new(lanes: Vec<(Lane, Cow<'static, str>)>) -> Self {
+    pub fn new(lanes: Vec<(Lane, Cow<'static, str>)>, network: &'static str) -> Self {
         let alive = lanes
             .iter()
             .filter(|(l, _)| matches!(l, Lane::Shm(_) | Lane::Net(_)))
@@ -50,6 +52,7 @@ impl Lanes {
             reasons,
             near,
             alive,
+            network,
             count,
             unreported: Vec::new(),
         }
@@ -105,7 +108,7 @@ impl Lanes {
         let name = match self.get(rank)? {
             Lane::Myself => "self",
             Lane::Shm(_) => "shm",
-            Lane::Net(_) => "udp",
+            Lane::Net(_) => self.network,
             Lane::Dead(_) => "dead",
         };
         Some((name, &self.reasons[rank as usize]))

@@ -275,7 +275,10 @@ impl Opening {
             resume: false,
             closing: false,
             ports: Ports::new(),
-            lanes: Lanes::new(lanes),
+            lanes: Lanes::new(
+                lanes,
+                network.as_ref().map_or("udp", |n| n.capabilities().name),
+            ),
             counters: Counters::default(),
             waiting: Waiting::NONE,
             trace,

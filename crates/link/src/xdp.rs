@@ -6,6 +6,7 @@
 //! cannot be reached by it is sent to from there. So both links talk to each
 //! other, and nothing that is lost of the fast path loses a packet's content.
 
+mod bare;
 mod packet;
 mod ways;
 
@@ -19,6 +20,7 @@ use portolan_sys::raw::Errno;
 use portolan_sys::xdp::{self, PACKET_HEADROOM, Rings};
 pub use portolan_sys::xdp::{Sizes, XdpError};
 
+pub use self::bare::Bare;
 use self::packet::{HEADERS_V4, HEADERS_V6, parse};
 use self::ways::{Own, Ways};
 use crate::udp::{ReceiveCapacity, Udp, UdpConfig, UdpCounters};

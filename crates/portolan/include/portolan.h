@@ -250,8 +250,8 @@ int64_t portolan_rank(const portolan_endpoint *endpoint);
 /* Number of processes in the job; -EFAULT. */
 int64_t portolan_size(const portolan_endpoint *endpoint);
 
-/* Which way messages to a rank go, as a text: "self", "shm", "udp" or "dead",
- * then ": " and why. Cut to `text_bytes` with a final 0. Gives the length of the
+/* Which way messages to a rank go, as a text: "self", "shm", "udp", "xdp" or
+ * "dead", then ": " and why. Cut to `text_bytes` with a final 0. Gives the length of the
  * whole text without that 0.
  * -ENXIO  no such rank */
 int portolan_lane(portolan_endpoint *endpoint, uint32_t rank, char *text, size_t text_bytes);

@@ -404,7 +404,7 @@ fn host_port(
     };
     match (given, why) {
         (Some(port), None) => {
-            let portolan_boot::HostPort { info, descriptors } = port;
+            let portolan_boot::OwnHostPort { info, descriptors } = port;
             let [area, socket, udp] = descriptors;
             let [chunk, chunks, rx, tx, fill, completion] = info.sizes;
             let port = engine::HostPort {

@@ -151,11 +151,11 @@ impl Host {
             .map_err(|error| LaunchError::Spawn { rank, error })?;
         started.shares_core = seat.shared;
         if self.plan.wants_host_ports() {
-            let (granted, port) = match starter.host_port(&place, self.plan.ip) {
-                Ok(port) => (Ok(port.info.clone()), Some(port)),
-                Err(why) => (Err(why), None),
-            };
-            (started.granted, started.host_port) = (Some(granted), port);
+            started.granted = Some(starter.host_port(&place, self.plan.ip).map(|port| {
+                started.host_port = Some(port.descriptors);
+                started.lease = Some(port.lease);
+                port.info
+            }));
         }
         let pid = started.pid();
         starter.started(&place, pid);

@@ -1,5 +1,6 @@
 //! One rank as its host sees it.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -11,7 +12,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::{Place, SharedMemory};
-use crate::host_port::{HostPort, HostPortInfo};
+use crate::host_port::HostPortInfo;
 use crate::message::{How, Table};
 use crate::socket;
 
@@ -50,8 +51,10 @@ pub(super) struct Rank {
     pub process: OwnedFd,
     /// The host port that it was given, or why it has none.
     pub granted: Option<Result<HostPortInfo, String>>,
-    /// Until it has been passed on.
-    pub host_port: Option<HostPort>,
+    /// Its descriptors, until they have been passed on.
+    pub host_port: Option<[OwnedFd; 3]>,
+    /// Gives it back when the rank has ended.
+    pub lease: Option<Box<dyn Any + Send>>,
     /// None once the rank has closed its end.
     pub control: Option<OwnedFd>,
     /// Messages for which its socket had no room.
@@ -80,6 +83,7 @@ impl Rank {
             process,
             granted: None,
             host_port: None,
+            lease: None,
             control: Some(control),
             queue: VecDeque::new(),
             greeted: None,
@@ -121,7 +125,7 @@ impl Rank {
             let descriptors: Vec<BorrowedFd<'_>> = segment
                 .map(|memory| &memory.descriptor)
                 .chain(lives)
-                .chain(host_port.flat_map(|port| &port.descriptors))
+                .chain(host_port.flatten())
                 .chain(doorbells)
                 .map(AsFd::as_fd)
                 .collect();
@@ -159,6 +163,7 @@ impl Rank {
         };
         self.signal(Signal::KILL);
         self.child.wait()?;
+        self.lease = None;
         self.ended = Some(how);
         Ok(Some(how))
     }

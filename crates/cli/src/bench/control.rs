@@ -25,6 +25,8 @@ pub enum SystemKind {
     KernelUdp,
     /// Polled TCP sockets.
     KernelTcp,
+    /// Bare AF_XDP without a protocol.
+    RawXdp,
     /// A sequence word in a bare ring.
     ShmFloor,
     /// One cache line that goes back and forth.

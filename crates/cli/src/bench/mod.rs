@@ -4,6 +4,7 @@
 //! turn for a slice, and reckons up. The ranks (`rank`) measure, all systems
 //! by the same loops (`drive`).
 
+mod bare;
 mod barrier;
 mod conduct;
 mod control;
@@ -173,6 +174,7 @@ fn paired(
         slices: common.slices,
         slice_ms: common.slice_ms,
         shm,
+        xdp: common.link == Link::Xdp,
         lab: lab.is_some(),
     })?;
     let sites = [0, 1].map(|host| Site {

@@ -1,6 +1,7 @@
 //! What will be measured, worked out from the arguments before anything
 //! starts, so that what cannot be done is said at once.
 
+use super::bare::RAW_MAX;
 use super::control::{ANSWER_BYTES, Pattern, SystemKind};
 use super::failure::{Failure, Result};
 use super::slice::SLICE_MS_MAX;
@@ -60,6 +61,8 @@ pub enum Peer {
     Udp,
     /// Polled kernel TCP sockets
     Tcp,
+    /// Bare AF_XDP, without a protocol
+    RawXdp,
     /// A sequence word in a bare shared-memory ring
     ShmFloor,
     /// The best pipelined copy through shared memory
@@ -111,6 +114,8 @@ pub struct Asked {
     pub slice_ms: Option<u64>,
     /// The ranks are on one host and talk through shared memory.
     pub shm: bool,
+    /// They have host ports.
+    pub xdp: bool,
     /// The ranks are on hosts of a lab.
     pub lab: bool,
 }
@@ -234,7 +239,19 @@ fn systems_of(peer: Peer, asked: &Asked, pattern: Pattern) -> Result<Vec<SystemK
             "--vs {name} measures shared memory within one host: use --link shm without --lab, or leave it out"
         ));
     }
+    if peer == Peer::RawXdp && !asked.xdp {
+        return wrong("--vs raw-xdp measures host ports: use it with --link xdp --lab NAME");
+    }
     Ok(match (peer, asked.kind) {
+        (Peer::RawXdp, Kind::Bandwidth) => {
+            return wrong("--vs raw-xdp carries single packets: for bandwidth use --vs tcp");
+        }
+        (Peer::RawXdp, _) if asked.size.is_some_and(|size| size > RAW_MAX) => {
+            return wrong(format!(
+                "--vs raw-xdp carries single packets: give a --size of at most {RAW_MAX}"
+            ));
+        }
+        (Peer::RawXdp, _) => vec![SystemKind::RawXdp],
         (Peer::Udp, _) => vec![SystemKind::KernelUdp],
         (Peer::Tcp, _) => vec![SystemKind::KernelTcp],
         (Peer::ShmFloor, Kind::Latency | Kind::Jitter) => {
@@ -291,6 +308,7 @@ mod tests {
             slices: None,
             slice_ms: None,
             shm: true,
+            xdp: false,
             lab: false,
         }
     }

@@ -10,6 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use serde::{Deserialize, Serialize};
 
+use super::bare::Unmet;
 use super::control::{Answer, Followed, Led, Line, Op, Order, SystemKind};
 use super::drive::{self, Channel, Meter};
 use super::failure::{Context, Failure, Result, fail};
@@ -149,7 +150,9 @@ fn prepare(
         SystemKind::ShmFloor | SystemKind::ShmLine | SystemKind::ShmCopy => {
             Box::new(Floor::new(system, leads, size_max))
         }
-        SystemKind::Portolan => return fail("Portolan is made by its endpoint"),
+        SystemKind::Portolan | SystemKind::RawXdp => {
+            return fail("they are made by the rank's endpoint");
+        }
     })
 }
 
@@ -196,6 +199,11 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
             } => {
                 let mut half = match system {
                     SystemKind::Portolan => ours.system(size_max)?,
+                    SystemKind::RawXdp => {
+                        let bound = Unmet::new(&ours, site.address()?)?;
+                        let offer = bound.offer();
+                        Driven::boxed(bound, offer, Unmet::meet)
+                    }
                     system => prepare(system, leads, size_max, &site)?,
                 };
                 line.say(&Answer::Offer(half.offer()?))?;

@@ -40,6 +40,7 @@ impl Setting {
             SystemKind::Portolan => format!("portolan-{}", self.link),
             SystemKind::KernelUdp => "kernel-udp".to_owned(),
             SystemKind::KernelTcp => "kernel-tcp".to_owned(),
+            SystemKind::RawXdp => "raw-xdp".to_owned(),
             SystemKind::ShmFloor | SystemKind::ShmLine => "shm-floor".to_owned(),
             SystemKind::ShmCopy => "shm-copy".to_owned(),
             SystemKind::Ucx => "ucx".to_owned(),

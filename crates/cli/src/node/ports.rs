@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use portolan_boot::{HostPort, HostPortInfo};
@@ -23,32 +24,62 @@ const BUSY_TRIES: u32 = 50;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The host ports of one network.
+#[derive(Clone, Default)]
+pub struct HostPorts(Arc<Mutex<Open>>);
+
 #[derive(Default)]
-pub struct HostPorts {
+struct Open {
     /// The interface, with its program; or why there is none.
-    open: Option<Result<(Interface, Steering), String>>,
-    /// Who has a queue: the UDP port, by queue.
-    queues: Vec<u16>,
+    interface: Option<Result<(Interface, Steering), String>>,
+    /// The UDP port of who has the queue.
+    taken: Option<u16>,
+}
+
+/// Gives a host port back.
+struct Lease {
+    ports: HostPorts,
+    udp: u16,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let mut open = self.ports.lock();
+        if let Some(Ok((_, steering))) = &mut open.interface {
+            steering.remove(self.udp);
+        }
+        if open.taken == Some(self.udp) {
+            open.taken = None;
+        }
+    }
 }
 
 impl HostPorts {
+    fn lock(&self) -> MutexGuard<'_, Open> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Opens a host port on the interface that has address `at`, or else the
     /// first that has one. To be called by a thread in that network.
     ///
     /// # Errors
     /// Why there is none, for people to read.
-    pub fn open(&mut self, at: Option<IpAddr>, disabled: &Disabled) -> Result<HostPort, String> {
+    pub fn open(&self, at: Option<IpAddr>, disabled: &Disabled) -> Result<HostPort, String> {
         if disabled.xdp {
             return Err("xdp is switched off".to_owned());
         }
-        let opened = self.open.get_or_insert_with(|| {
+        if !rustix::process::geteuid().is_root() {
+            return Err("only root may open one".to_owned());
+        }
+        let mut open = self.lock();
+        let Open { interface, taken } = &mut *open;
+        let opened = interface.get_or_insert_with(|| {
             let interface = choose(at)?;
             let steering = Steering::attach(&interface)?;
             Ok((interface, steering))
         });
         let (interface, steering) = opened.as_mut().map_err(|why| why.clone())?;
         let queue = 0;
-        if !self.queues.is_empty() {
+        if taken.is_some() {
             return Err(format!(
                 "queue {queue} of {} belongs to another rank",
                 interface.name
@@ -80,7 +111,7 @@ impl HostPorts {
         let local = udp.local_address().map_err(|e| e.to_string())?;
         let own: Vec<IpAddr> = interface.addresses.iter().map(|(ip, _)| *ip).collect();
         steering.add(local.port(), &own, queue, &socket)?;
-        self.queues.push(local.port());
+        *taken = Some(local.port());
         let area: OwnedFd = area.duplicate_fd().map_err(|e| e.to_string())?;
         let info = HostPortInfo {
             sizes: [
@@ -97,7 +128,15 @@ impl HostPorts {
             mtu: u32::try_from(interface.mtu).unwrap_or(u32::MAX),
         };
         let descriptors = [area, socket, udp.into()];
-        Ok(HostPort { info, descriptors })
+        let lease = Lease {
+            ports: self.clone(),
+            udp: local.port(),
+        };
+        Ok(HostPort {
+            info,
+            lease: Box::new(lease),
+            descriptors,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The XDP program of one interface, which steers packets to host ports.
 
+use std::error::Error;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -9,6 +10,8 @@ use aya::{Ebpf, include_bytes_aligned};
 use portolan_sys::net::Interface;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
+
+const DAMAGED: &str = "the XDP program in this binary is damaged: build it again";
 
 /// Host ports of one interface at once, as the program has it.
 const PORTS_MAX: u32 = 256;
@@ -45,6 +48,7 @@ fn port(slot: u32, queue: u32, own: &[IpAddr]) -> Port {
 }
 
 /// Packets to a host port that did not reach its socket.
+#[cfg(test)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
     /// They came by another queue and went on to the kernel.
@@ -64,33 +68,36 @@ pub(super) struct Steering {
 }
 
 impl Steering {
+    /// Loads the program, not yet attached to anything.
+    fn load() -> Result<Self, String> {
+        let refused = |e: &dyn Error| format!("the kernel refused the XDP program: {}", chain(e));
+        let mut bpf = Ebpf::load(OBJECT).map_err(|e| refused(&e))?;
+        let program: &mut Xdp = bpf
+            .program_mut("steer")
+            .and_then(|program| program.try_into().ok())
+            .ok_or(DAMAGED)?;
+        program.load().map_err(|e| refused(&e))?;
+        Ok(Self {
+            bpf,
+            slots: Vec::new(),
+        })
+    }
+
     /// Attaches to an interface of the calling thread's network, in its driver.
     ///
     /// # Errors
     /// Why not, for people to read.
     pub fn attach(interface: &Interface) -> Result<Self, String> {
-        let mut bpf = Ebpf::load(OBJECT)
-            .map_err(|e| format!("the kernel refused the XDP program: {}", chain(&e)))?;
-        let program: &mut Xdp = bpf
-            .program_mut("steer")
-            .and_then(|program| program.try_into().ok())
-            .ok_or("the XDP program is damaged: build again")?;
-        program
-            .load()
-            .map_err(|e| format!("the kernel refused the XDP program: {}", chain(&e)))?;
+        let mut steering = Self::load()?;
+        let program = steering.bpf.program_mut("steer").ok_or(DAMAGED)?;
+        let program: &mut Xdp = program.try_into().map_err(|_| DAMAGED)?;
         program
             .attach_to_if_index(interface.index, XdpMode::Driver)
             .map_err(|e| {
-                format!(
-                    "no XDP program can be attached to {}: {}",
-                    interface.name,
-                    chain(&e)
-                )
+                let name = &interface.name;
+                format!("no XDP program can be attached to {name}: {}", chain(&e))
             })?;
-        Ok(Self {
-            bpf,
-            slots: Vec::new(),
-        })
+        Ok(steering)
     }
 
     /// Steers what comes for UDP port `udp` of `own` addresses on `queue` to
@@ -117,7 +124,7 @@ impl Steering {
         let port = port(index, queue, own);
         let failed = |e| format!("a map of the XDP program: {}", chain(&e));
         let mut sockets =
-            XskMap::try_from(self.bpf.map_mut("sockets").ok_or("damaged")?).map_err(failed)?;
+            XskMap::try_from(self.bpf.map_mut("sockets").ok_or(DAMAGED)?).map_err(failed)?;
         sockets
             .set(index, socket.as_fd().as_raw_fd(), 0)
             .map_err(failed)?;
@@ -149,15 +156,21 @@ impl Steering {
         })
     }
 
+    #[cfg(test)]
+    fn program(&self) -> &Xdp {
+        let program = self.bpf.program("steer").expect("it was loaded");
+        program.try_into().expect("it was loaded")
+    }
+
     fn ports(&mut self) -> Result<HashMap<&mut aya::maps::MapData, u16, Port>, String> {
-        let map = self.bpf.map_mut("ports").ok_or("damaged")?;
+        let map = self.bpf.map_mut("ports").ok_or(DAMAGED)?;
         map.try_into()
             .map_err(|e| format!("a map of the XDP program: {}", chain(&e)))
     }
 }
 
 /// An error and what led to it, in one line.
-fn chain(error: &dyn std::error::Error) -> String {
+fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {
@@ -166,3 +179,7 @@ fn chain(error: &dyn std::error::Error) -> String {
     }
     text
 }
+
+#[cfg(test)]
+#[path = "steering_tests.rs"]
+mod tests;

@@ -1,5 +1,6 @@
 //! Host ports between two hosts of a lab. Needs root.
 
+use std::any::Any;
 use std::net::{IpAddr, UdpSocket};
 
 use portolan_link::conformance::{self, Pair};
@@ -13,12 +14,17 @@ use super::*;
 use crate::lab::{Built, Lab};
 
 /// Opens a host port on a host of the lab.
-fn open(lab: &Lab, host: u32, ports: &mut HostPorts) -> Xdp {
+fn open(lab: &Lab, host: u32) -> (Xdp, Box<dyn Any + Send>) {
+    let ports = HostPorts::default();
     let opened = lab
         .in_host(host, || Ok(ports.open(None, &Disabled::default())))
         .unwrap()
         .unwrap();
-    let portolan_boot::HostPort { info, descriptors } = opened;
+    let portolan_boot::HostPort {
+        info,
+        lease,
+        descriptors,
+    } = opened;
     let [area, socket, udp] = descriptors;
     let [chunk, chunks, rx, tx, fill, completion] = info.sizes;
     let port = HostPort {
@@ -38,11 +44,8 @@ fn open(lab: &Lab, host: u32, ports: &mut HostPorts) -> Xdp {
         mtu: info.mtu,
     };
     // Routes and neighbours are those of the thread's network.
-    lab.in_host(
-        host,
-        || Ok(Xdp::adopt(port, &UdpConfig::default()).unwrap()),
-    )
-    .unwrap()
+    let adopt = || Ok(Xdp::adopt(port, &UdpConfig::default()).unwrap());
+    (lab.in_host(host, adopt).unwrap(), lease)
 }
 
 /// One end, either link, that makes its calls in its own network and always
@@ -133,19 +136,23 @@ struct Two {
     ends: [End; 2],
     addresses: [LinkAddress; 2],
     stranger: UdpSocket,
-    _ports: [HostPorts; 2],
+    _leases: Vec<Box<dyn Any + Send>>,
 }
 
 impl Two {
     /// h0 has a host port, h1 has one if `both`.
     fn open(lab: &Lab, family: Family, both: bool) -> Self {
-        let mut ports = [HostPorts::default(), HostPorts::default()];
-        let [zero, one] = &mut ports;
+        let mut leases = Vec::new();
+        let mut fast = |host| {
+            let (link, lease) = open(lab, host);
+            leases.push(lease);
+            End::Fast(Box::new(link))
+        };
         let plain = || lab.in_host(1, || Ok(Udp::open(&UdpConfig::default()).unwrap()));
         let ends = [
-            End::Fast(Box::new(open(lab, 0, zero))),
+            fast(0),
             if both {
-                End::Fast(Box::new(open(lab, 1, one)))
+                fast(1)
             } else {
                 End::Plain(Box::new(plain().unwrap()))
             },
@@ -163,7 +170,7 @@ impl Two {
             ends,
             addresses,
             stranger: stranger.unwrap(),
-            _ports: ports,
+            _leases: leases,
         }
     }
 

@@ -1,0 +1,166 @@
+//! Jobs over host ports, between hosts of a lab. Needs root.
+
+mod common;
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{TestLab, example, finish, none_left, portolan, read_until, say, start};
+use rustix::process::{Pid, Signal, kill_process};
+
+const RIGHT: &str = "the sum is right";
+
+/// What `ip` says of a host's interface.
+fn link(lab: &TestLab, host: &str) -> String {
+    lab.exec(host, &["ip", "link", "show", "eth0"])
+        .expect(0)
+        .out
+}
+
+#[test]
+fn ranks_with_and_without_a_host_port_talk() {
+    let lab = TestLab::up("t-xdp-mix", "2");
+    let ring = example("ring");
+    // Two ranks on each host, and one queue: 0 and 2 have a host port.
+    let words = ["run", "-v", "-n", "4", "--lab", lab.0, "--", &ring, "300"];
+    let said = say(&words).expect(0).complains(&[
+        "lanes of rank 0: shm to 1 (same host: shared memory); \
+         xdp to 2-3 (another host: host port on eth0)",
+        "lanes of rank 1: shm to 0 (same host: shared memory); udp to 2-3 (another host; \
+         no host port: queue 0 of eth0 belongs to another rank)",
+    ]);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    // Nothing stays on the interface.
+    assert!(!link(&lab, "h0").contains("prog/xdp"));
+    // One of two may do without; the other must not.
+    let off = |link: &str| {
+        let words = ["run", "-v", "-n", "2", "--lab", lab.0, "--link", link];
+        let words = [&words[..], &["--", &ring, "30"]].concat();
+        common::Said::from(
+            portolan(&words)
+                .env("PORTOLAN_DISABLE", "xdp")
+                .output()
+                .unwrap(),
+        )
+    };
+    off("auto")
+        .expect(0)
+        .complains(&["udp to 1 (another host; no host port: xdp is switched off)"]);
+    off("xdp").expect(1).complains(&[
+        "link xdp: this rank has no host port: xdp is switched off",
+        "link auto does without",
+    ]);
+}
+
+#[test]
+fn everything_else_goes_on_beside_a_host_port() {
+    let lab = TestLab::up("t-xdp-rest", "2");
+    let ring = example("ring");
+    let words = [
+        "run", "-n", "2", "--lab", lab.0, "--link", "xdp", "--", &ring,
+    ];
+    let mut job = start("xdp-rest", &[&words[..], &["100000000"]].concat());
+    sleep(Duration::from_secs(1));
+    assert!(
+        link(&lab, "h1").contains("prog/xdp"),
+        "{}",
+        link(&lab, "h1")
+    );
+    let hosts = say(&["lab", "status", lab.0, "--json"]).expect(0).out;
+    let hosts: serde_json::Value = serde_json::from_str(&hosts).unwrap();
+    let ip = |host: usize| hosts["hosts"][host]["ipv4"].as_str().unwrap().to_owned();
+    // TCP and UDP of others, both ways, by bash alone.
+    let listen = format!(
+        "exec 3<>/dev/tcp/{}/7007 && echo hello >&3 && read -r -u 3 line && echo got $line",
+        ip(1)
+    );
+    let serve = "$s = IO::Socket::INET->new(Listen => 1, LocalPort => 7007, ReuseAddr => 1) \
+                 or die; $c = $s->accept; print $c scalar <$c>";
+    let words = [
+        "lab",
+        "exec",
+        lab.0,
+        "h1",
+        "--",
+        "perl",
+        "-MIO::Socket::INET",
+        "-e",
+        serve,
+    ];
+    let server = portolan(&words).spawn();
+    let mut server = server.unwrap();
+    sleep(Duration::from_millis(500));
+    let said = lab.exec("h0", &["bash", "-c", &listen]).expect(0);
+    assert_eq!(said.out, "got hello\n");
+    server.wait().unwrap();
+    assert!(job.try_wait().unwrap().is_none(), "the job has ended");
+    signal(job.id(), Signal::TERM);
+    finish(job);
+    none_left("xdp-rest");
+}
+
+#[test]
+fn an_interface_that_goes_down_and_up_loses_nothing() {
+    let lab = TestLab::up("t-xdp-down", "2");
+    let ring = example("ring");
+    let words = [
+        "run", "-n", "2", "--lab", lab.0, "--link", "xdp", "--", &ring,
+    ];
+    let job = start("xdp-down", &[&words[..], &["60000"]].concat());
+    sleep(Duration::from_millis(300));
+    for _ in 0..2 {
+        lab.exec("h1", &["ip", "link", "set", "eth0", "down"])
+            .expect(0);
+        sleep(Duration::from_millis(700));
+        lab.exec("h1", &["ip", "link", "set", "eth0", "up"])
+            .expect(0);
+        sleep(Duration::from_millis(300));
+    }
+    let said = finish(job).expect(0);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    none_left("xdp-down");
+}
+
+#[test]
+fn who_is_killed_leaves_the_interface_free() {
+    let lab = TestLab::up("t-xdp-kill", "2");
+    let ring = example("ring");
+    let words = [
+        "run", "-v", "-n", "2", "--lab", lab.0, "--link", "xdp", "--",
+    ];
+    for rank in [false, true] {
+        let wait = [
+            &words[..],
+            &["sh", "-c", "echo ready; exec \"$0\" 100000000", &ring],
+        ]
+        .concat();
+        let mut job = start("xdp-kill", &wait);
+        read_until(&mut job, "ready", 2);
+        sleep(Duration::from_millis(300));
+        let victim = if rank {
+            common::marked("xdp-kill")
+                .into_iter()
+                .find(|pid| {
+                    std::fs::read_link(format!("/proc/{pid}/exe"))
+                        .is_ok_and(|exe| exe.ends_with("ring"))
+                })
+                .expect("a rank runs")
+        } else {
+            job.id()
+        };
+        signal(victim, Signal::KILL);
+        finish(job);
+        none_left("xdp-kill");
+        for host in ["h0", "h1"] {
+            assert!(!link(&lab, host).contains("prog/xdp"));
+        }
+        say(&[&words[..], &[&ring, "50"]].concat())
+            .expect(0)
+            .complains(&["xdp to 1 (another host: host port on eth0)"]);
+    }
+}
+
+fn signal(pid: u32, signal: Signal) {
+    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+    kill_process(pid, signal).unwrap();
+}
