@@ -58,15 +58,29 @@ fn findings_are_there_for_programs_too() {
 }
 
 #[test]
-fn another_host_of_a_lab_is_reached_by_udp() {
+fn another_host_of_a_lab_is_reached_by_a_host_port_or_udp() {
     let lab = TestLab::up("doctor", "2");
     let own = env!("CARGO_BIN_EXE_portolan");
-    let said = lab.exec("h0", &[own, "doctor", "--to", "h1,h0"]);
+    let doctor = |off: &str| {
+        let off = format!("PORTOLAN_DISABLE={off}");
+        lab.exec("h0", &["env", &off, own, "doctor", "--to", "h1,h0"])
+    };
+    let said = doctor("xdp");
+    let line = said
+        .out
+        .lines()
+        .find(|line| line.contains("to-h1"))
+        .unwrap();
+    assert!(
+        line.contains("udp (no host port: xdp is switched off)"),
+        "{line}"
+    );
+    let said = doctor("");
     let line = |host: &str| {
         let mut lines = said.out.lines();
         let found = lines.find(|line| line.contains(&format!("to-{host}")));
         found.unwrap_or_else(|| panic!("no {host}: {said:#?}"))
     };
-    assert!(line("h1").contains("udp") && line("h1").contains("on a subnet of ours"));
+    assert!(line("h1").contains("xdp, where") && line("h1").contains("on a subnet of ours"));
     assert!(line("h0").contains("shm"), "{}", line("h0"));
 }

@@ -151,7 +151,6 @@ pub struct Xdp {
     tx_area: u64,
     ways: Ways,
     port: u16,
-    interface: u32,
     frame_max: usize,
     readable: Epoll,
     /// The clock, as far as we were told; ns.
@@ -223,7 +222,6 @@ impl Xdp {
             tx_area: rx_chunks * chunk,
             ways: ways.map_err(failed("netlink"))?,
             port: own.port,
-            interface,
             frame_max: largest.min(wanted).max(1),
             readable,
             now: 0,
@@ -262,12 +260,6 @@ impl Xdp {
         self.udp.local_address()
     }
 
-    /// The interface that it sends by.
-    #[must_use]
-    pub fn interface(&self) -> u32 {
-        self.interface
-    }
-
     /// Packets that are kept until the next look, whichever way they come:
     /// what may be granted to all peers in sum.
     #[must_use]
@@ -290,12 +282,6 @@ impl Xdp {
     #[must_use]
     pub fn kernel_counters(&self) -> UdpCounters {
         self.udp.counters()
-    }
-
-    /// Whether the fast path can be used now, as far as is known.
-    #[must_use]
-    pub fn is_fast(&self) -> bool {
-        self.lost_until == 0
     }
 
     /// The bytes of the area from `at`, `len` of them within one chunk; `None`

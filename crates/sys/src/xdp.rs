@@ -2,11 +2,10 @@
 //! rings, which does not (kernel: Documentation/networking/af_xdp.rst).
 
 use std::fmt;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
-pub use rustix::net::xdp::XdpStatistics;
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
     XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset, XdpUmemReg,
@@ -149,14 +148,6 @@ pub fn open(
         e => XdpError::System("bind", e),
     })?;
     Ok(fd)
-}
-
-/// What the kernel has counted of a socket.
-///
-/// # Errors
-/// What `getsockopt` answers.
-pub fn statistics(socket: BorrowedFd<'_>) -> Result<XdpStatistics, Errno> {
-    sockopt::xdp_statistics(socket)
 }
 
 /// Has the kernel send what the transmit ring holds.
@@ -333,17 +324,17 @@ impl Ring {
     }
 }
 
-/// Whether the socket is one of AF_XDP.
-///
-/// # Errors
-/// What `getsockopt` answers.
-pub fn is_socket(socket: impl AsFd) -> Result<bool, Errno> {
-    Ok(sockopt::socket_domain(socket)? == AddressFamily::XDP)
+/// Whether the kernel gives this process AF_XDP sockets.
+#[must_use]
+pub fn available() -> bool {
+    let flags = SocketFlags::CLOEXEC;
+    socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
 
     #[test]
     fn sizes_are_checked() {
@@ -384,7 +375,6 @@ mod tests {
             completion: 2,
         };
         let (one, _) = std::os::unix::net::UnixStream::pair().unwrap();
-        assert_eq!(is_socket(&one), Ok(false));
         assert!(matches!(
             Rings::map(one.as_fd(), &sizes),
             Err(XdpError::System("XDP_MMAP_OFFSETS", _))

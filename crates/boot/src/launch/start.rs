@@ -18,8 +18,8 @@ use crate::job::fill_random;
 use crate::{LinkChoice, Suite};
 
 /// Descriptors that the launcher holds for each rank: process, control
-/// socket, two pipes, doorbell and a passing one.
-pub const DESCRIPTORS_PER_RANK: u64 = 6;
+/// socket, two pipes, doorbell, those of a host port, and a passing one.
+pub const DESCRIPTORS_PER_RANK: u64 = 9;
 /// For each host: three pipes, process, and what watches them.
 const DESCRIPTORS_PER_HOST: u64 = 6;
 /// And for itself.

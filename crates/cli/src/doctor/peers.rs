@@ -6,6 +6,7 @@ use portolan_sys::features::Disabled;
 use portolan_sys::net::{interfaces, route_to};
 
 use super::Finding;
+use crate::node::possible;
 
 /// This host, the subnets that it is on, and the hosts that were asked for.
 pub fn look(hosts: &[String], disabled: Disabled) -> Vec<Finding> {
@@ -13,12 +14,22 @@ pub fn look(hosts: &[String], disabled: Disabled) -> Vec<Finding> {
         "link-here",
         "shm between ranks of this host: they share memory",
     )];
-    findings.extend(subnets());
-    findings.extend(hosts.iter().map(|host| towards(host, disabled)));
+    let fast = possible(&disabled);
+    findings.extend(subnets(&fast));
+    findings.extend(hosts.iter().map(|host| towards(host, disabled, &fast)));
     findings
 }
 
-fn subnets() -> Vec<Finding> {
+/// The link to other hosts, by one interface or another, of jobs that this user
+/// starts.
+fn link(fast: &Result<(), String>) -> String {
+    match fast {
+        Ok(()) => "xdp, where the driver runs XDP programs, else udp,".to_owned(),
+        Err(why) => format!("udp (no host port: {why})"),
+    }
+}
+
+fn subnets(fast: &Result<(), String>) -> Vec<Finding> {
     let remedy = "jobs on this host alone need none; else configure an interface (ip address)";
     let all = match interfaces() {
         Ok(all) => all,
@@ -42,7 +53,8 @@ fn subnets() -> Vec<Finding> {
             Finding::well(
                 &format!("link-{}", it.name),
                 format!(
-                    "udp to hosts of {} (MTU {}), led by queueing delay; beyond its routers fair to TCP",
+                    "{} to hosts of {} (MTU {}), led by queueing delay; beyond its routers fair to TCP",
+                    link(fast),
                     addresses.join(", "),
                     it.mtu
                 ),
@@ -59,7 +71,7 @@ fn subnets() -> Vec<Finding> {
     found
 }
 
-fn towards(host: &str, disabled: Disabled) -> Finding {
+fn towards(host: &str, disabled: Disabled, fast: &Result<(), String>) -> Finding {
     let subject = format!("to-{host}");
     let ips: Vec<IpAddr> = match (host, 0).to_socket_addrs() {
         Ok(all) => all.map(|at| at.ip()).collect(),
@@ -104,7 +116,8 @@ fn towards(host: &str, disabled: Disabled) -> Finding {
     Finding::well(
         &subject,
         format!(
-            "udp{source} to {ip}: another host, {why}, MTU {}; {sharing}",
+            "{}{source} to {ip}: another host, {why}, MTU {}; {sharing}",
+            link(fast),
             route.mtu
         ),
     )
@@ -117,7 +130,7 @@ mod tests {
 
     #[test]
     fn each_host_gets_its_link_or_a_remedy() {
-        let of = |host: &str| towards(host, Disabled::default());
+        let of = |host: &str| towards(host, Disabled::default(), &Ok(()));
         let here = of("127.0.0.1");
         assert!(
             here.state == State::Well && here.found.starts_with("shm"),
@@ -128,7 +141,7 @@ mod tests {
             nobody.state == State::Missing && nobody.remedy.is_some(),
             "{nobody:?}"
         );
-        let six = towards("::1", Disabled::parse("ipv6").unwrap());
+        let six = towards("::1", Disabled::parse("ipv6").unwrap(), &Ok(()));
         assert_eq!(six.state, State::Missing, "{six:?}");
     }
 }

@@ -6,4 +6,4 @@ mod steering;
 #[cfg(test)]
 mod tests;
 
-pub use ports::HostPorts;
+pub use ports::{HostPorts, possible};

@@ -7,17 +7,21 @@ use std::time::Duration;
 
 use portolan_boot::{HostPort, HostPortInfo};
 use portolan_link::udp::UdpConfig;
-use portolan_link::xdp::SIZES;
+use portolan_link::xdp::{SIZES, Sizes};
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::{Interface, UdpSocket, interfaces};
-use portolan_sys::xdp::{self, XdpError};
+use portolan_sys::xdp::{self, PACKET_HEADROOM, XdpError};
 
 use super::steering::Steering;
 
 /// What the kernel's socket of a host port holds, bytes: as many packets as
 /// wait for the fast path.
 const RECEIVE_BUFFER: usize = 2_400 << 10;
+
+const ETHERNET_HEADER: usize = 14;
+/// The largest chunk that the kernel takes: a page.
+const CHUNK_MAX: u32 = 4_096;
 
 /// How often, and after what pause, a busy queue is tried again.
 const BUSY_TRIES: u32 = 50;
@@ -64,12 +68,7 @@ impl HostPorts {
     /// # Errors
     /// Why there is none, for people to read.
     pub fn open(&self, at: Option<IpAddr>, disabled: &Disabled) -> Result<HostPort, String> {
-        if disabled.xdp {
-            return Err("xdp is switched off".to_owned());
-        }
-        if !rustix::process::geteuid().is_root() {
-            return Err("only root may open one".to_owned());
-        }
+        possible(disabled)?;
         let mut open = self.lock();
         let Open { interface, taken } = &mut *open;
         let opened = interface.get_or_insert_with(|| {
@@ -85,7 +84,12 @@ impl HostPorts {
                 interface.name
             ));
         }
-        let sizes = SIZES;
+        // A chunk holds a frame behind the kernel's headroom.
+        let small = interface.mtu + ETHERNET_HEADER <= (SIZES.chunk - PACKET_HEADROOM) as usize;
+        let sizes = Sizes {
+            chunk: if small { SIZES.chunk } else { CHUNK_MAX },
+            ..SIZES
+        };
         let bytes = sizes.area_bytes().ok_or("sizes make no sense")?;
         let area = SharedMemory::create("portolan-packets", bytes).map_err(|e| e.to_string())?;
         let copy = disabled.zerocopy;
@@ -138,6 +142,24 @@ impl HostPorts {
             descriptors,
         })
     }
+}
+
+/// Whether this process can open host ports at all, as far as can be told
+/// without one.
+///
+/// # Errors
+/// Why not, for people to read.
+pub fn possible(disabled: &Disabled) -> Result<(), String> {
+    if disabled.xdp {
+        return Err("xdp is switched off".to_owned());
+    }
+    if !rustix::process::geteuid().is_root() {
+        return Err("only root may open one".to_owned());
+    }
+    if !xdp::available() {
+        return Err(XdpError::Unknown.to_string());
+    }
+    Ok(())
 }
 
 /// The interface for packets to other hosts.
