@@ -165,7 +165,6 @@ impl NetLane {
             ),
             list("udp_rank", ranks, "rank", None),
             table("udp", tables.conns, proto::CONN_FIELDS),
-            table("udp_peer", tables.peers, proto::PEER_FIELDS),
         ]
     }
 }

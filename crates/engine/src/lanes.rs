@@ -1,7 +1,5 @@
 //! Which link carries messages to each rank, and why.
 
-use std::borrow::Cow;
-
 use portolan_proto::PeerId;
 
 use crate::describe::LaneCount;
@@ -23,7 +21,9 @@ pub(crate) enum Lane {
 /// All of them, by rank.
 pub(crate) struct Lanes {
     lanes: Vec<Lane>,
-    reasons: Vec<Cow<'static, str>>,
+    /// Of each rank, which of `reasons`.
+    why: Vec<u32>,
+    reasons: Vec<Box<str>>,
     /// Whose memory we share, dead or alive.
     near: Vec<bool>,
     alive: u32,
@@ -35,27 +35,34 @@ pub(crate) struct Lanes {
 }
 
 impl Lanes {
-    pub fn new(lanes: Vec<(Lane, Cow<'static, str>)>, network: &'static str) -> Self {
-        let alive = lanes
-            .iter()
-            .filter(|(l, _)| matches!(l, Lane::Shm(_) | Lane::Net(_)))
-            .count() as u32;
-        let near = lanes
-            .iter()
-            .map(|(l, _)| matches!(l, Lane::Myself | Lane::Shm(_)))
-            .collect();
-        let mut count = LaneCount::default();
-        lanes.iter().for_each(|(lane, _)| count.add(*lane, 1));
-        let (lanes, reasons) = lanes.into_iter().unzip();
+    /// None yet, with memory for those of so many ranks; `network` is the name of
+    /// the network's link.
+    pub fn with_capacity(ranks: usize, network: &'static str) -> Self {
         Self {
-            lanes,
-            reasons,
-            near,
-            alive,
+            lanes: Vec::with_capacity(ranks),
+            why: Vec::with_capacity(ranks),
+            reasons: Vec::new(),
+            near: Vec::with_capacity(ranks),
+            alive: 0,
             network,
-            count,
+            count: LaneCount::default(),
             unreported: Vec::new(),
         }
+    }
+
+    /// Adds that of the next rank. Many share a reason, and mostly with the
+    /// one before: it is kept once.
+    pub fn push(&mut self, lane: Lane, reason: &str) {
+        let known = self.reasons.iter().rposition(|known| **known == *reason);
+        let why = known.unwrap_or_else(|| {
+            self.reasons.push(reason.into());
+            self.reasons.len() - 1
+        });
+        self.why.push(why as u32);
+        self.near.push(matches!(lane, Lane::Myself | Lane::Shm(_)));
+        self.alive += u32::from(matches!(lane, Lane::Shm(_) | Lane::Net(_)));
+        self.count.add(lane, 1);
+        self.lanes.push(lane);
     }
 
     #[inline(always)]
@@ -111,6 +118,41 @@ impl Lanes {
             Lane::Net(_) => self.network,
             Lane::Dead(_) => "dead",
         };
-        Some((name, &self.reasons[rank as usize]))
+        let why = self.why[rank as usize];
+        Some((name, &self.reasons[why as usize]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_proto::{KeptWords, Peer};
+    use portolan_seal::Pair;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_fits_the_bytes_that_are_promised() {
+        // Its lane, which reason, whether it is near; its rank by number as a
+        // peer; what is kept of it, by budget; keys where no secret joins all.
+        let engine = size_of::<Lane>() + size_of::<u32>() + size_of::<bool>();
+        let engine = engine + size_of::<u32>() + 2 * size_of::<usize>() + size_of::<Pair>();
+        let never = engine + size_of::<Peer>();
+        assert!(never < 256, "{never}");
+        let quiet = never + size_of::<KeptWords>();
+        assert!(quiet <= 512, "{quiet}");
+    }
+
+    #[test]
+    fn a_reason_that_many_share_is_kept_once() {
+        let mut lanes = Lanes::with_capacity(1_000, "udp");
+        for peer in 0..1_000 {
+            let reason = ["another host", "same host"][usize::from(peer % 10 == 3)];
+            lanes.push(Lane::Net(PeerId(peer)), reason);
+        }
+        assert_eq!(lanes.reasons.len(), 2);
+        assert_eq!(lanes.describe(12), Some(("udp", "another host")));
+        assert_eq!(lanes.describe(13), Some(("udp", "same host")));
+        assert_eq!(lanes.describe(1_000), None);
+        assert_eq!((lanes.alive, lanes.count.net), (1_000, 1_000));
     }
 }

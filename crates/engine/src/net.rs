@@ -28,6 +28,7 @@ const BURST: usize = 64;
 pub(crate) struct ProtoTables {
     core: Wiped<proto::Core>,
     peers: Wiped<proto::Peer>,
+    shelf: Table<proto::KeptWords>,
     conns: Wiped<proto::Conn>,
     meta: Wiped<proto::FrameMeta>,
     longs: Wiped<proto::Long>,
@@ -73,6 +74,7 @@ impl ProtoTables {
         let mut tables = Self {
             core: Wiped::new(1, proto::Core::default)?,
             peers: Wiped::new(layout.peers, proto::Peer::default)?,
+            shelf: Table::new(layout.shelf, wiped)?,
             conns: Wiped::new(layout.conns, proto::Conn::default)?,
             meta: Wiped::new(layout.meta, proto::FrameMeta::default)?,
             longs: Wiped::new(layout.longs, proto::Long::default)?,
@@ -93,6 +95,7 @@ impl ProtoTables {
         let tables = Tables {
             core: &mut self.core[0],
             peers: &mut self.peers,
+            shelf: &mut self.shelf,
             conns: &mut self.conns,
             meta: &mut self.meta,
             longs: &mut self.longs,

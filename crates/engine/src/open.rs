@@ -1,7 +1,6 @@
 //! Opening an endpoint: first its own address, then, when the others' are
 //! known, the lanes to them.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
@@ -191,8 +190,9 @@ impl Opening {
                 config.rank
             )));
         }
-        let mut ranks = Vec::new();
-        let mut lanes: Vec<(Lane, Cow<'static, str>)> = Vec::with_capacity(peers.len());
+        let mut ranks = Vec::with_capacity(peers.len());
+        let link = network.as_ref().map_or("udp", |n| n.capabilities().name);
+        let mut lanes = Lanes::with_capacity(peers.len(), link);
         let mut pids = Vec::new();
         let mut ended = Vec::new();
         let mut indices = Vec::new();
@@ -217,14 +217,14 @@ impl Opening {
             tables = Some(ProtoTables::new(&proto, &config, peers)?);
         }
         for (rank, peer) in (0..).zip(peers) {
-            let reason = peer.reason.clone();
+            let reason = &peer.reason;
             if rank == config.rank {
-                lanes.push((Lane::Myself, "this process".into()));
+                lanes.push(Lane::Myself, "this process");
                 continue;
             }
             log::debug!("rank {}: way to rank {rank}: {reason}", config.rank);
             if peer.barred {
-                lanes.push((Lane::Dead(Death::Unreachable), reason));
+                lanes.push(Lane::Dead(Death::Unreachable), reason);
                 continue;
             }
             if peer.pid != 0 && !config.udp.disabled.pidfd && peer.address.host == config.host {
@@ -238,11 +238,11 @@ impl Opening {
                 && index != shm.index
             {
                 indices.push((index, rank));
-                lanes.push((Lane::Shm(index), reason));
+                lanes.push(Lane::Shm(index), reason);
                 continue;
             }
             let Some(tables) = &mut tables else {
-                lanes.push((Lane::Dead(Death::Unreachable), reason));
+                lanes.push(Lane::Dead(Death::Unreachable), reason);
                 continue;
             };
             let to = NetAddress {
@@ -255,7 +255,7 @@ impl Opening {
                 .map_err(|e| OpenError::Setting(format!("rank {rank}: {e}")))?;
             debug_assert_eq!(added.0 as usize, ranks.len());
             ranks.push(rank);
-            lanes.push((Lane::Net(added), reason));
+            lanes.push(Lane::Net(added), reason);
         }
         let trace = match &config.trace {
             None => None,
@@ -275,10 +275,7 @@ impl Opening {
             resume: false,
             closing: false,
             ports: Ports::new(),
-            lanes: Lanes::new(
-                lanes,
-                network.as_ref().map_or("udp", |n| n.capabilities().name),
-            ),
+            lanes,
             counters: Counters::default(),
             waiting: Waiting::NONE,
             trace,

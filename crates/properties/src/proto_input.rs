@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Endpoint, FrameMeta, Identity, Layout, Long, Message, NetAddress, Peer,
-    PeerId, Release, SourceId, Tables,
+    Config, Conn, Core, Endpoint, FrameMeta, Identity, KeptWords, Layout, Long, Message,
+    NetAddress, Peer, PeerId, Release, SourceId, Tables,
 };
 use portolan_seal::{Null, Secret};
 use portolan_wire::{
@@ -40,6 +40,7 @@ const WHO: [(u64, u64); 3] = [(1, 11), (2, 22), (3, 33)];
 struct Node {
     core: Core,
     peers: Vec<Peer>,
+    shelf: Vec<KeptWords>,
     conns: Vec<Conn>,
     meta: Vec<FrameMeta>,
     longs: Vec<Long>,
@@ -76,6 +77,7 @@ impl Node {
         let mut node = Self {
             core: Core::default(),
             peers: vec![Peer::default(); l.peers],
+            shelf: vec![KeptWords::default(); l.shelf],
             conns: vec![Conn::default(); l.conns],
             meta: vec![FrameMeta::default(); l.meta],
             longs: vec![Long::default(); l.longs],
@@ -106,6 +108,7 @@ impl Node {
         Tables {
             core: &mut self.core,
             peers: &mut self.peers,
+            shelf: &mut self.shelf,
             conns: &mut self.conns,
             meta: &mut self.meta,
             longs: &mut self.longs,

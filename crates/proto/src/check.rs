@@ -36,6 +36,10 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         core.hash(state);
         self.peers.hash(state);
+        // What an active peer has there is out of date, and not looked at.
+        for p in self.peers.iter().filter(|p| p.conn == NONE) {
+            self.shelf.get(p.place as usize).hash(state);
+        }
         self.conns.hash(state);
         self.longs.hash(state);
         for (i, meta) in self.meta.iter().enumerate() {

@@ -4,6 +4,7 @@ use portolan_wire::Ack;
 
 use crate::config::{FLOWS_MAX, WINDOW_SPAN};
 use crate::congestion::{Congestion, Mode};
+use crate::kept::Kept;
 use crate::mtu::Mtu;
 use crate::pacing::Pacer;
 use crate::pool::List;
@@ -56,6 +57,8 @@ pub struct Conn {
     pub(crate) next: u32,
     pub(crate) listed: Listed,
     pub(crate) peer: u32,
+    /// What outlives this state.
+    pub(crate) kept: Kept,
 
     // Sender.
     pub(crate) tx: [[TxFlow; FLOWS_MAX]; 2],
@@ -205,6 +208,7 @@ impl Default for Conn {
             next: NONE,
             listed: Listed::Free,
             peer: NONE,
+            kept: Kept::default(),
             tx: [[TxFlow::EMPTY; FLOWS_MAX]; 2],
             pending_flows: [0; 2],
             turn: [0; 2],

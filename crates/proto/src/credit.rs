@@ -39,18 +39,16 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The credit to advertise to a peer: absolute, by priority.
     pub(crate) fn credit(&self, conn: u32) -> [u32; 2] {
-        let peer = self.conns[conn as usize].peer;
         let limit = self.hold_limit();
-        self.peers[peer as usize]
-            .taken
-            .map(|t| t.wrapping_add(limit))
+        let taken = self.conns[conn as usize].kept.taken;
+        taken.map(|t| t.wrapping_add(limit))
     }
 
     /// A chunk of the peer was taken for good. Where the peer has used up what
     /// it was told of, it must hear of the room now.
     pub(crate) fn give_credit(&mut self, conn: u32, priority: usize) {
-        let peer = self.conns[conn as usize].peer as usize;
-        self.peers[peer].taken[priority] = self.peers[peer].taken[priority].wrapping_add(1);
+        let taken = &mut self.conns[conn as usize].kept.taken[priority];
+        *taken = taken.wrapping_add(1);
         let half = self.hold_limit() / 2;
         let credit = self.credit(conn)[priority];
         let c = &self.conns[conn as usize];

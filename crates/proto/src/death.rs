@@ -59,7 +59,7 @@ impl<S: Seal> Endpoint<'_, S> {
             Listed::Starved => _ = self.core.starved.remove(self.conns, conn),
             Listed::None | Listed::Free => {}
         }
-        self.peers[peer as usize].conn = NONE;
+        self.shelve(conn);
         self.release_conn(conn);
     }
 
@@ -79,7 +79,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         let c = &mut self.conns[conn as usize];
-        c.lowest = self.peers[c.peer as usize].next_number;
+        c.lowest = c.kept.next_number;
         c.flying = 0;
         c.flying_bytes = 0;
         c.queued = 0;
@@ -132,14 +132,13 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Drops what was received of a peer and not handed over.
     pub(crate) fn drop_received(&mut self, conn: u32) {
-        let peer = self.conns[conn as usize].peer as usize;
         for priority in 0..2 {
             for flow in 0..crate::FLOWS_MAX {
-                let rx = &mut self.conns[conn as usize].rx[priority][flow];
-                let old = core::mem::replace(rx, RxFlow::EMPTY);
+                let c = &mut self.conns[conn as usize];
+                let old = core::mem::replace(&mut c.rx[priority][flow], RxFlow::EMPTY);
                 // What was begun is not begun again, should the peer speak.
                 if old.active {
-                    let next = &mut self.peers[peer].next_in[priority][flow];
+                    let next = &mut c.kept.next_in[priority][flow];
                     *next = next.next();
                 }
                 self.free_list(old.held);

@@ -5,8 +5,7 @@
 use core::mem::offset_of;
 
 use crate::conn::Conn;
-use crate::peer::Peer;
-use crate::tables::{Core, NONE};
+use crate::tables::Core;
 
 /// A field of an entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,31 +95,25 @@ pub const CONN_FIELDS: &[Field] = &[
     field!("received_all_to", Conn, base),
     of_pair("held_requests", offset_of!(Conn, held), 0, Some(0)),
     of_pair("held_replies", offset_of!(Conn, held), 1, Some(0)),
-];
-
-/// What is kept of a peer in any case, in [`Peer`].
-pub const PEER_FIELDS: &[Field] = &[
-    field!("conn", Peer, conn, Some(NONE as u64)),
-    of_pair("requests_sent", offset_of!(Peer, sent), 0, None),
-    of_pair("replies_sent", offset_of!(Peer, sent), 1, None),
-    of_pair("request_credit", offset_of!(Peer, credit), 0, None),
-    of_pair("reply_credit", offset_of!(Peer, credit), 1, None),
-    field!("next_packet", Peer, next_number),
-    field!("packet_limit", Peer, packet_limit),
-    field!("packet_bytes_max", Peer, packet_max),
-    field!("key_phase", Peer, phase_tx),
+    of_pair("requests_sent", offset_of!(Conn, kept.sent), 0, None),
+    of_pair("replies_sent", offset_of!(Conn, kept.sent), 1, None),
+    of_pair("request_credit", offset_of!(Conn, kept.credit), 0, None),
+    of_pair("reply_credit", offset_of!(Conn, kept.credit), 1, None),
+    field!("next_packet", Conn, kept.next_number),
+    field!("packet_limit", Conn, kept.packet_limit),
+    field!("key_phase", Conn, kept.phase_tx),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::NONE;
 
     #[test]
     fn fields_lie_within_their_entries() {
         for (fields, size) in [
             (COUNTER_FIELDS, size_of::<Core>()),
             (CONN_FIELDS, size_of::<Conn>()),
-            (PEER_FIELDS, size_of::<Peer>()),
         ] {
             for field in fields {
                 assert!(matches!(field.bytes, 1 | 2 | 4 | 8), "{field:?}");
@@ -137,6 +130,5 @@ mod tests {
             (conn.waiting_since, conn.connect_next),
             (u64::MAX, u64::MAX)
         );
-        assert_eq!(Peer::default().conn, NONE);
     }
 }

@@ -1,11 +1,12 @@
 //! The view that ties the tables and the seal together for one call.
 
 use portolan_seal::Seal;
-use portolan_wire::{EndpointId, Life, MessageNo};
+use portolan_wire::{EndpointId, Life};
 
 use crate::congestion::Mode;
 use crate::conn::{Conn, Listed, Owed};
 use crate::host::{NetAddress, PeerId, Transmit};
+use crate::kept::{Kept, KeptWords};
 use crate::peer::{Peer, PeerBits, PeerState};
 use crate::pool::FrameMeta;
 use crate::send::Long;
@@ -36,6 +37,7 @@ impl core::error::Error for AddPeerError {}
 pub struct Endpoint<'m, S: Seal> {
     pub(crate) core: &'m mut Core,
     pub(crate) peers: &'m mut [Peer],
+    pub(crate) shelf: &'m mut [KeptWords],
     pub(crate) conns: &'m mut [Conn],
     pub(crate) meta: &'m mut [FrameMeta],
     pub(crate) longs: &'m mut [Long],
@@ -50,6 +52,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let Tables {
             core,
             peers,
+            shelf,
             conns,
             meta,
             longs,
@@ -58,6 +61,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         Self {
             core,
             peers,
+            shelf,
             conns,
             meta,
             longs,
@@ -98,10 +102,6 @@ impl<'m, S: Seal> Endpoint<'m, S> {
 
     /// Starts a peer's record for a life: counters, a nonce, a connection number.
     pub(crate) fn begin_life(&mut self, peer: u32, life: Life) {
-        let first = self.core.config.first_packet;
-        let message = MessageNo(self.core.config.first_message);
-        // Credit of both priorities counts from there on too.
-        let credit = [message.0; 2];
         let nonce_mine = self.core.random();
         let connection_mine = self.new_connection(peer);
         self.close_told(peer);
@@ -113,12 +113,12 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             bits: PeerBits::new(p.bits.mode()),
             nonce_mine,
             connection_mine,
-            next_number: first,
-            next_out: [[message; crate::FLOWS_MAX]; 2],
-            sent: credit,
-            credit,
+            place: p.place,
             ..Peer::default()
         };
+        if let Some(words) = self.shelf.get_mut(p.place as usize) {
+            *words = Kept::new(&self.core.config).to_words();
+        }
     }
 
     /// The peer with an id. Looked up at connects only.
@@ -237,6 +237,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         };
         self.core.free_conns = self.conns[conn as usize].next;
         self.core.conns_used = self.core.conns_used.max(conn + 1);
+        let kept = self.take_down(peer);
         let p = &mut self.peers[peer as usize];
         p.conn = conn;
         let window = crate::WINDOW_SPAN as u32;
@@ -244,31 +245,32 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let mut c = Conn {
             peer,
             listed: Listed::None,
-            lowest: p.next_number,
-            phase_first: p.next_number,
-            acked_to: p.next_number,
-            rx_next: p.received,
-            base: p.received - u64::from(p.missing),
-            unsure_to: p.received,
-            phase_rx_first: p.received,
-            granted: p.received,
+            lowest: kept.next_number,
+            phase_first: kept.next_number,
+            acked_to: kept.next_number,
+            rx_next: kept.received,
+            base: kept.received - u64::from(kept.missing),
+            unsure_to: kept.received,
+            phase_rx_first: kept.received,
+            granted: kept.received,
             ce: self.core.config.first_message,
-            arrived: p.taken,
-            advertised: p.taken,
+            arrived: kept.taken,
+            advertised: kept.taken,
             used_at: now,
             heard_at: now,
             confirmed: up,
             keyed: up,
             // It gave its state back once it had acknowledged our close.
             finished: p.bits.cut_short() || up && self.core.closing && !p.bits.close_owed(),
-            refusals: crate::refusal::Refusals::new(&p.next_out),
+            refusals: crate::refusal::Refusals::new(&kept.next_out),
+            kept,
             ..Conn::default()
         };
         c.congestion =
             crate::congestion::Congestion::new(p.bits.mode(), self.core.config.packet_max, window);
         c.seen.fill(u64::MAX);
         if up {
-            c.mtu.resume(p.packet_max, self.core.config.packet_max);
+            c.mtu.resume(kept.packet_max, self.core.config.packet_max);
         }
         self.conns[conn as usize] = c;
         if up {
@@ -303,12 +305,11 @@ impl<'m, S: Seal> Endpoint<'m, S> {
 
     /// Keeps of a quiet connection what must be kept, and frees it.
     pub(crate) fn deactivate(&mut self, conn: u32) {
-        let c = &self.conns[conn as usize];
-        let p = &mut self.peers[c.peer as usize];
-        p.received = c.rx_next;
-        p.missing = (c.rx_next - c.base) as u16;
-        p.packet_max = c.mtu.current();
-        p.conn = NONE;
+        let c = &mut self.conns[conn as usize];
+        c.kept.received = c.rx_next;
+        c.kept.missing = (c.rx_next - c.base) as u16;
+        c.kept.packet_max = c.mtu.current();
+        self.shelve(conn);
         self.release_conn(conn);
     }
 

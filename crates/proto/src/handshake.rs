@@ -91,7 +91,7 @@ impl<S: Seal> Endpoint<'_, S> {
             peer,
             life: p.life,
             nonce: p.nonce_mine,
-            echo: p.nonce_theirs,
+            echo: self.nonce_theirs(peer),
             connection: p.connection_mine,
             settled,
         });
@@ -277,7 +277,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &self.peers[peer as usize];
         match p.state {
             PeerState::Dead(_) => {}
-            PeerState::Up if offer.nonce != p.nonce_theirs => {
+            PeerState::Up if offer.nonce != self.nonce_theirs(peer) => {
                 self.core.counters.drops.replay += 1;
             }
             PeerState::Up => {
@@ -393,19 +393,19 @@ impl<S: Seal> Endpoint<'_, S> {
         let hold = self.hold_limit();
         let ours = self.core.config.packet_max;
         let c = &mut self.conns[conn as usize];
-        let p = &mut self.peers[peer as usize];
-        p.nonce_theirs = offer.nonce;
-        p.connection_theirs = offer.connection;
-        p.packet_limit = p.next_number + u64::from(offer.window);
-        p.credit = [0, 1].map(|i| p.sent[i].wrapping_add(offer.credit[i]));
-        p.taken = [offer.first_message.0; 2];
-        p.next_in = [[offer.first_message; crate::FLOWS_MAX]; 2];
+        let k = &mut c.kept;
+        k.nonce_theirs = offer.nonce;
+        k.connection_theirs = offer.connection;
+        k.packet_limit = k.next_number + u64::from(offer.window);
+        k.credit = [0, 1].map(|i| k.sent[i].wrapping_add(offer.credit[i]));
+        k.taken = [offer.first_message.0; 2];
+        k.next_in = [[offer.first_message; crate::FLOWS_MAX]; 2];
         c.rx_next = offer.first_packet.0;
         c.base = c.rx_next;
         c.phase_rx_first = c.rx_next;
         c.granted = c.rx_next.saturating_add(window);
-        c.arrived = p.taken;
-        c.advertised = p.taken.map(|t| t.wrapping_add(hold));
+        c.arrived = c.kept.taken;
+        c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
         c.heard_at = now;
         c.mtu.begin(now, offer.packet_max.min(ours));
         c.keyed = true;

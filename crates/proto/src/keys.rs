@@ -80,14 +80,16 @@ impl<S: Seal> Endpoint<'_, S> {
         slot
     }
 
-    fn data_key(&self, peer: u32, sending: bool, phase: u32) -> Secret {
-        let p = &self.peers[peer as usize];
+    fn data_key(&self, conn: u32, sending: bool, phase: u32) -> Secret {
+        let c = &self.conns[conn as usize];
+        let p = &self.peers[c.peer as usize];
+        let theirs = c.kept.nonce_theirs;
         let me = (self.core.me.id, self.core.me.life);
         let they = (p.id, p.life);
         let (ends, nonces) = if sending {
-            ([me, they], [p.nonce_mine, p.nonce_theirs])
+            ([me, they], [p.nonce_mine, theirs])
         } else {
-            ([they, me], [p.nonce_theirs, p.nonce_mine])
+            ([they, me], [theirs, p.nonce_mine])
         };
         let mut info = [0; 96];
         let rest = [nonces[0], nonces[1], u64::from(phase)];
@@ -97,20 +99,20 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Expands the key to seal with in a phase.
     pub(crate) fn install_tx(&mut self, conn: u32, phase: u32) {
-        let key = self.data_key(self.conns[conn as usize].peer, true, phase);
+        let key = self.data_key(conn, true, phase);
         self.seal.install(tx_slot(conn, phase), &key);
     }
 
     /// Expands the key to open with in a phase.
     pub(crate) fn install_rx(&mut self, conn: u32, phase: u32) {
-        let key = self.data_key(self.conns[conn as usize].peer, false, phase);
+        let key = self.data_key(conn, false, phase);
         self.seal.install(rx_slot(conn, phase), &key);
     }
 
     /// Expands every key that the connection's present phases need.
     pub(crate) fn install_keys(&mut self, conn: u32) {
-        let p = &self.peers[self.conns[conn as usize].peer as usize];
-        let (tx, rx) = (p.phase_tx, p.phase_rx);
+        let k = &self.conns[conn as usize].kept;
+        let (tx, rx) = (k.phase_tx, k.phase_rx);
         self.install_tx(conn, tx);
         if tx > 0 {
             self.install_tx(conn, tx - 1);
@@ -136,10 +138,9 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn maybe_rekey(&mut self, conn: u32) {
         let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
         let c = &self.conns[conn as usize];
-        let p = &self.peers[c.peer as usize];
         // Something sealed in this phase was acknowledged: the receiver has it.
         let confirmed = c.acked_to > c.phase_first;
-        let Some(over) = u64::from(p.sealed_in_phase).checked_sub(limit) else {
+        let Some(over) = u64::from(c.kept.sealed_in_phase).checked_sub(limit) else {
             return;
         };
         if !confirmed || c.lowest < c.phase_first {
@@ -149,10 +150,11 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             return;
         }
-        let (peer, next) = (c.peer, p.phase_tx + 1);
-        self.peers[peer as usize].phase_tx = next;
-        self.peers[peer as usize].sealed_in_phase = 0;
-        self.conns[conn as usize].phase_first = self.peers[peer as usize].next_number;
+        let c = &mut self.conns[conn as usize];
+        let next = c.kept.phase_tx + 1;
+        c.kept.phase_tx = next;
+        c.kept.sealed_in_phase = 0;
+        c.phase_first = c.kept.next_number;
         self.install_tx(conn, next);
         self.core.counters.rekeys += 1;
     }

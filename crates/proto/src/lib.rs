@@ -26,6 +26,7 @@ mod describe;
 mod endpoint;
 mod handshake;
 mod host;
+mod kept;
 mod keys;
 mod loss;
 mod mtu;
@@ -45,12 +46,13 @@ mod transmit;
 
 pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, WINDOW_SPAN};
 pub use conn::Conn;
-pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PEER_FIELDS, width};
+pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, width};
 pub use endpoint::{AddPeerError, Endpoint};
 pub use host::{
     DeathReason, Delivery, Host, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
     SendError, SourceId, Transmit, Verdict,
 };
+pub use kept::KeptWords;
 pub use keys::key_slots;
 pub use peer::{Peer, PeerState};
 pub use pool::FrameMeta;

@@ -50,16 +50,14 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Reads an acknowledgement of our packets.
     fn handle_ack(&mut self, now: u64, conn: u32, ack: &Ack, host: &mut impl Host<S>) {
-        let c = &self.conns[conn as usize];
-        let peer = c.peer as usize;
-        let p = &mut self.peers[peer];
-        let next = PacketNo(p.next_number);
+        let k = &mut self.conns[conn as usize].kept;
+        let next = PacketNo(k.next_number);
         if ack.path != 0 {
             return;
         }
-        let limit = PacketNo(p.packet_limit).nearest(ack.packet_limit).0;
-        p.packet_limit = p.packet_limit.max(limit);
-        for (mine, new) in p.credit.iter_mut().zip(ack.credit) {
+        let limit = PacketNo(k.packet_limit).nearest(ack.packet_limit).0;
+        k.packet_limit = k.packet_limit.max(limit);
+        for (mine, new) in k.credit.iter_mut().zip(ack.credit) {
             if new.wrapping_sub(*mine) as i32 > 0 {
                 *mine = new;
             }
@@ -205,7 +203,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Moves the window's lower edge over what is settled.
     pub(crate) fn advance_lowest(&mut self, conn: u32) {
         let c = &mut self.conns[conn as usize];
-        let next = self.peers[c.peer as usize].next_number;
+        let next = c.kept.next_number;
         while c.lowest < next && *c.slot(c.lowest) >= SLOT_FRAMES {
             if *c.slot(c.lowest) == SLOT_PROBE && c.lowest >= c.acked_to {
                 break;
@@ -293,7 +291,7 @@ impl<S: Seal> Endpoint<'_, S> {
         sample: &mut AckSample,
         host: &mut impl Host<S>,
     ) {
-        let next = self.peers[self.conns[conn as usize].peer as usize].next_number;
+        let next = self.conns[conn as usize].kept.next_number;
         for copy in self.conns[conn as usize].lowest..next {
             let slot = self.conns[conn as usize].slot(copy);
             let frame = *slot;
@@ -372,7 +370,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.probes_sent += 1;
         let peer = c.peer;
         let confirmed = c.confirmed;
-        let next = self.peers[peer as usize].next_number;
+        let next = c.kept.next_number;
         let oldest = (c.lowest..next)
             .map(|n| *c.slot(n))
             .find(|&frame| frame < SLOT_FRAMES);

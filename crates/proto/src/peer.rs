@@ -1,8 +1,7 @@
-//! What is kept of every peer, active or not.
+//! What is known of every peer, talked to or not.
 
-use portolan_wire::{EndpointId, Life, MessageNo};
+use portolan_wire::{EndpointId, Life};
 
-use crate::config::FLOWS_MAX;
 use crate::congestion::Mode;
 use crate::host::{DeathReason, NetAddress};
 use crate::tables::NONE;
@@ -21,34 +20,19 @@ pub enum PeerState {
     Dead(DeathReason),
 }
 
-/// A peer. Plain data; everything that must outlive its active state.
+/// A peer. Plain data; what is known of it even if nothing was ever said. All
+/// else is [`Kept`] of those that were talked to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
     pub(crate) id: EndpointId,
     pub(crate) life: Life,
     pub(crate) nonce_mine: u64,
-    pub(crate) nonce_theirs: u64,
-    pub(crate) next_number: u64,
-    /// Numbers below this are settled for the replay window.
-    pub(crate) received: u64,
-    /// So many before it may be missing.
-    pub(crate) missing: u16,
-    pub(crate) packet_limit: u64,
     pub(crate) to: NetAddress,
-    pub(crate) packet_max: u16,
+    /// Its active state.
     pub(crate) conn: u32,
+    /// Where what is kept of it lies on the shelf.
+    pub(crate) place: u32,
     pub(crate) connection_mine: u32,
-    pub(crate) connection_theirs: u32,
-    pub(crate) phase_tx: u32,
-    pub(crate) phase_rx: u32,
-    pub(crate) sealed_in_phase: u32,
-    /// Fresh chunks sent, by priority; and how many may be.
-    pub(crate) sent: [u32; 2],
-    pub(crate) credit: [u32; 2],
-    /// Fresh chunks taken by the host, by priority.
-    pub(crate) taken: [u32; 2],
-    pub(crate) next_out: [[MessageNo; FLOWS_MAX]; 2],
-    pub(crate) next_in: [[MessageNo; FLOWS_MAX]; 2],
     pub(crate) state: PeerState,
     pub(crate) bits: PeerBits,
 }
@@ -103,8 +87,9 @@ impl PeerBits {
     }
 }
 
-// Rule 4: a peer never talked to costs under 256 bytes, a quiet one 512.
-const _: () = assert!(size_of::<Peer>() <= 256);
+// Rule 4: a peer never talked to costs under 256 bytes, the engine's part of it
+// included.
+const _: () = assert!(size_of::<Peer>() <= 64);
 
 impl Default for Peer {
     fn default() -> Self {
@@ -112,24 +97,10 @@ impl Default for Peer {
             id: EndpointId(0),
             life: Life(0),
             nonce_mine: 0,
-            nonce_theirs: 0,
-            next_number: 0,
-            received: 0,
-            missing: 0,
-            packet_limit: 0,
             to: NetAddress::default(),
-            packet_max: 0,
             conn: NONE,
+            place: NONE,
             connection_mine: 0,
-            connection_theirs: 0,
-            phase_tx: 0,
-            phase_rx: 0,
-            sealed_in_phase: 0,
-            sent: [0; 2],
-            credit: [0; 2],
-            taken: [0; 2],
-            next_out: [[MessageNo(0); FLOWS_MAX]; 2],
-            next_in: [[MessageNo(0); FLOWS_MAX]; 2],
             state: PeerState::New,
             bits: PeerBits::new(Mode::Lan),
         }

@@ -170,9 +170,9 @@ impl<S: Seal> Endpoint<'_, S> {
             return Took::Yes;
         }
         let (p, f) = (head.priority.index(), head.flow as usize);
-        let peer = self.conns[conn as usize].peer as usize;
-        let ahead = head.message.since(self.peers[peer].next_in[p][f]);
-        let rx = &self.conns[conn as usize].rx[p][f];
+        let c = &self.conns[conn as usize];
+        let ahead = head.message.since(c.kept.next_in[p][f]);
+        let rx = &c.rx[p][f];
         if ahead < 0 || (ahead == 0 && rx.active) {
             self.core.counters.duplicates += 1;
             return Took::Yes;
@@ -226,10 +226,11 @@ impl<S: Seal> Endpoint<'_, S> {
         if verdict == Verdict::Refuse {
             self.refuse(conn, head.priority, head.flow, head.message);
         }
-        let rx = &mut self.conns[conn as usize].rx[p][f];
+        let c = &mut self.conns[conn as usize];
+        let rx = &mut c.rx[p][f];
         match verdict {
             Verdict::NotNow => {
-                self.conns[conn as usize].refused_now = true;
+                c.refused_now = true;
                 return false;
             }
             Verdict::Take(cookie) => {
@@ -240,7 +241,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         if last {
             self.core.counters.messages_delivered += u64::from(!rx.discard);
-            let next = &mut self.peers[peer as usize].next_in[p][f];
+            let next = &mut c.kept.next_in[p][f];
             *next = next.next();
         } else {
             rx.active = true;
@@ -268,9 +269,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let (p, f) = (body.priority.index(), body.flow as usize);
         let c = &self.conns[conn as usize];
-        let ahead = body
-            .message
-            .since(self.peers[c.peer as usize].next_in[p][f]);
+        let ahead = body.message.since(c.kept.next_in[p][f]);
         if ahead < 0 {
             self.core.counters.duplicates += 1;
             return Took::Yes;
@@ -346,7 +345,7 @@ impl<S: Seal> Endpoint<'_, S> {
             if last {
                 rx.active = false;
                 self.core.counters.messages_delivered += u64::from(!discard);
-                let next = &mut self.peers[peer as usize].next_in[p][f];
+                let next = &mut c.kept.next_in[p][f];
                 *next = next.next();
             }
             if !discard {
@@ -442,7 +441,7 @@ impl<S: Seal> Endpoint<'_, S> {
             if frame == NONE {
                 return;
             }
-            let next = self.peers[c.peer as usize].next_in[p][f];
+            let next = c.kept.next_in[p][f];
             let meta = &self.meta[frame as usize];
             let ahead = meta.message.since(next);
             let is_head = meta.part == 0;

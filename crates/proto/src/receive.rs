@@ -100,13 +100,12 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         let c = &self.conns[conn as usize];
-        let peer = c.peer;
         let number = PacketNo(c.rx_next).nearest(header.number).0;
         if c.is_replay(number) {
             self.core.counters.drops.replay += 1;
             return;
         }
-        let current = self.peers[peer as usize].phase_rx;
+        let current = c.kept.phase_rx;
         let phase = Self::phase_of(current, c, header.flags.has(Flags::KEY_PHASE), number);
         let (clear, rest) = packet.split_at_mut(HEADER_BYTES);
         let (body, tag) = rest.split_at_mut(length - HEADER_BYTES - TAG_BYTES);
@@ -129,8 +128,9 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.packets_received += 1;
         self.core.counters.bytes_received += length as u64;
         if phase == current + 1 {
-            self.peers[peer as usize].phase_rx = phase;
-            self.conns[conn as usize].phase_rx_first = number;
+            let c = &mut self.conns[conn as usize];
+            c.kept.phase_rx = phase;
+            c.phase_rx_first = number;
             self.install_rx(conn, phase + 1);
         }
         self.conns[conn as usize].busy = true;

@@ -139,7 +139,7 @@ impl<S: Seal> Endpoint<'_, S> {
             };
             self.queue_frame(conn, need, m).ok_or(SendError::NoCredit)?
         };
-        let message = self.next_message(peer, m);
+        let message = self.next_message(conn, m);
         let at = self.frame_at(frame) + CHUNKS_AT + self.meta[frame as usize].len as usize;
         let out = &mut self.frames[at..at + bytes];
         write_head(out, m, message, m.payload.len() as u64);
@@ -183,7 +183,7 @@ impl<S: Seal> Endpoint<'_, S> {
             Priority::Reply => Need::Reply,
         };
         let frame = self.queue_frame(conn, need, m).ok_or(SendError::NoCredit)?;
-        let message = self.next_message(peer, m);
+        let message = self.next_message(conn, m);
         self.core.free_longs = self.longs[long as usize].next;
         self.core.free_long_count -= 1;
         self.longs[long as usize] = Long {
@@ -225,9 +225,10 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(frame)
     }
 
-    fn next_message(&mut self, peer: PeerId, m: &Message<'_>) -> MessageNo {
+    fn next_message(&mut self, conn: u32, m: &Message<'_>) -> MessageNo {
         self.core.counters.messages_sent += 1;
-        let next = &mut self.peers[peer.0 as usize].next_out[m.priority.index()][m.flow as usize];
+        let c = &mut self.conns[conn as usize];
+        let next = &mut c.kept.next_out[m.priority.index()][m.flow as usize];
         let message = *next;
         *next = next.next();
         message

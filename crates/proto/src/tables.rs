@@ -5,6 +5,7 @@ use portolan_wire::{EndpointId, Life};
 
 use crate::config::Config;
 use crate::conn::Conn;
+use crate::kept::KeptWords;
 use crate::peer::Peer;
 use crate::pool::{FrameMeta, List};
 use crate::send::Long;
@@ -106,6 +107,8 @@ pub struct Core {
     pub(crate) free_longs: u32,
     pub(crate) free_long_count: u32,
     pub(crate) free_conns: u32,
+    /// Places of the shelf that were given to peers; they keep them.
+    pub(crate) shelf_used: u32,
     /// No connection at or above this was ever in use: the rest is not looked at.
     pub(crate) conns_used: u32,
     /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
@@ -179,6 +182,7 @@ impl Default for Core {
             free_longs: NONE,
             free_long_count: 0,
             free_conns: NONE,
+            shelf_used: 0,
             conns_used: 0,
             connects: List::EMPTY,
             ready: List::EMPTY,
@@ -218,6 +222,8 @@ impl Core {
 pub struct Layout {
     /// Entries of `peers`.
     pub peers: usize,
+    /// Entries of `shelf`.
+    pub shelf: usize,
     /// Entries of `conns`.
     pub conns: usize,
     /// Entries of `meta`.
@@ -234,6 +240,8 @@ impl Layout {
     pub fn of(config: &Config) -> Self {
         Self {
             peers: config.peers as usize,
+            // Anybody may have been talked to.
+            shelf: config.peers as usize,
             conns: config.active as usize,
             meta: config.frames as usize,
             longs: config.longs as usize,
@@ -249,6 +257,9 @@ pub struct Tables<'m> {
     pub core: &'m mut Core,
     /// Every peer that was added.
     pub peers: &'m mut [Peer],
+    /// What is kept of peers that were talked to, while they are quiet. Not
+    /// touched before it is needed: fresh memory costs nothing until then.
+    pub shelf: &'m mut [KeptWords],
     /// State of peers that are active.
     pub conns: &'m mut [Conn],
     /// What is in each frame.
@@ -269,6 +280,7 @@ impl Tables<'_> {
     pub fn init(&mut self, config: &Config, me: Identity, secret: Secret, seed: u64) {
         let layout = Layout::of(config);
         assert_eq!(self.peers.len(), layout.peers);
+        assert_eq!(self.shelf.len(), layout.shelf);
         assert_eq!(self.conns.len(), layout.conns);
         assert_eq!(self.meta.len(), layout.meta);
         assert_eq!(self.longs.len(), layout.longs);

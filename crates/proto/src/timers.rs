@@ -140,7 +140,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Part of a message is here, and the rest is to come from the peer.
     fn is_incomplete(&self, conn: u32) -> bool {
         let c = &self.conns[conn as usize];
-        let next = &self.peers[c.peer as usize].next_in;
+        let next = &c.kept.next_in;
         c.rx.iter()
             .flatten()
             .zip(next.iter().flatten())

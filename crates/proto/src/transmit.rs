@@ -169,10 +169,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether something waits that credit allows to leave.
     fn has_allowed(&self, conn: u32) -> bool {
         let c = &self.conns[conn as usize];
-        let peer = &self.peers[c.peer as usize];
-        let fresh = |p: usize| {
-            c.pending_flows[p] != 0 && peer.credit[p].wrapping_sub(peer.sent[p]) as i32 > 0
-        };
+        let fresh = |p: usize| c.pending_flows[p] != 0 && c.kept.has_credit(p);
         self.may_resend(conn) || !c.control.is_empty() || fresh(0) || fresh(1)
     }
 
@@ -180,12 +177,12 @@ impl<S: Seal> Endpoint<'_, S> {
     /// allow one more packet.
     fn window_open(&self, conn: u32, spare: u32) -> bool {
         let c = &self.conns[conn as usize];
-        let p = &self.peers[c.peer as usize];
+        let k = &c.kept;
         c.flying < c.congestion.window() + spare
             // Acknowledgements take numbers too, and are not held back by the
             // limit: those of a busy other direction must not use it up.
-            && (p.next_number < p.packet_limit || c.flying == 0)
-            && p.next_number - c.lowest.min(p.next_number) < WINDOW_SPAN as u64
+            && (k.next_number < k.packet_limit || c.flying == 0)
+            && k.next_number - c.lowest.min(k.next_number) < WINDOW_SPAN as u64
     }
 
     /// The frame that goes next, with its chunks complete; of replies only if
@@ -206,9 +203,8 @@ impl<S: Seal> Endpoint<'_, S> {
         for priority in Priority::BY_URGENCY.into_iter().take(urgent) {
             let p = priority.index();
             let c = &self.conns[conn as usize];
-            let peer = &self.peers[c.peer as usize];
             let mut flows = c.pending_flows[p];
-            if flows == 0 || peer.credit[p].wrapping_sub(peer.sent[p]) as i32 <= 0 {
+            if flows == 0 || !c.kept.has_credit(p) {
                 continue;
             }
             let turn = u32::from(c.turn[p]);
@@ -226,7 +222,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
                 let meta = &mut self.meta[frame as usize];
                 meta.counted = true;
-                let sent = &mut self.peers[self.conns[conn as usize].peer as usize].sent[p];
+                let sent = &mut c.kept.sent[p];
                 *sent = sent.wrapping_add(u32::from(meta.chunks));
                 self.fit(conn, frame, room);
                 return Some(frame);
@@ -354,10 +350,9 @@ impl<S: Seal> Endpoint<'_, S> {
     fn depart_data(&mut self, now: u64, conn: u32, frame: u32) -> Transmit {
         let chunks = u32::from(self.meta[frame as usize].chunks);
         let more = self.has_allowed(conn);
-        let p = self.conns[conn as usize].peer as usize;
-        let limit = self.peers[p].packet_limit;
         let hold = self.hold_limit();
         let c = &mut self.conns[conn as usize];
+        let limit = c.kept.packet_limit;
         c.since_ask += 1;
         c.chunks_since_ask += chunks;
         let granted = limit.saturating_sub(c.acked_to).min(u64::from(u32::MAX)) as u32;
@@ -422,11 +417,11 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Gives a frame its number, header, acknowledgement and tag.
     fn depart(&mut self, now: u64, conn: u32, frame: u32, ask: bool) -> Transmit {
         let peer = self.conns[conn as usize].peer;
-        let mut number = self.peers[peer as usize].next_number;
+        let mut number = self.conns[conn as usize].kept.next_number;
         while !self.clear_slot(now, conn, number) {
             number += 1;
         }
-        self.peers[peer as usize].next_number = number + 1;
+        self.conns[conn as usize].kept.next_number = number + 1;
         let c = &self.conns[conn as usize];
         let len = self.meta[frame as usize].len as usize;
         let mut ack_len = 0;
@@ -441,10 +436,11 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.ack_left(conn);
             }
         }
-        let full = self.conns[conn as usize].full;
-        let p = &mut self.peers[peer as usize];
-        p.sealed_in_phase = p.sealed_in_phase.saturating_add(1);
-        let phase = p.phase_tx;
+        let c = &mut self.conns[conn as usize];
+        let full = c.full;
+        let k = &mut c.kept;
+        k.sealed_in_phase = k.sealed_in_phase.saturating_add(1);
+        let phase = k.phase_tx;
         let header = Header {
             kind: PacketType::Data,
             flags: Flags::NONE
@@ -454,7 +450,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 .with(Flags::REQUESTS_FULL, full[0])
                 .with(Flags::REPLIES_FULL, full[1]),
             path: 0,
-            connection: p.connection_theirs,
+            connection: k.connection_theirs,
             number: PacketNo(number).low(),
         }
         .to_bytes();

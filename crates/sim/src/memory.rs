@@ -1,6 +1,8 @@
 //! The memory of an endpoint, owned, so that it can be moved and compared.
 
-use portolan_proto::{Config, Conn, Core, FrameMeta, Identity, Layout, Long, Peer, Tables};
+use portolan_proto::{
+    Config, Conn, Core, FrameMeta, Identity, KeptWords, Layout, Long, Peer, Tables,
+};
 use portolan_seal::Secret;
 
 /// Tables of one endpoint. Cloning it and dropping the original moves every
@@ -9,6 +11,7 @@ use portolan_seal::Secret;
 pub struct Memory {
     core: Box<Core>,
     peers: Vec<Peer>,
+    shelf: Vec<KeptWords>,
     conns: Vec<Conn>,
     meta: Vec<FrameMeta>,
     longs: Vec<Long>,
@@ -23,6 +26,7 @@ impl Memory {
         let mut memory = Self {
             core: Box::default(),
             peers: vec![Peer::default(); layout.peers],
+            shelf: vec![KeptWords::default(); layout.shelf],
             conns: vec![Conn::default(); layout.conns],
             meta: vec![FrameMeta::default(); layout.meta],
             longs: vec![Long::default(); layout.longs],
@@ -37,6 +41,7 @@ impl Memory {
         Tables {
             core: &mut self.core,
             peers: &mut self.peers,
+            shelf: &mut self.shelf,
             conns: &mut self.conns,
             meta: &mut self.meta,
             longs: &mut self.longs,

@@ -1,6 +1,7 @@
-//! What peers cost in memory: private bytes of a process with one endpoint,
-//! as the kernel counts them. Processes differ in one thing only, how many
-//! peers they have or have talked to; the difference is divided by that.
+//! What peers cost in memory: bytes that a process with one endpoint has
+//! written, as the kernel counts them. What is compared differs in one thing
+//! only: two processes in how many peers they have, or one process before and
+//! after it talked to some; the difference is divided by that.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr};
@@ -25,15 +26,18 @@ pub const BENCH_MEMORY_COMMAND: &str = "internal-bench-memory";
 
 /// Peers of the endpoint that is measured, and of the one it is compared with.
 const PEERS: u32 = 4_096;
-const FEWER: u32 = 2_048;
-/// Peers that were talked to, and in the one it is compared with.
-const TALKED: u32 = 448;
-const LESS: u32 = 64;
+const FEWER: u32 = 1_024;
+/// Peers that are talked to: first some, until all memory that is no peer's has
+/// been used, then the rest.
+const FIRST: u32 = 64;
+const TALKED: u32 = 576;
 /// Frames of an endpoint that talks: so few that all have been used, whoever
 /// it talked to, and their memory is no peer's.
 const POOL: u32 = 64;
 /// Likewise the state of peers that are active at once.
 const ACTIVE: u32 = 32;
+/// What a process takes of its heap first: more than it has freed there before.
+const HEAP: usize = 1 << 20;
 /// A peer is quiet after 10 s; and a little more, for the clock.
 const QUIET: Duration = Duration::from_millis(11_000);
 /// Each process has so long for all else.
@@ -51,8 +55,24 @@ pub struct MemoryArguments {
 #[derive(Debug, Serialize, Deserialize)]
 enum Said {
     Address(Vec<u8>),
-    /// Private bytes without endpoint, with it, and with quiet peers.
-    Measured([u64; 3]),
+    Measured(Bytes),
+}
+
+/// What a process has written.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Bytes {
+    without: u64,
+    opened: u64,
+    /// The first peers that were talked to are quiet, and all of them.
+    first: u64,
+    all: u64,
+}
+
+impl Bytes {
+    /// What opening the endpoint took.
+    const fn taken(&self) -> u64 {
+        self.opened - self.without
+    }
 }
 
 fn opening(id: u64, rank: u32, change: impl FnOnce(&mut Config)) -> Result<Opening> {
@@ -93,13 +113,14 @@ fn parse(bytes: &[u8]) -> Result<Address> {
     address.ok_or_else(|| Failure::new("an address of the bench makes no sense"))
 }
 
-/// Private bytes of this process.
-fn private_bytes() -> Result<u64> {
+/// Bytes of this process that it has written. Pages of files that it only
+/// reads are not its own: how many are mapped depends on who else runs.
+fn written_bytes() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup")
         .context("reading /proc/self/smaps_rollup")?;
     let kb = text
         .lines()
-        .filter(|line| line.starts_with("Private_"))
+        .filter(|line| line.starts_with("Anonymous:") || line.starts_with("Swap:"))
         .filter_map(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
     Ok(kb.sum::<u64>() * 1024)
 }
@@ -111,8 +132,17 @@ fn say(said: &Said) -> Result<()> {
 
 /// Becomes the process whose endpoint is measured.
 pub fn process(arguments: &MemoryArguments) -> Result<ExitCode> {
-    let before = private_bytes()?;
+    // Or the endpoint's tables would lie where something else has been.
+    let filler: Vec<Box<[u8; 512]>> = (0..HEAP / 512).map(|_| Box::new([1; 512])).collect();
+    let mut bytes = Bytes {
+        without: written_bytes()?,
+        ..Bytes::default()
+    };
     let opening = opening(1, 0, |config| {
+        // How much of their memory these use, and when, is chance.
+        config.helper = false;
+        config.udp.disabled.gro = true;
+        config.udp.disabled.mmsg = true;
         if arguments.talked > 0 {
             config.proto.frames = POOL;
             config.proto.active = ACTIVE;
@@ -134,22 +164,29 @@ pub fn process(arguments: &MemoryArguments) -> Result<ExitCode> {
     }
     let endpoint = finish(opening, &peers)?;
     drop(peers);
-    let opened = private_bytes()?;
+    bytes.opened = written_bytes()?;
     let failed = |error: &dyn std::fmt::Debug| Failure::new(format!("a message: {error:?}"));
     endpoint
         .bind(PORT, Binding::to(|_, _| ()))
         .map_err(|e| failed(&e))?;
-    for rank in 1..=arguments.talked {
-        endpoint.send(rank, PORT, b"ahoy").map_err(|e| failed(&e))?;
-        while endpoint.counters().map_err(|e| failed(&e))?.received < u64::from(rank) {
-            endpoint.progress().map_err(|e| failed(&e))?;
+    let talk = |ranks: std::ops::RangeInclusive<u32>| {
+        if ranks.is_empty() {
+            return written_bytes();
         }
-    }
-    if arguments.talked > 0 {
+        for rank in ranks {
+            endpoint.send(rank, PORT, b"ahoy").map_err(|e| failed(&e))?;
+            while endpoint.counters().map_err(|e| failed(&e))?.received < u64::from(rank) {
+                endpoint.progress().map_err(|e| failed(&e))?;
+            }
+        }
         // Progress is made meanwhile.
         let _ = endpoint.wait_timeout(QUIET, || false);
-    }
-    say(&Said::Measured([before, opened, private_bytes()?]))?;
+        written_bytes()
+    };
+    bytes.first = talk(1..=arguments.talked.min(FIRST))?;
+    bytes.all = talk(FIRST + 1..=arguments.talked)?;
+    drop(filler);
+    say(&Said::Measured(bytes))?;
     // Without farewells: the bench ends its endpoints as well.
     std::process::exit(0);
 }
@@ -161,7 +198,7 @@ struct Measured {
     said: Receiver<Result<Said>>,
     others: Vec<Endpoint>,
     addresses: Vec<Vec<u8>>,
-    result: Option<[u64; 3]>,
+    result: Option<Bytes>,
 }
 
 impl Measured {
@@ -173,9 +210,10 @@ impl Measured {
                 &peers.to_string(),
                 &talked.to_string(),
             ])
-            // What was freed goes back to the kernel and is not counted.
-            .env("MALLOC_MMAP_THRESHOLD_", "16384")
-            .env("MALLOC_TRIM_THRESHOLD_", "16384")
+            // Tables of peers have pages of their own, and what was freed goes
+            // back to the kernel and is not counted.
+            .env("MALLOC_MMAP_THRESHOLD_", "4096")
+            .env("MALLOC_TRIM_THRESHOLD_", "4096")
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -210,6 +248,8 @@ impl Measured {
             let small = |config: &mut Config| {
                 config.proto.frames = POOL;
                 config.helper = false;
+                // The process that they talk to is gone by then.
+                config.close_ns = 0;
             };
             let opening = opening(u64::from(other) + 2, 1, small)?;
             let own = *opening.address();
@@ -270,18 +310,21 @@ fn make_room() -> Result<()> {
     setrlimit(Resource::Nofile, limit).context("raising the limit of open files")
 }
 
-/// Measures four processes at once: what they take does not depend on time.
+/// Measures three processes at once: what they take does not depend on time.
 pub fn bench(json: Option<std::path::PathBuf>) -> Result<Found> {
     check(json.as_deref(), 1)?;
     make_room()?;
     let before = CpuTime::now();
-    let sizes = [(FEWER, 0), (PEERS, 0), (PEERS, LESS), (PEERS, TALKED)];
+    let sizes = [(FEWER, 0), (PEERS, 0), (PEERS, TALKED)];
     let mut all = sizes
         .iter()
         .map(|&(peers, talked)| Measured::start(peers, talked))
         .collect::<Result<Vec<_>>>()?;
     all.iter_mut().try_for_each(Measured::begin)?;
-    let mut progress = Progress::new(QUIET.as_secs() as usize);
+    // The first are to be quiet, and then the rest.
+    let due = 2 * QUIET;
+    let steps = due.as_secs() as usize;
+    let mut progress = Progress::new(steps);
     let start = std::time::Instant::now();
     loop {
         let mut done = true;
@@ -291,20 +334,19 @@ pub fn bench(json: Option<std::path::PathBuf>) -> Result<Found> {
         if done {
             break;
         }
-        if start.elapsed() > QUIET + PATIENCE {
+        if start.elapsed() > due + PATIENCE {
             return fail("a process of the bench did not end");
         }
-        progress.show((start.elapsed().as_secs() as usize).min(QUIET.as_secs() as usize));
+        progress.show((start.elapsed().as_secs() as usize).min(steps));
         std::thread::sleep(Duration::from_micros(200));
     }
     progress.done();
     let of = |at: usize| all[at].result.unwrap_or_default();
+    let (fewer, many, talked) = (of(0), of(1), of(2));
     let per = |more: u64, less: u64, peers: u32| (more as f64 - less as f64) / f64::from(peers);
-    let taken = |at: usize| of(at)[1] - of(at)[0];
-    let never = per(taken(1), taken(0), PEERS - FEWER);
-    let grown = |at: usize| of(at)[2].saturating_sub(of(at)[1]);
-    let quiet = never + per(grown(3), grown(2), TALKED - LESS);
-    let endpoint = taken(1) as f64 - never * f64::from(PEERS);
+    let never = per(many.taken(), fewer.taken(), PEERS - FEWER);
+    let quiet = never + per(talked.all, talked.first, TALKED - FIRST);
+    let endpoint = many.taken() as f64 - never * f64::from(PEERS);
     let row = |metric: &str, value: f64, method: String| Row {
         system: "portolan-udp".to_owned(),
         metric: metric.to_owned(),
@@ -322,20 +364,21 @@ pub fn bench(json: Option<std::path::PathBuf>) -> Result<Found> {
         row(
             "peer_never_bytes",
             never,
-            format!("private memory of a process with {PEERS} peers less one with {FEWER}, each"),
+            format!("memory that a process with {PEERS} peers wrote less one with {FEWER}, each"),
         ),
         row(
             "peer_quiet_bytes",
             quiet,
             format!(
-                "that, and of {TALKED} peers talked to, quiet for {} s, less {LESS}, each",
+                "that, and what {} peers more added, talked to and quiet for {} s, each",
+                TALKED - FIRST,
                 QUIET.as_secs()
             ),
         ),
         row(
             "endpoint_bytes",
             endpoint,
-            "private memory of the process after opening less before, without peers".to_owned(),
+            "memory that the process wrote in opening, without helper thread and peers".to_owned(),
         ),
     ];
     Ok((

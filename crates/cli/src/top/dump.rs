@@ -121,14 +121,12 @@ fn one(text: &mut String, host: &HostView, rank: &RankView) {
 
 fn udp(text: &mut String, host: &HostView, rank: &RankView) {
     let of = ranks(rank, "udp_rank");
-    let peers = entries(rank, "udp_peer");
     let ago = |at: u64| span(host.now_ns.saturating_sub(at));
     for conn in entries(rank, "udp") {
-        let peer = conn.get("peer");
         let _ = write!(
             text,
             "  udp, rank {}: {} packets in flight ({} bytes), {} queued",
-            whom(&of, peer),
+            whom(&of, conn.get("peer")),
             conn.get("in_flight"),
             conn.get("in_flight_bytes"),
             conn.get("queued")
@@ -144,17 +142,15 @@ fn udp(text: &mut String, host: &HostView, rank: &RankView) {
             text.push_str(", connecting");
         }
         let _ = write!(text, ", heard {} ago", ago(conn.get("heard_at")));
-        if let Some(peer) = peers.iter().find(|entry| u64::from(entry.index) == peer) {
-            let packets = peer
-                .get("packet_limit")
-                .saturating_sub(peer.get("next_packet"));
-            let _ = write!(
-                text,
-                ", credit for {} requests, {} replies, {packets} packets",
-                peer.ahead("request_credit", "requests_sent"),
-                peer.ahead("reply_credit", "replies_sent")
-            );
-        }
+        let packets = conn
+            .get("packet_limit")
+            .saturating_sub(conn.get("next_packet"));
+        let _ = write!(
+            text,
+            ", credit for {} requests, {} replies, {packets} packets",
+            conn.ahead("request_credit", "requests_sent"),
+            conn.ahead("reply_credit", "replies_sent")
+        );
         let held = (conn.get("held_requests"), conn.get("held_replies"));
         if held != (0, 0) {
             let _ = write!(

@@ -1,11 +1,12 @@
 //! Two endpoints, a virtual clock and a list of packets between them.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Delivery, Endpoint, FrameMeta, Host, Identity, Layout, Long, Message,
-    NetAddress, Outcome, Peer, PeerEvent, PeerId, SourceId, Tables, Verdict,
+    Config, Conn, Core, Delivery, Endpoint, FrameMeta, Host, Identity, KeptWords, Layout, Long,
+    Message, NetAddress, Outcome, Peer, PeerEvent, PeerId, SourceId, Tables, Verdict,
 };
 use portolan_seal::{Checksum, Seal, Secret};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
@@ -70,6 +71,7 @@ impl<S: Seal> Host<S> for Log {
 pub struct Node {
     pub core: Core,
     pub peers: Vec<Peer>,
+    pub shelf: Vec<KeptWords>,
     pub conns: Vec<Conn>,
     pub meta: Vec<FrameMeta>,
     pub longs: Vec<Long>,
@@ -91,6 +93,7 @@ impl Node {
         let mut node = Self {
             core: Core::default(),
             peers: vec![Peer::default(); l.peers],
+            shelf: vec![KeptWords::default(); l.shelf],
             conns: vec![Conn::default(); l.conns],
             meta: vec![FrameMeta::default(); l.meta],
             longs: vec![Long::default(); l.longs],
@@ -112,6 +115,7 @@ impl Node {
         let tables = Tables {
             core: &mut self.core,
             peers: &mut self.peers,
+            shelf: &mut self.shelf,
             conns: &mut self.conns,
             meta: &mut self.meta,
             longs: &mut self.longs,

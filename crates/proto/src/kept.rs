@@ -1,0 +1,186 @@
+//! What is kept of a peer that was talked to, active or not.
+//!
+//! While it is active this is part of its connection; when that is given back,
+//! it is put on the shelf, where a peer gets a place with its first connection
+//! and keeps it. There is a place for each, so nobody is ever without.
+
+use portolan_seal::Seal;
+use portolan_wire::MessageNo;
+
+use crate::config::{Config, FLOWS_MAX};
+use crate::endpoint::Endpoint;
+use crate::tables::NONE;
+
+/// Everything that must outlive the active state. Plain data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Kept {
+    pub nonce_theirs: u64,
+    pub next_number: u64,
+    /// Numbers below this are settled for the replay window.
+    pub received: u64,
+    pub packet_limit: u64,
+    /// So many before `received` may be missing.
+    pub missing: u16,
+    pub packet_max: u16,
+    pub connection_theirs: u32,
+    pub phase_tx: u32,
+    pub phase_rx: u32,
+    pub sealed_in_phase: u32,
+    /// Fresh chunks sent, by priority; and how many may be.
+    pub sent: [u32; 2],
+    pub credit: [u32; 2],
+    /// Fresh chunks taken by the host, by priority.
+    pub taken: [u32; 2],
+    pub next_out: [[MessageNo; FLOWS_MAX]; 2],
+    pub next_in: [[MessageNo; FLOWS_MAX]; 2],
+}
+
+/// The same as it lies on the shelf: words, so that a table of them may be
+/// memory that nobody has touched yet.
+pub type KeptWords = [u64; WORDS];
+
+const WORDS: usize = 10 + 2 * FLOWS_MAX;
+
+// Rule 4: a peer that is quiet costs at most 512 bytes, the rest of what is
+// known of it and the engine's part included.
+const _: () = assert!(size_of::<KeptWords>() <= 208);
+
+const fn join(low: u32, high: u32) -> u64 {
+    low as u64 | (high as u64) << 32
+}
+
+const fn part(word: u64) -> [u32; 2] {
+    [word as u32, (word >> 32) as u32]
+}
+
+impl Kept {
+    /// Of a peer in a new life.
+    pub fn new(config: &Config) -> Self {
+        let message = MessageNo(config.first_message);
+        // Credit of both priorities counts from there on too.
+        let credit = [message.0; 2];
+        Self {
+            next_number: config.first_packet,
+            next_out: [[message; FLOWS_MAX]; 2],
+            sent: credit,
+            credit,
+            ..Self::default()
+        }
+    }
+
+    /// Whether the peer has room for a fresh chunk.
+    #[inline]
+    pub const fn has_credit(&self, priority: usize) -> bool {
+        self.credit[priority].wrapping_sub(self.sent[priority]) as i32 > 0
+    }
+
+    pub fn to_words(self) -> KeptWords {
+        let mut words = [0; WORDS];
+        words[0] = self.nonce_theirs;
+        words[1] = self.next_number;
+        words[2] = self.received;
+        words[3] = self.packet_limit;
+        let sizes = u32::from(self.missing) | u32::from(self.packet_max) << 16;
+        words[4] = join(sizes, self.connection_theirs);
+        words[5] = join(self.phase_tx, self.phase_rx);
+        words[6] = join(self.sealed_in_phase, 0);
+        words[7] = join(self.sent[0], self.sent[1]);
+        words[8] = join(self.credit[0], self.credit[1]);
+        words[9] = join(self.taken[0], self.taken[1]);
+        for f in 0..FLOWS_MAX {
+            words[10 + f] = join(self.next_out[0][f].0, self.next_out[1][f].0);
+            words[10 + FLOWS_MAX + f] = join(self.next_in[0][f].0, self.next_in[1][f].0);
+        }
+        words
+    }
+
+    pub fn from_words(words: &KeptWords) -> Self {
+        let [sizes, connection_theirs] = part(words[4]);
+        let [phase_tx, phase_rx] = part(words[5]);
+        let flows = |from: usize| {
+            let number = |p: usize, f: usize| MessageNo(part(words[from + f])[p]);
+            [0, 1].map(|p| core::array::from_fn(|f| number(p, f)))
+        };
+        Self {
+            nonce_theirs: words[0],
+            next_number: words[1],
+            received: words[2],
+            packet_limit: words[3],
+            missing: sizes as u16,
+            packet_max: (sizes >> 16) as u16,
+            connection_theirs,
+            phase_tx,
+            phase_rx,
+            sealed_in_phase: part(words[6])[0],
+            sent: part(words[7]),
+            credit: part(words[8]),
+            taken: part(words[9]),
+            next_out: flows(10),
+            next_in: flows(10 + FLOWS_MAX),
+        }
+    }
+}
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// What is kept of a peer that gets its active state; with a place for it
+    /// on the shelf, if it had none.
+    pub(crate) fn take_down(&mut self, peer: u32) -> Kept {
+        let p = &mut self.peers[peer as usize];
+        if p.place != NONE {
+            return Kept::from_words(&self.shelf[p.place as usize]);
+        }
+        p.place = self.core.shelf_used;
+        self.core.shelf_used += 1;
+        Kept::new(&self.core.config)
+    }
+
+    /// Puts what is kept of a connection's peer on the shelf, and detaches it.
+    pub(crate) fn shelve(&mut self, conn: u32) {
+        let c = &self.conns[conn as usize];
+        let p = &mut self.peers[c.peer as usize];
+        p.conn = NONE;
+        self.shelf[p.place as usize] = c.kept.to_words();
+    }
+
+    /// What a peer has offered last; 0: nothing yet.
+    pub(crate) fn nonce_theirs(&self, peer: u32) -> u64 {
+        let p = &self.peers[peer as usize];
+        match self.conns.get(p.conn as usize) {
+            Some(c) => c.kept.nonce_theirs,
+            None => {
+                let words = self.shelf.get(p.place as usize);
+                words.map_or(0, |words| Kept::from_words(words).nonce_theirs)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_survives_the_shelf() {
+        let numbers = |from: u32| {
+            [0, 1].map(|p| core::array::from_fn(|f| MessageNo(from + (10 * p + f) as u32)))
+        };
+        let kept = Kept {
+            nonce_theirs: u64::MAX - 1,
+            next_number: 1 << 63,
+            received: (1 << 40) + 1,
+            packet_limit: (1 << 40) + 2,
+            missing: 65_534,
+            packet_max: 65_533,
+            connection_theirs: u32::MAX - 3,
+            phase_tx: 4,
+            phase_rx: 5,
+            sealed_in_phase: 1 << 23,
+            sent: [6, 7],
+            credit: [8, 9],
+            taken: [10, 11],
+            next_out: numbers(100),
+            next_in: numbers(u32::MAX - 100),
+        };
+        assert_eq!(Kept::from_words(&kept.to_words()), kept);
+    }
+}
