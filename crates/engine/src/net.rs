@@ -24,6 +24,10 @@ use crate::ways::InNet;
 /// Frames that pass between protocol and link in one burst.
 const BURST: usize = 64;
 
+/// Passes that move something, without a sleep between them, after which nobody
+/// is likely to sleep soon: some 50 us of traffic, as long as a wait spins.
+const CALM_PASSES: u32 = 32;
+
 /// The protocol's tables, in memory that a fork wipes.
 pub(crate) struct ProtoTables {
     core: Wiped<proto::Core>,
@@ -123,6 +127,10 @@ pub(crate) struct NetLane {
     now: u64,
     /// The link said that it is broken: errno.
     broken: Option<i32>,
+    /// The link's descriptor can be waited on.
+    armed: bool,
+    /// Passes since then that moved something while nobody slept.
+    busy: u32,
     /// A handler outside of a pass of this lane has sent something.
     pub dirty: bool,
     /// Longer pauses between passes are none of the peers' silence, ns.
@@ -146,6 +154,8 @@ impl NetLane {
             pending: Vec::with_capacity(BURST),
             now: now_ns(),
             broken: None,
+            armed: true,
+            busy: 0,
             dirty: false,
             late_ns: silence_ns / 2,
         }
@@ -326,6 +336,32 @@ impl NetLane {
     /// Told from outside that a peer is there, though silent.
     pub fn excuse(&mut self, peer: PeerId) {
         self.tables.view().excuse(now_ns(), peer);
+    }
+
+    /// Somebody will sleep on the link's descriptor; false if that cannot be
+    /// relied on.
+    pub fn arm(&mut self) -> bool {
+        self.busy = 0;
+        if !self.armed {
+            self.armed = self.link.arm().is_ok();
+        }
+        self.armed
+    }
+
+    /// Whether the link's descriptor can be waited on.
+    #[inline(always)]
+    pub const fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    /// Packets come while nobody sleeps: after a while the kernel need not look
+    /// for sleepers with each.
+    pub fn calm(&mut self) {
+        self.busy += 1;
+        if self.busy >= CALM_PASSES {
+            self.armed = false;
+            self.link.disarm();
+        }
     }
 
     /// When the lane must be looked at again, ns of the monotonic clock.

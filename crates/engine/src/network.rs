@@ -29,6 +29,16 @@ impl Network {
         either!(self, link => link.fd())
     }
 
+    /// Makes the descriptor fit to be waited on.
+    pub fn arm(&mut self) -> Result<(), LinkError> {
+        either!(self, link => link.arm())
+    }
+
+    /// Nobody waits on the descriptor.
+    pub fn disarm(&mut self) {
+        either!(self, link => link.disarm());
+    }
+
     #[inline]
     pub fn set_now(&mut self, now: u64) {
         either!(self, link => link.set_now(now));

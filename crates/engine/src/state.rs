@@ -155,8 +155,22 @@ impl State {
             }
         } else {
             self.after();
+            if self.net.as_ref().is_some_and(NetLane::is_armed) {
+                self.calm();
+            }
         }
         moved
+    }
+
+    /// Packets come: if nobody sleeps, the link's descriptor is of no use.
+    #[cold]
+    fn calm(&mut self) {
+        if !self.rest.relies_on_us()
+            && !self.rest.is_disturbed()
+            && let Some(net) = &mut self.net
+        {
+            net.calm();
+        }
     }
 
     /// What is rare: kept messages, answers that found no credit, errors.
@@ -376,6 +390,12 @@ impl State {
             return None;
         }
         let mut due = due.unwrap_or(u64::MAX).min(deadline.unwrap_or(u64::MAX));
+        if let Some(net) = &mut self.net
+            && !net.arm()
+        {
+            // Nobody would tell of a packet.
+            due = due.min(now_ns() + BLOCKED_NAP_NS);
+        }
         if let Some(shm) = &self.shm
             && (shm.blocked || self.core.starved)
         {

@@ -3,6 +3,7 @@
 //! A link knows how to move bytes and nothing of what they mean. What it
 //! promises stands in its [`Capabilities`], by which the engine picks a lane.
 
+mod bell;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 pub mod shm;

@@ -14,7 +14,6 @@ mod send;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use portolan_sys::epoll::Epoll;
 use portolan_sys::features::Disabled;
 pub use portolan_sys::net::BindError;
 use portolan_sys::net::{SocketOptions, UdpSocket, interfaces};
@@ -23,6 +22,7 @@ use portolan_sys::raw::Errno;
 pub use self::capacity::ReceiveCapacity;
 use self::direct::{Choice, Direct};
 use self::receive::{Port, Reader, probe_gro};
+use crate::bell::Bell;
 use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
 
 /// What a link is opened with.
@@ -115,8 +115,8 @@ pub struct Udp {
     direct: Option<Direct>,
     choice: Choice,
     options: SocketOptions,
-    /// Readable when one of the sockets is.
-    readable: Epoll,
+    /// Rings when a packet waits in one of the sockets.
+    bell: Bell,
     frame_max: usize,
     capacity: ReceiveCapacity,
     gso: bool,
@@ -155,10 +155,8 @@ impl Udp {
     ) -> Result<Self, BindError> {
         let disabled = config.disabled;
         let system = |call| move |errno| BindError::System(call, errno);
-        let readable = Epoll::new().map_err(system("epoll_create"))?;
-        readable
-            .add(socket.as_fd(), 0)
-            .map_err(system("epoll_ctl"))?;
+        let bell = Bell::new().map_err(system("epoll_create"))?;
+        bell.add(socket.as_fd()).map_err(system("epoll_ctl"))?;
         let header = if socket.is_v6() {
             HEADERS_V6
         } else {
@@ -181,16 +179,37 @@ impl Udp {
             direct: None,
             choice: Choice::default(),
             options,
-            readable,
+            bell,
             now: 0,
             main: Port::new(socket),
         })
     }
 
-    /// A descriptor to wait on (poll, epoll): readable when a frame waits.
+    /// A descriptor to wait on (poll, epoll): readable when a frame waits, unless
+    /// it was [disarmed](Self::disarm).
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.readable.as_fd()
+        self.bell.fd()
+    }
+
+    /// Makes [`Self::fd`] fit to be waited on again.
+    ///
+    /// # Errors
+    /// [`LinkError::Broken`]: the kernel has no memory for it.
+    pub fn arm(&mut self) -> Result<(), LinkError> {
+        let Self {
+            main, direct, bell, ..
+        } = self;
+        bell.arm(sockets(main, direct.as_ref())).map_err(broken)
+    }
+
+    /// Nobody will wait on [`Self::fd`] until it is [armed](Self::arm) again:
+    /// each packet that arrives then costs the kernel less.
+    pub fn disarm(&mut self) {
+        let Self {
+            main, direct, bell, ..
+        } = self;
+        bell.disarm(sockets(main, direct.as_ref()));
     }
 
     /// Tells the time, ns of a monotonic clock. Who tells it now and then gets
@@ -310,6 +329,13 @@ fn interface_mtu(own: Option<IpAddr>) -> usize {
         }
     };
     mtu.unwrap_or(MTU_MIN)
+}
+
+fn sockets<'a>(main: &'a Port, direct: Option<&'a Direct>) -> impl Iterator<Item = BorrowedFd<'a>> {
+    let direct = direct.map(|direct| &direct.port);
+    std::iter::once(main)
+        .chain(direct)
+        .map(|port| port.socket.as_fd())
 }
 
 fn broken(errno: Errno) -> LinkError {

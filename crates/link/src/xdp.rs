@@ -13,7 +13,6 @@ mod ways;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use portolan_ring::{Corrupt, Descriptor, KernelConsumer, KernelProducer};
-use portolan_sys::epoll::Epoll;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno;
@@ -23,6 +22,7 @@ pub use portolan_sys::xdp::{Sizes, XdpError};
 pub use self::bare::Bare;
 use self::packet::{HEADERS_V4, HEADERS_V6, parse};
 use self::ways::{Own, Ways};
+use crate::bell::Bell;
 use crate::udp::{ReceiveCapacity, Udp, UdpConfig, UdpCounters};
 use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
 
@@ -152,7 +152,7 @@ pub struct Xdp {
     ways: Ways,
     port: u16,
     frame_max: usize,
-    readable: Epoll,
+    bell: Bell,
     /// The clock, as far as we were told; ns.
     now: u64,
     /// When the last packet came by the fast path.
@@ -189,8 +189,8 @@ impl Xdp {
         let udp = Udp::adopt(udp, config)?;
         let failed = |call| move |e| XdpError::System(call, e);
         let own = udp.local_address().map_err(|_| XdpError::Sizes)?;
-        let readable = Epoll::new().map_err(failed("epoll_create"))?;
-        let watch = |fd| readable.add(fd, 0).map_err(failed("epoll_ctl"));
+        let bell = Bell::new().map_err(failed("epoll_create"))?;
+        let watch = |fd| bell.add(fd).map_err(failed("epoll_ctl"));
         watch(udp.fd())?;
         watch(socket.as_fd())?;
         let chunk = u64::from(sizes.chunk);
@@ -223,7 +223,7 @@ impl Xdp {
             ways: ways.map_err(failed("netlink"))?,
             port: own.port,
             frame_max: largest.min(wanted).max(1),
-            readable,
+            bell,
             now: 0,
             fast_at: 0,
             kernel_at: 0,
@@ -239,10 +239,27 @@ impl Xdp {
         Ok(link)
     }
 
-    /// A descriptor to wait on (poll, epoll): readable when a frame waits.
+    /// A descriptor to wait on (poll, epoll): readable when a frame waits, unless
+    /// it was [disarmed](Self::disarm).
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.readable.as_fd()
+        self.bell.fd()
+    }
+
+    /// Makes [`Self::fd`] fit to be waited on again.
+    ///
+    /// # Errors
+    /// [`LinkError::Broken`]: the kernel has no memory for it.
+    pub fn arm(&mut self) -> Result<(), LinkError> {
+        let all = [self.udp.fd(), self.socket.as_fd()];
+        let armed = self.bell.arm(all);
+        armed.map_err(|errno| LinkError::Broken(errno.raw_os_error()))
+    }
+
+    /// Nobody will wait on [`Self::fd`] until it is [armed](Self::arm) again:
+    /// each packet that arrives then costs the kernel less.
+    pub fn disarm(&mut self) {
+        self.bell.disarm([self.udp.fd(), self.socket.as_fd()]);
     }
 
     /// Tells the time, ns of a monotonic clock. Without it the kernel's socket

@@ -295,7 +295,7 @@ impl Udp {
         let opened = self.choice.open(&self.main.socket, &self.options);
         let Some(direct) = opened else { return };
         if !grant(&direct.port.socket, self.gro, self.reader.wishes())
-            || self.readable.add(direct.port.socket.as_fd(), 1).is_err()
+            || self.bell.add(direct.port.socket.as_fd()).is_err()
         {
             return;
         }
