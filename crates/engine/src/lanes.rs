@@ -6,6 +6,7 @@ use portolan_proto::PeerId;
 
 use crate::describe::LaneCount;
 use crate::error::Death;
+use crate::returns::Returns;
 
 /// The way to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +31,11 @@ pub(crate) struct Lanes {
     pub count: LaneCount,
     /// Deaths that no wait has reported yet.
     unreported: Vec<(u32, Death)>,
+    pub returns: Returns,
 }
 
 impl Lanes {
-    pub fn new(lanes: Vec<(Lane, Cow<'static, str>)>) -> Self {
+    pub fn new(lanes: Vec<(Lane, Cow<'static, str>)>, returns: Returns) -> Self {
         let alive = lanes
             .iter()
             .filter(|(l, _)| matches!(l, Lane::Shm(_) | Lane::Net(_)))
@@ -52,6 +54,7 @@ impl Lanes {
             alive,
             count,
             unreported: Vec::new(),
+            returns,
         }
     }
 
@@ -75,6 +78,18 @@ impl Lanes {
         self.count.add(*lane, 1);
         self.alive -= 1;
         self.unreported.push((rank, why));
+        self.returns.died(rank, why);
+    }
+
+    /// A rank that was dead is back, and reached by the network.
+    pub fn set_back(&mut self, rank: u32, peer: PeerId, reason: Cow<'static, str>) {
+        let lane = &mut self.lanes[rank as usize];
+        self.count.add(*lane, -1);
+        *lane = Lane::Net(peer);
+        self.count.add(*lane, 1);
+        self.reasons[rank as usize] = reason;
+        self.near[rank as usize] = false;
+        self.alive += 1;
     }
 
     /// A death that ends waits: one that was no orderly close, or that of the
@@ -85,7 +100,9 @@ impl Lanes {
             .unreported
             .iter()
             .position(|(_, why)| alone || *why != Death::Closed)?;
-        Some(self.unreported.remove(at))
+        let (rank, why) = self.unreported.remove(at);
+        self.returns.tell_of(rank);
+        Some((rank, why))
     }
 
     #[inline(always)]

@@ -32,6 +32,7 @@ use crate::ops::Ops;
 use crate::outbox::Outbox;
 use crate::ports::{Budget, Ports};
 use crate::rest::Beds;
+use crate::returns::Returns;
 use crate::shm::ShmLane;
 use crate::state::State;
 use crate::trace::Trace;
@@ -173,6 +174,7 @@ impl Opening {
         let mut pids = Vec::new();
         let mut ended = Vec::new();
         let mut indices = Vec::new();
+        let mut returns = Returns::default();
         let mut tables = None;
         if let Some(udp) = &udp {
             let mut proto = config.proto;
@@ -195,6 +197,7 @@ impl Opening {
         }
         for (rank, peer) in (0..).zip(peers) {
             let reason = peer.reason.clone();
+            returns.found(rank, peer.restarts, peer.since);
             if rank == config.rank {
                 lanes.push((Lane::Myself, "this process".into()));
                 continue;
@@ -231,6 +234,9 @@ impl Opening {
                 .add_peer(peer.address.id, peer.address.life, to, peer.mode)
                 .map_err(|e| OpenError::Setting(format!("rank {rank}: {e}")))?;
             debug_assert_eq!(added.0 as usize, ranks.len());
+            if config.fixed_lives {
+                tables.view().fix_life(added);
+            }
             ranks.push(rank);
             lanes.push((Lane::Net(added), reason));
         }
@@ -252,7 +258,7 @@ impl Opening {
             resume: false,
             closing: false,
             ports: Ports::new(),
-            lanes: Lanes::new(lanes),
+            lanes: Lanes::new(lanes, returns),
             counters: Counters::default(),
             waiting: Waiting::NONE,
             trace,
@@ -301,6 +307,8 @@ impl Opening {
         for rank in ended {
             state.ended(rank, Death::Ended);
         }
+        // What was told before there was an endpoint.
+        state.hear();
         let tables = describe::tables(&mut state, 0);
         // Without a helper thread the words have one user, and no fence is needed.
         let remote = !config.helper

@@ -11,7 +11,7 @@ use portolan_sys::epoll::{Epoll, READY_MAX};
 use portolan_sys::process::Pidfd;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
-use crate::config::{Notice, Watch};
+use crate::config::{Notice, Returned, Watch};
 use crate::core::Core;
 use crate::error::{Death, SendError};
 use crate::lanes::Lane;
@@ -260,7 +260,7 @@ impl State {
         news
     }
 
-    fn hear(&mut self) -> usize {
+    pub fn hear(&mut self) -> usize {
         let mut news = 0;
         let Some(mut watch) = self.watch.take() else {
             return 0;
@@ -278,6 +278,8 @@ impl State {
                         net.excuse(peer);
                     }
                 }
+                Notice::Left(rank) => self.gone(rank, Death::Closed),
+                Notice::Back(it) => self.back(&it),
                 Notice::Ending(why) => {
                     log::info!("rank {}: the job is being ended: {why}", self.core.rank);
                     self.ending = Some(why);
@@ -353,6 +355,18 @@ impl State {
             _ => {}
         }
         self.core.bury(rank, why);
+    }
+
+    /// A rank is there again.
+    fn back(&mut self, it: &Returned) {
+        // Known by its address as dead it is in any case.
+        self.ended(it.rank, Death::Restarted);
+        let Some(net) = &mut self.net else { return };
+        let Some(peer) = net.peer_returned(&mut self.core, it) else {
+            return;
+        };
+        let (core, mut ways) = self.split();
+        core.welcome(&mut ways, it, peer);
     }
 
     /// Prepares to sleep, after a pass that moved nothing: `None` if something

@@ -3,6 +3,7 @@
 use portolan_seal::Seal;
 use portolan_wire::{Chunk, Life};
 
+use crate::congestion::Mode;
 use crate::conn::{Listed, SLOT_FRAMES, SLOT_NOTHING, TxFlow};
 use crate::endpoint::Endpoint;
 use crate::host::{DeathReason, Host, NetAddress, Outcome, PeerEvent, PeerId};
@@ -33,6 +34,7 @@ impl<S: Seal> Endpoint<'_, S> {
         peer: PeerId,
         life: Life,
         to: NetAddress,
+        mode: Mode,
         host: &mut impl Host<S>,
     ) {
         if peer.0 >= self.core.peer_count || self.peers[peer.0 as usize].life == life {
@@ -41,7 +43,10 @@ impl<S: Seal> Endpoint<'_, S> {
         self.bury(peer.0, DeathReason::Restarted, host);
         // One that has closed may still be kept for its last words.
         self.detach(peer.0, host);
-        self.peers[peer.0 as usize].to = to;
+        let mode = self.core.config.congestion.unwrap_or(mode);
+        let p = &mut self.peers[peer.0 as usize];
+        p.to = to;
+        p.bits = p.bits.on_way(mode);
         self.begin_life(peer.0, life);
     }
 

@@ -101,6 +101,11 @@ impl PeerBits {
         Self(self.0 & (Self::SHARED | Self::FIXED))
     }
 
+    /// The same, reached by a path of this mode.
+    pub const fn on_way(self, mode: Mode) -> Self {
+        Self(self.0 & !Self::SHARED | Self::new(mode).0)
+    }
+
     /// Sets it, for all of its lives.
     pub const fn set_fixed(&mut self) {
         self.0 |= Self::FIXED;

@@ -26,7 +26,7 @@ fn next_life(config: &Config, life: u64) -> Node {
 
 fn returned(pair: &mut Pair, life: u64) {
     pair.nodes[0].with(|e, log| {
-        e.peer_returned(PeerId(0), Life(life), address(2), log);
+        e.peer_returned(PeerId(0), Life(life), address(2), Mode::Lan, log);
         e.check();
     });
 }
