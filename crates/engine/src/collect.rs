@@ -74,7 +74,13 @@ impl Endpoint {
         match dead {
             None => Ok(()),
             Some((rank, why)) => {
-                self.enter()?.core.lanes.returns.tell_all();
+                let mut s = self.enter()?;
+                s.core.lanes.returns.tell_all();
+                // Whoever tries until it succeeds must hear of it.
+                s.begin();
+                s.attend();
+                s.end();
+                s.rethrow();
                 Err(WaitError::PeerDead { rank, why })
             }
         }

@@ -218,6 +218,15 @@ impl State {
         }
     }
 
+    /// One pass, and a look at what rarely has news.
+    #[cold]
+    pub fn attend(&mut self) {
+        self.pass();
+        if self.look() > 0 {
+            self.pass();
+        }
+    }
+
     /// Looks at what rarely has news: the launcher, processes that end.
     #[cold]
     fn look(&mut self) -> usize {
@@ -359,7 +368,10 @@ impl State {
 
     /// A rank is there again.
     fn back(&mut self, it: &Returned) {
-        // Known by its address as dead it is in any case.
+        // The table may have said it already.
+        if it.since <= self.core.lanes.returns.since(it.rank) {
+            return;
+        }
         self.ended(it.rank, Death::Restarted);
         let Some(net) = &mut self.net else { return };
         let Some(peer) = net.peer_returned(&mut self.core, it) else {

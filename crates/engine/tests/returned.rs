@@ -228,6 +228,22 @@ fn a_rank_that_is_back_is_sent_to_and_met_at_barriers() {
         assert_eq!(endpoint.restarts(3), Err(Misuse::BadRank));
     }
     assert_eq!(a.lane(2).unwrap(), ("udp", "started again".to_owned()));
+    // Whoever tries again and again needs no other call.
+    job.died(2, &[]);
+    let (second, returned) = job.again(2);
+    drop(c_heard);
+    std::mem::forget(c);
+    thread::scope(|s| {
+        s.spawn(|| {
+            thread::sleep(std::time::Duration::from_millis(20));
+            job.back(&returned, &[]);
+        });
+        for endpoint in [&a, &b, &second] {
+            s.spawn(|| while endpoint.barrier().is_err() {});
+        }
+    });
+    let c = second;
+    let c_heard = texts(&c);
     // The first life was only cut off: nobody listens to it.
     let _ = old.try_send(0, 1, b"late");
     a.send(2, 1, b"hello").unwrap();
@@ -244,9 +260,11 @@ fn a_rank_that_is_back_is_sent_to_and_met_at_barriers() {
     });
     let (d, returned) = job.again(2);
     job.back(&returned, &[]);
+    run(&[&a, &b], || {
+        [&a, &b].iter().all(|e| e.restarts(2) == Ok(3))
+    });
     assert_eq!(together(&[&a, &b]), [Err(DEAD); 2]);
     assert_eq!(together(&[&a, &b, &d]), [Ok(()); 3]);
-    assert_eq!(a.restarts(2), Ok(2));
     // Those that are over have nobody to say farewell to.
     std::mem::forget((old, c));
 }
