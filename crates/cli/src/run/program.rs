@@ -15,6 +15,7 @@ use super::arguments::{Arguments, Bind, Block};
 use super::guard::Guard;
 use super::hosts::{Host, Place};
 use super::local::{Local, disabled};
+use super::rank;
 use super::ssh::{SSH_VARIABLE, Ssh};
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
@@ -26,6 +27,7 @@ pub struct Program {
     environment: Vec<(OsString, OsString)>,
     folder: PathBuf,
     bind: bool,
+    respawns: bool,
     local: Local,
     pub ssh: Ssh,
     pub guard: Guard,
@@ -51,6 +53,7 @@ impl Program {
             environment: arguments.variables()?,
             folder,
             bind: arguments.bind == Bind::Core,
+            respawns: arguments.respawn > 0,
             local,
             ssh: Ssh::new(arguments)?,
             guard,
@@ -105,7 +108,7 @@ impl Starter for Program {
         let mut command = self.local.command(place, lab_host, program);
         command
             .envs(self.environment.iter().map(|(n, v)| (n, v)))
-            .stdin(if place.rank == 0 && has_input() {
+            .stdin(if (place.rank, place.restarts) == (0, 0) && has_input() {
                 Stdio::inherit()
             } else {
                 Stdio::null()
@@ -119,6 +122,10 @@ impl Starter for Program {
         self.guard.watch(pid);
     }
 
+    fn spare_core(&mut self, _host_index: u16, local_index: u16) -> Option<u32> {
+        self.bind.then(|| rank::core_in_turn(local_index)).flatten()
+    }
+
     fn reach(&mut self, host_index: u16) -> Option<Reach> {
         let index = usize::from(host_index);
         let host = &self.hosts[index];
@@ -128,6 +135,12 @@ impl Starter for Program {
         let first = self.hosts[..index].iter().map(|h| h.ranks).sum();
         let task = Task {
             programs: self.programs(first, host.ranks),
+            others: if self.respawns {
+                let size = self.hosts.iter().map(|h| h.ranks).sum();
+                self.programs(0, size)
+            } else {
+                Vec::new()
+            },
             folder: self.folder.clone(),
             environment: self.variables(),
             bind: self.bind,
