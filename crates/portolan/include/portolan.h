@@ -476,7 +476,8 @@ void portolan_group_free(portolan_group *group);
 /* Waits until every member of the group (null: every rank of the job) has come
  * here; runs handlers meanwhile.
  * -ENXIO  this rank is no member
- * -EPIPE, -ECONNRESET, ...  a member is dead, see above */
+ * -EPIPE, -ECONNRESET, ...  a member is dead, see above; once also when it is
+ *     back already, if neither a wait nor a barrier has told of its death */
 int portolan_barrier(portolan_endpoint *endpoint, const portolan_group *group);
 
 /* Sends a message to the port of every member of the group (null: every rank
