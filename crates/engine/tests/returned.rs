@@ -6,8 +6,10 @@ use std::collections::VecDeque;
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use common::{Count, config, helped, run, settle};
 use portolan_engine::{
@@ -162,6 +164,22 @@ fn events(endpoint: &Endpoint) -> Arc<Mutex<Vec<Event>>> {
     events
 }
 
+/// Ends the test program where a barrier never ends.
+struct Watchdog(Sender<()>);
+
+impl Watchdog {
+    fn start() -> Self {
+        let (alive, ended) = channel();
+        thread::spawn(move || {
+            if ended.recv_timeout(Duration::from_secs(30)) == Err(RecvTimeoutError::Timeout) {
+                eprintln!("a barrier has not ended");
+                std::process::exit(1);
+            }
+        });
+        Self(alive)
+    }
+}
+
 const DEAD: WaitError = WaitError::PeerDead {
     rank: 2,
     why: Death::HostLost,
@@ -169,6 +187,7 @@ const DEAD: WaitError = WaitError::PeerDead {
 
 #[test]
 fn a_rank_that_is_back_is_sent_to_and_met_at_barriers() {
+    let watchdog = Watchdog::start();
     let config = Config {
         threads: Threads::Multiple,
         ..helped()
@@ -235,7 +254,7 @@ fn a_rank_that_is_back_is_sent_to_and_met_at_barriers() {
     std::mem::forget(c);
     thread::scope(|s| {
         s.spawn(|| {
-            thread::sleep(std::time::Duration::from_millis(20));
+            thread::sleep(Duration::from_millis(20));
             job.back(&returned, &[]);
         });
         for endpoint in [&a, &b, &second] {
@@ -265,6 +284,7 @@ fn a_rank_that_is_back_is_sent_to_and_met_at_barriers() {
     });
     assert_eq!(together(&[&a, &b]), [Err(DEAD); 2]);
     assert_eq!(together(&[&a, &b, &d]), [Ok(()); 3]);
+    drop(watchdog.0);
     // Those that are over have nobody to say farewell to.
     std::mem::forget((old, c));
 }
