@@ -236,7 +236,7 @@ fn ranks_of_a_lost_host_come_back_on_another() {
     let folder = Folder::new("respawn-lost");
     let wanted = undisturbed("80");
     let program = example("steps");
-    for way in ["killed", "cut off"] {
+    for way in ["killed", "going down", "cut off"] {
         for file in fs::read_dir(&folder.0).unwrap() {
             fs::remove_file(file.unwrap().path()).unwrap();
         }
@@ -261,18 +261,28 @@ fn ranks_of_a_lost_host_come_back_on_another() {
                 let words = ["ip", "link", "set", "eth0", "down"];
                 cluster.lab.exec("h0", &words).expect(0);
             }
-            _ => signal(cluster.agent("h0"), Signal::KILL),
+            "killed" => signal(cluster.agent("h0"), Signal::KILL),
+            _ => {
+                // Its ranks first, as where a host is shut down.
+                let agent = cluster.agent("h0");
+                job.hear("rank 2 is process ", 1);
+                let started = job.said.iter().find(|l| l.contains("rank 2 is process "));
+                let pid = started.unwrap().split_whitespace().nth(5).unwrap();
+                signal(pid.parse().unwrap(), Signal::KILL);
+                std::thread::sleep(Duration::from_millis(100));
+                signal(agent, Signal::KILL);
+            }
         }
         job.hear("rank 2 is started again on host h2, the least loaded", 1);
         job.hear("rank 2 is here again, after step ", 1);
         job.hear("goes on after step", 3);
         assert_eq!(job.end(), 0, "{way}: {:#?}", job.said);
         assert_eq!(job.results(), wanted, "{way}: {:#?}", job.said);
-        assert!(
-            job.count("rank 2 has died: its host is gone") >= 1,
-            "{:#?}",
-            job.said
-        );
+        let why = match way {
+            "going down" => "rank 2 has died: signal 9 ended its process",
+            _ => "rank 2 has died: its host is gone",
+        };
+        assert!(job.count(why) >= 1, "{:#?}", job.said);
         cluster.nothing_left();
     }
 }

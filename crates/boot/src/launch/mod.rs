@@ -475,6 +475,9 @@ pub struct Running {
     begun: bool,
     /// How many have come back.
     returns: u32,
+    /// Ranks that a signal has ended, whose host may be about to be lost, and
+    /// until when that is waited for.
+    doubts: Vec<(u32, Instant)>,
     /// The exchange that is under way: some have given their address.
     round: Option<Round>,
     limit_at: Option<Instant>,

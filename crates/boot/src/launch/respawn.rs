@@ -2,12 +2,17 @@
 //! the same number and a new life, and join those that have gone on.
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use super::talk::{Order, ToHost};
 use super::watch::{Side, index_of};
 use super::{Event, OnDeath, Running, Starter};
 use crate::job::PeerInfo;
 use crate::message::{How, RECORDS_MAX};
+
+/// A host that goes down ends its processes one after the other. So long after
+/// a signal has ended a rank, its host may still turn out to be lost.
+const DOUBT: Duration = Duration::from_secs(1);
 
 /// Where a rank may go.
 #[derive(Debug, PartialEq, Eq)]
@@ -41,6 +46,45 @@ impl Running {
         let leaves = self.excluded.contains(host) || matches!(self.hosts[host], Side::None);
         let is_done = member.left || (orderly && how.code() == 0);
         self.respawns() && leaves && !is_done
+    }
+
+    /// Whether a rank that a signal has ended may be the first of its host: then
+    /// that is waited for.
+    pub(super) fn may_be_its_host(&mut self, rank: u32, how: How) -> bool {
+        let host = usize::from(self.members[rank as usize].place.host_index);
+        let is_there = matches!(self.hosts[host], Side::There(_));
+        let doubt = self.respawns() && is_there && matches!(how, How::Killed(_));
+        if doubt {
+            self.doubts.push((rank, Instant::now() + DOUBT));
+        }
+        doubt
+    }
+
+    /// It was the host.
+    pub(super) fn confirm_doubts(&mut self, host: usize) {
+        let members = &mut self.members;
+        self.doubts.retain(|(rank, _)| {
+            let member = &mut members[*rank as usize];
+            let was = member.is_on(host);
+            member.again |= was && !member.left;
+            !was
+        });
+    }
+
+    /// It was not.
+    pub(super) fn settle_doubts(
+        &mut self,
+        now: Instant,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        while let Some(at) = self.doubts.iter().position(|(_, until)| now >= *until) {
+            let (rank, _) = self.doubts.remove(at);
+            if let Some(how) = self.members[rank as usize].ended {
+                self.blame(rank, how, tell)?;
+            }
+            self.check_round(tell)?;
+        }
+        Ok(())
     }
 
     /// Whether a rank of the job is on a host.

@@ -64,6 +64,7 @@ impl Running {
             self.transmit(via, Order::Said(ToHost::Cut { host }).encode());
         }
         let on_it = |m: &&Member| m.is_on(host) && m.ended.is_none();
+        self.confirm_doubts(host);
         let ranks: Vec<(u32, bool)> = self
             .members
             .iter()

@@ -138,7 +138,7 @@ impl Running {
         for host in 0..self.hosts.len() {
             self.hear(host, tell)?;
         }
-        while self.alive > 0 || (!self.abandoned && self.has_output()) {
+        while self.alive > 0 || !self.doubts.is_empty() || (!self.abandoned && self.has_output()) {
             let deadline = [self.next_deadline(), self.questions.deadline()];
             for token in wait_until(&self.epoll, deadline.into_iter().flatten().min())? {
                 match token {
@@ -262,7 +262,9 @@ impl Running {
         let round = self.round.as_ref();
         let round = round.and_then(|round| round.deadline(self.spec.join_timeout));
         let excluded = self.excluded.deadline();
-        [round, self.limit_at, excluded].into_iter().flatten().min()
+        let doubt = self.doubts.iter().map(|(_, until)| *until).min();
+        let steps = [round, self.limit_at, excluded, doubt];
+        steps.into_iter().flatten().min()
     }
 
     /// All ranks have ended and no output is under way, but a host has not
@@ -310,6 +312,7 @@ impl Running {
             return self.end(why, TIMEOUT_CODE, Duration::ZERO, tell);
         }
         self.end_excluded(now)?;
+        self.settle_doubts(now, tell)?;
         self.hurry_round(now, tell)
     }
 
@@ -327,6 +330,7 @@ impl Running {
         self.code.get_or_insert(code);
         let term_at = Instant::now() + grace;
         let kill_at = term_at + self.spec.term_grace;
+        self.doubts.clear();
         self.ending = Some(Ending {
             term_at,
             kill_at,
@@ -519,13 +523,27 @@ impl Running {
             return Ok(());
         }
         if abnormal && !expected {
-            self.code.get_or_insert(how.code());
-            if self.spec.on_death == OnDeath::End && self.alive > 0 {
-                let why = format!("rank {rank} ended by {how}");
-                self.end(why, how.code(), self.spec.notice_grace, tell)?;
+            if self.may_be_its_host(rank, how) {
+                return Ok(());
             }
+            self.blame(rank, how, tell)?;
         }
         self.check_round(tell)
+    }
+
+    /// A rank has failed by itself.
+    pub(super) fn blame(
+        &mut self,
+        rank: u32,
+        how: How,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        self.code.get_or_insert(how.code());
+        if self.spec.on_death == OnDeath::End && self.alive > 0 {
+            let why = format!("rank {rank} ended by {how}");
+            self.end(why, how.code(), self.spec.notice_grace, tell)?;
+        }
+        Ok(())
     }
 
     pub(super) fn new(
@@ -550,6 +568,7 @@ impl Running {
             ending: None,
             begun: false,
             returns: 0,
+            doubts: Vec::new(),
             round: None,
             limit_at: None,
             under_way: 0,
