@@ -77,6 +77,14 @@ impl Job {
         say(&["job", &self.id, "exclude", host])
     }
 
+    /// The process of a rank in its first life.
+    fn process_of(&mut self, rank: u32) -> u32 {
+        let text = format!("portolan: rank {rank} is process ");
+        self.hear(&text, 1);
+        let rest = self.said.iter().find_map(|line| line.strip_prefix(&text));
+        rest.unwrap().split(' ').next().unwrap().parse().unwrap()
+    }
+
     /// Waits for its end; gives its exit code.
     fn end(&mut self) -> i32 {
         let deadline = Instant::now() + PATIENCE;
@@ -265,10 +273,7 @@ fn ranks_of_a_lost_host_come_back_on_another() {
             _ => {
                 // Its ranks first, as where a host is shut down.
                 let agent = cluster.agent("h0");
-                job.hear("rank 2 is process ", 1);
-                let started = job.said.iter().find(|l| l.contains("rank 2 is process "));
-                let pid = started.unwrap().split_whitespace().nth(5).unwrap();
-                signal(pid.parse().unwrap(), Signal::KILL);
+                signal(job.process_of(2), Signal::KILL);
                 std::thread::sleep(Duration::from_millis(100));
                 signal(agent, Signal::KILL);
             }
@@ -386,6 +391,14 @@ fn a_rank_stays_in_its_partition() {
 fn whoever_is_killed_after_a_return_nothing_is_left() {
     let cluster = Cluster::up("t-rsp-kill");
     let (mark, probe) = ("respawn-kill", probe());
+    // A rank alone, on a host that stays, is not started again.
+    let hosts = ["--hosts", "h2,h0,h1", "-n", "2", "--respawn", "1", "-v"];
+    let mut job = Job::new(cluster.start(mark, &[&hosts[..], &["--", &probe, "wait"]].concat()));
+    job.hear("waiting", 2);
+    signal(job.process_of(1), Signal::KILL);
+    assert_eq!(job.end(), 137, "{:#?}", job.said);
+    assert_eq!(job.count("started again"), 0, "{:#?}", job.said);
+    cluster.nothing_left();
     for victim in ["launcher", "agent"] {
         let hosts = ["--hosts", "h2,h0,h1:2", "-n", "2", "--respawn", "1", "-v"];
         let program = "sleep 1000 & exec \"$0\" wait";
