@@ -88,6 +88,8 @@ pub struct RankView {
     pub pid: u32,
     /// The core that it is bound to.
     pub core: Option<u32>,
+    /// How often it was started again.
+    pub restarts: u32,
     /// How far it is.
     pub phase: Phase,
     /// The kernel's letter for its process: R runs, S sleeps, D waits for a

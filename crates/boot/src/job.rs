@@ -31,6 +31,10 @@ pub struct PeerInfo {
     pub host_index: u16,
     /// Its number among the job's ranks on that host.
     pub local_index: u16,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Which return in the job its last was, from 1; 0 in its first life.
+    pub since: u32,
 }
 
 /// What the launcher tells a running rank.
@@ -48,6 +52,19 @@ pub enum Notice {
     Stopped {
         /// Which.
         rank: u32,
+    },
+    /// A rank has closed its endpoint in good order. Told only to a rank that
+    /// was started again: others hear it from the rank itself.
+    Left {
+        /// Which.
+        rank: u32,
+    },
+    /// A rank that had died was started again and has joined the job.
+    Back {
+        /// Which.
+        rank: u32,
+        /// Its entry in the table from now on.
+        peer: PeerInfo,
     },
     /// The job is being ended, or the launcher is gone: why. SIGTERM follows.
     Abort(String),
@@ -144,6 +161,7 @@ impl Job {
             link: LinkChoice::Auto,
             congestion: Congestion::Auto,
             life: u64::from_le_bytes(life.try_into().expect("8 bytes")),
+            restarts: 0,
             host_index: 0,
             hosts: 1,
             local_index: 0,
@@ -272,18 +290,12 @@ impl Job {
         let mut notices = VecDeque::new();
         while segment.is_some() && doorbells.len() < membership.local_ranks.len() {
             let Received { bytes, descriptors } = hear(socket.as_fd())?;
-            match decode_from_launcher(&bytes) {
-                Ok(FromLauncher::Said(ToRank::Doorbells)) => doorbells.extend(descriptors),
-                Ok(FromLauncher::Said(ToRank::Died { rank, how })) => {
-                    notices.push_back(Notice::Died { rank, how });
-                }
-                Ok(FromLauncher::Said(ToRank::Stopped { rank })) => {
-                    notices.push_back(Notice::Stopped { rank });
-                }
-                Ok(FromLauncher::Said(ToRank::Abort { why })) => {
+            match decode_from_launcher(&bytes).map_err(|_| BootError::Garbled)? {
+                FromLauncher::Said(ToRank::Doorbells) => doorbells.extend(descriptors),
+                FromLauncher::Said(ToRank::Abort { why }) => {
                     return Err(BootError::Aborted(why));
                 }
-                _ => return Err(BootError::Garbled),
+                other => notices.push_back(notice(&other).ok_or(BootError::Garbled)?),
             }
         }
         Ok(Self {
@@ -316,6 +328,8 @@ impl Job {
                 pid: self.pid,
                 host_index: 0,
                 local_index: 0,
+                restarts: 0,
+                since: 0,
             }]);
         }
         if let Some(guest) = &mut self.guest {
@@ -334,17 +348,14 @@ impl Job {
                 FromLauncher::Table { first, peers } if first as usize == table.len() => {
                     table.extend(peers);
                 }
-                FromLauncher::Said(ToRank::Died { rank, how }) => {
-                    self.notices.push_back(Notice::Died { rank, how });
-                }
-                FromLauncher::Said(ToRank::Stopped { rank }) => {
-                    self.notices.push_back(Notice::Stopped { rank });
-                }
                 FromLauncher::Said(ToRank::Abort { why }) => return Err(BootError::Aborted(why)),
                 FromLauncher::Said(ToRank::Refused(refusal)) => {
                     return Err(BootError::Refused(refusal));
                 }
-                _ => return Err(BootError::Garbled),
+                other => {
+                    let notice = notice(&other).ok_or(BootError::Garbled)?;
+                    self.notices.push_back(notice);
+                }
             }
         }
         if table.len() > size {
@@ -368,14 +379,14 @@ impl Job {
         let control = self.control.as_ref()?;
         match socket::receive(control.as_fd(), false) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            Ok(Some(Received { bytes, .. })) => match decode_from_launcher(&bytes) {
-                Ok(FromLauncher::Said(ToRank::Died { rank, how })) => {
-                    Some(Notice::Died { rank, how })
-                }
-                Ok(FromLauncher::Said(ToRank::Stopped { rank })) => Some(Notice::Stopped { rank }),
-                Ok(FromLauncher::Said(ToRank::Abort { why })) => Some(Notice::Abort(why)),
-                _ => self.lost(&BootError::Garbled),
-            },
+            Ok(Some(Received { bytes, .. })) => {
+                let said = decode_from_launcher(&bytes).ok();
+                let notice = said.and_then(|said| match said {
+                    FromLauncher::Said(ToRank::Abort { why }) => Some(Notice::Abort(why)),
+                    other => notice(&other),
+                });
+                notice.or_else(|| self.lost(&BootError::Garbled))
+            }
             Ok(None) | Err(_) => self.lost(&BootError::LauncherGone),
         }
     }
@@ -449,6 +460,17 @@ impl Reporter {
     }
 }
 
+/// What is told of other ranks.
+fn notice(said: &FromLauncher) -> Option<Notice> {
+    Some(match *said {
+        FromLauncher::Said(ToRank::Died { rank, how }) => Notice::Died { rank, how },
+        FromLauncher::Said(ToRank::Stopped { rank }) => Notice::Stopped { rank },
+        FromLauncher::Said(ToRank::Left { rank }) => Notice::Left { rank },
+        FromLauncher::Back { rank, peer } => Notice::Back { rank, peer },
+        _ => return None,
+    })
+}
+
 /// Fills `bytes` with random ones from the kernel.
 pub(crate) fn fill_random(mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -478,7 +500,7 @@ fn hear(socket: BorrowedFd<'_>) -> Result<Received, BootError> {
 mod tests {
     use super::*;
     use crate::Refusal;
-    use crate::message::encode_table;
+    use crate::message::{encode_back, encode_table};
 
     /// A launcher that reads one message and answers with others.
     fn attach_to(answers: Vec<Vec<u8>>) -> (Result<Job, BootError>, OwnedFd) {
@@ -506,6 +528,7 @@ mod tests {
             link: LinkChoice::Udp,
             congestion: Congestion::Auto,
             life: 4,
+            restarts: 0,
             host_index: 0,
             hosts: 1,
             local_index: 0,
@@ -527,6 +550,8 @@ mod tests {
             pid: 1,
             host_index: 0,
             local_index: rank.into(),
+            restarts: 0,
+            since: 0,
         }
     }
 
@@ -537,12 +562,15 @@ mod tests {
             how: How::Killed(9),
         }
         .encode();
+        let left = ToRank::Left { rank: 2 }.encode();
         let first = encode_table(0, &[peer(0), peer(1)]);
         let second = encode_table(2, &[peer(2)]);
-        let (job, launcher) = attach_to(vec![welcome(3), first, died, second]);
+        let back = encode_back(1, &peer(7));
+        let (job, launcher) = attach_to(vec![welcome(3), left, first, died, second, back]);
         let mut job = job.unwrap();
         assert_eq!((job.size, job.secret), (3, [7; 32]));
         assert_eq!(job.exchange([0; 64]).unwrap(), [peer(0), peer(1), peer(2)]);
+        assert_eq!(job.poll_notice(), Some(Notice::Left { rank: 2 }));
         assert_eq!(
             job.poll_notice(),
             Some(Notice::Died {
@@ -550,6 +578,8 @@ mod tests {
                 how: How::Killed(9)
             })
         );
+        let (rank, peer) = (1, peer(7));
+        assert_eq!(job.poll_notice(), Some(Notice::Back { rank, peer }));
         assert_eq!(job.poll_notice(), None);
         drop(launcher);
         assert!(matches!(job.poll_notice(), Some(Notice::Abort(why)) if why.contains("gone")));

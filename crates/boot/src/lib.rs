@@ -34,3 +34,6 @@ pub use pmi::PmiError;
 
 /// The variable that names a process's end of its launcher's socket, `fd:5`.
 pub const JOB_VARIABLE: &str = "PORTOLAN_JOB";
+
+/// Tells a rank how often it was started before (`portolan run --respawn`).
+pub const RESTARTS_VARIABLE: &str = "PORTOLAN_RESTARTS";

@@ -21,9 +21,11 @@ pub(crate) const BOOT_VERSION: u32 = 4;
 const KIND_JSON: u8 = b'J';
 const KIND_JOIN: u8 = b'A';
 const KIND_TABLE: u8 = b'T';
+const KIND_BACK: u8 = b'B';
 
-/// Bytes of a peer's record in the table: address, process id, host, index.
-const RECORD_BYTES: usize = 64 + 4 + 2 + 2;
+/// Bytes of a peer's record in the table: address, process id, host, index,
+/// restarts, number of the last return.
+const RECORD_BYTES: usize = 64 + 4 + 2 + 2 + 4 + 4;
 /// Records of the table that one message carries.
 pub(crate) const RECORDS_MAX: usize = (MESSAGE_BYTES_MAX - 5) / RECORD_BYTES;
 
@@ -295,6 +297,9 @@ pub(crate) enum ToRank {
     /// A rank's process is stopped: its silence means nothing. Said again
     /// and again as long as it is.
     Stopped { rank: u32 },
+    /// A rank has closed its endpoint in good order. Said to those that were
+    /// started again: it may not know them.
+    Left { rank: u32 },
     /// The job is being ended.
     Abort { why: String },
 }
@@ -320,6 +325,8 @@ pub struct Membership {
     pub congestion: Congestion,
     /// Names this incarnation; random.
     pub life: u64,
+    /// How often this rank was started before.
+    pub restarts: u32,
     /// This host's number in the job.
     pub host_index: u16,
     /// Number of hosts.
@@ -421,13 +428,24 @@ pub(crate) fn decode_from_rank(bytes: &[u8]) -> Result<FromRank, Garbled> {
 /// A part of the table that begins with rank `first`.
 pub(crate) fn encode_table(first: u32, peers: &[PeerInfo]) -> Vec<u8> {
     assert!(peers.len() <= RECORDS_MAX);
-    let mut bytes = vec![KIND_TABLE];
+    encode_records(KIND_TABLE, first, peers)
+}
+
+/// A rank that is back, with its new entry in the table.
+pub(crate) fn encode_back(rank: u32, peer: &PeerInfo) -> Vec<u8> {
+    encode_records(KIND_BACK, rank, std::slice::from_ref(peer))
+}
+
+fn encode_records(kind: u8, first: u32, peers: &[PeerInfo]) -> Vec<u8> {
+    let mut bytes = vec![kind];
     bytes.extend(first.to_le_bytes());
     for peer in peers {
         bytes.extend(peer.address);
         bytes.extend(peer.pid.to_le_bytes());
         bytes.extend(peer.host_index.to_le_bytes());
         bytes.extend(peer.local_index.to_le_bytes());
+        bytes.extend(peer.restarts.to_le_bytes());
+        bytes.extend(peer.since.to_le_bytes());
     }
     bytes
 }
@@ -436,6 +454,7 @@ pub(crate) fn encode_table(first: u32, peers: &[PeerInfo]) -> Vec<u8> {
 pub(crate) enum FromLauncher {
     Said(ToRank),
     Table { first: u32, peers: Vec<PeerInfo> },
+    Back { rank: u32, peer: PeerInfo },
 }
 
 pub(crate) fn decode_from_launcher(bytes: &[u8]) -> Result<FromLauncher, Garbled> {
@@ -444,27 +463,43 @@ pub(crate) fn decode_from_launcher(bytes: &[u8]) -> Result<FromLauncher, Garbled
             .map(FromLauncher::Said)
             .map_err(|_| Garbled),
         Some((&KIND_TABLE, body)) => {
-            let (first, records) = body.split_first_chunk::<4>().ok_or(Garbled)?;
-            let records = records.chunks(RECORD_BYTES);
-            let peers = records.map(record).collect::<Option<_>>().ok_or(Garbled)?;
-            Ok(FromLauncher::Table {
-                first: u32::from_le_bytes(*first),
-                peers,
-            })
+            let (first, peers) = records(body).ok_or(Garbled)?;
+            Ok(FromLauncher::Table { first, peers })
         }
+        Some((&KIND_BACK, body)) => match records(body) {
+            Some((rank, peers)) if peers.len() == 1 => Ok(FromLauncher::Back {
+                rank,
+                peer: peers[0],
+            }),
+            _ => Err(Garbled),
+        },
         _ => Err(Garbled),
     }
+}
+
+/// A rank, and the records of those from it on.
+fn records(body: &[u8]) -> Option<(u32, Vec<PeerInfo>)> {
+    let (first, records) = body.split_first_chunk()?;
+    let peers = records
+        .chunks(RECORD_BYTES)
+        .map(record)
+        .collect::<Option<_>>()?;
+    Some((u32::from_le_bytes(*first), peers))
 }
 
 fn record(bytes: &[u8]) -> Option<PeerInfo> {
     let (address, rest) = bytes.split_first_chunk::<64>()?;
     let (pid, rest) = rest.split_first_chunk()?;
     let (host, rest) = rest.split_first_chunk()?;
+    let (local, rest) = rest.split_first_chunk()?;
+    let (restarts, rest) = rest.split_first_chunk()?;
     Some(PeerInfo {
         address: *address,
         pid: u32::from_le_bytes(*pid),
         host_index: u16::from_le_bytes(*host),
-        local_index: u16::from_le_bytes(rest.try_into().ok()?),
+        local_index: u16::from_le_bytes(*local),
+        restarts: u32::from_le_bytes(*restarts),
+        since: u32::from_le_bytes(rest.try_into().ok()?),
     })
 }
 
@@ -478,6 +513,8 @@ mod tests {
             pid: 70_000 + u32::from(n),
             host_index: 300,
             local_index: 2,
+            restarts: 70_001,
+            since: 70_002,
         }
     }
 
@@ -493,6 +530,14 @@ mod tests {
             panic!("not the table")
         };
         assert_eq!(got, peers);
+        let Ok(FromLauncher::Back {
+            rank: 9,
+            peer: back,
+        }) = decode_from_launcher(&encode_back(9, &peer(4)))
+        else {
+            panic!("not the one that is back")
+        };
+        assert_eq!(back, peer(4));
         let full = encode_table(0, &vec![peer(7); RECORDS_MAX]);
         assert!(full.len() <= MESSAGE_BYTES_MAX);
     }
@@ -523,7 +568,9 @@ mod tests {
         assert!(decode_from_launcher(&table[..table.len() - 1]).is_err());
         let join = encode_join(&[5; 64], 77);
         assert!(decode_from_rank(&join[..join.len() - 1]).is_err());
-        for bytes in [&b""[..], b"J", b"J{}", b"X", b"T12"] {
+        let mut two = encode_table(0, &[peer(1), peer(2)]);
+        two[0] = KIND_BACK;
+        for bytes in [&b""[..], b"J", b"J{}", b"X", b"T12", b"B1234", &two] {
             assert!(decode_from_launcher(bytes).is_err());
             assert!(decode_from_rank(bytes).is_err());
         }
@@ -562,6 +609,7 @@ mod tests {
             link: LinkChoice::Auto,
             congestion: Congestion::Auto,
             life: 4,
+            restarts: 0,
             host_index: 0,
             hosts: 1,
             local_index: 1,

@@ -101,6 +101,10 @@ fn wait_for_abort(job: &mut Job) {
         while let Some(notice) = job.poll_notice() {
             match notice {
                 Notice::Died { rank, how } => println!("died: rank {rank}, {how}"),
+                Notice::Left { rank } => println!("left: rank {rank}"),
+                Notice::Back { rank, peer } => {
+                    println!("back: rank {rank}, host {}", peer.host_index);
+                }
                 Notice::Stopped { rank } => println!("stopped: rank {rank}"),
                 Notice::Abort(why) => {
                     println!("abort: {why}");

@@ -27,7 +27,8 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Change {
-    /// End the ranks of a host; the others are told, and go on
+    /// End the ranks of a host; the others are told, and go on. With `run
+    /// --respawn` they are started again on other hosts
     Exclude {
         /// As it stands in the list of hosts
         host: String,

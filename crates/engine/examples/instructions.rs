@@ -52,6 +52,8 @@ fn pair(shared: bool, crowd: u16) -> Result<[Endpoint; 2], Error> {
             pid: 0,
             mode: Congestion::Lan,
             barred: false,
+            restarts: 0,
+            since: 0,
             reason: "same process".into(),
         })
         .collect();

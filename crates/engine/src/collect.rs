@@ -3,7 +3,7 @@
 use portolan_sys::clock::now_ns;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
-use crate::collective::{BARRIER, BROADCAST, Broadcast, Group, ROUNDS};
+use crate::collective::{BARRIER, BROADCAST, Broadcast, Epoch, Group, ROUNDS};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::Endpoint;
 use crate::error::{Death, Misuse, SendError, WaitError};
@@ -36,15 +36,25 @@ impl Endpoint {
     /// where each has a core, and where they take turns on one, two turns of
     /// each instead of one for every round.
     ///
+    /// A member that has died and come back counts: the barriers of its groups
+    /// begin anew with it.
+    ///
     /// # Errors
-    /// [`WaitError::PeerDead`] when a member is dead; [`Misuse::BadRank`] when
-    /// this rank is no member.
+    /// [`WaitError::PeerDead`] when a member is dead; also when it is back, if
+    /// neither a wait nor a barrier has told of its death before, for those who
+    /// come here with us may have begun anew. [`Misuse::BadRank`] when this rank
+    /// is no member.
     pub fn barrier_of(&self, group: &Group) -> Result<(), WaitError> {
         let ranks = group.ranks();
         let me = self.rank();
         let at = ranks.iter().position(|r| *r == me).ok_or(Misuse::BadRank)?;
         let mut s = self.enter()?;
-        let epoch = s.core.barriers.begin(group.id());
+        if let Some((rank, why)) = s.core.lanes.returns.untold(ranks) {
+            s.core.lanes.returns.tell_all();
+            return Err(WaitError::PeerDead { rank, why });
+        }
+        let turn = s.core.lanes.returns.turn_of(ranks);
+        let epoch = s.core.barriers.begin(group.id(), turn);
         let gathers = (3..ROUNDS).contains(&ranks.len()) && s.core.lanes.all_near(ranks);
         drop(s);
         let dead = if gathers {
@@ -63,13 +73,22 @@ impl Endpoint {
         }
         match dead {
             None => Ok(()),
-            Some((rank, why)) => Err(WaitError::PeerDead { rank, why }),
+            Some((rank, why)) => {
+                let mut s = self.enter()?;
+                s.core.lanes.returns.tell_all();
+                // Whoever tries until it succeeds must hear of it.
+                s.begin();
+                s.attend();
+                s.end();
+                s.rethrow();
+                Err(WaitError::PeerDead { rank, why })
+            }
         }
     }
 
     /// In round k each member tells the one 2^k places further. Gives who is
     /// dead, if that is why it cannot end.
-    fn disseminate(&self, group: &Group, at: usize, epoch: u32) -> Result<Casualty, WaitError> {
+    fn disseminate(&self, group: &Group, at: usize, epoch: Epoch) -> Result<Casualty, WaitError> {
         let ranks = group.ranks();
         let (mut step, mut round) = (1, 0);
         let mut dead = None;
@@ -88,7 +107,7 @@ impl Endpoint {
     }
 
     /// Member k tells the first one in round k, which tells all in round 0.
-    fn gather(&self, group: &Group, at: usize, epoch: u32) -> Result<Casualty, WaitError> {
+    fn gather(&self, group: &Group, at: usize, epoch: Epoch) -> Result<Casualty, WaitError> {
         let (first, others) = group.ranks().split_first().expect("three or more");
         if at > 0 {
             self.say_round(group, *first, at, epoch, None)?;
@@ -112,12 +131,18 @@ impl Endpoint {
         group: &Group,
         to: u32,
         round: usize,
-        epoch: u32,
+        epoch: Epoch,
         dead: Casualty,
     ) -> Result<(), WaitError> {
         let failed = dead.map_or(0, |(rank, _)| u64::from(rank) + 1);
-        let args = [group.id(), round as u64, u64::from(epoch), failed];
-        self.say_barrier(to, &args[..if failed == 0 { 3 } else { 4 }])
+        let Epoch { turn, count } = epoch;
+        let args = [group.id(), round as u64, count.into(), failed, turn.into()];
+        let words = match (failed, turn) {
+            (0, 0) => 3,
+            (_, 0) => 4,
+            _ => 5,
+        };
+        self.say_barrier(to, &args[..words])
     }
 
     fn await_round(
@@ -125,7 +150,7 @@ impl Endpoint {
         group: &Group,
         from: u32,
         round: usize,
-        epoch: u32,
+        epoch: Epoch,
     ) -> Result<Result<(), (u32, Death)>, WaitError> {
         let met = |s: &mut State| s.core.barrier_met(group, from, round, epoch);
         let deadline = now_ns().saturating_add(KNOCK_AFTER_NS);
@@ -136,7 +161,7 @@ impl Endpoint {
         }
         // If it is gone and never spoke to us, nothing else would tell: a
         // message to it fails when nobody answers.
-        self.say_barrier(from, &[group.id(), ROUNDS as u64, u64::from(epoch)])?;
+        self.say_barrier(from, &[group.id(), ROUNDS as u64, epoch.count.into()])?;
         self.wait_loop(self.enter()?, None, true, why, met)
     }
 
@@ -190,8 +215,10 @@ impl Endpoint {
         }
         let args: Vec<u8> = options.args.iter().flat_map(|a| a.to_le_bytes()).collect();
         let ranks: Vec<u8> = others.iter().flat_map(|r| r.to_le_bytes()).collect();
+        let turn = self.enter()?.core.lanes.returns.turn();
         let children = Broadcast {
             root: me,
+            turn,
             port,
             flow: options.flow,
             priority: options.priority,

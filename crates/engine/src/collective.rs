@@ -4,19 +4,22 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use portolan_proto::PeerId;
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
+use crate::config::Returned;
 use crate::core::{Arrival, Core, Took};
-use crate::error::Death;
-use crate::message::SendOptions;
+use crate::error::{Death, Misuse};
+use crate::message::{Event, SendOptions};
 use crate::outbox::Out;
 use crate::ports::{Charge, Held, Meta, PORTS_RESERVED, PortState};
 use crate::ways::Ways;
 
 /// A kept message was refused after all: (priority and flow, number).
 const REFUSED: u16 = PORTS_RESERVED;
-/// A rank has come to a barrier: (group, round, epoch), or has found that it
-/// cannot end: (group, round, epoch, 1 + the dead rank).
+/// A rank has come to a barrier: (group, round, epoch, 0, turn), or has found
+/// that it cannot end: (group, round, epoch, 1 + the dead rank, turn). Zeros at
+/// the end may be left out.
 pub(crate) const BARRIER: u16 = PORTS_RESERVED + 1;
 /// A broadcast: see [`Broadcast`].
 pub(crate) const BROADCAST: u16 = PORTS_RESERVED + 2;
@@ -66,13 +69,33 @@ impl Group {
     }
 }
 
+/// Which barrier of a group: they count anew when a member has come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Epoch {
+    /// Of the group's members, see [`crate::returns::Returns`].
+    pub turn: u32,
+    /// Which of that turn, from 1; wraps.
+    pub count: u32,
+}
+
 #[derive(Clone, Copy)]
 struct Barrier {
-    epoch: u32,
-    /// Latest epoch heard of in each round.
+    epoch: Epoch,
+    /// Latest count heard of in each round.
     arrived: [u32; ROUNDS],
-    /// Why an epoch cannot end: it, and who is dead.
+    /// Why an epoch cannot end: its count, and who is dead.
     failed: Option<(u32, u32)>,
+}
+
+impl Barrier {
+    /// Nothing of this turn is known yet.
+    const fn of(turn: u32) -> Self {
+        Self {
+            epoch: Epoch { turn, count: 0 },
+            arrived: [0; ROUNDS],
+            failed: None,
+        }
+    }
 }
 
 /// Barriers under way, by group.
@@ -80,39 +103,50 @@ struct Barrier {
 pub(crate) struct Barriers(HashMap<u64, Barrier>);
 
 impl Barriers {
-    fn get(&mut self, group: u64) -> &mut Barrier {
-        self.0.entry(group).or_insert(Barrier {
-            epoch: 0,
-            arrived: [0; ROUNDS],
-            failed: None,
-        })
+    /// What is known of a group's turn; none if that is over.
+    fn get(&mut self, group: u64, turn: u32) -> Option<&mut Barrier> {
+        let b = self.0.entry(group).or_insert(Barrier::of(turn));
+        if b.epoch.turn < turn {
+            *b = Barrier::of(turn);
+        }
+        Some(b).filter(|b| b.epoch.turn == turn)
     }
 
-    /// Begins the next barrier of a group; gives its epoch.
-    pub fn begin(&mut self, group: u64) -> u32 {
-        let b = self.get(group);
-        b.epoch = b.epoch.wrapping_add(1);
-        b.epoch
+    /// Begins the next barrier of a group in this turn.
+    pub fn begin(&mut self, group: u64, turn: u32) -> Epoch {
+        match self.get(group, turn) {
+            Some(b) => {
+                b.epoch.count = b.epoch.count.wrapping_add(1);
+                b.epoch
+            }
+            // Others know already why this one cannot end.
+            None => Epoch { turn, count: 1 },
+        }
     }
 
     /// Whether the message of a round has come.
-    pub fn has(&mut self, group: u64, round: usize, epoch: u32) -> bool {
-        self.get(group).arrived[round].wrapping_sub(epoch) as i32 >= 0
+    pub fn has(&mut self, group: u64, round: usize, epoch: Epoch) -> bool {
+        self.get(group, epoch.turn)
+            .is_some_and(|b| b.arrived[round].wrapping_sub(epoch.count) as i32 >= 0)
     }
 
     /// Who is dead, if that is why an epoch cannot end.
-    pub fn failed(&mut self, group: u64, epoch: u32) -> Option<u32> {
-        let (failed, rank) = self.get(group).failed?;
-        (failed.wrapping_sub(epoch) as i32 >= 0).then_some(rank)
+    pub fn failed(&mut self, group: u64, epoch: Epoch) -> Option<u32> {
+        let (failed, rank) = self.get(group, epoch.turn)?.failed?;
+        (failed.wrapping_sub(epoch.count) as i32 >= 0).then_some(rank)
     }
 
-    fn fail(&mut self, group: u64, epoch: u32, rank: u32) {
-        self.get(group).failed = Some((epoch, rank));
+    fn fail(&mut self, group: u64, epoch: Epoch, rank: u32) {
+        if let Some(b) = self.get(group, epoch.turn) {
+            b.failed = Some((epoch.count, rank));
+        }
     }
 
-    fn arrive(&mut self, group: u64, round: usize, epoch: u32) {
-        if round < ROUNDS {
-            self.get(group).arrived[round] = epoch;
+    fn arrive(&mut self, group: u64, round: usize, epoch: Epoch) {
+        if round < ROUNDS
+            && let Some(b) = self.get(group, epoch.turn)
+        {
+            b.arrived[round] = epoch.count;
         }
     }
 }
@@ -122,6 +156,8 @@ impl Barriers {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Broadcast<'a> {
     pub root: u32,
+    /// Returns that the root knew of: it is meant for those lives.
+    pub turn: u32,
     pub port: u16,
     pub flow: u16,
     pub priority: Priority,
@@ -132,7 +168,7 @@ pub(crate) struct Broadcast<'a> {
     pub payload: &'a [u8],
 }
 
-const HEADER: usize = 20;
+const HEADER: usize = 24;
 
 impl<'a> Broadcast<'a> {
     pub fn parse(bytes: &'a [u8]) -> Option<Self> {
@@ -148,6 +184,7 @@ impl<'a> Broadcast<'a> {
         let (ranks, payload) = rest.split_at_checked(ranks.checked_mul(4)?)?;
         Some(Self {
             root: word(0),
+            turn: word(20),
             port: word(4) as u16,
             flow: (word(4) >> 16) as u16,
             priority: if header[8] == 0 {
@@ -171,6 +208,7 @@ impl<'a> Broadcast<'a> {
         b.extend([self.priority as u8, (self.args.len() / 8) as u8, 0, 0]);
         b.extend(self.number.0.to_le_bytes());
         b.extend(((self.ranks.len() / 4) as u32).to_le_bytes());
+        b.extend(self.turn.to_le_bytes());
         b.extend(self.args);
         b.extend(self.ranks);
         b.extend(self.payload);
@@ -204,7 +242,9 @@ impl Core {
     /// A message on a reserved port.
     pub fn arrive_internal(&mut self, ways: &mut dyn Ways, a: &Arrival<'_>) -> Took {
         match a.meta.port {
-            BROADCAST if !a.is_whole() => return self.keep(a, Charge::Queued),
+            BROADCAST if !a.is_whole() || self.is_ahead(a.payload) => {
+                return self.keep(a, Charge::Queued);
+            }
             BROADCAST => return self.broadcast(ways, a.payload),
             _ if !a.is_whole() => return Took::Refused,
             _ => {}
@@ -213,6 +253,10 @@ impl Core {
             a.args.get(8 * i..8 * i + 8).map_or(0, |w| {
                 u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]])
             })
+        };
+        let epoch = Epoch {
+            turn: word(4) as u32,
+            count: word(2) as u32,
         };
         match a.meta.port {
             REFUSED => {
@@ -225,12 +269,9 @@ impl Core {
                 self.refused(a.meta.from, priority, flow, MessageNo(word(1) as u32));
             }
             BARRIER if word(3) != 0 => {
-                self.barriers
-                    .fail(word(0), word(2) as u32, (word(3) - 1) as u32);
+                self.barriers.fail(word(0), epoch, (word(3) - 1) as u32);
             }
-            BARRIER => self
-                .barriers
-                .arrive(word(0), word(1) as usize, word(2) as u32),
+            BARRIER => self.barriers.arrive(word(0), word(1) as usize, epoch),
             _ => return Took::Refused,
         }
         Took::Whole
@@ -244,7 +285,7 @@ impl Core {
         group: &Group,
         from: u32,
         round: usize,
-        epoch: u32,
+        epoch: Epoch,
     ) -> Option<Result<(), (u32, Death)>> {
         if self.barriers.has(group.id(), round, epoch) {
             return Some(Ok(()));
@@ -252,6 +293,11 @@ impl Core {
         if let Some(rank) = self.barriers.failed(group.id(), epoch) {
             let why = self.lanes.dead(rank).unwrap_or(Death::Closed);
             return Some(Err((rank, why)));
+        }
+        let returns = &self.lanes.returns;
+        if returns.turn_of(group.ranks()) > epoch.turn {
+            // It died and is back: who came with it does not know of this one.
+            return Some(Err(returns.latest(group.ranks())?));
         }
         let hurts = |rank: &u32| match self.lanes.dead(*rank) {
             Some(Death::Closed) => *rank == from,
@@ -261,8 +307,58 @@ impl Core {
         Some(Err((rank, self.lanes.dead(rank)?)))
     }
 
+    /// Whether a broadcast's root knows of a return that nobody has told us of
+    /// yet: it may come from that life, or have to be passed on to it.
+    fn is_ahead(&self, bytes: &[u8]) -> bool {
+        Broadcast::parse(bytes).is_some_and(|b| b.turn > self.lanes.returns.turn())
+    }
+
+    /// How often a rank was started again.
+    pub fn restarts(&self, rank: u32) -> Result<u32, Misuse> {
+        if rank >= self.size {
+            return Err(Misuse::BadRank);
+        }
+        Ok(self.lanes.returns.restarts(rank))
+    }
+
+    /// A rank that had died is back. What its life before has sent and no
+    /// handler has taken goes: it would be taken for the new one's.
+    pub fn welcome(&mut self, ways: &mut dyn Ways, it: &Returned, peer: PeerId) {
+        let rank = it.rank;
+        log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
+        self.suspects.retain(|(suspect, _)| *suspect != rank);
+        let ports = self.ports.with_held().into_iter();
+        // A broadcast is its root's, whoever passed it on.
+        for port in ports.filter(|port| *port < PORTS_RESERVED) {
+            let slot = self.ports.get_or_make(port);
+            let held = std::mem::take(&mut slot.held);
+            let (gone, kept) = held.into_iter().partition(|held| held.meta.from == rank);
+            slot.held = kept;
+            for mut held in Vec::from(gone) {
+                if let Some((buffer, filled, generation)) = held.in_buffer.take() {
+                    let slot = self.ports.get_or_make(port);
+                    slot.put_back(buffer, filled, generation, false);
+                }
+                self.release(held);
+            }
+            self.ports.get_or_make(port).update_fast();
+            self.list(port);
+        }
+        self.lanes.set_back(rank, peer, &it.reason);
+        self.lanes.returns.back(rank, it.restarts, it.since);
+        self.tell(Event::PeerBack { rank });
+        let slot = self.ports.get_or_make(BROADCAST);
+        for held in std::mem::take(&mut slot.held) {
+            self.internal_whole(ways, held);
+        }
+    }
+
     /// A long message on a reserved port is complete.
     pub fn internal_whole(&mut self, ways: &mut dyn Ways, held: Held) {
+        if self.is_ahead(&held.body) {
+            self.hold(held, false);
+            return;
+        }
         let took = self.broadcast(ways, &held.body);
         if took == Took::NotNow
             && let Some(b) = Broadcast::parse(&held.body)
@@ -291,6 +387,12 @@ impl Core {
         };
         if b.port >= PORTS_RESERVED || b.root >= self.size {
             return Took::Refused;
+        }
+        let returns = &self.lanes.returns;
+        if b.turn < returns.since(self.rank).max(returns.since(b.root)) {
+            // Meant for our life before, or of one of its root that is over.
+            self.forward(ways, &b);
+            return Took::Whole;
         }
         let local = Arrival {
             meta: broadcast_meta(&b),
@@ -400,6 +502,7 @@ mod tests {
             let ranks: Vec<u8> = (1..=n).flat_map(u32::to_le_bytes).collect();
             let root = Broadcast {
                 root: 0,
+                turn: 3,
                 port: 7,
                 flow: 2,
                 priority: Priority::Reply,
@@ -417,7 +520,10 @@ mod tests {
                 for (rank, bytes) in level {
                     seen.push(rank);
                     let b = Broadcast::parse(&bytes).unwrap();
-                    assert_eq!((b.root, b.port, b.flow, b.number.0), (0, 7, 2, 9));
+                    assert_eq!(
+                        (b.root, b.turn, b.port, b.flow, b.number.0),
+                        (0, 3, 7, 2, 9)
+                    );
                     assert_eq!((b.priority, b.payload), (Priority::Reply, &b"payload"[..]));
                     assert_eq!(b.args, 5u64.to_le_bytes());
                     next.extend(b.children());
@@ -438,6 +544,7 @@ mod tests {
         let ranks = [1u32, 2, 3].map(u32::to_le_bytes).concat();
         let b = Broadcast {
             root: 0,
+            turn: 0,
             port: 1,
             flow: 0,
             priority: Priority::Request,

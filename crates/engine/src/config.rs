@@ -73,6 +73,10 @@ pub struct Config {
     pub trace: Option<PathBuf>,
     /// The socket.
     pub udp: UdpConfig,
+    /// Peers are in the lives that they are given in, until
+    /// [`Notice::Back`] says otherwise; another that speaks up is not listened
+    /// to. Default off: it replaces the one before.
+    pub fixed_lives: bool,
     /// The protocol. `peers`, `packet_max` and `receive_packets` are set when
     /// the endpoint opens, from the job and the socket.
     pub proto: portolan_proto::Config,
@@ -104,6 +108,7 @@ impl Default for Config {
             network: true,
             trace: None,
             udp: UdpConfig::default(),
+            fixed_lives: false,
             proto: portolan_proto::Config::default(),
         }
     }
@@ -134,6 +139,29 @@ pub struct PeerConfig {
     pub mode: Mode,
     /// It must not be reached: another partition's.
     pub barred: bool,
+    /// How often it was started again, and which return in the job its last
+    /// was, from 1; zeros for the first life.
+    pub restarts: u32,
+    /// See there.
+    pub since: u32,
+    /// Why it is reached the way it is, for people to read.
+    pub reason: std::borrow::Cow<'static, str>,
+}
+
+/// A rank that was started again, and where it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Returned {
+    /// Its number, as before.
+    pub rank: u32,
+    /// Its new address.
+    pub address: Address,
+    /// How often it was started again.
+    pub restarts: u32,
+    /// Which return in the job this one is, from 1. All ranks must be told of
+    /// the same ones in the same order.
+    pub since: u32,
+    /// How to share the network on the way to it.
+    pub mode: Mode,
     /// Why it is reached the way it is, for people to read.
     pub reason: std::borrow::Cow<'static, str>,
 }
@@ -145,6 +173,11 @@ pub enum Notice {
     Died(u32, Death),
     /// A rank's process is stopped, so its silence means nothing now.
     Stopped(u32),
+    /// A rank has closed its endpoint in good order: all that it sent has
+    /// arrived.
+    Left(u32),
+    /// A rank that had died is back, in a new life.
+    Back(Box<Returned>),
     /// The job is being ended: why.
     Ending(String),
 }

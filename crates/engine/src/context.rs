@@ -44,6 +44,14 @@ impl<'a> Context<'a> {
         self.core.size
     }
 
+    /// As [`crate::Endpoint::restarts`].
+    ///
+    /// # Errors
+    /// [`Misuse::BadRank`].
+    pub fn restarts(&self, rank: u32) -> Result<u32, Misuse> {
+        self.core.restarts(rank)
+    }
+
     /// Answers the sender at the port that its message came to, with reply
     /// priority and in its flow. Where no credit is left the answer is kept
     /// and leaves later, so that it is not lost.

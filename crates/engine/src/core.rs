@@ -540,7 +540,7 @@ impl Core {
                     self.rank
                 ));
             }
-            if matches!(event, Event::PeerDead { .. }) {
+            if matches!(event, Event::PeerDead { .. } | Event::PeerBack { .. }) {
                 for port in self.ports.with_error_handler() {
                     self.run_error_handler(ways, port, &event);
                 }

@@ -426,6 +426,15 @@ impl Endpoint {
         }))
     }
 
+    /// How often a rank was started again (`portolan run --respawn`), as far as
+    /// this one has heard; of this rank itself, how often it was before.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn restarts(&self, rank: u32) -> Result<u32, Misuse> {
+        self.enter()?.core.restarts(rank)
+    }
+
     /// Why the launcher is ending the job, if it is.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use portolan_proto::PeerId;
 
 use crate::describe::LaneCount;
 use crate::error::Death;
+use crate::returns::Returns;
 
 /// The way to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +33,7 @@ pub(crate) struct Lanes {
     pub count: LaneCount,
     /// Deaths that no wait has reported yet.
     unreported: Vec<(u32, Death)>,
+    pub returns: Returns,
 }
 
 impl Lanes {
@@ -47,22 +49,28 @@ impl Lanes {
             network,
             count: LaneCount::default(),
             unreported: Vec::new(),
+            returns: Returns::default(),
         }
     }
 
     /// Adds that of the next rank. Many share a reason, and mostly with the
     /// one before: it is kept once.
     pub fn push(&mut self, lane: Lane, reason: &str) {
-        let known = self.reasons.iter().rposition(|known| **known == *reason);
-        let why = known.unwrap_or_else(|| {
-            self.reasons.push(reason.into());
-            self.reasons.len() - 1
-        });
-        self.why.push(why as u32);
+        let why = self.number_of(reason);
+        self.why.push(why);
         self.near.push(matches!(lane, Lane::Myself | Lane::Shm(_)));
         self.alive += u32::from(matches!(lane, Lane::Shm(_) | Lane::Net(_)));
         self.count.add(lane, 1);
         self.lanes.push(lane);
+    }
+
+    fn number_of(&mut self, reason: &str) -> u32 {
+        let known = self.reasons.iter().rposition(|known| **known == *reason);
+        let number = known.unwrap_or_else(|| {
+            self.reasons.push(reason.into());
+            self.reasons.len() - 1
+        });
+        number as u32
     }
 
     #[inline(always)]
@@ -85,6 +93,18 @@ impl Lanes {
         self.count.add(*lane, 1);
         self.alive -= 1;
         self.unreported.push((rank, why));
+        self.returns.died(rank, why);
+    }
+
+    /// A rank that was dead is back, and reached by the network.
+    pub fn set_back(&mut self, rank: u32, peer: PeerId, reason: &str) {
+        let lane = &mut self.lanes[rank as usize];
+        self.count.add(*lane, -1);
+        *lane = Lane::Net(peer);
+        self.count.add(*lane, 1);
+        self.why[rank as usize] = self.number_of(reason);
+        self.near[rank as usize] = false;
+        self.alive += 1;
     }
 
     /// A death that ends waits: one that was no orderly close, or that of the
@@ -95,7 +115,9 @@ impl Lanes {
             .unreported
             .iter()
             .position(|(_, why)| alone || *why != Death::Closed)?;
-        Some(self.unreported.remove(at))
+        let (rank, why) = self.unreported.remove(at);
+        self.returns.tell_of(rank);
+        Some((rank, why))
     }
 
     #[inline(always)]

@@ -31,6 +31,7 @@ mod outbox;
 mod own;
 mod ports;
 mod rest;
+mod returns;
 mod send;
 mod shm;
 mod state;
@@ -39,7 +40,7 @@ mod wait;
 mod ways;
 
 pub use collective::Group;
-pub use config::{Agreement, Config, Notice, PeerConfig, Watch};
+pub use config::{Agreement, Config, Notice, PeerConfig, Returned, Watch};
 pub use context::Context;
 pub use counters::Counters;
 pub use describe::{CALLS, Call, Table};

@@ -84,6 +84,13 @@ pub enum Event {
         /// Why.
         why: Death,
     },
+    /// Of the endpoint and of every bound port: a peer that had died was started
+    /// again, is in the job and can be sent to. Nothing of its life before
+    /// comes any more.
+    PeerBack {
+        /// Its rank.
+        rank: u32,
+    },
     /// Of the endpoint: a peer has been silent for long; it is still tried.
     PeerSilent {
         /// Its rank.

@@ -10,9 +10,9 @@ use portolan_ring::{Table, Wiped};
 use portolan_seal::{AnySeal, KeyCell, Own, Pair, Paired, Seal, SuiteId};
 use portolan_sys::clock::now_ns;
 use portolan_sys::memory::{MemoryError, PrivateOptions};
-use portolan_wire::{MessageNo, Priority};
+use portolan_wire::{Address, MessageNo, Priority};
 
-use crate::config::{Config, PeerConfig};
+use crate::config::{Config, PeerConfig, Returned};
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
 use crate::message::Event;
@@ -323,6 +323,25 @@ impl NetLane {
             told: how,
         };
         self.tables.view().peer_died(peer, &mut host);
+    }
+
+    /// Told from outside that a rank is back in another life; gives what it is
+    /// known by, if it ever was.
+    pub fn peer_returned(&mut self, core: &mut Core, it: &Returned) -> Option<PeerId> {
+        let at = self.ranks.iter().position(|rank| *rank == it.rank)?;
+        let peer = PeerId(at as u32);
+        let mut host = NetHost {
+            core,
+            ranks: &self.ranks,
+            now: self.now,
+            shm: None,
+            told: Death::Restarted,
+        };
+        let Address { life, ip, port, .. } = it.address;
+        let to = NetAddress { ip, port };
+        let mut view = self.tables.view();
+        view.peer_returned(peer, life, to, it.mode, &mut host);
+        Some(peer)
     }
 
     /// Nobody has looked for long, as when the process was stopped: what is

@@ -218,6 +218,7 @@ impl Opening {
         }
         for (rank, peer) in (0..).zip(peers) {
             let reason = &peer.reason;
+            lanes.returns.found(rank, peer.restarts, peer.since);
             if rank == config.rank {
                 lanes.push(Lane::Myself, "this process");
                 continue;
@@ -254,6 +255,9 @@ impl Opening {
                 .add_peer(peer.address.id, peer.address.life, to, peer.mode)
                 .map_err(|e| OpenError::Setting(format!("rank {rank}: {e}")))?;
             debug_assert_eq!(added.0 as usize, ranks.len());
+            if config.fixed_lives {
+                tables.view().fix_life(added);
+            }
             ranks.push(rank);
             lanes.push(Lane::Net(added), reason);
         }
@@ -327,6 +331,8 @@ impl Opening {
         for rank in ended {
             state.ended(rank, Death::Ended);
         }
+        // What was told before there was an endpoint.
+        state.hear();
         let tables = describe::tables(&mut state, 0);
         // Without a helper thread the words have one user, and no fence is needed.
         let remote = !config.helper

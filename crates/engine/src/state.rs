@@ -11,7 +11,7 @@ use portolan_sys::epoll::{Epoll, READY_MAX};
 use portolan_sys::process::Pidfd;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
-use crate::config::{Notice, Watch};
+use crate::config::{Notice, Returned, Watch};
 use crate::core::Core;
 use crate::error::{Death, SendError};
 use crate::lanes::Lane;
@@ -232,6 +232,15 @@ impl State {
         }
     }
 
+    /// One pass, and a look at what rarely has news.
+    #[cold]
+    pub fn attend(&mut self) {
+        self.pass();
+        if self.look() > 0 {
+            self.pass();
+        }
+    }
+
     /// Looks at what rarely has news: the launcher, processes that end.
     #[cold]
     fn look(&mut self) -> usize {
@@ -274,7 +283,7 @@ impl State {
         news
     }
 
-    fn hear(&mut self) -> usize {
+    pub fn hear(&mut self) -> usize {
         let mut news = 0;
         let Some(mut watch) = self.watch.take() else {
             return 0;
@@ -292,6 +301,8 @@ impl State {
                         net.excuse(peer);
                     }
                 }
+                Notice::Left(rank) => self.gone(rank, Death::Closed),
+                Notice::Back(it) => self.back(&it),
                 Notice::Ending(why) => {
                     log::info!("rank {}: the job is being ended: {why}", self.core.rank);
                     self.ending = Some(why);
@@ -367,6 +378,21 @@ impl State {
             _ => {}
         }
         self.core.bury(rank, why);
+    }
+
+    /// A rank is there again.
+    fn back(&mut self, it: &Returned) {
+        // The table may have said it already.
+        if it.since <= self.core.lanes.returns.since(it.rank) {
+            return;
+        }
+        self.ended(it.rank, Death::Restarted);
+        let Some(net) = &mut self.net else { return };
+        let Some(peer) = net.peer_returned(&mut self.core, it) else {
+            return;
+        };
+        let (core, mut ways) = self.split();
+        core.welcome(&mut ways, it, peer);
     }
 
     /// Prepares to sleep, after a pass that moved nothing: `None` if something

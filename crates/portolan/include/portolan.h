@@ -136,6 +136,10 @@ uint64_t portolan_arg(const portolan_message *message, uint32_t index);
 #define PORTOLAN_PEER_DEAD 3u
 /* Of the endpoint: rank `rank` has been silent for long; it is still tried. */
 #define PORTOLAN_PEER_SILENT 4u
+/* Of the endpoint and of every port with an error handler: rank `rank`, which
+ * was dead, has been started again (portolan run --respawn), is in the job and
+ * can be sent to. Nothing of its life before comes any more. */
+#define PORTOLAN_PEER_BACK 5u
 
 /* What an error handler is told; fields that the kind does not name are 0. */
 typedef struct portolan_event {
@@ -249,6 +253,11 @@ int64_t portolan_rank(const portolan_endpoint *endpoint);
 
 /* Number of processes in the job; -EFAULT. */
 int64_t portolan_size(const portolan_endpoint *endpoint);
+
+/* How often a rank was started again (portolan run --respawn), as far as this
+ * one has heard; of this rank itself, how often it was before.
+ * -ENXIO  no such rank */
+int64_t portolan_restarts(portolan_endpoint *endpoint, uint32_t rank);
 
 /* Which way messages to a rank go, as a text: "self", "shm", "udp", "xdp" or
  * "dead", then ": " and why. Cut to `text_bytes` with a final 0. Gives the length of the
@@ -467,7 +476,8 @@ void portolan_group_free(portolan_group *group);
 /* Waits until every member of the group (null: every rank of the job) has come
  * here; runs handlers meanwhile.
  * -ENXIO  this rank is no member
- * -EPIPE, -ECONNRESET, ...  a member is dead, see above */
+ * -EPIPE, -ECONNRESET, ...  a member is dead, see above; once also when it is
+ *     back already, if neither a wait nor a barrier has told of its death */
 int portolan_barrier(portolan_endpoint *endpoint, const portolan_group *group);
 
 /* Sends a message to the port of every member of the group (null: every rank
@@ -484,6 +494,9 @@ int portolan_broadcast(portolan_endpoint *endpoint, const portolan_group *group,
 /* As portolan_rank() and portolan_size(). */
 int64_t portolan_context_rank(const portolan_context *context);
 int64_t portolan_context_size(const portolan_context *context);
+
+/* As portolan_restarts(). */
+int64_t portolan_context_restarts(const portolan_context *context, uint32_t rank);
 
 /* Answers the sender of the message, at port `port` of its, with reply priority
  * and in the message's flow. Does not wait: where there is no credit the answer

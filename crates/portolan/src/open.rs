@@ -18,6 +18,7 @@ use portolan_engine::{
 use portolan_sys::features::{Disabled, UnknownFeature};
 use portolan_sys::lives::Pulse;
 use portolan_sys::net::{directly_connected, route_to};
+use portolan_sys::tell::tell;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::guest::{self, Keys, SecretFileError};
@@ -174,6 +175,15 @@ impl engine::Watch for Launcher {
 
     fn poll(&mut self) -> Option<engine::Notice> {
         Some(match self.0.poll_notice()? {
+            portolan_boot::Notice::Left { rank } => engine::Notice::Left(rank),
+            portolan_boot::Notice::Back { rank, peer } => match returned(&self.0, rank, &peer) {
+                Ok(it) => engine::Notice::Back(Box::new(it)),
+                // Then it stays dead here.
+                Err(error) => {
+                    tell(format_args!("portolan: {error}"));
+                    return self.poll();
+                }
+            },
             portolan_boot::Notice::Died { rank, how } => engine::Notice::Died(rank, death(how)),
             portolan_boot::Notice::Stopped { rank } => engine::Notice::Stopped(rank),
             portolan_boot::Notice::Abort(why) => engine::Notice::Ending(why),
@@ -277,6 +287,8 @@ fn peer_config(job: &Job, way: &Way, rank: u32, peer: &PeerInfo) -> Result<PeerC
     let barred = partition(peer.host_index) != partition(job.host_index);
     let reason: Cow<'static, str> = match (here, job.link, apart) {
         _ if barred => "its host is in another partition".into(),
+        _ if here && job.restarts > 0 => "same host, but this rank was started again".into(),
+        _ if peer.restarts > 0 => started_again(here),
         (true, LinkChoice::Udp, _) => "same host, but the job asks for udp".into(),
         (true, LinkChoice::Xdp, _) => {
             "same host, but the job asks for xdp: through the kernel".into()
@@ -294,7 +306,31 @@ fn peer_config(job: &Job, way: &Way, rank: u32, peer: &PeerInfo) -> Result<PeerC
         pid: if here { peer.pid } else { 0 },
         mode: mode(job.congestion, &address),
         barred,
+        restarts: peer.restarts,
+        since: peer.since,
         reason,
+    })
+}
+
+/// Why a rank that was started again is reached by the network.
+fn started_again(here: bool) -> Cow<'static, str> {
+    if here {
+        "same host, but started again".into()
+    } else {
+        "another host, started again".into()
+    }
+}
+
+/// A rank that was started again, as the engine must know it.
+fn returned(job: &Job, rank: u32, peer: &PeerInfo) -> Result<engine::Returned, OpenError> {
+    let address = Address::parse(&peer.address).map_err(|_| OpenError::BadAddress { rank })?;
+    Ok(engine::Returned {
+        rank,
+        address,
+        restarts: peer.restarts,
+        since: peer.since,
+        mode: mode(job.congestion, &address),
+        reason: started_again(peer.host_index == job.host_index),
     })
 }
 
@@ -463,7 +499,9 @@ fn engine_config(
         queue_bytes: settings.number("queue_bytes")?,
         copy_min: settings.number("copy_min")?,
         close_ns: settings.number::<u64>("close_ms")?.saturating_mul(MS),
-        trace: settings.file_of("trace", job.rank),
+        trace: settings.file_of("trace", job.rank, job.restarts),
+        // The launcher says who is in which life.
+        fixed_lives: !job.is_guest(),
         // Shared memory reaches everybody: no socket is needed. Guests do not
         // know yet whether it reaches all.
         network: job.size > 1 && (job.hosts > 1 || job.segment.is_none() || job.is_guest()),

@@ -422,9 +422,14 @@ impl Settings {
     }
 
     /// The file that a setting names for a rank; none: the setting is empty.
-    pub(crate) fn file_of(&self, name: &'static str, rank: u32) -> Option<PathBuf> {
+    /// The file of a rank that was started again so often: each life has one of
+    /// its own.
+    pub(crate) fn file_of(&self, name: &'static str, rank: u32, restarts: u32) -> Option<PathBuf> {
         let (value, _) = &self.0[name];
-        let rank = rank.to_string();
+        let rank = match restarts {
+            0 => rank.to_string(),
+            times => format!("{rank}-{times}"),
+        };
         (!value.is_empty()).then(|| match value.contains("%r") {
             true => value.replace("%r", &rank).into(),
             false => format!("{value}.{rank}").into(),

@@ -111,7 +111,7 @@ fn run_pair(program: &Path, mode: &str) {
         let mut told = Vec::new();
         let mut tell = |event| told.push(event);
         let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
-        let code = job.wait(&mut tell).unwrap();
+        let code = job.wait(&mut starter, &mut tell).unwrap();
         assert_eq!(
             code,
             0,

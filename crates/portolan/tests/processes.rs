@@ -90,7 +90,7 @@ fn run(spec: JobSpec, program: PathBuf, part: &'static str) -> (i32, String) {
     let mut told = Vec::new();
     let mut tell = |event| told.push(event);
     let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
-    let code = job.wait(&mut tell).unwrap();
+    let code = job.wait(&mut starter, &mut tell).unwrap();
     (code, format!("{told:?}"))
 }
 

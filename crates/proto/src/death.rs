@@ -1,11 +1,12 @@
 //! The end of peers and of the endpoint itself.
 
 use portolan_seal::Seal;
-use portolan_wire::Chunk;
+use portolan_wire::{Chunk, Life};
 
+use crate::congestion::Mode;
 use crate::conn::{Listed, SLOT_FRAMES, SLOT_NOTHING, TxFlow};
 use crate::endpoint::Endpoint;
-use crate::host::{DeathReason, Host, Outcome, PeerEvent, PeerId};
+use crate::host::{DeathReason, Host, NetAddress, Outcome, PeerEvent, PeerId};
 use crate::peer::PeerState;
 use crate::pool::{List, Use};
 use crate::reassembly::{Intervals, RxFlow};
@@ -23,6 +24,30 @@ impl<S: Seal> Endpoint<'_, S> {
         if peer.0 < self.core.peer_count {
             self.bury(peer.0, DeathReason::Told, host);
         }
+    }
+
+    /// Somebody outside knows that a peer is there again, in a new life and
+    /// perhaps at another place. Nothing of the life before goes on; one that
+    /// was not dead yet is then ([`DeathReason::Restarted`]).
+    pub fn peer_returned(
+        &mut self,
+        peer: PeerId,
+        life: Life,
+        to: NetAddress,
+        mode: Mode,
+        host: &mut impl Host<S>,
+    ) {
+        if peer.0 >= self.core.peer_count || self.peers[peer.0 as usize].life == life {
+            return;
+        }
+        self.bury(peer.0, DeathReason::Restarted, host);
+        // One that has closed may still be kept for its last words.
+        self.detach(peer.0, host);
+        let mode = self.core.config.congestion.unwrap_or(mode);
+        let p = &mut self.peers[peer.0 as usize];
+        p.to = to;
+        p.bits = p.bits.on_way(mode);
+        self.begin_life(peer.0, life);
     }
 
     /// Somebody outside knows that a peer is there, though silent: its process

@@ -100,6 +100,13 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         Ok(PeerId(i))
     }
 
+    /// From now on the caller alone says in which life a peer is
+    /// ([`Endpoint::peer_returned`]): whoever speaks up in another, such as one
+    /// that was taken for dead and is not, is not listened to.
+    pub fn fix_life(&mut self, peer: PeerId) {
+        self.peers[peer.0 as usize].bits.set_fixed();
+    }
+
     /// Starts a peer's record for a life: counters, a nonce, a connection number.
     pub(crate) fn begin_life(&mut self, peer: u32, life: Life) {
         let nonce_mine = self.core.random();
@@ -110,7 +117,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             id: p.id,
             life,
             to: p.to,
-            bits: PeerBits::new(p.bits.mode()),
+            bits: p.bits.of_new_life(),
             nonce_mine,
             connection_mine,
             place: p.place,

@@ -235,8 +235,10 @@ impl<S: Seal> Endpoint<'_, S> {
             self.introduce(peer, ids.from_life);
         } else if self.knows(peer, ids.from_life) {
             self.handle_offer(now, peer, &offer, host);
-        } else if !self.has_closed(peer, ids.from_life) {
+        } else if self.may_begin(peer, ids.from_life) {
             self.handle_new_life(now, peer, ids.from_life, from, &offer, host);
+        } else {
+            self.core.counters.drops.unknown += 1;
         }
     }
 
@@ -248,11 +250,20 @@ impl<S: Seal> Endpoint<'_, S> {
         p.life == life && !matches!(p.state, PeerState::Dead(_))
     }
 
-    /// Whether a peer has closed in this life: it does not come back in it, and
-    /// two that have closed must not wake each other again and again.
-    fn has_closed(&self, peer: u32, life: Life) -> bool {
+    /// Whether a peer that we do not deal with may become known in this life.
+    /// One that has closed in it does not come back in it, and two that have
+    /// closed must not wake each other again and again; nor does one of whom
+    /// the caller said that it has ended. A life that is not the known one is
+    /// the caller's to tell, where lives are fixed.
+    fn may_begin(&self, peer: u32, life: Life) -> bool {
         let p = &self.peers[peer as usize];
-        p.life == life && p.state == PeerState::Dead(DeathReason::Closed)
+        if p.life != life {
+            return !p.bits.fixed();
+        }
+        !matches!(
+            p.state,
+            PeerState::Dead(DeathReason::Closed | DeathReason::Told)
+        )
     }
 
     /// A peer looks for an earlier life of ours: it learns of this one by our

@@ -45,6 +45,7 @@ impl PeerBits {
     const SHARED: u8 = 1;
     const CLOSE_OWED: u8 = 2;
     const CUT_SHORT: u8 = 4;
+    const FIXED: u8 = 8;
 
     pub const fn new(mode: Mode) -> Self {
         Self(match mode {
@@ -71,6 +72,27 @@ impl PeerBits {
     /// Sets it, for the rest of its life.
     pub const fn set_cut_short(&mut self) {
         self.0 |= Self::CUT_SHORT;
+    }
+
+    /// Its lives come from the caller alone: another that speaks up is not
+    /// listened to.
+    pub const fn fixed(self) -> bool {
+        self.0 & Self::FIXED != 0
+    }
+
+    /// Of a life that begins: what holds for all lives of the peer.
+    pub const fn of_new_life(self) -> Self {
+        Self(self.0 & (Self::SHARED | Self::FIXED))
+    }
+
+    /// The same, reached by a path of this mode.
+    pub const fn on_way(self, mode: Mode) -> Self {
+        Self(self.0 & !Self::SHARED | Self::new(mode).0)
+    }
+
+    /// Sets it, for all of its lives.
+    pub const fn set_fixed(&mut self) {
+        self.0 |= Self::FIXED;
     }
 
     /// It must be told that this endpoint closes: neither connection nor frame

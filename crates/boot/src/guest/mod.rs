@@ -248,6 +248,7 @@ impl Guest {
             link: options.link,
             congestion: options.congestion,
             life: u64::from_le_bytes(life.try_into().expect("8 bytes")),
+            restarts: 0,
             host_index,
             hosts,
             local_index,
@@ -317,6 +318,8 @@ impl Guest {
                 pid: card.pid,
                 host_index,
                 local_index,
+                restarts: 0,
+                since: 0,
             });
         }
         self.cards = Vec::new();

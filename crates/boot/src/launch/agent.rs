@@ -99,6 +99,8 @@ struct Agent<'a> {
     frames: Frames,
     waiting: Outgoing,
     host: Option<Host>,
+    /// Starts its ranks.
+    starter: Option<Box<dyn Starter>>,
     /// Connections to the agents of further hosts.
     relays: BTreeMap<u16, Connection>,
     /// Where others on this host ask the job.
@@ -141,6 +143,7 @@ pub fn serve(
         frames: Frames::default(),
         waiting: Outgoing::default(),
         host: None,
+        starter: None,
         relays: BTreeMap::new(),
         door: None,
         farewell: false,
@@ -276,6 +279,11 @@ impl Agent<'_> {
             Order::Said(ToHost::Start { plan, task }) if self.host.is_none() => {
                 self.start(*plan, &task)?;
             }
+            Order::Said(ToHost::Restart { rank, restarts }) => {
+                if let (Some(host), Some(starter)) = (&mut self.host, &mut self.starter) {
+                    host.restart(rank, restarts, starter.as_mut());
+                }
+            }
             Order::Said(ToHost::Answered { ticket, answer }) => {
                 if let Some(door) = &mut self.door {
                     door.answer(ticket, &answer);
@@ -310,13 +318,16 @@ impl Agent<'_> {
         let prepared = self.keeper.prepare(task, plan.ranks);
         let started = prepared.and_then(|mut prepared| {
             let seats = Seat::each(&prepared.cores);
-            Host::start(plan, &seats, prepared.starter.as_mut()).map_err(|error| StartFailure {
+            let starter = prepared.starter.as_mut();
+            let host = Host::start(plan, &seats, starter).map_err(|error| StartFailure {
                 code: 1,
                 why: error.to_string(),
-            })
+            });
+            Ok((host?, prepared.starter))
         });
         match started {
-            Ok(host) => {
+            Ok((host, starter)) => {
+                self.starter = Some(starter);
                 let data = epoll::EventData::new_u64(HOST);
                 epoll::add(&self.epoll, host.descriptor(), data, epoll::EventFlags::IN)?;
                 self.host = Some(host);
@@ -460,6 +471,7 @@ mod tests {
             first: 0,
             ranks: 1,
             size: 1,
+            spare: 0,
             job_id: 1,
             secret: [0; 32],
             partitions: Vec::new(),

@@ -95,6 +95,9 @@ impl Running {
         self.questions.next += 1;
         let mut waiting = BTreeSet::new();
         for host in 0..self.hosts.len() {
+            if !self.has_ranks(host) {
+                continue;
+            }
             match &mut self.hosts[host] {
                 Side::Here(part) => {
                     let view = part.view(look);
@@ -104,8 +107,7 @@ impl Running {
                     waiting.insert(host);
                     self.order(host, &Order::Said(ToHost::Look { ticket, look }))?;
                 }
-                Side::None if self.spec.hosts[host] > 0 => self.tell_silent(asker, host),
-                Side::None => {}
+                Side::None => self.tell_silent(asker, host),
             }
         }
         if waiting.is_empty() {
@@ -161,6 +163,13 @@ impl Running {
         // What an agent does not know, and whose number it is not to choose.
         view.name = self.host_name(host);
         view.host_index = index_of(host);
+        // Those that it had, and that are on another now, are shown there.
+        let is_there = |rank: u32| {
+            self.members
+                .get(rank as usize)
+                .is_some_and(|m| m.is_on(host))
+        };
+        view.ranks.retain(|view| is_there(view.rank));
         self.answer(asker, Answer::Host(view));
     }
 
@@ -213,6 +222,7 @@ impl Host {
                 rank: rank.place.rank,
                 pid,
                 core: rank.place.core,
+                restarts: rank.place.restarts,
                 phase,
                 process,
                 tables: read.unwrap_or_default(),

@@ -4,9 +4,9 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::member::Member;
 use super::talk::Order;
-use super::watch::Member;
-use super::{Event, Running};
+use super::{Event, Place, Running};
 use crate::job::PeerInfo;
 use crate::message::RECORDS_MAX;
 
@@ -17,11 +17,14 @@ const FIRST_WARNING: Duration = Duration::from_secs(5);
 pub(super) struct Round {
     since: Instant,
     warn_after: Duration,
+    /// Of ranks that were started again, among themselves.
+    again: bool,
 }
 
 impl Round {
-    fn new() -> Self {
+    fn new(again: bool) -> Self {
         Self {
+            again,
             since: Instant::now(),
             warn_after: FIRST_WARNING,
         }
@@ -66,9 +69,17 @@ impl Running {
         Ok(())
     }
 
+    /// Whom those that have come wait for: ranks that were started again for
+    /// each other, at first and otherwise all for all.
     fn missing(&self) -> Vec<u32> {
-        let missing = self.members.iter().filter(|m| m.address.is_none());
-        missing.map(|m| m.place.rank).collect()
+        let new = self.newcomers();
+        let missing = |m: &&Member| m.address.is_none();
+        let rank = |m: &Member| m.place.rank;
+        if new.is_empty() {
+            return self.members.iter().filter(missing).map(rank).collect();
+        }
+        let new = new.iter().map(|&index| &self.members[index]);
+        new.filter(missing).map(rank).collect()
     }
 
     pub(super) fn handle_join(
@@ -81,20 +92,31 @@ impl Running {
         let member = &mut self.members[rank as usize];
         member.pid = pid;
         member.address = Some(address);
-        if self.round.is_none() {
-            self.round = Some(Round::new());
-        }
-        if self.members.iter().all(|m| m.address.is_some()) {
-            self.send_table()
-        } else {
-            self.check_round(tell)
-        }
+        let again = self.begun && !member.joined;
+        self.round.get_or_insert_with(|| Round::new(again));
+        self.check_round(tell)
     }
 
-    /// Ends a job whose exchange cannot end any more.
+    /// Ends the exchange if all have come, and a job whose exchange cannot end
+    /// any more.
     pub(super) fn check_round(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
-        if self.round.is_none() || self.ending.is_some() {
+        let Some(round) = &self.round else {
             return Ok(());
+        };
+        if self.ending.is_some() {
+            return Ok(());
+        }
+        if round.again {
+            let new = self.newcomers();
+            let has_come = |index: &usize| self.members[*index].address.is_some();
+            return if new.iter().all(has_come) {
+                self.admit(&new)
+            } else {
+                Ok(())
+            };
+        }
+        if self.missing().is_empty() {
+            return self.send_table();
         }
         let gone = self
             .members
@@ -113,15 +135,26 @@ impl Running {
     fn send_table(&mut self) -> io::Result<()> {
         let info = |member: &mut Member| {
             member.joined = true;
-            PeerInfo {
+            let Place {
+                host_index,
+                local_index,
+                restarts,
+                ..
+            } = member.place;
+            let peer = PeerInfo {
                 address: member.address.take().expect("all have joined"),
                 pid: member.pid,
-                host_index: member.place.host_index,
-                local_index: member.place.local_index,
-            }
+                host_index,
+                local_index,
+                restarts,
+                since: member.entry.map_or(0, |entry| entry.since),
+            };
+            member.entry = Some(peer);
+            peer
         };
         let table: Vec<PeerInfo> = self.members.iter_mut().map(info).collect();
         self.round = None;
+        self.begun = true;
         log::debug!("all {} ranks have joined", table.len());
         let mut first = 0;
         for part in table.chunks(RECORDS_MAX) {

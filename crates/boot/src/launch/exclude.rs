@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use super::Running;
 use super::talk::{Order, ToHost};
-use super::watch::index_of;
+use super::watch::Side;
 
 /// Hosts that were told to leave, and when those of their ranks that are still
 /// there are killed.
@@ -31,11 +31,17 @@ impl Running {
     /// As [`Running::order`].
     pub(super) fn exclude(&mut self, name: &str) -> io::Result<Result<(), String>> {
         let runs = |job: &Self, host: usize| {
-            let on_it = |m: &&super::watch::Member| m.place.host_index == index_of(host);
+            let on_it = |m: &&super::member::Member| m.is_on(host);
             job.members.iter().filter(on_it).any(|m| m.ended.is_none())
         };
         let hosts = 0..self.spec.hosts.len();
-        let live: Vec<usize> = hosts.filter(|&host| runs(self, host)).collect();
+        // Where ranks may come, a host is worth taking out before.
+        let waits =
+            |host| self.respawns() && matches!(self.hosts[host], Side::Here(_) | Side::There(_));
+        let live: Vec<usize> = hosts
+            .filter(|&host| !self.excluded.contains(host) || runs(self, host))
+            .filter(|&host| runs(self, host) || waits(host))
+            .collect();
         let named: Vec<usize> = live
             .iter()
             .copied()
@@ -48,7 +54,9 @@ impl Running {
                 names.join(", ")
             )));
         }
-        if named.len() == live.len() {
+        let others = live.iter().filter(|host| !named.contains(host));
+        let goes_on = others.clone().any(|&host| runs(self, host)) || self.can_move_from(&named);
+        if !goes_on {
             return Ok(Err(format!(
                 "{name} is the only host on which the job still runs; end the job with Ctrl-C"
             )));

@@ -3,6 +3,7 @@
 //! [`watch`](super::watch); it may run in another process on another host.
 
 mod mourning;
+mod newcomers;
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,7 +31,7 @@ use crate::message::{
     FromRank, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table, key_check,
 };
 use crate::socket::{self, DESCRIPTORS_MAX};
-use crate::{JOB_VARIABLE, LinkChoice};
+use crate::{JOB_VARIABLE, LinkChoice, RESTARTS_VARIABLE};
 
 /// The ranks of one host. Dropping it kills them.
 pub(super) struct Host {
@@ -128,7 +129,14 @@ impl Host {
         }
         for local in 0..ranks {
             let seat = seats.get(local as usize).copied().unwrap_or_default();
-            host.start_rank(local, seat, starter)?;
+            let place = Place {
+                rank: host.plan.first + local,
+                host_index: host.plan.host_index,
+                local_index: u16::try_from(local).expect("at most RANKS_MAX"),
+                core: seat.core,
+                restarts: 0,
+            };
+            host.start_rank(place, seat.shared, starter)?;
         }
         host.watch_outputs()?;
         Ok(host)
@@ -136,20 +144,14 @@ impl Host {
 
     fn start_rank(
         &mut self,
-        local: u32,
-        seat: Seat,
+        place: Place,
+        shares_core: bool,
         starter: &mut dyn Starter,
     ) -> Result<(), LaunchError> {
-        let rank = self.plan.first + local;
-        let place = Place {
-            rank,
-            host_index: self.plan.host_index,
-            local_index: u16::try_from(local).expect("at most RANKS_MAX"),
-            core: seat.core,
-        };
+        let rank = place.rank;
         let mut started = spawn(place, starter.command(&place))
             .map_err(|error| LaunchError::Spawn { rank, error })?;
-        started.shares_core = seat.shared;
+        started.shares_core = shares_core;
         if self.plan.wants_host_ports() {
             started.granted = Some(starter.host_port(&place, self.plan.ip).map(|port| {
                 started.host_port = Some(port.descriptors);
@@ -176,7 +178,8 @@ impl Host {
         self.say(FromHost::Started {
             rank,
             pid,
-            core: seat.core,
+            local_index: place.local_index,
+            core: place.core,
         });
         Ok(())
     }
@@ -228,6 +231,8 @@ impl Host {
                     self.send(index, bytes.clone(), With::nothing());
                 }
             }
+            Order::TableFor { to, first, peers } => self.send_table_to(*to, *first, peers),
+            Order::Back { rank, peer } => self.tell_back(*rank, peer),
             Order::Input(bytes) => self.flush_input(Some(Some(bytes)))?,
             Order::Said(said) => match said {
                 ToHost::Died { rank, how } => {
@@ -241,6 +246,8 @@ impl Host {
                         self.vouch(*rank);
                     }
                 }
+                ToHost::Left { rank } => self.tell_left(*rank),
+                ToHost::Gone { to, gone } => self.tell_gone(*to, gone),
                 ToHost::Abort { why } => {
                     self.broadcast(&ToRank::Abort { why: why.clone() }, None);
                     self.ending = Some(why.clone());
@@ -254,6 +261,7 @@ impl Host {
                     self.pump_outputs()?;
                 }
                 ToHost::Start { .. }
+                | ToHost::Restart { .. }
                 | ToHost::Reach { .. }
                 | ToHost::Cut { .. }
                 | ToHost::Beat
@@ -349,12 +357,16 @@ impl Host {
         }
     }
 
-    /// Tells all that have attached, except `but`.
+    /// Tells all that have attached, except `but`; newcomers hear of others
+    /// with their table.
     fn broadcast(&mut self, message: &ToRank, but: Option<usize>) {
         let bytes: Rc<[u8]> = message.encode().into();
         for index in 0..self.ranks.len() {
             let rank = &self.ranks[index];
-            if Some(index) != but && rank.greeted.is_some() && rank.ended.is_none() {
+            let is_new = rank.place.restarts > 0 && !rank.joined;
+            let is_about_others = !matches!(message, ToRank::Abort { .. });
+            let hears = rank.greeted.is_some() && !(is_new && is_about_others);
+            if Some(index) != but && hears && rank.ended.is_none() {
                 self.send(index, bytes.clone(), With::nothing());
             }
         }
@@ -375,8 +387,8 @@ impl Host {
         let rank = place.rank;
         if how.code() != 0 || !orderly {
             self.mourn(index, how);
-        } else if let Some(memory) = &mut self.descriptors.segment {
-            (memory.mark_dead)(place.local_index);
+        } else {
+            self.mark_dead(place.local_index);
         }
         self.say(FromHost::Ended {
             rank,
@@ -419,7 +431,10 @@ impl Host {
             Ok(FromRank::Said(ToLauncher::Tables(tables))) => {
                 self.ranks[index].tables = peek::sensible(tables);
             }
-            Ok(FromRank::Said(ToLauncher::Leave)) => self.ranks[index].left = true,
+            Ok(FromRank::Said(ToLauncher::Leave)) => {
+                self.ranks[index].left = true;
+                self.say(FromHost::Left { rank });
+            }
             Ok(FromRank::Said(ToLauncher::Abort { code })) => {
                 self.say(FromHost::AbortAsked { rank, code });
             }
@@ -444,14 +459,18 @@ impl Host {
             return Ok(());
         }
         let welcome = self.welcome(index)?;
-        let segment = welcome.shared;
-        let doorbells = self.descriptors.doorbells.len();
-        let host_port = matches!(welcome.host_port, Some(Ok(_)));
+        let (segment, lives) = (welcome.shared, welcome.watched);
+        let doorbells = if segment {
+            self.descriptors.doorbells.len()
+        } else {
+            0
+        };
         let first = doorbells.min(DESCRIPTORS_MAX - 5);
+        let host_port = matches!(welcome.host_port, Some(Ok(_)));
         let bytes = ToRank::Welcome(Box::new(welcome)).encode().into();
         let with = With {
             segment,
-            lives: self.descriptors.lives.is_some(),
+            lives,
             host_port,
             doorbells: 0..first,
         };
@@ -491,11 +510,12 @@ impl Host {
             link: plan.link,
             congestion: plan.congestion,
             life: u64::from_le_bytes(life),
+            restarts: rank.place.restarts,
             host_index: plan.host_index,
             hosts: plan.hosts,
             local_index: rank.place.local_index,
             partitions: plan.partitions.clone(),
-            local_ranks: (plan.first..plan.first + plan.ranks).collect(),
+            local_ranks: self.ranks.iter().map(|rank| rank.place.rank).collect(),
             core: rank.place.core,
             core_shared: rank.shares_core,
             settings: plan.settings.clone(),
@@ -503,8 +523,9 @@ impl Host {
                 (Some(Ok(_)), None) => Some(Err("it was given to this rank before".to_owned())),
                 (granted, _) => granted.clone(),
             },
-            shared: self.descriptors.segment.is_some(),
-            watched: self.descriptors.lives.is_some(),
+            // Made for those that were here from the start.
+            shared: self.descriptors.segment.is_some() && rank.place.restarts == 0,
+            watched: self.descriptors.lives.is_some() && (index as u64) < self.words().into(),
         })
     }
 
@@ -560,6 +581,7 @@ fn spawn(place: Place, mut command: Command) -> io::Result<Rank> {
     let number = theirs.as_raw_fd();
     command
         .env(JOB_VARIABLE, format!("fd:{number}"))
+        .env(RESTARTS_VARIABLE, place.restarts.to_string())
         .process_group(0);
     let mut child = command.spawn()?;
     drop(theirs);

@@ -15,6 +15,7 @@ mod door;
 mod exchange;
 mod exclude;
 mod host;
+mod member;
 mod output;
 mod peek;
 mod plan;
@@ -22,6 +23,7 @@ mod rank;
 mod reach;
 mod ready;
 mod remote;
+mod respawn;
 mod signs;
 mod source;
 mod start;
@@ -46,12 +48,13 @@ use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
 pub use agent::{AgentError, Keeper, Prepared, serve};
 use exchange::Round;
 use exclude::Excluded;
+use member::Member;
 pub use output::Chunk;
 pub use plan::{Greeting, StartFailure, Task};
 pub use remote::HostFailure;
 use source::Source;
 pub use start::DESCRIPTORS_PER_RANK;
-use watch::{Ending, Member, Side};
+use watch::{Ending, Side};
 
 /// Most ranks that one launcher starts.
 pub const RANKS_MAX: u32 = 4096;
@@ -71,6 +74,9 @@ pub enum OnDeath {
 pub struct JobSpec {
     /// Ranks of each host; ranks are numbered in blocks.
     pub hosts: Vec<u32>,
+    /// Ranks that each host is meant to have at most, by host; what is missing
+    /// counts as none. It matters where ranks are started again.
+    pub slots: Vec<u32>,
     /// The partition of each host, by host; empty: all are in one. Hosts of
     /// two partitions have no common secret and cannot reach each other.
     pub partitions: Vec<u16>,
@@ -116,6 +122,9 @@ pub struct JobSpec {
     pub term_grace: Duration,
     /// When a rank ends abnormally.
     pub on_death: OnDeath,
+    /// How often each rank is started again, on another host, when its own is
+    /// lost or excluded. Default 0. Otherwise hosts without ranks take part too.
+    pub respawn: u32,
 }
 
 impl JobSpec {
@@ -124,6 +133,7 @@ impl JobSpec {
     pub fn new(hosts: Vec<u32>) -> Self {
         Self {
             hosts,
+            slots: Vec::new(),
             partitions: Vec::new(),
             names: Vec::new(),
             security: Security::default(),
@@ -141,6 +151,7 @@ impl JobSpec {
             notice_grace: Duration::from_millis(500),
             term_grace: Duration::from_secs(2),
             on_death: OnDeath::default(),
+            respawn: 0,
         }
     }
 
@@ -171,6 +182,8 @@ pub struct Place {
     pub local_index: u16,
     /// The core to bind it to.
     pub core: Option<u32>,
+    /// How often it was started before, on other hosts.
+    pub restarts: u32,
 }
 
 /// The memory that the ranks of a host share.
@@ -216,6 +229,12 @@ pub trait Starter {
 
     /// Rank `place` runs, as the leader of process group `pid`.
     fn started(&mut self, place: &Place, pid: u32);
+
+    /// The core for a rank that is started on a host after the others; none:
+    /// it is not bound.
+    fn spare_core(&mut self, _host_index: u16, _local_index: u16) -> Option<u32> {
+        None
+    }
 
     /// How to reach a host; none: its ranks are started here.
     fn reach(&mut self, _host_index: u16) -> Option<Reach> {
@@ -399,6 +418,24 @@ pub enum Event {
         /// The job was being ended already.
         expected: bool,
     },
+    /// A rank whose host has left the job is started again.
+    Restarting {
+        /// Which.
+        rank: u32,
+        /// Where.
+        host_index: u16,
+        /// How often it was started again, this time among them.
+        restarts: u32,
+        /// No host has a slot free; this one is the least loaded.
+        crowded: bool,
+    },
+    /// A rank whose host has left the job stays dead.
+    NotRestarted {
+        /// Which.
+        rank: u32,
+        /// Why.
+        why: String,
+    },
     /// A rank says which link carries its messages to whom.
     Lanes {
         /// Which rank.
@@ -445,6 +482,13 @@ pub struct Running {
     alive: usize,
     code: Option<i32>,
     ending: Option<Ending>,
+    /// All ranks have joined.
+    begun: bool,
+    /// How many have come back.
+    returns: u32,
+    /// Ranks that a signal has ended, whose host may be about to be lost, and
+    /// until when that is waited for.
+    doubts: Vec<(u32, Instant)>,
     /// The exchange that is under way: some have given their address.
     round: Option<Round>,
     limit_at: Option<Instant>,

@@ -54,9 +54,10 @@ pub struct Chunk {
     pub rank: u32,
     /// To its standard error, not its output.
     pub is_error: bool,
+    /// On which host: a rank that is started again is on another.
+    pub host: usize,
     /// What; empty at the end of the stream.
     pub bytes: Vec<u8>,
-    host: usize,
     /// What it counts for: the bytes may be taken out.
     weight: u64,
     room: Arc<Room>,

@@ -21,6 +21,8 @@ pub(super) struct HostPlan {
     pub first: u32,
     pub ranks: u32,
     pub size: u32,
+    /// So many others may be started here later, ranks of hosts that leave.
+    pub spare: u32,
     pub job_id: u64,
     /// Of the host's partition.
     pub secret: [u8; 32],
@@ -90,6 +92,9 @@ impl Seat {
 pub struct Task {
     /// Programs with their arguments, and how many ranks run each, in order.
     pub programs: Vec<(u32, Vec<OsString>)>,
+    /// The same for all ranks of the job, where some may be started here that
+    /// began elsewhere.
+    pub others: Vec<(u32, Vec<OsString>)>,
     /// The folder that they start in.
     pub folder: PathBuf,
     /// Set in their environment.
@@ -104,15 +109,25 @@ impl Task {
     /// What the rank with number `local` on its host runs.
     #[must_use]
     pub fn program(&self, local: u16) -> Option<&[OsString]> {
-        let mut before = u32::from(local);
-        for (ranks, program) in &self.programs {
-            match before.checked_sub(*ranks) {
-                Some(rest) => before = rest,
-                None => return Some(program),
-            }
-        }
-        None
+        nth(&self.programs, local.into())
     }
+
+    /// What a rank of the job runs, wherever it began.
+    #[must_use]
+    pub fn program_of(&self, rank: u32) -> Option<&[OsString]> {
+        nth(&self.others, rank)
+    }
+}
+
+/// The program of the rank `before` which so many others stand.
+fn nth(programs: &[(u32, Vec<OsString>)], mut before: u32) -> Option<&[OsString]> {
+    for (ranks, program) in programs {
+        match before.checked_sub(*ranks) {
+            Some(rest) => before = rest,
+            None => return Some(program),
+        }
+    }
+    None
 }
 
 /// An agent's first words.

@@ -68,8 +68,8 @@ pub(super) struct Rank {
     /// It said that it leaves.
     pub left: bool,
     pub ended: Option<How>,
-    /// The others were told of its end, which may come before it.
-    pub mourned: bool,
+    /// What the others were told of its end, which may come before it.
+    pub mourned: Option<How>,
     /// Its process is stopped: since when.
     pub stopped: Option<Instant>,
 }
@@ -91,7 +91,7 @@ impl Rank {
             tables: Vec::new(),
             left: false,
             ended: None,
-            mourned: false,
+            mourned: None,
             stopped: None,
         }
     }

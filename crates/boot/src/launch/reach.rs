@@ -23,7 +23,7 @@ impl Running {
     ) -> Result<Vec<Option<Task>>, LaunchError> {
         let mut reaches: Vec<Option<Reach>> = Vec::new();
         for host in 0..self.spec.hosts.len() {
-            let has_ranks = self.spec.hosts[host] > 0;
+            let has_ranks = self.spec.hosts[host] > 0 || self.spec.respawn > 0;
             let reach = has_ranks.then(|| starter.reach(index_of(host))).flatten();
             reaches.push(reach);
         }

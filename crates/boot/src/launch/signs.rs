@@ -4,9 +4,10 @@
 use std::io;
 use std::time::Instant;
 
+use super::member::Member;
 use super::remote::HostFailure;
 use super::talk::{BEAT_EVERY, Order, ToHost};
-use super::watch::{Member, Side, index_of};
+use super::watch::{Side, index_of};
 use super::{Event, Running};
 use crate::message::How;
 
@@ -62,7 +63,8 @@ impl Running {
             let host = index_of(host);
             self.transmit(via, Order::Said(ToHost::Cut { host }).encode());
         }
-        let on_it = |m: &&Member| usize::from(m.place.host_index) == host && m.ended.is_none();
+        let on_it = |m: &&Member| m.is_on(host) && m.ended.is_none();
+        self.confirm_doubts(host);
         let ranks: Vec<(u32, bool)> = self
             .members
             .iter()
@@ -81,7 +83,8 @@ impl Running {
             via,
             why,
         };
-        if !ranks.is_empty() {
+        // One that waits for ranks of others is missed too.
+        if !ranks.is_empty() || self.spec.hosts[host] == 0 {
             tell(event);
         }
         if never_ran {

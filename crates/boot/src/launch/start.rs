@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::host::Host;
+use super::member::Member;
 use super::output::Room;
 use super::plan::{HostPlan, Seat};
 use super::source::Source;
 use super::talk::{Order, TASK_BYTES_MAX, ToHost};
-use super::watch::{Member, Side, Token, index_of};
+use super::watch::{Side, Token, index_of};
 use super::{Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, Starter, Stop, Task};
 use crate::job::fill_random;
 use crate::{LinkChoice, Suite};
@@ -45,7 +46,8 @@ impl Running {
         if spec.link == LinkChoice::Shm && spec.hosts.iter().filter(|&&n| n > 0).count() > 1 {
             return Err(LaunchError::ShmAcrossHosts);
         }
-        make_room(spec.size(), spec.hosts.len())?;
+        let lives = spec.size() * if spec.respawn > 0 { 2 } else { 1 };
+        make_room(lives, spec.hosts.len())?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (index, stop) in stops.iter().enumerate() {
             let data = Token::Stop(index).data();
@@ -99,6 +101,11 @@ impl Running {
                 first,
                 ranks,
                 size: self.spec.size(),
+                spare: if self.spec.respawn > 0 {
+                    self.spec.size() - ranks
+                } else {
+                    0
+                },
                 job_id,
                 secret: secrets[&partitions.get(host).copied().unwrap_or_default()],
                 partitions: partitions.clone(),
@@ -117,6 +124,7 @@ impl Running {
                     host_index: plan.host_index,
                     local_index: u16::try_from(local).expect("at most RANKS_MAX"),
                     core: None,
+                    restarts: 0,
                 }));
             }
             let here = first as usize..(first + ranks) as usize;
@@ -135,7 +143,7 @@ impl Running {
                         self.source = Some(Source::new(host, descriptor, &self.epoll)?);
                     }
                 }
-                _ if ranks > 0 => {
+                _ if ranks > 0 || self.spec.respawn > 0 => {
                     let started = Host::start(plan, &seats[here], starter)?;
                     let data = Token::Host(host).data();
                     let descriptor = started.descriptor();

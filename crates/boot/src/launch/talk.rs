@@ -16,7 +16,7 @@ use crate::error::Refusal;
 pub(super) use crate::frame::{Frames, Garbled, Outgoing, TASK_BYTES_MAX};
 use crate::frame::{KIND_JSON, frame, json};
 use crate::job::PeerInfo;
-use crate::message::{FromLauncher, How, Lane, decode_from_launcher, encode_table};
+use crate::message::{FromLauncher, How, Lane, decode_from_launcher, encode_back, encode_table};
 
 /// An agent's first bytes. Anything else comes from somebody else, mostly the
 /// login shell's start files.
@@ -34,6 +34,7 @@ const KIND_INPUT: u8 = b'I';
 const KIND_RELAY: u8 = b'R';
 const KIND_ALL: u8 = b'*';
 const KIND_ERRORS: u8 = b'E';
+const KIND_TABLE_FOR: u8 = b't';
 
 /// From the job to one of its hosts.
 #[derive(Debug)]
@@ -43,6 +44,17 @@ pub(super) enum Order {
     Table {
         first: u32,
         peers: Vec<PeerInfo>,
+    },
+    /// A part of the table, for one rank that was started again.
+    TableFor {
+        to: u32,
+        first: u32,
+        peers: Vec<PeerInfo>,
+    },
+    /// For all ranks that have joined: one is back, and here it is.
+    Back {
+        rank: u32,
+        peer: PeerInfo,
     },
     /// For rank 0's standard input.
     Input(Vec<u8>),
@@ -79,6 +91,21 @@ pub(super) enum ToHost {
     /// A rank is stopped; its own host knows. Said again as long as it is.
     Stopped {
         rank: u32,
+    },
+    /// A rank has left the job in good order.
+    Left {
+        rank: u32,
+    },
+    /// Start a rank that began on a host which has left the job.
+    Restart {
+        rank: u32,
+        restarts: u32,
+    },
+    /// To a rank that was started again, before its table: who is dead, and who
+    /// has left (no reason).
+    Gone {
+        to: u32,
+        gone: Vec<(u32, Option<How>)>,
     },
     /// To an agent: the launcher is there.
     Beat,
@@ -149,7 +176,17 @@ pub(super) enum FromHost {
     Started {
         rank: u32,
         pid: u32,
+        local_index: u16,
         core: Option<u32>,
+    },
+    /// A rank that was to be started again could not be.
+    NotStarted {
+        rank: u32,
+        why: String,
+    },
+    /// The rank has closed its endpoint in good order.
+    Left {
+        rank: u32,
     },
     Lanes {
         rank: u32,
@@ -216,6 +253,8 @@ impl FromHost {
     pub fn rank(&self) -> Option<u32> {
         match self {
             Self::Started { rank, .. }
+            | Self::NotStarted { rank, .. }
+            | Self::Left { rank }
             | Self::Lanes { rank, .. }
             | Self::Refused { rank, .. }
             | Self::AbortAsked { rank, .. }
@@ -243,6 +282,14 @@ impl Order {
                 let table = encode_table(*first, peers);
                 frame(table[0], &[&table[1..]])
             }
+            Self::TableFor { to, first, peers } => {
+                let table = encode_table(*first, peers);
+                frame(KIND_TABLE_FOR, &[&to.to_le_bytes(), &table])
+            }
+            Self::Back { rank, peer } => {
+                let back = encode_back(*rank, peer);
+                frame(back[0], &[&back[1..]])
+            }
             Self::Input(bytes) => frame(KIND_INPUT, &[bytes]),
             Self::Relay { host, bytes } => frame(KIND_RELAY, &[&host.to_le_bytes(), bytes]),
             Self::All(content) => frame(KIND_ALL, &[content]),
@@ -263,8 +310,20 @@ impl Order {
                 let (host, bytes) = for_host(body).ok_or(garbled)?;
                 Ok(Self::Relay { host, bytes })
             }
+            KIND_TABLE_FOR => {
+                let (to, table) = body.split_first_chunk().ok_or(garbled)?;
+                match decode_from_launcher(table) {
+                    Ok(FromLauncher::Table { first, peers }) => Ok(Self::TableFor {
+                        to: u32::from_le_bytes(*to),
+                        first,
+                        peers,
+                    }),
+                    _ => Err(garbled),
+                }
+            }
             _ => match decode_from_launcher(content) {
                 Ok(FromLauncher::Table { first, peers }) => Ok(Self::Table { first, peers }),
+                Ok(FromLauncher::Back { rank, peer }) => Ok(Self::Back { rank, peer }),
                 _ => Err(garbled),
             },
         }
@@ -346,6 +405,7 @@ mod tests {
             first: 2,
             ranks: 2,
             size: 4,
+            spare: 0,
             job_id: 5,
             secret: [0xab; 32],
             partitions: Vec::new(),
@@ -366,9 +426,12 @@ mod tests {
             pid: 70_000,
             host_index: 1,
             local_index: 0,
+            restarts: 1,
+            since: 2,
         };
         let task = Task {
             programs: vec![(2, vec!["prog".into(), "a b".into()])],
+            others: Vec::new(),
             folder: "/tmp".into(),
             environment: vec![("X".into(), "y".into())],
             bind: true,
@@ -383,6 +446,16 @@ mod tests {
                 first: 0,
                 peers: vec![peer; 3],
             },
+            Order::TableFor {
+                to: 2,
+                first: 1,
+                peers: vec![peer; 2],
+            },
+            Order::Back { rank: 3, peer },
+            Order::Said(ToHost::Gone {
+                to: 2,
+                gone: vec![(1, None), (3, Some(How::Lost))],
+            }),
             Order::Input(b"line\n".to_vec()),
             Order::Relay {
                 host: 300,

@@ -17,7 +17,7 @@ use super::plan::Greeting;
 use super::ready::ready;
 use super::remote::{Heard, HostFailure, Remote, Way};
 use super::talk::{FromHost, Order, Report, ToHost};
-use super::{Event, OnDeath, Place, Running, Stop};
+use super::{Event, OnDeath, Running, Starter, Stop};
 use crate::message::How;
 
 /// An agent that was told to kill says within this time that its ranks have
@@ -33,36 +33,6 @@ pub(super) struct Ending {
     kill_at: Instant,
     termed: bool,
     killed: bool,
-}
-
-/// A rank as the job sees it.
-pub(super) struct Member {
-    pub(super) place: Place,
-    /// The leader of its group; 0 until it is known.
-    pub(super) leader: u32,
-    /// Its process as it says when it joins.
-    pub(super) pid: u32,
-    /// Its address in the present exchange.
-    pub(super) address: Option<[u8; 64]>,
-    /// It has been through an exchange.
-    pub(super) joined: bool,
-    pub(super) ended: Option<How>,
-    /// The others were told of its end.
-    pub(super) mourned: bool,
-}
-
-impl Member {
-    pub fn new(place: Place) -> Self {
-        Self {
-            place,
-            leader: 0,
-            pid: 0,
-            address: None,
-            joined: false,
-            ended: None,
-            mourned: false,
-        }
-    }
 }
 
 /// A host as the job sees it.
@@ -149,11 +119,16 @@ pub(super) fn wait_until(epoll: &OwnedFd, deadline: Option<Instant>) -> io::Resu
 
 impl Running {
     /// Serves the job until its last rank has ended; gives its exit code: that
-    /// of the first rank that ended abnormally, else 0.
+    /// of the first rank that ended abnormally, else 0. `starter` is the one
+    /// that it was started with.
     ///
     /// # Errors
     /// The kernel refused to watch; the ranks are then killed.
-    pub fn wait(mut self, tell: &mut dyn FnMut(Event)) -> io::Result<i32> {
+    pub fn wait(
+        mut self,
+        starter: &mut dyn Starter,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<i32> {
         let limit = self.spec.timeout;
         self.limit_at = limit.and_then(|limit| Instant::now().checked_add(limit));
         tell(Event::Named {
@@ -163,7 +138,7 @@ impl Running {
         for host in 0..self.hosts.len() {
             self.hear(host, tell)?;
         }
-        while self.alive > 0 || (!self.abandoned && self.has_output()) {
+        while self.alive > 0 || !self.doubts.is_empty() || (!self.abandoned && self.has_output()) {
             let deadline = [self.next_deadline(), self.questions.deadline()];
             for token in wait_until(&self.epoll, deadline.into_iter().flatten().min())? {
                 match token {
@@ -182,6 +157,7 @@ impl Running {
                 }
             }
             self.handle_time(tell)?;
+            self.restart_dead(starter, tell)?;
             self.end_late_questions();
         }
         self.dismiss();
@@ -214,7 +190,7 @@ impl Running {
     }
 
     /// Takes what a host has told.
-    fn hear(&mut self, host: usize, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
+    pub(super) fn hear(&mut self, host: usize, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         loop {
             let heard = match &mut self.hosts[host] {
                 Side::None => None,
@@ -286,7 +262,9 @@ impl Running {
         let round = self.round.as_ref();
         let round = round.and_then(|round| round.deadline(self.spec.join_timeout));
         let excluded = self.excluded.deadline();
-        [round, self.limit_at, excluded].into_iter().flatten().min()
+        let doubt = self.doubts.iter().map(|(_, until)| *until).min();
+        let steps = [round, self.limit_at, excluded, doubt];
+        steps.into_iter().flatten().min()
     }
 
     /// All ranks have ended and no output is under way, but a host has not
@@ -297,7 +275,7 @@ impl Running {
 
     /// A remote host on which ranks run.
     fn deaf(&self) -> Option<usize> {
-        let runs = |m: &&Member| m.ended.is_none();
+        let runs = |m: &&super::member::Member| m.ended.is_none();
         let mut hosts = self.members.iter().filter(runs);
         hosts
             .find(|m| matches!(self.hosts[usize::from(m.place.host_index)], Side::There(_)))
@@ -334,6 +312,7 @@ impl Running {
             return self.end(why, TIMEOUT_CODE, Duration::ZERO, tell);
         }
         self.end_excluded(now)?;
+        self.settle_doubts(now, tell)?;
         self.hurry_round(now, tell)
     }
 
@@ -351,6 +330,7 @@ impl Running {
         self.code.get_or_insert(code);
         let term_at = Instant::now() + grace;
         let kill_at = term_at + self.spec.term_grace;
+        self.doubts.clear();
         self.ending = Some(Ending {
             term_at,
             kill_at,
@@ -400,17 +380,21 @@ impl Running {
             Ok(further) => return self.hear(further, tell),
             Err(report) => report,
         };
-        // A rank that an agent names must be one of its own.
-        let is_there = |rank: u32| {
-            let member = self.members.get(rank as usize);
-            member.is_some_and(|m| usize::from(m.place.host_index) == host)
-        };
+        // A rank that an agent names must be one of its own, or have been: the
+        // last that it wrote may come late.
+        let member = |rank: u32| self.members.get(rank as usize);
+        let is_there = |rank: u32| member(rank).is_some_and(|m| m.is_on(host));
+        let was_there = |rank: u32| member(rank).is_some_and(|m| m.was_on(host));
         let named = match &report {
             Report::Joined { rank, .. } | Report::Output { rank, .. } => Some(*rank),
             Report::Said(said) => said.rank(),
             Report::Relayed { .. } | Report::RelayErrors { .. } => None,
         };
-        if named.is_some_and(|rank| !is_there(rank)) {
+        let late = named.is_some_and(was_there);
+        if late && !matches!(report, Report::Output { .. }) {
+            return Ok(());
+        }
+        if named.is_some_and(|rank| !is_there(rank) && !was_there(rank)) {
             let why = HostFailure::Garbled("the number of another host's rank".to_owned());
             return self.handle_lost(host, why, tell);
         }
@@ -441,12 +425,27 @@ impl Running {
         tell: &mut dyn FnMut(Event),
     ) -> io::Result<()> {
         match said {
-            FromHost::Started { rank, pid, core } => {
+            FromHost::Started {
+                rank,
+                pid,
+                local_index,
+                core,
+            } => {
                 let member = &mut self.members[rank as usize];
-                member.place.core = core;
+                (member.place.local_index, member.place.core) = (local_index, core);
                 member.leader = pid;
                 let place = member.place;
                 tell(Event::Started { place, pid });
+            }
+            FromHost::NotStarted { rank, why } => {
+                tell(Event::NotRestarted { rank, why });
+                self.handle_ended(rank, How::Gone, true, 0, tell)?;
+            }
+            FromHost::Left { rank } => {
+                self.members[rank as usize].left = true;
+                if self.returns > 0 {
+                    self.say_all(ToHost::Left { rank })?;
+                }
             }
             FromHost::Lanes { rank, lanes } => tell(Event::Lanes { rank, lanes }),
             FromHost::Refused { rank, why } => {
@@ -505,7 +504,10 @@ impl Running {
         }
         let place = member.place;
         self.alive -= 1;
-        let expected = self.ending.is_some() || self.excluded.contains(place.host_index.into());
+        let again = self.is_to_return(rank, how, orderly);
+        self.members[rank as usize].again = again;
+        let leaves = again || self.excluded.contains(place.host_index.into());
+        let expected = self.ending.is_some() || leaves;
         let abnormal = how.code() != 0;
         tell(Event::Ended {
             place,
@@ -517,14 +519,31 @@ impl Running {
         if abnormal || !orderly {
             self.mourn(rank, how)?;
         }
+        if again {
+            return Ok(());
+        }
         if abnormal && !expected {
-            self.code.get_or_insert(how.code());
-            if self.spec.on_death == OnDeath::End && self.alive > 0 {
-                let why = format!("rank {rank} ended by {how}");
-                self.end(why, how.code(), self.spec.notice_grace, tell)?;
+            if self.may_be_its_host(rank, how) {
+                return Ok(());
             }
+            self.blame(rank, how, tell)?;
         }
         self.check_round(tell)
+    }
+
+    /// A rank has failed by itself.
+    pub(super) fn blame(
+        &mut self,
+        rank: u32,
+        how: How,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        self.code.get_or_insert(how.code());
+        if self.spec.on_death == OnDeath::End && self.alive > 0 {
+            let why = format!("rank {rank} ended by {how}");
+            self.end(why, how.code(), self.spec.notice_grace, tell)?;
+        }
+        Ok(())
     }
 
     pub(super) fn new(
@@ -547,6 +566,9 @@ impl Running {
             alive: 0,
             code: None,
             ending: None,
+            begun: false,
+            returns: 0,
+            doubts: Vec::new(),
             round: None,
             limit_at: None,
             under_way: 0,

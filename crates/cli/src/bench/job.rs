@@ -77,8 +77,8 @@ pub fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks>
                     return Ok(1);
                 }
             };
-            let _ = tell.send(Ok(starter.lines));
-            running.wait(&mut told)
+            let _ = tell.send(Ok(std::mem::take(&mut starter.lines)));
+            running.wait(&mut starter, &mut told)
         })?;
     match told.recv() {
         Ok(Ok(lines)) => Ok(Ranks {

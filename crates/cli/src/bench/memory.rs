@@ -97,6 +97,8 @@ fn peer(address: Address) -> PeerConfig {
         pid: 0,
         mode: Congestion::Lan,
         barred: false,
+        restarts: 0,
+        since: 0,
         reason: "bench".into(),
         public_key: None,
     }

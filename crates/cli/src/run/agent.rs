@@ -78,7 +78,7 @@ fn prepare(task: &Task, ranks: u32, guard: &Rc<RefCell<Guard>>) -> Result<Prepar
         ))
     })?;
     let path = variable("PATH");
-    for (_, program) in &task.programs {
+    for (_, program) in task.programs.iter().chain(&task.others) {
         let name = program.first().map_or(OsStr::new(""), OsString::as_os_str);
         rank::check_program(name, path.as_deref())?;
     }
@@ -123,9 +123,13 @@ impl Starter for Ranks {
     }
 
     fn command(&mut self, place: &Place) -> Command {
-        let program = self.task.program(place.local_index).unwrap_or_default();
+        let program = match place.restarts {
+            0 => self.task.program(place.local_index),
+            _ => self.task.program_of(place.rank),
+        };
+        let program = program.unwrap_or_default();
         let mut command = self.local.command(place, 0, program);
-        let gets_input = self.task.input && place.rank == 0;
+        let gets_input = self.task.input && (place.rank, place.restarts) == (0, 0);
         command
             .envs(self.task.environment.iter().map(|(n, v)| (n, v)))
             .stdin(if gets_input {
@@ -136,6 +140,11 @@ impl Starter for Ranks {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
+    }
+
+    fn spare_core(&mut self, _host_index: u16, local_index: u16) -> Option<u32> {
+        let bind = self.task.bind;
+        bind.then(|| rank::core_in_turn(local_index)).flatten()
     }
 
     fn started(&mut self, _place: &Place, pid: u32) {

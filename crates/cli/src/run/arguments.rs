@@ -76,6 +76,11 @@ pub struct Arguments {
     /// What to do with the other ranks when one dies
     #[arg(long, value_enum, default_value_t)]
     pub on_death: Death,
+    /// Start the ranks of a host that is lost or excluded again on other hosts,
+    /// each at most so often
+    #[arg(long, value_name = "N", default_value_t = 0,
+          value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub respawn: u32,
     /// How long ranks wait for others to join, 0 for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub join_timeout: u64,

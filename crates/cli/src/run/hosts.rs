@@ -27,6 +27,8 @@ pub struct Host {
     pub name: String,
     pub place: Place,
     pub ranks: u32,
+    /// Ranks that it is meant to have at most; 0 where nothing says.
+    pub slots: u32,
 }
 
 /// A host as a list names it.
@@ -50,7 +52,8 @@ impl Fault {
     }
 }
 
-/// The hosts of the job, with at least one rank each.
+/// The hosts of the job, with at least one rank each, and, where ranks may be
+/// started again, those that have none yet.
 ///
 /// # Errors
 /// What is wrong in a list or file, and where; more ranks than slots.
@@ -69,9 +72,11 @@ pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Res
     let mut hosts = match (entries, lab) {
         (Some((entries, source)), _) => {
             let entries = exclude(entries, &arguments.exclude, |e| &e.name)?;
+            let all: Vec<u32> = entries.iter().map(|entry| entry.slots).collect();
             slots_for(entries, asked, source)?
                 .into_iter()
-                .map(|Entry { name, slots }| {
+                .zip(all)
+                .map(|(Entry { name, slots: ranks }, slots)| {
                     let place = match lab {
                         Some(lab) => Place::Lab(lab.find_host(&name)?),
                         None if is_here(&name) => Place::Here,
@@ -80,7 +85,8 @@ pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Res
                     Ok(Host {
                         name,
                         place,
-                        ranks: slots,
+                        ranks,
+                        slots,
                     })
                 })
                 .collect::<Result<Vec<_>>>()?
@@ -92,11 +98,12 @@ pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Res
             let count = u32::try_from(left.len()).unwrap_or(u32::MAX).min(ranks);
             let blocks = portolan_boot::launch::JobSpec::blocks(ranks, count);
             left.into_iter()
-                .zip(blocks)
+                .zip(blocks.into_iter().chain(std::iter::repeat(0)))
                 .map(|((host, name), ranks)| Host {
                     name,
                     place: Place::Lab(host),
                     ranks,
+                    slots: 0,
                 })
                 .collect()
         }
@@ -109,9 +116,17 @@ pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Res
             name: "localhost".to_owned(),
             place: Place::Here,
             ranks: asked.ok_or_else(need_number)?,
+            slots: 0,
         }],
     };
-    hosts.retain(|host| host.ranks > 0);
+    hosts.retain(|host| host.ranks > 0 || arguments.respawn > 0);
+    if arguments.respawn > 0 && hosts.len() < 2 {
+        return Err(Failure::usage(format!(
+            "--respawn {}: ranks are started again on other hosts, and there is only one: name \
+             more with --hosts, --hostfile or --lab",
+            arguments.respawn
+        )));
+    }
     Ok(hosts)
 }
 
@@ -476,6 +491,7 @@ mod tests {
             name: name.to_owned(),
             place: Place::Remote,
             ranks: 1,
+            slots: 1,
         };
         let hosts = [host("a"), host("b"), host("c"), host("b")];
         let of = |lists: &[&str]| {

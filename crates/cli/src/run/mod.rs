@@ -21,8 +21,8 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use portolan_boot::Suite;
 use portolan_boot::launch::{Event, HostFailure, JobSpec, LaunchError, OnDeath, Running, Stop};
+use portolan_boot::{LinkChoice, Suite};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::failure::{Failure, Result};
@@ -69,12 +69,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     let traces = match &arguments.trace {
         None => None,
-        Some(folder) => Some(Traces::new(folder, spec.size())?),
+        Some(folder) => Some(Traces::new(folder, spec.size(), spec.respawn)?),
     };
     if let Some(traces) = &traces {
         spec.settings.insert("trace".to_owned(), traces.setting());
     }
-    let places = (spec.size(), spec.hosts.len());
+    let used = spec.hosts.iter().filter(|ranks| **ranks > 0).count();
+    let places = (spec.size(), used);
     spec.names = names(&arguments, &hosts);
     let teller = Teller {
         hosts: spec.names.clone(),
@@ -90,9 +91,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         .map_err(|error| explain(error, &starter.ssh, &teller.hosts))?;
     let mut ended = 0_u32;
     let mut lanes = BTreeMap::new();
+    let ssh = starter.ssh.clone();
     let code = running
-        .wait(&mut |event| {
+        .wait(&mut starter, &mut |event| {
             ended += u32::from(matches!(event, Event::Ended { .. }));
+            ended -= u32::from(matches!(event, Event::Restarting { .. }));
             match event {
                 Event::Output(chunk) => output.write(chunk),
                 Event::Lanes { rank, lanes: told } => drop(lanes.insert(rank, told)),
@@ -101,7 +104,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     via,
                     why,
                 } => {
-                    let text = lost(&starter.ssh, &teller.hosts, (host_index, via), &why);
+                    let text = lost(&ssh, &teller.hosts, (host_index, via), &why);
                     eprintln!("portolan: {text}");
                 }
                 event => teller.tell(&event),
@@ -174,7 +177,15 @@ fn lost(ssh: &Ssh, names: &[String], (host, via): (u16, Option<u16>), why: &Host
 
 fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
     let mut spec = JobSpec::new(hosts.iter().map(|host| host.ranks).collect());
+    spec.slots = hosts.iter().map(|host| host.slots).collect();
+    spec.respawn = arguments.respawn;
     spec.link = arguments.link.into();
+    if spec.respawn > 0 && spec.link == LinkChoice::Shm {
+        return Err(Failure::usage(
+            "--respawn starts ranks on other hosts, which shared memory does not reach: use --link \
+             auto or --link udp",
+        ));
+    }
     spec.security = arguments.security.into();
     spec.congestion = arguments.congestion.into();
     spec.on_death = match arguments.on_death {

@@ -1,7 +1,7 @@
 //! The ranks' output: whole lines, each with its rank before it, or a file
 //! for each stream.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,6 +45,7 @@ impl Output {
             folder: folder.map(Path::to_owned),
             prefix,
             streams: BTreeMap::new(),
+            begun: BTreeSet::new(),
             gone,
             full,
             broken: false,
@@ -119,7 +120,11 @@ enum Stream {
 struct Writer {
     folder: Option<PathBuf>,
     prefix: bool,
-    streams: BTreeMap<(u32, bool), Stream>,
+    /// By rank, kind and host: of a rank that was started again two may end at
+    /// different times.
+    streams: BTreeMap<(u32, bool, usize), Stream>,
+    /// Files that this job has begun.
+    begun: BTreeSet<PathBuf>,
     /// Rung when standard output has no reader, and when something cannot be
     /// written.
     gone: OwnedFd,
@@ -129,7 +134,7 @@ struct Writer {
 
 impl Writer {
     fn take(&mut self, chunk: &Chunk) {
-        let key = (chunk.rank, chunk.is_error);
+        let key = (chunk.rank, chunk.is_error, chunk.host);
         if !self.streams.contains_key(&key) {
             match self.open(key) {
                 Ok(stream) => drop(self.streams.insert(key, stream)),
@@ -165,19 +170,27 @@ impl Writer {
         }
     }
 
-    fn open(&self, (rank, is_error): (u32, bool)) -> Result<Stream> {
+    fn open(&mut self, (rank, is_error, _): (u32, bool, usize)) -> Result<Stream> {
         let Some(folder) = &self.folder else {
             return Ok(Stream::Lines(Lines::new(self.prefix.then_some(rank))));
         };
         let kind = if is_error { "err" } else { "out" };
         let path = folder.join(format!("{rank}.{kind}"));
-        let file = File::create(&path).map_err(|error| unwritable(&path, &error))?;
+        let is_new = self.begun.insert(path.clone());
+        let open = || {
+            if is_new {
+                File::create(&path)?;
+            }
+            // Behind what the rank's life before has written.
+            File::options().append(true).open(&path)
+        };
+        let file = open().map_err(|error| unwritable(&path, &error))?;
         Ok(Stream::File(path, file))
     }
 
     /// Writes the last lines, which have no end.
     fn end(&mut self) {
-        for ((_, is_error), stream) in std::mem::take(&mut self.streams) {
+        for ((_, is_error, _), stream) in std::mem::take(&mut self.streams) {
             if let Stream::Lines(mut lines) = stream {
                 let mut rest = Vec::new();
                 lines.end(&mut rest);

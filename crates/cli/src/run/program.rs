@@ -16,6 +16,7 @@ use super::arguments::{Arguments, Bind, Block};
 use super::guard::Guard;
 use super::hosts::{Host, Place};
 use super::local::{Local, disabled};
+use super::rank;
 use super::ssh::{SSH_VARIABLE, Ssh};
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
@@ -27,6 +28,7 @@ pub struct Program {
     environment: Vec<(OsString, OsString)>,
     folder: PathBuf,
     bind: bool,
+    respawns: bool,
     local: Local,
     pub ssh: Ssh,
     pub guard: Guard,
@@ -52,6 +54,7 @@ impl Program {
             environment: arguments.variables()?,
             folder,
             bind: arguments.bind == Bind::Core,
+            respawns: arguments.respawn > 0,
             local,
             ssh: Ssh::new(arguments)?,
             guard,
@@ -119,7 +122,7 @@ impl Starter for Program {
         let mut command = self.local.command(place, lab_host, program);
         command
             .envs(self.environment.iter().map(|(n, v)| (n, v)))
-            .stdin(if place.rank == 0 && has_input() {
+            .stdin(if (place.rank, place.restarts) == (0, 0) && has_input() {
                 Stdio::inherit()
             } else {
                 Stdio::null()
@@ -133,6 +136,10 @@ impl Starter for Program {
         self.guard.watch(pid);
     }
 
+    fn spare_core(&mut self, _host_index: u16, local_index: u16) -> Option<u32> {
+        self.bind.then(|| rank::core_in_turn(local_index)).flatten()
+    }
+
     fn reach(&mut self, host_index: u16) -> Option<Reach> {
         let index = usize::from(host_index);
         let host = &self.hosts[index];
@@ -142,6 +149,12 @@ impl Starter for Program {
         let first = self.hosts[..index].iter().map(|h| h.ranks).sum();
         let task = Task {
             programs: self.programs(first, host.ranks),
+            others: if self.respawns {
+                let size = self.hosts.iter().map(|h| h.ranks).sum();
+                self.programs(0, size)
+            } else {
+                Vec::new()
+            },
             folder: self.folder.clone(),
             environment: self.variables(),
             bind: self.bind,

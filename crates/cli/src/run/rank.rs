@@ -116,6 +116,13 @@ fn executable(path: &Path) -> io::Result<()> {
     }
 }
 
+/// The core of the rank with this number on its host, if the kernel tells which
+/// there are.
+pub fn core_in_turn(local_index: u16) -> Option<u32> {
+    let cores = allowed_cores().ok()?;
+    cores.get(usize::from(local_index) % cores.len()).copied()
+}
+
 /// The cores that this process may run on; at least one.
 pub fn allowed_cores() -> io::Result<Vec<u32>> {
     let set = sched_getaffinity(None)?;

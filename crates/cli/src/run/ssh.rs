@@ -17,6 +17,7 @@ pub const SSH_VARIABLE: &str = "PORTOLAN_SSH";
 const SSH_FAILED: i32 = 255;
 
 /// How other hosts are reached.
+#[derive(Clone)]
 pub struct Ssh {
     program: OsString,
     options: Vec<OsString>,

@@ -63,6 +63,26 @@ impl Teller {
             } => {
                 eprintln!("portolan: host {}: {why}", self.name(*host_index));
             }
+            Event::Restarting {
+                rank,
+                host_index,
+                restarts,
+                crowded,
+            } => {
+                let host = self.name(*host_index);
+                let crowded = if *crowded {
+                    ", the least loaded: no slot is free"
+                } else {
+                    ""
+                };
+                eprintln!(
+                    "portolan: rank {rank} is started again on host {host}{crowded} (for the \
+                     {restarts}. time)"
+                );
+            }
+            Event::NotRestarted { rank, why } => {
+                eprintln!("portolan: rank {rank} is not started again: {why}");
+            }
             Event::Ending { why } => eprintln!("portolan: ending the job: {why}"),
             Event::Lanes { .. } | Event::Output(_) | Event::HostSaid { .. } => {}
         }

@@ -13,16 +13,21 @@ const MERGED: &str = "trace.json";
 pub struct Traces {
     folder: PathBuf,
     ranks: u32,
+    respawn: u32,
 }
 
 impl Traces {
     /// Makes the folder; what an earlier run left there of ours goes.
-    pub fn new(folder: &Path, ranks: u32) -> Result<Self> {
+    pub fn new(folder: &Path, ranks: u32, respawn: u32) -> Result<Self> {
         let make = || {
             fs::create_dir_all(folder)?;
             let folder = fs::canonicalize(folder)?;
-            let traces = Self { folder, ranks };
-            for file in (0..ranks).map(|rank| traces.of(rank)) {
+            let traces = Self {
+                folder,
+                ranks,
+                respawn,
+            };
+            for file in (0..ranks).flat_map(|rank| traces.of(rank)) {
                 match fs::remove_file(file) {
                     Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                     _ => {}
@@ -38,8 +43,13 @@ impl Traces {
         self.folder.join("rank-%r.json").display().to_string()
     }
 
-    fn of(&self, rank: u32) -> PathBuf {
-        self.folder.join(format!("rank-{rank}.json"))
+    /// The files of a rank's lives.
+    fn of(&self, rank: u32) -> Vec<PathBuf> {
+        let first = self.folder.join(format!("rank-{rank}.json"));
+        let next = |times| self.folder.join(format!("rank-{rank}-{times}.json"));
+        std::iter::once(first)
+            .chain((1..=self.respawn).map(next))
+            .collect()
     }
 
     /// Puts the files of all ranks into one; says which are missing.
@@ -63,12 +73,13 @@ impl Traces {
         let (mut missing, mut first) = (Vec::new(), true);
         out.write_all(b"[")?;
         for rank in 0..self.ranks {
-            let Ok(file) = File::open(self.of(rank)) else {
+            let files = self.of(rank).into_iter().map(File::open);
+            let files: Vec<File> = files.filter_map(io::Result::ok).collect();
+            if files.is_empty() {
                 missing.push(rank);
-                continue;
-            };
+            }
             // An event a line; that of a killed rank may be cut.
-            for line in BufReader::new(file).lines() {
+            for line in files.into_iter().flat_map(|f| BufReader::new(f).lines()) {
                 let line = line?;
                 let event = line.trim_end_matches(',');
                 if event.starts_with('{') && event.ends_with('}') {

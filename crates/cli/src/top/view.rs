@@ -167,6 +167,7 @@ pub fn json(job: &JobName, hosts: &[HostView]) -> Value {
             "rank": rank.rank,
             "pid": rank.pid,
             "core": rank.core,
+            "restarts": rank.restarts,
             "phase": rank.phase.to_string(),
             "process": process(rank),
             "counters": numbers(rank),

@@ -83,6 +83,8 @@ pub fn job_watched(
             pid: 0,
             mode: Congestion::Lan,
             barred: false,
+            restarts: 0,
+            since: 0,
             reason: "as the test asks".into(),
         })
         .collect();

@@ -6,8 +6,8 @@ use super::error::{EFAULT, EINVAL, Errno};
 use super::ports::{binding, buffer, old_buffer};
 use super::send::{Sending, bytes};
 use super::types::{
-    CBinding, CErrorHandler, CEvent, CHandler, CMessage, CSendOptions, PEER_DEAD, PEER_SILENT,
-    REFUSED, TOO_LONG,
+    CBinding, CErrorHandler, CEvent, CHandler, CMessage, CSendOptions, PEER_BACK, PEER_DEAD,
+    PEER_SILENT, REFUSED, TOO_LONG,
 };
 use super::{User, edge, store};
 use crate::{ARGS_MAX, Context, Death, Event, Message};
@@ -101,6 +101,11 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
             },
             ..CEvent::default()
         },
+        Event::PeerBack { rank } => CEvent {
+            kind: PEER_BACK,
+            rank,
+            ..CEvent::default()
+        },
         Event::PeerSilent { rank } => CEvent {
             kind: PEER_SILENT,
             rank,
@@ -130,6 +135,15 @@ unsafe extern "C" fn portolan_arg(message: *const CMessage, index: u32) -> u64 {
 unsafe extern "C" fn portolan_context_rank(c: *const CContext<'_, '_>) -> i64 {
     // SAFETY: promised by the caller.
     edge(|| Ok(unsafe { c.as_ref() }.ok_or(EFAULT)?.context.rank().into()))
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_context_restarts(c: *const CContext<'_, '_>, rank: u32) -> i64 {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let c = unsafe { c.as_ref() }.ok_or(EFAULT)?;
+        Ok(c.context.restarts(rank)?.into())
+    })
 }
 
 #[unsafe(no_mangle)]

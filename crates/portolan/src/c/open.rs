@@ -152,6 +152,12 @@ unsafe extern "C" fn portolan_lane(
 }
 
 #[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_restarts(handle: *mut Endpoint, rank: u32) -> i64 {
+    // SAFETY: promised by the caller.
+    edge(|| Ok(unsafe { endpoint(handle) }?.restarts(rank)?.into()))
+}
+
+#[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_ending(
     handle: *mut Endpoint,
     text: *mut c_char,

@@ -195,6 +195,7 @@ pub(super) const TOO_LONG: u32 = 1;
 pub(super) const REFUSED: u32 = 2;
 pub(super) const PEER_DEAD: u32 = 3;
 pub(super) const PEER_SILENT: u32 = 4;
+pub(super) const PEER_BACK: u32 = 5;
 
 // SAFETY: integers, raw pointers and optional function pointers.
 unsafe impl Sized32 for COptions {}

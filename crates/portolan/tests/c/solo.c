@@ -73,6 +73,8 @@ static void nothing_without_a_handle(void)
     GIVES(-EFAULT, portolan_counters_read(NULL, &counters));
     GIVES(-EFAULT, portolan_ending(NULL, NULL, 0));
     GIVES(-EFAULT, portolan_peer_died(NULL, 0));
+    GIVES(-EFAULT, portolan_restarts(NULL, 0));
+    GIVES(-EFAULT, portolan_context_restarts(NULL, 0));
     CHECK(portolan_arg(NULL, 0) == 0);
 }
 
@@ -159,6 +161,8 @@ static void who_we_are(void)
     GIVES(whole, portolan_lane(endpoint, 0, NULL, 0));
     GIVES(-ENXIO, portolan_lane(endpoint, 1, text, sizeof text));
     GIVES(0, portolan_ending(endpoint, text, sizeof text));
+    GIVES(0, portolan_restarts(endpoint, 0));
+    GIVES(-ENXIO, portolan_restarts(endpoint, 1));
     GIVES(-ENXIO, portolan_peer_died(endpoint, 0));
     GIVES(-ENXIO, portolan_peer_died(endpoint, 7));
 }
@@ -346,6 +350,8 @@ static void busy_handler(portolan_context *context, const portolan_message *m, v
     seen->payload = m->payload;
     GIVES(0, portolan_context_rank(context));
     GIVES(1, portolan_context_size(context));
+    GIVES(0, portolan_context_restarts(context, 0));
+    GIVES(-ENXIO, portolan_context_restarts(context, 1));
     CHECK(portolan_arg(m, 1) == 0 && portolan_arg(m, 1000) == 0);
 
     portolan_counters_init(&counters);

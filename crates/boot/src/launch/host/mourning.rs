@@ -16,10 +16,10 @@ use crate::message::{How, ToRank};
 
 impl Host {
     pub(super) fn begin_vigil(&mut self) -> io::Result<()> {
-        if self.plan.ranks == 0 {
+        if self.words() == 0 {
             return Ok(());
         }
-        let vigil = Vigil::start(self.plan.ranks)?;
+        let vigil = Vigil::start(self.words())?;
         self.descriptors.lives = vigil.descriptor()?;
         let flags = epoll::EventFlags::IN;
         epoll::add(&self.epoll, vigil.bell(), Token::Bell.data(), flags)?;
@@ -29,7 +29,7 @@ impl Host {
     }
 
     pub(super) fn is_here(&self, rank: u32) -> bool {
-        (self.plan.first..self.plan.first + self.plan.ranks).contains(&rank)
+        self.ranks.iter().any(|r| r.place.rank == rank)
     }
 
     /// Looks for ranks that are about to end, or are stopped.
@@ -40,7 +40,7 @@ impl Host {
         let ranks = &self.ranks;
         let of_interest = |index: usize| {
             let rank = ranks.get(index)?;
-            let over = rank.left || rank.mourned || rank.ended.is_some();
+            let over = rank.left || rank.mourned.is_some() || rank.ended.is_some();
             rank.greeted.filter(|_| !over)
         };
         let dying = vigil.dying(of_interest)?;
@@ -92,21 +92,27 @@ impl Host {
 
     /// Tells the neighbours of a rank's end.
     pub(super) fn mourn(&mut self, index: usize, how: How) {
-        if std::mem::replace(&mut self.ranks[index].mourned, true) {
+        if self.ranks[index].mourned.replace(how).is_some() {
             return;
         }
         let (place, left) = (self.ranks[index].place, self.ranks[index].left);
         let rank = place.rank;
         // Why, before they see for themselves that.
         self.broadcast(&ToRank::Died { rank, how }, Some(index));
-        if let Some(memory) = &mut self.descriptors.segment {
-            (memory.mark_dead)(place.local_index);
-        }
+        self.mark_dead(place.local_index);
         if !left {
             for doorbell in &self.descriptors.doorbells {
                 // It can fail only with a full counter, and then the bell rings.
                 let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
             }
+        }
+    }
+
+    /// Shows in the segment that a rank has ended.
+    pub(super) fn mark_dead(&mut self, local_index: u16) {
+        let has_part = u32::from(local_index) < self.plan.ranks;
+        if let Some(memory) = self.descriptors.segment.as_mut().filter(|_| has_part) {
+            (memory.mark_dead)(local_index);
         }
     }
 }

@@ -1,0 +1,98 @@
+//! Ranks of hosts that have left the job, started again on this one: they
+//! come to a job that runs.
+
+use std::rc::Rc;
+
+use super::super::rank::With;
+use super::super::talk::FromHost;
+use super::super::{Place, Starter};
+use super::Host;
+use crate::job::PeerInfo;
+use crate::message::{How, ToRank, encode_back, encode_table};
+
+/// Newcomers whose life a word tells of; of further ones the end is noticed
+/// once their processes are gone.
+const WATCHED_MAX: u32 = 64;
+
+impl Host {
+    /// How many ranks may hold a word here.
+    pub(super) fn words(&self) -> u32 {
+        self.plan.ranks + self.plan.spare.min(WATCHED_MAX)
+    }
+
+    /// Starts a rank that began on another host.
+    pub fn restart(&mut self, rank: u32, restarts: u32, starter: &mut dyn Starter) {
+        let local_index = u16::try_from(self.ranks.len()).expect("at most RANKS_MAX");
+        let host_index = self.plan.host_index;
+        let core = starter.spare_core(host_index, local_index);
+        let place = Place {
+            rank,
+            host_index,
+            local_index,
+            core,
+            restarts,
+        };
+        let neighbour = |r: &super::Rank| r.ended.is_none() && r.place.core == core;
+        let shares = core.is_some() && self.ranks.iter().any(neighbour);
+        self.drained = false;
+        if let Err(error) = self.start_rank(place, shares, starter) {
+            let why = error.to_string();
+            self.say(FromHost::NotStarted { rank, why });
+        }
+    }
+
+    /// A rank that runs here.
+    pub(super) fn find(&self, rank: u32) -> Option<usize> {
+        let runs = |r: &super::Rank| r.place.rank == rank && r.ended.is_none();
+        self.ranks.iter().position(runs)
+    }
+
+    /// A newcomer is about to get its table: from now on it hears what all
+    /// hear.
+    pub(super) fn tell_gone(&mut self, to: u32, gone: &[(u32, Option<How>)]) {
+        let Some(index) = self.find(to) else { return };
+        self.ranks[index].joined = true;
+        let mut all = gone.to_vec();
+        // Of whom the job is only about to hear.
+        let here = |r: &super::Rank| Some((r.place.rank, Some(r.mourned?)));
+        all.extend(self.ranks.iter().filter_map(here));
+        for (rank, how) in all {
+            let message = match how {
+                Some(how) => ToRank::Died { rank, how },
+                None => ToRank::Left { rank },
+            };
+            self.send(index, message.encode().into(), With::nothing());
+        }
+    }
+
+    /// A part of the table, for a newcomer.
+    pub(super) fn send_table_to(&mut self, to: u32, first: u32, peers: &[PeerInfo]) {
+        if let Some(index) = self.find(to) {
+            let bytes = encode_table(first, peers).into();
+            self.send(index, bytes, With::nothing());
+        }
+    }
+
+    /// Tells those that have joined that a rank is back.
+    pub(super) fn tell_back(&mut self, rank: u32, peer: &PeerInfo) {
+        let bytes: Rc<[u8]> = encode_back(rank, peer).into();
+        for index in 0..self.ranks.len() {
+            let to = &self.ranks[index];
+            if to.joined && to.ended.is_none() && to.place.rank != rank {
+                self.send(index, bytes.clone(), With::nothing());
+            }
+        }
+    }
+
+    /// Tells newcomers that a rank has left: it may not know them.
+    pub(super) fn tell_left(&mut self, rank: u32) {
+        let bytes: Rc<[u8]> = ToRank::Left { rank }.encode().into();
+        for index in 0..self.ranks.len() {
+            let to = &self.ranks[index];
+            let hears = to.place.restarts > 0 && to.joined && to.ended.is_none();
+            if hears && to.place.rank != rank {
+                self.send(index, bytes.clone(), With::nothing());
+            }
+        }
+    }
+}

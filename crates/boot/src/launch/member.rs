@@ -1,0 +1,75 @@
+//! A rank as the job sees it.
+
+use super::Place;
+use crate::job::PeerInfo;
+use crate::message::How;
+
+/// A rank, wherever it runs.
+pub(super) struct Member {
+    pub(super) place: Place,
+    /// Hosts on which it ran before, each of which has left the job.
+    pub(super) former: Vec<u16>,
+    /// The leader of its group; 0 until it is known.
+    pub(super) leader: u32,
+    /// Its process as it says when it joins.
+    pub(super) pid: u32,
+    /// Its address in the present exchange.
+    pub(super) address: Option<[u8; 64]>,
+    /// It has been through an exchange.
+    pub(super) joined: bool,
+    /// What all know of it.
+    pub(super) entry: Option<PeerInfo>,
+    /// It closed its endpoint in good order.
+    pub(super) left: bool,
+    pub(super) ended: Option<How>,
+    /// Its host has left, and it is to be started on another.
+    pub(super) again: bool,
+    /// The others were told of its end.
+    pub(super) mourned: bool,
+}
+
+impl Member {
+    pub fn new(place: Place) -> Self {
+        Self {
+            place,
+            former: Vec::new(),
+            leader: 0,
+            pid: 0,
+            address: None,
+            joined: false,
+            entry: None,
+            left: false,
+            ended: None,
+            again: false,
+            mourned: false,
+        }
+    }
+
+    /// The same rank in its next life, on another host.
+    pub fn next_life(&self, host_index: u16) -> Self {
+        let mut former = self.former.clone();
+        former.push(self.place.host_index);
+        Self {
+            former,
+            entry: self.entry,
+            ..Self::new(Place {
+                rank: self.place.rank,
+                host_index,
+                local_index: 0,
+                core: None,
+                restarts: self.place.restarts + 1,
+            })
+        }
+    }
+
+    pub fn is_on(&self, host: usize) -> bool {
+        usize::from(self.place.host_index) == host
+    }
+
+    /// Whether it ran on a host that it has left.
+    pub fn was_on(&self, host: usize) -> bool {
+        self.former
+            .iter()
+            .any(|former| usize::from(*former) == host)
+    }
+}
