@@ -252,7 +252,7 @@ fn loss_is_switched_between_columns_and_off_at_the_end() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_at_once() {
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 9] = [
         (&["latency", "--lab", "t-none"], "does not exist"),
         (&["latency", "--loss", "1"], "--lab"),
         (&["latency", "--size", "7"], "--size"),
@@ -262,6 +262,9 @@ fn what_cannot_be_measured_is_refused_at_once() {
         ),
         (&["latency", "--json", "/nonexistent/x"], "/nonexistent/x"),
         (&["rate", "--vs", "nothing"], "possible values"),
+        (&["latency", "--vs", "raw-xdp"], "--link xdp"),
+        (&["barrier", "--slices", "0"], "21 or more"),
+        (&["spray", "--slice-ms", "101"], "1..=100"),
     ];
     for (arguments, word) in cases {
         let mut all = vec!["bench"];

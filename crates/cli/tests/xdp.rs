@@ -100,6 +100,30 @@ fn everything_else_goes_on_beside_a_host_port() {
 }
 
 #[test]
+fn a_second_job_on_the_same_interface_does_without() {
+    let lab = TestLab::up("t-xdp-two", "2");
+    let ring = example("ring");
+    let words = ["run", "-v", "-n", "2", "--lab", lab.0, "--"];
+    let first = ["sh", "-c", "echo ready; exec \"$0\" 100000000", &ring];
+    let mut job = start("xdp-two", &[&words[..], &first].concat());
+    read_until(&mut job, "ready", 2);
+    sleep(Duration::from_millis(300));
+    let said = say(&[&words[..], &[&ring, "100"]].concat()).expect(0);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    said.complains(&[
+        "udp to 1 (another host; no host port: no XDP program can be attached to eth0",
+        "busy",
+    ]);
+    // The first has kept its own.
+    assert!(job.try_wait().unwrap().is_none(), "the job has ended");
+    assert!(link(&lab, "h0").contains("prog/xdp"));
+    signal(job.id(), Signal::TERM);
+    let said = finish(job);
+    said.complains(&["xdp to 1 (another host: host port on eth0)"]);
+    none_left("xdp-two");
+}
+
+#[test]
 fn an_interface_that_goes_down_and_up_loses_nothing() {
     let lab = TestLab::up("t-xdp-down", "2");
     let ring = example("ring");

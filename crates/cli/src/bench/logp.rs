@@ -185,7 +185,7 @@ fn parameters(
         };
         row.with(&q)
     };
-    let none = || Failure::new("--slices 0 measures nothing");
+    let none = || Failure::new("no slice has given a figure");
     let send = Quartiles::of(&overheads.send).ok_or_else(none)?;
     let receive = Quartiles::of(&overheads.receive).ok_or_else(none)?;
     let rest = |one_way: f64| (one_way - send.median - receive.median).max(0.0);

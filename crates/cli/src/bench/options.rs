@@ -10,6 +10,7 @@ use super::control::Pattern;
 use super::failure::{Context, Result};
 use super::mpi;
 use super::plan::Peer;
+use super::slice::SLICE_MS_MAX;
 use super::spray;
 use super::summary::Setting;
 pub use crate::choices::Link;
@@ -115,7 +116,7 @@ pub struct Death {
     #[arg(long, value_name = "COMMAND", requires = "hosts")]
     pub ssh: Option<String>,
     /// Deaths of each size
-    #[arg(long, value_name = "N", default_value_t = 7)]
+    #[arg(long, value_name = "N", default_value_t = 7, value_parser = slices)]
     pub slices: usize,
     /// Write rows to this file
     #[arg(long, value_name = "FILE")]
@@ -162,7 +163,7 @@ pub struct Start {
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<mpi::Kind>,
     /// Starts of each figure
-    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN)]
+    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
     pub slices: usize,
     /// Write rows and ratios to this file
     #[arg(long, value_name = "FILE")]
@@ -199,14 +200,28 @@ pub struct Common {
     #[arg(long, value_enum, default_value_t)]
     pub congestion: Congestion,
     /// Slices of each figure [default: 21; jitter: 600, spray: 5]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = slices)]
     pub slices: Option<usize>,
     /// Length of a slice, at most 100 [default: as long as the whole stays within 45 s]
-    #[arg(long, value_name = "MS")]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=SLICE_MS_MAX))]
     pub slice_ms: Option<u64>,
     /// Write rows and ratios to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// Most slices of a figure.
+const SLICES_MAX: usize = 10_000;
+
+/// Reads a number of slices.
+fn slices(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(slices @ 1..=SLICES_MAX) => Ok(slices),
+        _ => Err(format!(
+            "give {} or more (fewer for a quick look), at most {SLICES_MAX}",
+            super::stats::SLICES_MIN
+        )),
+    }
 }
 
 impl Common {
