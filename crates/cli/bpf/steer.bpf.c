@@ -8,6 +8,7 @@
 enum { VERDICT_DROP = 1, VERDICT_PASS = 2 };
 
 static long (*const redirect_map)(void *map, u64 key, u64 otherwise) = (void *)51;
+static u64 (*const packet_len)(void *context) = (void *)188;
 
 // Host ports of one interface at once.
 enum { PORTS_MAX = 256 };
@@ -57,6 +58,7 @@ enum { TO_KERNEL, BAD_VERSION, MALFORMED, COUNTERS };
 struct port {
 	u32 slot;  // in `sockets`
 	u32 queue; // that the socket is bound to
+	u64 len_max; // of a packet that its chunks hold
 	u32 v4[OWN_MAX];
 	u32 v6[OWN_MAX][4];
 	u64 counters[COUNTERS];
@@ -104,8 +106,14 @@ static int count(struct port *port, int what, int verdict)
 }
 
 // Decides on a packet to `port` with the payload `wire`.
-static int judge(struct port *port, const struct udp *udp, const u8 *wire, const void *end, u32 queue)
+static int judge(struct context *context, struct port *port, const struct udp *udp, const u8 *wire)
 {
+	const void *end = (void *)(long)context->data_end;
+
+	// Several in one, as a virtual device passes them on: the kernel takes
+	// them apart.
+	if (packet_len(context) > port->len_max)
+		return count(port, TO_KERNEL, VERDICT_PASS);
 	if (network16(udp->len) < sizeof(*udp) + WIRE_MIN || (const void *)(wire + WIRE_MIN) > end)
 		return count(port, MALFORMED, VERDICT_DROP);
 	if (wire[0] >> 4 != WIRE_VERSION)
@@ -114,12 +122,13 @@ static int judge(struct port *port, const struct udp *udp, const u8 *wire, const
 	if ((type != TYPE_CONNECT && type != TYPE_DATA) || wire[1] & ~FLAGS_ALL || wire[3])
 		return count(port, MALFORMED, VERDICT_DROP);
 	// A socket takes packets of its own queue only.
-	if (port->queue != queue)
+	if (port->queue != context->queue)
 		return count(port, TO_KERNEL, VERDICT_PASS);
 	return redirect_map(&sockets, port->slot, VERDICT_PASS);
 }
 
-SECTION("xdp")
+// It understands packets in several buffers, or devices would not be given any.
+SECTION("xdp.frags")
 int steer(struct context *context)
 {
 	const void *data = (void *)(long)context->data, *end = (void *)(long)context->data_end;
@@ -157,7 +166,7 @@ int steer(struct context *context)
 	// `own` implies a port; the verifier wants to see it.
 	if (!own || !port)
 		return VERDICT_PASS;
-	return judge(port, udp, (const u8 *)(udp + 1), end, context->queue);
+	return judge(context, port, udp, (const u8 *)(udp + 1));
 }
 
 SECTION("license") char terms[] = "Dual MIT/GPL";

@@ -48,6 +48,13 @@ const FAST_FOR_NS: u64 = 1_000_000;
 /// A fast path that failed is tried again after this, ns; sooner when the
 /// network changes.
 const RETRY_NS: u64 = 10_000_000;
+/// So many frames of one length for one peer are a stream: the kernel takes
+/// them in one segmented unit for less than the fast path takes one by one,
+/// unless the driver copies nothing.
+const STREAM_FRAMES: usize = 8;
+/// Least length of such frames, bytes.
+const STREAM_BYTES: usize = 1_024;
+
 /// Calls in a row that may leave packets in the ring.
 const KICKS_MAX: u32 = 64;
 
@@ -160,6 +167,8 @@ pub struct Xdp {
     /// When the kernel's socket was last looked at, and whether it had some.
     kernel_at: u64,
     kernel_busy: bool,
+    /// The driver takes packets from the area without a copy.
+    zero_copy: bool,
     /// Packets are in the ring that the kernel has yet to take.
     owed: bool,
     /// The fast path has failed: not tried before this time.
@@ -186,6 +195,7 @@ impl Xdp {
         let area_bytes = sizes.area_bytes().ok_or(XdpError::Sizes)?;
         let area = SharedMemory::from_fd(area, Some(area_bytes)).map_err(XdpError::Memory)?;
         let rings = Rings::map(socket.as_fd(), &sizes)?;
+        let zero_copy = xdp::is_zero_copy(socket.as_fd());
         let udp = Udp::adopt(udp, config)?;
         let failed = |call| move |e| XdpError::System(call, e);
         let own = udp.local_address().map_err(|_| XdpError::Sizes)?;
@@ -228,6 +238,7 @@ impl Xdp {
             fast_at: 0,
             kernel_at: 0,
             kernel_busy: false,
+            zero_copy,
             owed: false,
             lost_until: 0,
             counters: XdpCounters::default(),
@@ -329,7 +340,7 @@ impl Xdp {
             if frame.bytes.len() > self.frame_max {
                 break Went::TooBig;
             }
-            if self.lost_until != 0 {
+            if self.lost_until != 0 || self.begins_stream(&frames[count..]) {
                 break Went::Kernel;
             }
             let Some(headers) = self.ways.find(&frame.to, self.now).copied() else {
@@ -428,13 +439,31 @@ impl Xdp {
         self.lost_until = self.now.max(1) + RETRY_NS;
     }
 
+    /// Whether the head of `frames` is better sent by the kernel.
+    #[inline]
+    fn begins_stream(&self, frames: &[TxFrame<'_>]) -> bool {
+        let [first, .., last] = frames.get(..STREAM_FRAMES).unwrap_or_default() else {
+            return false;
+        };
+        let len = first.bytes.len();
+        len >= STREAM_BYTES
+            && (last.bytes.len(), last.to) == (len, first.to)
+            && self.udp.uses_gso()
+            && !self.zero_copy
+    }
+
     /// Sends by the kernel's socket as many frames from the head of `frames`
     /// as have no other way.
     #[cold]
     fn send_by_kernel(&mut self, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+        let first = frames[0];
         let lost = self.lost_until != 0;
-        let rest = frames[1..].iter();
-        let more = rest.take_while(|frame| lost || self.ways.find(&frame.to, self.now).is_none());
+        let stream = self.begins_stream(frames);
+        let same =
+            |frame: &TxFrame<'_>| frame.to == first.to && frame.bytes.len() == first.bytes.len();
+        let more = frames[1..].iter().take_while(|frame| {
+            lost || (stream && same(frame)) || self.ways.find(&frame.to, self.now).is_none()
+        });
         let count = 1 + more.count();
         let sent = self.udp.tx_burst(&frames[..count])?;
         self.counters.tx_kernel += sent as u64;
@@ -446,7 +475,19 @@ impl Xdp {
     fn kernel_is_due(&self) -> bool {
         let fast = self.now.wrapping_sub(self.fast_at) < FAST_FOR_NS && self.now != 0;
         let recent = self.now.wrapping_sub(self.kernel_at) < KERNEL_EVERY_NS;
-        !(fast && recent) || self.kernel_busy
+        !(fast && recent)
+    }
+
+    /// Shows what the kernel's socket has; gives how many frames.
+    fn receive_by_kernel(
+        &mut self,
+        max: usize,
+        sink: &mut impl FnMut(RxFrame<'_>),
+    ) -> Result<usize, LinkError> {
+        let found = self.udp.rx_burst(max, sink)?;
+        self.kernel_at = self.now;
+        self.kernel_busy = found > 0;
+        Ok(found)
     }
 
     /// Shows what the fast path has; gives how many frames.
@@ -548,18 +589,18 @@ impl Link for Xdp {
         if self.owed && self.lost_until == 0 {
             self.kick();
         }
-        let mut shown = match self.receive_fast(max, &mut sink) {
-            Ok(shown) => shown,
-            Err(Corrupt) => {
-                self.lose();
-                0
-            }
-        };
-        if self.kernel_is_due() {
-            let found = self.udp.rx_burst(max, &mut sink)?;
-            self.kernel_at = self.now;
-            self.kernel_busy = found > 0;
-            shown += found;
+        // In the order in which they mostly came.
+        let mut shown = 0;
+        let kernel_first = self.kernel_busy;
+        if kernel_first {
+            shown += self.receive_by_kernel(max, &mut sink)?;
+        }
+        match self.receive_fast(max, &mut sink) {
+            Ok(found) => shown += found,
+            Err(Corrupt) => self.lose(),
+        }
+        if !kernel_first && self.kernel_is_due() {
+            shown += self.receive_by_kernel(max, &mut sink)?;
         }
         Ok(shown)
     }

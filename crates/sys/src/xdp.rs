@@ -8,8 +8,8 @@ use std::sync::atomic::AtomicU32;
 
 use rustix::net::xdp::{
     SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
-    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpRingOffset, XdpUmemReg,
-    XdpUmemRegFlags,
+    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpRingOffset,
+    XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
@@ -148,6 +148,13 @@ pub fn open(
         e => XdpError::System("bind", e),
     })?;
     Ok(fd)
+}
+
+/// Whether the driver takes packets from the area, and puts them there, itself.
+#[must_use]
+pub fn is_zero_copy(socket: BorrowedFd<'_>) -> bool {
+    sockopt::xdp_options(socket)
+        .is_ok_and(|options| options.contains(XdpOptionsFlags::XDP_OPTIONS_ZEROCOPY))
 }
 
 /// Has the kernel send what the transmit ring holds.

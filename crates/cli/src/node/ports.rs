@@ -114,7 +114,8 @@ impl HostPorts {
             .map_err(|e| format!("the kernel's socket of a host port: {e}"))?;
         let local = udp.local_address().map_err(|e| e.to_string())?;
         let own: Vec<IpAddr> = interface.addresses.iter().map(|(ip, _)| *ip).collect();
-        steering.add(local.port(), &own, queue, &socket)?;
+        let len_max = sizes.chunk - PACKET_HEADROOM;
+        steering.add(local.port(), &own, queue, len_max, &socket)?;
         *taken = Some(local.port());
         let area: OwnedFd = area.duplicate_fd().map_err(|e| e.to_string())?;
         let info = HostPortInfo {

@@ -19,21 +19,22 @@ const PORTS_MAX: u32 = 256;
 const OWN_MAX: usize = 4;
 
 /// A host port in the program's map (`struct port` of `steer.bpf.c`): slot and
-/// queue, addresses of IPv4 and IPv6, counters.
-type Port = [u64; 14];
+/// queue, longest packet, addresses of IPv4 and IPv6, counters.
+type Port = [u64; 15];
 
 /// Builds one.
-fn port(slot: u32, queue: u32, own: &[IpAddr]) -> Port {
+fn port(slot: u32, queue: u32, len_max: u32, own: &[IpAddr]) -> Port {
     let mut bytes = Vec::with_capacity(size_of::<Port>());
     bytes.extend(slot.to_ne_bytes());
     bytes.extend(queue.to_ne_bytes());
+    bytes.extend(u64::from(len_max).to_ne_bytes());
     // Those beyond the limit are reached through the kernel.
     let v4 = own.iter().filter_map(|ip| match ip {
         IpAddr::V4(ip) => Some(ip.octets()),
         IpAddr::V6(_) => None,
     });
     bytes.extend(v4.take(OWN_MAX).flatten());
-    bytes.resize(8 + 4 * OWN_MAX, 0);
+    bytes.resize(16 + 4 * OWN_MAX, 0);
     let v6 = own.iter().filter_map(|ip| match ip {
         IpAddr::V6(ip) => Some(ip.octets()),
         IpAddr::V4(_) => None,
@@ -101,7 +102,7 @@ impl Steering {
     }
 
     /// Steers what comes for UDP port `udp` of `own` addresses on `queue` to
-    /// `socket`.
+    /// `socket`, packets of at most `len_max` bytes with all headers.
     ///
     /// # Errors
     /// Why not, for people to read.
@@ -110,6 +111,7 @@ impl Steering {
         udp: u16,
         own: &[IpAddr],
         queue: u32,
+        len_max: u32,
         socket: impl AsFd,
     ) -> Result<(), String> {
         let free = self.slots.iter().position(Option::is_none);
@@ -121,7 +123,7 @@ impl Steering {
         if index >= PORTS_MAX {
             return Err(format!("the interface has {PORTS_MAX} host ports already"));
         }
-        let port = port(index, queue, own);
+        let port = port(index, queue, len_max, own);
         let failed = |e| format!("a map of the XDP program: {}", chain(&e));
         let mut sockets =
             XskMap::try_from(self.bpf.map_mut("sockets").ok_or(DAMAGED)?).map_err(failed)?;

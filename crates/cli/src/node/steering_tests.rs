@@ -13,6 +13,7 @@ const PASS: u32 = 2;
 const REDIRECT: u32 = 4;
 
 const UDP_PORT: u16 = 0x1234;
+const LEN_MAX: u32 = 1_792;
 const OWN: [IpAddr; 3] = [
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
     IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
@@ -26,7 +27,9 @@ fn steering(queue: u32) -> (Steering, OwnedFd) {
     // It need not be bound to anything.
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).unwrap();
-    steering.add(UDP_PORT, &OWN, queue, &socket).unwrap();
+    steering
+        .add(UDP_PORT, &OWN, queue, LEN_MAX, &socket)
+        .unwrap();
     (steering, socket)
 }
 
@@ -169,6 +172,18 @@ fn a_packet_on_another_queue_goes_to_the_kernel() {
     let (mut steering, _socket) = steering(3);
     assert_eq!(verdict(&steering, &packet(false, 40)), PASS);
     assert_eq!(steering.counters(UDP_PORT).unwrap().to_kernel, 1);
+}
+
+#[test]
+fn a_packet_longer_than_a_chunk_goes_to_the_kernel() {
+    let (mut steering, _socket) = steering(0);
+    for v6 in [false, true] {
+        let headers = packet(v6, 40).len() - 40;
+        let longest = LEN_MAX as usize - headers;
+        assert_eq!(verdict(&steering, &packet(v6, longest)), REDIRECT);
+        assert_eq!(verdict(&steering, &packet(v6, longest + 1)), PASS);
+    }
+    assert_eq!(steering.counters(UDP_PORT).unwrap().to_kernel, 2);
 }
 
 #[test]
