@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Starts many jobs in a row and kills some process of every third one at a
 # random moment: the launcher, its guard, a rank or a rank's child. No job may
-# fail to start, and none may leave anything behind.
+# fail to start, and none may leave anything behind. First on this host, then
+# (a third as many, as root) over host ports between two hosts of a lab, where
+# a host port that is not free again would fail the next job.
 #   soak-jobs.sh RELEASE_DIR [JOBS] [SEED]
 set -euo pipefail
 portolan=$1/portolan ring=$1/examples/ring
@@ -22,35 +24,54 @@ left_behind() {
     exit 1
 }
 
-for job in $(seq "$jobs"); do
-    env "$mark" "$portolan" run -n 4 -- sh -c "sleep 0.02 & $ring; wait" >/tmp/soak-jobs.$$ 2>&1 &
-    launcher=$!
-    what="run to its end"
-    if [ $((job % 3)) -eq 0 ]; then
-        sleep "0.$(printf %03d $((RANDOM % 70)))"
-        mapfile -t candidates < <(ours)
-        if [ ${#candidates[@]} -gt 0 ]; then
-            victim=${candidates[RANDOM % ${#candidates[@]}]}
-            # It may have ended by now.
-            what="$(tr '\0' ' ' 2>/dev/null <"/proc/$victim/cmdline" | cut -c1-60 || true) killed"
-            kill -KILL "$victim" 2>/dev/null && killed=$((killed + 1))
+# soak JOBS OPTIONS...: jobs with these options of `run`.
+soak() {
+    local jobs=$1 job launcher what candidates victim code try left
+    shift
+    for job in $(seq "$jobs"); do
+        env "$mark" "$portolan" run "$@" -- sh -c "sleep 0.02 & $ring; wait" >/tmp/soak-jobs.$$ 2>&1 &
+        launcher=$!
+        what="run to its end"
+        if [ $((job % 3)) -eq 0 ]; then
+            sleep "0.$(printf %03d $((RANDOM % 70)))"
+            mapfile -t candidates < <(ours)
+            if [ ${#candidates[@]} -gt 0 ]; then
+                victim=${candidates[RANDOM % ${#candidates[@]}]}
+                # It may have ended by now.
+                what="$(tr '\0' ' ' 2>/dev/null <"/proc/$victim/cmdline" | cut -c1-60 || true) killed"
+                kill -KILL "$victim" 2>/dev/null && killed=$((killed + 1))
+            fi
         fi
-    fi
-    code=0
-    wait "$launcher" 2>/dev/null || code=$?
-    if [ "$what" = "run to its end" ] && [ $code -ne 0 ] && [ $((job % 3)) -ne 0 ]; then
-        echo "job $job failed with code $code:" >&2
-        cat /tmp/soak-jobs.$$ >&2
-        failed=$((failed + 1))
-    fi
-    for try in $(seq 300); do
-        left=$(ours)
-        [ -n "$left" ] || break
-        sleep 0.01
+        code=0
+        wait "$launcher" 2>/dev/null || code=$?
+        if [ "$what" = "run to its end" ] && [ $code -ne 0 ] && [ $((job % 3)) -ne 0 ]; then
+            echo "job $job failed with code $code:" >&2
+            cat /tmp/soak-jobs.$$ >&2
+            failed=$((failed + 1))
+        fi
+        for try in $(seq 300); do
+            left=$(ours)
+            [ -n "$left" ] || break
+            sleep 0.01
+        done
+        [ -z "$left" ] || left_behind "$job" "$what" "processes $left"
+        [ $((job % 100)) -ne 0 ] || echo "$job of $jobs jobs ($*), $killed with a process killed, $failed failed"
     done
-    [ -z "$left" ] || left_behind "$job" "$what" "processes $left"
-    [ $((job % 100)) -ne 0 ] || echo "$job of $jobs jobs, $killed with a process killed, $failed failed"
-done
+}
+
+soak "$jobs" -n 4
+if [ "$(id -u)" -eq 0 ]; then
+    lab=soak-$$
+    trap '"$portolan" lab down "$lab"' EXIT
+    "$portolan" lab up "$lab" --hosts 2
+    soak $((jobs / 3)) -n 2 --lab "$lab" --link xdp
+    for host in h0 h1; do
+        ! "$portolan" lab exec "$lab" $host -- ip link show eth0 | grep -q prog/xdp ||
+            left_behind "$jobs" all "an XDP program on $host"
+    done
+else
+    echo "*** JOBS OVER HOST PORTS DID NOT RUN: they need root ***"
+fi
 rm -f /tmp/soak-jobs.$$
 shm=$(find /dev/shm -name 'portolan*' 2>/dev/null)
 [ -z "$shm" ] || left_behind "$jobs" all "$shm"
