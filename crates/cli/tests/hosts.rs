@@ -10,12 +10,8 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use common::cluster::{Cluster, PORT, succeeds};
-use common::{Said, example, finish, marked, none_left, portolan, probe, read_until};
-use rustix::process::{Pid, Signal, kill_process};
-
-fn kill(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
-}
+use common::{Said, example, finish, marked, none_left, portolan, probe, read_until, signal};
+use rustix::process::Signal;
 
 #[test]
 fn a_job_runs_across_hosts_that_ssh_reaches() {
@@ -106,14 +102,14 @@ fn hosts_are_reached_through_others() {
     let wait = [&tree[..], &["--", &probe, "wait"]].concat();
     let mut child = cluster.start("hosts-tree", &wait);
     read_until(&mut child, "waiting", 4);
-    kill(cluster.agent("h0"), Signal::KILL);
+    signal(cluster.agent("h0"), Signal::KILL);
     finish(child)
         .expect(1)
         .complains(&["host h0 is lost", "host h1: the host through which"]);
     cluster.nothing_left();
     let mut child = cluster.start("hosts-tree", &wait);
     read_until(&mut child, "waiting", 4);
-    kill(child.id(), Signal::KILL);
+    signal(child.id(), Signal::KILL);
     child.wait().unwrap();
     cluster.nothing_left();
     // Who is missing, and from where it was looked for.
@@ -228,13 +224,13 @@ fn whoever_is_killed_nothing_is_left() {
             );
         }
     }
-    kill(child.id(), Signal::KILL);
+    signal(child.id(), Signal::KILL);
     child.wait().unwrap();
     cluster.nothing_left();
     // An agent: the launcher says so and ends the rest.
     let mut child = cluster.start("hosts-agent", &job);
     read_until(&mut child, "secret", 3);
-    kill(cluster.agent("h1"), Signal::KILL);
+    signal(cluster.agent("h1"), Signal::KILL);
     finish(child).expect(1).complains(&[
         "host h1 is lost",
         "rank 2",
@@ -245,7 +241,7 @@ fn whoever_is_killed_nothing_is_left() {
     // Ctrl-C.
     let mut child = cluster.start("hosts-int", &job);
     read_until(&mut child, "secret", 3);
-    kill(child.id(), Signal::INT);
+    signal(child.id(), Signal::INT);
     finish(child).expect(130).complains(&["interrupted"]);
     cluster.nothing_left();
 }
@@ -259,13 +255,13 @@ fn silent_agents_and_hosts_hold_nobody_up() {
     let mut child = cluster.start("hosts-stop", &job);
     read_until(&mut child, "waiting", 3);
     let agent = cluster.agent("h1");
-    kill(agent, Signal::STOP);
+    signal(agent, Signal::STOP);
     let start = Instant::now();
-    kill(child.id(), Signal::INT);
+    signal(child.id(), Signal::INT);
     let said = finish(child).expect(130);
     said.complains(&["host h1", "nothing was heard of it for 2.5 s"]);
     assert!(start.elapsed() < Duration::from_secs(10));
-    kill(agent, Signal::CONT);
+    signal(agent, Signal::CONT);
     cluster.nothing_left();
     // A host that vanishes. Its agent gives up too.
     let hasty = [&["--host-silence", "1000"], &job[..]].concat();
@@ -374,7 +370,7 @@ fn each_failure_has_cause_and_remedy() {
     while !cluster.has_agent("h0") {
         assert!(marked("hosts-wait").contains(&child.id()));
     }
-    kill(child.id(), Signal::INT);
+    signal(child.id(), Signal::INT);
     finish(child)
         .expect(130)
         .complains(&["before all hosts had answered"]);

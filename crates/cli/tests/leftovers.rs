@@ -4,16 +4,11 @@ mod common;
 
 use std::fs;
 
-use common::{finish, marked, need_root, none_left, read_until, start};
-use rustix::process::{Pid, Signal, kill_process};
+use common::{finish, marked, need_root, none_left, read_until, signal, start};
+use rustix::process::Signal;
 
 /// A program whose child leaves its process group and its parent.
 const HIDES: &str = "setsid sh -c 'sleep 1000 & echo hidden; wait' >&2 & echo ready; ";
-
-fn kill(pid: u32) {
-    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
-    kill_process(pid, Signal::KILL).unwrap();
-}
 
 /// Control groups of launchers that have ended.
 fn groups() -> Vec<String> {
@@ -55,7 +50,7 @@ fn processes_that_hide_end_with_their_job() {
     let mut child = start("left-kill", &["run", "-n", "2", "--", "sh", "-c", &program]);
     read_until(&mut child, "ready", 2);
     assert!(marked("left-kill").len() > 4, "nobody hides");
-    kill(child.id());
+    signal(child.id(), Signal::KILL);
     finish(child);
     none_left("left-kill");
     // The guard is killed, and then a rank.
@@ -70,11 +65,14 @@ fn processes_that_hide_end_with_their_job() {
         let mut found = all.filter(|pid| words(pid).is_ok_and(|text| text.starts_with(name)));
         found.next().unwrap()
     };
-    kill(named(&format!(
-        "{}\0internal-guard",
-        env!("CARGO_BIN_EXE_portolan")
-    )));
-    kill(named("sh\0-c\0setsid"));
+    signal(
+        named(&format!(
+            "{}\0internal-guard",
+            env!("CARGO_BIN_EXE_portolan")
+        )),
+        Signal::KILL,
+    );
+    signal(named("sh\0-c\0setsid"), Signal::KILL);
     finish(child).expect(137);
     none_left("left-guard");
     let left = groups();

@@ -7,12 +7,8 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
-use common::{TestLab, example, finish, none_left, probe, read_until, say, start};
-use rustix::process::{Pid, Signal, kill_process};
-
-fn signal(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
-}
+use common::{TestLab, example, finish, none_left, probe, read_until, say, signal, start};
+use rustix::process::Signal;
 
 /// The id of a job that was started with -v.
 fn job_id(job: &mut Child) -> String {

@@ -12,14 +12,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
-use common::{TestLab, example, marked, none_left, portolan, probe, say, start};
-use rustix::process::{Pid, Signal, kill_process};
+use common::{TestLab, example, marked, none_left, portolan, probe, say, signal, start};
+use rustix::process::Signal;
 
 const PATIENCE: Duration = Duration::from_secs(40);
-
-fn signal(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
-}
 
 /// A job, and all that it says, of either kind, as it comes.
 struct Job {

@@ -4,12 +4,8 @@ mod common;
 
 use std::fs;
 
-use common::{example, finish, marked, none_left, portolan, probe, read_until, say, start};
-use rustix::process::{Pid, Signal, kill_process};
-
-fn signal(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
-}
+use common::{example, finish, marked, none_left, portolan, probe, read_until, say, signal, start};
+use rustix::process::Signal;
 
 #[test]
 fn ranks_learn_who_they_are() {

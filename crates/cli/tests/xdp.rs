@@ -5,8 +5,8 @@ mod common;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{TestLab, example, finish, none_left, portolan, read_until, say, start};
-use rustix::process::{Pid, Signal, kill_process};
+use common::{TestLab, example, finish, none_left, portolan, read_until, say, signal, start};
+use rustix::process::Signal;
 
 const RIGHT: &str = "the sum is right";
 
@@ -182,9 +182,4 @@ fn who_is_killed_leaves_the_interface_free() {
             .expect(0)
             .complains(&["xdp to 1 (another host: host port on eth0)"]);
     }
-}
-
-fn signal(pid: u32, signal: Signal) {
-    let pid = Pid::from_raw(pid.cast_signed()).unwrap();
-    kill_process(pid, signal).unwrap();
 }

@@ -71,19 +71,8 @@ impl Job {
         let openings: Vec<_> = (0..size)
             .map(|rank| Self::opening(&config, rank, 1000 + u64::from(rank)))
             .collect();
-        let peer = |opening: &Opening| PeerConfig {
-            address: *opening.address(),
-            public_key: None,
-            local_index: None,
-            pid: 0,
-            mode: Congestion::Lan,
-            barred: false,
-            restarts: 0,
-            since: 0,
-            reason: "as the test asks".into(),
-        };
         let mut job = Self {
-            table: openings.iter().map(peer).collect(),
+            table: openings.iter().map(|o| common::peer(o, None)).collect(),
             config,
             feeds: Vec::new(),
             returns: 0,

@@ -20,7 +20,7 @@ use portolan_sys::xdp::{self, PACKET_HEADROOM, Rings};
 pub use portolan_sys::xdp::{Sizes, XdpError};
 
 pub use self::bare::Bare;
-use self::packet::{HEADERS_V4, HEADERS_V6, parse};
+use self::packet::{ETHERNET, HEADERS_V6, parse};
 use self::ways::{Own, Ways};
 use crate::bell::Bell;
 use crate::udp::{ReceiveCapacity, Udp, UdpConfig, UdpCounters};
@@ -198,7 +198,10 @@ impl Xdp {
         let zero_copy = xdp::is_zero_copy(socket.as_fd());
         let udp = Udp::adopt(udp, config)?;
         let failed = |call| move |e| XdpError::System(call, e);
-        let own = udp.local_address().map_err(|_| XdpError::Sizes)?;
+        let own = udp.local_address().map_err(|e| match e {
+            LinkError::Broken(errno) => failed("getsockname")(Errno::from_raw_os_error(errno)),
+            _ => XdpError::Sizes,
+        })?;
         let bell = Bell::new().map_err(failed("epoll_create"))?;
         let watch = |fd| bell.add(fd).map_err(failed("epoll_ctl"));
         watch(udp.fd())?;
@@ -207,9 +210,9 @@ impl Xdp {
         // As many as fit the fill ring are for what arrives.
         let rx_chunks = sizes.fill.min(sizes.chunks) as u64;
         let chunk_max = sizes.chunk - PACKET_HEADROOM;
-        let udp_headers = (HEADERS_V4 - 14, HEADERS_V6 - 14);
         // Frames must fit whichever IP a peer has.
-        let largest = (mtu.min(chunk_max - 14) as usize).saturating_sub(udp_headers.1);
+        let packet_max = (mtu as usize + ETHERNET).min(chunk_max as usize);
+        let largest = packet_max.saturating_sub(HEADERS_V6);
         let wanted = config.frame_max.unwrap_or(usize::MAX);
         let ways = Ways::new(Own {
             interface,

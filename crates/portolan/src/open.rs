@@ -17,7 +17,7 @@ use portolan_engine::{
 };
 use portolan_sys::features::{Disabled, UnknownFeature};
 use portolan_sys::lives::Pulse;
-use portolan_sys::net::{directly_connected, route_to};
+use portolan_sys::net::{Netlink, directly_connected};
 use portolan_sys::tell::tell;
 use rustix::rand::{GetRandomFlags, getrandom};
 
@@ -254,8 +254,8 @@ impl Way {
     fn to_host(&self, address: &Address) -> (&'static str, Cow<'static, str>) {
         match self {
             Self::HostPort { interface, name } => {
-                let leaves_there =
-                    route_to(ip_of(address), 0).is_ok_and(|route| route.interface == *interface);
+                let route = Netlink::open().and_then(|kernel| kernel.route(ip_of(address), 0));
+                let leaves_there = route.is_ok_and(|route| route.interface == *interface);
                 if leaves_there {
                     ("xdp", format!("another host: host port on {name}").into())
                 } else {
@@ -271,7 +271,13 @@ impl Way {
     }
 }
 
-fn peer_config(job: &Job, way: &Way, rank: u32, peer: &PeerInfo) -> Result<PeerConfig, OpenError> {
+/// A rank as the engine must know it, and the link to it.
+fn peer_config(
+    job: &Job,
+    way: &Way,
+    rank: u32,
+    peer: &PeerInfo,
+) -> Result<(PeerConfig, &'static str), OpenError> {
     let bad = |_| OpenError::BadAddress { rank };
     let (address, public_key) = if job.is_guest() {
         let address = KeyAddress::parse(&peer.address).map_err(bad)?;
@@ -283,6 +289,11 @@ fn peer_config(job: &Job, way: &Way, rank: u32, peer: &PeerInfo) -> Result<PeerC
     let apart = job.apart(rank).filter(|_| here && rank != job.rank);
     let shares = here && job.segment.is_some() && apart.is_none();
     let local_index = shares.then_some(peer.local_index);
+    let (link, why) = match (here, shares) {
+        (_, true) => ("shm", "".into()),
+        (true, false) => ("udp", "".into()),
+        (false, false) => way.to_host(&address),
+    };
     let partition = |host: u16| job.partitions.get(usize::from(host));
     let barred = partition(peer.host_index) != partition(job.host_index);
     let reason: Cow<'static, str> = match (here, job.link, apart) {
@@ -297,9 +308,9 @@ fn peer_config(job: &Job, way: &Way, rank: u32, peer: &PeerInfo) -> Result<PeerC
         (true, _, Some(why)) => format!("same host, but no shared memory: {why}").into(),
         (true, _, None) => "same host: shared memory".into(),
         (false, LinkChoice::Shm, _) => return Err(OpenError::NotOneHost { rank }),
-        (false, _, _) => way.to_host(&address).1,
+        (false, _, _) => why,
     };
-    Ok(PeerConfig {
+    let config = PeerConfig {
         address,
         public_key,
         local_index,
@@ -309,7 +320,8 @@ fn peer_config(job: &Job, way: &Way, rank: u32, peer: &PeerInfo) -> Result<PeerC
         restarts: peer.restarts,
         since: peer.since,
         reason,
-    })
+    };
+    Ok((config, link))
 }
 
 /// Why a rank that was started again is reached by the network.
@@ -372,10 +384,12 @@ impl Endpoint {
             None => opening.address().to_bytes(),
         };
         let peers = job.exchange(address)?;
-        let peers = (0..)
+        let (peers, links): (Vec<_>, Vec<_>) = (0..)
             .zip(&peers)
             .map(|(rank, peer)| peer_config(&job, &way, rank, peer))
-            .collect::<Result<Vec<_>, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?
+            .into_iter()
+            .unzip();
         if let Some(pulse) = &job.pulse {
             pulse.mark_fatal_signals();
         }
@@ -392,15 +406,11 @@ impl Endpoint {
         if let Some(reporter) = reporter {
             // Not by calls of the endpoint: which thread makes those, the
             // program has yet to show.
-            let lane = |(rank, peer): (u32, &PeerConfig)| {
-                let link = match peer.local_index {
-                    Some(_) => "shm",
-                    None if peer.pid != 0 => "udp",
-                    None => way.to_host(&peer.address).0,
-                };
-                (rank, link.to_owned(), peer.reason.to_string())
+            let lane = |((rank, peer), link): ((u32, &PeerConfig), &&str)| {
+                (rank, (*link).to_owned(), peer.reason.to_string())
             };
-            let others = (0..).zip(&peers).filter(|(rank, _)| *rank != me);
+            let all = (0..).zip(&peers).zip(&links);
+            let others = all.filter(|((rank, _), _)| *rank != me);
             reporter.lanes(others.map(lane));
             reporter.tables(inner.tables().iter().map(told).collect());
         }
@@ -442,19 +452,11 @@ fn host_port(
         (Some(port), None) => {
             let portolan_boot::OwnHostPort { info, descriptors } = port;
             let [area, socket, udp] = descriptors;
-            let [chunk, chunks, rx, tx, fill, completion] = info.sizes;
             let port = engine::HostPort {
                 area,
                 socket,
                 udp,
-                sizes: engine::HostPortSizes {
-                    chunk,
-                    chunks,
-                    rx,
-                    tx,
-                    fill,
-                    completion,
-                },
+                sizes: engine::HostPortSizes::from_words(info.sizes),
                 interface: info.interface,
                 mac: info.mac,
                 mtu: info.mtu,

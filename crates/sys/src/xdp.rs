@@ -40,6 +40,34 @@ pub struct Sizes {
 }
 
 impl Sizes {
+    /// As they are passed on between processes.
+    #[must_use]
+    pub const fn to_words(self) -> [u32; 6] {
+        let Self {
+            chunk,
+            chunks,
+            rx,
+            tx,
+            fill,
+            completion,
+        } = self;
+        [chunk, chunks, rx, tx, fill, completion]
+    }
+
+    /// What [`Self::to_words`] gave.
+    #[must_use]
+    pub const fn from_words(words: [u32; 6]) -> Self {
+        let [chunk, chunks, rx, tx, fill, completion] = words;
+        Self {
+            chunk,
+            chunks,
+            rx,
+            tx,
+            fill,
+            completion,
+        }
+    }
+
     /// Bytes of the packet area; `None` if the sizes make no sense.
     #[must_use]
     pub fn area_bytes(&self) -> Option<usize> {
@@ -164,16 +192,7 @@ pub fn is_zero_copy(socket: BorrowedFd<'_>) -> bool {
 /// `ENETDOWN`, `ENXIO` when the interface is down or gone.
 #[inline]
 pub fn kick(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    let args = [
-        socket.as_raw_fd() as usize,
-        0,
-        0,
-        MSG_DONTWAIT as usize,
-        0,
-        0,
-    ];
-    // SAFETY: no pointer is passed.
-    unsafe { syscall(number::SENDTO, args) }.map(drop)
+    call(number::SENDTO, socket)
 }
 
 /// Has the driver look at the fill ring again.
@@ -181,16 +200,16 @@ pub fn kick(socket: BorrowedFd<'_>) -> Result<(), Errno> {
 /// # Errors
 /// What `recvfrom` answers.
 pub fn wake(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    let args = [
-        socket.as_raw_fd() as usize,
-        0,
-        0,
-        MSG_DONTWAIT as usize,
-        0,
-        0,
-    ];
+    call(number::RECVFROM, socket)
+}
+
+/// A call without data: what it is made for happens on the way.
+#[inline]
+fn call(number: usize, socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    let flags = MSG_DONTWAIT as usize;
+    let args = [socket.as_raw_fd() as usize, 0, 0, flags, 0, 0];
     // SAFETY: no pointer is passed.
-    unsafe { syscall(number::RECVFROM, args) }.map(drop)
+    unsafe { syscall(number, args) }.map(drop)
 }
 
 /// The rings of a socket, mapped.

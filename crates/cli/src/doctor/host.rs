@@ -6,7 +6,7 @@ use portolan_boot::launch::DESCRIPTORS_PER_RANK;
 use portolan_link::udp::UdpConfig;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
 use portolan_sys::memory::SharedMemory;
-use portolan_sys::net::{SocketOptions, UdpSocket};
+use portolan_sys::net::UdpSocket;
 use portolan_sys::process::Pidfd;
 use portolan_sys::{barrier, futex, process};
 use rustix::process::{Resource, getrlimit};
@@ -114,20 +114,12 @@ fn files() -> Finding {
 }
 
 fn socket(disabled: Disabled) -> Vec<Finding> {
-    let UdpConfig {
-        receive_buffer: wanted,
-        send_buffer,
-        ..
-    } = UdpConfig::default();
-    let options = SocketOptions {
-        address: None,
-        scope: 0,
-        port: 0,
-        receive_buffer: wanted,
-        send_buffer,
-        ipv6: !disabled.ipv6,
-        ecn: !disabled.ecn,
-    };
+    let options = UdpConfig {
+        disabled,
+        ..UdpConfig::default()
+    }
+    .options();
+    let wanted = options.receive_buffer;
     let socket = match UdpSocket::bind(&options) {
         Ok(socket) => socket,
         Err(error) => {

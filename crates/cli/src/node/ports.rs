@@ -119,14 +119,7 @@ impl HostPorts {
         *taken = Some(local.port());
         let area: OwnedFd = area.duplicate_fd().map_err(|e| e.to_string())?;
         let info = HostPortInfo {
-            sizes: [
-                sizes.chunk,
-                sizes.chunks,
-                sizes.rx,
-                sizes.tx,
-                sizes.fill,
-                sizes.completion,
-            ],
+            sizes: sizes.to_words(),
             interface: interface.index,
             name: interface.name.clone(),
             mac: interface.mac.unwrap_or_default(),

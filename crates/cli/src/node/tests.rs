@@ -26,19 +26,11 @@ fn open(lab: &Lab, host: u32) -> (Xdp, Box<dyn Any + Send>) {
         descriptors,
     } = opened;
     let [area, socket, udp] = descriptors;
-    let [chunk, chunks, rx, tx, fill, completion] = info.sizes;
     let port = HostPort {
         area,
         socket,
         udp,
-        sizes: Sizes {
-            chunk,
-            chunks,
-            rx,
-            tx,
-            fill,
-            completion,
-        },
+        sizes: Sizes::from_words(info.sizes),
         interface: info.interface,
         mac: info.mac,
         mtu: info.mtu,

@@ -76,17 +76,7 @@ pub fn job_watched(
     let peers: Vec<PeerConfig> = openings
         .iter()
         .zip(0..)
-        .map(|(o, index)| PeerConfig {
-            address: *o.address(),
-            public_key: None,
-            local_index: shm.then_some(index),
-            pid: 0,
-            mode: Congestion::Lan,
-            barred: false,
-            restarts: 0,
-            since: 0,
-            reason: "as the test asks".into(),
-        })
+        .map(|(o, index)| peer(o, shm.then_some(index)))
         .collect();
     openings
         .into_iter()
@@ -105,6 +95,21 @@ pub fn job_watched(
                 .unwrap()
         })
         .collect()
+}
+
+/// A rank as the others know it; its index on the host where memory is shared.
+pub fn peer(opening: &Opening, local_index: Option<u16>) -> PeerConfig {
+    PeerConfig {
+        address: *opening.address(),
+        public_key: None,
+        local_index,
+        pid: 0,
+        mode: Congestion::Lan,
+        barred: false,
+        restarts: 0,
+        since: 0,
+        reason: "as the test asks".into(),
+    }
 }
 
 pub fn pair(by: By, config: &Config) -> (Endpoint, Endpoint) {

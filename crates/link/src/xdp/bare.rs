@@ -1,14 +1,10 @@
 //! What a queue can do without a protocol: packets made once, sent and counted
 //! as they are. For measuring.
 
-use std::os::fd::AsFd;
-
 use portolan_ring::Descriptor;
-use portolan_sys::xdp;
 
 use super::Xdp;
-use super::packet::parse;
-use crate::LinkAddress;
+use crate::{LinkAddress, RxFrame};
 
 /// Packets that leave with one call.
 const BATCH: u32 = 32;
@@ -87,24 +83,9 @@ impl<'a> Bare<'a> {
     #[inline]
     pub fn receive(&mut self, mut sink: impl FnMut(&[u8])) {
         self.flush();
-        let link = &mut *self.link;
-        if !matches!(link.rx.waiting(), Ok(1..)) {
-            return;
-        }
-        let port = link.port;
-        while let Some(descriptor) = link.rx.take() {
-            let at = descriptor.address;
-            if let Some(packet) = link.bytes(at, descriptor.len as usize)
-                && let Some(found) = parse(packet, port)
-            {
-                sink(&packet[found.start..found.end]);
-            }
-            link.fill.put(at - at % link.chunk as u64);
-        }
-        link.rx.release();
-        link.fill.submit();
-        if link.fill.needs_wakeup() {
-            let _ = xdp::wake(link.socket.as_fd());
-        }
+        // A broken ring shows nothing.
+        let _ = self
+            .link
+            .receive_fast(usize::MAX, &mut |frame: RxFrame<'_>| sink(frame.bytes));
     }
 }

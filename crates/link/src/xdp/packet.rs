@@ -6,11 +6,12 @@ use std::net::{IpAddr, Ipv6Addr};
 use crate::LinkAddress;
 
 /// Bytes of the headers of Ethernet, IPv4 and UDP.
-pub(super) const HEADERS_V4: usize = 42;
+const HEADERS_V4: usize = 42;
 /// Bytes of the headers of Ethernet, IPv6 and UDP.
 pub(super) const HEADERS_V6: usize = 62;
 
-const ETHERNET: usize = 14;
+/// Bytes of Ethernet's header.
+pub(super) const ETHERNET: usize = 14;
 const IPV4: [u8; 2] = [0x08, 0x00];
 const IPV6: [u8; 2] = [0x86, 0xdd];
 const UDP: u8 = 17;

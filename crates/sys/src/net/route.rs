@@ -130,7 +130,7 @@ pub fn mtu_towards(ip: IpAddr) -> Result<usize, Errno> {
 /// # Errors
 /// As [`route_to`].
 pub fn directly_connected(ip: IpAddr) -> Result<bool, Errno> {
-    Ok(!route_to(ip, 0)?.routed)
+    Ok(!Netlink::open()?.route(ip, 0)?.routed)
 }
 
 /// All interfaces of this network namespace with their addresses.
