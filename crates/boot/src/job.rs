@@ -12,7 +12,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::JOB_VARIABLE;
 use crate::error::BootError;
-use crate::guest::{Guest, GuestOptions, Joined};
+use crate::guest::{Guest, GuestOptions, Joined, Met};
 use crate::host_port::OwnHostPort;
 use crate::message::{
     Congestion, FromLauncher, How, Lane, LinkChoice, Membership, Security, Suite, Table,
@@ -84,7 +84,8 @@ pub struct Job {
     /// whoever wakes that rank writes it. Empty where `segment` is none.
     pub doorbells: Vec<OwnedFd>,
     /// The word that this process holds as long as it lives; none without a
-    /// launcher, or where it does without.
+    /// launcher or agent, or where that does without. Another launcher's
+    /// processes have it after the exchange.
     pub pulse: Option<Pulse>,
     /// The host port that this process was given.
     pub host_port: Option<OwnHostPort>,
@@ -333,7 +334,11 @@ impl Job {
             }]);
         }
         if let Some(guest) = &mut self.guest {
-            return guest.exchange(address, self.segment.is_some());
+            let Met { table, agent } = guest.exchange(address, self.segment.is_some())?;
+            if let Some((control, pulse)) = agent {
+                (self.control, self.pulse) = (Some(control), pulse);
+            }
+            return Ok(table);
         }
         let Some(control) = &self.control else {
             return Err(BootError::LauncherGone);
@@ -365,7 +370,7 @@ impl Job {
     }
 
     /// Becomes readable when [`Job::poll_notice`] has something to say. None
-    /// without a launcher, and once [`Notice::Abort`] said that it is gone.
+    /// without a launcher or agent, and once that is gone.
     #[must_use]
     pub fn control_fd(&self) -> Option<BorrowedFd<'_>> {
         self.control.as_ref().map(AsFd::as_fd)
@@ -393,6 +398,10 @@ impl Job {
 
     fn lost(&mut self, why: &BootError) -> Option<Notice> {
         self.control = None;
+        if self.guest.is_some() {
+            log::info!("this host's agent is gone: deaths on others are known by silence");
+            return None;
+        }
         Some(Notice::Abort(why.to_string()))
     }
 

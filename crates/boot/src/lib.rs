@@ -20,10 +20,12 @@ mod job;
 pub mod launch;
 mod message;
 mod pmi;
+mod ready;
 mod socket;
+mod vigil;
 
 pub use error::{BootError, Refusal};
-pub use guest::{GuestError, GuestOptions, is_guest};
+pub use guest::{GUEST_AGENT_WORDS, GuestError, GuestOptions, is_guest, serve_guests};
 pub use host::host_identity;
 pub use host_port::{HostPort, HostPortInfo, OwnHostPort};
 pub use job::{Job, Notice, PeerInfo, Reporter};

@@ -16,7 +16,7 @@ use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 4;
+pub(crate) const BOOT_VERSION: u32 = 5;
 
 const KIND_JSON: u8 = b'J';
 const KIND_JOIN: u8 = b'A';
@@ -290,6 +290,9 @@ pub(crate) enum ToRank {
     Welcome(Box<Membership>),
     /// Answer to the greeting or the key check.
     Refused(Refusal),
+    /// From the agent of a host whose processes another launcher started: the
+    /// first that it says. The lives' descriptor may go with it.
+    Watched,
     /// More doorbells go with it.
     Doorbells,
     /// A rank has ended, or is about to.

@@ -53,7 +53,7 @@ enum Command {
     #[command(name = run::GUARD_COMMAND, hide = true)]
     Guard { group: Option<std::path::PathBuf> },
     #[command(name = run::AGENT_COMMAND, hide = true)]
-    Agent,
+    Agent(run::AgentArguments),
     #[command(name = bench::BENCH_RANK_COMMAND, hide = true)]
     BenchRank(bench::RankArguments),
     #[command(name = bench::BENCH_FIRST_COMMAND, hide = true)]
@@ -72,7 +72,7 @@ fn main() -> ExitCode {
         Command::LabHost(arguments) => lab::become_host(&arguments),
         Command::Rank(arguments) => run::become_rank(&arguments),
         Command::Guard { group } => run::guard(group.as_deref()),
-        Command::Agent => run::agent(),
+        Command::Agent(arguments) => run::agent(&arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),

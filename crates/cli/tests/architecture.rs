@@ -19,7 +19,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("portolan-sim", &["wire", "seal", "proto", "link"]),
     // The fuzz targets' properties: tests only, nothing uses it.
     ("portolan-properties", &["wire", "seal", "proto"]),
-    ("portolan-boot", &["wire", "sys", "ring"]),
+    ("portolan-boot", &["wire", "seal", "sys"]),
     (
         "portolan",
         &[

@@ -58,6 +58,22 @@ fn findings_are_there_for_programs_too() {
 }
 
 #[test]
+fn whether_guests_find_an_agent_is_said() {
+    let with = |agent: &str| {
+        let output = portolan(&["doctor"]).env("PORTOLAN_AGENT", agent).output();
+        let said = common::Said::from(output.unwrap());
+        let line = said.out.lines().find(|line| line.contains(" agent "));
+        line.unwrap_or_else(|| panic!("{said:#?}")).to_owned()
+    };
+    let found = with(env!("CARGO_BIN_EXE_portolan"));
+    assert!(found.contains("watches processes that mpiexec"), "{found}");
+    for (agent, why) in [("", "PORTOLAN_AGENT is empty"), ("/no/such", "not found")] {
+        let found = with(agent);
+        assert!(found.contains("3 s") && found.contains(why), "{found}");
+    }
+}
+
+#[test]
 fn another_host_of_a_lab_is_reached_by_a_host_port_or_udp() {
     let lab = TestLab::up("doctor", "2");
     let own = env!("CARGO_BIN_EXE_portolan");

@@ -16,7 +16,10 @@ use common::cluster::{Cluster, succeeds};
 use common::pmi::PmiServer;
 use common::slurm::Slurm;
 use common::{Said, example, finish, marked, none_left};
+use rustix::process::Signal;
 
+/// The command that the processes of a host run as their agent.
+const AGENT: (&str, &str) = ("PORTOLAN_AGENT", env!("CARGO_BIN_EXE_portolan"));
 const RIGHT: &str = "the sum is right";
 const CHECKED: &str = "every product was checked: all elements are right";
 /// A product that is soon done.
@@ -113,6 +116,7 @@ fn hydra_starts_jobs_on_one_host() {
     };
     job(&[], &["-n", "1"]);
     job(&[], &["-pmi-port", "-n", "3"]);
+    job(&[AGENT], &["-n", "3"]);
     let udp = ("PORTOLAN_LINK", "udp");
     job(
         &[udp, ("PORTOLAN_SUITE", "chacha20-poly1305")],
@@ -330,7 +334,8 @@ fn hydra_starts_jobs_across_hosts() {
         assert!(said.out.contains(says), "{program:?} {said:#?}");
     }
     let ring = example("ring");
-    let said = job(&["PORTOLAN_ADDRESS=::/0"], &[&ring, "50"]).expect(0);
+    let agent = format!("{}={}", AGENT.0, AGENT.1);
+    let said = job(&[&agent, "PORTOLAN_ADDRESS=::/0"], &[&ring, "50"]).expect(0);
     assert!(said.out.contains(RIGHT), "{said:#?}");
     let said = job(&["PORTOLAN_LINK=shm"], &[&ring, "50"]);
     assert_ne!(said.code, 0);
@@ -365,18 +370,111 @@ fn srun_starts_jobs() {
     let errors = folder.0.join("errors");
     let ring = wrapper(&folder.0.join("ring"), &ring, &errors);
     let script = format!("[ $SLURM_PROCID = 1 ] && (sleep 1; kill -9 $$) & exec {ring} 100000000");
-    for (nodes, how) in [
-        ("-N1", "its process ended"),
-        ("-N2", "it stopped answering"),
+    let mark = "guest-srun";
+    let with_agent = format!(
+        "--export=ALL,{}={},{}={mark}",
+        AGENT.0,
+        AGENT.1,
+        common::MARK
+    );
+    for (nodes, export, how) in [
+        ("-N1", "--export=ALL,PORTOLAN_AGENT=", "its process ended"),
+        (
+            "-N2",
+            "--export=ALL,PORTOLAN_AGENT=",
+            "it stopped answering",
+        ),
+        ("-N1", &with_agent, "signal 9"),
+        ("-N2", &with_agent, "signal 9"),
     ] {
+        let _ = fs::remove_file(&errors);
         let start = Instant::now();
-        let said = slurm.srun(&[nodes, "-n2", "sh", "-c", &script]);
+        let said = slurm.srun(&[nodes, "-n2", export, "sh", "-c", &script]);
         assert_ne!(said.code, 0);
         let errors = fs::read_to_string(&errors).unwrap();
+        let death = errors.lines().find(|line| line.contains("rank 1 is dead"));
         assert!(
-            errors.contains(&format!("rank 1 is dead: {how}")),
-            "{said:#?} {errors}"
+            death.is_some_and(|death| death.contains(how)),
+            "{nodes} {export} {said:#?} {errors}"
         );
         assert!(start.elapsed() < Duration::from_secs(15));
+    }
+    none_left(mark);
+    // One that is stopped for longer than a peer may be silent goes on.
+    let stopped = format!(
+        "[ $SLURM_PROCID = 1 ] && (sleep 1; kill -STOP $$; sleep 4.5; kill -CONT $$) & \
+         exec {} 300000",
+        example("ring")
+    );
+    let start = Instant::now();
+    let said = slurm.srun(&["-N2", "-n2", &with_agent, "sh", "-c", &stopped]);
+    assert!(said.expect(0).out.contains(RIGHT));
+    let took = start.elapsed();
+    assert!(took > Duration::from_millis(5_500), "not stopped: {took:?}");
+    none_left(mark);
+}
+
+#[test]
+fn an_agent_runs_beside_its_processes_and_ends_with_them() {
+    for (link, agent_dies) in [("udp", false), ("shm", true)] {
+        let mark = format!("guest-agent-{link}");
+        let server = PmiServer::start(3);
+        let all = [0, 1, 2].map(|rank| {
+            let mut command = Command::new(example("ring"));
+            command
+                .arg("100000000")
+                .env("PORTOLAN_LINK", link)
+                .env(AGENT.0, AGENT.1);
+            server.spawn(rank, &mark, &mut command)
+        });
+        let ranks = all.each_ref().map(std::process::Child::id);
+        let start = Instant::now();
+        let joined = || server.heard().len() == 6;
+        while !joined() {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            sleep(Duration::from_millis(5));
+        }
+        // The first process tells where its agent is, the others nothing.
+        let heard = server.heard();
+        let lengths = [0, 1, 2].map(|rank| heard[&format!("ptl-address-{rank}")].len());
+        assert_eq!(lengths, [130 + 2 * 34, 130, 130]);
+        sleep(Duration::from_millis(300));
+        let agents: Vec<u32> = marked(&mark)
+            .into_iter()
+            .filter(|pid| !ranks.contains(pid))
+            .collect();
+        let [agent] = agents[..] else {
+            panic!("{agents:?}");
+        };
+        // It holds nothing of the process that ran it, which has no child.
+        for entry in fs::read_dir(format!("/proc/{agent}/fd")).unwrap() {
+            let target = fs::read_link(entry.unwrap().path()).unwrap_or_default();
+            assert!(!target.to_string_lossy().starts_with("pipe:"), "{target:?}");
+        }
+        for rank in ranks {
+            let children = fs::read_to_string(format!("/proc/{rank}/task/{rank}/children"));
+            assert_eq!(children.unwrap_or_default(), "");
+        }
+        if agent_dies {
+            common::signal(agent, Signal::KILL);
+            sleep(Duration::from_millis(300));
+        }
+        let start = Instant::now();
+        let [first, second, mut dead] = all;
+        dead.kill().unwrap();
+        dead.wait().unwrap();
+        let said = [first, second]
+            .map(|child| finish(child).expect(1).err)
+            .concat();
+        let how = if agent_dies {
+            "its process ended"
+        } else {
+            "signal 9"
+        };
+        let death = said.lines().find(|line| line.contains("rank 2 is dead"));
+        assert!(death.is_some_and(|death| death.contains(how)), "{said}");
+        let took = start.elapsed();
+        assert!(took < Duration::from_secs(1), "{link} {took:?}");
+        none_left(&mark);
     }
 }

@@ -1,13 +1,13 @@
 //! Opening in a job that another launcher started: each process has a key
 //! pair, and memory is shared without an agent.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use portolan_boot::{Congestion, GuestOptions, Job, LinkChoice, Security, Suite};
 use portolan_engine as engine;
@@ -24,6 +24,8 @@ use crate::settings::Settings;
 /// Least and most bytes of a file with a job's secret.
 const SECRET_BYTES_MIN: u64 = 32;
 const SECRET_BYTES_MAX: u64 = 4096;
+/// A host is lost after this part of the silence after which a peer is.
+const HOST_SILENCE: f64 = 5.0 / 6.0;
 /// Rights of others than the owner.
 const OTHERS: u32 = 0o077;
 
@@ -217,10 +219,12 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
         suite: settings.choice("suite", &suite)?,
         link: settings.choice("link", &link)?,
         congestion: settings.choice("congestion", &congestion)?,
-        has_secret: keys.mix.is_some(),
+        mix: keys.mix,
         address: settings.text("address").map(str::to_owned),
         watches: !disabled.pidfd,
-        join_timeout: Duration::from_millis(settings.number("join_ms")?),
+        agent: settings.text("agent").map(OsString::from),
+        host_silence: settings.millis("silence_ms")?.mul_f64(HOST_SILENCE),
+        join_timeout: settings.millis("join_ms")?,
     };
     let config = ShmConfig {
         remote_barrier: !disabled.membarrier,

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// A setting: its name, default, unit and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -174,6 +175,13 @@ pub const SETTINGS: &[Setting] = &[
         "an IP address or a network (10.1.0.0/16)",
         TEXT,
         "under another launcher: which of the host's addresses others are told",
+    ),
+    row(
+        "agent",
+        "portolan",
+        "a program, or nothing",
+        TEXT,
+        "under another launcher: the command that is run as agent of each host; empty for none",
     ),
     row(
         "job_secret_file",
@@ -397,6 +405,11 @@ impl Settings {
             value: value.clone(),
             origin: *origin,
         })
+    }
+
+    /// A setting in milliseconds.
+    pub(crate) fn millis(&self, name: &'static str) -> Result<Duration, SettingError> {
+        Ok(Duration::from_millis(self.number(name)?))
     }
 
     /// A setting whose value is any text; none where it is empty.

@@ -32,6 +32,28 @@ pub fn adopt_inherited(number: RawFd) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
+/// Closes every descriptor that this process has inherited, but for 0 to 2: a
+/// process that outlives its parent must not hold what others take for the
+/// parent's end. Call it at the start of the program.
+///
+/// # Errors
+/// The kernel's list cannot be read.
+pub fn close_inherited() -> io::Result<()> {
+    let mut numbers: Vec<RawFd> = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let name = entry?.file_name();
+        numbers.extend(name.to_str().and_then(|name| name.parse::<RawFd>().ok()));
+    }
+    for number in numbers {
+        // What this process has opened itself is close-on-exec; the list's own
+        // descriptor is closed already.
+        if let Ok(inherited) = adopt_inherited(number) {
+            drop(inherited);
+        }
+    }
+    Ok(())
+}
+
 /// Gives the calling thread, which should be the only one, mount and UTS name
 /// spaces of its own, copies of those that it had.
 ///

@@ -7,16 +7,21 @@
 //! holds a public key.
 
 mod addresses;
+mod agent;
 mod card;
 mod share;
 
 use std::collections::BTreeMap;
 use std::env;
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
+
+use portolan_seal::Secret;
+use portolan_sys::lives::Pulse;
 
 use crate::host::{fnv, host_identity};
 use crate::job::{PeerInfo, fill_random};
@@ -24,6 +29,9 @@ use crate::pmi::{Found, Pmi};
 use crate::{
     BootError, Congestion, JOB_VARIABLE, LinkChoice, Membership, Security, Suite, Versions,
 };
+use agent::HostCard;
+use agent::call::{Brief, Called, meet};
+pub use agent::{call::GUEST_AGENT_WORDS, serve_guests};
 use card::{Card, Choices, hex, unhex};
 use share::{Neighbours, Shared};
 
@@ -38,13 +46,17 @@ pub struct GuestOptions {
     pub link: LinkChoice,
     /// How to share the network.
     pub congestion: Congestion,
-    /// Whether a job secret goes into the keys.
-    pub has_secret: bool,
+    /// A secret of the job that goes into the keys.
+    pub mix: Option<Secret>,
     /// The address that others are told, or the network that it is in; none:
     /// each host chooses among all.
     pub address: Option<String>,
     /// Whether ends of processes can be watched (the feature `pidfd`).
     pub watches: bool,
+    /// The program that is run as the agent of a host; none: there is none.
+    pub agent: Option<OsString>,
+    /// A host whose agent was not heard for so long is lost.
+    pub host_silence: Duration,
     /// How long the others are waited for.
     pub join_timeout: Duration,
 }
@@ -151,10 +163,13 @@ fn look() -> Result<Option<Found>, BootError> {
 #[derive(Debug)]
 pub(crate) struct Guest {
     pmi: Option<Pmi>,
+    job_id: u64,
     cards: Vec<Card>,
     /// Each rank's host, by number, and its number there.
     places: Vec<(u16, u16)>,
     join_timeout: Duration,
+    /// The agent of this host, if this process runs it; or why it does not.
+    agent: Option<Result<Called, String>>,
     /// Why this process does not share memory with its neighbours.
     apart: Option<String>,
     /// Ranks that do not.
@@ -198,7 +213,7 @@ impl Guest {
                 suite: options.suite,
                 link: options.link,
                 congestion: options.congestion,
-                has_secret: options.has_secret,
+                has_secret: options.mix.is_some(),
             },
             addresses: addresses::own(options.address.as_deref())?,
         };
@@ -221,6 +236,25 @@ impl Guest {
             .filter(|(_, place)| place.0 == host_index);
         let local_ranks: Vec<u32> = here.map(|(rank, _)| rank).collect();
         let pids: Vec<u32> = local_ranks.iter().map(|r| cards[*r as usize].pid).collect();
+        let called = options.agent.as_deref().filter(|_| {
+            // Whoever is alone in its job has nobody to hear of.
+            local_index == 0 && size > 1 && options.watches
+        });
+        let agent = called.map(|program| {
+            let brief = Brief {
+                versions: Versions::ours(),
+                job_id,
+                host: host_index,
+                wards: local_ranks
+                    .iter()
+                    .copied()
+                    .zip(pids.iter().copied())
+                    .collect(),
+                mix: options.mix.as_ref().map(|mix| *mix.as_bytes()),
+                silence: options.host_silence,
+            };
+            Called::run(program, &brief)
+        });
         let neighbours = Neighbours {
             job_id,
             pids: &pids,
@@ -264,9 +298,11 @@ impl Guest {
         Ok(Joined {
             guest: Self {
                 pmi: Some(pmi),
+                job_id,
                 cards,
                 places,
                 join_timeout: options.join_timeout,
+                agent,
                 apart,
                 others_apart: Vec::new(),
             },
@@ -277,28 +313,31 @@ impl Guest {
 
     /// Tells the others an address and hears theirs; with each the IP address
     /// by which this host reaches it.
-    pub fn exchange(
-        &mut self,
-        address: [u8; 64],
-        shares: bool,
-    ) -> Result<Vec<PeerInfo>, BootError> {
+    pub fn exchange(&mut self, address: [u8; 64], shares: bool) -> Result<Met, BootError> {
+        let agent = self
+            .agent
+            .take()
+            .map(|called| called.and_then(Called::wait));
         let pmi = self.pmi.as_mut().ok_or(BootError::LauncherGone)?;
-        let mut bytes = address.to_vec();
-        bytes.push(shares.into());
-        pmi.put(&format!("ptl-address-{}", pmi.rank), &hex(&bytes))?;
+        let own = Told {
+            address,
+            shares,
+            agent: agent.iter().flatten().map(|it| (it.port, it.key)).next(),
+        };
+        pmi.put(&format!("ptl-address-{}", pmi.rank), &hex(&own.encode()))?;
         pmi.fence(self.join_timeout)?;
         let own = pmi.rank as usize;
+        let (own_host, own_index) = self.places[own];
         let mut table = Vec::with_capacity(self.cards.len());
+        let mut hosts: Vec<HostCard> = Vec::new();
+        let mut watched = false;
         for (rank, (card, place)) in (0..).zip(self.cards.iter().zip(&self.places)) {
             let text = pmi.get(&format!("ptl-address-{rank}"))?;
-            let bytes = unhex(&text).ok_or(GuestError::Garbled { rank })?;
-            let (mut address, shares) = match bytes.split_first_chunk::<64>() {
-                Some((address, [shares @ (0 | 1)])) => (*address, *shares == 1),
-                _ => return Err(GuestError::Garbled { rank }.into()),
-            };
+            let told = unhex(&text).and_then(|bytes| Told::decode(&bytes));
+            let mut told = told.ok_or(GuestError::Garbled { rank })?;
             let (host_index, local_index) = *place;
-            let near = host_index == self.places[own].0;
-            if near && !shares {
+            let near = host_index == own_host;
+            if near && !told.shares {
                 self.others_apart.push(rank);
             }
             let ip = if near {
@@ -312,9 +351,21 @@ impl Guest {
                 IpAddr::V4(ip) => ip.to_ipv6_mapped(),
                 IpAddr::V6(ip) => ip,
             };
-            address[IP_AT..][..16].copy_from_slice(&ip.octets());
+            told.address[IP_AT..][..16].copy_from_slice(&ip.octets());
+            watched |= near && told.agent.is_some();
+            if let Some(host) = hosts.iter_mut().find(|host| host.host == host_index) {
+                host.ranks.push(rank);
+            } else if let (false, Some((port, key))) = (near, told.agent) {
+                hosts.push(HostCard {
+                    host: host_index,
+                    ip: ip.octets(),
+                    port,
+                    key,
+                    ranks: vec![rank],
+                });
+            }
             table.push(PeerInfo {
-                address,
+                address: told.address,
                 pid: card.pid,
                 host_index,
                 local_index,
@@ -323,7 +374,19 @@ impl Guest {
             });
         }
         self.cards = Vec::new();
-        Ok(table)
+        let introduced = agent.map(|agent| agent.and_then(|agent| agent.introduce(&hosts)));
+        let met = match introduced {
+            Some(Err(why)) => Err(why),
+            _ if watched => meet(self.job_id, own_index),
+            _ => Err("the first process of this host runs none".to_owned()),
+        };
+        let agent = met.inspect_err(|why| {
+            log::info!("no agent, so deaths on other hosts are known by silence: {why}");
+        });
+        Ok(Met {
+            table,
+            agent: agent.ok(),
+        })
     }
 
     /// Why no memory is shared with a rank of this host; none if it is.
@@ -351,6 +414,54 @@ impl Guest {
         {
             // As above.
         }
+    }
+}
+
+/// What the second exchange has given.
+pub(crate) struct Met {
+    pub table: Vec<PeerInfo>,
+    /// The agent of this host: it tells of others over the socket.
+    pub agent: Option<(OwnedFd, Option<Pulse>)>,
+}
+
+/// What each process tells in the second exchange.
+struct Told {
+    address: [u8; 64],
+    /// Whether it shares memory with its neighbours.
+    shares: bool,
+    /// Port and public key of its host's agent, if it runs one.
+    agent: Option<(u16, [u8; 32])>,
+}
+
+impl Told {
+    fn encode(&self) -> Vec<u8> {
+        let mut bytes = self.address.to_vec();
+        bytes.push(self.shares.into());
+        if let Some((port, key)) = &self.agent {
+            bytes.extend(port.to_le_bytes());
+            bytes.extend(key);
+        }
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let (address, rest) = bytes.split_first_chunk::<64>()?;
+        let (shares @ (0 | 1), rest) = rest.split_first()? else {
+            return None;
+        };
+        let agent = match rest {
+            [] => None,
+            [low, high, key @ ..] => {
+                let port = u16::from_le_bytes([*low, *high]);
+                Some((port, key.try_into().ok()?))
+            }
+            [_] => return None,
+        };
+        Some(Self {
+            address: *address,
+            shares: *shares == 1,
+            agent,
+        })
     }
 }
 

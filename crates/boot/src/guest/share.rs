@@ -8,7 +8,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use portolan_sys::process::Pidfd;
-use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
@@ -16,6 +16,7 @@ use rustix::net::{
 };
 use rustix::process::geteuid;
 
+use super::agent::call::wait;
 use crate::socket::{self, DESCRIPTORS_MAX, MESSAGE_BYTES_MAX, Received};
 
 /// After this long the others of a host are not waited for: they have come to
@@ -184,23 +185,6 @@ fn is_from(other: BorrowedFd<'_>, pid: u32) -> bool {
     sockopt::socket_peercred(other).is_ok_and(|who| {
         who.uid == geteuid() && who.pid.as_raw_nonzero().get().cast_unsigned() == pid
     })
-}
-
-/// Until something can be read.
-fn wait(socket: BorrowedFd<'_>, until: Instant) -> io::Result<()> {
-    loop {
-        let left = until.saturating_duration_since(Instant::now());
-        let left = Timespec::try_from(left).expect("seconds");
-        match poll(
-            &mut [PollFd::from_borrowed_fd(socket, PollFlags::IN)],
-            Some(&left),
-        ) {
-            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
-            Ok(_) => return Ok(()),
-            Err(Errno::INTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -16,9 +16,11 @@ fn options() -> GuestOptions {
         suite: Suite::Aes128Gcm,
         link: LinkChoice::Auto,
         congestion: Congestion::Auto,
-        has_secret: false,
+        mix: None,
         address: None,
         watches: true,
+        agent: None,
+        host_silence: Duration::from_secs(2),
         join_timeout: Duration::from_secs(20),
     }
 }
@@ -77,7 +79,7 @@ fn run(each: Vec<GuestOptions>) -> (Vec<Outcome>, HashMap<String, String>) {
                 let make = &mut |_| Ok(std::fs::File::open("/dev/null")?.into());
                 let mut joined = Guest::over(pmi, &options, make)?;
                 let shares = joined.shared.is_some();
-                let table = joined.guest.exchange([rank as u8; 64], shares)?;
+                let table = joined.guest.exchange([rank as u8; 64], shares)?.table;
                 joined.guest.leave();
                 Ok((joined.membership, shares, table))
             })
@@ -126,7 +128,10 @@ fn settings_that_differ_are_told() {
         (|o| o.suite = Suite::ChaCha20Poly1305, "PORTOLAN_SUITE"),
         (|o| o.link = LinkChoice::Udp, "PORTOLAN_LINK"),
         (|o| o.congestion = Congestion::Lan, "PORTOLAN_CONGESTION"),
-        (|o| o.has_secret = true, "PORTOLAN_JOB_SECRET_FILE"),
+        (
+            |o| o.mix = Some(Secret::new([1; 32])),
+            "PORTOLAN_JOB_SECRET_FILE",
+        ),
     ] {
         let mut other = options();
         change(&mut other);

@@ -21,11 +21,11 @@ use super::connection::{Came, Connection};
 use super::door::Door;
 use super::host::Host;
 use super::plan::{Greeting, HostPlan, Seat, StartFailure, Task};
-use super::ready::ready;
 use super::streams::do_not_block;
 use super::talk::{
     BEAT_EVERY, Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost,
 };
+use crate::ready::ready;
 
 /// Agents that were reached through this one have so long to end after it was
 /// told to.

@@ -13,9 +13,9 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::host::pidfd;
-use super::ready::ready_now;
 use super::streams::do_not_block;
 use super::talk::{Outgoing, STREAM_BYTES_MAX};
+use crate::ready::ready_now;
 
 /// Between the end of a program's words and its own.
 const EXIT_WAIT: Duration = Duration::from_millis(500);

@@ -10,11 +10,11 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use rustix::event::epoll;
 use rustix::net::sockopt::socket_peercred;
 
-use super::ready::ready_now;
 use super::talk::{Frames, Outgoing};
 use crate::Versions;
 use crate::control::{Answer, Asked, JobName, Request};
 use crate::frame::json;
+use crate::ready::ready_now;
 
 /// Most connections at once; further ones are closed.
 const CLIENTS_MAX: usize = 16;

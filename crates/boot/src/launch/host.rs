@@ -20,17 +20,17 @@ use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 use super::peek;
 use super::plan::{HostPlan, Seat};
 use super::rank::{HostDescriptors, Rank, With};
-use super::ready::ready_now;
 use super::streams::{Input, Outputs};
 use super::talk::{FromHost, Order, Report, ToHost};
-use super::vigil::Vigil;
 use super::{LaunchError, Place, Starter};
 use crate::error::Refusal;
 use crate::job::fill_random;
 use crate::message::{
     FromRank, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table, key_check,
 };
+use crate::ready::ready_now;
 use crate::socket::{self, DESCRIPTORS_MAX};
+use crate::vigil::Vigil;
 use crate::{JOB_VARIABLE, LinkChoice, RESTARTS_VARIABLE};
 
 /// The ranks of one host. Dropping it kills them.

@@ -21,7 +21,6 @@ mod peek;
 mod plan;
 mod rank;
 mod reach;
-mod ready;
 mod remote;
 mod respawn;
 mod signs;
@@ -29,7 +28,6 @@ mod source;
 mod start;
 mod streams;
 mod talk;
-mod vigil;
 mod watch;
 
 use std::collections::BTreeMap;

@@ -10,8 +10,8 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
 use super::output::WINDOW_BYTES;
-use super::ready::ready_now;
 use super::talk::{FromHost, Outgoing, Report, STREAM_BYTES_MAX};
+use crate::ready::ready_now;
 
 /// Makes operations on a pipe's end return at once.
 pub(super) fn do_not_block(pipe: impl AsFd) -> io::Result<()> {

@@ -14,11 +14,11 @@ use super::exclude::Excluded;
 use super::host::Host;
 use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
-use super::ready::ready;
 use super::remote::{Heard, HostFailure, Remote, Way};
 use super::talk::{FromHost, Order, Report, ToHost};
 use super::{Event, OnDeath, Running, Starter, Stop};
 use crate::message::How;
+use crate::ready::ready;
 
 /// An agent that was told to kill says within this time that its ranks have
 /// ended.

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use portolan::SETTINGS;
 use portolan_boot::launch::DESCRIPTORS_PER_RANK;
 use portolan_link::udp::UdpConfig;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
@@ -12,10 +13,13 @@ use portolan_sys::{barrier, futex, process};
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
-use crate::run::{allowed_cores, has_aes};
+use crate::run::{allowed_cores, check_program, has_aes};
 
 /// Oldest kernel that is supported.
 const KERNEL_MIN: (u32, u32) = (5, 15);
+
+/// Names the program that guests run as their agent.
+const AGENT_VARIABLE: &str = "PORTOLAN_AGENT";
 
 /// Looks at processor, kernel, memory and limits.
 pub fn look(disabled: Disabled) -> Vec<Finding> {
@@ -23,6 +27,7 @@ pub fn look(disabled: Disabled) -> Vec<Finding> {
     findings.extend(socket(disabled));
     findings.extend(features(disabled));
     findings.push(copies(disabled));
+    findings.push(agent());
     findings.push(labs());
     findings
 }
@@ -233,6 +238,30 @@ fn copies(disabled: Disabled) -> Finding {
             "sysctl -w kernel.yama.ptrace_scope=0",
         ),
     }
+}
+
+/// Whether processes that another launcher starts here find their agent.
+fn agent() -> Finding {
+    let set = std::env::var_os(AGENT_VARIABLE);
+    let default = || SETTINGS.iter().find(|row| row.name == "agent");
+    let program = set.or_else(|| default().map(|row| row.default.into()));
+    let program = program.unwrap_or_default();
+    let path = std::env::var_os("PATH");
+    let why = match check_program(&program, path.as_deref()) {
+        _ if program.is_empty() => format!("{AGENT_VARIABLE} is empty"),
+        Ok(()) => {
+            let program = program.display();
+            let found = format!("{program} watches processes that mpiexec or srun start here");
+            return Finding::well("agent", found);
+        }
+        Err(why) => why.to_string(),
+    };
+    // Nothing that our own launcher needs.
+    let found = format!(
+        "none for processes that mpiexec or srun start here, so that a death is known after 3 s \
+         on other hosts: {why}; put portolan in their PATH, or its path in {AGENT_VARIABLE}"
+    );
+    Finding::well("agent", found)
 }
 
 fn labs() -> Finding {

@@ -19,8 +19,53 @@ use super::local::Local;
 use super::{has_aes, rank, ssh};
 use crate::failure::{Failure, Result};
 
+#[derive(Debug, clap::Args)]
+pub struct AgentArguments {
+    /// Serve processes of this host that another launcher has started
+    #[arg(long)]
+    guests: bool,
+    /// Be nobody's child
+    #[arg(long, requires = "guests")]
+    detached: bool,
+}
+
+/// Serves whoever is at the other end of standard input.
+pub fn agent(arguments: &AgentArguments) -> Result<ExitCode> {
+    match (arguments.guests, arguments.detached) {
+        (false, _) => serve_launcher(),
+        (true, false) => detach(),
+        (true, true) => serve_guests(),
+    }
+}
+
+/// Starts this command again as nobody's child: a program must not find among
+/// its children one that it knows nothing of.
+fn detach() -> Result<ExitCode> {
+    let failed = || Failure::io("starting the agent");
+    let own = std::env::current_exe().map_err(failed())?;
+    Command::new(own)
+        .args(portolan_boot::GUEST_AGENT_WORDS)
+        .arg("--detached")
+        .spawn()
+        .map_err(failed())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn serve_guests() -> Result<ExitCode> {
+    let failed = || Failure::io("leaving the job's session");
+    // Of the process that asked, nothing is held but the socket to it: not the
+    // launcher's, whose other end would wait for us.
+    portolan_sys::inherit::close_inherited().map_err(failed())?;
+    rustix::process::setsid().map_err(|errno| failed()(errno.into()))?;
+    rustix::process::chdir("/").map_err(|errno| failed()(errno.into()))?;
+    let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed())?;
+    portolan_boot::serve_guests(input)
+        .map(|()| ExitCode::SUCCESS)
+        .map_err(|error| Failure::new(error.to_string()))
+}
+
 /// Serves the launcher at the other end of standard input and output.
-pub fn agent() -> Result<ExitCode> {
+fn serve_launcher() -> Result<ExitCode> {
     let failed = || Failure::io("taking over standard input and output");
     let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed())?;
     let output = io::stdout()

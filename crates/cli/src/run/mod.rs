@@ -27,7 +27,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
-pub use agent::agent;
+pub use agent::{AgentArguments, agent};
 pub use arguments::Arguments;
 use arguments::{Bind, Death};
 pub use guard::guard;
@@ -35,7 +35,7 @@ use hosts::{Host, Place};
 pub use local::{Local, disabled};
 use output::Output;
 use program::Program;
-pub use rank::{RankArguments, allowed_cores, become_rank, execute};
+pub use rank::{RankArguments, allowed_cores, become_rank, check_program, execute};
 use ssh::Ssh;
 pub use tell::Teller;
 use trace::Traces;
@@ -45,7 +45,7 @@ pub const RANK_COMMAND: &str = "internal-rank";
 /// The hidden command that outlives a killed launcher.
 pub const GUARD_COMMAND: &str = "internal-guard";
 /// The hidden command that plays the launcher's part on another host.
-pub const AGENT_COMMAND: &str = "internal-agent";
+pub const AGENT_COMMAND: &str = portolan_boot::GUEST_AGENT_WORDS[0];
 
 /// An agent has so much longer to greet than ssh has to connect.
 const GREETING_GRACE: Duration = Duration::from_secs(1);

@@ -10,9 +10,9 @@ use rustix::event::epoll;
 
 use super::super::rank::With;
 use super::super::talk::FromHost;
-use super::super::vigil::Vigil;
 use super::{Host, Token};
 use crate::message::{How, ToRank};
+use crate::vigil::Vigil;
 
 impl Host {
     pub(super) fn begin_vigil(&mut self) -> io::Result<()> {

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 /// Some of the descriptors in a set that are ready: the word under which each
 /// was added, and for what. Waits for the first for `timeout`, or for ever.
-pub(super) fn ready(
+pub(crate) fn ready(
     set: impl AsFd,
     timeout: Option<Duration>,
 ) -> io::Result<Vec<(u64, EventFlags)>> {
@@ -32,6 +32,6 @@ pub(super) fn ready(
 }
 
 /// Those that are ready now.
-pub(super) fn ready_now(set: impl AsFd) -> io::Result<Vec<(u64, EventFlags)>> {
+pub(crate) fn ready_now(set: impl AsFd) -> io::Result<Vec<(u64, EventFlags)>> {
     ready(set, Some(Duration::ZERO))
 }

@@ -22,14 +22,14 @@ use crate::message::How;
 
 /// Ranks are looked at for being stopped so often: several times in the
 /// silence after which a peer is given up.
-pub(super) const LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// A rank that let go of its word and seems to run is looked at again so soon.
 const SETTLE: Duration = Duration::from_millis(1);
 /// One that still runs after this has become another program.
 const REPLACED_AFTER: Duration = Duration::from_millis(20);
 
 /// Watches the ranks of one host.
-pub(super) struct Vigil {
+pub(crate) struct Vigil {
     /// None where robust futexes are switched off.
     lives: Option<(Arc<Lives>, LifeWatch)>,
     bell: Arc<OwnedFd>,

@@ -1,0 +1,219 @@
+//! How the processes of a host call their agent: the first runs it and tells
+//! it what it must know, all connect to it.
+
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use portolan_sys::lives::{Lives, Pulse};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+    socketpair, sockopt,
+};
+use rustix::process::geteuid;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::news::HostCard;
+use crate::frame::{Frames, json};
+use crate::message::{FromLauncher, ToRank, Versions, decode_from_launcher};
+use crate::socket::{self, Received};
+
+/// An agent is there within this time, or not waited for.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What the `portolan` command is told that is to serve guests as an agent.
+pub const GUEST_AGENT_WORDS: [&str; 2] = ["internal-agent", "--guests"];
+
+/// What the first process of a host tells its agent.
+#[derive(Serialize, Deserialize)]
+pub(in crate::guest) struct Brief {
+    pub versions: Versions,
+    pub job_id: u64,
+    /// The host's number.
+    pub host: u16,
+    /// Rank and process of each that it is to watch, by number on the host.
+    pub wards: Vec<(u32, u32)>,
+    /// What goes into the keys besides.
+    pub mix: Option<[u8; 32]>,
+    /// A host of which nothing was heard for so long is lost.
+    pub silence: Duration,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// It listens: what other agents must know.
+    Ready { port: u16, key: [u8; 32] },
+    /// It cannot.
+    Refused { why: String },
+}
+
+/// An agent that was run and has not answered yet.
+#[derive(Debug)]
+pub(in crate::guest) struct Called {
+    stream: OwnedFd,
+    /// It runs the agent as nobody's child and ends.
+    starter: Option<Child>,
+}
+
+/// An agent that is there.
+#[derive(Debug)]
+pub(in crate::guest) struct Present {
+    stream: OwnedFd,
+    pub port: u16,
+    pub key: [u8; 32],
+}
+
+impl Called {
+    /// Runs `program` as the agent of this host. Does not wait for it.
+    pub fn run(program: &OsStr, brief: &Brief) -> Result<Self, String> {
+        let flags = SocketFlags::CLOEXEC;
+        let (stream, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+            .map_err(|errno| format!("no socket for the agent: {errno}"))?;
+        let mut command = Command::new(program);
+        command
+            .args(GUEST_AGENT_WORDS)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let starter = command
+            .spawn()
+            .map_err(|error| format!("no agent: {} cannot be run: {error}", program.display()))?;
+        drop(command);
+        let starter = Some(starter);
+        Ok(Self {
+            starter,
+            ..Self::told(stream, brief)
+        })
+    }
+
+    /// Over the stream to an agent.
+    pub(super) fn told(stream: OwnedFd, brief: &Brief) -> Self {
+        // One that is not there does not answer either.
+        let _ = say(&stream, &json(brief));
+        Self {
+            stream,
+            starter: None,
+        }
+    }
+
+    /// Waits until it is there.
+    pub fn wait(mut self) -> Result<Present, String> {
+        let answer = hear(&self.stream, &mut Frames::default(), PATIENCE);
+        // One that is still there has failed. The program may itself have
+        // waited for all its children.
+        if let Some(starter) = &mut self.starter {
+            let _ = starter.kill();
+            let _ = starter.wait();
+        }
+        match answer {
+            Ok(Answer::Ready { port, key }) => Ok(Present {
+                stream: self.stream,
+                port,
+                key,
+            }),
+            Ok(Answer::Refused { why }) => Err(format!("the agent: {why}")),
+            Err(why) => Err(format!("the agent does not answer: {why}")),
+        }
+    }
+}
+
+impl Present {
+    /// Tells it who the agents of the other hosts are.
+    pub fn introduce(self, hosts: &[HostCard]) -> Result<(), String> {
+        say(&self.stream, &json(&hosts)).map_err(|error| format!("the agent is gone: {error}"))
+    }
+}
+
+/// Where the processes of a host find their agent.
+pub(super) fn agent_address(job_id: u64) -> io::Result<SocketAddrUnix> {
+    let name = format!("portolan-agent-{job_id:016x}-{}", geteuid().as_raw());
+    Ok(SocketAddrUnix::new_abstract_name(name.as_bytes())?)
+}
+
+/// Comes to the agent of this host as number `index` there; gives the socket
+/// by which it tells of others, and the word by which it knows that this
+/// process lives, where it watches such.
+pub(in crate::guest) fn meet(job_id: u64, index: u16) -> Result<(OwnedFd, Option<Pulse>), String> {
+    let said = |doing: &'static str| move |error: io::Error| format!("{doing} the agent: {error}");
+    let open = || {
+        let flags = SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        connect(&socket, &agent_address(job_id)?)?;
+        let uid = sockopt::socket_peercred(&socket)?.uid;
+        if uid != geteuid() {
+            return Err(io::Error::other(format!("user {} answers", uid.as_raw())));
+        }
+        wait(&socket, Instant::now() + PATIENCE)?;
+        Ok(socket)
+    };
+    let control = open().map_err(said("reaching"))?;
+    let got = socket::receive(control.as_fd(), false).map_err(said("hearing"))?;
+    let Some(Received { bytes, descriptors }) = got else {
+        return Err("the agent does not know this process".to_owned());
+    };
+    match decode_from_launcher(&bytes) {
+        Ok(FromLauncher::Said(ToRank::Watched)) => {}
+        _ => return Err("the agent says what this version does not understand".to_owned()),
+    }
+    let pulse = descriptors.into_iter().next().map(|lives| {
+        let pulse = Lives::from_fd(lives).ok();
+        let pulse = pulse.and_then(|lives| Pulse::new(lives, index.into()));
+        pulse.ok_or("the agent gives memory that makes no sense")
+    });
+    Ok((control, pulse.transpose()?))
+}
+
+/// Sends all of a frame.
+pub(super) fn say(stream: &OwnedFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match send(stream, bytes, SendFlags::NOSIGNAL) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The next that is said, within `limit`.
+pub(super) fn hear<T: DeserializeOwned>(
+    stream: &OwnedFd,
+    frames: &mut Frames,
+    limit: Duration,
+) -> Result<T, String> {
+    let until = Instant::now() + limit;
+    let mut bytes = vec![0; 16 << 10];
+    loop {
+        let garbled = || "what it says makes no sense".to_owned();
+        if let Some(content) = frames.next().map_err(|_| garbled())? {
+            let body = content.get(1..).unwrap_or_default();
+            return serde_json::from_slice(body).map_err(|_| garbled());
+        }
+        wait(stream, until).map_err(|error| error.to_string())?;
+        match rustix::io::read(stream, &mut bytes[..]) {
+            Ok(0) => return Err("it has gone".to_owned()),
+            Ok(n) => frames.feed(&bytes[..n]),
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            Err(errno) => return Err(errno.to_string()),
+        }
+    }
+}
+
+/// Until something can be read.
+pub(in crate::guest) fn wait(socket: impl AsFd, until: Instant) -> io::Result<()> {
+    loop {
+        let left = until.saturating_duration_since(Instant::now());
+        let left = Timespec::try_from(left).expect("seconds");
+        match poll(&mut [PollFd::new(&socket, PollFlags::IN)], Some(&left)) {
+            Ok(0) => return Err(io::ErrorKind::TimedOut.into()),
+            Ok(_) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}

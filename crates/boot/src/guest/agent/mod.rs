@@ -1,0 +1,410 @@
+//! The agent of a host whose processes another launcher started. The first
+//! process there runs it; it ends when they have. It holds vigil over them,
+//! tells them of each other's death, and other agents of both.
+//!
+//! Without it a job goes on: on one host the end of a process is then noticed
+//! by its descriptor, on another by its silence.
+
+pub(super) mod call;
+mod news;
+mod ward;
+
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use portolan_seal::{Secret, public_key};
+use portolan_sys::process::{Condition, Pidfd};
+use rustix::event::epoll;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, connect,
+    getsockname, ipproto, listen, recv, send, socket_with, sockopt,
+};
+use rustix::process::geteuid;
+
+use crate::How;
+use crate::error::BootError;
+use crate::frame::{Frames, json};
+use crate::job::fill_random;
+use crate::message::{ToRank, Versions};
+use crate::ready::ready;
+use crate::vigil::Vigil;
+use call::{Answer, Brief, agent_address};
+pub(super) use news::HostCard;
+use news::{DATAGRAM_BYTES_MAX, End, Identity, News, Word};
+use ward::Ward;
+
+/// When all processes here have ended, other agents have so long to hear of
+/// it.
+const FAREWELL_WAIT: Duration = Duration::from_secs(1);
+/// Who runs an agent says within this time for whom.
+const BRIEF_WAIT: Duration = Duration::from_secs(5);
+
+/// Words of the descriptors in the set.
+const LISTENER: u64 = 0;
+const BELL: u64 = 1;
+const TIMER: u64 = 2;
+const INPUT: u64 = 3;
+const NETWORK: u64 = 4;
+/// From here on: the process of a ward, its socket, then the next ward's.
+const WARDS: u64 = 8;
+/// From here on: the socket to another agent.
+const OTHERS: u64 = 1 << 32;
+
+struct Agent {
+    brief: Brief,
+    private: Secret,
+    epoll: OwnedFd,
+    listener: OwnedFd,
+    /// Bound to every address. To each other agent there is one besides that
+    /// is connected, since only such a one hears that nobody is there.
+    network: OwnedFd,
+    port: u16,
+    others: Vec<OwnedFd>,
+    vigil: Vigil,
+    lives: Option<OwnedFd>,
+    wards: Vec<Ward>,
+    /// None until the other hosts are known.
+    news: Option<News>,
+    input: Option<(OwnedFd, Frames)>,
+}
+
+/// Serves the process at the other end of `input`, and its neighbours, until
+/// they have ended.
+///
+/// # Errors
+/// [`BootError::Io`]: the kernel refused something; whoever asked was told.
+pub fn serve_guests(input: OwnedFd) -> Result<(), BootError> {
+    serve(input).map_err(BootError::io("running the agent of a host"))
+}
+
+fn serve(input: OwnedFd) -> io::Result<()> {
+    let mut frames = Frames::default();
+    let brief: Brief = call::hear(&input, &mut frames, BRIEF_WAIT).map_err(io::Error::other)?;
+    let made = if brief.versions == Versions::ours() {
+        Agent::new(brief, (input.try_clone()?, frames)).map_err(|error| error.to_string())
+    } else {
+        Err(format!("the agent was built with {}", Versions::ours()))
+    };
+    let answer = match &made {
+        Ok(agent) => Answer::Ready {
+            port: agent.port,
+            key: public_key(&agent.private),
+        },
+        Err(why) => Answer::Refused { why: why.clone() },
+    };
+    call::say(&input, &json(&answer))?;
+    drop(input);
+    match made {
+        Ok(mut agent) => agent.run(),
+        Err(why) => Err(io::Error::other(why)),
+    }
+}
+
+impl Agent {
+    fn new(brief: Brief, input: (OwnedFd, Frames)) -> io::Result<Self> {
+        let mut private = [0; 32];
+        fill_random(&mut private)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let watch = |fd: &dyn AsFd, word| {
+            let data = epoll::EventData::new_u64(word);
+            epoll::add(&epoll, fd, data, epoll::EventFlags::IN)
+        };
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+        bind(&listener, &agent_address(brief.job_id)?)?;
+        listen(
+            &listener,
+            i32::try_from(brief.wards.len()).unwrap_or(i32::MAX),
+        )?;
+        watch(&listener, LISTENER)?;
+        let network = udp(None)?;
+        let port = SocketAddr::try_from(getsockname(&network)?)?.port();
+        watch(&network, NETWORK)?;
+        let vigil = Vigil::start(brief.wards.len() as u32)?;
+        let lives = vigil.descriptor()?;
+        watch(&vigil.bell(), BELL)?;
+        watch(&vigil.timer(), TIMER)?;
+        watch(&input.0, INPUT)?;
+        let mut wards = Vec::with_capacity(brief.wards.len());
+        for (at, &(rank, pid)) in (0..).zip(&brief.wards) {
+            let process = Pidfd::open(pid)?;
+            watch(&process, WARDS + 2 * at)?;
+            wards.push(Ward::new(rank, pid, process));
+        }
+        Ok(Self {
+            private: Secret::new(private),
+            listener,
+            network,
+            port,
+            others: Vec::new(),
+            vigil,
+            lives,
+            wards,
+            news: None,
+            input: Some(input),
+            epoll,
+            brief,
+        })
+    }
+
+    fn run(&mut self) -> io::Result<()> {
+        let mut end_at = None;
+        loop {
+            let now = Instant::now();
+            if self.wards.iter().all(Ward::has_ended) {
+                let until = *end_at.get_or_insert(now + FAREWELL_WAIT);
+                if now >= until || self.news.as_ref().is_none_or(News::is_told) {
+                    return Ok(());
+                }
+            }
+            let due = self.news.as_ref().and_then(News::due);
+            let due = due.into_iter().chain(end_at).min();
+            let left = due.map(|at| at.saturating_duration_since(now));
+            for (word, _) in ready(&self.epoll, left)? {
+                match word {
+                    LISTENER => self.let_in(),
+                    BELL | TIMER => self.keep_vigil()?,
+                    INPUT => self.meet_others()?,
+                    NETWORK => self.listen(None),
+                    OTHERS.. => self.listen(Some((word - OTHERS) as usize)),
+                    ward if (ward - WARDS).is_multiple_of(2) => {
+                        self.bury((ward - WARDS) as usize / 2);
+                    }
+                    ward => self.hear((ward - WARDS) as usize / 2),
+                }
+            }
+            self.spread();
+        }
+    }
+
+    /// A process has come to its door.
+    fn let_in(&mut self) {
+        let Ok(other) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
+            return;
+        };
+        let Ok(who) = sockopt::socket_peercred(&other) else {
+            return;
+        };
+        let pid = who.pid.as_raw_nonzero().get().cast_unsigned();
+        let ward = self.wards.iter().position(|ward| ward.awaits(pid));
+        let Some(at) = ward.filter(|_| who.uid == geteuid()) else {
+            return;
+        };
+        let data = epoll::EventData::new_u64(WARDS + 2 * at as u64 + 1);
+        if epoll::add(&self.epoll, &other, data, epoll::EventFlags::IN).is_ok() {
+            self.wards[at].let_in(other, self.lives.as_ref().map(AsFd::as_fd));
+        }
+    }
+
+    /// Hears a ward.
+    fn hear(&mut self, at: usize) {
+        let ward = &mut self.wards[at];
+        ward.flush();
+        if ward.hear() {
+            let rank = ward.rank;
+            self.tell_others(End { rank, how: None });
+        }
+        self.watch_room(at);
+    }
+
+    /// Asks to hear of room where a ward's socket has too little.
+    fn watch_room(&self, at: usize) {
+        let ward = &self.wards[at];
+        if let Some(control) = &ward.control {
+            let mut flags = epoll::EventFlags::IN;
+            flags.set(epoll::EventFlags::OUT, ward.is_behind());
+            let data = epoll::EventData::new_u64(WARDS + 2 * at as u64 + 1);
+            // It was added when it came and leaves when it is closed.
+            let _ = epoll::modify(&self.epoll, control, data, flags);
+        }
+    }
+
+    /// A ward's process has ended.
+    fn bury(&mut self, at: usize) {
+        // What it said last may still wait in its socket.
+        self.hear(at);
+        let _ = epoll::delete(&self.epoll, &self.wards[at].process);
+        self.wards[at].end();
+        self.mourn(at, How::Gone);
+    }
+
+    fn keep_vigil(&mut self) -> io::Result<()> {
+        let wards = &self.wards;
+        let of_interest = |at: usize| wards.get(at).filter(|w| w.is_missed()).map(|w| w.pid);
+        let dying = self.vigil.dying(of_interest)?;
+        let due = self.vigil.is_due();
+        for (at, how) in dying {
+            // It may have said that it leaves.
+            self.hear(at);
+            self.mourn(at, how);
+        }
+        if due {
+            self.look_for_stopped();
+        }
+        Ok(())
+    }
+
+    /// Tells of a ward's death, unless it was told or there is nothing to
+    /// tell.
+    fn mourn(&mut self, at: usize, how: How) {
+        if !self.wards[at].is_missed() {
+            return;
+        }
+        self.wards[at].mourned = true;
+        let rank = self.wards[at].rank;
+        self.tell_wards(&ToRank::Died { rank, how }, Some(at));
+        let how = Some(how);
+        self.tell_others(End { rank, how });
+    }
+
+    fn look_for_stopped(&mut self) {
+        let is_stopped =
+            |ward: &&Ward| ward.is_missed() && Condition::of(ward.pid).is_some_and(|it| it.stopped);
+        let stopped: Vec<u32> = self
+            .wards
+            .iter()
+            .filter(is_stopped)
+            .map(|w| w.rank)
+            .collect();
+        for &rank in &stopped {
+            self.vouch(rank);
+        }
+        if let Some(news) = &mut self.news {
+            news.set_stopped(stopped);
+        }
+    }
+
+    /// Tells the wards that a silent one is there. It is said again, so
+    /// whoever cannot hear it now is left out: nothing piles up.
+    fn vouch(&mut self, rank: u32) {
+        let bytes: Rc<[u8]> = ToRank::Stopped { rank }.encode().into();
+        for at in 0..self.wards.len() {
+            let ward = &mut self.wards[at];
+            if ward.rank != rank && !ward.is_behind() {
+                ward.send(bytes.clone());
+                self.watch_room(at);
+            }
+        }
+    }
+
+    fn tell_wards(&mut self, message: &ToRank, but: Option<usize>) {
+        let bytes: Rc<[u8]> = message.encode().into();
+        for at in 0..self.wards.len() {
+            if Some(at) != but {
+                self.wards[at].send(bytes.clone());
+                self.watch_room(at);
+            }
+        }
+    }
+
+    fn tell_others(&mut self, end: End) {
+        if let Some(news) = &mut self.news {
+            news.add(end, Instant::now());
+            self.spread();
+        }
+    }
+
+    /// The process that ran this agent says who the other hosts are.
+    fn meet_others(&mut self) -> io::Result<()> {
+        let Some((input, mut frames)) = self.input.take() else {
+            return Ok(());
+        };
+        let _ = epoll::delete(&self.epoll, &input);
+        // It is at most descheduled: what it says comes in one piece.
+        let Ok(hosts) = call::hear::<Vec<HostCard>>(&input, &mut frames, BRIEF_WAIT) else {
+            return Ok(());
+        };
+        for (at, card) in (0..).zip(&hosts) {
+            let to = SocketAddr::new(IpAddr::V6(Ipv6Addr::from(card.ip)), card.port);
+            let socket = udp(Some(self.port))?;
+            // Without a way there its packets go nowhere, as if lost.
+            let _ = connect(&socket, &to);
+            let data = epoll::EventData::new_u64(OTHERS + at);
+            epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
+            self.others.push(socket);
+        }
+        let mix = self.brief.mix.map(Secret::new);
+        let own = Identity {
+            host: self.brief.host,
+            private: &self.private,
+            public: public_key(&self.private),
+            mix: mix.as_ref(),
+        };
+        let now = Instant::now();
+        let mut news = News::new(&own, hosts, self.brief.silence, now);
+        for ward in self.wards.iter().filter(|ward| !ward.is_missed()) {
+            let how = ward.mourned.then_some(How::Gone);
+            let rank = ward.rank;
+            news.add(End { rank, how }, now);
+        }
+        self.news = Some(news);
+        Ok(())
+    }
+
+    /// Tells the others what is due, and finds out who is lost.
+    fn spread(&mut self) {
+        let now = Instant::now();
+        let Some(news) = &mut self.news else { return };
+        let mut absent = Vec::new();
+        while let Some((at, bytes)) = news.next(now) {
+            let sent = send(&self.others[at], &bytes, SendFlags::NOSIGNAL);
+            if sent == Err(rustix::io::Errno::CONNREFUSED) {
+                absent.push(at);
+            }
+        }
+        absent.into_iter().for_each(|at| news.refused(at));
+        for rank in news.lost(now) {
+            let how = How::Lost;
+            self.tell_wards(&ToRank::Died { rank, how }, None);
+        }
+    }
+
+    /// Hears other agents: over the socket to one, or over that of all.
+    fn listen(&mut self, other: Option<usize>) {
+        let mut bytes = [0; DATAGRAM_BYTES_MAX + 1];
+        loop {
+            let socket = other.map_or(&self.network, |at| &self.others[at]);
+            let Some(news) = &mut self.news else {
+                // Too early: it comes again.
+                let _ = recv(socket, &mut bytes, RecvFlags::empty());
+                return;
+            };
+            let words = match recv(socket, &mut bytes, RecvFlags::empty()) {
+                Ok((n, _)) => news.hear(&bytes[..n], Instant::now()),
+                Err(rustix::io::Errno::CONNREFUSED) => {
+                    other.into_iter().for_each(|at| news.refused(at));
+                    continue;
+                }
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(_) => return,
+            };
+            for word in words {
+                match word {
+                    Word::Died { rank, how } => self.tell_wards(&ToRank::Died { rank, how }, None),
+                    Word::Stopped { rank } => self.vouch(rank),
+                }
+            }
+        }
+    }
+}
+
+/// A socket for datagrams to and from other agents, at every address of the
+/// host and a free port, or at one that another of ours has.
+fn udp(port: Option<u16>) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let open = |family| socket_with(family, SocketType::DGRAM, flags, Some(ipproto::UDP));
+    let any = |ip: IpAddr| SocketAddr::new(ip, port.unwrap_or(0));
+    let socket = open(AddressFamily::INET6).and_then(|socket| {
+        sockopt::set_ipv6_v6only(&socket, false)?;
+        sockopt::set_socket_reuseport(&socket, true)?;
+        bind(&socket, &any(Ipv6Addr::UNSPECIFIED.into()))?;
+        Ok(socket)
+    });
+    Ok(socket?)
+}
+
+#[cfg(test)]
+mod tests;

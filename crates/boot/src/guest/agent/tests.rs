@@ -1,0 +1,220 @@
+//! Agents in threads of this process, which is the first ward of each; the
+//! others are processes that sleep.
+
+use std::net::Ipv4Addr;
+use std::process::Child;
+
+use super::call::{Called, Present, meet};
+use super::*;
+use crate::message::{FromLauncher, decode_from_launcher};
+use crate::socket;
+use rustix::net::socketpair;
+
+/// An agent for this process as one rank and a sleeping one as the next.
+struct Here {
+    control: OwnedFd,
+    agent: Option<Present>,
+    sleeper: Child,
+    card: HostCard,
+}
+
+impl Here {
+    fn start(host: u16, mix: Option<[u8; 32]>) -> Self {
+        let mut command = std::process::Command::new("sleep");
+        let sleeper = command.arg("100").spawn().unwrap();
+        let first = 2 * u32::from(host);
+        // Hosts share this machine's names.
+        let job_id = u64::from(std::process::id()) << 32 | rand_word();
+        let brief = Brief {
+            versions: Versions::ours(),
+            job_id,
+            host,
+            wards: vec![(first, std::process::id()), (first + 1, sleeper.id())],
+            mix,
+            silence: Duration::from_secs(1),
+        };
+        let (ours, theirs) = stream();
+        std::thread::spawn(move || serve_guests(theirs));
+        let agent = Called::told(ours, &brief).wait().unwrap();
+        let (control, pulse) = meet(job_id, 0).unwrap();
+        assert!(pulse.is_some());
+        let card = HostCard {
+            host,
+            ip: Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(),
+            port: agent.port,
+            key: agent.key,
+            ranks: vec![first, first + 1],
+        };
+        Self {
+            control,
+            agent: Some(agent),
+            sleeper,
+            card,
+        }
+    }
+
+    fn introduce(&mut self, others: &[HostCard]) {
+        let agent = self.agent.take().unwrap();
+        agent.introduce(others).unwrap();
+    }
+
+    /// The next that it is told but for what says nothing new.
+    fn hears(&self, limit: Duration) -> Option<ToRank> {
+        call::wait(&self.control, Instant::now() + limit).ok()?;
+        let got = socket::receive(self.control.as_fd(), false).unwrap()?;
+        match decode_from_launcher(&got.bytes) {
+            Ok(FromLauncher::Said(said)) => Some(said),
+            _ => panic!("an agent says only so much"),
+        }
+    }
+
+    fn hears_of_death(&self) -> (u32, How) {
+        match self.hears(Duration::from_secs(5)) {
+            Some(ToRank::Died { rank, how }) => (rank, how),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+impl Drop for Here {
+    fn drop(&mut self) {
+        let _ = self.sleeper.kill();
+        let _ = self.sleeper.wait();
+    }
+}
+
+fn stream() -> (OwnedFd, OwnedFd) {
+    let flags = SocketFlags::CLOEXEC;
+    socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None).unwrap()
+}
+
+fn rand_word() -> u64 {
+    let mut bytes = [0; 4];
+    fill_random(&mut bytes).unwrap();
+    u32::from_le_bytes(bytes).into()
+}
+
+const SOON: Duration = Duration::from_millis(300);
+
+#[test]
+fn a_death_is_told_here_and_on_other_hosts() {
+    let (mut a, mut b) = (Here::start(0, Some([3; 32])), Here::start(1, Some([3; 32])));
+    a.introduce(&[b.card.clone()]);
+    b.introduce(&[a.card.clone()]);
+    a.sleeper.kill().unwrap();
+    assert_eq!(a.hears_of_death(), (1, How::Gone));
+    assert_eq!(b.hears_of_death(), (1, How::Gone));
+    // Whoever leaves is not mourned.
+    let leave = crate::message::ToLauncher::Leave.encode();
+    socket::send(b.control.as_fd(), &leave, &[], true).unwrap();
+    b.sleeper.kill().unwrap();
+    assert_eq!(a.hears_of_death(), (3, How::Gone));
+    assert_eq!(b.hears_of_death(), (3, How::Gone));
+    assert!(a.hears(SOON).is_none() && b.hears(SOON).is_none());
+}
+
+#[test]
+fn what_ended_before_the_others_were_known_is_told_too() {
+    let (mut a, mut b) = (Here::start(0, None), Here::start(1, None));
+    a.sleeper.kill().unwrap();
+    assert_eq!(a.hears_of_death(), (1, How::Gone));
+    a.introduce(&[b.card.clone()]);
+    b.introduce(&[a.card.clone()]);
+    assert_eq!(b.hears_of_death(), (1, How::Gone));
+}
+
+#[test]
+fn the_stopped_are_vouched_for() {
+    let (mut a, mut b) = (Here::start(0, None), Here::start(1, None));
+    a.introduce(&[b.card.clone()]);
+    b.introduce(&[a.card.clone()]);
+    let pid = rustix::process::Pid::from_child(&a.sleeper);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    for at in [&a, &b, &b] {
+        let said = at.hears(Duration::from_secs(3));
+        assert!(
+            matches!(said, Some(ToRank::Stopped { rank: 1 })),
+            "{said:?}"
+        );
+    }
+}
+
+#[test]
+fn the_ranks_of_a_silent_host_are_dead() {
+    let mut a = Here::start(0, None);
+    // This test is the other host's agent.
+    let private = Secret::new([9; 32]);
+    let network = udp(None).unwrap();
+    let port = SocketAddr::try_from(getsockname(&network).unwrap()).unwrap();
+    let card = HostCard {
+        host: 1,
+        ip: a.card.ip,
+        port: port.port(),
+        key: public_key(&private),
+        ranks: vec![7, 8],
+    };
+    a.introduce(&[card]);
+    assert!(a.hears(2 * SOON).is_none(), "it was never heard");
+    let own = Identity {
+        host: 1,
+        private: &private,
+        public: public_key(&private),
+        mix: None,
+    };
+    let to = SocketAddr::new(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), a.card.port);
+    let start = Instant::now();
+    let mut news = News::new(&own, vec![a.card.clone()], Duration::from_secs(1), start);
+    let (_, bytes) = news.next(start).unwrap();
+    connect(&network, &to).unwrap();
+    send(&network, &bytes, SendFlags::empty()).unwrap();
+    assert_eq!(a.hears_of_death(), (7, How::Lost));
+    assert_eq!(a.hears_of_death(), (8, How::Lost));
+    assert!(start.elapsed() >= Duration::from_secs(1));
+}
+
+#[test]
+fn an_agent_of_another_version_says_so() {
+    let (ours, theirs) = stream();
+    let served = std::thread::spawn(move || serve_guests(theirs));
+    let mut versions = Versions::ours();
+    versions.boot += 1;
+    let brief = Brief {
+        versions,
+        job_id: rand_word(),
+        host: 0,
+        wards: Vec::new(),
+        mix: None,
+        silence: Duration::from_secs(1),
+    };
+    let why = Called::told(ours, &brief).wait().unwrap_err();
+    assert!(why.contains("was built with Portolan"), "{why}");
+    assert!(served.join().unwrap().is_err());
+}
+
+#[test]
+fn nobody_else_is_let_in() {
+    let job_id = rand_word();
+    let (ours, theirs) = stream();
+    let mut sleeper = std::process::Command::new("sleep")
+        .arg("100")
+        .spawn()
+        .unwrap();
+    let served = std::thread::spawn(move || serve_guests(theirs));
+    let brief = Brief {
+        versions: Versions::ours(),
+        job_id,
+        host: 0,
+        wards: vec![(0, sleeper.id())],
+        mix: None,
+        silence: Duration::from_secs(1),
+    };
+    let agent = Called::told(ours, &brief).wait().unwrap();
+    let why = meet(job_id, 0).unwrap_err();
+    assert!(why.contains("does not know this process"), "{why}");
+    // When all have ended it ends.
+    sleeper.kill().unwrap();
+    sleeper.wait().unwrap();
+    served.join().unwrap().unwrap();
+    assert!(meet(job_id, 0).unwrap_err().contains("reaching"));
+    drop(agent);
+}

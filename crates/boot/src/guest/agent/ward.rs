@@ -1,0 +1,119 @@
+//! A process that an agent watches.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::rc::Rc;
+
+use portolan_sys::process::Pidfd;
+
+use crate::message::{FromRank, ToLauncher, ToRank, decode_from_rank};
+use crate::socket;
+
+pub(super) struct Ward {
+    pub rank: u32,
+    pub pid: u32,
+    pub process: Pidfd,
+    /// None until it has come, and once it has closed its end.
+    pub control: Option<OwnedFd>,
+    came: bool,
+    /// Messages for which its socket had no room.
+    queue: VecDeque<Rc<[u8]>>,
+    left: bool,
+    /// The others were told of its end.
+    pub mourned: bool,
+    ended: bool,
+}
+
+impl Ward {
+    pub fn new(rank: u32, pid: u32, process: Pidfd) -> Self {
+        Self {
+            rank,
+            pid,
+            process,
+            control: None,
+            came: false,
+            queue: VecDeque::new(),
+            left: false,
+            mourned: false,
+            ended: false,
+        }
+    }
+
+    /// Whether process `pid` is this one and has not come yet.
+    pub fn awaits(&self, pid: u32) -> bool {
+        self.pid == pid && !self.came
+    }
+
+    /// It has come: it gets the place of its word, then what waits for it.
+    pub fn let_in(&mut self, control: OwnedFd, lives: Option<BorrowedFd<'_>>) {
+        self.came = true;
+        let lives: Vec<_> = lives.into_iter().collect();
+        let welcome = ToRank::Watched.encode();
+        if socket::send(control.as_fd(), &welcome, &lives, false).is_ok() {
+            self.control = Some(control);
+            self.flush();
+        }
+    }
+
+    /// Hears all that it says; gives whether it leaves now.
+    pub fn hear(&mut self) -> bool {
+        let was = self.left;
+        while let Some(control) = &self.control {
+            match socket::receive(control.as_fd(), false) {
+                Ok(Some(message)) => {
+                    // The rest is for launchers.
+                    let said = decode_from_rank(&message.bytes);
+                    self.left |= matches!(said, Ok(FromRank::Said(ToLauncher::Leave)));
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(None) | Err(_) => self.control = None,
+            }
+        }
+        self.left && !was && !self.mourned
+    }
+
+    /// Queues a message, for one that has not come yet too, and sends what
+    /// there is room for.
+    pub fn send(&mut self, bytes: Rc<[u8]>) {
+        if self.control.is_some() || !self.came {
+            self.queue.push_back(bytes);
+            self.flush();
+        }
+    }
+
+    /// Sends queued messages as far as there is room.
+    pub fn flush(&mut self) {
+        let Some(control) = &self.control else { return };
+        while let Some(bytes) = self.queue.front() {
+            match socket::send(control.as_fd(), bytes, &[], false) {
+                Ok(()) => drop(self.queue.pop_front()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // It is gone or going; its process tells.
+                Err(_) => self.queue.clear(),
+            }
+        }
+    }
+
+    /// Whether messages wait.
+    pub fn is_behind(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Whether its end would be a death that nobody was told of.
+    pub fn is_missed(&self) -> bool {
+        !self.left && !self.mourned
+    }
+
+    pub fn has_ended(&self) -> bool {
+        self.ended
+    }
+
+    /// Its process has ended.
+    pub fn end(&mut self) {
+        self.ended = true;
+        self.came = true;
+        self.control = None;
+        self.queue.clear();
+    }
+}
