@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::ptr::{self, NonNull};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -168,30 +169,77 @@ impl Drop for Mapping {
 }
 
 /// Bytes that can be had without harm to others, as far as this process can
-/// tell: no more than the machine has free, and no more than the limit of a
-/// cgroup leaves, where that is visible.
+/// tell: no more than the machine has free, and no more than the limits of its
+/// cgroup and of those above leave, where they are visible.
 fn available() -> u64 {
-    let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-    let number = |path: &str| read(path).trim().parse::<u64>().ok();
-    let machine = read("/proc/meminfo")
+    let machine = read("/proc/meminfo".as_ref())
         .lines()
         .find_map(|line| line.strip_prefix("MemAvailable:"))
         .and_then(|rest| rest.trim().strip_suffix("kB"))
         .and_then(|kib| kib.trim().parse::<u64>().ok())
         // Without /proc: take the address space as the limit.
         .map_or(isize::MAX as u64, |kib| kib.saturating_mul(1024));
-    let v2 = (
-        number("/sys/fs/cgroup/memory.max"),
-        number("/sys/fs/cgroup/memory.current"),
-    );
-    let v1 = (
-        number("/sys/fs/cgroup/memory/memory.limit_in_bytes"),
-        number("/sys/fs/cgroup/memory/memory.usage_in_bytes"),
-    );
-    [v2, v1]
-        .into_iter()
-        .filter_map(|(limit, used)| Some(limit?.saturating_sub(used?)))
-        .fold(machine, u64::min)
+    let groups = read("/proc/self/cgroup".as_ref());
+    let of_line = |line: &str| {
+        let mut parts = line.splitn(3, ':');
+        let (_, controllers, group) = (parts.next()?, parts.next()?, parts.next()?);
+        let limits = match controllers {
+            "" => &LIMITS_V2,
+            _ if controllers.split(',').any(|it| it == "memory") => &LIMITS_V1,
+            _ => return None,
+        };
+        limits.left_to(group)
+    };
+    groups.lines().filter_map(of_line).fold(machine, u64::min)
+}
+
+/// Where a version of cgroups tells of memory.
+struct Limits {
+    mount: &'static str,
+    limit: &'static str,
+    used: &'static str,
+    /// Of what is used, the kernel can have back at once.
+    idle: &'static str,
+}
+
+const LIMITS_V2: Limits = Limits {
+    mount: "/sys/fs/cgroup",
+    limit: "memory.max",
+    used: "memory.current",
+    idle: "inactive_file ",
+};
+const LIMITS_V1: Limits = Limits {
+    mount: "/sys/fs/cgroup/memory",
+    limit: "memory.limit_in_bytes",
+    used: "memory.usage_in_bytes",
+    idle: "total_inactive_file ",
+};
+
+impl Limits {
+    /// What `group` and those above it may still take; none without a limit.
+    fn left_to(&self, group: &str) -> Option<u64> {
+        let folder = Path::new(self.mount).join(group.trim_start_matches('/'));
+        let inside = |folder: &&Path| folder.starts_with(self.mount);
+        folder
+            .ancestors()
+            .take_while(inside)
+            .filter_map(|at| self.left_in(at))
+            .min()
+    }
+
+    fn left_in(&self, folder: &Path) -> Option<u64> {
+        let number = |name: &str| read(&folder.join(name)).trim().parse::<u64>().ok();
+        let stat = read(&folder.join("memory.stat"));
+        let idle = stat.lines().find_map(|line| line.strip_prefix(self.idle));
+        let idle = idle.and_then(|bytes| bytes.parse().ok()).unwrap_or(0);
+        let used = number(self.used)?.saturating_sub(idle);
+        Some(number(self.limit)?.saturating_sub(used))
+    }
+}
+
+/// The content of a file; nothing where it cannot be read.
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_default()
 }
 
 /// A memfd, mapped whole, that nobody can shrink or grow any more: touching
@@ -392,6 +440,34 @@ mod tests {
             SharedMemory::from_fd(sealed.duplicate_fd().unwrap(), Some(8192)).unwrap_err(),
             MemoryError::WrongSize(8192, 4096)
         );
+    }
+
+    #[test]
+    fn the_limits_of_all_groups_above_count() {
+        let mount = std::env::temp_dir().join(format!("portolan-groups-{}", std::process::id()));
+        let limits = Limits {
+            mount: mount.to_str().unwrap().to_owned().leak(),
+            ..LIMITS_V2
+        };
+        let group = |path: &str, limit: &str, used: u64, idle: u64| {
+            let folder = mount.join(path);
+            std::fs::create_dir_all(&folder).unwrap();
+            std::fs::write(folder.join("memory.max"), limit).unwrap();
+            std::fs::write(folder.join("memory.current"), format!("{used}\n")).unwrap();
+            let stat = format!("anon 5\ninactive_file {idle}\n");
+            std::fs::write(folder.join("memory.stat"), stat).unwrap();
+        };
+        group("job", "1000\n", 700, 100);
+        group("job/step", "max\n", 10, 0);
+        assert_eq!(limits.left_to("/job/step"), Some(400));
+        group("job/step", "300\n", 10, 0);
+        assert_eq!(limits.left_to("/job/step"), Some(290));
+        assert_eq!(limits.left_to("/job"), Some(400));
+        // A container sees itself at the mount, under a name of its host.
+        assert_eq!(limits.left_to("/docker/4711"), None);
+        group("", "5000\n", 4000, 0);
+        assert_eq!(limits.left_to("/docker/4711"), Some(1000));
+        std::fs::remove_dir_all(&mount).unwrap();
     }
 
     #[test]
