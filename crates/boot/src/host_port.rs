@@ -16,23 +16,25 @@ pub struct HostPortInfo {
     pub mac: [u8; 6],
     /// Its MTU, bytes of an IP packet.
     pub mtu: u32,
+    /// Which part of the queue it has: its number there, and how many have one.
+    pub sharing: [u32; 2],
     /// Bytes of a chunk, chunks, and entries of the receive, transmit, fill
     /// and completion rings.
     pub sizes: [u32; 6],
 }
 
-/// A queue of a network interface that is to be given to a process.
+/// A part of a queue of a network interface that is to be given to a process.
 pub struct HostPort {
     /// What it is.
     pub info: HostPortInfo,
-    /// Dropped when the process has ended, which gives the queue back.
+    /// Dropped when the process has ended: nothing is steered to it any more.
     pub lease: Box<dyn Any + Send>,
     /// Its packet area, its AF_XDP socket and its UDP socket.
     pub descriptors: [OwnedFd; 3],
 }
 
-/// A queue of a network interface that this process was given. It needs no
-/// privilege to use it.
+/// A part of a queue of a network interface that this process was given. It
+/// needs no privilege to use it.
 #[derive(Debug)]
 pub struct OwnHostPort {
     /// What it is.

@@ -21,13 +21,14 @@ fn link(lab: &TestLab, host: &str) -> String {
 fn ranks_with_and_without_a_host_port_talk() {
     let lab = TestLab::up("t-xdp-mix", "2");
     let ring = example("ring");
-    // Two ranks on each host, and one queue: 0 and 2 have a host port.
-    let words = ["run", "-v", "-n", "4", "--lab", lab.0, "--", &ring, "300"];
-    let said = say(&words).expect(0).complains(&[
+    // Two ranks on each host; the last does not use its own.
+    let words = ["run", "-v", "--lab", lab.0, "-n", "3", &ring, "300"];
+    let last = [":", "-n", "1", "env", "PORTOLAN_DISABLE=xdp", &ring, "300"];
+    let said = say(&[&words[..], &last].concat()).expect(0).complains(&[
         "lanes of rank 0: shm to 1 (same host: shared memory); \
-         xdp to 2-3 (another host: host port on eth0)",
-        "lanes of rank 1: shm to 0 (same host: shared memory); udp to 2-3 (another host; \
-         no host port: queue 0 of eth0 belongs to another rank)",
+             xdp to 2-3 (another host: host port on eth0)",
+        "lanes of rank 3: udp to 0-1 (another host; no host port: xdp is switched off); \
+             shm to 2 (same host: shared memory)",
     ]);
     assert!(said.out.contains(RIGHT), "{said:#?}");
     // Nothing stays on the interface.
@@ -50,6 +51,40 @@ fn ranks_with_and_without_a_host_port_talk() {
         "link xdp: this rank has no host port: xdp is switched off",
         "link auto does without",
     ]);
+}
+
+#[test]
+fn all_ranks_of_a_host_share_its_queue() {
+    let lab = TestLab::up("t-xdp-share", "2");
+    let ring = example("ring");
+    let words = [
+        "run", "-v", "-n", "8", "--lab", lab.0, "--link", "xdp", "--", &ring,
+    ];
+    let mut job = start("xdp-share", &[&words[..], &["6000"]].concat());
+    // Whoever is stopped may hold what the others need, and they go on.
+    let is_rank = |pid: &u32| {
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
+        exe.is_ok_and(|exe| exe.ends_with("ring"))
+    };
+    let mut stops = 0;
+    while job.try_wait().unwrap().is_none() {
+        let ranks = common::marked("xdp-share").into_iter().filter(is_rank);
+        for rank in ranks.collect::<Vec<_>>() {
+            signal(rank, Signal::STOP);
+            sleep(Duration::from_millis(15));
+            signal(rank, Signal::CONT);
+            stops += 1;
+        }
+    }
+    assert!(stops >= 8, "{stops}");
+    let said = finish(job).expect(0).complains(&[
+        "lanes of rank 3: udp to 0-2 (same host, but the job asks for xdp: through the kernel); \
+         xdp to 4-7 (another host: host port on eth0)",
+        "xdp to 0-3 (another host: host port on eth0)",
+    ]);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    none_left("xdp-share");
+    assert!(!link(&lab, "h0").contains("prog/xdp"));
 }
 
 #[test]

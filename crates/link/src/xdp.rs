@@ -1,5 +1,6 @@
 //! The link `xdp`: packets past the kernel's network stack, by an AF_XDP
-//! socket on one queue of one interface.
+//! socket on one queue of one interface, which may be shared with other
+//! processes of a job.
 //!
 //! It carries the same UDP packets as the link `udp`, whose socket at the same
 //! port it keeps: what is not steered to the fast path arrives there, and who
@@ -7,38 +8,26 @@
 //! other, and nothing that is lost of the fast path loses a packet's content.
 
 mod bare;
+mod fast;
 mod packet;
+mod turns;
 mod ways;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use portolan_ring::{Corrupt, Descriptor, KernelConsumer, KernelProducer};
-use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno;
-use portolan_sys::xdp::{self, PACKET_HEADROOM, Rings};
+use portolan_sys::xdp::{self, PACKET_HEADROOM};
 pub use portolan_sys::xdp::{Sizes, XdpError};
 
 pub use self::bare::Bare;
-use self::packet::{ETHERNET, HEADERS_V6, parse};
+use self::fast::{Failed, Fast, Put};
+use self::packet::{ETHERNET, HEADERS_V6};
+pub use self::turns::{SHARES_MAX, Sharing, memory_bytes, sizes};
 use self::ways::{Own, Ways};
 use crate::bell::Bell;
 use crate::udp::{ReceiveCapacity, Udp, UdpConfig, UdpCounters};
 use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
-
-/// Chunks that wait for what arrives, of a host port with [`SIZES`].
-const RX_CHUNKS: u32 = 2_048;
-/// Chunks for what is sent.
-const TX_CHUNKS: u32 = 512;
-/// The sizes of a host port whose frames have at most 1,792 bytes: 5 MiB.
-pub const SIZES: Sizes = Sizes {
-    chunk: 2_048,
-    chunks: RX_CHUNKS + TX_CHUNKS,
-    rx: RX_CHUNKS,
-    tx: TX_CHUNKS,
-    fill: RX_CHUNKS,
-    completion: TX_CHUNKS,
-};
 
 /// While packets come by the fast path the kernel's socket is looked at this
 /// often, ns: a look that finds nothing costs 0.3 to 0.5 us.
@@ -55,14 +44,11 @@ const STREAM_FRAMES: usize = 8;
 /// Least length of such frames, bytes.
 const STREAM_BYTES: usize = 1_024;
 
-/// Calls in a row that may leave packets in the ring.
-const KICKS_MAX: u32 = 64;
-
 /// A host port as its opener passes it on. Whoever has these descriptors needs
 /// no privilege.
 #[derive(Debug)]
 pub struct HostPort {
-    /// The packet area: a sealed memfd.
+    /// The packet area and the words about it: a sealed memfd.
     pub area: OwnedFd,
     /// The AF_XDP socket.
     pub socket: OwnedFd,
@@ -70,6 +56,8 @@ pub struct HostPort {
     pub udp: OwnedFd,
     /// How large area and rings are.
     pub sizes: Sizes,
+    /// Which part of the queue it has.
+    pub sharing: Sharing,
     /// Index of the interface.
     pub interface: u32,
     /// Its Ethernet address.
@@ -145,17 +133,8 @@ enum Went {
 #[derive(Debug)]
 pub struct Xdp {
     udp: Udp,
-    socket: OwnedFd,
-    area: SharedMemory,
-    chunk: usize,
-    rx: KernelConsumer<Descriptor>,
-    tx: KernelProducer<Descriptor>,
-    fill: KernelProducer<u64>,
-    completion: KernelConsumer<u64>,
-    /// Chunks that can be sent from: their offsets; the last was used last.
-    free: Vec<u64>,
-    /// First byte of the area that is for sending.
-    tx_area: u64,
+    /// None once it was given up.
+    fast: Option<Box<Fast>>,
     ways: Ways,
     port: u16,
     frame_max: usize,
@@ -169,8 +148,6 @@ pub struct Xdp {
     kernel_busy: bool,
     /// The driver takes packets from the area without a copy.
     zero_copy: bool,
-    /// Packets are in the ring that the kernel has yet to take.
-    owed: bool,
     /// The fast path has failed: not tried before this time.
     lost_until: u64,
     counters: XdpCounters,
@@ -188,13 +165,11 @@ impl Xdp {
             socket,
             udp,
             sizes,
+            sharing,
             interface,
             mac,
             mtu,
         } = port;
-        let area_bytes = sizes.area_bytes().ok_or(XdpError::Sizes)?;
-        let area = SharedMemory::from_fd(area, Some(area_bytes)).map_err(XdpError::Memory)?;
-        let rings = Rings::map(socket.as_fd(), &sizes)?;
         let zero_copy = xdp::is_zero_copy(socket.as_fd());
         let udp = Udp::adopt(udp, config)?;
         let failed = |call| move |e| XdpError::System(call, e);
@@ -204,11 +179,9 @@ impl Xdp {
         })?;
         let bell = Bell::new().map_err(failed("epoll_create"))?;
         let watch = |fd| bell.add(fd).map_err(failed("epoll_ctl"));
+        let fast = Fast::map(area, socket, &sizes, sharing)?;
         watch(udp.fd())?;
-        watch(socket.as_fd())?;
-        let chunk = u64::from(sizes.chunk);
-        // As many as fit the fill ring are for what arrives.
-        let rx_chunks = sizes.fill.min(sizes.chunks) as u64;
+        watch(fast.fd())?;
         let chunk_max = sizes.chunk - PACKET_HEADROOM;
         // Frames must fit whichever IP a peer has.
         let packet_max = (mtu as usize + ETHERNET).min(chunk_max as usize);
@@ -219,20 +192,9 @@ impl Xdp {
             mac,
             port: own.port,
         });
-        let mut link = Self {
+        Ok(Self {
             udp,
-            socket,
-            area,
-            chunk: sizes.chunk as usize,
-            rx: KernelConsumer::new(rings.rx),
-            tx: KernelProducer::new(rings.tx),
-            fill: KernelProducer::new(rings.fill),
-            completion: KernelConsumer::new(rings.completion),
-            free: (rx_chunks..sizes.chunks.into())
-                .rev()
-                .map(|n| n * chunk)
-                .collect(),
-            tx_area: rx_chunks * chunk,
+            fast: Some(Box::new(fast)),
             ways: ways.map_err(failed("netlink"))?,
             port: own.port,
             frame_max: largest.min(wanted).max(1),
@@ -242,15 +204,9 @@ impl Xdp {
             kernel_at: 0,
             kernel_busy: false,
             zero_copy,
-            owed: false,
             lost_until: 0,
             counters: XdpCounters::default(),
-        };
-        for n in 0..rx_chunks {
-            link.fill.put(n * chunk);
-        }
-        link.fill.submit();
-        Ok(link)
+        })
     }
 
     /// A descriptor to wait on (poll, epoll): readable when a frame waits, unless
@@ -265,15 +221,16 @@ impl Xdp {
     /// # Errors
     /// [`LinkError::Broken`]: the kernel has no memory for it.
     pub fn arm(&mut self) -> Result<(), LinkError> {
-        let all = [self.udp.fd(), self.socket.as_fd()];
-        let armed = self.bell.arm(all);
+        let fast = self.fast.as_ref().map(|fast| fast.fd());
+        let armed = self.bell.arm(fast.into_iter().chain([self.udp.fd()]));
         armed.map_err(|errno| LinkError::Broken(errno.raw_os_error()))
     }
 
     /// Nobody will wait on [`Self::fd`] until it is [armed](Self::arm) again:
     /// each packet that arrives then costs the kernel less.
     pub fn disarm(&mut self) {
-        self.bell.disarm([self.udp.fd(), self.socket.as_fd()]);
+        let fast = self.fast.as_ref().map(|fast| fast.fd());
+        self.bell.disarm(fast.into_iter().chain([self.udp.fd()]));
     }
 
     /// Tells the time, ns of a monotonic clock. Without it the kernel's socket
@@ -295,7 +252,10 @@ impl Xdp {
     /// what may be granted to all peers in sum.
     #[must_use]
     pub fn receive_capacity(&self) -> ReceiveCapacity {
-        let chunks = (self.tx_area / self.chunk as u64) as usize;
+        let chunks = self
+            .fast
+            .as_ref()
+            .map_or(usize::MAX, |fast| fast.rx_chunks());
         let kernel = self.udp.receive_capacity();
         ReceiveCapacity {
             full_packets: kernel.full_packets.min(chunks),
@@ -315,27 +275,11 @@ impl Xdp {
         self.udp.counters()
     }
 
-    /// The bytes of the area from `at`, `len` of them within one chunk; `None`
-    /// if they are not.
-    #[inline]
-    fn bytes(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
-        let at = usize::try_from(at).ok()?;
-        let within = at % self.chunk;
-        if at >= self.area.bytes() || len > self.chunk - within {
-            return None;
-        }
-        // SAFETY: the range lies within the mapping, which lives as long as
-        // `self`. The kernel writes only to chunks in the fill ring and reads
-        // only from those in the transmit ring, and callers name neither. No
-        // other slice of the area exists: this one borrows `self`.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.area.start().as_ptr().add(at), len) })
-    }
-
     /// Sends from the head of `frames` what can go by the fast path; gives how
     /// many, and why not more.
     #[inline]
     fn send_fast(&mut self, frames: &[TxFrame<'_>]) -> (usize, Went) {
-        let mut count = 0;
+        let (mut count, mut failed) = (0, None);
         let went = loop {
             let Some(frame) = frames.get(count) else {
                 break Went::All;
@@ -349,97 +293,55 @@ impl Xdp {
             let Some(headers) = self.ways.find(&frame.to, self.now).copied() else {
                 break Went::Kernel;
             };
-            let Some(at) = self.chunk_to_send() else {
-                break Went::Full;
+            let Some(fast) = &mut self.fast else {
+                break Went::Kernel;
             };
-            let chunk = self.chunk;
-            let written = self
-                .bytes(at, chunk)
-                .and_then(|packet| headers.write(packet, frame.bytes, frame.ecn));
-            let Some(len) = written else {
-                self.free.push(at);
-                break Went::TooBig;
-            };
-            let descriptor = Descriptor {
-                address: at,
-                len: len as u32,
-                options: 0,
-            };
-            if !self.tx.put(descriptor) {
-                self.free.push(at);
-                break Went::Full;
+            match fast.put(&headers, frame, self.now) {
+                Put::Done => {}
+                Put::Full => break Went::Full,
+                Put::TooBig => break Went::TooBig,
+                Put::Failed(how) => {
+                    failed = Some(how);
+                    break Went::Kernel;
+                }
             }
             self.counters.tx_bytes += frame.bytes.len() as u64;
             count += 1;
         };
-        if count > 0 {
+        if let Some(fast) = self.fast.as_mut().filter(|_| count > 0) {
             self.counters.tx_frames += count as u64;
-            self.tx.submit();
-            self.owed = true;
+            fast.submit();
         }
-        if self.owed {
-            self.kick();
+        self.kick();
+        if let Some(how) = failed {
+            self.lose(how);
         }
         (count, went)
-    }
-
-    /// A chunk that nobody uses.
-    #[inline]
-    fn chunk_to_send(&mut self) -> Option<u64> {
-        if self.free.is_empty() {
-            self.reap();
-        }
-        self.free.pop()
-    }
-
-    /// Takes back chunks whose packets have left.
-    #[cold]
-    fn reap(&mut self) {
-        // A broken ring gives none, and what is sent goes by the kernel.
-        let _ = self.completion.look();
-        while let Some(at) = self.completion.take() {
-            let at = at - at % self.chunk as u64;
-            let ours = at >= self.tx_area && at < self.area.bytes() as u64;
-            if ours && self.free.len() < self.free.capacity() {
-                self.free.push(at);
-            }
-        }
-        self.completion.release();
     }
 
     /// Has the kernel send what is in the ring.
     #[inline]
     fn kick(&mut self) {
-        if !self.tx.needs_wakeup() {
-            self.owed = false;
-            return;
-        }
-        for _ in 0..KICKS_MAX {
-            self.counters.tx_calls += 1;
-            match xdp::kick(self.socket.as_fd()) {
-                Ok(()) => {
-                    self.owed = false;
-                    return;
-                }
-                // A batch has left, or its first packet was dropped below.
-                Err(Errno::AGAIN | Errno::BUSY | Errno::INTR) => {}
-                Err(Errno::NOBUFS | Errno::NOMEM) => return,
-                Err(_) => return self.lose(),
-            }
-            if self.tx.pending() == 0 {
-                self.owed = false;
-                return;
-            }
+        if let Some(fast) = self.fast.as_mut().filter(|fast| fast.is_owed())
+            && let Err(how) = fast.kick(&mut self.counters)
+        {
+            self.lose(how);
         }
     }
 
-    /// The fast path has failed: the kernel's socket carries all for now.
+    /// The fast path has failed: the kernel's socket carries all, for now or for
+    /// good.
     #[cold]
-    fn lose(&mut self) {
+    fn lose(&mut self, how: Failed) {
         if self.lost_until == 0 {
             self.counters.lost += 1;
         }
         self.lost_until = self.now.max(1) + RETRY_NS;
+        if how == Failed::ForGood
+            && let Some(fast) = self.fast.take()
+        {
+            self.bell.disarm([fast.fd()]);
+        }
     }
 
     /// Whether the head of `frames` is better sent by the kernel.
@@ -495,48 +397,17 @@ impl Xdp {
 
     /// Shows what the fast path has; gives how many frames.
     #[inline]
-    fn receive_fast(
-        &mut self,
-        max: usize,
-        sink: &mut impl FnMut(RxFrame<'_>),
-    ) -> Result<usize, Corrupt> {
-        if self.rx.waiting()? == 0 {
-            return Ok(0);
+    fn receive_fast(&mut self, max: usize, sink: &mut impl FnMut(RxFrame<'_>)) -> usize {
+        let Some(fast) = &mut self.fast else { return 0 };
+        let counters = &mut self.counters;
+        let (found, failed) = fast.receive(self.port, max, self.now, counters, sink);
+        if found > 0 {
+            self.fast_at = self.now;
         }
-        let port = self.port;
-        let (mut taken, mut shown, mut bytes) = (0, 0, 0);
-        while taken < max
-            && let Some(descriptor) = self.rx.take()
-        {
-            taken += 1;
-            let at = descriptor.address;
-            let Some(packet) = self.bytes(at, descriptor.len as usize) else {
-                // Not a chunk: it cannot be given back either.
-                return Err(Corrupt);
-            };
-            if let Some(found) = parse(packet, port) {
-                shown += 1;
-                bytes += found.end - found.start;
-                sink(RxFrame {
-                    from: found.from,
-                    bytes: &mut packet[found.start..found.end],
-                    ce: found.ce,
-                });
-            } else {
-                self.counters.rx_strange += 1;
-            }
-            self.fill.put(at - at % self.chunk as u64);
+        if let Some(how) = failed {
+            self.lose(how);
         }
-        self.rx.release();
-        self.fill.submit();
-        if self.fill.needs_wakeup() {
-            // Only what could not be filled would be lost.
-            let _ = xdp::wake(self.socket.as_fd());
-        }
-        self.fast_at = self.now;
-        self.counters.rx_frames += shown as u64;
-        self.counters.rx_bytes += bytes as u64;
-        Ok(shown)
+        found
     }
 }
 
@@ -585,11 +456,13 @@ impl Link for Xdp {
         max: usize,
         mut sink: impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
-        if self.ways.look(self.now) || (self.lost_until != 0 && self.now >= self.lost_until) {
+        let changed = self.ways.look(self.now);
+        let over = self.lost_until != 0 && self.now >= self.lost_until;
+        if let Some(fast) = self.fast.as_mut().filter(|_| changed || over) {
             self.lost_until = 0;
-            self.owed |= self.tx.pending() > 0;
+            fast.owe_pending();
         }
-        if self.owed && self.lost_until == 0 {
+        if self.lost_until == 0 {
             self.kick();
         }
         // In the order in which they mostly came.
@@ -598,10 +471,7 @@ impl Link for Xdp {
         if kernel_first {
             shown += self.receive_by_kernel(max, &mut sink)?;
         }
-        match self.receive_fast(max, &mut sink) {
-            Ok(found) => shown += found,
-            Err(Corrupt) => self.lose(),
-        }
+        shown += self.receive_fast(max, &mut sink);
         if !kernel_first && self.kernel_is_due() {
             shown += self.receive_by_kernel(max, &mut sink)?;
         }

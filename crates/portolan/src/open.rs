@@ -452,11 +452,13 @@ fn host_port(
         (Some(port), None) => {
             let portolan_boot::OwnHostPort { info, descriptors } = port;
             let [area, socket, udp] = descriptors;
+            let [index, count] = info.sharing;
             let port = engine::HostPort {
                 area,
                 socket,
                 udp,
                 sizes: engine::HostPortSizes::from_words(info.sizes),
+                sharing: engine::HostPortSharing { index, count },
                 interface: info.interface,
                 mac: info.mac,
                 mtu: info.mtu,

@@ -1,11 +1,10 @@
 //! Rings that the kernel has the other end of: those of an AF_XDP socket.
 
-use std::marker::PhantomData;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use portolan_sys::xdp::Ring;
 
-use crate::Corrupt;
+use crate::{Corrupt, Offsets};
 
 /// A frame in a packet area, as the receive and transmit rings name it
 /// (`struct xdp_desc`).
@@ -20,49 +19,35 @@ pub struct Descriptor {
     pub options: u32,
 }
 
-mod sealed {
-    pub trait Sealed {}
-    impl Sealed for super::Descriptor {}
-    impl Sealed for u64 {}
-}
-
-/// What such rings carry: [`Descriptor`], or the offset of a chunk.
-pub trait Entry: Copy + sealed::Sealed {}
-
-impl Entry for Descriptor {}
-impl Entry for u64 {}
-
 /// The kernel waits to be called (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = 1;
 
 /// An end that reads what the kernel wrote.
 #[derive(Debug)]
-pub struct KernelConsumer<T> {
+pub struct KernelConsumer {
     ring: Ring,
     /// Entries that were read.
     read: u32,
     /// Entries that the kernel is known to have written.
     written: u32,
-    entries: PhantomData<T>,
 }
 
 // SAFETY: the ring belongs to the process; whoever has this end alone reads it.
-unsafe impl<T: Entry> Send for KernelConsumer<T> {}
+unsafe impl Send for KernelConsumer {}
 
-impl<T: Entry> KernelConsumer<T> {
+impl KernelConsumer {
     /// Nobody else may read `ring`.
     ///
     /// # Panics
     /// If it carries other entries.
     #[must_use]
     pub fn new(ring: Ring) -> Self {
-        assert_eq!(ring.entry_bytes(), size_of::<T>());
+        assert_eq!(ring.entry_bytes(), size_of::<Descriptor>());
         let read = ring.consumer().load(Relaxed);
         Self {
             ring,
             read,
             written: read,
-            entries: PhantomData,
         }
     }
 
@@ -98,16 +83,16 @@ impl<T: Entry> KernelConsumer<T> {
     /// The next entry, if one is known to be there. It stays the kernel's
     /// until [`Self::release`].
     #[inline]
-    pub fn take(&mut self) -> Option<T> {
+    pub fn take(&mut self) -> Option<Descriptor> {
         if self.read == self.written {
             return None;
         }
         let at = (self.read & (self.ring.count() - 1)) as usize;
         self.read = self.read.wrapping_add(1);
         // SAFETY: `at` is below the number of entries, each aligned and as
-        // large as T (`new`); the kernel wrote it before the counter that
+        // large as a descriptor (`new`); the kernel wrote it before the counter that
         // was read with Acquire, and writes it again only after `release`.
-        Some(unsafe { self.ring.entries().cast::<T>().add(at).read() })
+        Some(unsafe { self.ring.entries().cast::<Descriptor>().add(at).read() })
     }
 
     /// Gives the room of what was read back to the kernel.
@@ -119,40 +104,38 @@ impl<T: Entry> KernelConsumer<T> {
 
 /// An end that writes what the kernel reads.
 #[derive(Debug)]
-pub struct KernelProducer<T> {
+pub struct KernelProducer {
     ring: Ring,
     /// Entries that were written, whether the kernel knows or not.
     written: u32,
     /// Entries that the kernel is known to have read.
     read: u32,
-    entries: PhantomData<T>,
 }
 
 // SAFETY: as of `KernelConsumer`.
-unsafe impl<T: Entry> Send for KernelProducer<T> {}
+unsafe impl Send for KernelProducer {}
 
-impl<T: Entry> KernelProducer<T> {
+impl KernelProducer {
     /// Nobody else may write `ring`.
     ///
     /// # Panics
     /// If it carries other entries.
     #[must_use]
     pub fn new(ring: Ring) -> Self {
-        assert_eq!(ring.entry_bytes(), size_of::<T>());
+        assert_eq!(ring.entry_bytes(), size_of::<Descriptor>());
         let written = ring.producer().load(Relaxed);
         let read = ring.consumer().load(Acquire);
         Self {
             ring,
             written,
             read,
-            entries: PhantomData,
         }
     }
 
     /// Writes an entry; false if there is no room. The kernel sees it after
     /// [`Self::submit`].
     #[inline]
-    pub fn put(&mut self, entry: T) -> bool {
+    pub fn put(&mut self, entry: Descriptor) -> bool {
         let count = self.ring.count();
         if self.written.wrapping_sub(self.read) >= count {
             self.read = self.ring.consumer().load(Acquire);
@@ -163,9 +146,15 @@ impl<T: Entry> KernelProducer<T> {
         }
         let at = (self.written & (count - 1)) as usize;
         // SAFETY: `at` is below the number of entries, each aligned and as
-        // large as T (`new`); the kernel has read what was there before, and
+        // large as a descriptor (`new`); the kernel has read what was there before, and
         // looks again only after `submit`.
-        unsafe { self.ring.entries().cast::<T>().add(at).write(entry) };
+        unsafe {
+            self.ring
+                .entries()
+                .cast::<Descriptor>()
+                .add(at)
+                .write(entry)
+        };
         self.written = self.written.wrapping_add(1);
         true
     }
@@ -189,5 +178,89 @@ impl<T: Entry> KernelProducer<T> {
     #[must_use]
     pub fn needs_wakeup(&self) -> bool {
         self.ring.flags().load(Relaxed) & NEED_WAKEUP != 0
+    }
+}
+
+/// A ring whose entries are chunks, by number: the fill ring or the completion
+/// ring. Several processes may have it, and take turns ([`Share`](crate::Share)).
+#[derive(Debug)]
+pub struct ChunkRing {
+    ring: Ring,
+    chunk_bytes: u64,
+}
+
+// SAFETY: the mapping belongs to the process; what is read and written there
+// is plain numbers, by volatile access, and none of them is believed.
+unsafe impl Send for ChunkRing {}
+
+impl ChunkRing {
+    /// Of chunks with so many bytes.
+    ///
+    /// # Panics
+    /// If the ring has other entries, or chunks no bytes.
+    #[must_use]
+    pub fn new(ring: Ring, chunk_bytes: u32) -> Self {
+        assert!(ring.entry_bytes() == size_of::<u64>() && chunk_bytes > 0);
+        Self {
+            ring,
+            chunk_bytes: chunk_bytes.into(),
+        }
+    }
+
+    /// Whether the kernel has to be called to look.
+    #[inline]
+    #[must_use]
+    pub fn needs_wakeup(&self) -> bool {
+        self.ring.flags().load(Relaxed) & NEED_WAKEUP != 0
+    }
+
+    #[inline]
+    fn at(&self, at: u32) -> *mut u64 {
+        let at = (at & (self.ring.count() - 1)) as usize;
+        // SAFETY: `at` is below the number of entries, each eight bytes.
+        unsafe { self.ring.entries().as_ptr().cast::<u64>().add(at) }
+    }
+}
+
+impl Offsets for ChunkRing {
+    #[inline]
+    fn count(&self) -> u32 {
+        self.ring.count()
+    }
+
+    #[inline]
+    fn producer(&self) -> u32 {
+        self.ring.producer().load(Acquire)
+    }
+
+    #[inline]
+    fn set_producer(&self, to: u32) {
+        self.ring.producer().store(to, Release);
+    }
+
+    #[inline]
+    fn consumer(&self) -> u32 {
+        self.ring.consumer().load(Acquire)
+    }
+
+    #[inline]
+    fn set_consumer(&self, to: u32) {
+        self.ring.consumer().store(to, Release);
+    }
+
+    #[inline]
+    fn entry(&self, at: u32) -> u64 {
+        // SAFETY: within the mapping and aligned (`at`). Volatile: another
+        // process may write meanwhile.
+        unsafe { self.at(at).read_volatile() / self.chunk_bytes }
+    }
+
+    #[inline]
+    fn set_entry(&self, at: u32, value: u64) {
+        // SAFETY: as above.
+        unsafe {
+            self.at(at)
+                .write_volatile(value.wrapping_mul(self.chunk_bytes))
+        };
     }
 }

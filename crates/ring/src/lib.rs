@@ -18,6 +18,7 @@ mod line;
 #[cfg(not(loom))]
 mod owned;
 mod ownership;
+mod queue;
 mod sleep;
 mod spsc;
 mod table;
@@ -26,7 +27,7 @@ mod wiped;
 
 pub use inbox::{InboxConsumer, InboxLayout, InboxProducer, InboxSlot, SKIP_WINDOW};
 #[cfg(not(loom))]
-pub use kernel::{Descriptor, Entry, KernelConsumer, KernelProducer};
+pub use kernel::{ChunkRing, Descriptor, KernelConsumer, KernelProducer};
 #[cfg(not(loom))]
 pub use lent::{Lent, LentMut};
 #[cfg(not(loom))]
@@ -35,6 +36,9 @@ pub use line::{INLINE_BYTES, LINE_BYTES, Line, Message, Short};
 #[cfg(not(loom))]
 pub use owned::{Callers, HelperGuard, Owned, OwnerGuard, Refused};
 pub use ownership::Ownership;
+#[cfg(not(loom))]
+pub use queue::queue_lines;
+pub use queue::{BATCH, Exchange, Offsets, Share, Words};
 pub use sleep::{Fence, SleepWord, Slumber};
 pub use spsc::{Consumer, Position, Producer, RingLayout, RingSlot};
 pub use table::{ForkMark, Plain, Table};

@@ -2,12 +2,13 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p portolan-ring --release --test loom`.
 #![cfg(loom)]
 
-use loom::sync::atomic::Ordering::Relaxed;
+use loom::sync::atomic::AtomicU64;
+use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use portolan_ring::{
-    Consumer, Fence, InboxConsumer, InboxLayout, InboxProducer, Line, Ownership, Position,
-    Producer, RingLayout, SleepWord, Slumber,
+    BATCH, Consumer, Exchange, Fence, InboxConsumer, InboxLayout, InboxProducer, Line, Offsets,
+    Ownership, Position, Producer, RingLayout, Share, SleepWord, Slumber, Words,
 };
 
 fn lines(count: usize) -> Arc<Vec<Line>> {
@@ -31,6 +32,103 @@ impl Bell {
         }
         *rung = false;
     }
+}
+
+/// The memory of a queue: its words and its rings, with few entries.
+struct Queue {
+    words: Vec<AtomicU64>,
+    fill: [AtomicU64; 6],
+    completion: [AtomicU64; 6],
+}
+
+/// Sees a queue as a process does that is killed at the so manieth store.
+#[derive(Clone)]
+struct Mortal {
+    queue: Arc<Queue>,
+    left: std::rc::Rc<std::cell::Cell<u32>>,
+}
+
+impl Mortal {
+    fn new(queue: &Arc<Queue>, left: u32) -> Self {
+        let left = std::rc::Rc::new(std::cell::Cell::new(left));
+        let queue = queue.clone();
+        Self { queue, left }
+    }
+
+    fn step(&self) {
+        if self.left.get() == 0 {
+            std::panic::resume_unwind(Box::new("killed"));
+        }
+        self.left.set(self.left.get() - 1);
+    }
+}
+
+impl Words for Mortal {
+    fn load(&self, at: usize) -> u64 {
+        self.queue.words[at].load(Acquire)
+    }
+
+    fn store(&self, at: usize, value: u64) {
+        self.step();
+        self.queue.words[at].store(value, Release);
+    }
+
+    fn replace(&self, at: usize, from: u64, to: u64) -> bool {
+        self.step();
+        let word = &self.queue.words[at];
+        word.compare_exchange(from, to, AcqRel, Acquire).is_ok()
+    }
+}
+
+/// One of its rings: producer, consumer, four entries.
+struct MortalRing(Mortal, fn(&Queue) -> &[AtomicU64; 6]);
+
+impl MortalRing {
+    fn word(&self, at: usize) -> &AtomicU64 {
+        &self.1(&self.0.queue)[at]
+    }
+
+    fn set(&self, at: usize, value: u64) {
+        self.0.step();
+        self.word(at).store(value, Release);
+    }
+}
+
+impl Offsets for MortalRing {
+    fn count(&self) -> u32 {
+        4
+    }
+
+    fn producer(&self) -> u32 {
+        self.word(0).load(Acquire) as u32
+    }
+
+    fn set_producer(&self, to: u32) {
+        self.set(0, to.into());
+    }
+
+    fn consumer(&self) -> u32 {
+        self.word(1).load(Acquire) as u32
+    }
+
+    fn set_consumer(&self, to: u32) {
+        self.set(1, to.into());
+    }
+
+    fn entry(&self, at: u32) -> u64 {
+        self.word(2 + at as usize % 4).load(Acquire)
+    }
+
+    fn set_entry(&self, at: u32, value: u64) {
+        self.set(2 + at as usize % 4, value);
+    }
+}
+
+/// A process's share of a queue with two chunks for sending, 10 and 11.
+fn share(mortal: &Mortal, own: u32) -> Share<MortalRing, MortalRing> {
+    let fill = MortalRing(mortal.clone(), |queue| &queue.fill);
+    let completion = MortalRing(mortal.clone(), |queue| &queue.completion);
+    Share::new(fill, completion, own, (10, 2), (9 + own, 1))
 }
 
 /// Bounded, because each preemption multiplies the cases.
@@ -352,4 +450,69 @@ fn ownership_is_exclusive_and_handed_back() {
         helper.join().unwrap();
         assert_eq!(shared.0.calls(), 2);
     });
+}
+
+/// Two processes have their turns at a queue; the first is killed at its
+/// `kill`th store. Nothing is lost, nothing is there twice, and a chunk that is
+/// used again is not set free by an old entry.
+fn queue_with_a_death(kill: u32) {
+    model(2, move || {
+        let atomic = |value| AtomicU64::new(value);
+        let queue = Arc::new(Queue {
+            words: (0..16 + 2 * BATCH + 2).map(|_| atomic(0)).collect(),
+            fill: std::array::from_fn(|_| atomic(0)),
+            completion: std::array::from_fn(|_| atomic(0)),
+        });
+        // Both chunks have been sent and have come back.
+        for (n, chunk) in [10, 11].into_iter().enumerate() {
+            queue.words[16 + 2 * BATCH + n].store(1, Relaxed);
+            queue.completion[2 + n].store(chunk, Relaxed);
+        }
+        queue.completion[0].store(2, Relaxed);
+        // A pidfd: says so only once all that it did is done.
+        let ended = Arc::new(Mutex::new(None));
+        let (theirs, their_end) = (queue.clone(), ended.clone());
+        let first = thread::spawn(move || {
+            let mortal = Mortal::new(&theirs, kill);
+            let mut a = share(&mortal, 1);
+            a.keep(1);
+            let turn = std::panic::AssertUnwindSafe(|| a.exchange(&mortal, |_| false));
+            let _ = std::panic::catch_unwind(turn);
+            *their_end.lock().unwrap() = Some(a.kept());
+        });
+        let mortal = Mortal::new(&queue, u32::MAX);
+        let mut b = share(&mortal, 2);
+        b.keep(2);
+        let mut sent_again = false;
+        loop {
+            let done = b.exchange(&mortal, |_| ended.lock().unwrap().is_some());
+            if !sent_again && b.chunk_to_send(&mortal).is_some() {
+                b.send(&mortal, 11);
+                sent_again = true;
+            }
+            if done == Ok(Exchange::Done) && sent_again {
+                break;
+            }
+            thread::yield_now();
+        }
+        first.join().unwrap();
+        assert_eq!(b.exchange(&mortal, |_| true), Ok(Exchange::Done));
+        let count = queue.fill[0].load(Relaxed) as usize;
+        let mut filled: Vec<u64> = (0..count)
+            .map(|n| queue.fill[2 + n].load(Relaxed))
+            .collect();
+        filled.sort_unstable();
+        let kept = *ended.lock().unwrap() == Some(1) && filled == [2];
+        assert!(filled == [1, 2] || kept, "{kill} {filled:?}");
+        assert_eq!(queue.completion[1].load(Relaxed), 2);
+        let states = [0, 1].map(|n| queue.words[16 + 2 * BATCH + n].load(Relaxed));
+        assert_eq!(states, [2, 3], "{kill}");
+        assert_eq!(queue.words[0].load(Relaxed), 0);
+    });
+}
+
+#[test]
+fn a_queue_survives_the_death_of_its_holder_at_every_step() {
+    // The last ones live through it.
+    (0..20).for_each(queue_with_a_death);
 }

@@ -7,9 +7,9 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
 use rustix::net::xdp::{
-    SocketAddrXdp, SocketAddrXdpFlags, XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING,
-    XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags, XdpRingOffset,
-    XdpUmemReg, XdpUmemRegFlags,
+    SocketAddrXdp, SocketAddrXdpFlags, SocketAddrXdpWithSharedUmem, XDP_PGOFF_RX_RING,
+    XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING, XdpOptionsFlags,
+    XdpRingOffset, XdpUmemReg, XdpUmemRegFlags,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with, sockopt};
 
@@ -129,9 +129,10 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> XdpError {
 }
 
 /// Opens a socket on queue `queue` of interface `interface` of the calling
-/// thread's network, with `area` as its packet area. `copy`: not even where
-/// the driver could do without a copy. The packet area may be unmapped
-/// afterwards; whoever has its descriptor and the socket's can use both.
+/// thread's network, with the beginning of `area` as its packet area. It
+/// carries nothing: others [`join`] it. `copy`: not even where the driver
+/// could do without a copy. The packet area may be unmapped afterwards;
+/// whoever has its descriptor and that of a joined socket can use both.
 ///
 /// # Errors
 /// [`XdpError`]; nothing stays open.
@@ -142,19 +143,12 @@ pub fn open(
     queue: u32,
     copy: bool,
 ) -> Result<OwnedFd, XdpError> {
-    if sizes.area_bytes() != Some(area.bytes()) {
-        return Err(XdpError::Sizes);
-    }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let fd =
-        socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map_err(|e| match e {
-            Errno::AFNOSUPPORT => XdpError::Unknown,
-            Errno::PERM => XdpError::Denied,
-            e => XdpError::System("socket", e),
-        })?;
+    let bytes = sizes.area_bytes().filter(|bytes| *bytes <= area.bytes());
+    let bytes = bytes.ok_or(XdpError::Sizes)?;
+    let fd = socket()?;
     let registration = XdpUmemReg {
         addr: area.start().as_ptr() as u64,
-        len: area.bytes() as u64,
+        len: bytes as u64,
         chunk_size: sizes.chunk,
         headroom: 0,
         flags: XdpUmemRegFlags::empty(),
@@ -164,18 +158,56 @@ pub fn open(
     sockopt::set_xdp_umem_fill_ring_size(&fd, sizes.fill).map_err(failed("XDP_UMEM_FILL_RING"))?;
     sockopt::set_xdp_umem_completion_ring_size(&fd, sizes.completion)
         .map_err(failed("XDP_UMEM_COMPLETION_RING"))?;
-    sockopt::set_xdp_rx_ring_size(&fd, sizes.rx).map_err(failed("XDP_RX_RING"))?;
-    sockopt::set_xdp_tx_ring_size(&fd, sizes.tx).map_err(failed("XDP_TX_RING"))?;
+    // The kernel wants one of them; nothing is ever steered there.
+    sockopt::set_xdp_rx_ring_size(&fd, 1).map_err(failed("XDP_RX_RING"))?;
     let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
     if copy {
         flags |= SocketAddrXdpFlags::XDP_COPY;
     }
-    bind(&fd, &SocketAddrXdp::new(flags, interface, queue)).map_err(|e| match e {
-        Errno::BUSY => XdpError::Busy,
-        Errno::INVAL | Errno::OPNOTSUPP | Errno::NODEV => XdpError::Unsupported(e),
-        e => XdpError::System("bind", e),
-    })?;
+    bind(&fd, &SocketAddrXdp::new(flags, interface, queue)).map_err(not_bound)?;
     Ok(fd)
+}
+
+/// Opens a further socket on the queue of `base`, which [`open`] gave, with
+/// that one's packet area, fill and completion ring, and with its own receive
+/// and transmit ring.
+///
+/// # Errors
+/// [`XdpError`]; nothing stays open.
+pub fn join(
+    base: BorrowedFd<'_>,
+    sizes: &Sizes,
+    interface: u32,
+    queue: u32,
+) -> Result<OwnedFd, XdpError> {
+    let fd = socket()?;
+    sockopt::set_xdp_rx_ring_size(&fd, sizes.rx).map_err(failed("XDP_RX_RING"))?;
+    sockopt::set_xdp_tx_ring_size(&fd, sizes.tx).map_err(failed("XDP_TX_RING"))?;
+    let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
+    let address = SocketAddrXdp::new(flags, interface, queue);
+    let address = SocketAddrXdpWithSharedUmem {
+        addr: address,
+        shared_umem_fd: base,
+    };
+    bind(&fd, &address).map_err(not_bound)?;
+    Ok(fd)
+}
+
+fn socket() -> Result<OwnedFd, XdpError> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map_err(|e| match e {
+        Errno::AFNOSUPPORT => XdpError::Unknown,
+        Errno::PERM => XdpError::Denied,
+        e => XdpError::System("socket", e),
+    })
+}
+
+fn not_bound(errno: Errno) -> XdpError {
+    match errno {
+        Errno::BUSY => XdpError::Busy,
+        Errno::INVAL | Errno::OPNOTSUPP | Errno::NODEV => XdpError::Unsupported(errno),
+        e => XdpError::System("bind", e),
+    }
 }
 
 /// Whether the driver takes packets from the area, and puts them there, itself.

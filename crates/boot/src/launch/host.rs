@@ -153,11 +153,15 @@ impl Host {
             .map_err(|error| LaunchError::Spawn { rank, error })?;
         started.shares_core = shares_core;
         if self.plan.wants_host_ports() {
-            started.granted = Some(starter.host_port(&place, self.plan.ip).map(|port| {
-                started.host_port = Some(port.descriptors);
-                started.lease = Some(port.lease);
-                port.info
-            }));
+            started.granted = Some(
+                starter
+                    .host_port(&place, self.plan.ranks, self.plan.ip)
+                    .map(|port| {
+                        started.host_port = Some(port.descriptors);
+                        started.lease = Some(port.lease);
+                        port.info
+                    }),
+            );
         }
         let pid = started.pid();
         starter.started(&place, pid);

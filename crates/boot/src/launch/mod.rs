@@ -210,12 +210,17 @@ pub trait Starter {
     /// As the kernel says, with a remedy; the job is then not started.
     fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<SharedMemory>;
 
-    /// Opens a host port for rank `place`, on the interface with address `at`
-    /// if that is known.
+    /// Opens a host port for rank `place`, one of `ranks` that its host was given
+    /// at the start, on the interface with address `at` if that is known.
     ///
     /// # Errors
     /// Why it gets none, for people to read.
-    fn host_port(&mut self, _place: &Place, _at: Option<IpAddr>) -> Result<HostPort, String> {
+    fn host_port(
+        &mut self,
+        _place: &Place,
+        _ranks: u32,
+        _at: Option<IpAddr>,
+    ) -> Result<HostPort, String> {
         Err("whoever starts this job opens no host ports".to_owned())
     }
 

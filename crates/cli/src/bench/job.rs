@@ -159,9 +159,10 @@ impl Starter for Own {
     fn host_port(
         &mut self,
         place: &Place,
+        ranks: u32,
         at: Option<IpAddr>,
     ) -> std::result::Result<HostPort, String> {
-        self.local.host_port(place.host_index.into(), at)
+        self.local.host_port(place.host_index.into(), ranks, at)
     }
 
     fn command(&mut self, place: &Place) -> Command {

@@ -1,11 +1,14 @@
 //! Host ports between two hosts of a lab. Needs root.
 
 use std::any::Any;
+use std::fs::File;
 use std::net::{IpAddr, UdpSocket};
+use std::os::unix::fs::FileExt;
+use std::process::{Command, Stdio};
 
 use portolan_link::conformance::{self, Pair};
 use portolan_link::udp::{Udp, UdpConfig};
-use portolan_link::xdp::{HostPort, Sizes, Xdp};
+use portolan_link::xdp::{HostPort, Sharing, Sizes, Xdp};
 use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
 use portolan_sys::clock::now_ns;
 use portolan_sys::features::Disabled;
@@ -15,29 +18,39 @@ use crate::lab::{Built, Lab};
 
 /// Opens a host port on a host of the lab.
 fn open(lab: &Lab, host: u32) -> (Xdp, Box<dyn Any + Send>) {
-    let ports = HostPorts::default();
+    open_part(lab, host, &HostPorts::default(), 1).unwrap()
+}
+
+/// Opens one of `ranks` host ports there.
+fn open_part(
+    lab: &Lab,
+    host: u32,
+    ports: &HostPorts,
+    ranks: u32,
+) -> Result<(Xdp, Box<dyn Any + Send>), String> {
     let opened = lab
-        .in_host(host, || Ok(ports.open(None, &Disabled::default())))
-        .unwrap()
-        .unwrap();
+        .in_host(host, || Ok(ports.open(None, ranks, &Disabled::default())))
+        .unwrap()?;
     let portolan_boot::HostPort {
         info,
         lease,
         descriptors,
     } = opened;
     let [area, socket, udp] = descriptors;
+    let [index, count] = info.sharing;
     let port = HostPort {
         area,
         socket,
         udp,
         sizes: Sizes::from_words(info.sizes),
+        sharing: Sharing { index, count },
         interface: info.interface,
         mac: info.mac,
         mtu: info.mtu,
     };
     // Routes and neighbours are those of the thread's network.
     let adopt = || Ok(Xdp::adopt(port, &UdpConfig::default()).unwrap());
-    (lab.in_host(host, adopt).unwrap(), lease)
+    Ok((lab.in_host(host, adopt).unwrap(), lease))
 }
 
 /// One end, either link, that makes its calls in its own network and always
@@ -230,5 +243,166 @@ fn packets_go_past_the_kernel_in_both_directions() {
             assert_eq!((counters.tx_kernel, counters.lost), (0, 0));
             assert_eq!(two.fast(end).kernel_counters().rx_frames, 0);
         }
+    }
+}
+
+/// Sends from one end to the other until `count` frames have come; gives what
+/// has.
+fn carry(from: &mut End, to: &mut End, address: LinkAddress, count: u32) -> Vec<u32> {
+    let (mut sent, mut got) = (0, Vec::new());
+    let start = now_ns();
+    while got.len() < count as usize && now_ns() - start < 5_000_000_000 {
+        if sent < count {
+            let bytes = &sent.to_le_bytes();
+            let frame = TxFrame {
+                to: address,
+                bytes,
+                ecn: false,
+            };
+            sent += from.tx_burst(&[frame]).map_or(0, |taken| taken as u32);
+        }
+        let take = |frame: RxFrame<'_>| {
+            got.extend(frame.bytes.first_chunk().map(|n| u32::from_le_bytes(*n)));
+        };
+        to.rx_burst(8, take).unwrap();
+    }
+    got.sort_unstable();
+    got
+}
+
+/// As [`carry`]; all must come, in as many frames as chunks go round often.
+fn carries(from: &mut End, to: &mut End, address: LinkAddress) {
+    const FRAMES: u32 = 5_000;
+    let got = carry(from, to, address, FRAMES);
+    assert!(got.iter().copied().eq(0..FRAMES), "{} came", got.len());
+}
+
+/// Three parts of the queue of h0 and one of h1's.
+struct Shared {
+    ports: HostPorts,
+    parts: Vec<End>,
+    other: End,
+    addresses: Vec<LinkAddress>,
+    there: LinkAddress,
+    _leases: Vec<Box<dyn Any + Send>>,
+}
+
+impl Shared {
+    fn open(lab: &Lab) -> Self {
+        let ports = HostPorts::default();
+        let mut leases = Vec::new();
+        let mut fast = |(link, lease)| {
+            leases.push(lease);
+            End::Fast(Box::new(link))
+        };
+        let parts: Vec<End> = (0..3)
+            .map(|_| fast(open_part(lab, 0, &ports, 3).unwrap()))
+            .collect();
+        let why = open_part(lab, 0, &ports, 3).map(drop).unwrap_err();
+        assert!(why.contains("all 3 parts of queue 0 of eth0"), "{why}");
+        let other = fast(open(lab, 1));
+        let at = |end: &End, host| LinkAddress {
+            ip: lab.ipv4(host).to_ipv6_mapped().octets(),
+            ..end.local()
+        };
+        Self {
+            addresses: parts.iter().map(|end| at(end, 0)).collect(),
+            there: at(&other, 1),
+            parts,
+            other,
+            ports,
+            _leases: leases,
+        }
+    }
+
+    fn part(&self, n: usize) -> &Xdp {
+        match &self.parts[n] {
+            End::Fast(link) => link,
+            End::Plain(_) => unreachable!("all have a host port"),
+        }
+    }
+
+    /// Makes it seem that a process holds the rings.
+    fn hold(&self, process: u32) {
+        let (memory, at) = self.ports.holder().unwrap();
+        File::from(memory)
+            .write_all_at(&u64::from(process).to_ne_bytes(), at)
+            .unwrap();
+    }
+}
+
+#[test]
+fn the_dead_are_robbed_and_the_stopped_are_left() {
+    let built = Built::up("t-unit-rob");
+    let mut all = Shared::open(&built.0);
+    let mut child = Command::new("sleep")
+        .arg("20")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let living = child.id();
+    let mut dead = Command::new("true").spawn().unwrap();
+    dead.wait().unwrap();
+    all.hold(dead.id());
+    let address = all.addresses[0];
+    carries(&mut all.other, &mut all.parts[0], address);
+    carries(&mut all.parts[0], &mut all.other, all.there);
+    assert_eq!(all.part(0).counters().lost, 0);
+    // Whoever finds it held, and its holder alive, goes by the kernel.
+    all.hold(living);
+    for part in [0, 1] {
+        let address = all.addresses[part];
+        let until = now_ns() + 2_000_000_000;
+        while all.part(part).counters().lost == 0 && now_ns() < until {
+            carry(&mut all.other, &mut all.parts[part], address, 100);
+        }
+        assert_eq!(all.part(part).counters().lost, 1);
+        let before = all.part(part).kernel_counters();
+        carries(&mut all.other, &mut all.parts[part], address);
+        carries(&mut all.parts[part], &mut all.other, all.there);
+        let after = all.part(part).kernel_counters();
+        assert_eq!(after.rx_frames - before.rx_frames, 5_000);
+        assert_eq!(after.tx_frames - before.tx_frames, 5_000);
+    }
+    // The third has not come to it yet, and need not.
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let address = all.addresses[2];
+    carries(&mut all.other, &mut all.parts[2], address);
+    assert_eq!(all.part(2).counters().lost, 0);
+}
+
+#[test]
+fn ranks_of_a_host_share_a_queue() {
+    let built = Built::up("t-unit-share");
+    let mut all = Shared::open(&built.0);
+    for part in 0..3 {
+        let address = all.addresses[part];
+        carries(&mut all.other, &mut all.parts[part], address);
+        carries(&mut all.parts[part], &mut all.other, all.there);
+        let counters = all.part(part).counters();
+        assert_eq!((counters.tx_frames, counters.rx_frames), (5_000, 5_000));
+        assert_eq!(all.part(part).kernel_counters().rx_frames, 0);
+    }
+    // One that has ended takes nothing along that the others need: its chunks
+    // that packets have come to are gone, with those in its ring.
+    let address = all.addresses[0];
+    let dying = all.parts.remove(0);
+    for n in 0..600_u32 {
+        let bytes = &n.to_le_bytes();
+        let frame = TxFrame {
+            to: address,
+            bytes,
+            ecn: false,
+        };
+        let _ = all.other.tx_burst(&[frame]);
+    }
+    drop(dying);
+    for part in 0..2 {
+        let address = all.addresses[part + 1];
+        carries(&mut all.other, &mut all.parts[part], address);
+        carries(&mut all.parts[part], &mut all.other, all.there);
+        assert_eq!(all.part(part).kernel_counters().rx_frames, 0);
     }
 }

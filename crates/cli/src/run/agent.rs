@@ -162,9 +162,10 @@ impl Starter for Ranks {
     fn host_port(
         &mut self,
         _place: &Place,
+        ranks: u32,
         at: Option<IpAddr>,
     ) -> std::result::Result<HostPort, String> {
-        self.local.host_port(0, at)
+        self.local.host_port(0, ranks, at)
     }
 
     fn command(&mut self, place: &Place) -> Command {

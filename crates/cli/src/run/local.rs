@@ -69,21 +69,22 @@ impl Local {
         })
     }
 
-    /// Opens a host port here, or on host `lab_host` of the lab.
+    /// Opens a host port, one of `ranks`, here or on host `lab_host` of the lab.
     ///
     /// # Errors
     /// Why there is none, for people to read.
     pub fn host_port(
         &mut self,
         lab_host: u32,
+        ranks: u32,
         at: Option<IpAddr>,
     ) -> std::result::Result<HostPort, String> {
         let ports = self.host_ports.entry(lab_host).or_default();
         let disabled = self.disabled;
         match &self.lab {
-            None => ports.open(at, &disabled),
+            None => ports.open(at, ranks, &disabled),
             Some(lab) => lab
-                .in_host(lab_host, || Ok(ports.open(at, &disabled)))
+                .in_host(lab_host, || Ok(ports.open(at, ranks, &disabled)))
                 .map_err(|failure| failure.to_string())?,
         }
     }

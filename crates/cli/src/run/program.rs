@@ -111,9 +111,10 @@ impl Starter for Program {
     fn host_port(
         &mut self,
         place: &RankPlace,
+        ranks: u32,
         at: Option<IpAddr>,
     ) -> std::result::Result<HostPort, String> {
-        self.local.host_port(self.lab_host(place), at)
+        self.local.host_port(self.lab_host(place), ranks, at)
     }
 
     fn command(&mut self, place: &RankPlace) -> Command {

@@ -1,8 +1,6 @@
 //! What a queue can do without a protocol: packets made once, sent and counted
 //! as they are. For measuring.
 
-use portolan_ring::Descriptor;
-
 use super::Xdp;
 use crate::{LinkAddress, RxFrame};
 
@@ -21,14 +19,8 @@ impl<'a> Bare<'a> {
     /// Fills all free chunks with a packet to `to` that carries `payload`;
     /// `None` if it has to go through the kernel, or is too long.
     pub fn fill(link: &'a mut Xdp, to: &LinkAddress, payload: &[u8]) -> Option<Self> {
-        link.reap();
         let headers = *link.ways.find(to, link.now)?;
-        let chunk = link.chunk;
-        let mut len = 0;
-        for at in link.free.clone() {
-            let packet = link.bytes(at, chunk)?;
-            len = headers.write(packet, payload, false)?;
-        }
+        let len = link.fast.as_mut()?.fill_all(&headers, payload, link.now)?;
         let len = u32::try_from(len).ok().filter(|len| *len > 0)?;
         Some(Self { link, len })
     }
@@ -49,43 +41,28 @@ impl<'a> Bare<'a> {
     #[inline]
     pub fn send(&mut self) -> bool {
         let link = &mut *self.link;
-        let Some(address) = link.chunk_to_send() else {
-            self.flush();
+        let Some(fast) = &mut link.fast else {
             return false;
         };
-        let len = self.len;
-        let descriptor = Descriptor {
-            address,
-            len,
-            options: 0,
+        let put = match fast.chunk_to_send(link.now) {
+            Ok(Some(number)) => fast.put_again(number, self.len),
+            _ => false,
         };
-        if !link.tx.put(descriptor) {
-            link.free.push(address);
-            self.flush();
-            return false;
+        if put {
+            fast.submit();
         }
-        link.tx.submit();
-        link.owed = true;
-        if link.tx.pending() >= BATCH {
-            self.flush();
+        if !put || fast.pending() >= BATCH {
+            link.kick();
         }
-        true
-    }
-
-    fn flush(&mut self) {
-        if self.link.owed {
-            self.link.kick();
-        }
+        put
     }
 
     /// Lets leave what was sent, and shows the payload of each packet that has
     /// come.
     #[inline]
     pub fn receive(&mut self, mut sink: impl FnMut(&[u8])) {
-        self.flush();
-        // A broken ring shows nothing.
-        let _ = self
-            .link
+        self.link.kick();
+        self.link
             .receive_fast(usize::MAX, &mut |frame: RxFrame<'_>| sink(frame.bytes));
     }
 }
