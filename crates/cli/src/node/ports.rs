@@ -1,5 +1,6 @@
 //! Opening host ports, as whoever has the privilege.
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::{Interface, UdpSocket, interfaces};
 use portolan_sys::xdp::{self, PACKET_HEADROOM, XdpError};
 
+use super::pins::Pins;
 use super::steering::Steering;
 
 /// What the kernel's socket of a host port holds, bytes: as many packets as
@@ -23,9 +25,10 @@ const ETHERNET_HEADER: usize = 14;
 /// The largest chunk that the kernel takes: a page.
 const CHUNK_MAX: u32 = 4_096;
 
-/// How often, and after what pause, a busy queue is tried again.
-const BUSY_TRIES: u32 = 50;
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// How often, and after what pause, a busy queue is tried again: the kernel
+/// frees it a while after its socket was closed.
+pub const BUSY_TRIES: u32 = 50;
+pub const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The host ports of one network.
 #[derive(Clone, Default)]
@@ -37,6 +40,22 @@ struct Open {
     interface: Option<Result<(Interface, Steering), String>>,
     /// The UDP port of who has the queue.
     taken: Option<u16>,
+}
+
+/// Why there is no host port.
+#[derive(Debug)]
+pub enum PortError {
+    /// The kernel has not yet freed the queue of a socket that was closed, or
+    /// somebody else has it.
+    Busy(String),
+    /// For this reason.
+    Failed(String),
+}
+
+impl From<String> for PortError {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
 }
 
 /// Gives a host port back.
@@ -69,42 +88,95 @@ impl HostPorts {
     /// Why there is none, for people to read.
     pub fn open(&self, at: Option<IpAddr>, disabled: &Disabled) -> Result<HostPort, String> {
         possible(disabled)?;
-        let mut open = self.lock();
-        let Open { interface, taken } = &mut *open;
-        let opened = interface.get_or_insert_with(|| {
-            let interface = choose(at)?;
-            let steering = Steering::attach(&interface)?;
+        let attach = || {
+            let interface = choose(at, |_| true)?;
+            let steering = Steering::attach(&interface, None)?;
             Ok((interface, steering))
-        });
-        let (interface, steering) = opened.as_mut().map_err(|why| why.clone())?;
-        let queue = 0;
-        if taken.is_some() {
-            return Err(format!(
-                "queue {queue} of {} belongs to another rank",
-                interface.name
-            ));
-        }
-        // A chunk holds a frame behind the kernel's headroom.
-        let small = interface.mtu + ETHERNET_HEADER <= (SIZES.chunk - PACKET_HEADROOM) as usize;
-        let sizes = Sizes {
-            chunk: if small { SIZES.chunk } else { CHUNK_MAX },
-            ..SIZES
         };
-        let bytes = sizes.area_bytes().ok_or("sizes make no sense")?;
-        let area = SharedMemory::create("portolan-packets", bytes).map_err(|e| e.to_string())?;
-        let copy = disabled.zerocopy;
+        self.lock().interface.get_or_insert_with(attach);
         let mut tries = 0;
-        let socket = loop {
-            match xdp::open(&area, &sizes, interface.index, queue, copy) {
-                // The kernel frees a queue a while after its socket was closed.
-                Err(XdpError::Busy) if tries < BUSY_TRIES => {
+        loop {
+            match self.open_now(disabled) {
+                Err(PortError::Busy(_)) if tries < BUSY_TRIES => {
                     tries += 1;
                     std::thread::sleep(BUSY_PAUSE);
                 }
-                opened => break opened,
+                Err(PortError::Busy(why) | PortError::Failed(why)) => return Err(why),
+                Ok(port) => return Ok(port),
             }
         }
-        .map_err(|e| format!("queue {queue} of {}: {e}", interface.name))?;
+    }
+
+    /// Those of `interface`, whose program stays when this process ends: the
+    /// one that was left there, or a new one.
+    ///
+    /// # Errors
+    /// Why not, for people to read.
+    pub fn pinned(interface: Interface, pins: &Pins) -> Result<Self, String> {
+        let steering = Steering::attach(&interface, Some(pins))?;
+        let open = Open {
+            interface: Some(Ok((interface, steering))),
+            taken: None,
+        };
+        Ok(Self(Arc::new(Mutex::new(open))))
+    }
+
+    /// Takes over those of `held` UDP ports that are steered still, with what
+    /// gives each back; steers no more to others.
+    pub fn take_over(&self, held: &[u16]) -> Vec<(u16, Box<dyn Any + Send>)> {
+        let mut open = self.lock();
+        let Some(Ok((_, steering))) = &mut open.interface else {
+            return Vec::new();
+        };
+        let (kept, left): (Vec<u16>, Vec<u16>) = steering
+            .steered()
+            .into_iter()
+            .partition(|udp| held.contains(udp));
+        left.into_iter().for_each(|udp| steering.remove(udp));
+        open.taken = kept.first().copied();
+        let lease = |udp| {
+            let ports = self.clone();
+            let lease: Box<dyn Any + Send> = Box::new(Lease { ports, udp });
+            (udp, lease)
+        };
+        kept.into_iter().map(lease).collect()
+    }
+
+    /// Goes by what the interface's addresses and MTU are now.
+    pub fn refresh(&self, now: Interface) {
+        if let Some(Ok((interface, _))) = &mut self.lock().interface {
+            *interface = now;
+        }
+    }
+
+    /// Opens a host port, if the kernel gives the queue at once.
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn open_now(&self, disabled: &Disabled) -> Result<HostPort, PortError> {
+        let mut open = self.lock();
+        let Open { interface, taken } = &mut *open;
+        let none = || Err("no interface was chosen".to_owned());
+        let opened = interface.get_or_insert_with(none);
+        let (interface, steering) = opened.as_mut().map_err(|why| why.clone())?;
+        let queue = 0;
+        if taken.is_some() {
+            let name = &interface.name;
+            return Err(format!("queue {queue} of {name} belongs to another rank").into());
+        }
+        let sizes = sizes(interface);
+        let bytes = sizes
+            .area_bytes()
+            .ok_or_else(|| "sizes make no sense".to_owned())?;
+        let area = SharedMemory::create("portolan-packets", bytes).map_err(|e| e.to_string())?;
+        let copy = disabled.zerocopy;
+        let socket = xdp::open(&area, &sizes, interface.index, queue, copy).map_err(|e| {
+            let why = format!("queue {queue} of {}: {e}", interface.name);
+            match e {
+                XdpError::Busy => PortError::Busy(why),
+                _ => PortError::Failed(why),
+            }
+        })?;
         let config = UdpConfig {
             disabled: *disabled,
             ..UdpConfig::default()
@@ -144,9 +216,7 @@ impl HostPorts {
 /// # Errors
 /// Why not, for people to read.
 pub fn possible(disabled: &Disabled) -> Result<(), String> {
-    if disabled.xdp {
-        return Err("xdp is switched off".to_owned());
-    }
+    switched_on(disabled)?;
     if !rustix::process::geteuid().is_root() {
         return Err("only root may open one".to_owned());
     }
@@ -156,12 +226,53 @@ pub fn possible(disabled: &Disabled) -> Result<(), String> {
     Ok(())
 }
 
-/// The interface for packets to other hosts.
-fn choose(at: Option<IpAddr>) -> Result<Interface, String> {
+/// Whether host ports are wanted at all.
+///
+/// # Errors
+/// They are not, for people to read.
+pub fn switched_on(disabled: &Disabled) -> Result<(), String> {
+    if disabled.xdp {
+        return Err("xdp is switched off".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether an interface is of the kind that carries host ports, and up.
+pub fn carries(it: &Interface) -> bool {
+    it.up && !it.loopback && it.mac.is_some() && !it.addresses.is_empty()
+}
+
+/// Of a host port on an interface.
+fn sizes(interface: &Interface) -> Sizes {
+    // A chunk holds a frame behind the kernel's headroom.
+    let small = interface.mtu + ETHERNET_HEADER <= (SIZES.chunk - PACKET_HEADROOM) as usize;
+    Sizes {
+        chunk: if small { SIZES.chunk } else { CHUNK_MAX },
+        ..SIZES
+    }
+}
+
+/// Packet memory of a host port on an interface, bytes.
+pub fn area_bytes(interface: &Interface) -> usize {
+    sizes(interface).area_bytes().unwrap_or_default()
+}
+
+/// The interface for packets to other hosts, of those that `allows` lets
+/// through.
+///
+/// # Errors
+/// There is none, for people to read.
+pub fn choose(
+    at: Option<IpAddr>,
+    allows: impl Fn(&Interface) -> bool,
+) -> Result<Interface, String> {
     let all = interfaces().map_err(|e| format!("asking the kernel for interfaces: {e}"))?;
-    let usable = |i: &Interface| i.up && !i.loopback && i.mac.is_some() && !i.addresses.is_empty();
     let has = |i: &Interface| at.is_none_or(|at| i.addresses.iter().any(|(ip, _)| *ip == at));
-    all.into_iter()
-        .find(|i| usable(i) && has(i))
-        .ok_or_else(|| "no Ethernet interface with an address".to_owned())
+    let mut found = all.into_iter().filter(|i| carries(i) && has(i)).peekable();
+    let Some(first) = found.peek().map(|i| i.name.clone()) else {
+        return Err("no Ethernet interface with an address".to_owned());
+    };
+    found
+        .find(allows)
+        .ok_or_else(|| format!("interface {first} may not carry host ports (interfaces)"))
 }

@@ -1,0 +1,89 @@
+//! Host ports for a launcher: from the node service where it runs, else by this
+//! process, if it is root.
+
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use portolan_boot::HostPort;
+use portolan_boot::node::{NodeError, NodeService, node_socket};
+use portolan_sys::features::Disabled;
+
+use super::ports::{HostPorts, possible, switched_on};
+
+/// Who opens the host ports of one network.
+#[derive(Default)]
+pub struct Opener {
+    service: Option<Arc<NodeService>>,
+    own: HostPorts,
+}
+
+impl Opener {
+    /// Opens a host port on the interface that has address `at`, or else the
+    /// first that has one. To be called by a thread in that network, where the
+    /// service listens at `socket`.
+    ///
+    /// # Errors
+    /// Why there is none, for people to read.
+    pub fn open(
+        &mut self,
+        socket: &Path,
+        at: Option<IpAddr>,
+        disabled: &Disabled,
+    ) -> Result<HostPort, String> {
+        switched_on(disabled)?;
+        match self.ask(socket, at, disabled.zerocopy) {
+            Err(absent @ NodeError::Absent(_)) => {
+                alone(absent, disabled)?;
+                self.own.open(at, disabled)
+            }
+            asked => asked.map_err(|error| error.to_string()),
+        }
+    }
+
+    fn ask(
+        &mut self,
+        socket: &Path,
+        at: Option<IpAddr>,
+        copy: bool,
+    ) -> Result<HostPort, NodeError> {
+        if let Some(service) = &self.service {
+            match service.host_port(at, copy) {
+                // It was started anew, or has long heard nothing of us.
+                Err(NodeError::Gone) => {}
+                asked => return asked,
+            }
+        }
+        let service = NodeService::connect(socket)?;
+        self.service.insert(service).host_port(at, copy)
+    }
+}
+
+/// Whether jobs that this user starts on this host can have host ports, as far
+/// as can be told without one.
+///
+/// # Errors
+/// Why not, for people to read.
+pub fn reachable(disabled: &Disabled) -> Result<(), String> {
+    switched_on(disabled)?;
+    match service() {
+        Err(absent @ NodeError::Absent(_)) => alone(absent, disabled),
+        asked => asked.map(drop).map_err(|error| error.to_string()),
+    }
+}
+
+/// What the service of this host allows this user.
+///
+/// # Errors
+/// [`NodeError`].
+pub fn service() -> Result<String, NodeError> {
+    NodeService::connect(&node_socket())?.may()
+}
+
+/// Whether this process can do without the service.
+fn alone(absent: NodeError, disabled: &Disabled) -> Result<(), String> {
+    if rustix::process::geteuid().is_root() {
+        return possible(disabled);
+    }
+    Err(format!("only root may open one, and {absent}"))
+}
