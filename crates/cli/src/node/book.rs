@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use portolan_sys::tell::tell;
 
-use super::config::{CONFIG_FILE, Config};
+use super::config::Config;
 use super::interfaces::Lease;
 use super::limits::Bucket;
 use super::state::{Files, Given, State, open_sockets};
@@ -89,7 +89,8 @@ impl Book {
         let name = self.config.name(uid);
         if !self.config.users.contains_key(&uid) {
             return Err(format!(
-                "user {name} may not have host ports: root can allow it in {CONFIG_FILE}"
+                "user {name} may not have host ports: root can allow it in {}",
+                self.config.file.display()
             ));
         }
         if own >= self.config.user_connections as usize {

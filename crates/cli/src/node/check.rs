@@ -53,7 +53,10 @@ pub fn run(config: &Config, files: &Files, disabled: &Disabled) -> ExitCode {
 fn users(config: &Config) -> Found {
     let names: Vec<String> = config.users.keys().map(|uid| config.name(*uid)).collect();
     let text = match names.as_slice() {
-        [root] => format!("{root} alone may have host ports"),
+        [root] => format!(
+            "{root} alone may have host ports: others are named in {}",
+            config.file.display()
+        ),
         _ => format!(
             "{} may have host ports, and so write any frame on these interfaces, past every \
              filter of the host",

@@ -19,6 +19,8 @@ const ANY: &str = "any";
 /// Who may have how much. Bounds are those of root too.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
+    /// Where that stands.
+    pub file: PathBuf,
     /// User numbers and their names; root is always among them.
     pub users: BTreeMap<u32, String>,
     /// Names of interfaces that may carry host ports; none: all.
@@ -40,6 +42,7 @@ impl Default for Config {
     /// A host's 16 ranks, three jobs that start at once.
     fn default() -> Self {
         Self {
+            file: CONFIG_FILE.into(),
             users: BTreeMap::from([(ROOT, "root".to_owned())]),
             interfaces: None,
             ports: 64,
@@ -121,7 +124,10 @@ impl Config {
         text: &str,
         find: &dyn Fn(&str) -> Option<u32>,
     ) -> Result<Self, ConfigError> {
-        let mut config = Self::default();
+        let mut config = Self {
+            file: file.to_owned(),
+            ..Self::default()
+        };
         let mut seen = Vec::new();
         for (number, line) in (1..).zip(text.lines()) {
             let bare = line.split('#').next().unwrap_or("");
@@ -240,9 +246,18 @@ fn number_of(name: &str) -> Option<u32> {
 mod tests {
     use super::*;
 
+    const FILE: &str = "node.conf";
+
+    fn unset() -> Config {
+        Config {
+            file: FILE.into(),
+            ..Config::default()
+        }
+    }
+
     fn parse(text: &str) -> Result<Config, String> {
         let find = |name: &str| (name == "ada").then_some(1001);
-        Config::parse(Path::new("node.conf"), text, &find).map_err(|e| e.to_string())
+        Config::parse(Path::new(FILE), text, &find).map_err(|e| e.to_string())
     }
 
     #[test]
@@ -259,7 +274,7 @@ mod tests {
         let config = parse("interfaces = eth0, eth2").unwrap();
         assert!(config.allows("eth2") && !config.allows("eth1"));
         assert!(parse("interfaces = any").unwrap().allows("eth1"));
-        assert_eq!(parse("users =").unwrap(), Config::default());
+        assert_eq!(parse("users =").unwrap(), unset());
     }
 
     #[test]
@@ -296,19 +311,14 @@ mod tests {
     #[test]
     fn the_sample_allows_nobody() {
         let sample = include_str!("../../../../etc/node.conf");
-        assert_eq!(parse(sample).unwrap(), Config::default());
+        assert_eq!(parse(sample).unwrap(), unset());
         // What it mentions is known, with the defaults.
         let shown = |line: &str| line.strip_prefix("#= ").map(str::to_owned);
         let all: Vec<String> = sample.lines().filter_map(shown).collect();
         assert!(all.len() >= 7, "{all:?}");
         let config = parse(&all.join("\n")).unwrap();
         assert_eq!(config.users.len(), 2);
-        assert_eq!(
-            Config {
-                users: Config::default().users,
-                ..config
-            },
-            Config::default()
-        );
+        let users = unset().users;
+        assert_eq!(Config { users, ..config }, unset());
     }
 }

@@ -3,9 +3,9 @@
 //! word, by the UDP socket that went with it.
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -68,8 +68,10 @@ impl Files {
     /// # Errors
     /// What the kernel answers.
     pub fn lock(&self) -> io::Result<Option<File>> {
-        if let Some(folder) = self.lock.parent() {
+        if let Some(folder) = self.lock.parent().filter(|folder| !folder.exists()) {
             fs::create_dir_all(folder)?;
+            // All users are to reach the socket, whatever the mask is.
+            fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         }
         let mut options = File::options();
         options.write(true).create(true).truncate(false).mode(0o600);
