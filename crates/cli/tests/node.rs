@@ -523,6 +523,46 @@ fn jobs_outlive_the_service_and_the_next_one_takes_over() {
 }
 
 #[test]
+fn an_interface_that_comes_back_under_its_number_is_attached_anew() {
+    let lab = TestLab::up(own("anew"), "1");
+    let make = "ip link add vx index 77 type veth peer name vy && ip addr add 192.0.2.1/24 dev vx \
+                && ip link set vx up && ip link set vy up";
+    let there = |script: &str| lab.exec("h0", &["sh", "-c", script]).expect(0).out;
+    let has_program = || there("ip link show vx").contains("prog/xdp");
+    there(make);
+    let mut node = Node::start(lab.0, "h0", "");
+    let at = "192.0.2.1".parse().unwrap();
+    let port = within(lab.0, || {
+        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), false)
+    });
+    let HostPort { descriptors, .. } = port.unwrap();
+    assert!(has_program());
+    node.end(Signal::KILL);
+    there("ip link del vx");
+    there(make);
+    assert!(!has_program());
+    // Its UDP socket is open still, so it is held.
+    let node = Node::start(lab.0, "h0", "");
+    node.says("host port taken over: vx");
+    assert!(has_program());
+    drop(descriptors);
+    node.says("host port back: vx");
+    until("the program stays", || !has_program());
+    // One that is gone for good is forgotten.
+    let port = within(lab.0, || {
+        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), false)
+    });
+    there("ip link del vx");
+    drop(port);
+    until("it is not forgotten", || {
+        node.log().matches("host port back: vx").count() == 2
+    });
+    let pins = "ls /sys/fs/bpf | grep -v debug || true";
+    until("pins stay", || there(pins).is_empty());
+    drop(ask(lab.0).unwrap());
+}
+
+#[test]
 fn cleaning_up_leaves_nothing_and_jobs_go_on() {
     let (lab, mut nodes) = two(own("clean"), "");
     let ring = example("ring");

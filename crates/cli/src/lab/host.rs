@@ -83,7 +83,8 @@ fn mount_sys(lab: &Lab, host: u32) -> Result<()> {
     fs::create_dir_all(&place).map_err(Failure::io(doing))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("sysfs", &place, "sysfs", flags, None).map_err(Failure::os(doing))?;
-    for below in ["fs/cgroup", "fs/bpf", "kernel/debug", "kernel/tracing"] {
+    // Not fs/bpf: what is pinned there on a host goes with it.
+    for below in ["fs/cgroup", "kernel/debug", "kernel/tracing"] {
         let old = Path::new("/sys").join(below);
         if store::is_mounted(&old)? {
             mount_bind_recursive(&old, place.join(below)).map_err(Failure::os(doing))?;

@@ -87,3 +87,52 @@ fn alone(absent: NodeError, disabled: &Disabled) -> Result<(), String> {
     }
     Err(format!("only root may open one, and {absent}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::command::open_listener;
+    use super::*;
+    use portolan_boot::node::{Answer, Heard, answer, hear};
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::net::{SocketFlags, accept_with};
+    use std::os::fd::{AsFd, OwnedFd};
+
+    fn ready(fd: &OwnedFd) {
+        poll(&mut [PollFd::new(fd, PollFlags::IN)], None).unwrap();
+    }
+
+    /// Needs root: nobody else is believed to be the service.
+    #[test]
+    fn a_service_that_was_started_anew_is_found_again() {
+        let name = format!("portolan-node-ask-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let listener = open_listener(&path).unwrap();
+        let serve = || {
+            ready(&listener);
+            let one = accept_with(&listener, SocketFlags::CLOEXEC).unwrap();
+            for why in ["first", "second"] {
+                ready(&one);
+                assert!(matches!(hear(one.as_fd()), Heard::Question(_)));
+                answer(one.as_fd(), &Answer::Refused(why.to_owned()), &[]).unwrap();
+            }
+        };
+        let mut opener = Opener::default();
+        let mut ask = || {
+            opener
+                .open(&path, None, &Disabled::default())
+                .err()
+                .unwrap()
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let service = scope.spawn(serve);
+                assert_eq!([ask(), ask()], ["first", "second"]);
+                service.join().unwrap();
+            }
+        });
+        std::fs::remove_file(path).unwrap();
+        let off = Disabled::parse("xdp").unwrap();
+        let why = opener.open(Path::new("/nowhere"), None, &off).err();
+        assert_eq!(why.unwrap(), "xdp is switched off");
+    }
+}

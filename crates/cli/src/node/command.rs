@@ -105,7 +105,7 @@ fn serve(config: Config, disabled: Disabled, files: Files) -> Result<ExitCode> {
 }
 
 /// Listens where every user may ask.
-fn open_listener(path: &Path) -> Result<OwnedFd> {
+pub(super) fn open_listener(path: &Path) -> Result<OwnedFd> {
     let failed = || Failure::os(format!("listening at {}", path.display()));
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket =

@@ -108,11 +108,7 @@ impl Pins {
             done => done,
         };
         let link = self.0.join(LINK);
-        match bpf::detach_pinned(&link) {
-            // Its interface is gone: nothing is attached.
-            Err(error) if error.raw_os_error() == Some(LINK_GONE) => {}
-            done => present(done)?,
-        }
+        present(bpf::detach_pinned(&link))?;
         present(fs::remove_file(link))?;
         for map in MAPS {
             present(fs::remove_file(self.0.join(map)))?;
@@ -125,9 +121,6 @@ impl Pins {
         Ok(())
     }
 }
-
-/// What the kernel answers of a link whose interface is gone (`ENOLINK`).
-const LINK_GONE: i32 = 67;
 
 fn folder(network: u64) -> PathBuf {
     Path::new(ROOT).join(format!("net-{network}"))
