@@ -93,12 +93,15 @@ mod tests {
     use super::super::command::open_listener;
     use super::*;
     use portolan_boot::node::{Answer, Heard, answer, hear};
-    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{SocketFlags, accept_with};
     use std::os::fd::{AsFd, OwnedFd};
+    use std::time::Duration;
 
     fn ready(fd: &OwnedFd) {
-        poll(&mut [PollFd::new(fd, PollFlags::IN)], None).unwrap();
+        let soon = Timespec::try_from(Duration::from_secs(10)).unwrap();
+        let found = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&soon));
+        assert_eq!(found, Ok(1), "nobody comes");
     }
 
     /// Needs root: nobody else is believed to be the service.
