@@ -460,12 +460,23 @@ fn a_host_port_is_held_as_long_as_somebody_has_its_socket() {
         "{why}"
     );
     drop(descriptors);
-    drop(ask(lab.0).unwrap());
+    let HostPort {
+        lease, descriptors, ..
+    } = ask(lab.0).unwrap();
+    // Who comes while somebody leaves is not sent away.
+    drop(lease);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            sleep(Duration::from_millis(150));
+            drop(descriptors);
+        });
+        drop(ask(lab.0).unwrap());
+    });
     // Nothing stays on an interface that nobody uses.
     until("the program stays", || !attached(&lab, "h0"));
     assert_eq!(
         node.log().matches("host port back").count(),
-        2,
+        3,
         "{}",
         node.log()
     );

@@ -52,6 +52,12 @@ pub enum Question {
 }
 
 impl Question {
+    /// Whether it is one that is not answered.
+    #[must_use]
+    pub const fn is_release(&self) -> bool {
+        matches!(self, Self::Release { .. })
+    }
+
     /// As it travels.
     #[must_use]
     pub fn encode(&self) -> [u8; QUESTION_BYTES] {

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use portolan_sys::tell::tell;
 
@@ -19,14 +19,26 @@ use super::state::{Files, Given, State, open_sockets};
 /// Most connections at once, of all users.
 const CALLERS_MAX: usize = 256;
 
+/// So long after its release a host port may be about to be free.
+const SETTLING: Duration = Duration::from_millis(500);
+
 /// A host port that was given.
 struct Held {
     number: u32,
     /// Whose connection it came by; none: that has ended, or the port was
     /// released, and it is looked whether it is held still.
     caller: Option<u64>,
+    /// Since when.
+    released: Option<Instant>,
     given: Given,
     _lease: Lease,
+}
+
+impl Held {
+    fn release(&mut self) {
+        self.caller = None;
+        self.released = Some(Instant::now());
+    }
 }
 
 /// All that were given, and what was asked for lately.
@@ -75,6 +87,7 @@ impl Book {
         self.held.push(Held {
             number: self.numbers,
             caller,
+            released: None,
             given,
             _lease: lease,
         });
@@ -177,16 +190,13 @@ impl Book {
     pub fn release(&mut self, caller: u64, number: u32) -> bool {
         let is_it = |it: &&mut Held| it.number == number && it.caller == Some(caller);
         let found = self.held.iter_mut().find(is_it);
-        found.map(|it| it.caller = None).is_some()
+        found.map(Held::release).is_some()
     }
 
     /// A caller has gone.
     pub fn leave(&mut self, caller: u64) {
         let own = |it: &&mut Held| it.caller == Some(caller);
-        self.held
-            .iter_mut()
-            .filter(own)
-            .for_each(|it| it.caller = None);
+        self.held.iter_mut().filter(own).for_each(Held::release);
     }
 
     /// Whether a caller has a host port.
@@ -208,6 +218,15 @@ impl Book {
     /// they are held.
     pub fn has_orphans(&self) -> bool {
         self.held.iter().any(|it| it.caller.is_none())
+    }
+
+    /// Whether a host port was released just now and is held still: a process
+    /// takes a moment to end, and one that is being started has copies of all
+    /// descriptors of its parent for a moment.
+    pub fn is_settling(&self) -> bool {
+        let now = Instant::now();
+        let fresh = |it: &Held| it.released.is_some_and(|at| now - at < SETTLING);
+        self.held.iter().any(fresh)
     }
 
     /// Takes back what has no connection and is not held any more.

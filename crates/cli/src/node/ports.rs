@@ -52,6 +52,13 @@ pub enum PortError {
     Failed(String),
 }
 
+impl PortError {
+    /// Whether it may pass by itself.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy(_))
+    }
+}
+
 impl From<String> for PortError {
     fn from(why: String) -> Self {
         Self::Failed(why)
@@ -97,7 +104,7 @@ impl HostPorts {
         let mut tries = 0;
         loop {
             match self.open_now(disabled) {
-                Err(PortError::Busy(_)) if tries < BUSY_TRIES => {
+                Err(error) if error.is_busy() && tries < BUSY_TRIES => {
                     tries += 1;
                     std::thread::sleep(BUSY_PAUSE);
                 }

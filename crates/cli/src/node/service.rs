@@ -187,8 +187,10 @@ impl Service {
         match hear(caller.socket.as_fd()) {
             Heard::Nothing => {}
             Heard::End => self.close(number),
-            // Who waits for an answer has nothing to ask.
-            Heard::Question(question) if !waits => self.handle(number, uid, question),
+            // Who waits for an answer asks for nothing else.
+            Heard::Question(question) if !waits || question.is_release() => {
+                self.handle(number, uid, question);
+            }
             Heard::Question(_) | Heard::Garbled => self.expel(number),
         }
     }
@@ -253,13 +255,14 @@ impl Service {
     /// Gives a host port, or says why not, or has the caller wait.
     fn open(&mut self, number: u64, asked: Waiting) {
         let opened = self.try_open(number, &asked);
+        let settling = self.book.is_settling();
         let Some(caller) = self.callers.get_mut(&number) else {
             return;
         };
         caller.waiting = None;
         match opened {
             Ok(()) => {}
-            Err(PortError::Busy(_)) if asked.tries < BUSY_TRIES => {
+            Err(error) if (settling || error.is_busy()) && asked.tries < BUSY_TRIES => {
                 let tries = asked.tries + 1;
                 caller.waiting = Some(Waiting { tries, ..asked });
             }
