@@ -39,7 +39,7 @@ build: deps ## Builds target/release/portolan, the libraries and the examples.
 	$(MAKE) --no-print-directory -C crates/portolan TARGET=$(abspath $(TARGET))
 	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
 
-install: ## Installs binary, libraries, header, pkg-config file, man pages and completions under PREFIX.
+install: ## Installs binary, libraries, header, pkg-config file, the node service's unit, man pages and completions under PREFIX.
 	@test -x $(RELEASE)/portolan || { echo "run 'make build' first" >&2; exit 1; }
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(RELEASE)/portolan $(DESTDIR)$(PREFIX)/bin/portolan
@@ -50,6 +50,10 @@ install: ## Installs binary, libraries, header, pkg-config file, man pages and c
 	install -m 644 crates/portolan/include/portolan.h $(DESTDIR)$(PREFIX)/include/portolan.h
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' crates/portolan/portolan.pc.in \
 	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/portolan
+	sed -e 's|/usr/local/|$(PREFIX)/|g' etc/portolan-node.service \
+	  > $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service
+	install -m 644 etc/node.conf $(DESTDIR)$(PREFIX)/share/portolan/node.conf
 	$(RELEASE)/portolan man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(dir $(COMPLETIONS)))
 	$(RELEASE)/portolan completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/portolan
@@ -60,7 +64,10 @@ uninstall: ## Removes what install put there.
 	rm -f $(DESTDIR)$(PREFIX)/bin/portolan $(DESTDIR)$(PREFIX)/include/portolan.h \
 	  $(DESTDIR)$(PREFIX)/lib/libportolan.a $(DESTDIR)$(PREFIX)/lib/libportolan.so \
 	  $(DESTDIR)$(PREFIX)/lib/libportolan.so.0 $(DESTDIR)$(PREFIX)/lib/libportolan.so.$(VERSION) \
-	  $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc
+	  $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc \
+	  $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service \
+	  $(DESTDIR)$(PREFIX)/share/portolan/node.conf
+	@rmdir $(DESTDIR)$(PREFIX)/share/portolan 2>/dev/null || true
 
 demo: build ## Multiplies two matrices on four processes and two hosts; prints latencies beside the kernel's.
 	PATH="$(abspath $(RELEASE)):$$PATH" $(SUDO) env "PATH=$(abspath $(RELEASE)):$$PATH" scripts/demo.sh $(abspath $(RELEASE))

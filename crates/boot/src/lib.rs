@@ -19,6 +19,7 @@ mod host_port;
 mod job;
 pub mod launch;
 mod message;
+pub mod node;
 mod pmi;
 mod ready;
 mod socket;

@@ -98,7 +98,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<R
     {
         // Descriptors are cut off where the process may open no more.
         return Err(io::Error::other(
-            "a message from the launcher was cut short; raise the limit of open files (ulimit -n)",
+            "a message with descriptors was cut short; raise the limit of open files (ulimit -n)",
         ));
     }
     if got.bytes == 0 {

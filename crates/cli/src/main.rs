@@ -36,6 +36,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Say what this host can do, which link would be used, and what to change
     Doctor(doctor::Arguments),
+    /// Give host ports to users without privilege: a service, run by root
+    Node(node::Arguments),
     /// Turn what benches have written into one HTML page with plots
     Report(report::Arguments),
     /// Look at a running job
@@ -76,6 +78,7 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Node(arguments) => node::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),
         Command::Job(arguments) => job::run(&arguments),

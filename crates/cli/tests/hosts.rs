@@ -9,7 +9,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::cluster::{Cluster, PORT, succeeds};
+use common::cluster::{Cluster, PORT, User};
 use common::{Said, example, finish, marked, none_left, portolan, probe, read_until, signal};
 use rustix::process::Signal;
 
@@ -402,46 +402,6 @@ fn each_failure_has_cause_and_remedy() {
         &["--output", "/proc/none"],
         &["choose another folder"],
     );
-}
-
-/// A user for a test, removed with it.
-struct User(&'static str);
-
-impl User {
-    fn add(name: &'static str) -> Self {
-        let user = Self(name);
-        // One that an earlier test left.
-        let _ = Command::new("userdel").arg(name).output();
-        let new = [
-            "--no-create-home",
-            "--home-dir",
-            "/",
-            "--password",
-            "*",
-            "--shell",
-            "/bin/sh",
-        ];
-        succeeds(Command::new("useradd").args(new).arg(name));
-        user
-    }
-
-    fn ids(&self) -> (u32, u32) {
-        let number = |option| {
-            let output = Command::new("id").args([option, self.0]).output().unwrap();
-            String::from_utf8(output.stdout)
-                .unwrap()
-                .trim()
-                .parse()
-                .unwrap()
-        };
-        (number("-u"), number("-g"))
-    }
-}
-
-impl Drop for User {
-    fn drop(&mut self) {
-        let _ = Command::new("userdel").arg(self.0).output();
-    }
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! the kernel directly: no libc function stands on the data path.
 
 pub mod barrier;
+pub mod bpf;
 pub mod clock;
 pub mod doorbell;
 pub mod epoll;

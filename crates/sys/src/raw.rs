@@ -18,6 +18,7 @@ pub mod number {
     pub const GETSOCKOPT: usize = 55;
     pub const RECVMMSG: usize = 299;
     pub const SENDMMSG: usize = 307;
+    pub const BPF: usize = 321;
 }
 
 /// Numbers of the system calls that this workspace makes without rustix.
@@ -32,6 +33,7 @@ pub mod number {
     pub const RECVMSG: usize = 212;
     pub const RECVMMSG: usize = 243;
     pub const SENDMMSG: usize = 269;
+    pub const BPF: usize = 280;
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -163,6 +163,8 @@ impl Rank {
         };
         self.signal(Signal::KILL);
         self.child.wait()?;
+        // What it never came for would keep the queue.
+        self.host_port = None;
         self.lease = None;
         self.ended = Some(how);
         Ok(Some(how))

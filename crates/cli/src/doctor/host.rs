@@ -4,6 +4,7 @@ use std::fs;
 
 use portolan::SETTINGS;
 use portolan_boot::launch::DESCRIPTORS_PER_RANK;
+use portolan_boot::node::NodeError;
 use portolan_link::udp::UdpConfig;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
 use portolan_sys::memory::SharedMemory;
@@ -13,6 +14,7 @@ use portolan_sys::{barrier, futex, process};
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
+use crate::node::{self, CONFIG_FILE};
 use crate::run::{allowed_cores, check_program, has_aes};
 
 /// Oldest kernel that is supported.
@@ -29,6 +31,7 @@ pub fn look(disabled: Disabled) -> Vec<Finding> {
     findings.push(copies(disabled));
     findings.push(agent());
     findings.push(labs());
+    findings.push(node_service());
     findings
 }
 
@@ -273,6 +276,27 @@ fn labs() -> Finding {
             "labs",
             "virtual clusters need root (sudo portolan lab up); jobs do not",
         )
+    }
+}
+
+fn node_service() -> Finding {
+    let name = "node-service";
+    match node::service() {
+        Ok(bounds) => Finding::well(name, format!("runs; this user may have {bounds}")),
+        Err(NodeError::Absent(_)) => Finding::well(
+            name,
+            "does not run: only jobs that root starts have host ports (xdp)",
+        ),
+        Err(NodeError::Refused(why)) => Finding::slower(
+            name,
+            format!("runs, and {why}"),
+            format!("name the user in {CONFIG_FILE}, then systemctl restart portolan-node"),
+        ),
+        Err(error) => Finding::slower(
+            name,
+            error.to_string(),
+            "systemctl status portolan-node; journalctl -u portolan-node",
+        ),
     }
 }
 

@@ -6,7 +6,7 @@ use portolan_sys::features::Disabled;
 use portolan_sys::net::{interfaces, route_to};
 
 use super::Finding;
-use crate::node::possible;
+use crate::node::reachable;
 
 /// This host, the subnets that it is on, and the hosts that were asked for.
 pub fn look(hosts: &[String], disabled: Disabled) -> Vec<Finding> {
@@ -14,7 +14,7 @@ pub fn look(hosts: &[String], disabled: Disabled) -> Vec<Finding> {
         "link-here",
         "shm between ranks of this host: they share memory",
     )];
-    let fast = possible(&disabled);
+    let fast = reachable(&disabled);
     findings.extend(subnets(&fast));
     findings.extend(hosts.iter().map(|host| towards(host, disabled, &fast)));
     findings

@@ -5,9 +5,10 @@ use std::io::{self, Read};
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::fs::CWD;
 use rustix::mount::{
-    MountFlags, MountPropagationFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive,
-    mount_change, mount_move, unmount,
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
+    mount_bind, mount_bind_recursive, mount_change, mount_move, move_mount, open_tree, unmount,
 };
 use rustix::process::{Signal, set_parent_process_death_signal};
 use rustix::system::sethostname;
@@ -43,9 +44,7 @@ pub fn become_host(arguments: &HostArguments) -> Result<ExitCode> {
     mount_bind(lab.folder().join("hosts"), "/etc/hosts")
         .map_err(Failure::os("mounting the host's /etc/hosts"))?;
     mount_sys(&lab, host)?;
-    // It holds the namespaces of all hosts, which would outlive `lab down`.
-    unmount(store::labs(), UnmountFlags::DETACH)
-        .map_err(Failure::os("unmounting the lab's folder within the host"))?;
+    separate_run(&lab, host)?;
     for (file, value) in [
         // Addresses work at once, and there is no router to wait for.
         ("net/ipv6/conf/all/accept_dad", "0"),
@@ -62,6 +61,20 @@ pub fn become_host(arguments: &HostArguments) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Mounts a folder of the host's own where services of Portolan have theirs.
+fn separate_run(lab: &Lab, host: u32) -> Result<()> {
+    let doing = "mounting the host's /run/portolan";
+    let own = lab.run_folder(host);
+    fs::create_dir_all(&own).map_err(Failure::io(doing))?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let own = open_tree(CWD, own, flags).map_err(Failure::os(doing))?;
+    // It holds the namespaces of all hosts, which would outlive `lab down`.
+    unmount(store::labs(), UnmountFlags::DETACH)
+        .map_err(Failure::os("unmounting the lab's folder within the host"))?;
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&own, "", CWD, store::root(), flags).map_err(Failure::os(doing))
+}
+
 /// Mounts a /sys that shows the host's own network devices, and takes over
 /// what is mounted below the old one.
 fn mount_sys(lab: &Lab, host: u32) -> Result<()> {
@@ -70,7 +83,8 @@ fn mount_sys(lab: &Lab, host: u32) -> Result<()> {
     fs::create_dir_all(&place).map_err(Failure::io(doing))?;
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     mount("sysfs", &place, "sysfs", flags, None).map_err(Failure::os(doing))?;
-    for below in ["fs/cgroup", "fs/bpf", "kernel/debug", "kernel/tracing"] {
+    // Not fs/bpf: what is pinned there on a host goes with it.
+    for below in ["fs/cgroup", "kernel/debug", "kernel/tracing"] {
         let old = Path::new("/sys").join(below);
         if store::is_mounted(&old)? {
             mount_bind_recursive(&old, place.join(below)).map_err(Failure::os(doing))?;

@@ -6,7 +6,7 @@
 //!
 //! - `/run/netns/ptl-NAME-*`: network namespaces, where `ip netns` sees them;
 //! - `/run/portolan/lab/NAME/`: `lab.json`, `hosts` (the hosts' /etc/hosts),
-//!   `hi.mnt` and `hi.uts`; `bpf` and `impair.json` while packets are lost
+//!   `hi.mnt` and `hi.uts`, `hi.run` (the host's /run/portolan); `bpf` and `impair.json` while packets are lost
 //!   on purpose, `offload.json` once offload was switched off.
 //!
 //! `/run/portolan/lab` is a mount that propagates nowhere, as the kernel
@@ -29,8 +29,9 @@ mod tool;
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use portolan_boot::node::NODE_SOCKET;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
@@ -213,6 +214,18 @@ impl Lab {
 
     fn uts_file(&self, host: u32) -> PathBuf {
         self.folder().join(format!("h{host}.uts"))
+    }
+
+    /// The host's own /run/portolan, as it is seen from outside.
+    fn run_folder(&self, host: u32) -> PathBuf {
+        self.folder().join(format!("h{host}.run"))
+    }
+
+    /// Where the node service of a host listens, as it is seen from outside.
+    pub fn node_socket(&self, host: u32) -> PathBuf {
+        let socket = Path::new(NODE_SOCKET);
+        let name = socket.file_name().unwrap_or_default();
+        self.run_folder(host).join(name)
     }
 }
 

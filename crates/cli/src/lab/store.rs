@@ -22,6 +22,11 @@ pub(super) fn folder(name: &str) -> PathBuf {
     Path::new(LABS).join(name)
 }
 
+/// What services and labs share.
+pub(super) fn root() -> &'static Path {
+    Path::new(ROOT)
+}
+
 /// The place that propagates nowhere.
 pub(super) fn labs() -> &'static Path {
     Path::new(LABS)

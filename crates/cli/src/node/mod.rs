@@ -1,9 +1,24 @@
 //! Host ports: queues of this host's network interfaces that processes drive
-//! themselves. Opening one needs privilege, using it does not.
+//! themselves. Opening one needs privilege, using it does not. The node service
+//! (`portolan node`) opens them for users without.
 
+mod ask;
+mod book;
+mod check;
+mod clean;
+mod command;
+mod config;
+mod interfaces;
+mod limits;
+mod pins;
 mod ports;
+mod privileges;
+mod service;
+mod state;
 mod steering;
 #[cfg(test)]
 mod tests;
 
-pub use ports::{HostPorts, possible};
+pub use ask::{Opener, reachable, service};
+pub use command::{Arguments, run};
+pub use config::CONFIG_FILE;

@@ -1,5 +1,6 @@
 //! Opening host ports, as whoever has the privilege.
 
+use std::any::Any;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,6 +14,7 @@ use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::{Interface, UdpSocket, interfaces};
 use portolan_sys::xdp::{self, PACKET_HEADROOM, XdpError};
 
+use super::pins::Pins;
 use super::steering::Steering;
 
 /// What the kernel's socket of a host port holds, bytes: as many packets as
@@ -23,10 +25,13 @@ const ETHERNET_HEADER: usize = 14;
 /// The smallest and the largest chunk that the kernel takes.
 const CHUNK_MIN: u32 = 2_048;
 const CHUNK_MAX: u32 = 4_096;
+/// The queue that is used of an interface.
+const QUEUE: u32 = 0;
 
-/// How often, and after what pause, a busy queue is tried again.
-const BUSY_TRIES: u32 = 50;
-const BUSY_PAUSE: Duration = Duration::from_millis(10);
+/// How often, and after what pause, a busy queue is tried again: the kernel
+/// frees it a while after its socket was closed.
+pub const BUSY_TRIES: u32 = 50;
+pub const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The host ports of one network.
 #[derive(Clone, Default)]
@@ -39,64 +44,94 @@ struct Open {
     queue: Option<Queue>,
 }
 
-/// A queue that the ranks of one host share. Other jobs, and other users, get
-/// no part: each sees the packets of all.
+/// A queue that the ranks of one job share. Other jobs, and other users, get no
+/// part: each sees the packets of all.
 struct Queue {
+    /// Whose it is.
+    group: u64,
     /// What the ranks' sockets join.
     base: OwnedFd,
     memory: SharedMemory,
     sizes: Sizes,
     /// Who comes next, and for how many it is.
     next: Sharing,
+    /// Parts that were not given back.
+    held: u32,
 }
 
-/// The queue that is used of an interface.
-const QUEUE: u32 = 0;
+/// Why there is no host port.
+#[derive(Debug)]
+pub enum PortError {
+    /// The kernel has not yet freed the queue of a socket that was closed, or
+    /// somebody else has it.
+    Busy(String),
+    /// For this reason.
+    Failed(String),
+}
 
-/// Steers no more to a host port.
+impl PortError {
+    /// Whether it may pass by itself.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy(_))
+    }
+}
+
+impl From<String> for PortError {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+/// Gives a host port back.
 struct Lease {
     ports: HostPorts,
     udp: u16,
+    /// It is of the queue that is open.
+    part: bool,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(Ok((_, steering))) = &mut self.ports.lock().interface {
+        let mut open = self.ports.lock();
+        if let Some(Ok((_, steering))) = &mut open.interface {
             steering.remove(self.udp);
+        }
+        // One that was taken over is of a queue that we do not have.
+        if let Some(queue) = open.queue.as_mut().filter(|_| self.part) {
+            queue.held -= 1;
+            if queue.held == 0 {
+                open.queue = None;
+            }
         }
     }
 }
 
 impl Queue {
-    /// Takes the queue of `interface` for `ranks` ranks.
-    fn take(interface: &Interface, ranks: u32, disabled: &Disabled) -> Result<Self, String> {
-        // A chunk holds a frame behind the kernel's headroom.
-        let room = (CHUNK_MIN - PACKET_HEADROOM) as usize;
-        let small = interface.mtu + ETHERNET_HEADER <= room;
-        let chunk = if small { CHUNK_MIN } else { CHUNK_MAX };
-        let next = Sharing {
-            index: 0,
-            count: ranks.clamp(1, SHARES_MAX),
-        };
-        let sizes = sizes(chunk, next.count);
-        let bytes = memory_bytes(&sizes, next).ok_or("sizes make no sense")?;
+    /// Takes the queue of `interface` for `ranks` ranks of `group`.
+    fn take(
+        interface: &Interface,
+        group: u64,
+        ranks: u32,
+        disabled: &Disabled,
+    ) -> Result<Self, PortError> {
+        let (sizes, next) = division(interface, ranks);
+        let bytes = memory_bytes(&sizes, next).ok_or_else(|| "sizes make no sense".to_owned())?;
         let memory = SharedMemory::create("portolan-packets", bytes).map_err(|e| e.to_string())?;
-        let mut tries = 0;
-        let base = loop {
-            match xdp::open(&memory, &sizes, interface.index, QUEUE, disabled.zerocopy) {
-                // The kernel frees a queue a while after its socket was closed.
-                Err(XdpError::Busy) if tries < BUSY_TRIES => {
-                    tries += 1;
-                    std::thread::sleep(BUSY_PAUSE);
-                }
-                opened => break opened,
+        let base = xdp::open(&memory, &sizes, interface.index, QUEUE, disabled.zerocopy);
+        let base = base.map_err(|e| {
+            let why = format!("queue {QUEUE} of {}: {e}", interface.name);
+            match e {
+                XdpError::Busy => PortError::Busy(why),
+                _ => PortError::Failed(why),
             }
-        };
+        })?;
         Ok(Self {
-            base: base.map_err(|e| format!("queue {QUEUE} of {}: {e}", interface.name))?,
+            group,
+            base,
             memory,
             sizes,
             next,
+            held: 0,
         })
     }
 }
@@ -104,16 +139,6 @@ impl Queue {
 impl HostPorts {
     fn lock(&self) -> MutexGuard<'_, Open> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Where the word lies that says which process holds the queue's rings:
-    /// the memory, and how far in.
-    #[cfg(test)]
-    pub fn holder(&self) -> Option<(OwnedFd, u64)> {
-        let open = self.lock();
-        let queue = open.queue.as_ref()?;
-        let at = queue.sizes.area_bytes()?;
-        Some((queue.memory.duplicate_fd().ok()?, at as u64))
     }
 
     /// Opens a host port, one of `ranks` in all, on the interface that has
@@ -129,30 +154,121 @@ impl HostPorts {
         disabled: &Disabled,
     ) -> Result<HostPort, String> {
         possible(disabled)?;
+        let attach = || {
+            let interface = choose(at, |_| true)?;
+            let steering = Steering::attach(&interface, None)?;
+            Ok((interface, steering))
+        };
+        self.lock().interface.get_or_insert_with(attach);
+        let mut tries = 0;
+        loop {
+            match self.open_now(0, ranks, disabled) {
+                Err(error) if error.is_busy() && tries < BUSY_TRIES => {
+                    tries += 1;
+                    std::thread::sleep(BUSY_PAUSE);
+                }
+                Err(PortError::Busy(why) | PortError::Failed(why)) => return Err(why),
+                Ok(port) => return Ok(port),
+            }
+        }
+    }
+
+    /// Those of `interface`, whose program stays when this process ends: the
+    /// one that was left there, or a new one.
+    ///
+    /// # Errors
+    /// Why not, for people to read.
+    pub fn pinned(interface: Interface, pins: &Pins) -> Result<Self, String> {
+        let steering = Steering::attach(&interface, Some(pins))?;
+        let open = Open {
+            interface: Some(Ok((interface, steering))),
+            queue: None,
+        };
+        Ok(Self(Arc::new(Mutex::new(open))))
+    }
+
+    /// Takes over those of `held` UDP ports that are steered still, with what
+    /// gives each back; steers no more to others.
+    pub fn take_over(&self, held: &[u16]) -> Vec<(u16, Box<dyn Any + Send>)> {
+        let mut open = self.lock();
+        let Some(Ok((_, steering))) = &mut open.interface else {
+            return Vec::new();
+        };
+        let (kept, left): (Vec<u16>, Vec<u16>) = steering
+            .steered()
+            .into_iter()
+            .partition(|udp| held.contains(udp));
+        left.into_iter().for_each(|udp| steering.remove(udp));
+        let lease = |udp| {
+            let ports = self.clone();
+            let part = false;
+            let lease: Box<dyn Any + Send> = Box::new(Lease { ports, udp, part });
+            (udp, lease)
+        };
+        kept.into_iter().map(lease).collect()
+    }
+
+    /// Goes by what the interface's addresses and MTU are now.
+    pub fn refresh(&self, now: Interface) {
+        if let Some(Ok((interface, _))) = &mut self.lock().interface {
+            *interface = now;
+        }
+    }
+
+    /// Where the word lies that says which process holds the queue's rings:
+    /// the memory, and how far in.
+    #[cfg(test)]
+    pub fn holder(&self) -> Option<(OwnedFd, u64)> {
+        let open = self.lock();
+        let queue = open.queue.as_ref()?;
+        let at = queue.sizes.area_bytes()?;
+        Some((queue.memory.duplicate_fd().ok()?, at as u64))
+    }
+
+    /// Whether `group` has the queue.
+    pub fn is_of(&self, group: u64) -> bool {
+        let open = self.lock();
+        open.queue
+            .as_ref()
+            .is_some_and(|queue| queue.group == group)
+    }
+
+    /// Opens a host port, one of `ranks` of `group` in all, if the kernel gives
+    /// the queue at once.
+    ///
+    /// # Errors
+    /// [`PortError`].
+    pub fn open_now(
+        &self,
+        group: u64,
+        ranks: u32,
+        disabled: &Disabled,
+    ) -> Result<HostPort, PortError> {
         let mut open = self.lock();
         let Open { interface, queue } = &mut *open;
-        let opened = interface.get_or_insert_with(|| {
-            let interface = choose(at)?;
-            let steering = Steering::attach(&interface)?;
-            Ok((interface, steering))
-        });
+        let none = || Err("no interface was chosen".to_owned());
+        let opened = interface.get_or_insert_with(none);
         let (interface, steering) = opened.as_mut().map_err(|why| why.clone())?;
+        let name = &interface.name;
         let queue = match queue {
+            Some(queue) if queue.group != group => {
+                return Err(format!("queue {QUEUE} of {name} belongs to another job").into());
+            }
             Some(queue) => queue,
-            None => queue.insert(Queue::take(interface, ranks, disabled)?),
+            None => queue.insert(Queue::take(interface, group, ranks, disabled)?),
         };
         let sharing = queue.next;
         if sharing.index == sharing.count {
             // The parts of those that have ended are not given out again: the
             // kernel may still have some of their chunks.
-            return Err(format!(
-                "all {} parts of queue {QUEUE} of {} were given out",
-                sharing.count, interface.name
-            ));
+            let count = sharing.count;
+            return Err(
+                format!("all {count} parts of queue {QUEUE} of {name} were given out").into(),
+            );
         }
         let sizes = queue.sizes;
         let socket = xdp::join(queue.base.as_fd(), &sizes, interface.index, QUEUE)
-            .map_err(|e| format!("queue {QUEUE} of {}: {e}", interface.name))?;
+            .map_err(|e| format!("queue {QUEUE} of {name}: {e}"))?;
         let config = UdpConfig {
             disabled: *disabled,
             ..UdpConfig::default()
@@ -165,6 +281,7 @@ impl HostPorts {
         let len_max = sizes.chunk - PACKET_HEADROOM;
         steering.add(local.port(), &own, QUEUE, len_max, &socket)?;
         queue.next.index += 1;
+        queue.held += 1;
         let memory: OwnedFd = queue.memory.duplicate_fd().map_err(|e| e.to_string())?;
         let info = HostPortInfo {
             sharing: [sharing.index, sharing.count],
@@ -178,6 +295,7 @@ impl HostPorts {
         let lease = Lease {
             ports: self.clone(),
             udp: local.port(),
+            part: true,
         };
         Ok(HostPort {
             info,
@@ -193,9 +311,7 @@ impl HostPorts {
 /// # Errors
 /// Why not, for people to read.
 pub fn possible(disabled: &Disabled) -> Result<(), String> {
-    if disabled.xdp {
-        return Err("xdp is switched off".to_owned());
-    }
+    switched_on(disabled)?;
     if !rustix::process::geteuid().is_root() {
         return Err("only root may open one".to_owned());
     }
@@ -205,12 +321,56 @@ pub fn possible(disabled: &Disabled) -> Result<(), String> {
     Ok(())
 }
 
-/// The interface for packets to other hosts.
-fn choose(at: Option<IpAddr>) -> Result<Interface, String> {
+/// Whether host ports are wanted at all.
+///
+/// # Errors
+/// They are not, for people to read.
+pub fn switched_on(disabled: &Disabled) -> Result<(), String> {
+    if disabled.xdp {
+        return Err("xdp is switched off".to_owned());
+    }
+    Ok(())
+}
+
+/// Whether an interface is of the kind that carries host ports, and up.
+pub fn carries(it: &Interface) -> bool {
+    it.up && !it.loopback && it.mac.is_some() && !it.addresses.is_empty()
+}
+
+/// How the queue of an interface is divided among so many ranks.
+fn division(interface: &Interface, ranks: u32) -> (Sizes, Sharing) {
+    // A chunk holds a frame behind the kernel's headroom.
+    let room = (CHUNK_MIN - PACKET_HEADROOM) as usize;
+    let small = interface.mtu + ETHERNET_HEADER <= room;
+    let count = ranks.clamp(1, SHARES_MAX);
+    let sizes = sizes(if small { CHUNK_MIN } else { CHUNK_MAX }, count);
+    (sizes, Sharing { index: 0, count })
+}
+
+/// Packet memory of a queue of an interface for so many ranks, bytes, and how
+/// many have a part.
+pub fn queue_bytes(interface: &Interface, ranks: u32) -> (u64, u32) {
+    let (sizes, sharing) = division(interface, ranks);
+    let bytes = memory_bytes(&sizes, sharing).unwrap_or_default();
+    (bytes as u64, sharing.count)
+}
+
+/// The interface for packets to other hosts, of those that `allows` lets
+/// through.
+///
+/// # Errors
+/// There is none, for people to read.
+pub fn choose(
+    at: Option<IpAddr>,
+    allows: impl Fn(&Interface) -> bool,
+) -> Result<Interface, String> {
     let all = interfaces().map_err(|e| format!("asking the kernel for interfaces: {e}"))?;
-    let usable = |i: &Interface| i.up && !i.loopback && i.mac.is_some() && !i.addresses.is_empty();
     let has = |i: &Interface| at.is_none_or(|at| i.addresses.iter().any(|(ip, _)| *ip == at));
-    all.into_iter()
-        .find(|i| usable(i) && has(i))
-        .ok_or_else(|| "no Ethernet interface with an address".to_owned())
+    let mut found = all.into_iter().filter(|i| carries(i) && has(i)).peekable();
+    let Some(first) = found.peek().map(|i| i.name.clone()) else {
+        return Err("no Ethernet interface with an address".to_owned());
+    };
+    found
+        .find(allows)
+        .ok_or_else(|| format!("interface {first} may not carry host ports (interfaces)"))
 }

@@ -6,8 +6,10 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use aya::maps::{HashMap, XskMap};
 use aya::programs::{Xdp, XdpMode};
-use aya::{Ebpf, include_bytes_aligned};
+use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use portolan_sys::net::Interface;
+
+use super::pins::Pins;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 
@@ -60,8 +62,8 @@ pub struct Counters {
     pub malformed: u64,
 }
 
-/// The program, attached. Dropping it detaches it; so does the end of the
-/// process, however it comes.
+/// The program, attached. Dropping it detaches it, unless it is pinned; so does
+/// the end of the process, however it comes.
 pub(super) struct Steering {
     bpf: Ebpf,
     /// UDP port in each slot.
@@ -69,35 +71,86 @@ pub(super) struct Steering {
 }
 
 impl Steering {
-    /// Loads the program, not yet attached to anything.
-    fn load() -> Result<Self, String> {
+    /// Loads the program, not yet attached to anything, with the maps that are
+    /// pinned, if any.
+    fn load(pins: Option<&Pins>) -> Result<Self, String> {
         let refused = |e: &dyn Error| format!("the kernel refused the XDP program: {}", chain(e));
-        let mut bpf = Ebpf::load(OBJECT).map_err(|e| refused(&e))?;
+        let mut loader = EbpfLoader::new();
+        if let Some(pins) = pins {
+            pins.apply(&mut loader).map_err(|e| refused(&e))?;
+        }
+        let mut bpf = loader.load(OBJECT).map_err(|e| refused(&e))?;
         let program: &mut Xdp = bpf
             .program_mut("steer")
             .and_then(|program| program.try_into().ok())
             .ok_or(DAMAGED)?;
         program.load().map_err(|e| refused(&e))?;
-        Ok(Self {
+        let mut steering = Self {
             bpf,
             slots: Vec::new(),
-        })
+        };
+        if pins.is_some() {
+            steering.find_slots()?;
+        }
+        Ok(steering)
+    }
+
+    /// Takes over the slots that a pinned map knows.
+    fn find_slots(&mut self) -> Result<(), String> {
+        let failed = |e| format!("a map of the XDP program: {}", chain(&e));
+        let ports: Vec<(u16, Port)> = self
+            .ports()?
+            .iter()
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        for (udp, [first, ..]) in ports {
+            // `struct port` begins with the slot.
+            let [a, b, c, d, ..] = first.to_ne_bytes();
+            let slot = u32::from_ne_bytes([a, b, c, d]);
+            let slot = usize::try_from(slot.min(PORTS_MAX - 1)).unwrap_or_default();
+            if self.slots.len() <= slot {
+                self.slots.resize(slot + 1, None);
+            }
+            self.slots[slot] = Some(u16::from_be(udp));
+        }
+        Ok(())
+    }
+
+    /// The UDP ports that are steered.
+    pub fn steered(&self) -> Vec<u16> {
+        self.slots.iter().copied().flatten().collect()
     }
 
     /// Attaches to an interface of the calling thread's network, in its driver.
+    /// With `pins` it stays when this process ends, and takes the place of one
+    /// that was left.
     ///
     /// # Errors
     /// Why not, for people to read.
-    pub fn attach(interface: &Interface) -> Result<Self, String> {
-        let mut steering = Self::load()?;
+    pub fn attach(interface: &Interface, pins: Option<&Pins>) -> Result<Self, String> {
+        let mut steering = match (Self::load(pins), pins) {
+            // Of a version with other maps: its host ports go on through the
+            // kernel.
+            (Err(_), Some(left)) => {
+                left.discard()
+                    .map_err(|e| format!("removing what an earlier node service left: {e}"))?;
+                Self::load(pins)?
+            }
+            (loaded, _) => loaded?,
+        };
         let program = steering.bpf.program_mut("steer").ok_or(DAMAGED)?;
         let program: &mut Xdp = program.try_into().map_err(|_| DAMAGED)?;
-        program
-            .attach_to_if_index(interface.index, XdpMode::Driver)
-            .map_err(|e| {
-                let name = &interface.name;
-                format!("no XDP program can be attached to {name}: {}", chain(&e))
-            })?;
+        match pins {
+            Some(pins) => pins.attach(program, interface.index),
+            None => program
+                .attach_to_if_index(interface.index, XdpMode::Driver)
+                .map(drop)
+                .map_err(Into::into),
+        }
+        .map_err(|e| {
+            let name = &interface.name;
+            format!("no XDP program can be attached to {name}: {}", chain(&*e))
+        })?;
         Ok(steering)
     }
 

@@ -23,7 +23,7 @@ const OWN: [IpAddr; 3] = [
 /// The program with a host port on a queue at [`UDP_PORT`] of [`OWN`], and its
 /// socket: the map lets go of one that is closed.
 fn steering(queue: u32) -> (Steering, OwnedFd) {
-    let mut steering = Steering::load().unwrap();
+    let mut steering = Steering::load(None).unwrap();
     // It need not be bound to anything.
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).unwrap();

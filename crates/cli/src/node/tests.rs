@@ -13,7 +13,7 @@ use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame
 use portolan_sys::clock::now_ns;
 use portolan_sys::features::Disabled;
 
-use super::*;
+use super::ports::HostPorts;
 use crate::lab::{Built, Lab};
 
 /// Opens a host port on a host of the lab.

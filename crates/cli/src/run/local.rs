@@ -10,13 +10,14 @@ use std::process::Command;
 
 use portolan_boot::HostPort;
 use portolan_boot::launch::{Place, SharedMemory};
+use portolan_boot::node::node_socket;
 use portolan_link::shm::{Config, Segment};
 use portolan_sys::features::Disabled;
 
 use super::RANK_COMMAND;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
-use crate::node::HostPorts;
+use crate::node::Opener;
 
 /// This host or a lab's hosts, and the memory that their ranks share.
 pub struct Local {
@@ -25,8 +26,8 @@ pub struct Local {
     config: Config,
     group: Option<PathBuf>,
     disabled: Disabled,
-    /// Those of each network, by host of the lab.
-    host_ports: BTreeMap<u32, HostPorts>,
+    /// Who opens those of each network, by host of the lab.
+    openers: BTreeMap<u32, Opener>,
 }
 
 impl Local {
@@ -44,7 +45,7 @@ impl Local {
             config,
             group: None,
             disabled: *disabled,
-            host_ports: BTreeMap::new(),
+            openers: BTreeMap::new(),
         })
     }
 
@@ -79,13 +80,15 @@ impl Local {
         ranks: u32,
         at: Option<IpAddr>,
     ) -> std::result::Result<HostPort, String> {
-        let ports = self.host_ports.entry(lab_host).or_default();
+        let opener = self.openers.entry(lab_host).or_default();
         let disabled = self.disabled;
         match &self.lab {
-            None => ports.open(at, ranks, &disabled),
-            Some(lab) => lab
-                .in_host(lab_host, || Ok(ports.open(at, ranks, &disabled)))
-                .map_err(|failure| failure.to_string())?,
+            None => opener.open(&node_socket(), at, ranks, &disabled),
+            Some(lab) => {
+                let socket = lab.node_socket(lab_host);
+                lab.in_host(lab_host, || Ok(opener.open(&socket, at, ranks, &disabled)))
+                    .map_err(|failure| failure.to_string())?
+            }
         }
     }
 

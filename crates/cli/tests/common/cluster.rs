@@ -260,6 +260,46 @@ impl Cluster {
     }
 }
 
+/// A user for a test, removed with it.
+pub struct User(pub &'static str);
+
+impl User {
+    pub fn add(name: &'static str) -> Self {
+        let user = Self(name);
+        // One that an earlier test left.
+        let _ = Command::new("userdel").arg(name).output();
+        let new = [
+            "--no-create-home",
+            "--home-dir",
+            "/",
+            "--password",
+            "*",
+            "--shell",
+            "/bin/sh",
+        ];
+        succeeds(Command::new("useradd").args(new).arg(name));
+        user
+    }
+
+    pub fn ids(&self) -> (u32, u32) {
+        let number = |option| {
+            let output = Command::new("id").args([option, self.0]).output().unwrap();
+            String::from_utf8(output.stdout)
+                .unwrap()
+                .trim()
+                .parse()
+                .unwrap()
+        };
+        (number("-u"), number("-g"))
+    }
+}
+
+impl Drop for User {
+    fn drop(&mut self) {
+        let _ = Command::new("userdel").arg(self.0).output();
+    }
+}
+
 fn is_zombie(pid: u32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     state

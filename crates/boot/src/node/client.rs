@@ -1,0 +1,185 @@
+//! The side of those who ask the node service.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+
+use super::own_network;
+use super::wire::{Answer, Question};
+use crate::host_port::HostPort;
+use crate::socket::{self, Received};
+
+/// The service answers within this, also where the kernel is still taking a
+/// queue back.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Why the service gave nothing. Each text names cause and remedy.
+#[derive(Debug)]
+pub enum NodeError {
+    /// Nobody listens there.
+    Absent(PathBuf),
+    /// Who listens there is not root.
+    Stranger(PathBuf, u32),
+    /// It does not want to, for this reason.
+    Refused(String),
+    /// It has ended, or ended the connection.
+    Gone,
+    /// It has not answered in time.
+    Silent,
+    /// It speaks another language.
+    Garbled,
+    /// The kernel refused a call.
+    System(io::Error),
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Absent(path) => write!(
+                f,
+                "no node service runs here ({}): systemctl start portolan-node",
+                path.display()
+            ),
+            Self::Stranger(path, uid) => write!(
+                f,
+                "who listens at {} is user {uid} and not root: not asked",
+                path.display()
+            ),
+            Self::Refused(why) => f.write_str(why),
+            Self::Gone => f.write_str("the node service ended the connection: see its log"),
+            Self::Silent => write!(
+                f,
+                "the node service has not answered within {} s: see its log",
+                PATIENCE.as_secs()
+            ),
+            Self::Garbled => f.write_str(
+                "the node service is of another version: install one version and start it anew",
+            ),
+            Self::System(error) => write!(f, "asking the node service: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for NodeError {}
+
+/// A connection to the node service. It stays open as long as a host port that
+/// came over it is in use.
+#[derive(Debug)]
+pub struct NodeService(OwnedFd);
+
+impl NodeService {
+    /// Connects to the service that listens at `path`.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub fn connect(path: &Path) -> Result<Arc<Self>, NodeError> {
+        let system = |e: Errno| NodeError::System(e.into());
+        let flags = SocketFlags::CLOEXEC;
+        let socket =
+            socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).map_err(system)?;
+        for which in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&socket, which, Some(PATIENCE)).map_err(system)?;
+        }
+        let address = SocketAddrUnix::new(path).map_err(system)?;
+        connect(&socket, &address).map_err(|e| match e {
+            Errno::NOENT | Errno::CONNREFUSED => NodeError::Absent(path.to_owned()),
+            Errno::AGAIN => NodeError::Silent,
+            e => system(e),
+        })?;
+        let who = socket_peercred(&socket).map_err(system)?;
+        if !who.uid.is_root() {
+            return Err(NodeError::Stranger(path.to_owned(), who.uid.as_raw()));
+        }
+        Ok(Arc::new(Self(socket)))
+    }
+
+    /// Whether this user may have host ports; within which bounds, for people
+    /// to read.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub fn may(&self) -> Result<String, NodeError> {
+        match self.ask(Question::May)? {
+            (Answer::Welcome(bounds), _) => Ok(bounds),
+            _ => Err(NodeError::Garbled),
+        }
+    }
+
+    /// A host port in the calling thread's network, one of `ranks` that are
+    /// asked for over this connection and share a queue, on the interface with
+    /// address `at`, or else the first that has one; `copy`: not even where the
+    /// driver could do without a copy. Dropping its lease gives it back.
+    ///
+    /// # Errors
+    /// [`NodeError`].
+    pub fn host_port(
+        self: &Arc<Self>,
+        at: Option<IpAddr>,
+        ranks: u32,
+        copy: bool,
+    ) -> Result<HostPort, NodeError> {
+        let network = own_network();
+        let question = Question::Open {
+            at,
+            copy,
+            ranks,
+            network,
+        };
+        match self.ask(question)? {
+            (Answer::Granted { number, info }, descriptors) => {
+                let lease = Box::new(Lease(Arc::clone(self), number));
+                let descriptors = descriptors.try_into().map_err(|_| NodeError::Garbled)?;
+                Ok(HostPort {
+                    info,
+                    lease,
+                    descriptors,
+                })
+            }
+            _ => Err(NodeError::Garbled),
+        }
+    }
+
+    fn ask(&self, question: Question) -> Result<(Answer, Vec<OwnedFd>), NodeError> {
+        let failed = |error: io::Error| match error.kind() {
+            io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => NodeError::Gone,
+            io::ErrorKind::WouldBlock => NodeError::Silent,
+            _ => NodeError::System(error),
+        };
+        let sent = socket::send(self.0.as_fd(), &question.encode(), &[], true);
+        let received = match socket::receive(self.0.as_fd(), true) {
+            // Who is refused before its question is read finds a reset
+            // connection, and behind that the reason.
+            Ok(None) => socket::receive(self.0.as_fd(), true),
+            received => received,
+        };
+        let Received { bytes, descriptors } = match received {
+            Ok(Some(received)) => received,
+            Ok(None) => return Err(NodeError::Gone),
+            Err(error) => return Err(failed(sent.err().unwrap_or(error))),
+        };
+        match Answer::decode(&bytes) {
+            Some(Answer::Refused(why)) => Err(NodeError::Refused(why)),
+            Some(answer) => Ok((answer, descriptors)),
+            None => Err(NodeError::Garbled),
+        }
+    }
+}
+
+/// Gives a host port back.
+struct Lease(Arc<NodeService>, u32);
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        let question = Question::Release { number: self.1 };
+        // A service that is gone finds out by itself.
+        let _ = socket::send(self.0.0.as_fd(), &question.encode(), &[], false);
+    }
+}

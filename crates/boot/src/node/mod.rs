@@ -1,0 +1,36 @@
+//! Host ports from the node service, which opens them for users without
+//! privilege: its frames, and the side of those who ask. The service itself is
+//! the command `portolan node`.
+//!
+//! One asks over a socket that keeps message borders. A question has
+//! [`QUESTION_BYTES`] bytes; an answer a head, a text, and with a host port its
+//! three descriptors. A host port stays with the connection that it was asked
+//! for over, until it is released or the connection ends.
+
+mod client;
+mod wire;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+pub use client::{NodeError, NodeService};
+pub use wire::{Answer, Heard, QUESTION_BYTES, Question, answer, hear};
+
+/// Where the service listens, unless it is told otherwise.
+pub const NODE_SOCKET: &str = "/run/portolan/node.sock";
+
+/// The variable that names another place.
+pub const NODE_VARIABLE: &str = "PORTOLAN_NODE";
+
+/// Where this user's jobs look for the service.
+#[must_use]
+pub fn node_socket() -> PathBuf {
+    std::env::var_os(NODE_VARIABLE).map_or_else(|| NODE_SOCKET.into(), PathBuf::from)
+}
+
+/// The kernel's number of the calling thread's network namespace; 0 where
+/// /proc does not say.
+#[must_use]
+pub fn own_network() -> u64 {
+    std::fs::metadata("/proc/thread-self/ns/net").map_or(0, |about| about.ino())
+}

@@ -1,0 +1,275 @@
+//! Who has which host port, and who may have one more.
+//!
+//! A host port counts as held as long as its UDP socket is open, which the
+//! kernel says; that a connection ends, or releases one, is only the moment to
+//! look. So it does not matter which process of its owner has it, nor who has
+//! opened it: this service or one before it.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::time::{Duration, Instant};
+
+use portolan_sys::tell::tell;
+
+use super::config::Config;
+use super::interfaces::Lease;
+use super::limits::Bucket;
+use super::state::{Files, Given, State, open_sockets};
+
+/// Most connections at once, of all users.
+const CALLERS_MAX: usize = 256;
+
+/// So long after its release a host port may be about to be free.
+const SETTLING: Duration = Duration::from_millis(500);
+
+/// A host port that was given.
+struct Held {
+    number: u32,
+    /// Whose connection it came by; none: that has ended, or the port was
+    /// released, and it is looked whether it is held still.
+    caller: Option<u64>,
+    /// Since when.
+    released: Option<Instant>,
+    given: Given,
+    _lease: Lease,
+}
+
+impl Held {
+    fn release(&mut self) {
+        self.caller = None;
+        self.released = Some(Instant::now());
+    }
+}
+
+/// All that were given, and what was asked for lately.
+pub struct Book {
+    pub config: Config,
+    files: Files,
+    /// The service has mounted the file system for BPF.
+    mounted: bool,
+    held: Vec<Held>,
+    buckets: BTreeMap<u32, Bucket>,
+    numbers: u32,
+}
+
+/// Why somebody gets nothing, for people to read.
+type Refusal = String;
+
+impl Book {
+    /// With the host ports that an earlier service gave and that are held.
+    ///
+    /// # Errors
+    /// It cannot be written down.
+    pub fn new(
+        config: Config,
+        files: Files,
+        mounted: bool,
+        taken_over: Vec<(Given, Lease)>,
+    ) -> io::Result<Self> {
+        let mut book = Self {
+            config,
+            files,
+            mounted,
+            held: Vec::new(),
+            buckets: BTreeMap::new(),
+            numbers: 0,
+        };
+        for (given, lease) in taken_over {
+            book.say("taken over", &given);
+            book.push(None, given, lease);
+        }
+        book.write()?;
+        Ok(book)
+    }
+
+    fn push(&mut self, caller: Option<u64>, given: Given, lease: Lease) -> u32 {
+        self.numbers = self.numbers.wrapping_add(1);
+        self.held.push(Held {
+            number: self.numbers,
+            caller,
+            released: None,
+            given,
+            _lease: lease,
+        });
+        self.numbers
+    }
+
+    /// Whether a user, who has `own` connections of `all`, may have one more.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn admit(&mut self, uid: u32, own: usize, all: usize) -> Result<(), Refusal> {
+        let name = self.config.name(uid);
+        if !self.config.users.contains_key(&uid) {
+            return Err(format!(
+                "user {name} may not have host ports: root can allow it in {}",
+                self.config.file.display()
+            ));
+        }
+        if own >= self.config.user_connections as usize {
+            return Err(format!(
+                "user {name} has {own} connections to the node service, which are all that it \
+                 allows (user_connections)"
+            ));
+        }
+        if all >= CALLERS_MAX {
+            return Err(format!(
+                "the node service has {CALLERS_MAX} connections, which are all that it takes: \
+                 try again later"
+            ));
+        }
+        self.count(uid)
+    }
+
+    /// Counts a request of a user.
+    ///
+    /// # Errors
+    /// It is one too many.
+    pub fn count(&mut self, uid: u32) -> Result<(), Refusal> {
+        let now = Instant::now();
+        let bucket = self.buckets.entry(uid).or_insert_with(|| Bucket::new(now));
+        let most = self.config.user_requests;
+        bucket.take(now, most).then_some(()).ok_or_else(|| {
+            format!(
+                "user {} asks too often: {most} times a second are allowed (user_requests)",
+                self.config.name(uid)
+            )
+        })
+    }
+
+    /// Whether a user may have one more host port, of so many bytes.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn check_bounds(&self, uid: u32, bytes: u64) -> Result<(), Refusal> {
+        let Config {
+            ports,
+            user_ports,
+            user_memory_mib,
+            ..
+        } = self.config;
+        let own = || self.held.iter().filter(|it| it.given.uid == uid);
+        let memory: u64 = own().map(|it| it.given.bytes).sum();
+        let has = if self.held.len() >= ports as usize {
+            return Err(format!(
+                "all users together have {ports} host ports, which are all that the node service \
+                 gives (ports)"
+            ));
+        } else if own().count() >= user_ports as usize {
+            format!("{user_ports} host ports, which are all that it may have (user_ports)")
+        } else if memory + bytes > u64::from(user_memory_mib) << 20 {
+            format!(
+                "{} MiB of packet memory, one more host port takes {}, and it may have \
+                 {user_memory_mib} (user_memory_mib)",
+                memory >> 20,
+                bytes >> 20
+            )
+        } else {
+            return Ok(());
+        };
+        Err(format!("user {} has {has}", self.config.name(uid)))
+    }
+
+    /// Writes down that a caller is given a host port, before it is; gives its
+    /// number.
+    ///
+    /// # Errors
+    /// It cannot be written down, and so not be given.
+    pub fn enter(&mut self, caller: u64, given: Given, lease: Lease) -> Result<u32, Refusal> {
+        let number = self.push(Some(caller), given, lease);
+        if let Err(error) = self.write() {
+            self.held.pop();
+            return Err(format!("the node service cannot write its state: {error}"));
+        }
+        let given = &self.held[self.held.len() - 1].given;
+        self.say("given", given);
+        Ok(number)
+    }
+
+    /// A caller needs one of its host ports no more; whether it was one.
+    pub fn release(&mut self, caller: u64, number: u32) -> bool {
+        let is_it = |it: &&mut Held| it.number == number && it.caller == Some(caller);
+        let found = self.held.iter_mut().find(is_it);
+        found.map(Held::release).is_some()
+    }
+
+    /// A caller has gone.
+    pub fn leave(&mut self, caller: u64) {
+        let own = |it: &&mut Held| it.caller == Some(caller);
+        self.held.iter_mut().filter(own).for_each(Held::release);
+    }
+
+    /// Whether a caller has a host port.
+    pub fn has(&self, caller: u64) -> bool {
+        self.held.iter().any(|it| it.caller == Some(caller))
+    }
+
+    /// Whether an interface carries a host port.
+    pub fn uses(&self, interface: u32) -> bool {
+        self.held.iter().any(|it| it.given.interface == interface)
+    }
+
+    /// Whether nobody has any.
+    pub fn is_empty(&self) -> bool {
+        self.held.is_empty()
+    }
+
+    /// Whether there are host ports of which only the kernel knows how long
+    /// they are held.
+    pub fn has_orphans(&self) -> bool {
+        self.held.iter().any(|it| it.caller.is_none())
+    }
+
+    /// Whether a host port was released just now and is held still: a process
+    /// takes a moment to end, and one that is being started has copies of all
+    /// descriptors of its parent for a moment.
+    pub fn is_settling(&self) -> bool {
+        let now = Instant::now();
+        let fresh = |it: &Held| it.released.is_some_and(|at| now - at < SETTLING);
+        self.held.iter().any(fresh)
+    }
+
+    /// Takes back what has no connection and is not held any more.
+    pub fn take_back(&mut self) {
+        if !self.has_orphans() {
+            return;
+        }
+        // Without /proc nothing can be said.
+        let Ok(open) = open_sockets() else { return };
+        let is_held = |it: &Held| it.caller.is_some() || it.given.is_held(&open);
+        let (held, back) = std::mem::take(&mut self.held)
+            .into_iter()
+            .partition(is_held);
+        self.held = held;
+        back.iter()
+            .for_each(|it: &Held| self.say("back", &it.given));
+        if !back.is_empty() {
+            // What stands there too long is seen to be closed.
+            let _ = self.write();
+        }
+    }
+
+    /// Leaves everything to the next service.
+    pub fn close(self) {
+        // To drop a lease is to steer no more.
+        std::mem::forget(self.held);
+    }
+
+    fn write(&self) -> io::Result<()> {
+        self.files.write(&State {
+            mounted: self.mounted,
+            given: self.held.iter().map(|it| it.given.clone()).collect(),
+        })
+    }
+
+    /// One line for the log.
+    fn say(&self, what: &str, given: &Given) {
+        tell(format_args!(
+            "portolan node: host port {what}: {}, UDP port {}, user {}, process {}",
+            given.name,
+            given.udp,
+            self.config.name(given.uid),
+            given.pid
+        ));
+    }
+}

@@ -1,0 +1,138 @@
+//! `portolan node --check`: what the service would do, and whether it could.
+
+use std::fs;
+use std::process::ExitCode;
+
+use portolan_boot::node::{NodeError, NodeService};
+use portolan_sys::features::Disabled;
+use portolan_sys::net::{Interface, interfaces};
+
+use super::config::Config;
+use super::pins;
+use super::ports::{area_bytes, carries, possible};
+use super::state::Files;
+
+/// One line of what was found; `Err`: something is missing.
+type Found = (String, Result<String, String>);
+
+/// Says all of it.
+pub fn run(config: &Config, files: &Files, disabled: &Disabled) -> ExitCode {
+    let mut all = vec![users(config), bounds(config)];
+    all.push((
+        "kernel".to_owned(),
+        possible(disabled).map(|()| "AF_XDP sockets can be opened".to_owned()),
+    ));
+    all.push((
+        "pins".to_owned(),
+        Ok(if pins::is_mounted() {
+            "the kernel's file system for BPF is mounted".to_owned()
+        } else {
+            "the kernel's file system for BPF is not mounted: the service will do it".to_owned()
+        }),
+    ));
+    all.extend(carriers(config));
+    all.push(("service".to_owned(), Ok(service(files))));
+    let width = all
+        .iter()
+        .map(|(subject, _)| subject.len())
+        .max()
+        .unwrap_or(0);
+    for (subject, found) in &all {
+        match found {
+            Ok(text) => println!("well     {subject:<width$}  {text}"),
+            Err(text) => println!("missing  {subject:<width$}  {text}"),
+        }
+    }
+    if all.iter().all(|(_, found)| found.is_ok()) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+fn users(config: &Config) -> Found {
+    let names: Vec<String> = config.users.keys().map(|uid| config.name(*uid)).collect();
+    let text = match names.as_slice() {
+        [root] => format!(
+            "{root} alone may have host ports: others are named in {}",
+            config.file.display()
+        ),
+        _ => format!(
+            "{} may have host ports, and so write any frame on these interfaces, past every \
+             filter of the host",
+            names.join(", ")
+        ),
+    };
+    ("users".to_owned(), Ok(text))
+}
+
+fn bounds(config: &Config) -> Found {
+    let Config {
+        ports,
+        user_ports,
+        user_memory_mib,
+        user_connections,
+        user_requests,
+        ..
+    } = config;
+    let text = format!(
+        "{ports} host ports in all; each user {user_ports} with {user_memory_mib} MiB of packet \
+         memory, {user_connections} connections, {user_requests} requests a second"
+    );
+    ("bounds".to_owned(), Ok(text))
+}
+
+fn carriers(config: &Config) -> Vec<Found> {
+    let all = match interfaces() {
+        Ok(all) => all,
+        Err(errno) => {
+            let why = format!("cannot ask for interfaces: {errno}");
+            return vec![("interfaces".to_owned(), Err(why))];
+        }
+    };
+    let mut found: Vec<Found> = all
+        .iter()
+        .filter(|it| carries(it) && config.allows(&it.name))
+        .map(|it| (it.name.clone(), Ok(about(it))))
+        .collect();
+    let named = config.interfaces.iter().flatten();
+    for name in named.filter(|name| !all.iter().any(|it| carries(it) && it.name == **name)) {
+        let why = "is not there, or down, or without an address".to_owned();
+        found.push((name.clone(), Err(why)));
+    }
+    if found.is_empty() {
+        let why = "none may carry host ports: configure one (ip address), or name it".to_owned();
+        found.push(("interfaces".to_owned(), Err(why)));
+    }
+    found
+}
+
+fn about(interface: &Interface) -> String {
+    let folder = format!("/sys/class/net/{}", interface.name);
+    let driver = fs::read_link(format!("{folder}/device/driver")).ok();
+    let driver = driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
+    let queues = fs::read_dir(format!("{folder}/queues")).map_or(0, |entries| {
+        let receives = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("rx-");
+        let names = entries.flatten().map(|entry| entry.file_name());
+        names.filter(receives).count()
+    });
+    let beside = match queues {
+        0 | 1 => "",
+        _ => ", of which queue 0 is used (ethtool -L: combined 1)",
+    };
+    format!(
+        "may carry host ports of {} MiB: driver {}, MTU {}, {queues} receive queues{beside}",
+        area_bytes(interface) >> 20,
+        driver.as_deref().unwrap_or("without a device"),
+        interface.mtu
+    )
+}
+
+fn service(files: &Files) -> String {
+    match NodeService::connect(&files.socket).and_then(|it| it.may()) {
+        Ok(bounds) => format!("runs; this user may have {bounds}"),
+        Err(NodeError::Absent(path)) => format!("does not run ({})", path.display()),
+        Err(NodeError::Refused(why)) => format!("runs: {why}"),
+        Err(error) => error.to_string(),
+    }
+}

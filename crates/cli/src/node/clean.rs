@@ -1,0 +1,44 @@
+//! `portolan node --clean`: undoes what a service has left.
+
+use std::process::ExitCode;
+
+use portolan_boot::node::own_network;
+use portolan_sys::net::interfaces;
+
+use super::pins::{Pins, unmount_if_empty};
+use super::state::Files;
+use crate::failure::{Failure, Result};
+
+/// Detaches programs, removes pins and files; says what there was.
+///
+/// # Errors
+/// A service runs; the kernel's, for people to read.
+pub fn run(files: &Files) -> Result<ExitCode> {
+    let place = files.socket.display();
+    let lock = files
+        .lock()
+        .map_err(Failure::io(format!("locking beside {place}")))?
+        .ok_or_else(|| {
+            Failure::new(format!(
+                "a node service runs ({place}): stop it first (systemctl stop portolan-node)"
+            ))
+        })?;
+    let present = interfaces().unwrap_or_default();
+    let left = Pins::all(own_network());
+    for (index, pins) in &left {
+        let name = present.iter().find(|it| it.index == *index);
+        let name = name.map_or_else(|| format!("interface {index}"), |it| it.name.clone());
+        pins.discard()
+            .map_err(Failure::io(format!("detaching the program of {name}")))?;
+        println!("{name}: the program is detached, its pins are removed");
+    }
+    if left.is_empty() {
+        println!("no program was attached");
+    }
+    if files.read().mounted {
+        unmount_if_empty();
+    }
+    files.remove();
+    drop(lock);
+    Ok(ExitCode::SUCCESS)
+}

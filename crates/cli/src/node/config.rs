@@ -1,0 +1,324 @@
+//! What the node service allows to whom.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where the settings stand, unless the command line says otherwise. Without
+/// that file nobody but root has host ports.
+pub const CONFIG_FILE: &str = "/etc/portolan/node.conf";
+
+const ROOT: u32 = 0;
+/// The word for all interfaces.
+const ANY: &str = "any";
+
+/// Who may have how much. Bounds are those of root too.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where that stands.
+    pub file: PathBuf,
+    /// User numbers and their names; root is always among them.
+    pub users: BTreeMap<u32, String>,
+    /// Names of interfaces that may carry host ports; none: all.
+    pub interfaces: Option<Vec<String>>,
+    /// Host ports of all users together.
+    pub ports: u32,
+    /// Host ports of one user.
+    pub user_ports: u32,
+    /// Packet memory of one user's host ports, MiB.
+    pub user_memory_mib: u32,
+    /// Connections of one user.
+    pub user_connections: u32,
+    /// Connections and questions of one user, each second; twice as many at
+    /// once.
+    pub user_requests: u32,
+}
+
+impl Default for Config {
+    /// A host's 16 ranks, three jobs that start at once.
+    fn default() -> Self {
+        Self {
+            file: CONFIG_FILE.into(),
+            users: BTreeMap::from([(ROOT, "root".to_owned())]),
+            interfaces: None,
+            ports: 64,
+            user_ports: 16,
+            user_memory_mib: 256,
+            user_connections: 16,
+            user_requests: 50,
+        }
+    }
+}
+
+/// Settings that cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    Unreadable(PathBuf, String),
+    /// Others than root may write it.
+    Open(PathBuf),
+    /// What stands at a line and column, both from 1, makes no sense.
+    Text {
+        /// Which file.
+        file: PathBuf,
+        /// Its line.
+        line: usize,
+        /// Its column, characters.
+        column: usize,
+        /// What is wrong, and what would be right.
+        what: String,
+    },
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(file, why) => write!(f, "{}: {why}", file.display()),
+            Self::Open(file) => write!(
+                f,
+                "{0}: others than root may write it: chown root {0}; chmod go-w {0}",
+                file.display()
+            ),
+            Self::Text {
+                file,
+                line,
+                column,
+                what,
+            } => write!(f, "{}:{line}:{column}: {what}", file.display()),
+        }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl Config {
+    /// Reads `file`; none: the usual one, which need not be there.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn read(file: Option<&Path>) -> Result<Self, ConfigError> {
+        let path = file.unwrap_or(Path::new(CONFIG_FILE));
+        let unreadable = |e: io::Error| ConfigError::Unreadable(path.to_owned(), e.to_string());
+        let mut open = match File::open(path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound && file.is_none() => {
+                return Ok(Self::default());
+            }
+            open => open.map_err(unreadable)?,
+        };
+        let about = open.metadata().map_err(unreadable)?;
+        if about.uid() != ROOT || about.mode() & 0o022 != 0 {
+            return Err(ConfigError::Open(path.to_owned()));
+        }
+        let mut text = String::new();
+        open.read_to_string(&mut text).map_err(unreadable)?;
+        Self::parse(path, &text, &number_of)
+    }
+
+    /// `find` gives the number of a user by name.
+    fn parse(
+        file: &Path,
+        text: &str,
+        find: &dyn Fn(&str) -> Option<u32>,
+    ) -> Result<Self, ConfigError> {
+        let mut config = Self {
+            file: file.to_owned(),
+            ..Self::default()
+        };
+        let mut seen = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let bare = line.split('#').next().unwrap_or("");
+            if bare.trim().is_empty() {
+                continue;
+            }
+            // `part` is a piece of `line`.
+            let wrong = |part: &str, what: String| {
+                let before = part.as_ptr() as usize - line.as_ptr() as usize;
+                ConfigError::Text {
+                    file: file.to_owned(),
+                    line: number,
+                    column: line[..before].chars().count() + 1,
+                    what,
+                }
+            };
+            let Some((name, value)) = bare.split_once('=') else {
+                return Err(wrong(bare.trim(), "not NAME = VALUE".to_owned()));
+            };
+            let (name, value) = (name.trim(), value.trim());
+            if seen.contains(&name) {
+                return Err(wrong(name, format!("{name} stands here a second time")));
+            }
+            seen.push(name);
+            let words = || {
+                value
+                    .split(',')
+                    .map(str::trim)
+                    .filter(|word| !word.is_empty())
+            };
+            match name {
+                "users" => {
+                    for word in words() {
+                        let number = match word.parse() {
+                            Ok(number) => Some(number),
+                            Err(_) => find(word),
+                        };
+                        let none =
+                            || format!("no user is called {word} here (getent passwd {word})");
+                        let number = number.ok_or_else(|| wrong(word, none()))?;
+                        config
+                            .users
+                            .entry(number)
+                            .or_insert_with(|| word.to_owned());
+                    }
+                }
+                "interfaces" => {
+                    config.interfaces =
+                        (value != ANY).then(|| words().map(str::to_owned).collect());
+                }
+                _ => {
+                    let Some((into, most)) = config.number(name) else {
+                        return Err(wrong(name, unknown(name)));
+                    };
+                    let given = value.parse().ok().filter(|n| (1..=most).contains(n));
+                    *into = given.ok_or_else(|| {
+                        // Nothing stands behind the sign.
+                        let at = if value.is_empty() { name } else { value };
+                        wrong(at, format!("{name} is {value:?}: give 1 to {most}"))
+                    })?;
+                }
+            }
+        }
+        Ok(config)
+    }
+
+    /// A setting that is a number, and the largest that it may be.
+    fn number(&mut self, name: &str) -> Option<(&mut u32, u32)> {
+        Some(match name {
+            // As many as the XDP program knows of one interface.
+            "ports" => (&mut self.ports, 256),
+            "user_ports" => (&mut self.user_ports, 256),
+            "user_memory_mib" => (&mut self.user_memory_mib, 1 << 20),
+            "user_connections" => (&mut self.user_connections, 256),
+            "user_requests" => (&mut self.user_requests, 100_000),
+            _ => return None,
+        })
+    }
+
+    /// Whether an interface may carry host ports.
+    pub fn allows(&self, interface: &str) -> bool {
+        let named = |names: &Vec<String>| names.iter().any(|name| name == interface);
+        self.interfaces.as_ref().is_none_or(named)
+    }
+
+    /// What a user is called, for people to read.
+    pub fn name(&self, uid: u32) -> String {
+        match self.users.get(&uid) {
+            Some(name) if name.parse::<u32>().is_err() => format!("{name} ({uid})"),
+            _ => uid.to_string(),
+        }
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!(
+        "unknown setting {name}; known are: users, interfaces, ports, user_ports, \
+         user_memory_mib, user_connections, user_requests"
+    )
+}
+
+/// The number of a user, from wherever this host has its users.
+fn number_of(name: &str) -> Option<u32> {
+    let found = Command::new("getent")
+        .args(["passwd", "--", name])
+        .output()
+        .ok()?;
+    let line = String::from_utf8(found.stdout).ok()?;
+    let mut fields = line.lines().next()?.split(':');
+    // A number would have found a user too.
+    fields.next().filter(|found| *found == name)?;
+    fields.nth(1)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "node.conf";
+
+    fn unset() -> Config {
+        Config {
+            file: FILE.into(),
+            ..Config::default()
+        }
+    }
+
+    fn parse(text: &str) -> Result<Config, String> {
+        let find = |name: &str| (name == "ada").then_some(1001);
+        Config::parse(Path::new(FILE), text, &find).map_err(|e| e.to_string())
+    }
+
+    #[test]
+    fn users_are_names_and_numbers_and_root_is_always_one() {
+        let config = parse("# ours\nusers = ada, 77 # two\n\nuser_ports=3\n").unwrap();
+        let users: Vec<_> = config.users.keys().copied().collect();
+        assert_eq!(users, [0, 77, 1001]);
+        assert_eq!(
+            (config.name(1001), config.name(77)),
+            ("ada (1001)".into(), "77".into())
+        );
+        assert_eq!((config.user_ports, config.ports), (3, 64));
+        assert!(config.allows("eth7"));
+        let config = parse("interfaces = eth0, eth2").unwrap();
+        assert!(config.allows("eth2") && !config.allows("eth1"));
+        assert!(parse("interfaces = any").unwrap().allows("eth1"));
+        assert_eq!(parse("users =").unwrap(), unset());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_line_and_column() {
+        for (text, told) in [
+            ("ports = 3\n  ports 4", "node.conf:2:3: not NAME = VALUE"),
+            (
+                "users = ada, bob",
+                "node.conf:1:14: no user is called bob here",
+            ),
+            (
+                "\n\tusres = ada",
+                "node.conf:2:2: unknown setting usres; known are: users",
+            ),
+            ("ports = 0", "node.conf:1:9: ports is \"0\": give 1 to 256"),
+            (
+                "user_ports =",
+                "node.conf:1:1: user_ports is \"\": give 1 to 256",
+            ),
+            (
+                "ports = 1\nports = 2",
+                "node.conf:2:1: ports stands here a second time",
+            ),
+            (
+                "user_memory_mib = lots",
+                "node.conf:1:19: user_memory_mib is \"lots\"",
+            ),
+        ] {
+            let why = parse(text).unwrap_err();
+            assert!(why.starts_with(told), "{text:?}: {why}");
+        }
+    }
+
+    #[test]
+    fn the_sample_allows_nobody() {
+        let sample = include_str!("../../../../etc/node.conf");
+        assert_eq!(parse(sample).unwrap(), unset());
+        // What it mentions is known, with the defaults.
+        let shown = |line: &str| line.strip_prefix("#= ").map(str::to_owned);
+        let all: Vec<String> = sample.lines().filter_map(shown).collect();
+        assert!(all.len() >= 7, "{all:?}");
+        let config = parse(&all.join("\n")).unwrap();
+        assert_eq!(config.users.len(), 2);
+        let users = unset().users;
+        assert_eq!(Config { users, ..config }, unset());
+    }
+}

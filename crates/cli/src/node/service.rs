@@ -1,0 +1,351 @@
+//! The node service: who asks, and what they get. One thread, which waits for
+//! nobody.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use portolan_boot::launch::Stop;
+use portolan_boot::node::{Answer, Heard, Question, answer, hear};
+use portolan_sys::epoll::Epoll;
+use portolan_sys::features::Disabled;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{SocketFlags, accept_with, getsockname};
+
+use super::book::Book;
+use super::config::Config;
+use super::interfaces::Interfaces;
+use super::ports::{BUSY_PAUSE, BUSY_TRIES, PortError};
+use super::state::{Files, Given, open_sockets};
+use crate::failure::{Failure, Result};
+
+/// A connection that has no host port and asks nothing is closed after this.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
+/// How often it is looked whether host ports without a connection are held.
+const LOOK: Duration = Duration::from_millis(100);
+
+const LISTENER: u64 = 0;
+const STOP: u64 = 1;
+const FIRST_CALLER: u64 = 2;
+
+/// Somebody who has connected.
+struct Caller {
+    socket: OwnedFd,
+    uid: u32,
+    pid: i32,
+    heard: Instant,
+    /// What waits for the kernel to free a queue.
+    waiting: Option<Waiting>,
+}
+
+#[derive(Clone, Copy)]
+struct Waiting {
+    at: Option<IpAddr>,
+    copy: bool,
+    ranks: u32,
+    tries: u32,
+}
+
+/// The service, at work.
+pub struct Service {
+    book: Book,
+    disabled: Disabled,
+    files: Files,
+    network: u64,
+    listener: OwnedFd,
+    epoll: Epoll,
+    callers: BTreeMap<u64, Caller>,
+    next: u64,
+    interfaces: Interfaces,
+}
+
+impl Service {
+    /// Takes over what an earlier service has left, and listens. `listener`
+    /// does not block; `mounted`: the file system for BPF was not there.
+    ///
+    /// # Errors
+    /// The kernel's, for people to read.
+    pub fn new(
+        config: Config,
+        disabled: Disabled,
+        files: Files,
+        network: u64,
+        mounted: bool,
+        listener: OwnedFd,
+    ) -> Result<Self> {
+        let epoll = Epoll::new().map_err(Failure::os("making an epoll set"))?;
+        epoll
+            .add(listener.as_fd(), LISTENER)
+            .map_err(Failure::os("listening"))?;
+        let left = files.read();
+        let open = open_sockets().map_err(Failure::io("reading /proc/net/udp"))?;
+        let mut given = left.given;
+        given.retain(|it| it.is_held(&open));
+        let mut interfaces = Interfaces::new(network);
+        let held = interfaces.take_over(given);
+        let book = Book::new(config, files.clone(), mounted || left.mounted, held)
+            .map_err(Failure::io("writing the service's state"))?;
+        Ok(Self {
+            book,
+            disabled,
+            files,
+            network,
+            listener,
+            epoll,
+            callers: BTreeMap::new(),
+            next: FIRST_CALLER,
+            interfaces,
+        })
+    }
+
+    /// Serves until one of `stops`. Host ports that are held then stay as they
+    /// are; where there is none, nothing stays attached.
+    ///
+    /// # Errors
+    /// The kernel refused to say what happens: our bug.
+    pub fn serve(mut self, stops: &[Stop]) -> Result<()> {
+        for stop in stops {
+            self.epoll
+                .add(stop.descriptor.as_fd(), STOP)
+                .map_err(Failure::os("catching signals"))?;
+        }
+        let mut stopped = false;
+        while !stopped {
+            let mut ready = Vec::new();
+            let timeout = self.pause().map(|pause| pause.as_nanos() as u64);
+            self.epoll
+                .wait(timeout, |token| ready.push(token))
+                .map_err(Failure::os("waiting for requests"))?;
+            for token in ready {
+                match token {
+                    LISTENER => self.accept(),
+                    STOP => stopped = true,
+                    caller => self.listen(caller),
+                }
+            }
+            self.retry();
+            self.close_silent();
+            self.look();
+        }
+        self.files.remove_socket();
+        if self.book.is_empty() {
+            self.interfaces.keep(|_| false);
+        }
+        self.book.close();
+        Ok(())
+    }
+
+    /// How long nothing has to be done unless something happens.
+    fn pause(&self) -> Option<Duration> {
+        if self.callers.values().any(|it| it.waiting.is_some()) {
+            Some(BUSY_PAUSE)
+        } else if self.book.has_orphans() {
+            Some(LOOK)
+        } else if self.callers.is_empty() {
+            None
+        } else {
+            Some(SILENCE_MAX / 4)
+        }
+    }
+
+    fn accept(&mut self) {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        // Level-triggered: the next one is told of again.
+        let Ok(socket) = accept_with(&self.listener, flags) else {
+            return;
+        };
+        let Ok(who) = socket_peercred(&socket) else {
+            return;
+        };
+        let uid = who.uid.as_raw();
+        let own = self.callers.values().filter(|it| it.uid == uid).count();
+        if let Err(why) = self.book.admit(uid, own, self.callers.len()) {
+            // Nothing is left to do for who does not take the answer.
+            let _ = answer(socket.as_fd(), &Answer::Refused(why), &[]);
+            return;
+        }
+        if self.epoll.add(socket.as_fd(), self.next).is_err() {
+            return;
+        }
+        let caller = Caller {
+            socket,
+            uid,
+            pid: who.pid.as_raw_nonzero().get(),
+            heard: Instant::now(),
+            waiting: None,
+        };
+        self.callers.insert(self.next, caller);
+        self.next += 1;
+    }
+
+    fn listen(&mut self, number: u64) {
+        let Some(caller) = self.callers.get_mut(&number) else {
+            return;
+        };
+        caller.heard = Instant::now();
+        let (uid, waits) = (caller.uid, caller.waiting.is_some());
+        match hear(caller.socket.as_fd()) {
+            Heard::Nothing => {}
+            Heard::End => self.close(number),
+            // Who waits for an answer asks for nothing else.
+            Heard::Question(question) if !waits || question.is_release() => {
+                self.handle(number, uid, question);
+            }
+            Heard::Question(_) | Heard::Garbled => self.expel(number),
+        }
+    }
+
+    fn handle(&mut self, number: u64, uid: u32, question: Question) {
+        if let Question::Release { number: port } = question {
+            // As many as were given.
+            if !self.book.release(number, port) {
+                self.expel(number);
+            }
+            return;
+        }
+        if let Err(why) = self.book.count(uid) {
+            self.answer(number, &Answer::Refused(why));
+            return;
+        }
+        match question {
+            Question::Open { network, .. } if network != self.network => {
+                let why = "the node service here is of another network namespace";
+                self.answer(number, &Answer::Refused(why.to_owned()));
+            }
+            Question::Open {
+                at, copy, ranks, ..
+            } => {
+                let ranks = ranks.min(self.book.config.user_ports);
+                let waiting = Waiting {
+                    at,
+                    copy,
+                    ranks,
+                    tries: 0,
+                };
+                self.open(number, waiting);
+            }
+            _ => {
+                let Config {
+                    user_ports,
+                    user_memory_mib,
+                    ..
+                } = self.book.config;
+                let bounds = format!(
+                    "up to {user_ports} host ports with {user_memory_mib} MiB of packet memory"
+                );
+                self.answer(number, &Answer::Welcome(bounds));
+            }
+        }
+    }
+
+    /// Sends away who makes no sense.
+    fn expel(&mut self, number: u64) {
+        let why = "the node service does not understand the question: use the `portolan` of its \
+                   version";
+        self.answer(number, &Answer::Refused(why.to_owned()));
+        self.close(number);
+    }
+
+    /// Answers who is there; who does not take it is sent away.
+    fn answer(&mut self, number: u64, what: &Answer) {
+        if let Some(caller) = self.callers.get(&number)
+            && answer(caller.socket.as_fd(), what, &[]).is_err()
+        {
+            self.close(number);
+        }
+    }
+
+    fn close(&mut self, number: u64) {
+        self.callers.remove(&number);
+        self.book.leave(number);
+    }
+
+    /// Gives a host port, or says why not, or has the caller wait.
+    fn open(&mut self, number: u64, asked: Waiting) {
+        let opened = self.try_open(number, &asked);
+        let settling = self.book.is_settling();
+        let Some(caller) = self.callers.get_mut(&number) else {
+            return;
+        };
+        caller.waiting = None;
+        match opened {
+            Ok(()) => {}
+            Err(error) if (settling || error.is_busy()) && asked.tries < BUSY_TRIES => {
+                let tries = asked.tries + 1;
+                caller.waiting = Some(Waiting { tries, ..asked });
+            }
+            Err(PortError::Busy(why) | PortError::Failed(why)) => {
+                self.answer(number, &Answer::Refused(why));
+            }
+        }
+    }
+
+    fn try_open(&mut self, number: u64, asked: &Waiting) -> std::result::Result<(), PortError> {
+        self.look();
+        let Some(Caller { uid, pid, .. }) = self.callers.get(&number) else {
+            return Ok(());
+        };
+        let (uid, pid) = (*uid, *pid);
+        let interface = self.interfaces.choose(asked.at, &self.book.config)?;
+        // Whoever asks over one connection is one job.
+        let (bytes, now) = self.interfaces.cost(&interface, number, asked.ranks);
+        self.book.check_bounds(uid, now)?;
+        let (index, name) = (interface.index, interface.name.clone());
+        let disabled = Disabled {
+            zerocopy: self.disabled.zerocopy || asked.copy,
+            ..self.disabled
+        };
+        let port = self
+            .interfaces
+            .open(interface, number, asked.ranks, &disabled)?;
+        let failed = |e: rustix::io::Errno| format!("a host port's socket: {e}");
+        let [_, _, udp] = &port.descriptors;
+        let address = getsockname(udp).map_err(failed)?;
+        let given = Given {
+            uid,
+            pid,
+            interface: index,
+            name,
+            udp: SocketAddr::try_from(address).map_err(failed)?.port(),
+            inode: rustix::fs::fstat(udp).map_err(failed)?.st_ino,
+            bytes,
+        };
+        // Whoever finds it written down finds it given, or its socket closed.
+        let granted = Answer::Granted {
+            number: self.book.enter(number, given, port.lease)?,
+            info: port.info,
+        };
+        let descriptors = port.descriptors.each_ref().map(AsFd::as_fd);
+        if answer(self.callers[&number].socket.as_fd(), &granted, &descriptors).is_err() {
+            self.close(number);
+        }
+        Ok(())
+    }
+
+    /// Tries again what waits for the kernel.
+    fn retry(&mut self) {
+        let waiting = |(number, caller): (&u64, &Caller)| Some((*number, caller.waiting?));
+        let all: Vec<_> = self.callers.iter().filter_map(waiting).collect();
+        for (number, asked) in all {
+            self.open(number, asked);
+        }
+    }
+
+    fn close_silent(&mut self) {
+        let now = Instant::now();
+        self.callers.retain(|number, caller| {
+            let silent = now - caller.heard >= SILENCE_MAX && caller.waiting.is_none();
+            !silent || self.book.has(*number)
+        });
+    }
+
+    /// Takes back what is not held any more, and leaves interfaces that carry
+    /// nothing.
+    fn look(&mut self) {
+        self.book.take_back();
+        if self.callers.values().all(|it| it.waiting.is_none()) {
+            self.interfaces.keep(|index| self.book.uses(index));
+        }
+    }
+}

@@ -1,0 +1,696 @@
+//! `portolan node`: host ports for users without privilege, on hosts of a lab.
+//! Needs root and, for jobs of other users, openssh-server.
+
+mod common;
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use common::cluster::{Cluster, User};
+use common::{
+    Said, TestLab, example, finish, marked, none_left, portolan, read_until, say, signal, start,
+};
+use portolan_boot::HostPort;
+use portolan_boot::node::{NodeError, NodeService, Question};
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+};
+use rustix::process::Signal;
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+const RIGHT: &str = "the sum is right";
+const OWN: &str = env!("CARGO_BIN_EXE_portolan");
+
+/// A name that no other test and no other run of this one has.
+fn own(name: &str) -> &'static str {
+    format!("t-node-{name}-{}", std::process::id()).leak()
+}
+
+/// Waits until something is so.
+fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// A node service on a host of a lab; it is killed when its test ends.
+struct Node {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Node {
+    /// Starts one with these settings and waits until it listens.
+    fn start(lab: &str, host: &str, config: &str) -> Self {
+        static STARTED: AtomicU32 = AtomicU32::new(0);
+        let times = STARTED.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir();
+        let file = folder.join(format!("portolan-{lab}-{host}-{times}.conf"));
+        fs::write(&file, config).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        let log = file.with_extension("log");
+        let words = ["lab", "exec", lab, host, "--", OWN, "node", "--config"];
+        let child = portolan(&words)
+            .arg(&file)
+            .stderr(fs::File::create(&log).unwrap())
+            .spawn()
+            .unwrap();
+        let node = Self { child, log };
+        node.says("ready at");
+        let _ = fs::remove_file(file);
+        node
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap()
+    }
+
+    /// Waits until the log has a line with `text`.
+    fn says(&self, text: &str) {
+        until(&format!("no {text:?}: {}", self.log()), || {
+            self.log().contains(text)
+        });
+    }
+
+    /// Ends it by a signal; waits until it has ended.
+    fn end(&mut self, by: Signal) {
+        signal(self.child.id(), by);
+        self.child.wait().unwrap();
+    }
+
+    fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id()))
+            .unwrap()
+            .count()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = fs::remove_file(&self.log);
+    }
+}
+
+/// Two hosts with a service each.
+fn two(name: &'static str, config: &str) -> (TestLab, [Node; 2]) {
+    let lab = TestLab::up(name, "2");
+    let nodes = ["h0", "h1"].map(|host| Node::start(name, host, config));
+    (lab, nodes)
+}
+
+/// Where a host's service listens, seen from outside.
+fn socket(lab: &str, host: &str) -> PathBuf {
+    Path::new("/run/portolan/lab")
+        .join(lab)
+        .join(format!("{host}.run/node.sock"))
+}
+
+/// Does something in the network of host h0.
+fn within<T: Send>(lab: &str, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| {
+            let network = fs::File::open(format!("/run/netns/ptl-{lab}-h0")).unwrap();
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            act()
+        });
+        there.join().unwrap()
+    })
+}
+
+/// Asks the service of h0 for a host port.
+fn ask(lab: &str) -> Result<HostPort, NodeError> {
+    within(lab, || {
+        NodeService::connect(&socket(lab, "h0"))?.host_port(None, 1, false)
+    })
+}
+
+/// Why it is refused.
+fn refusal<T>(asked: Result<T, NodeError>) -> String {
+    match asked {
+        Err(NodeError::Refused(why)) => why,
+        Err(error) => panic!("not refused, but: {error}"),
+        Ok(_) => panic!("not refused"),
+    }
+}
+
+/// Whether a program is attached to a host's interface.
+fn attached(lab: &TestLab, host: &str) -> bool {
+    let said = lab.exec(host, &["ip", "link", "show", "eth0"]).expect(0);
+    said.out.contains("prog/xdp")
+}
+
+/// Packets that h0's interface and its kernel's UDP sockets have received.
+fn received(lab: &TestLab) -> [u64; 2] {
+    let files = ["cat", "/proc/net/dev", "/proc/net/snmp", "/proc/net/snmp6"];
+    let text = lab.exec("h0", &files).expect(0).out;
+    let number = |line: &str, field: usize| -> u64 {
+        let found = text.lines().filter(|it| it.trim_start().starts_with(line));
+        let mut found = found.filter(|it| it.contains(|c: char| c.is_ascii_digit()));
+        let mut fields = found.next_back().unwrap().split_whitespace();
+        fields.nth(field).unwrap().parse().unwrap()
+    };
+    let sockets = number("Udp:", 1) + number("Udp6InDatagrams", 1);
+    [number("eth0:", 2), sockets]
+}
+
+/// A job of two ranks on two hosts that does not end, under way.
+fn endless(lab: &TestLab, mark: &str) -> Child {
+    let script = "echo ready; exec \"$0\" 100000000";
+    let ring = example("ring");
+    let words = [
+        "run", "-v", "-n", "2", "--lab", lab.0, "--link", "xdp", "--", "sh", "-c", script, &ring,
+    ];
+    let mut job = start(mark, &words);
+    read_until(&mut job, "ready", 2);
+    until("no host ports", || {
+        attached(lab, "h0") && attached(lab, "h1")
+    });
+    sleep(Duration::from_millis(300));
+    job
+}
+
+/// A short one, which must have host ports.
+fn short(lab: &str) {
+    let ring = example("ring");
+    let words = [
+        "run", "-v", "-n", "2", "--lab", lab, "--link", "xdp", "--", &ring, "200",
+    ];
+    let said = say(&words).expect(0);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    said.complains(&["xdp to 1 (another host: host port on eth0)"]);
+}
+
+#[test]
+fn users_that_are_named_have_host_ports_and_others_do_without() {
+    let cluster = Cluster::up(own("user"));
+    let lab = cluster.lab.0;
+    let pid = std::process::id();
+    let user = |name: &str| User::add(format!("ptl-{name}-{pid}").leak());
+    let (named, other) = (user("nodea"), user("nodeb"));
+    let config = format!("users = {} # and nobody else\n", named.0);
+    let nodes = ["h0", "h1"].map(|host| Node::start(lab, host, &config));
+    // Where every user may execute them.
+    let copy = |from: &str, to: &str| {
+        let _ = fs::remove_file(cluster.path(to));
+        fs::copy(from, cluster.path(to)).unwrap();
+        cluster.path(to)
+    };
+    let binary = copy(OWN, "prefix/bin/portolan");
+    let ring = copy(&example("ring"), "ring");
+    let as_user = |user: &User, host: &str, words: &[&str]| {
+        let (uid, gid) = user.ids();
+        let (uid, gid) = (uid.to_string(), gid.to_string());
+        let become_user = [
+            "setpriv",
+            "--reuid",
+            &uid,
+            "--regid",
+            &gid,
+            "--clear-groups",
+        ];
+        let exec = ["lab", "exec", lab, host, "--"];
+        let mut command = portolan(&[&exec[..], &become_user, words].concat());
+        Said::from(command.current_dir("/").output().unwrap())
+    };
+    let run = |user: &User, link: &str| {
+        let (uid, gid) = user.ids();
+        let key = format!("key-{}", user.0);
+        fs::copy(cluster.path("key"), cluster.path(&key)).unwrap();
+        std::os::unix::fs::chown(cluster.path(&key), Some(uid), Some(gid)).unwrap();
+        cluster.configure(user.0, "known_hosts", &key);
+        let ssh = format!("ssh -F {}", cluster.path(&format!("{}.config", user.0)));
+        let prefix = cluster.path("prefix");
+        let words = [
+            &binary,
+            "run",
+            "-v",
+            "--ssh",
+            &ssh,
+            "--prefix",
+            &prefix,
+            "--hosts",
+            "h0:1,h1:1",
+            "--link",
+            link,
+            "--",
+            &ring,
+            "300",
+        ];
+        as_user(user, "h2", &words)
+    };
+    let said = run(&named, "xdp").expect(0).complains(&[
+        "lanes of rank 0: xdp to 1 (another host: host port on eth0)",
+        "lanes of rank 1: xdp to 0 (another host: host port on eth0)",
+    ]);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    let uid = named.ids().0;
+    for node in &nodes {
+        node.says(&format!("user {} ({uid})", named.0));
+        node.says("host port back: eth0");
+    }
+    let uid = other.ids().0;
+    let why = format!("no host port: user {uid} may not have host ports: root can allow it in");
+    let said = run(&other, "auto")
+        .expect(0)
+        .complains(&[&format!("udp to 1 (another host; {why}")]);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    run(&other, "xdp")
+        .expect(1)
+        .complains(&[&why, "link auto does without"]);
+    // Each is told what holds for it, and where no service runs.
+    let doctor = |user: &User, host: &str| as_user(user, host, &[&binary, "doctor"]).out;
+    let told = doctor(&named, "h0");
+    assert!(
+        told.contains("runs; this user may have up to 16 host ports"),
+        "{told}"
+    );
+    assert!(told.contains("xdp, where the driver"), "{told}");
+    let told = doctor(&other, "h0");
+    assert!(
+        told.contains(&format!("runs, and user {uid} may not have")),
+        "{told}"
+    );
+    let told = doctor(&named, "h2");
+    assert!(told.contains("node-service    does not run"), "{told}");
+    assert!(
+        told.contains("only root may open one, and no node service runs here"),
+        "{told}"
+    );
+}
+
+#[test]
+fn nobody_has_more_than_the_settings_allow() {
+    let lab = TestLab::up(own("quota"), "1");
+    let refused = |config: &str, told: &str| {
+        let node = Node::start(lab.0, "h0", config);
+        let first = ask(lab.0).unwrap();
+        let why = refusal(ask(lab.0));
+        assert!(why.contains(told), "{config}: {why}");
+        drop(first);
+        // What is given back may be had again.
+        node.says("host port back");
+        drop(ask(lab.0).unwrap());
+    };
+    refused(
+        "user_ports = 1",
+        "user root (0) has 1 host ports, which are all",
+    );
+    refused("ports = 1", "all users together have 1 host ports");
+    let memory = "has 5 MiB of packet memory, one more host port takes 5, and it may have 9";
+    refused("user_memory_mib = 9", memory);
+    refused("", "queue 0 of eth0 belongs to another rank");
+    let _node = Node::start(lab.0, "h0", "interfaces = eth7\nuser_connections = 3");
+    let why = refusal(ask(lab.0));
+    assert!(
+        why.contains("eth0 may not carry host ports (interfaces)"),
+        "{why}"
+    );
+    let path = socket(lab.0, "h0");
+    let _three = [0; 3].map(|_| NodeService::connect(&path).unwrap());
+    let why = refusal(NodeService::connect(&path).unwrap().may());
+    assert!(
+        why.contains("has 3 connections") && why.contains("(user_connections)"),
+        "{why}"
+    );
+    // Who is in another network is not served.
+    drop(_three);
+    until("connections stay", || {
+        let asked = NodeService::connect(&path).unwrap().host_port(None, 1, false);
+        matches!(asked, Err(NodeError::Refused(why)) if why.contains("another network namespace"))
+    });
+}
+
+#[test]
+fn who_asks_too_often_is_told_so_and_others_are_not() {
+    let lab = TestLab::up(own("rate"), "1");
+    let _node = Node::start(lab.0, "h0", "users = 4711\nuser_requests = 3");
+    let path = socket(lab.0, "h0");
+    // Six at once, of which one is the connection.
+    let service = NodeService::connect(&path).unwrap();
+    let answers: Vec<_> = (0..9).map(|_| service.may()).collect();
+    assert!(answers[..5].iter().all(Result::is_ok), "{answers:?}");
+    let last = answers.into_iter().next_back().unwrap();
+    assert!(refusal(last).contains("asks too often: 3 times a second"));
+    let words = [
+        "setpriv",
+        "--reuid",
+        "4711",
+        "--clear-groups",
+        OWN,
+        "doctor",
+    ];
+    let told = lab.exec("h0", &words).out;
+    assert!(told.contains("runs; this user may have"), "{told}");
+    sleep(Duration::from_millis(700));
+    service.may().unwrap();
+}
+
+/// A connection to the service of h0 that says what it likes.
+fn raw(lab: &str) -> OwnedFd {
+    let flags = SocketFlags::CLOEXEC;
+    let socket_fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    connect(&socket_fd, &SocketAddrUnix::new(socket(lab, "h0")).unwrap()).unwrap();
+    socket_fd
+}
+
+#[test]
+fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
+    let lab = TestLab::up(own("garbage"), "1");
+    let settings = "user_connections = 100\nuser_requests = 10000";
+    let node = Node::start(lab.0, "h0", settings);
+    let say_to = |to: &OwnedFd, bytes: &[u8]| {
+        let _ = send(to, bytes, SendFlags::NOSIGNAL);
+    };
+    let answer = |from: OwnedFd| {
+        let mut bytes = vec![0; 4096];
+        let mut from = fs::File::from(from);
+        // A reset connection has the answer behind it.
+        let read = from.read(&mut bytes).or_else(|_| from.read(&mut bytes));
+        bytes.truncate(read.unwrap());
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    let before = node.descriptors();
+    let silent: Vec<OwnedFd> = (0..50).map(|_| raw(lab.0)).collect();
+    let open = Question::Open {
+        at: None,
+        copy: false,
+        ranks: 1,
+        network: within(lab.0, portolan_boot::node::own_network),
+    };
+    let mut other = open.encode();
+    other[7] = b'9';
+    let senseless: [&[u8]; 6] = [
+        b"x",
+        &[0; 48],
+        &[0xff; 20_000],
+        &other,
+        &open.encode()[..47],
+        &Question::Release { number: 7 }.encode(),
+    ];
+    for bytes in senseless {
+        let one = raw(lab.0);
+        say_to(&one, bytes);
+        let told = answer(one);
+        assert!(
+            told.contains("does not understand"),
+            "{bytes:02x?}: {told:?}"
+        );
+    }
+    // One that asks for host ports and reads nothing, with the same breath.
+    let greedy = raw(lab.0);
+    for _ in 0..2_000 {
+        let _ = send(
+            &greedy,
+            &open.encode(),
+            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+        );
+    }
+    node.says("host port given");
+    // Others are served at once meanwhile.
+    let start = Instant::now();
+    NodeService::connect(&socket(lab.0, "h0"))
+        .unwrap()
+        .may()
+        .unwrap();
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
+    drop(greedy);
+    node.says("host port back");
+    drop(ask(lab.0).unwrap());
+    drop(silent);
+    until("descriptors stay open", || node.descriptors() <= before);
+    // Silence is not for ever.
+    let silent = raw(lab.0);
+    let start = Instant::now();
+    assert_eq!(answer(silent), "");
+    assert!(
+        start.elapsed() > Duration::from_secs(5),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+#[test]
+fn a_host_port_is_held_as_long_as_somebody_has_its_socket() {
+    let lab = TestLab::up(own("held"), "1");
+    let node = Node::start(lab.0, "h0", "");
+    let HostPort {
+        lease, descriptors, ..
+    } = ask(lab.0).unwrap();
+    // The connection ends with the lease, and the descriptors stay.
+    drop(lease);
+    sleep(Duration::from_millis(300));
+    let why = refusal(ask(lab.0));
+    assert!(
+        why.contains("belongs to another rank") && attached(&lab, "h0"),
+        "{why}"
+    );
+    drop(descriptors);
+    let HostPort {
+        lease, descriptors, ..
+    } = ask(lab.0).unwrap();
+    // Who comes while somebody leaves is not sent away.
+    drop(lease);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            sleep(Duration::from_millis(150));
+            drop(descriptors);
+        });
+        drop(ask(lab.0).unwrap());
+    });
+    // Nothing stays on an interface that nobody uses.
+    until("the program stays", || !attached(&lab, "h0"));
+    assert_eq!(
+        node.log().matches("host port back").count(),
+        3,
+        "{}",
+        node.log()
+    );
+    // One connection may have several asked for, one after the other.
+    let path = socket(lab.0, "h0");
+    let service: Arc<NodeService> = NodeService::connect(&path).unwrap();
+    for _ in 0..3 {
+        drop(within(lab.0, || service.host_port(None, 1, true)).unwrap());
+    }
+}
+
+#[test]
+fn jobs_outlive_the_service_and_the_next_one_takes_over() {
+    let (lab, mut nodes) = two(own("crash"), "");
+    for by in [Signal::KILL, Signal::TERM] {
+        let mark = format!("{}-{by:?}", lab.0);
+        let job = endless(&lab, &mark);
+        nodes.iter_mut().for_each(|node| node.end(by));
+        // Packets are steered on, without anybody.
+        assert!(attached(&lab, "h0") && attached(&lab, "h1"));
+        let before = received(&lab);
+        sleep(Duration::from_millis(300));
+        let after = received(&lab);
+        let grown = [after[0] - before[0], after[1] - before[1]];
+        assert!(grown[0] > 500 && grown[1] < 50, "after {by:?}: {grown:?}");
+        nodes = ["h0", "h1"].map(|host| Node::start(lab.0, host, ""));
+        for node in &nodes {
+            let log = node.log();
+            assert!(log.contains("taken over: eth0"), "after {by:?}: {log}");
+        }
+        let why = refusal(ask(lab.0));
+        assert!(why.contains("belongs to another rank"), "{why}");
+        signal(job.id(), Signal::TERM);
+        finish(job).complains(&[
+            "lanes of rank 0: xdp to 1 (another host: host port on eth0)",
+            "lanes of rank 1: xdp to 0 (another host: host port on eth0)",
+        ]);
+        none_left(&mark);
+        short(lab.0);
+        for host in ["h0", "h1"] {
+            until("the program stays", || !attached(&lab, host));
+        }
+    }
+    // What a service cannot use is replaced: here one map lies in the other's place.
+    let mark = format!("{}-maps", lab.0);
+    let job = endless(&lab, &mark);
+    nodes[0].end(Signal::KILL);
+    let swap = "cd /sys/fs/bpf/portolan/*/* && mv ports x && mv sockets ports && mv x sockets";
+    lab.exec("h0", &["sh", "-c", swap]).expect(0);
+    nodes[0] = Node::start(lab.0, "h0", "");
+    signal(job.id(), Signal::TERM);
+    finish(job);
+    none_left(&mark);
+    short(lab.0);
+}
+
+#[test]
+fn an_interface_that_comes_back_under_its_number_is_attached_anew() {
+    let lab = TestLab::up(own("anew"), "1");
+    let make = "ip link add vx index 77 type veth peer name vy && ip addr add 192.0.2.1/24 dev vx \
+                && ip link set vx up && ip link set vy up";
+    let there = |script: &str| lab.exec("h0", &["sh", "-c", script]).expect(0).out;
+    let has_program = || there("ip link show vx").contains("prog/xdp");
+    there(make);
+    let mut node = Node::start(lab.0, "h0", "");
+    let at = "192.0.2.1".parse().unwrap();
+    let port = within(lab.0, || {
+        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), 1, false)
+    });
+    let HostPort { descriptors, .. } = port.unwrap();
+    assert!(has_program());
+    node.end(Signal::KILL);
+    there("ip link del vx");
+    there(make);
+    assert!(!has_program());
+    // Its UDP socket is open still, so it is held.
+    let node = Node::start(lab.0, "h0", "");
+    node.says("host port taken over: vx");
+    assert!(has_program());
+    drop(descriptors);
+    node.says("host port back: vx");
+    until("the program stays", || !has_program());
+    // One that is gone for good is forgotten.
+    let port = within(lab.0, || {
+        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), 1, false)
+    });
+    there("ip link del vx");
+    drop(port);
+    until("it is not forgotten", || {
+        node.log().matches("host port back: vx").count() == 2
+    });
+    let pins = "ls /sys/fs/bpf | grep -v debug || true";
+    until("pins stay", || there(pins).is_empty());
+    drop(ask(lab.0).unwrap());
+}
+
+#[test]
+fn cleaning_up_leaves_nothing_and_jobs_go_on() {
+    let (lab, mut nodes) = two(own("clean"), "");
+    let ring = example("ring");
+    let script = "echo ready; exec \"$0\" 30000";
+    let mark = lab.0;
+    let words = [
+        "run", "-n", "2", "--lab", lab.0, "--link", "xdp", "--", "sh", "-c", script, &ring,
+    ];
+    let mut job = start(mark, &words);
+    read_until(&mut job, "ready", 2);
+    nodes[0].says("host port given");
+    let clean = |host: &str| lab.exec(host, &[OWN, "node", "--clean"]);
+    clean("h0")
+        .expect(1)
+        .complains(&["a node service runs", "stop it first"]);
+    lab.exec("h0", &[OWN, "node"])
+        .expect(1)
+        .complains(&["a node service runs already"]);
+    nodes[0].end(Signal::KILL);
+    let said = clean("h0").expect(0);
+    assert!(
+        said.out.contains("eth0: the program is detached"),
+        "{said:#?}"
+    );
+    assert!(!attached(&lab, "h0"));
+    let left = lab
+        .exec("h0", &["sh", "-c", "ls -A /run/portolan; mount -t bpf"])
+        .expect(0);
+    assert_eq!(left.out, "");
+    let said = finish(job).expect(0);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    none_left(mark);
+    let said = clean("h0").expect(0);
+    assert!(said.out.contains("no program was attached"), "{said:#?}");
+    // Without a service root opens host ports itself.
+    short(lab.0);
+}
+
+#[test]
+fn who_is_killed_leaves_its_host_port_free() {
+    let (lab, nodes) = two(own("kill"), "");
+    for rank in [true, false] {
+        let job = endless(&lab, lab.0);
+        nodes.iter().for_each(|node| node.says("host port given"));
+        let is_ring = |pid: &u32| {
+            let exe = fs::read_link(format!("/proc/{pid}/exe"));
+            exe.is_ok_and(|exe| exe.ends_with("ring"))
+        };
+        until("no rank", || marked(lab.0).iter().any(is_ring));
+        let victim = if rank {
+            marked(lab.0).into_iter().find(is_ring).unwrap()
+        } else {
+            job.id()
+        };
+        signal(victim, Signal::KILL);
+        finish(job);
+        none_left(lab.0);
+        drop(ask(lab.0).unwrap());
+        short(lab.0);
+    }
+}
+
+#[test]
+fn settings_that_make_no_sense_are_told_by_line_and_column() {
+    let path = std::env::temp_dir().join(own("settings"));
+    let name = path.to_str().unwrap().to_owned();
+    let mut file = fs::File::create(&path).unwrap();
+    file.write_all(b"users = nobody\n\n  user_ports = many # too many\n")
+        .unwrap();
+    let check = || say(&["node", "--check", "--config", &name]);
+    let told = format!("{name}:3:16: user_ports is \"many\": give 1 to 256");
+    check().expect(2).complains(&[&told]);
+    say(&["node", "--config", &name])
+        .expect(2)
+        .complains(&[&told]);
+    fs::write(&path, "users = nobody\ninterfaces = nosuch0\n").unwrap();
+    let said = check().expect(1);
+    for part in [
+        "nobody (65534) may have host ports, and so write any frame",
+        "missing  nosuch0",
+        "64 host ports in all; each user 16 with 256 MiB",
+    ] {
+        assert!(said.out.contains(part), "no {part:?} in {said:#?}");
+    }
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o664)).unwrap();
+    check()
+        .expect(2)
+        .complains(&["others than root may write it", "chmod go-w"]);
+    fs::remove_file(&path).unwrap();
+    check().expect(2).complains(&["No such file"]);
+    let user = ["--reuid", "4711", "--clear-groups", OWN, "node"];
+    let said = Said::from(
+        Command::new("setpriv")
+            .args(user)
+            .stdin(Stdio::null())
+            .output()
+            .unwrap(),
+    );
+    said.expect(1).complains(&["run this as root"]);
+}
+
+#[test]
+fn a_service_keeps_four_capabilities() {
+    let lab = TestLab::up(own("caps"), "1");
+    let node = Node::start(lab.0, "h0", "");
+    drop(ask(lab.0).unwrap());
+    let status = fs::read_to_string(format!("/proc/{}/status", node.child.id())).unwrap();
+    let of = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap().trim().to_owned()
+    };
+    // CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_BPF 39.
+    let four: u64 = 1 << 12 | 1 << 13 | 1 << 14 | 1 << 39;
+    for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
+        assert_eq!(u64::from_str_radix(&of(set), 16), Ok(four), "{set}");
+    }
+    assert_eq!(of("NoNewPrivs:"), "1");
+    assert_eq!(of("CapInh:"), "0000000000000000");
+}
