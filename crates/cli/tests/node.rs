@@ -38,7 +38,7 @@ fn own(name: &str) -> &'static str {
 fn until(what: &str, mut so: impl FnMut() -> bool) {
     let start = Instant::now();
     while !so() {
-        assert!(start.elapsed() < Duration::from_secs(10), "{what}");
+        assert!(start.elapsed() < Duration::from_secs(30), "{what}");
         sleep(Duration::from_millis(5));
     }
 }
@@ -310,7 +310,7 @@ fn nobody_has_more_than_the_settings_allow() {
     refused("ports = 1", "all users together have 1 host ports");
     let memory = "has 5 MiB of packet memory, one more host port takes 5, and it may have 9";
     refused("user_memory_mib = 9", memory);
-    refused("", "queue 0 of eth0 belongs to another rank");
+    refused("", "queue 0 of eth0 belongs to another job");
     let _node = Node::start(lab.0, "h0", "interfaces = eth7\nuser_connections = 3");
     let why = refusal(ask(lab.0));
     assert!(
@@ -327,7 +327,9 @@ fn nobody_has_more_than_the_settings_allow() {
     // Who is in another network is not served.
     drop(_three);
     until("connections stay", || {
-        let asked = NodeService::connect(&path).unwrap().host_port(None, 1, false);
+        let asked = NodeService::connect(&path)
+            .unwrap()
+            .host_port(None, 1, false);
         matches!(asked, Err(NodeError::Refused(why)) if why.contains("another network namespace"))
     });
 }
@@ -457,7 +459,7 @@ fn a_host_port_is_held_as_long_as_somebody_has_its_socket() {
     sleep(Duration::from_millis(300));
     let why = refusal(ask(lab.0));
     assert!(
-        why.contains("belongs to another rank") && attached(&lab, "h0"),
+        why.contains("belongs to another job") && attached(&lab, "h0"),
         "{why}"
     );
     drop(descriptors);
@@ -490,6 +492,37 @@ fn a_host_port_is_held_as_long_as_somebody_has_its_socket() {
 }
 
 #[test]
+fn ranks_that_one_launcher_asks_for_share_a_queue() {
+    let lab = TestLab::up(own("share"), "1");
+    let node = Node::start(lab.0, "h0", "user_ports = 3\nuser_memory_mib = 9");
+    let path = socket(lab.0, "h0");
+    let open =
+        |service: &Arc<NodeService>, ranks| within(lab.0, || service.host_port(None, ranks, false));
+    let service = NodeService::connect(&path).unwrap();
+    let (first, second) = (open(&service, 2).unwrap(), open(&service, 2).unwrap());
+    assert_eq!([first.info.sharing, second.info.sharing], [[0, 2], [1, 2]]);
+    let why = refusal(open(&service, 2));
+    assert!(why.contains("all 2 parts of queue 0 of eth0"), "{why}");
+    // Who asks over another connection is another job.
+    let why = refusal(ask(lab.0));
+    assert!(why.contains("has 5 MiB of packet memory"), "{why}");
+    drop((first, second));
+    until("they stay", || {
+        node.log().matches("host port back").count() == 2
+    });
+    // No more parts are made than its user may have, nor beyond its memory.
+    assert_eq!(
+        open(&service, 100).map(|it| it.info.sharing).unwrap(),
+        [0, 3]
+    );
+    drop(node);
+    let _node = Node::start(lab.0, "h0", "user_ports = 100\nuser_memory_mib = 9");
+    let service = NodeService::connect(&path).unwrap();
+    let why = refusal(open(&service, 4));
+    assert!(why.contains("one more host port takes 10"), "{why}");
+}
+
+#[test]
 fn jobs_outlive_the_service_and_the_next_one_takes_over() {
     let (lab, mut nodes) = two(own("crash"), "");
     for by in [Signal::KILL, Signal::TERM] {
@@ -509,7 +542,7 @@ fn jobs_outlive_the_service_and_the_next_one_takes_over() {
             assert!(log.contains("taken over: eth0"), "after {by:?}: {log}");
         }
         let why = refusal(ask(lab.0));
-        assert!(why.contains("belongs to another rank"), "{why}");
+        assert!(why.contains("is taken by another program"), "{why}");
         signal(job.id(), Signal::TERM);
         finish(job).complains(&[
             "lanes of rank 0: xdp to 1 (another host: host port on eth0)",

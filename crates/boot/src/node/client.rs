@@ -10,7 +10,10 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
-use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
+use rustix::net::{
+    AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
+    socket_with,
+};
 
 use super::own_network;
 use super::wire::{Answer, Question};
@@ -18,8 +21,8 @@ use crate::host_port::HostPort;
 use crate::socket::{self, Received};
 
 /// The service answers within this, also where the kernel is still taking a
-/// queue back.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// queue back, or is busy with the interfaces of many network namespaces.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why the service gave nothing. Each text names cause and remedy.
 #[derive(Debug)]
@@ -148,6 +151,15 @@ impl NodeService {
     }
 
     fn ask(&self, question: Question) -> Result<(Answer, Vec<OwnedFd>), NodeError> {
+        let answer = self.exchange(question);
+        if matches!(answer, Err(NodeError::Silent | NodeError::Garbled)) {
+            // A late answer would be taken for that to the next question.
+            let _ = shutdown(&self.0, Shutdown::Both);
+        }
+        answer
+    }
+
+    fn exchange(&self, question: Question) -> Result<(Answer, Vec<OwnedFd>), NodeError> {
         let failed = |error: io::Error| match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => NodeError::Gone,
             io::ErrorKind::WouldBlock => NodeError::Silent,

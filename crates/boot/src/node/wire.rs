@@ -253,6 +253,7 @@ mod tests {
             name: "eth0".to_owned(),
             mac: [2, 0, 0, 0, 0, 9],
             mtu: 9000,
+            sharing: [1, 2],
             sizes: [1, 2, 3, 4, 5, 6],
         };
         for answer in [

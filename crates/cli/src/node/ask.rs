@@ -15,6 +15,8 @@ use super::ports::{HostPorts, possible, switched_on};
 #[derive(Default)]
 pub struct Opener {
     service: Option<Arc<NodeService>>,
+    /// It has not answered in time: it is waited for no second time.
+    silent: bool,
     own: HostPorts,
 }
 
@@ -43,6 +45,21 @@ impl Opener {
     }
 
     fn ask(
+        &mut self,
+        socket: &Path,
+        at: Option<IpAddr>,
+        ranks: u32,
+        copy: bool,
+    ) -> Result<HostPort, NodeError> {
+        if self.silent {
+            return Err(NodeError::Silent);
+        }
+        let asked = self.ask_anew(socket, at, ranks, copy);
+        self.silent = matches!(asked, Err(NodeError::Silent));
+        asked
+    }
+
+    fn ask_anew(
         &mut self,
         socket: &Path,
         at: Option<IpAddr>,
@@ -98,12 +115,31 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::net::{SocketFlags, accept_with};
     use std::os::fd::{AsFd, OwnedFd};
-    use std::time::Duration;
+    use std::time::{Duration, Instant};
 
     fn ready(fd: &OwnedFd) {
         let soon = Timespec::try_from(Duration::from_secs(10)).unwrap();
         let found = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&soon));
         assert_eq!(found, Ok(1), "nobody comes");
+    }
+
+    #[test]
+    fn a_silent_service_is_waited_for_once() {
+        let name = format!("portolan-node-silent-{}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _listener = open_listener(&path).unwrap();
+        let mut opener = Opener::default();
+        let mut ask = || {
+            opener
+                .open(&path, None, 1, &Disabled::default())
+                .err()
+                .unwrap()
+        };
+        assert!(ask().contains("has not answered"));
+        let start = Instant::now();
+        assert!(ask().contains("has not answered"));
+        assert!(start.elapsed() < Duration::from_secs(5));
+        std::fs::remove_file(path).unwrap();
     }
 
     /// Needs root: nobody else is believed to be the service.

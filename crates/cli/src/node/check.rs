@@ -9,7 +9,7 @@ use portolan_sys::net::{Interface, interfaces};
 
 use super::config::Config;
 use super::pins;
-use super::ports::{area_bytes, carries, possible};
+use super::ports::{carries, possible, queue_bytes};
 use super::state::Files;
 
 /// One line of what was found; `Err`: something is missing.
@@ -122,7 +122,7 @@ fn about(interface: &Interface) -> String {
     };
     format!(
         "may carry host ports of {} MiB: driver {}, MTU {}, {queues} receive queues{beside}",
-        area_bytes(interface) >> 20,
+        queue_bytes(interface, 1).0 >> 20,
         driver.as_deref().unwrap_or("without a device"),
         interface.mtu
     )

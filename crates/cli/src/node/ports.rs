@@ -351,7 +351,7 @@ fn division(interface: &Interface, ranks: u32) -> (Sizes, Sharing) {
 /// many have a part.
 pub fn queue_bytes(interface: &Interface, ranks: u32) -> (u64, u32) {
     let (sizes, sharing) = division(interface, ranks);
-    let bytes = memory_bytes(&sizes, sharing).unwrap_or_default();
+    let bytes = sizes.area_bytes().unwrap_or_default();
     (bytes as u64, sharing.count)
 }
 

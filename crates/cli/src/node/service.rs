@@ -282,7 +282,7 @@ impl Service {
     }
 
     fn try_open(&mut self, number: u64, asked: &Waiting) -> std::result::Result<(), PortError> {
-        self.look();
+        self.book.take_back();
         let Some(Caller { uid, pid, .. }) = self.callers.get(&number) else {
             return Ok(());
         };
