@@ -1,4 +1,5 @@
-//! Compiles the BPF programs: the lab's loss, and the steering of packets.
+//! Compiles the BPF programs: the lab's lines and loss, and the steering of
+//! packets.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,6 +9,7 @@ fn main() {
     println!("cargo::rerun-if-changed=bpf");
     println!("cargo::rerun-if-env-changed=CLANG");
     let compiler = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
+    compile(&compiler, "line");
     compile(&compiler, "loss");
     compile(&compiler, "steer");
 }

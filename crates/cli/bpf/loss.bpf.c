@@ -12,13 +12,6 @@
 enum { VERDICT_NEXT = -1, VERDICT_DROP = 2 };
 enum { PORTS_MAX = 256 };
 
-// The beginning of the kernel's struct __sk_buff.
-struct packet {
-	u32 len, pkt_type, mark, queue_mapping, protocol;
-	u32 vlan_present, vlan_tci, vlan_proto, priority;
-	u32 ingress_ifindex, ifindex;
-};
-
 struct port {
 	u64 seed;
 	u64 judged;

@@ -14,7 +14,7 @@ use super::slice::SLICE_MS_MAX;
 use super::spray;
 use super::summary::Setting;
 pub use crate::choices::Link;
-use crate::choices::{Congestion, Security};
+use crate::choices::{Bytes, Congestion, Security};
 
 const HOW: &str = "\
 All systems are measured by the same processes, pinned one to a core, in turns of at most
@@ -121,28 +121,6 @@ pub struct Death {
     /// Write rows to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-}
-
-/// A number of bytes as people write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bytes(pub usize);
-
-impl std::str::FromStr for Bytes {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let (digits, shift) = match text.char_indices().last() {
-            Some((at, 'K' | 'k')) => (&text[..at], 10),
-            Some((at, 'M' | 'm')) => (&text[..at], 20),
-            Some((at, 'G' | 'g')) => (&text[..at], 30),
-            _ => (text, 0),
-        };
-        let number = digits.parse::<usize>().ok();
-        let bytes = number.and_then(|n| n.checked_mul(1 << shift));
-        bytes
-            .map(Self)
-            .ok_or_else(|| "give a number of bytes, for example 4096, 64K, 1M or 3G".to_owned())
-    }
 }
 
 #[derive(Args)]

@@ -9,7 +9,7 @@ use rustix::mount::mount_bind;
 
 use super::store::{self, Lock};
 use super::tool::{ip_batch, run};
-use super::{HOST_COMMAND, Lab, Offload, namespace_file, remove};
+use super::{HOST_COMMAND, Lab, Offload, Shape, check_name, namespace_file, remove, wires};
 use crate::failure::{Failure, Result};
 
 /// Seconds after which the switch forgets an address: never, in practice.
@@ -32,21 +32,22 @@ pub enum Up {
 ///
 /// # Errors
 /// A lab of that name with other numbers; not root; what the kernel says.
-pub fn up(name: &str, hosts: u32, mtu: u32) -> Result<(Lab, Up)> {
-    Lab::check(name, hosts, mtu)?;
+pub fn up(name: &str, shape: Shape) -> Result<(Lab, Up)> {
+    check_name(name)?;
+    shape.check()?;
     let lock = Lock::take()?;
     if let Some(lab) = store::read(name)?
         && lab.ready
         && is_whole(&lab)?
     {
-        if (lab.hosts, lab.mtu) == (hosts, mtu) {
+        if lab.shape == shape {
             Offload::repair_after_crash(&lab)?;
             return Ok((lab, Up::Found));
         }
         return Err(Failure::usage(format!(
-            "lab {name} is up with {} hosts and MTU {}: use it as it is, or remove it first \
+            "lab {name} is up with {}: use it as it is, or remove it first \
              with `portolan lab down {name}`",
-            lab.hosts, lab.mtu
+            lab.shape
         )));
     }
     remove::clear(name)?;
@@ -54,8 +55,7 @@ pub fn up(name: &str, hosts: u32, mtu: u32) -> Result<(Lab, Up)> {
     let network = free_network(name)?;
     let mut lab = Lab {
         name: name.to_owned(),
-        hosts,
-        mtu,
+        shape,
         network,
         ready: false,
     };
@@ -81,7 +81,7 @@ fn is_whole(lab: &Lab) -> Result<bool> {
         .iter()
         .map(|name| namespace_file(name))
         .collect();
-    for host in 0..lab.hosts {
+    for host in 0..lab.shape.hosts {
         files.extend([lab.mount_file(host), lab.uts_file(host)]);
     }
     for file in files {
@@ -118,11 +118,17 @@ fn build(lab: &Lab) -> Result<()> {
     fs::write(lab.folder().join("hosts"), lab.hosts_file())
         .map_err(Failure::io("writing the lab's hosts file"))?;
     keep_hosts(lab)?;
-    for host in 0..lab.hosts {
+    for host in 0..lab.shape.hosts {
         ip_batch(&lab.host_namespace(host), &host_lines(lab, host))?;
     }
-    let known = |host| format!("fdb replace {} dev h{host} master static", lab.mac(host));
-    let known: Vec<String> = (0..lab.hosts).map(known).collect();
+    let port = lab.shape.line.map_or('h', |_| 'p');
+    let known = |host| {
+        format!(
+            "fdb replace {} dev {port}{host} master static",
+            lab.mac(host)
+        )
+    };
+    let known: Vec<String> = (0..lab.shape.hosts).map(known).collect();
     run(
         "bridge",
         &["-n", &lab.switch_namespace(), "-batch", "-"],
@@ -132,7 +138,7 @@ fn build(lab: &Lab) -> Result<()> {
 }
 
 fn build_switch(lab: &Lab) -> Result<()> {
-    let mtu = lab.mtu;
+    let mtu = lab.shape.mtu;
     let mut lines = vec![
         "link set lo up".to_owned(),
         format!(
@@ -140,18 +146,27 @@ fn build_switch(lab: &Lab) -> Result<()> {
              ageing_time {FOREVER}"
         ),
     ];
-    for host in 0..lab.hosts {
+    for host in 0..lab.shape.hosts {
         let (mac, namespace) = (lab.mac(host), lab.host_namespace(host));
         lines.push(format!(
             "link add h{host} mtu {mtu} type veth \
              peer name eth0 mtu {mtu} address {mac} netns {namespace}"
         ));
-        lines.push(format!("link set h{host} master br0 up"));
+        if lab.shape.line.is_some() {
+            lines.push(format!("link set h{host} up"));
+            lines.extend(wires::links(lab, host));
+        } else {
+            lines.push(format!("link set h{host} master br0 up"));
+        }
     }
     lines.push(format!("link set br0 mtu {mtu} up"));
     let namespace = lab.switch_namespace();
     enter_and_quieten(&namespace)?;
-    ip_batch(&namespace, &lines)
+    ip_batch(&namespace, &lines)?;
+    match &lab.shape.line {
+        Some(line) => lab.in_switch(|| wires::build(lab, line)),
+        None => Ok(()),
+    }
 }
 
 /// The switch is no host: it has no addresses, and no filter looks at what it
@@ -181,8 +196,8 @@ fn host_lines(lab: &Lab, host: u32) -> Vec<String> {
     if has_ipv6 {
         lines.push(format!("addr add {}/64 dev eth0 nodad", lab.ipv6(host)));
     }
-    if lab.hosts <= STATIC_NEIGHBOURS_MAX {
-        for other in (0..lab.hosts).filter(|&other| other != host) {
+    if lab.shape.hosts <= STATIC_NEIGHBOURS_MAX {
+        for other in (0..lab.shape.hosts).filter(|&other| other != host) {
             let mac = lab.mac(other);
             let mut known = |address: String| {
                 lines.push(format!(
@@ -201,7 +216,7 @@ fn host_lines(lab: &Lab, host: u32) -> Vec<String> {
 /// Gives each host its UTS and mount namespace and keeps them by bind mounts.
 fn keep_hosts(lab: &Lab) -> Result<()> {
     let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
-    for host in 0..lab.hosts {
+    for host in 0..lab.shape.hosts {
         let mut child = Command::new(&own)
             .args([
                 HOST_COMMAND,

@@ -1,6 +1,7 @@
 //! The `portolan lab` commands.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Subcommand;
@@ -8,7 +9,10 @@ use serde_json::json;
 
 use super::build::{self, Up};
 use super::impair::{self, Impairment};
-use super::{Lab, LossCounters, MTU_DEFAULT, remove, store};
+use super::line::{Line, Rate};
+use super::status::{self, Form};
+use super::{Lab, MTU_DEFAULT, Shape, remove, store};
+use crate::choices::Bytes;
 use crate::failure::Result;
 
 #[derive(clap::Args)]
@@ -30,6 +34,15 @@ enum Command {
         /// MTU of its network, bytes
         #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
         mtu: u32,
+        /// Rate of every host's line, both ways: 64kbit to 40gbit
+        #[arg(long, value_name = "RATE")]
+        rate: Option<Rate>,
+        /// What the switch's port towards a host holds before it drops, bytes, or with K or M [default: 64K]
+        #[arg(long, value_name = "BYTES")]
+        buffer: Option<Bytes>,
+        /// Mark packets (ECN) while a port holds more than this, bytes, or with K or M
+        #[arg(long, value_name = "BYTES")]
+        ecn: Option<Bytes>,
     },
     /// Run a command on a host of a lab
     Exec {
@@ -68,27 +81,37 @@ enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Show the hosts of a lab
+    /// Show hosts, lines, what ports dropped, and how busy the machine is
     Status {
-        /// The lab
-        name: String,
-        /// As JSON
-        #[arg(long)]
-        json: bool,
+        /// The lab; all of them without
+        name: Option<String>,
+        /// As JSON, into this file if one is named
+        #[arg(long, value_name = "FILE", num_args = 0..=1)]
+        json: Option<Option<PathBuf>>,
     },
 }
 
 /// Runs one of them.
 pub fn command(arguments: Arguments) -> Result<ExitCode> {
     match arguments.command {
-        Command::Up { name, hosts, mtu } => {
-            let (lab, done) = build::up(&name, hosts, mtu)?;
+        Command::Up {
+            name,
+            hosts,
+            mtu,
+            rate,
+            buffer,
+            ecn,
+        } => {
+            let (buffer, ecn) = (buffer.map(|bytes| bytes.0), ecn.map(|bytes| bytes.0));
+            let line = Line::check(rate, buffer, ecn, mtu)?;
+            let (lab, done) = build::up(&name, Shape { hosts, mtu, line })?;
             let what = match done {
                 Up::Built => "is up",
                 Up::Found => "was up already",
             };
+            let line = line.map_or(String::new(), |line| format!(", {line}"));
             println!(
-                "lab {name} {what}: h0 to h{}, {}/24, {}/64, MTU {mtu}",
+                "lab {name} {what}: h0 to h{}, {}/24, {}/64, MTU {mtu}{line}",
                 hosts - 1,
                 lab.ipv4(0),
                 lab.ipv6(0)
@@ -108,7 +131,14 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
             impair::impair(&Lab::open(&name)?, Impairment { loss, seed })?;
         }
         Command::List { json } => list(json)?,
-        Command::Status { name, json } => status(&Lab::open(&name)?, json)?,
+        Command::Status { name, json } => {
+            let form = match json {
+                None => Form::Text,
+                Some(None) => Form::Json,
+                Some(Some(file)) => Form::File(file),
+            };
+            status::status(name.as_deref(), &form)?;
+        }
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -118,7 +148,7 @@ fn list(json: bool) -> Result<()> {
     if json {
         let labs: Vec<_> = labs
             .iter()
-            .map(|lab| json!({"name": lab.name, "hosts": lab.hosts, "mtu": lab.mtu, "ready": lab.ready}))
+            .map(|lab| json!({"name": lab.name, "hosts": lab.shape.hosts, "mtu": lab.shape.mtu, "ready": lab.ready}))
             .collect();
         println!("{}", json!({ "labs": labs }));
     } else {
@@ -130,61 +160,7 @@ fn list(json: bool) -> Result<()> {
             };
             println!(
                 "{:<16} {:>3} hosts  MTU {:>5}{state}",
-                lab.name, lab.hosts, lab.mtu
-            );
-        }
-    }
-    Ok(())
-}
-
-fn status(lab: &Lab, json: bool) -> Result<()> {
-    let mut hosts = Vec::new();
-    for host in 0..lab.hosts {
-        let pids = remove::processes(&[lab.host_namespace(host)])?;
-        let pids: Vec<i32> = pids.iter().map(|pid| pid.as_raw_nonzero().get()).collect();
-        hosts.push((host, pids));
-    }
-    let impaired = impair::current(lab)?;
-    if json {
-        let hosts: Vec<_> = hosts
-            .iter()
-            .map(|(host, pids)| {
-                json!({
-                    "name": format!("h{host}"),
-                    "namespace": lab.host_namespace(*host),
-                    "ipv4": lab.ipv4(*host),
-                    "ipv6": lab.ipv6(*host),
-                    "mac": lab.mac(*host),
-                    "processes": pids,
-                })
-            })
-            .collect();
-        let impaired = impaired.map(|(with, counted)| {
-            json!({
-                "loss": with.loss,
-                "seed": with.seed,
-                "dropped": counted.dropped,
-                "passed": counted.passed,
-            })
-        });
-        let about = json!({
-            "name": lab.name,
-            "mtu": lab.mtu,
-            "hosts": hosts,
-            "impaired": impaired,
-        });
-        println!("{about}");
-    } else {
-        println!("lab {}, MTU {}", lab.name, lab.mtu);
-        for (host, pids) in hosts {
-            let (v4, v6) = (lab.ipv4(host).to_string(), lab.ipv6(host).to_string());
-            println!("h{host:<4} {v4:<15} {v6:<24} {:>3} processes", pids.len());
-        }
-        if let Some((with, counted)) = impaired {
-            let LossCounters { dropped, passed } = counted;
-            println!(
-                "loss {} %, seed {}: {dropped} packets dropped, {passed} passed",
-                with.loss, with.seed
+                lab.name, lab.shape.hosts, lab.shape.mtu
             );
         }
     }

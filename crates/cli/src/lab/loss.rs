@@ -8,9 +8,8 @@ use aya::programs::tc::{self, SchedClassifierLinkId};
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::util::KernelVersion;
 use aya::{Ebpf, include_bytes_aligned};
-use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 
-use super::{Lab, tool};
+use super::{Lab, tool, wires};
 use crate::failure::{Failure, Result};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/loss.bpf.o"));
@@ -108,11 +107,8 @@ pub(super) fn attach_where(
     let mut bpf = Ebpf::load(OBJECT).map_err(failed("loading the loss program"))?;
     let map = bpf.map_mut("ports").ok_or_else(bad_object)?;
     let mut map: HashMap<_, u32, Port> = map.try_into().map_err(failed("opening a map"))?;
-    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)
-        .map_err(Failure::os("opening a socket"))?;
-    for host in 0..lab.hosts {
-        let index = name_to_index(&any, &format!("h{host}"))
-            .map_err(Failure::os(format!("finding the switch's port h{host}")))?;
+    for host in 0..lab.shape.hosts {
+        let index = wires::index(&format!("h{host}"))?;
         // Ports of one seed draw differently.
         let port = [
             seed ^ u64::from(host + 1).wrapping_mul(0xd6e8_feb8_6659_fd93),
@@ -131,10 +127,14 @@ pub(super) fn attach_where(
         .try_into()
         .map_err(failed("opening the loss program"))?;
     program.load().map_err(failed("loading the loss program"))?;
-    for host in 0..lab.hosts {
+    for host in 0..lab.shape.hosts {
         let port = format!("h{host}");
         if !has_links() {
-            tc::qdisc_add_clsact(&port).map_err(failed("adding a clsact queue"))?;
+            match tc::qdisc_add_clsact(&port) {
+                // The line has it too.
+                Err(_) if lab.shape.line.is_some() => {}
+                added => added.map_err(failed("adding a clsact queue"))?,
+            }
         }
         let link = program
             .attach(&port, TcAttachType::Egress)
@@ -146,11 +146,11 @@ pub(super) fn attach_where(
 
 /// Removes what a process that was killed left on an old kernel.
 fn remove_queue(lab: &Lab) {
-    for host in 0..lab.hosts {
+    for host in 0..lab.shape.hosts {
         // Mostly there is none.
         let _ = tool::run(
             "tc",
-            &["qdisc", "del", "dev", &format!("h{host}"), "clsact"],
+            &["filter", "del", "dev", &format!("h{host}"), "egress"],
             &[],
         );
     }

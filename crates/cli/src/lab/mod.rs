@@ -6,8 +6,9 @@
 //!
 //! - `/run/netns/ptl-NAME-*`: network namespaces, where `ip netns` sees them;
 //! - `/run/portolan/lab/NAME/`: `lab.json`, `hosts` (the hosts' /etc/hosts),
-//!   `hi.mnt` and `hi.uts`; `bpf` and `impair.json` while packets are lost
-//!   on purpose, `offload.json` once offload was switched off.
+//!   `hi.mnt` and `hi.uts`; `ecn` where ports mark packets, `bpf` and
+//!   `impair.json` while packets are lost on purpose, `offload.json` once
+//!   offload was switched off.
 //!
 //! `/run/portolan/lab` is a mount that propagates nowhere, as the kernel
 //! demands of a place where mount namespaces are kept.
@@ -19,15 +20,18 @@ mod command;
 mod enter;
 mod host;
 mod impair;
+mod line;
 mod loss;
 mod offload;
 mod remove;
+mod status;
 mod store;
 #[cfg(test)]
 mod tests;
 mod tool;
+mod wires;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::PathBuf;
 
@@ -38,6 +42,7 @@ use crate::failure::{Failure, Result};
 pub use built::Built;
 pub use command::{Arguments, command};
 pub use host::{HostArguments, become_host};
+use line::Line;
 pub use loss::{Loss, LossCounters};
 pub use offload::Offload;
 
@@ -54,22 +59,19 @@ const MTU_MIN: u32 = 1280;
 const MTU_MAX: u32 = 65_535;
 const NAME_CHARS_MAX: usize = 32;
 
-/// A lab as its file describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lab {
-    name: String,
+/// What a lab is asked for with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
     hosts: u32,
     mtu: u32,
-    /// Second and third byte of its IPv4 network, and part of its IPv6 one.
-    network: [u8; 2],
-    /// It was built to the end.
-    ready: bool,
+    #[serde(default)]
+    line: Option<Line>,
 }
 
-impl Lab {
-    /// Checks the numbers that a lab is asked for with.
-    fn check(name: &str, hosts: u32, mtu: u32) -> Result<()> {
-        check_name(name)?;
+impl Shape {
+    /// Checks its numbers; those of its line are.
+    fn check(&self) -> Result<()> {
+        let Self { hosts, mtu, .. } = *self;
         if hosts == 0 || hosts > HOSTS_MAX {
             return Err(Failure::usage(format!(
                 "a lab of {hosts} hosts cannot be: give --hosts 1 to {HOSTS_MAX}"
@@ -82,7 +84,31 @@ impl Lab {
         }
         Ok(())
     }
+}
 
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} hosts and MTU {}", self.hosts, self.mtu)?;
+        match &self.line {
+            Some(line) => write!(f, ", {line}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A lab as its file describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lab {
+    name: String,
+    #[serde(flatten)]
+    shape: Shape,
+    /// Second and third byte of its IPv4 network, and part of its IPv6 one.
+    network: [u8; 2],
+    /// It was built to the end.
+    ready: bool,
+}
+
+impl Lab {
     /// The lab `name`, which must be up.
     ///
     /// # Errors
@@ -118,13 +144,18 @@ impl Lab {
     /// Number of hosts.
     #[must_use]
     pub fn hosts(&self) -> u32 {
-        self.hosts
+        self.shape.hosts
+    }
+
+    /// Whether its ports mark packets.
+    fn marks(&self) -> bool {
+        self.shape.line.is_some_and(|line| line.ecn.is_some())
     }
 
     /// MTU of every device, bytes.
     #[must_use]
     pub fn mtu(&self) -> u32 {
-        self.mtu
+        self.shape.mtu
     }
 
     /// The IPv4 address of a host.
@@ -164,7 +195,7 @@ impl Lab {
 
     /// All network namespaces: the switch's, then the hosts'.
     fn namespaces(&self) -> Vec<String> {
-        let hosts = (0..self.hosts).map(|host| self.host_namespace(host));
+        let hosts = (0..self.shape.hosts).map(|host| self.host_namespace(host));
         std::iter::once(self.switch_namespace())
             .chain(hosts)
             .collect()
@@ -178,13 +209,13 @@ impl Lab {
         let number = text.strip_prefix('h').unwrap_or(text).parse().ok();
         let by_address = || {
             let address: std::net::IpAddr = text.parse().ok()?;
-            (0..self.hosts).find(|&h| address == self.ipv4(h) || address == self.ipv6(h))
+            (0..self.shape.hosts).find(|&h| address == self.ipv4(h) || address == self.ipv6(h))
         };
         number
-            .filter(|&host| host < self.hosts)
+            .filter(|&host| host < self.shape.hosts)
             .or_else(by_address)
             .ok_or_else(|| {
-                let (name, last) = (&self.name, self.hosts - 1);
+                let (name, last) = (&self.name, self.shape.hosts - 1);
                 Failure::usage(format!(
                     "lab {name} has no host {text}: it has h0 to h{last}"
                 ))
@@ -195,7 +226,7 @@ impl Lab {
     fn hosts_file(&self) -> String {
         let mut text =
             String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
-        for host in 0..self.hosts {
+        for host in 0..self.shape.hosts {
             let _ = writeln!(text, "{} h{host}", self.ipv4(host));
             let _ = writeln!(text, "{} h{host}", self.ipv6(host));
         }

@@ -152,8 +152,13 @@ impl Device {
 fn devices_of(lab: &Lab) -> Vec<(String, String)> {
     let switch = lab.switch_namespace();
     let mut devices = vec![(switch.clone(), "br0".to_owned())];
-    for host in 0..lab.hosts {
-        devices.push((switch.clone(), format!("h{host}")));
+    for host in 0..lab.shape.hosts {
+        let kinds: &[char] = lab.shape.line.map_or(&['h'], |_| &['h', 'l', 'p']);
+        devices.extend(
+            kinds
+                .iter()
+                .map(|kind| (switch.clone(), format!("{kind}{host}"))),
+        );
         devices.push((lab.host_namespace(host), "eth0".to_owned()));
     }
     devices

@@ -71,8 +71,13 @@ pub(super) fn clear(name: &str) -> Result<()> {
             .iter()
             .filter_map(|n| n.strip_prefix(&format!("ptl-{name}-")));
         let ports = ports.filter(|port| *port != "sw");
-        let lines: Vec<String> = ports.map(|port| format!("link del {port}")).collect();
-        // A lab half built lacks some of them.
+        let lines: Vec<String> = ports
+            .flat_map(|port| {
+                let line = port.replace('h', "l");
+                [format!("link del {port}"), format!("link del {line}")]
+            })
+            .collect();
+        // A lab half built lacks some of them, as do lines without a rate.
         let _ = run("ip", &["-n", &switch, "-force", "-batch", "-"], &lines);
     }
     if !namespaces.is_empty() {

@@ -6,11 +6,18 @@ use std::net::UdpSocket;
 use super::built::{Built, command};
 use super::*;
 
+fn shape(hosts: u32, mtu: u32) -> Shape {
+    Shape {
+        hosts,
+        mtu,
+        line: None,
+    }
+}
+
 fn lab() -> Lab {
     Lab {
         name: "a".to_owned(),
-        hosts: 3,
-        mtu: 1500,
+        shape: shape(3, 1500),
         network: [7, 200],
         ready: true,
     }
@@ -36,11 +43,11 @@ fn names_and_numbers_are_checked() {
     for bad in ["", "-a", "a_b", "a/b", "..", "a b", &"a".repeat(33)] {
         assert!(check_name(bad).is_err(), "{bad}");
     }
-    assert!(Lab::check("a", 0, 1500).is_err());
-    assert!(Lab::check("a", 251, 1500).is_err());
-    assert!(Lab::check("a", 250, 1279).is_err());
-    assert!(Lab::check("a", 250, 65_536).is_err());
-    assert!(Lab::check("a", 250, 1280).is_ok());
+    assert!(shape(0, 1500).check().is_err());
+    assert!(shape(251, 1500).check().is_err());
+    assert!(shape(250, 1279).check().is_err());
+    assert!(shape(250, 65_536).check().is_err());
+    assert!(shape(250, 1280).check().is_ok());
 }
 
 #[test]

@@ -1,0 +1,254 @@
+//! `lab status`: what a lab is, what its switch did, and whether the machine
+//! keeps up with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::geteuid;
+use serde_json::{Value, json};
+
+use super::impair;
+use super::{Lab, LossCounters, remove, store, tool, wires};
+use crate::failure::{Failure, Result};
+
+/// How long the cores are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// Percent of a core's time from which on cores and not wires limit.
+const BUSY_PERCENT: u32 = 80;
+
+/// Where the answer goes.
+pub(super) enum Form {
+    Text,
+    /// To standard output.
+    Json,
+    File(PathBuf),
+}
+
+/// What the switch's side of a host's line did, packets.
+#[derive(Clone, Copy, Default)]
+struct Port {
+    /// Dropped by the port's full buffer.
+    dropped: u64,
+    /// Dropped before the host's own line, which should never be.
+    own_dropped: u64,
+    /// Bytes in the port's buffer.
+    backlog: u64,
+    /// Marked by the port.
+    marked: u64,
+}
+
+/// Tells about lab `name`, or about all of them.
+pub(super) fn status(name: Option<&str>, form: &Form) -> Result<()> {
+    let labs = match name {
+        Some(name) => vec![Lab::open(name)?],
+        None => store::list()?.into_iter().filter(|lab| lab.ready).collect(),
+    };
+    let cores = busy()?;
+    if let Form::Text = form {
+        for lab in &labs {
+            show(lab)?;
+        }
+        show_cores(&cores);
+        return Ok(());
+    }
+    let abouts: Result<Vec<Value>> = labs.iter().map(about).collect();
+    let mut abouts = abouts?;
+    let mut all = match name {
+        Some(_) => abouts.remove(0),
+        None => json!({ "labs": abouts }),
+    };
+    all["cores_busy_percent"] = json!(cores);
+    match form {
+        Form::File(path) => fs::write(path, format!("{all}\n"))
+            .map_err(Failure::io(format!("writing {}", path.display()))),
+        _ => {
+            println!("{all}");
+            Ok(())
+        }
+    }
+}
+
+fn about(lab: &Lab) -> Result<Value> {
+    let ports = ports(lab)?;
+    let mut hosts = Vec::new();
+    for host in 0..lab.shape.hosts {
+        let mut about = json!({
+            "name": format!("h{host}"),
+            "namespace": lab.host_namespace(host),
+            "ipv4": lab.ipv4(host),
+            "ipv6": lab.ipv6(host),
+            "mac": lab.mac(host),
+            "processes": processes(lab, host)?,
+        });
+        if let Some(port) = ports.get(host as usize) {
+            about["port"] = json!({
+                "dropped": port.dropped,
+                "backlog_bytes": port.backlog,
+                "marked": port.marked,
+                "own_dropped": port.own_dropped,
+            });
+        }
+        hosts.push(about);
+    }
+    let impaired = impair::current(lab)?.map(|(with, counted)| {
+        json!({
+            "loss": with.loss,
+            "seed": with.seed,
+            "dropped": counted.dropped,
+            "passed": counted.passed,
+        })
+    });
+    let line = lab.shape.line;
+    Ok(json!({
+        "name": lab.name,
+        "mtu": lab.shape.mtu,
+        "rate_bits_per_s": line.map(|line| line.rate.bits_per_s()),
+        "buffer_bytes": line.map(|line| line.buffer),
+        "ecn_bytes": line.and_then(|line| line.ecn),
+        "hosts": hosts,
+        "impaired": impaired,
+    }))
+}
+
+fn show(lab: &Lab) -> Result<()> {
+    println!("lab {}: {}", lab.name, lab.shape);
+    let ports = ports(lab)?;
+    for host in 0..lab.shape.hosts {
+        let (v4, v6) = (lab.ipv4(host).to_string(), lab.ipv6(host).to_string());
+        let count = processes(lab, host)?.len();
+        print!("h{host:<4} {v4:<15} {v6:<24} {count:>3} processes");
+        if let Some(port) = ports.get(host as usize) {
+            print!("; port: {} dropped", port.dropped);
+            if lab.marks() {
+                print!(", {} marked", port.marked);
+            }
+            if port.own_dropped > 0 {
+                print!("; own line: {} dropped", port.own_dropped);
+            }
+        }
+        println!();
+    }
+    if lab.shape.line.is_some() && ports.is_empty() {
+        println!("what the ports dropped only root sees (sudo)");
+    }
+    if let Some((with, counted)) = impair::current(lab)? {
+        let LossCounters { dropped, passed } = counted;
+        println!(
+            "loss {} %, seed {}: {dropped} packets dropped, {passed} passed",
+            with.loss, with.seed
+        );
+    }
+    Ok(())
+}
+
+fn processes(lab: &Lab, host: u32) -> Result<Vec<i32>> {
+    let pids = remove::processes(&[lab.host_namespace(host)])?;
+    Ok(pids.iter().map(|pid| pid.as_raw_nonzero().get()).collect())
+}
+
+/// What the ports of a lab with a rate did, by host; empty without a rate and
+/// for others than root.
+fn ports(lab: &Lab) -> Result<Vec<Port>> {
+    if lab.shape.line.is_none() || !geteuid().is_root() {
+        return Ok(Vec::new());
+    }
+    let said = lab.in_switch(|| tool::run("tc", &["-s", "-j", "qdisc", "show"], &[]))?;
+    let queues: Vec<Value> = serde_json::from_str(&said)
+        .map_err(|error| Failure::new(format!("reading what tc says of the ports: {error}")))?;
+    let mut ports = vec![Port::default(); lab.shape.hosts as usize];
+    for queue in queues.iter().filter(|queue| queue["kind"] == "tbf") {
+        let device = queue["dev"].as_str().unwrap_or_default();
+        let count = |key: &str| queue[key].as_u64().unwrap_or(0);
+        let port = |rest: &str| rest.parse::<usize>().ok();
+        if let Some(host) = device.strip_prefix('p').and_then(port) {
+            ports[host].dropped = count("drops");
+            ports[host].backlog = count("backlog");
+        } else if let Some(host) = device.strip_prefix('l').and_then(port) {
+            ports[host].own_dropped = count("drops");
+        }
+    }
+    if lab.marks() {
+        for (port, marked) in ports.iter_mut().zip(wires::marked(lab)?) {
+            port.marked = marked;
+        }
+    }
+    Ok(ports)
+}
+
+fn show_cores(busy: &[u32]) {
+    let shares: Vec<String> = busy.iter().map(|share| format!("{share} %")).collect();
+    println!("cores busy: {}", shares.join(", "));
+    let over = busy.iter().filter(|&&share| share > BUSY_PERCENT).count();
+    if over > 0 {
+        println!(
+            "warning: {over} of {} cores are more than {BUSY_PERCENT} % busy, so cores and not \
+             wires limit: use fewer hosts or a lower --rate, or end what else runs",
+            busy.len()
+        );
+    }
+}
+
+/// How busy each core of this machine is for a moment, percent.
+fn busy() -> Result<Vec<u32>> {
+    let look = || {
+        fs::read_to_string(Path::new("/proc/stat"))
+            .map(|text| times(&text))
+            .map_err(Failure::io("reading /proc/stat"))
+    };
+    let before = look()?;
+    sleep(LOOK);
+    let after = look()?;
+    Ok(before
+        .iter()
+        .zip(&after)
+        .map(|(a, b)| share(*a, *b))
+        .collect())
+}
+
+/// Time of each core since the machine started: all of it, and idle.
+fn times(stat: &str) -> Vec<(u64, u64)> {
+    let is_core = |word: &str| word.strip_prefix("cpu").is_some_and(|n| !n.is_empty());
+    let cores = stat.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        is_core(words.next()?).then(|| {
+            let times: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+            // Idle, and waiting for a disk; after the eighth come parts of others.
+            let idle = times.iter().skip(3).take(2).sum();
+            (times.iter().take(8).sum(), idle)
+        })
+    });
+    cores.collect()
+}
+
+fn share(before: (u64, u64), after: (u64, u64)) -> u32 {
+    let all = after.0.saturating_sub(before.0);
+    let idle = after.1.saturating_sub(before.1).min(all);
+    u32::try_from((all - idle) * 100 / all.max(1)).expect("at most 100")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_is_busy_when_it_neither_idles_nor_waits() {
+        let stat = |user: u32, idle: u32, wait: u32| {
+            format!(
+                "cpu  9 9 9 9 9 9 9 9 0 0\n\
+                 cpu0 {user} 0 10 {idle} {wait} 0 0 10 7 7\n\
+                 cpu1 0 0 0 5 0 0 0 0 0 0\nintr 3 4\n"
+            )
+        };
+        let (before, after) = (times(&stat(100, 200, 50)), times(&stat(160, 230, 60)));
+        assert_eq!(before, [(370, 250), (5, 5)]);
+        // 100 ticks, of which 40 idle or waiting; of the other none passed.
+        let shares: Vec<u32> = before
+            .iter()
+            .zip(&after)
+            .map(|(a, b)| share(*a, *b))
+            .collect();
+        assert_eq!(shares, [60, 0]);
+    }
+}
