@@ -1,4 +1,4 @@
-//! Compiles the BPF programs: the lab's lines and loss, and the steering of
+//! Compiles the BPF programs: those of the lab, and the steering of
 //! packets.
 
 use std::env;
@@ -10,8 +10,9 @@ fn main() {
     println!("cargo::rerun-if-env-changed=CLANG");
     let compiler = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
     compile(&compiler, "line");
-    compile(&compiler, "loss");
+    compile(&compiler, "impair");
     compile(&compiler, "steer");
+    compile(&compiler, "wire");
 }
 
 fn compile(compiler: &str, name: &str) {

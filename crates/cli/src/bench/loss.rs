@@ -90,11 +90,18 @@ impl Loss for LabLoss {
         self.account()?;
         let lossy = self.totals.iter().filter(|(percent, _)| *percent > 0.0);
         Ok(lossy
-            .map(|(percent, LossCounters { dropped, passed })| {
-                let all = dropped + passed;
-                let share = *dropped as f64 * 100.0 / all.max(1) as f64;
-                format!("loss {percent} %: the switch dropped {share:.2} % of {all} packets")
-            })
+            .map(
+                |(
+                    percent,
+                    LossCounters {
+                        dropped, passed, ..
+                    },
+                )| {
+                    let all = dropped + passed;
+                    let share = *dropped as f64 * 100.0 / all.max(1) as f64;
+                    format!("loss {percent} %: the switch dropped {share:.2} % of {all} packets")
+                },
+            )
             .collect())
     }
 }

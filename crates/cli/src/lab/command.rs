@@ -4,11 +4,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::Subcommand;
+use clap::{ArgGroup, Subcommand};
 use serde_json::json;
 
 use super::build::{self, Up};
-use super::impair::{self, Impairment};
+use super::impair;
+use super::impairment::{Burst, Choice, Impairment, Late};
 use super::line::{Line, Rate};
 use super::status::{self, Form};
 use super::{Lab, MTU_DEFAULT, Shape, remove, store};
@@ -64,17 +65,8 @@ enum Command {
         /// The lab
         name: String,
     },
-    /// Lose packets at the switch's ports until told otherwise
-    Impair {
-        /// The lab
-        name: String,
-        /// Share of packets that are lost, percent; 0 ends it
-        #[arg(long, value_name = "PERCENT")]
-        loss: f64,
-        /// Under the same seed the n-th packet to a host has the same fate
-        #[arg(long, default_value_t = 1)]
-        seed: u64,
-    },
+    /// Do harm to packets at the switch's ports until told otherwise
+    Impair(Box<Harm>),
     /// List labs
     List {
         /// As JSON
@@ -89,6 +81,87 @@ enum Command {
         #[arg(long, value_name = "FILE", num_args = 0..=1)]
         json: Option<Option<PathBuf>>,
     },
+}
+
+/// What `lab impair` is told. It replaces what it was told before.
+#[derive(clap::Args)]
+#[command(group = ArgGroup::new("harm").required(true).multiple(true))]
+struct Harm {
+    /// The lab
+    name: String,
+    /// Share of packets that are lost, percent; 0 alone ends all harm
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
+    loss: f64,
+    /// Lose as many in bursts, of lengths drawn from these: 3 to 64 packets
+    #[arg(long, value_name = "MIN-MAX", requires = "loss")]
+    burst: Option<Burst>,
+    /// Lose or repeat only packets of Portolan's that carry an acknowledgement and no message
+    #[arg(long)]
+    acks_only: bool,
+    /// Share of packets that come twice, percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
+    repeat: f64,
+    /// Share of packets in which a byte is changed, percent: 0.1 to 30
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
+    corrupt: f64,
+    /// Share of packets that later ones overtake, percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
+    reorder: f64,
+    /// Most packets that overtake one: 1 to 256
+    #[arg(long, value_name = "PACKETS", default_value_t = 16)]
+    reorder_by: u32,
+    /// Milliseconds that each packet comes later: up to 10
+    #[arg(long, value_name = "MS", default_value_t, group = "harm")]
+    delay: Late,
+    /// Most milliseconds that a packet comes later beyond that, drawn for each: up to 10
+    #[arg(long, value_name = "MS", default_value_t, group = "harm")]
+    jitter: Late,
+    /// Only packets from this host
+    #[arg(long, value_name = "HOST")]
+    from: Option<String>,
+    /// Only packets to this host
+    #[arg(long, value_name = "HOST")]
+    to: Option<String>,
+    /// Only packets from or to this host
+    #[arg(long, value_name = "HOST", conflicts_with_all = ["from", "to"])]
+    host: Option<String>,
+    /// Under the same seed the n-th packet to a host has the same fate
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+}
+
+impl Harm {
+    fn impairment(&self, lab: &Lab) -> Result<Impairment> {
+        let find = |host: &Option<String>| {
+            let host = host.as_deref().map(|text| lab.find_host(text));
+            host.transpose()
+        };
+        let choice = match find(&self.host)? {
+            Some(host) => Choice {
+                from: Some(host),
+                to: Some(host),
+                either: true,
+            },
+            None => Choice {
+                from: find(&self.from)?,
+                to: find(&self.to)?,
+                either: false,
+            },
+        };
+        Ok(Impairment {
+            choice,
+            seed: self.seed,
+            loss: self.loss,
+            burst: self.burst,
+            acks_only: self.acks_only,
+            repeat: self.repeat,
+            corrupt: self.corrupt,
+            reorder: self.reorder,
+            overtakers: self.reorder_by,
+            delay: self.delay,
+            jitter: self.jitter,
+        })
+    }
 }
 
 /// Runs one of them.
@@ -127,8 +200,9 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
             return Err(crate::run::execute(&command));
         }
         Command::Down { name } => remove::down(&name)?,
-        Command::Impair { name, loss, seed } => {
-            impair::impair(&Lab::open(&name)?, Impairment { loss, seed })?;
+        Command::Impair(harm) => {
+            let lab = Lab::open(&harm.name)?;
+            impair::impair(&lab, &harm.impairment(&lab)?)?;
         }
         Command::List { json } => list(json)?,
         Command::Status { name, json } => {

@@ -6,8 +6,8 @@
 //!
 //! - `/run/netns/ptl-NAME-*`: network namespaces, where `ip netns` sees them;
 //! - `/run/portolan/lab/NAME/`: `lab.json`, `hosts` (the hosts' /etc/hosts),
-//!   `hi.mnt` and `hi.uts`; `ecn` where ports mark packets, `bpf` and
-//!   `impair.json` while packets are lost on purpose, `offload.json` once
+//!   `hi.mnt` and `hi.uts`; `ecn` where ports mark packets, `bpf`,
+//!   `impair.json` and perhaps `wire.json` while packets suffer on purpose, `offload.json` once
 //!   offload was switched off.
 //!
 //! `/run/portolan/lab` is a mount that propagates nowhere, as the kernel
@@ -20,6 +20,8 @@ mod command;
 mod enter;
 mod host;
 mod impair;
+mod impairment;
+mod late;
 mod line;
 mod loss;
 mod offload;
@@ -29,6 +31,7 @@ mod store;
 #[cfg(test)]
 mod tests;
 mod tool;
+mod wire;
 mod wires;
 
 use std::fmt::{self, Write as _};
@@ -45,6 +48,7 @@ pub use host::{HostArguments, become_host};
 use line::Line;
 pub use loss::{Loss, LossCounters};
 pub use offload::Offload;
+pub use wire::{WIRE_COMMAND, WireArguments, become_wire};
 
 /// The hidden command that sets up a host's namespaces.
 pub const HOST_COMMAND: &str = "internal-lab-host";

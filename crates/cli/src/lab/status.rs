@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
-use super::impair;
+use super::impair::{self, Current};
 use super::{Lab, LossCounters, remove, store, tool, wires};
 use crate::failure::{Failure, Result};
 
@@ -92,13 +92,21 @@ fn about(lab: &Lab) -> Result<Value> {
         }
         hosts.push(about);
     }
-    let impaired = impair::current(lab)?.map(|(with, counted)| {
-        json!({
-            "loss": with.loss,
-            "seed": with.seed,
-            "dropped": counted.dropped,
-            "passed": counted.passed,
-        })
+    let impaired = impair::current(lab)?.map(|current| {
+        let Current { with, .. } = current;
+        let mut about = json!(with);
+        if let Some(counted) = current.counters {
+            about["dropped"] = json!(counted.dropped);
+            about["passed"] = json!(counted.passed);
+            about["repeated"] = json!(counted.repeated);
+        }
+        if with.needs_wire() {
+            about["wire"] = json!(current.late.map(|(late, _)| late));
+            if let Some((_, overrun)) = current.late {
+                about["wire"]["overrun"] = json!(overrun);
+            }
+        }
+        about
     });
     let line = lab.shape.line;
     Ok(json!({
@@ -133,14 +141,43 @@ fn show(lab: &Lab) -> Result<()> {
     if lab.shape.line.is_some() && ports.is_empty() {
         println!("what the ports dropped only root sees (sudo)");
     }
-    if let Some((with, counted)) = impair::current(lab)? {
-        let LossCounters { dropped, passed } = counted;
-        println!(
-            "loss {} %, seed {}: {dropped} packets dropped, {passed} passed",
-            with.loss, with.seed
-        );
+    if let Some(current) = impair::current(lab)? {
+        show_impaired(&current);
     }
     Ok(())
+}
+
+fn show_impaired(current: &Current) {
+    let Current { with, .. } = current;
+    print!("{with}");
+    if let Some(counted) = current.counters {
+        let LossCounters {
+            dropped,
+            passed,
+            repeated,
+        } = counted;
+        print!(": {dropped} packets dropped, {passed} passed");
+        if with.repeat > 0.0 {
+            print!(", {repeated} repeated");
+        }
+    }
+    match current.late {
+        Some((late, overrun)) => {
+            print!(
+                "; {} packets went by the process that holds them back, {} corrupted, {} reordered",
+                late.carried, late.corrupted, late.reordered
+            );
+            if overrun > 0 {
+                print!(", {overrun} lost because it was too slow");
+            }
+        }
+        None if with.needs_wire() => print!(
+            "; the process that holds packets back was killed: all go their straight way until \
+             `portolan lab impair` starts another"
+        ),
+        None => {}
+    }
+    println!();
 }
 
 fn processes(lab: &Lab, host: u32) -> Result<Vec<i32>> {
