@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{ArgGroup, Subcommand};
+use clap::{ArgGroup, Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::build::{self, Up};
@@ -12,7 +12,7 @@ use super::impair;
 use super::impairment::{Burst, Choice, Impairment, Late};
 use super::line::{Line, Rate};
 use super::status::{self, Form};
-use super::{Lab, MTU_DEFAULT, Shape, remove, store};
+use super::{Lab, MTU_DEFAULT, PLAIN_XDP_MTU_MAX, Shape, cable, remove, store};
 use crate::choices::Bytes;
 use crate::failure::Result;
 
@@ -35,6 +35,12 @@ enum Command {
         /// MTU of its network, bytes
         #[arg(long, value_name = "BYTES", default_value_t = MTU_DEFAULT)]
         mtu: u32,
+        /// Queues of every interface
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        queues: u32,
+        /// Switches; with 2 each host has another interface, eth1, in another network
+        #[arg(long, value_name = "N", default_value_t = 1)]
+        switches: u32,
         /// Rate of every host's line, both ways: 64kbit to 40gbit
         #[arg(long, value_name = "RATE")]
         rate: Option<Rate>,
@@ -65,6 +71,19 @@ enum Command {
         /// The lab
         name: String,
     },
+    /// Pull out a host's cable, or plug it in: addresses, routes and neighbours stay
+    Link {
+        /// The lab
+        name: String,
+        /// The host
+        host: String,
+        /// What becomes of it
+        #[arg(value_enum)]
+        state: State,
+        /// Only the cable to this switch: 0 is that of eth0, 1 of eth1
+        #[arg(long, value_name = "N")]
+        switch: Option<u32>,
+    },
     /// Do harm to packets at the switch's ports until told otherwise
     Impair(Box<Harm>),
     /// List labs
@@ -81,6 +100,15 @@ enum Command {
         #[arg(long, value_name = "FILE", num_args = 0..=1)]
         json: Option<Option<PathBuf>>,
     },
+}
+
+/// How a cable is.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum State {
+    /// Pulled out
+    Down,
+    /// Plugged in
+    Up,
 }
 
 /// What `lab impair` is told. It replaces what it was told before.
@@ -171,24 +199,35 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
             name,
             hosts,
             mtu,
+            queues,
+            switches,
             rate,
             buffer,
             ecn,
         } => {
             let (buffer, ecn) = (buffer.map(|bytes| bytes.0), ecn.map(|bytes| bytes.0));
             let line = Line::check(rate, buffer, ecn, mtu)?;
-            let (lab, done) = build::up(&name, Shape { hosts, mtu, line })?;
+            let shape = Shape {
+                hosts,
+                mtu,
+                line,
+                queues,
+                switches,
+            };
+            let (lab, done) = build::up(&name, shape)?;
             let what = match done {
                 Up::Built => "is up",
                 Up::Found => "was up already",
             };
-            let line = line.map_or(String::new(), |line| format!(", {line}"));
             println!(
-                "lab {name} {what}: h0 to h{}, {}/24, {}/64, MTU {mtu}{line}",
+                "lab {name} {what}: {shape}; h0 to h{}, {}/24, {}/64",
                 hosts - 1,
                 lab.ipv4(0),
                 lab.ipv6(0)
             );
+            if mtu > PLAIN_XDP_MTU_MAX {
+                println!("{}", status::large_mtu());
+            }
         }
         Command::Exec {
             name,
@@ -200,6 +239,15 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
             return Err(crate::run::execute(&command));
         }
         Command::Down { name } => remove::down(&name)?,
+        Command::Link {
+            name,
+            host,
+            state,
+            switch,
+        } => {
+            let lab = Lab::open(&name)?;
+            cable::plug(&lab, lab.find_host(&host)?, switch, state == State::Up)?;
+        }
         Command::Impair(harm) => {
             let lab = Lab::open(&harm.name)?;
             impair::impair(&lab, &harm.impairment(&lab)?)?;

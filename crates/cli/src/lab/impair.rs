@@ -55,13 +55,13 @@ fn attach(lab: &Lab, wanted: &Impairment) -> Result<()> {
         place.display()
     )))?;
     let mut bpf = lab.in_switch(|| {
-        loss::attach_where(lab, wanted.seed, |program, host, link| {
+        loss::attach_where(lab, wanted.seed, |program, port, link| {
             let link: FdLink = program
                 .take_link(link)
                 .map_err(failed("taking a link"))?
                 .try_into()
                 .map_err(failed("taking a link"))?;
-            link.pin(place.join(format!("h{host}")))
+            link.pin(place.join(port))
                 .map_err(failed("pinning a link"))?;
             Ok(())
         })

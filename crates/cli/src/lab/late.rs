@@ -79,13 +79,13 @@ enum For {
 }
 
 impl Late {
-    /// For the ports of `hosts` hosts.
+    /// For so many ports.
     ///
     /// # Errors
     /// Shares that cannot be.
-    pub fn new(with: &Impairment, hosts: u32) -> Result<Self> {
-        let port = |host| Port {
-            seed: port_seed(with.seed, host),
+    pub fn new(with: &Impairment, ports: usize) -> Result<Self> {
+        let port = |place| Port {
+            seed: port_seed(with.seed, place),
             ..Port::default()
         };
         // Where nothing else is done, only those to be corrupted come here.
@@ -100,7 +100,7 @@ impl Late {
             overtakers: u64::from(with.overtakers),
             delay_ns: with.delay.us * 1000,
             jitter_ns: with.jitter.us * 1000,
-            ports: (0..hosts).map(port).collect(),
+            ports: (0..).take(ports).map(port).collect(),
             waiting: BinaryHeap::new(),
             order: 0,
             counters: LateCounters::default(),

@@ -105,20 +105,20 @@ fn attach(lab: &Lab, seed: u64) -> Result<Ebpf> {
     attach_where(lab, seed, |_, _, _| Ok(()))
 }
 
-/// Attaches within the switch's network, and shows each host's link.
+/// Attaches within the switch's network, and shows the link of each port.
 pub(super) fn attach_where(
     lab: &Lab,
     seed: u64,
-    mut each: impl FnMut(&mut SchedClassifier, u32, SchedClassifierLinkId) -> Result<()>,
+    mut each: impl FnMut(&mut SchedClassifier, &str, SchedClassifierLinkId) -> Result<()>,
 ) -> Result<Ebpf> {
     let mut bpf = Ebpf::load(OBJECT).map_err(failed("loading the loss program"))?;
     let map = bpf.map_mut("ports").ok_or_else(bad_object)?;
     let mut map: HashMap<_, u32, Port> = map.try_into().map_err(failed("opening a map"))?;
-    for host in 0..lab.shape.hosts {
-        let index = wires::index(&format!("h{host}"))?;
+    for cable in lab.cables() {
+        let index = wires::index(&cable.device('h'))?;
         let port = [
-            port_seed(seed, host),
-            super::last_byte(host).into(),
+            port_seed(seed, lab.place_of(cable)),
+            super::last_byte(cable.host).into(),
             0,
             0,
             0,
@@ -136,8 +136,8 @@ pub(super) fn attach_where(
         .try_into()
         .map_err(failed("opening the loss program"))?;
     program.load().map_err(failed("loading the loss program"))?;
-    for host in 0..lab.shape.hosts {
-        let port = format!("h{host}");
+    for cable in lab.cables() {
+        let port = cable.device('h');
         if !has_links() {
             match tc::qdisc_add_clsact(&port) {
                 // The line has it too.
@@ -148,26 +148,26 @@ pub(super) fn attach_where(
         let link = program
             .attach(&port, TcAttachType::Egress)
             .map_err(failed("attaching the loss program"))?;
-        each(program, host, link)?;
+        each(program, &port, link)?;
     }
     Ok(bpf)
 }
 
 /// Removes what a process that was killed left on an old kernel.
 fn remove_queue(lab: &Lab) {
-    for host in 0..lab.shape.hosts {
+    for cable in lab.cables() {
         // Mostly there is none.
         let _ = tool::run(
             "tc",
-            &["filter", "del", "dev", &format!("h{host}"), "egress"],
+            &["filter", "del", "dev", &cable.device('h'), "egress"],
             &[],
         );
     }
 }
 
 /// Ports of one seed draw differently.
-pub(super) fn port_seed(seed: u64, host: u32) -> u64 {
-    seed ^ u64::from(host + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)
+pub(super) fn port_seed(seed: u64, place: u32) -> u64 {
+    seed ^ u64::from(place + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
 /// As the program has it; shares in parts of 2^32.

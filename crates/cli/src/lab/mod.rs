@@ -1,7 +1,7 @@
-//! The lab: a virtual cluster of network namespaces on a switch.
+//! The lab: a virtual cluster of network namespaces on one or two switches.
 //!
 //! Host i of lab NAME is the network namespace `ptl-NAME-hi`, with a UTS and
-//! a mount namespace of its own; the switch is a bridge in `ptl-NAME-sw`.
+//! a mount namespace of its own; the switches are bridges in `ptl-NAME-sw`.
 //! Namespaces are held by bind mounts, so no process needs to stay:
 //!
 //! - `/run/netns/ptl-NAME-*`: network namespaces, where `ip netns` sees them;
@@ -16,6 +16,7 @@
 mod build;
 #[cfg(test)]
 mod built;
+mod cable;
 mod command;
 mod enter;
 mod host;
@@ -43,6 +44,7 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Failure, Result};
 #[cfg(test)]
 pub use built::Built;
+use cable::Cable;
 pub use command::{Arguments, command};
 pub use host::{HostArguments, become_host};
 use line::Line;
@@ -61,6 +63,14 @@ pub const MTU_DEFAULT: u32 = 1500;
 const MTU_MIN: u32 = 1280;
 /// Largest MTU of a veth.
 const MTU_MAX: u32 = 65_535;
+/// Most queues of an interface: more than cores that a lab has.
+const QUEUES_MAX: u32 = 64;
+/// Most switches.
+const SWITCHES_MAX: u32 = 2;
+/// Largest MTU of a veth at which the kernel (6.18) attaches XDP programs that
+/// do not understand packets in several buffers, bytes: a page without the
+/// room before and behind the packet and Ethernet's header.
+const PLAIN_XDP_MTU_MAX: u32 = 3506;
 const NAME_CHARS_MAX: usize = 32;
 
 /// What a lab is asked for with.
@@ -70,12 +80,29 @@ pub struct Shape {
     mtu: u32,
     #[serde(default)]
     line: Option<Line>,
+    /// Of every device between a host and its switch.
+    #[serde(default = "one")]
+    queues: u32,
+    /// Each host has an interface on each.
+    #[serde(default = "one")]
+    switches: u32,
+}
+
+/// What labs had before they could have more.
+fn one() -> u32 {
+    1
 }
 
 impl Shape {
     /// Checks its numbers; those of its line are.
     fn check(&self) -> Result<()> {
-        let Self { hosts, mtu, .. } = *self;
+        let Self {
+            hosts,
+            mtu,
+            queues,
+            switches,
+            ..
+        } = *self;
         if hosts == 0 || hosts > HOSTS_MAX {
             return Err(Failure::usage(format!(
                 "a lab of {hosts} hosts cannot be: give --hosts 1 to {HOSTS_MAX}"
@@ -86,6 +113,16 @@ impl Shape {
                 "an MTU of {mtu} bytes cannot be: give --mtu {MTU_MIN} to {MTU_MAX}"
             )));
         }
+        if !(1..=QUEUES_MAX).contains(&queues) {
+            return Err(Failure::usage(format!(
+                "an interface of {queues} queues cannot be: give --queues 1 to {QUEUES_MAX}"
+            )));
+        }
+        if !(1..=SWITCHES_MAX).contains(&switches) {
+            return Err(Failure::usage(format!(
+                "a lab of {switches} switches cannot be: give --switches 1 or {SWITCHES_MAX}"
+            )));
+        }
         Ok(())
     }
 }
@@ -93,10 +130,16 @@ impl Shape {
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} hosts and MTU {}", self.hosts, self.mtu)?;
-        match &self.line {
-            Some(line) => write!(f, ", {line}"),
-            None => Ok(()),
+        if let Some(line) = &self.line {
+            write!(f, ", {line}")?;
         }
+        if self.queues > 1 {
+            write!(f, ", {} queues", self.queues)?;
+        }
+        if self.switches > 1 {
+            write!(f, ", {} switches", self.switches)?;
+        }
+        Ok(())
     }
 }
 
@@ -108,6 +151,9 @@ pub struct Lab {
     shape: Shape,
     /// Second and third byte of its IPv4 network, and part of its IPv6 one.
     network: [u8; 2],
+    /// Those of the network on the second switch.
+    #[serde(default)]
+    second: Option<[u8; 2]>,
     /// It was built to the end.
     ready: bool,
 }
@@ -162,26 +208,16 @@ impl Lab {
         self.shape.mtu
     }
 
-    /// The IPv4 address of a host.
+    /// The IPv4 address of a host, on the first switch.
     #[must_use]
     pub fn ipv4(&self, host: u32) -> Ipv4Addr {
-        let [x, y] = self.network;
-        Ipv4Addr::new(10, x, y, last_byte(host))
+        self.ipv4_of(Cable { host, switch: 0 })
     }
 
-    /// The IPv6 address of a host.
+    /// The IPv6 address of a host, on the first switch.
     #[must_use]
     pub fn ipv6(&self, host: u32) -> Ipv6Addr {
-        let network = u16::from_be_bytes(self.network);
-        let host = u16::from(last_byte(host));
-        // A unique local address (RFC 4193) whose global id begins with "ptl".
-        Ipv6Addr::new(0xfd70, 0x746c, network, 0, 0, 0, 0, host)
-    }
-
-    /// The Ethernet address of a host, locally administered.
-    fn mac(&self, host: u32) -> String {
-        let [x, y] = self.network;
-        format!("02:70:74:{x:02x}:{y:02x}:{:02x}", last_byte(host))
+        self.ipv6_of(Cable { host, switch: 0 })
     }
 
     /// The name of a host's network namespace.
@@ -190,8 +226,9 @@ impl Lab {
         format!("ptl-{}-h{host}", self.name)
     }
 
-    /// The name of the switch's network namespace. Its device `hi` is the
-    /// port of host i, `br0` the bridge.
+    /// The name of the switches' network namespace. Its device `hi` is the
+    /// other end of host i's cable, `br0` the bridge; `hib` and `br1` are those
+    /// of the second switch.
     #[must_use]
     pub fn switch_namespace(&self) -> String {
         format!("ptl-{}-sw", self.name)
@@ -213,7 +250,9 @@ impl Lab {
         let number = text.strip_prefix('h').unwrap_or(text).parse().ok();
         let by_address = || {
             let address: std::net::IpAddr = text.parse().ok()?;
-            (0..self.shape.hosts).find(|&h| address == self.ipv4(h) || address == self.ipv6(h))
+            let mut cables = self.cables();
+            let found = cables.find(|&c| address == self.ipv4_of(c) || address == self.ipv6_of(c));
+            found.map(|cable| cable.host)
         };
         number
             .filter(|&host| host < self.shape.hosts)
@@ -230,9 +269,15 @@ impl Lab {
     fn hosts_file(&self) -> String {
         let mut text =
             String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
-        for host in 0..self.shape.hosts {
-            let _ = writeln!(text, "{} h{host}", self.ipv4(host));
-            let _ = writeln!(text, "{} h{host}", self.ipv6(host));
+        for cable in self.cables() {
+            let host = cable.host;
+            // A host's name is that of its first address.
+            let name = match cable.switch {
+                0 => format!("h{host}"),
+                _ => format!("h{host}-{}", cable.interface()),
+            };
+            let _ = writeln!(text, "{} {name}", self.ipv4_of(cable));
+            let _ = writeln!(text, "{} {name}", self.ipv6_of(cable));
         }
         text
     }

@@ -74,10 +74,12 @@ pub(super) fn clear(name: &str) -> Result<()> {
         let lines: Vec<String> = ports
             .flat_map(|port| {
                 let line = port.replace('h', "l");
-                [format!("link del {port}"), format!("link del {line}")]
+                [port, &line].map(|name| [format!("link del {name}"), format!("link del {name}b")])
             })
+            .flatten()
             .collect();
-        // A lab half built lacks some of them, as do lines without a rate.
+        // A lab half built lacks some of them, as do those without a rate or
+        // a second switch.
         let _ = run("ip", &["-n", &switch, "-force", "-batch", "-"], &lines);
     }
     if !namespaces.is_empty() {

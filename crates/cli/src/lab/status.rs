@@ -9,14 +9,18 @@ use std::time::Duration;
 use rustix::process::geteuid;
 use serde_json::{Value, json};
 
+use super::cable::Cable;
 use super::impair::{self, Current};
-use super::{Lab, LossCounters, remove, store, tool, wires};
+use super::{Lab, LossCounters, PLAIN_XDP_MTU_MAX, remove, store, tool, wires};
 use crate::failure::{Failure, Result};
 
 /// How long the cores are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// Percent of a core's time from which on cores and not wires limit.
 const BUSY_PERCENT: u32 = 80;
+
+/// Longest packet that a host port sends, bytes: docs/host-ports.md.
+const HOST_PORT_PACKET_MAX: u32 = 3826;
 
 /// Where the answer goes.
 pub(super) enum Form {
@@ -29,6 +33,8 @@ pub(super) enum Form {
 /// What the switch's side of a host's line did, packets.
 #[derive(Clone, Copy, Default)]
 struct Port {
+    /// Its cable is plugged in.
+    up: bool,
     /// Dropped by the port's full buffer.
     dropped: u64,
     /// Dropped before the host's own line, which should never be.
@@ -37,6 +43,17 @@ struct Port {
     backlog: u64,
     /// Marked by the port.
     marked: u64,
+}
+
+impl Port {
+    fn about(&self) -> Value {
+        json!({
+            "dropped": self.dropped,
+            "backlog_bytes": self.backlog,
+            "marked": self.marked,
+            "own_dropped": self.own_dropped,
+        })
+    }
 }
 
 /// Tells about lab `name`, or about all of them.
@@ -74,21 +91,27 @@ fn about(lab: &Lab) -> Result<Value> {
     let ports = ports(lab)?;
     let mut hosts = Vec::new();
     for host in 0..lab.shape.hosts {
-        let mut about = json!({
-            "name": format!("h{host}"),
-            "namespace": lab.host_namespace(host),
-            "ipv4": lab.ipv4(host),
-            "ipv6": lab.ipv6(host),
-            "mac": lab.mac(host),
-            "processes": processes(lab, host)?,
-        });
-        if let Some(port) = ports.get(host as usize) {
-            about["port"] = json!({
-                "dropped": port.dropped,
-                "backlog_bytes": port.backlog,
-                "marked": port.marked,
-                "own_dropped": port.own_dropped,
+        let cable = |switch| {
+            let cable = Cable { host, switch };
+            let mut about = json!({
+                "ipv4": lab.ipv4_of(cable),
+                "ipv6": lab.ipv6_of(cable),
+                "mac": lab.mac_of(cable),
             });
+            if let Some(port) = ports.get(lab.place_of(cable) as usize) {
+                about["up"] = json!(port.up);
+                if lab.shape.line.is_some() {
+                    about["port"] = port.about();
+                }
+            }
+            about
+        };
+        let mut about = cable(0);
+        about["name"] = json!(format!("h{host}"));
+        about["namespace"] = json!(lab.host_namespace(host));
+        about["processes"] = json!(processes(lab, host)?);
+        if lab.shape.switches > 1 {
+            about["second"] = cable(1);
         }
         hosts.push(about);
     }
@@ -112,6 +135,8 @@ fn about(lab: &Lab) -> Result<Value> {
     Ok(json!({
         "name": lab.name,
         "mtu": lab.shape.mtu,
+        "queues": lab.shape.queues,
+        "switches": lab.shape.switches,
         "rate_bits_per_s": line.map(|line| line.rate.bits_per_s()),
         "buffer_bytes": line.map(|line| line.buffer),
         "ecn_bytes": line.and_then(|line| line.ecn),
@@ -123,12 +148,24 @@ fn about(lab: &Lab) -> Result<Value> {
 fn show(lab: &Lab) -> Result<()> {
     println!("lab {}: {}", lab.name, lab.shape);
     let ports = ports(lab)?;
-    for host in 0..lab.shape.hosts {
-        let (v4, v6) = (lab.ipv4(host).to_string(), lab.ipv6(host).to_string());
-        let count = processes(lab, host)?.len();
-        print!("h{host:<4} {v4:<15} {v6:<24} {count:>3} processes");
-        if let Some(port) = ports.get(host as usize) {
-            print!("; port: {} dropped", port.dropped);
+    for cable in lab.cables() {
+        let host = cable.host;
+        let (v4, v6) = (
+            lab.ipv4_of(cable).to_string(),
+            lab.ipv6_of(cable).to_string(),
+        );
+        print!("h{host:<4} {v4:<15} {v6:<24}");
+        match cable.switch {
+            0 => print!(" {:>3} processes", processes(lab, host)?.len()),
+            _ => print!(" on {}", cable.interface()),
+        }
+        if let Some(port) = ports.get(lab.place_of(cable) as usize) {
+            if !port.up {
+                print!("; unplugged");
+            }
+            if lab.shape.line.is_some() {
+                print!("; port: {} dropped", port.dropped);
+            }
             if lab.marks() {
                 print!(", {} marked", port.marked);
             }
@@ -137,6 +174,9 @@ fn show(lab: &Lab) -> Result<()> {
             }
         }
         println!();
+    }
+    if lab.shape.mtu > PLAIN_XDP_MTU_MAX {
+        println!("{}", large_mtu());
     }
     if lab.shape.line.is_some() && ports.is_empty() {
         println!("what the ports dropped only root sees (sudo)");
@@ -185,25 +225,43 @@ fn processes(lab: &Lab, host: u32) -> Result<Vec<i32>> {
     Ok(pids.iter().map(|pid| pid.as_raw_nonzero().get()).collect())
 }
 
-/// What the ports of a lab with a rate did, by host; empty without a rate and
-/// for others than root.
+/// What a lab's MTU means for XDP, where it is large.
+pub(super) fn large_mtu() -> String {
+    format!(
+        "MTU above {PLAIN_XDP_MTU_MAX}: native XDP takes programs that understand packets in \
+         several buffers only, as those of host ports, which send packets of up to \
+         {HOST_PORT_PACKET_MAX} bytes"
+    )
+}
+
+/// How the cables are and what their ports did; empty for others than root.
 fn ports(lab: &Lab) -> Result<Vec<Port>> {
-    if lab.shape.line.is_none() || !geteuid().is_root() {
+    if !geteuid().is_root() {
         return Ok(Vec::new());
     }
+    let mut ports = vec![Port::default(); lab.cables().count()];
+    let said = lab.in_switch(|| tool::run("ip", &["-j", "link", "show"], &[]))?;
+    for device in &parse(&said)? {
+        let name = device["ifname"].as_str().unwrap_or_default();
+        let flags = device["flags"].as_array();
+        let is_up = flags.is_some_and(|flags| flags.iter().any(|flag| flag == "UP"));
+        if let Some(cable) = Cable::of_device(name, 'h') {
+            ports[lab.place_of(cable) as usize].up = is_up;
+        }
+    }
+    if lab.shape.line.is_none() {
+        return Ok(ports);
+    }
     let said = lab.in_switch(|| tool::run("tc", &["-s", "-j", "qdisc", "show"], &[]))?;
-    let queues: Vec<Value> = serde_json::from_str(&said)
-        .map_err(|error| Failure::new(format!("reading what tc says of the ports: {error}")))?;
-    let mut ports = vec![Port::default(); lab.shape.hosts as usize];
-    for queue in queues.iter().filter(|queue| queue["kind"] == "tbf") {
+    for queue in parse(&said)?.iter().filter(|queue| queue["kind"] == "tbf") {
         let device = queue["dev"].as_str().unwrap_or_default();
         let count = |key: &str| queue[key].as_u64().unwrap_or(0);
-        let port = |rest: &str| rest.parse::<usize>().ok();
-        if let Some(host) = device.strip_prefix('p').and_then(port) {
-            ports[host].dropped = count("drops");
-            ports[host].backlog = count("backlog");
-        } else if let Some(host) = device.strip_prefix('l').and_then(port) {
-            ports[host].own_dropped = count("drops");
+        let place = |kind| Cable::of_device(device, kind).map(|c| lab.place_of(c) as usize);
+        if let Some(place) = place('p') {
+            ports[place].dropped = count("drops");
+            ports[place].backlog = count("backlog");
+        } else if let Some(place) = place('l') {
+            ports[place].own_dropped = count("drops");
         }
     }
     if lab.marks() {
@@ -212,6 +270,11 @@ fn ports(lab: &Lab) -> Result<Vec<Port>> {
         }
     }
     Ok(ports)
+}
+
+fn parse(said: &str) -> Result<Vec<Value>> {
+    serde_json::from_str(said)
+        .map_err(|error| Failure::new(format!("reading what ip and tc say: {error}")))
 }
 
 fn show_cores(busy: &[u32]) {

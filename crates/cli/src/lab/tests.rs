@@ -11,6 +11,8 @@ fn shape(hosts: u32, mtu: u32) -> Shape {
         hosts,
         mtu,
         line: None,
+        queues: 1,
+        switches: 1,
     }
 }
 
@@ -19,6 +21,7 @@ fn lab() -> Lab {
         name: "a".to_owned(),
         shape: shape(3, 1500),
         network: [7, 200],
+        second: None,
         ready: true,
     }
 }

@@ -173,7 +173,7 @@ pub fn become_wire(arguments: &WireArguments) -> Result<ExitCode> {
 }
 
 struct Wire {
-    /// One for each host.
+    /// One for each cable.
     taps: Vec<Tap>,
     ready: Epoll,
     late: Late,
@@ -184,16 +184,15 @@ struct Wire {
 
 impl Wire {
     fn make(lab: &Lab, with: &Impairment) -> Result<Self> {
-        let hosts = lab.shape.hosts;
         let (mut taps, mut lines) = (Vec::new(), Vec::new());
         let ready = Epoll::new().map_err(Failure::os("making an epoll set"))?;
-        for host in 0..hosts {
-            let name = format!("w{host}");
+        for cable in lab.cables() {
+            let name = cable.device('w');
             let tap = Tap::make(&name).map_err(Failure::os(format!(
                 "making the TAP device {name} (modprobe tun)"
             )))?;
             ready
-                .add(tap.as_fd(), host.into())
+                .add(tap.as_fd(), lab.place_of(cable).into())
                 .map_err(Failure::os("watching a device"))?;
             taps.push(tap);
             let mtu = lab.shape.mtu;
@@ -206,7 +205,7 @@ impl Wire {
         Ok(Self {
             taps,
             ready,
-            late: Late::new(with, hosts)?,
+            late: Late::new(with, lab.cables().count())?,
             note: Note {
                 pid: rustix::process::getpid().as_raw_nonzero().get(),
                 counters: LateCounters::default(),
@@ -301,12 +300,11 @@ fn attach(lab: &Lab, with: &Impairment) -> Result<Ebpf> {
         .map_err(failed("filling a map"))?;
     let map = bpf.map_mut("ports").ok_or_else(bad_object)?;
     let mut ports: HashMap<_, u32, Port> = map.try_into().map_err(failed("opening a map"))?;
-    for host in 0..lab.shape.hosts {
-        let (port, tap) = (
-            wires::index(&format!("h{host}"))?,
-            wires::index(&format!("w{host}"))?,
-        );
-        let (seed, own) = (port_seed(with.seed, host), super::last_byte(host).into());
+    for cable in lab.cables() {
+        let port = wires::index(&cable.device('h'))?;
+        let tap = wires::index(&cable.device('w'))?;
+        let seed = port_seed(with.seed, lab.place_of(cable));
+        let own = super::last_byte(cable.host).into();
         for (index, other) in [(port, tap), (tap, port)] {
             ports
                 .insert(index, [seed, own, other.into(), 0], 0)
@@ -325,9 +323,9 @@ fn attach(lab: &Lab, with: &Impairment) -> Result<Ebpf> {
         program
             .load()
             .map_err(failed("loading the wire's programs"))?;
-        for host in 0..lab.shape.hosts {
+        for cable in lab.cables() {
             program
-                .attach(&format!("{kind}{host}"), at)
+                .attach(&cable.device(kind), at)
                 .map_err(failed("attaching the wire's programs"))?;
         }
     }

@@ -15,6 +15,7 @@ use aya::{Ebpf, include_bytes_aligned};
 use rustix::mount::{MountFlags, mount};
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 
+use super::cable::Cable;
 use super::loss::{bad_object, failed};
 use super::{Lab, Line, tool};
 use crate::failure::{Failure, Result};
@@ -30,14 +31,15 @@ const OWN_BUFFER: u64 = 64 << 20;
 type Port = [u64; 5];
 
 /// Commands for `ip` that make a host's cable, its end in the host aside.
-pub(super) fn links(lab: &Lab, host: u32) -> [String; 3] {
+pub(super) fn links(lab: &Lab, cable: Cable) -> [String; 3] {
     let mtu = lab.shape.mtu;
+    let (line, port, bridge) = (cable.device('l'), cable.device('p'), cable.bridge());
     [
         // What is segmented only as it leaves counts as one packet in a
         // bucket, and is lost as one.
-        format!("link add l{host} mtu {mtu} gso_max_segs 1 type veth peer name p{host} mtu {mtu}"),
-        format!("link set l{host} up"),
-        format!("link set p{host} master br0 up"),
+        format!("link add {line} mtu {mtu} gso_max_segs 1 type veth peer name {port} mtu {mtu}"),
+        format!("link set {line} up"),
+        format!("link set {port} master {bridge} up"),
     ]
 }
 
@@ -47,11 +49,12 @@ pub(super) fn build(lab: &Lab, line: &Line) -> Result<()> {
         let (bits, burst) = (line.rate.bits_per_s(), line.burst(lab.shape.mtu));
         format!("qdisc add dev {device} root tbf rate {bits}bit burst {burst} limit {limit}")
     };
-    let buckets: Vec<String> = (0..lab.shape.hosts)
-        .flat_map(|host| {
+    let buckets: Vec<String> = lab
+        .cables()
+        .flat_map(|cable| {
             [
-                bucket(format!("l{host}"), OWN_BUFFER),
-                bucket(format!("p{host}"), line.buffer),
+                bucket(cable.device('l'), OWN_BUFFER),
+                bucket(cable.device('p'), line.buffer),
             ]
         })
         .collect();
@@ -67,13 +70,15 @@ pub(super) fn build(lab: &Lab, line: &Line) -> Result<()> {
 fn join(lab: &Lab, bpf: &mut Ebpf) -> Result<()> {
     let map = bpf.map_mut("ends").ok_or_else(bad_object)?;
     let mut ends: HashMap<_, u32, u32> = map.try_into().map_err(failed("opening a map"))?;
-    for host in 0..lab.shape.hosts {
-        let (outer, line) = (index(&format!("h{host}"))?, index(&format!("l{host}"))?);
+    for cable in lab.cables() {
+        let (outer, line) = (index(&cable.device('h'))?, index(&cable.device('l'))?);
         for (from, to) in [(outer, line), (line, outer)] {
             ends.insert(from, to, 0).map_err(failed("filling a map"))?;
         }
     }
-    let devices = (0..lab.shape.hosts).flat_map(|host| [format!("h{host}"), format!("l{host}")]);
+    let devices = lab
+        .cables()
+        .flat_map(|cable| ['h', 'l'].map(|kind| cable.device(kind)));
     attach(bpf, "join", TcAttachType::Ingress, devices)
 }
 
@@ -88,13 +93,13 @@ fn mark(lab: &Lab, line: &Line, threshold: u64, bpf: &mut Ebpf) -> Result<()> {
         0,
         0,
     ];
-    for host in 0..lab.shape.hosts {
-        let index = index(&format!("p{host}"))?;
+    for cable in lab.cables() {
+        let index = index(&cable.device('p'))?;
         ports
             .insert(index, port, 0)
             .map_err(failed("filling a map"))?;
     }
-    let devices = (0..lab.shape.hosts).map(|host| format!("p{host}"));
+    let devices = lab.cables().map(|cable| cable.device('p'));
     attach(bpf, "mark", TcAttachType::Egress, devices)?;
     let place = lab.folder().join("ecn");
     let doing = format!("mounting a BPF file system at {}", place.display());
@@ -135,19 +140,19 @@ fn attach(
     Ok(())
 }
 
-/// How many packets the switch's port towards each host has marked, for root.
+/// How many packets the switch's port of each cable has marked, for root.
 pub(super) fn marked(lab: &Lab) -> Result<Vec<u64>> {
     let map = MapData::from_pin(lab.folder().join("ecn/ports"))
         .and_then(Map::from_map_data)
         .map_err(failed("opening the pinned map"))?;
     let ports: HashMap<_, u32, Port> = map.try_into().map_err(failed("opening the pinned map"))?;
     lab.in_switch(|| {
-        let one = |host| {
-            let index = index(&format!("p{host}"))?;
+        let one = |cable: Cable| {
+            let index = index(&cable.device('p'))?;
             let port = ports.get(&index, 0).map_err(failed("reading a map"))?;
             Ok(port[4])
         };
-        (0..lab.shape.hosts).map(one).collect()
+        lab.cables().map(one).collect()
     })
 }
 
