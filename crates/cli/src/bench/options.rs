@@ -15,6 +15,7 @@ use super::spray;
 use super::summary::Setting;
 pub use crate::choices::Link;
 use crate::choices::{Bytes, Congestion, Security};
+use crate::lab::Burst;
 
 const HOW: &str = "\
 All systems are measured by the same processes, pinned one to a core, in turns of at most
@@ -70,6 +71,28 @@ pub enum Bench {
         /// Other systems to measure in the same run, on this host
         #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
         vs: Vec<mpi::Kind>,
+    },
+    /// Many hosts of a lab send long messages to one
+    Incast {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes of a message, or with K or M
+        #[arg(long, value_name = "BYTES", default_value = "64K")]
+        size: Bytes,
+        /// Peers to measure in the same run: tcp
+        #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
+        vs: Vec<Peer>,
+    },
+    /// Each host of a lab sends long messages to all others
+    Alltoall {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes of a message, or with K or M
+        #[arg(long, value_name = "BYTES", default_value = "64K")]
+        size: Bytes,
+        /// Peers to measure in the same run: tcp
+        #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
+        vs: Vec<Peer>,
     },
     /// Sends many messages before it reads any reflection
     Spray {
@@ -158,6 +181,9 @@ pub struct Measure {
     /// Percent of all packets that the lab's switch drops, several in turns
     #[arg(long = "loss", value_name = "P[,P...]", value_delimiter = ',')]
     pub losses: Vec<f64>,
+    /// Lose as many in bursts, of lengths drawn from these: 3 to 64 packets
+    #[arg(long, value_name = "MIN-MAX", requires = "losses")]
+    pub bursts: Option<Burst>,
     /// Peers to measure in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,

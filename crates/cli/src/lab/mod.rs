@@ -47,6 +47,7 @@ pub use built::Built;
 use cable::Cable;
 pub use command::{Arguments, command};
 pub use host::{HostArguments, become_host};
+pub use impairment::Burst;
 use line::Line;
 pub use loss::{Loss, LossCounters};
 pub use offload::Offload;
@@ -195,6 +196,12 @@ impl Lab {
     #[must_use]
     pub fn hosts(&self) -> u32 {
         self.shape.hosts
+    }
+
+    /// Whether its lines have a rate.
+    #[must_use]
+    pub fn has_rate(&self) -> bool {
+        self.shape.line.is_some()
     }
 
     /// Whether its ports mark packets.

@@ -56,6 +56,16 @@ impl Port {
     }
 }
 
+impl Lab {
+    /// Packets that its full ports have dropped since they were made.
+    ///
+    /// # Errors
+    /// What `ip` and `tc` say.
+    pub fn dropped(&self) -> Result<u64> {
+        Ok(ports(self)?.iter().map(|port| port.dropped).sum())
+    }
+}
+
 /// Tells about lab `name`, or about all of them.
 pub(super) fn status(name: Option<&str>, form: &Form) -> Result<()> {
     let labs = match name {

@@ -99,7 +99,7 @@ fn loss_can_be_changed_and_ends_with_its_owner() {
     let built = Built::up("t-unit-loss");
     let lab = &built.0;
     assert_eq!(arriving(lab, 500).len(), 500);
-    let mut loss = Loss::attach(lab, 5).unwrap();
+    let mut loss = Loss::attach(lab, 5, Burst::SINGLE).unwrap();
     assert_eq!(arriving(lab, 500).len(), 500);
     loss.set_percent(100.0).unwrap();
     assert_eq!(arriving(lab, 500).len(), 0);
@@ -123,7 +123,7 @@ fn loss_repeats_under_the_same_seed() {
     let built = Built::up("t-unit-seed");
     let lab = &built.0;
     let run = |seed| {
-        let mut loss = Loss::attach(lab, seed).unwrap();
+        let mut loss = Loss::attach(lab, seed, Burst::SINGLE).unwrap();
         loss.set_percent(30.0).unwrap();
         arriving(lab, 300)
     };
@@ -132,6 +132,20 @@ fn loss_repeats_under_the_same_seed() {
     // too; they soon stop.
     let repeats = |_| run(3) == run(3);
     assert!((0..5).any(repeats));
+}
+
+#[test]
+fn a_bench_may_lose_in_bursts() {
+    let name = format!("t-unit-burst-{}", std::process::id());
+    let built = Built::up(&name);
+    let mut loss = Loss::attach(&built.0, 5, Burst { min: 8, max: 16 }).unwrap();
+    loss.set_percent(20.0).unwrap();
+    let arrived = arriving(&built.0, 2000);
+    let pairs = arrived.windows(2).map(|pair| pair[1] - pair[0] - 1);
+    let gaps: Vec<u32> = pairs.filter(|gap| *gap > 0).collect();
+    // The kernel's own packets may take a place in a burst.
+    let long = gaps.iter().filter(|gap| **gap >= 8).count();
+    assert!(long > 10 && long * 10 >= gaps.len() * 8, "{gaps:?}");
 }
 
 fn offload(lab: &Lab) -> Vec<String> {
