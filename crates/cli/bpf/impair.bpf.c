@@ -99,7 +99,7 @@ int impair(struct packet *packet)
 	struct port *port = map_lookup(&ports, &index);
 	const struct rule *rule = map_lookup(&rules, &zero);
 
-	if (!port || !rule || packet->mark == JUDGED ||
+	if (!port || !rule || packet->mark == COPY || packet->mark == HELD ||
 	    !chosen(&rule->choice, packet, port->own) || (rule->acks_only && !is_ack(packet)))
 		return VERDICT_NEXT;
 	u64 n = __sync_fetch_and_add(&port->judged, 1);
@@ -109,7 +109,7 @@ int impair(struct packet *packet)
 	}
 	if (happens(rule->repeat, port->seed, FOR_REPEAT, n)) {
 		// The copy comes by here too, before this one goes on.
-		packet->mark = JUDGED;
+		packet->mark = COPY;
 		if (!clone_redirect(packet, index, 0))
 			__sync_fetch_and_add(&port->repeated, 1);
 		packet->mark = 0;

@@ -9,8 +9,9 @@ enum { VERDICT_NEXT = -1, VERDICT_DROP = 2 };
 // A port for each host, on each of two switches.
 enum { PORTS_MAX = 512 };
 
-// Borne by packets that were judged before, and by copies: they pass.
-enum { JUDGED = 0x70746c };
+// Borne by copies, which are neither lost nor repeated, and by packets that
+// have been held back: they pass.
+enum { COPY = 0x70746c, HELD = 0x70746d };
 
 static long (*const load_bytes)(const void *packet, u32 at, void *to, u32 len) = (void *)26;
 

@@ -44,7 +44,7 @@ int detour(struct packet *packet)
 	struct port *port = map_lookup(&ports, &index);
 	const struct rule *rule = map_lookup(&rules, &zero);
 
-	if (!port || !rule || packet->mark == JUDGED || !chosen(&rule->choice, packet, port->own))
+	if (!port || !rule || packet->mark == HELD || !chosen(&rule->choice, packet, port->own))
 		return VERDICT_NEXT;
 	u64 n = __sync_fetch_and_add(&port->judged, 1);
 	if (!happens(rule->share, port->seed, FOR_WIRE, n))
@@ -60,7 +60,7 @@ int back(struct packet *packet)
 
 	if (!port)
 		return VERDICT_DROP;
-	packet->mark = JUDGED;
+	packet->mark = HELD;
 	return redirect(port->other, 0);
 }
 

@@ -102,6 +102,15 @@ fn copies_follow_their_packet() {
     assert_eq!(arriving(&pair, 100).len(), 100);
     impair(&lab, &["--repeat", "100", "--host", "h0"]);
     assert_eq!(arriving(&pair, 100).len(), 200);
+    // What is held back, its copy is too.
+    impair(&lab, &["--repeat", "100", "--delay", "10"]);
+    let [says, hears] = &pair;
+    let begin = Instant::now();
+    says.send(&[1]).unwrap();
+    for _ in 0..2 {
+        hears.recv(&mut [0; 9]).unwrap();
+        assert!(begin.elapsed() >= Duration::from_millis(10));
+    }
 }
 
 #[test]
