@@ -1,4 +1,5 @@
-//! Compiles the BPF programs: the lab's loss, and the steering of packets.
+//! Compiles the BPF programs: those of the lab, and the steering of
+//! packets.
 
 use std::env;
 use std::path::PathBuf;
@@ -8,8 +9,10 @@ fn main() {
     println!("cargo::rerun-if-changed=bpf");
     println!("cargo::rerun-if-env-changed=CLANG");
     let compiler = env::var("CLANG").unwrap_or_else(|_| "clang".to_owned());
-    compile(&compiler, "loss");
+    compile(&compiler, "line");
+    compile(&compiler, "impair");
     compile(&compiler, "steer");
+    compile(&compiler, "wire");
 }
 
 fn compile(compiler: &str, name: &str) {

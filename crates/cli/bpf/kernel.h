@@ -15,3 +15,10 @@ typedef unsigned long long u64;
 enum { MAP_TYPE_HASH = 1, MAP_TYPE_ARRAY = 2, MAP_TYPE_XSKMAP = 17 };
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+
+// The beginning of the kernel's struct __sk_buff.
+struct packet {
+	u32 len, pkt_type, mark, queue_mapping, protocol;
+	u32 vlan_present, vlan_tci, vlan_proto, priority;
+	u32 ingress_ifindex, ifindex;
+};

@@ -3,6 +3,28 @@
 
 use clap::ValueEnum;
 
+/// A number of bytes as people write it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bytes(pub usize);
+
+impl std::str::FromStr for Bytes {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let (digits, shift) = match text.char_indices().last() {
+            Some((at, 'K' | 'k')) => (&text[..at], 10),
+            Some((at, 'M' | 'm')) => (&text[..at], 20),
+            Some((at, 'G' | 'g')) => (&text[..at], 30),
+            _ => (text, 0),
+        };
+        let number = digits.parse::<usize>().ok();
+        let bytes = number.and_then(|n| n.checked_mul(1 << shift));
+        bytes
+            .map(Self)
+            .ok_or_else(|| "give a number of bytes, for example 4096, 64K, 1M or 3G".to_owned())
+    }
+}
+
 /// Which link ranks use.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Link {

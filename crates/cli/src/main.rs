@@ -50,6 +50,8 @@ enum Command {
     Completions(manual::CompletionArguments),
     #[command(name = lab::HOST_COMMAND, hide = true)]
     LabHost(lab::HostArguments),
+    #[command(name = lab::WIRE_COMMAND, hide = true)]
+    LabWire(lab::WireArguments),
     #[command(name = run::RANK_COMMAND, hide = true)]
     Rank(run::RankArguments),
     #[command(name = run::GUARD_COMMAND, hide = true)]
@@ -72,6 +74,7 @@ fn main() -> ExitCode {
         Command::Run(arguments) => run::run(*arguments),
         Command::Lab(arguments) => lab::command(arguments),
         Command::LabHost(arguments) => lab::become_host(&arguments),
+        Command::LabWire(arguments) => lab::become_wire(&arguments),
         Command::Rank(arguments) => run::become_rank(&arguments),
         Command::Guard { group } => run::guard(group.as_deref()),
         Command::Agent(arguments) => run::agent(&arguments),

@@ -247,12 +247,72 @@ fn loss_is_switched_between_columns_and_off_at_the_end() {
     assert!(texts(&json, "ratios", "metric").contains("goodput_kept"));
     assert!(table.contains("loss 5 %: the switch dropped"), "{table}");
     let status = say(&["lab", "status", lab.0]).expect(0);
-    assert!(!status.out.contains("5 %"), "{status:?}");
+    assert!(!status.out.contains("loss"), "{status:?}");
+}
+
+#[test]
+fn losses_in_bursts_are_told_as_such() {
+    let lab = TestLab::up(TestLab::own("t-bench-burst"), "2");
+    let bursts = ["--loss", "0,20", "--bursts", "8-16"];
+    let arguments = [&["bandwidth", "--lab", lab.0][..], &bursts].concat();
+    let (json, table) = bench_for("50", "bursts", &arguments);
+    check_rows(&json);
+    let rows = json["rows"].as_array().unwrap();
+    let is_told = |row: &Value| row["method"].as_str().unwrap().contains("bursts of 8-16");
+    assert!(!is_told(&rows[0]) && is_told(&rows[1]), "{json}");
+    assert!(table.contains("loss 20 %: the switch dropped"), "{table}");
+}
+
+#[test]
+fn many_to_one_and_all_to_all_fill_the_switch() {
+    let options = ["--hosts", "4", "--rate", "100mbit", "--buffer", "32k"];
+    let lab = TestLab::with(TestLab::own("t-bench-fill"), &options);
+    // Bytes that reach hosts in a second: one host's line, or all four.
+    for (name, most, link) in [("incast", 12.5, "xdp"), ("alltoall", 50.0, "udp")] {
+        let arguments = [name, "--lab", lab.0, "--link", link, "--vs", "tcp"];
+        let (json, table) = bench_for("50", name, &arguments);
+        check_rows(&json);
+        let ours = format!("portolan-{link}");
+        assert_eq!(texts(&json, "rows", "system"), set(&[&ours, "kernel-tcp"]));
+        let metrics = ["goodput_mb_s", "message_us"];
+        assert_eq!(texts(&json, "rows", "metric"), set(&metrics));
+        assert_eq!(texts(&json, "ratios", "metric"), set(&metrics));
+        for row in json["rows"].as_array().unwrap() {
+            assert_eq!((&row["ranks"], &row["size"]), (&4.into(), &65_536.into()));
+            let value = row["p50"].as_f64().unwrap();
+            if row["metric"] == "goodput_mb_s" {
+                assert!((most / 20.0..most).contains(&value), "{row}");
+            } else {
+                // 64 KB take 5.2 ms and more on a line of 100mbit.
+                assert!(value > 5_200.0, "{row}");
+                assert!(row["p99"].as_f64().unwrap() >= value, "{row}");
+            }
+        }
+        assert!(table.contains("every message arrived"), "{table}");
+    }
+    // What TCP loses by incast is counted.
+    assert!(
+        lab.status()["hosts"][0]["port"]["dropped"]
+            .as_u64()
+            .unwrap()
+            > 0
+    );
+    let small = TestLab::up(TestLab::own("t-bench-few"), "2");
+    for (arguments, word) in [
+        (&["incast"][..], "--lab"),
+        (&["incast", "--lab", small.0], "--hosts 8"),
+        (&["alltoall", "--lab", lab.0, "--size", "1K"], "16384"),
+        (&["alltoall", "--lab", lab.0, "--vs", "udp"], "--vs tcp"),
+    ] {
+        let said = say(&[&["bench"], arguments].concat());
+        assert!(said.code != 0 && said.err.contains(word), "{said:?}");
+    }
 }
 
 #[test]
 fn what_cannot_be_measured_is_refused_at_once() {
-    let cases: [(&[&str], &str); 9] = [
+    let cases: [(&[&str], &str); 10] = [
+        (&["latency", "--bursts", "8"], "--loss"),
         (&["latency", "--lab", "t-none"], "does not exist"),
         (&["latency", "--loss", "1"], "--lab"),
         (&["latency", "--size", "7"], "--size"),

@@ -3,40 +3,13 @@
 mod common;
 
 use std::fs;
-use std::path::Path;
 use std::process::Stdio;
 
 use common::{
     Said, TestLab, finish, marked, need_root, none_left, portolan, probe, read_until, say, start,
+    traces,
 };
 use rustix::process::{Pid, Signal, kill_process};
-
-/// Traces of a lab: namespaces, mounts, files.
-fn traces(name: &str) -> Vec<String> {
-    let is_ours = |namespace: &str| {
-        let rest = namespace.strip_prefix(&format!("ptl-{name}-"));
-        rest.is_some_and(|rest| !rest.contains('-'))
-    };
-    let mut found = Vec::new();
-    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
-        let namespace = entry.file_name().to_string_lossy().into_owned();
-        if is_ours(&namespace) {
-            found.push(namespace);
-        }
-    }
-    let folder = format!("/run/portolan/lab/{name}");
-    if Path::new(&folder).exists() {
-        found.push(folder.clone());
-    }
-    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    for point in mounts.lines().filter_map(|line| line.split(' ').nth(4)) {
-        let namespace = point.strip_prefix("/run/netns/");
-        if namespace.is_some_and(is_ours) || point.starts_with(&format!("{folder}/")) {
-            found.push(format!("mount {point}"));
-        }
-    }
-    found
-}
 
 /// Sends a datagram from one host to another and awaits the answer.
 fn talk(lab: &TestLab, from: &str, to: &str, address: &str) -> Said {

@@ -14,6 +14,7 @@ pub mod memory;
 pub mod net;
 pub mod process;
 pub mod raw;
+pub mod tap;
 pub mod tell;
 pub mod ticks;
 pub mod xdp;

@@ -10,6 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::failure::{Context, Failure, Result, fail};
+use super::flood::{Flooded, Role, Turn};
 use super::rank::Site;
 use super::slice::Rule;
 use super::spray::{Jet, Sprayed};
@@ -147,6 +148,12 @@ pub enum Order {
     Absorb(u64),
     /// To every rank of the barrier bench: so many barriers.
     Barriers(u64),
+    /// To a rank of the incast and alltoall benches: make your connections.
+    Flood(Role),
+    /// Where the others listen, by rank.
+    Meet(Vec<String>),
+    /// To a rank that has them: a slice, then receive until `Stop`.
+    Turn(Turn),
     /// End.
     Bye,
 }
@@ -173,7 +180,10 @@ pub enum Answer {
     Led(Led),
     /// To `Play`.
     Played(Played),
-    /// To `Stop` after `Drain`: messages received since the start, by sender.
+    /// To `Turn`: what was sent is there.
+    Flooded(Flooded),
+    /// To `Stop` after `Drain`: messages received since the start, by sender;
+    /// after `Turn` all of them.
     Drained(Vec<u64>),
     /// To `Spray`: what was sent is back. `Ready` follows after `Stop`.
     Sprayed(Sprayed),

@@ -92,6 +92,7 @@ pub fn bench(common: Common) -> Result<Found> {
                 common: common.clone(),
                 size: None,
                 losses: Vec::new(),
+                bursts: None,
                 vs: Vec::new(),
             };
             paired(kind, measure, None).map(|(_, report)| report.rows)

@@ -1,7 +1,7 @@
 //! Loss on purpose, at a lab's switch.
 
 use super::failure::{Result, fail};
-use crate::lab::{self, Lab, LossCounters, Offload};
+use crate::lab::{self, Burst, Lab, LossCounters, Offload};
 
 /// Switches loss.
 pub trait Loss {
@@ -45,11 +45,11 @@ pub struct LabLoss {
 }
 
 impl LabLoss {
-    /// Begins with 0 percent.
-    pub fn start(lab: &Lab) -> Result<Self> {
+    /// Begins with 0 percent; losses come in bursts of `burst`, or singly.
+    pub fn start(lab: &Lab, burst: Option<Burst>) -> Result<Self> {
         let offload = Offload::off(lab)?;
         Ok(Self {
-            loss: lab::Loss::attach(lab, SEED)?,
+            loss: lab::Loss::attach(lab, SEED, burst.unwrap_or(Burst::SINGLE))?,
             _offload: offload,
             percent: 0.0,
             since: LossCounters::default(),
@@ -90,11 +90,18 @@ impl Loss for LabLoss {
         self.account()?;
         let lossy = self.totals.iter().filter(|(percent, _)| *percent > 0.0);
         Ok(lossy
-            .map(|(percent, LossCounters { dropped, passed })| {
-                let all = dropped + passed;
-                let share = *dropped as f64 * 100.0 / all.max(1) as f64;
-                format!("loss {percent} %: the switch dropped {share:.2} % of {all} packets")
-            })
+            .map(
+                |(
+                    percent,
+                    LossCounters {
+                        dropped, passed, ..
+                    },
+                )| {
+                    let all = dropped + passed;
+                    let share = *dropped as f64 * 100.0 / all.max(1) as f64;
+                    format!("loss {percent} %: the switch dropped {share:.2} % of {all} packets")
+                },
+            )
             .collect())
     }
 }

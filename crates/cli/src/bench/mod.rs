@@ -11,8 +11,10 @@ mod control;
 mod death;
 mod drive;
 mod failure;
+mod flood;
 mod floor;
 mod host;
+mod incast;
 mod job;
 mod kernel;
 mod logp;
@@ -65,6 +67,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Jitter(it) => paired(Kind::Jitter, it, None)?,
         Bench::Stalled { common, size } => stalled(common, size)?,
         Bench::Barrier { common, ranks, vs } => barrier::bench(common, ranks, &vs)?,
+        Bench::Incast { common, size, vs } => {
+            incast::bench(incast::Shape::Incast, common, size.0, &vs)?
+        }
+        Bench::Alltoall { common, size, vs } => {
+            incast::bench(incast::Shape::Alltoall, common, size.0, &vs)?
+        }
         Bench::Start(it) => start::bench(it)?,
         Bench::Death(it) => death::bench(it)?,
         Bench::Spray { common, messages } => spray::bench(common, messages)?,
@@ -154,6 +162,7 @@ fn paired(
         common,
         size,
         losses,
+        bursts,
         vs,
     } = measure;
     check(common.json.as_deref(), 2)?;
@@ -169,6 +178,7 @@ fn paired(
         kind,
         size,
         losses,
+        bursts,
         pattern,
         vs,
         slices: common.slices,
@@ -191,7 +201,7 @@ fn paired(
         ..Host::here()
     };
     let mut loss: Box<dyn Loss> = match &lab {
-        Some(lab) if plan.lossy => Box::new(LabLoss::start(lab)?),
+        Some(lab) if plan.lossy => Box::new(LabLoss::start(lab, bursts)?),
         _ => Box::new(NoLoss),
     };
     let before = CpuTime::now();

@@ -14,7 +14,8 @@ use super::slice::SLICE_MS_MAX;
 use super::spray;
 use super::summary::Setting;
 pub use crate::choices::Link;
-use crate::choices::{Congestion, Security};
+use crate::choices::{Bytes, Congestion, Security};
+use crate::lab::Burst;
 
 const HOW: &str = "\
 All systems are measured by the same processes, pinned one to a core, in turns of at most
@@ -71,6 +72,28 @@ pub enum Bench {
         #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
         vs: Vec<mpi::Kind>,
     },
+    /// Many hosts of a lab send long messages to one
+    Incast {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes of a message, or with K or M
+        #[arg(long, value_name = "BYTES", default_value = "64K")]
+        size: Bytes,
+        /// Peers to measure in the same run: tcp
+        #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
+        vs: Vec<Peer>,
+    },
+    /// Each host of a lab sends long messages to all others
+    Alltoall {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes of a message, or with K or M
+        #[arg(long, value_name = "BYTES", default_value = "64K")]
+        size: Bytes,
+        /// Peers to measure in the same run: tcp
+        #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
+        vs: Vec<Peer>,
+    },
     /// Sends many messages before it reads any reflection
     Spray {
         #[command(flatten)]
@@ -123,28 +146,6 @@ pub struct Death {
     pub json: Option<PathBuf>,
 }
 
-/// A number of bytes as people write it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Bytes(pub usize);
-
-impl std::str::FromStr for Bytes {
-    type Err = String;
-
-    fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let (digits, shift) = match text.char_indices().last() {
-            Some((at, 'K' | 'k')) => (&text[..at], 10),
-            Some((at, 'M' | 'm')) => (&text[..at], 20),
-            Some((at, 'G' | 'g')) => (&text[..at], 30),
-            _ => (text, 0),
-        };
-        let number = digits.parse::<usize>().ok();
-        let bytes = number.and_then(|n| n.checked_mul(1 << shift));
-        bytes
-            .map(Self)
-            .ok_or_else(|| "give a number of bytes, for example 4096, 64K, 1M or 3G".to_owned())
-    }
-}
-
 #[derive(Args)]
 pub struct Start {
     /// Numbers of ranks
@@ -180,6 +181,9 @@ pub struct Measure {
     /// Percent of all packets that the lab's switch drops, several in turns
     #[arg(long = "loss", value_name = "P[,P...]", value_delimiter = ',')]
     pub losses: Vec<f64>,
+    /// Lose as many in bursts, of lengths drawn from these: 3 to 64 packets
+    #[arg(long, value_name = "MIN-MAX", requires = "losses")]
+    pub bursts: Option<Burst>,
     /// Peers to measure in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,

@@ -6,6 +6,7 @@ use super::control::{ANSWER_BYTES, Pattern, SystemKind};
 use super::failure::{Failure, Result};
 use super::slice::SLICE_MS_MAX;
 use super::stats::SLICES_MIN;
+use crate::lab::Burst;
 
 /// The arguments ask for what cannot be measured.
 pub fn wrong<T>(text: impl Into<String>) -> Result<T> {
@@ -104,6 +105,8 @@ pub struct Asked {
     pub size: Option<usize>,
     /// Percent; empty without loss.
     pub losses: Vec<f64>,
+    /// Lengths of bursts of losses; none: singly.
+    pub bursts: Option<Burst>,
     /// For bandwidth.
     pub pattern: Option<Pattern>,
     /// Peers.
@@ -133,6 +136,8 @@ pub struct Plan {
     pub losses: Vec<f64>,
     /// `--loss` was given: offload is off in every column.
     pub lossy: bool,
+    /// Lengths of bursts of losses; none: singly.
+    pub bursts: Option<Burst>,
     /// Ourselves first, then the peers.
     pub systems: Vec<SystemKind>,
     /// Slices that count.
@@ -194,6 +199,7 @@ impl Plan {
             sizes,
             losses,
             lossy,
+            bursts: asked.bursts,
             systems,
             slices,
             slice_ns,
@@ -299,6 +305,7 @@ mod tests {
             kind,
             size: None,
             losses: Vec::new(),
+            bursts: None,
             pattern: None,
             vs: Vec::new(),
             slices: None,

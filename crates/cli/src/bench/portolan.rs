@@ -103,6 +103,11 @@ impl Ours {
         u32::from(self.endpoint.rank() == 0)
     }
 
+    /// Its own rank, as an offset of ports.
+    pub fn rank_port(&self) -> u16 {
+        u16::try_from(self.endpoint.rank()).unwrap_or(u16::MAX)
+    }
+
     /// The link to the other rank.
     pub fn link(&self) -> Result<String> {
         let (link, _why) = self.endpoint.lane(self.peer()).map_err(ours)?;

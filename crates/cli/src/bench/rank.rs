@@ -14,6 +14,7 @@ use super::bare::Unmet;
 use super::control::{Answer, Followed, Led, Line, Op, Order, SystemKind};
 use super::drive::{self, Channel, Meter};
 use super::failure::{Context, Failure, Result, fail};
+use super::flood::Flood;
 use super::floor::Floor;
 use super::kernel::{BoundUdp, Tcp};
 use super::mpi::MARK;
@@ -188,6 +189,7 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
         core: core(),
     })?;
     let mut systems: HashMap<usize, Box<dyn System>> = HashMap::new();
+    let mut flood = None;
     loop {
         match line.hear()? {
             Order::Prepare {
@@ -229,9 +231,14 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
             Order::Spray(jet) => ours.spray(&jet, line)?,
             Order::Emit(count) => line.say(&Answer::Took(ours.emit(count)?))?,
             Order::Absorb(count) => line.say(&Answer::Took(ours.absorb(count)?))?,
+            Order::Flood(role) => flood = Some(Flood::new(&ours, role, line)?),
+            Order::Turn(turn) => match &mut flood {
+                Some(flood) => flood.turn(&ours, &turn, line)?,
+                None => return fail("the bench began a slice before its connections"),
+            },
             Order::Barriers(count) => line.say(&Answer::Met(ours.barriers(count)?))?,
             Order::Bye => return ours.close(),
-            order @ (Order::Finish { .. } | Order::Stop) => {
+            order @ (Order::Finish { .. } | Order::Stop | Order::Meet(_)) => {
                 return fail(format!("the bench sent {order:?} outside a slice"));
             }
         }

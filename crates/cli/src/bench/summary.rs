@@ -62,8 +62,14 @@ fn method(cell: &Cell, plan: &Plan) -> String {
         None => how.to_owned(),
     };
     let offload = if plan.lossy { ", offload off" } else { "" };
+    let bursts = match plan.bursts {
+        Some(bursts) if plan.losses[cell.column] > 0.0 => {
+            format!(", losses in bursts of {bursts} packets")
+        }
+        _ => String::new(),
+    };
     format!(
-        "{how}; interleaved slices of {} ms{offload}",
+        "{how}; interleaved slices of {} ms{offload}{bursts}",
         plan.slice_ns / 1_000_000
     )
 }
@@ -342,6 +348,7 @@ mod tests {
             sizes: sizes.to_vec(),
             losses: losses.to_vec(),
             lossy: losses.len() > 1,
+            bursts: None,
             systems: systems.to_vec(),
             slices: 21,
             slice_ns: 100_000_000,

@@ -7,9 +7,10 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::mount::mount_bind;
 
+use super::cable::Cable;
 use super::store::{self, Lock};
 use super::tool::{ip_batch, run};
-use super::{HOST_COMMAND, Lab, Offload, namespace_file, remove};
+use super::{HOST_COMMAND, Lab, Offload, Shape, check_name, namespace_file, remove, wires};
 use crate::failure::{Failure, Result};
 
 /// Seconds after which the switch forgets an address: never, in practice.
@@ -32,31 +33,35 @@ pub enum Up {
 ///
 /// # Errors
 /// A lab of that name with other numbers; not root; what the kernel says.
-pub fn up(name: &str, hosts: u32, mtu: u32) -> Result<(Lab, Up)> {
-    Lab::check(name, hosts, mtu)?;
+pub fn up(name: &str, shape: Shape) -> Result<(Lab, Up)> {
+    check_name(name)?;
+    shape.check()?;
     let lock = Lock::take()?;
     if let Some(lab) = store::read(name)?
         && lab.ready
         && is_whole(&lab)?
     {
-        if (lab.hosts, lab.mtu) == (hosts, mtu) {
+        if lab.shape == shape {
             Offload::repair_after_crash(&lab)?;
             return Ok((lab, Up::Found));
         }
         return Err(Failure::usage(format!(
-            "lab {name} is up with {} hosts and MTU {}: use it as it is, or remove it first \
+            "lab {name} is up with {}: use it as it is, or remove it first \
              with `portolan lab down {name}`",
-            lab.hosts, lab.mtu
+            lab.shape
         )));
     }
     remove::clear(name)?;
     lock.make_place()?;
-    let network = free_network(name)?;
+    let mut taken: Vec<[u8; 2]> = store::list()?.iter().flat_map(Lab::networks).collect();
+    let network = free_network(name, &taken)?;
+    taken.push(network);
+    let second = (shape.switches > 1).then(|| free_network(name, &taken));
     let mut lab = Lab {
         name: name.to_owned(),
-        hosts,
-        mtu,
+        shape,
         network,
+        second: second.transpose()?,
         ready: false,
     };
     store::write(&lab)?;
@@ -81,7 +86,7 @@ fn is_whole(lab: &Lab) -> Result<bool> {
         .iter()
         .map(|name| namespace_file(name))
         .collect();
-    for host in 0..lab.hosts {
+    for host in 0..lab.shape.hosts {
         files.extend([lab.mount_file(host), lab.uts_file(host)]);
     }
     for file in files {
@@ -94,8 +99,7 @@ fn is_whole(lab: &Lab) -> Result<bool> {
 
 /// A network that no other lab uses, found from the lab's name so that it is
 /// mostly the same each time.
-fn free_network(name: &str) -> Result<[u8; 2]> {
-    let taken: Vec<[u8; 2]> = store::list()?.iter().map(|lab| lab.network).collect();
+fn free_network(name: &str, taken: &[[u8; 2]]) -> Result<[u8; 2]> {
     let hash = name.bytes().fold(0x811c_u16, |hash, byte| {
         (hash ^ u16::from(byte)).wrapping_mul(0x0193).rotate_left(5)
     });
@@ -118,11 +122,15 @@ fn build(lab: &Lab) -> Result<()> {
     fs::write(lab.folder().join("hosts"), lab.hosts_file())
         .map_err(Failure::io("writing the lab's hosts file"))?;
     keep_hosts(lab)?;
-    for host in 0..lab.hosts {
+    for host in 0..lab.shape.hosts {
         ip_batch(&lab.host_namespace(host), &host_lines(lab, host))?;
     }
-    let known = |host| format!("fdb replace {} dev h{host} master static", lab.mac(host));
-    let known: Vec<String> = (0..lab.hosts).map(known).collect();
+    let port = lab.shape.line.map_or('h', |_| 'p');
+    let known = |cable: Cable| {
+        let (mac, device) = (lab.mac_of(cable), cable.device(port));
+        format!("fdb replace {mac} dev {device} master static")
+    };
+    let known: Vec<String> = lab.cables().map(known).collect();
     run(
         "bridge",
         &["-n", &lab.switch_namespace(), "-batch", "-"],
@@ -132,26 +140,43 @@ fn build(lab: &Lab) -> Result<()> {
 }
 
 fn build_switch(lab: &Lab) -> Result<()> {
-    let mtu = lab.mtu;
-    let mut lines = vec![
-        "link set lo up".to_owned(),
-        format!(
-            "link add br0 type bridge stp_state 0 forward_delay 0 mcast_snooping 0 \
-             ageing_time {FOREVER}"
-        ),
-    ];
-    for host in 0..lab.hosts {
-        let (mac, namespace) = (lab.mac(host), lab.host_namespace(host));
+    let mtu = lab.shape.mtu;
+    let mut lines = vec!["link set lo up".to_owned()];
+    for switch in lab.switches() {
         lines.push(format!(
-            "link add h{host} mtu {mtu} type veth \
-             peer name eth0 mtu {mtu} address {mac} netns {namespace}"
+            "link add br{switch} type bridge stp_state 0 forward_delay 0 mcast_snooping 0 \
+             ageing_time {FOREVER}"
         ));
-        lines.push(format!("link set h{host} master br0 up"));
     }
-    lines.push(format!("link set br0 mtu {mtu} up"));
+    // Without a number each core has one that may be switched on later.
+    let queues = match lab.shape.queues {
+        1 => String::new(),
+        n => format!("numtxqueues {n} numrxqueues {n}"),
+    };
+    for cable in lab.cables() {
+        let (mac, namespace) = (lab.mac_of(cable), lab.host_namespace(cable.host));
+        let (outer, inner) = (cable.device('h'), cable.interface());
+        lines.push(format!(
+            "link add {outer} mtu {mtu} {queues} type veth \
+             peer name {inner} mtu {mtu} {queues} address {mac} netns {namespace}"
+        ));
+        if lab.shape.line.is_some() {
+            lines.push(format!("link set {outer} up"));
+            lines.extend(wires::links(lab, cable));
+        } else {
+            lines.push(format!("link set {outer} master {} up", cable.bridge()));
+        }
+    }
+    for switch in lab.switches() {
+        lines.push(format!("link set br{switch} mtu {mtu} up"));
+    }
     let namespace = lab.switch_namespace();
     enter_and_quieten(&namespace)?;
-    ip_batch(&namespace, &lines)
+    ip_batch(&namespace, &lines)?;
+    match &lab.shape.line {
+        Some(line) => lab.in_switch(|| wires::build(lab, line)),
+        None => Ok(()),
+    }
 }
 
 /// The switch is no host: it has no addresses, and no filter looks at what it
@@ -173,25 +198,29 @@ fn enter_and_quieten(namespace: &str) -> Result<()> {
 
 fn host_lines(lab: &Lab, host: u32) -> Vec<String> {
     let has_ipv6 = Path::new("/proc/sys/net/ipv6").exists();
-    let mut lines = vec![
-        "link set lo up".to_owned(),
-        format!("addr add {}/24 dev eth0", lab.ipv4(host)),
-        "link set eth0 up".to_owned(),
-    ];
-    if has_ipv6 {
-        lines.push(format!("addr add {}/64 dev eth0 nodad", lab.ipv6(host)));
-    }
-    if lab.hosts <= STATIC_NEIGHBOURS_MAX {
-        for other in (0..lab.hosts).filter(|&other| other != host) {
-            let mac = lab.mac(other);
+    let mut lines = vec!["link set lo up".to_owned()];
+    for own in lab.cables().filter(|cable| cable.host == host) {
+        let device = own.interface();
+        lines.push(format!("addr add {}/24 dev {device}", lab.ipv4_of(own)));
+        lines.push(format!("link set {device} up"));
+        if has_ipv6 {
+            let address = lab.ipv6_of(own);
+            lines.push(format!("addr add {address}/64 dev {device} nodad"));
+        }
+        if lab.shape.hosts > STATIC_NEIGHBOURS_MAX {
+            continue;
+        }
+        let is_other = |other: &Cable| other.switch == own.switch && other.host != host;
+        for other in lab.cables().filter(is_other) {
+            let mac = lab.mac_of(other);
             let mut known = |address: String| {
                 lines.push(format!(
-                    "neigh add {address} lladdr {mac} dev eth0 nud permanent"
+                    "neigh add {address} lladdr {mac} dev {device} nud permanent"
                 ));
             };
-            known(lab.ipv4(other).to_string());
+            known(lab.ipv4_of(other).to_string());
             if has_ipv6 {
-                known(lab.ipv6(other).to_string());
+                known(lab.ipv6_of(other).to_string());
             }
         }
     }
@@ -201,7 +230,7 @@ fn host_lines(lab: &Lab, host: u32) -> Vec<String> {
 /// Gives each host its UTS and mount namespace and keeps them by bind mounts.
 fn keep_hosts(lab: &Lab) -> Result<()> {
     let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
-    for host in 0..lab.hosts {
+    for host in 0..lab.shape.hosts {
         let mut child = Command::new(&own)
             .args([
                 HOST_COMMAND,

@@ -45,14 +45,20 @@ pub fn become_host(arguments: &HostArguments) -> Result<ExitCode> {
         .map_err(Failure::os("mounting the host's /etc/hosts"))?;
     mount_sys(&lab, host)?;
     separate_run(&lab, host)?;
+    let files = ["accept_dad", "accept_ra", "router_solicitations"];
+    let own = lab.cables().filter(|cable| cable.host == host);
+    for cable in own {
+        for file in files {
+            set_kernel_value(&format!("net/ipv6/conf/{}/{file}", cable.interface()), "0")?;
+        }
+    }
     for (file, value) in [
         // Addresses work at once, and there is no router to wait for.
         ("net/ipv6/conf/all/accept_dad", "0"),
         ("net/ipv6/conf/default/accept_dad", "0"),
-        ("net/ipv6/conf/eth0/accept_dad", "0"),
         ("net/ipv6/conf/all/accept_ra", "0"),
-        ("net/ipv6/conf/eth0/accept_ra", "0"),
-        ("net/ipv6/conf/eth0/router_solicitations", "0"),
+        // Who sets an interface down and up has its addresses still.
+        ("net/ipv6/conf/all/keep_addr_on_down", "1"),
     ] {
         set_kernel_value(file, value)?;
     }

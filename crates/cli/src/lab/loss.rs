@@ -1,4 +1,4 @@
-//! Random loss at the switch's ports.
+//! Loss and repetition at the switch's ports.
 
 use std::borrow::Borrow;
 use std::error::Error;
@@ -8,23 +8,28 @@ use aya::programs::tc::{self, SchedClassifierLinkId};
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::util::KernelVersion;
 use aya::{Ebpf, include_bytes_aligned};
-use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 
-use super::{Lab, tool};
+use super::impairment::{Burst, Choice, Impairment, threshold};
+use super::{Lab, tool, wires};
 use crate::failure::{Failure, Result};
 
-static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/loss.bpf.o"));
+static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/impair.bpf.o"));
 
-/// A port in the program's map: seed, packets judged, packets dropped.
-pub(super) type Port = [u64; 3];
+/// A port in the program's map (`struct port` of `impair.bpf.c`): seed, the
+/// host's byte, packets judged, dropped and repeated, the end of a burst.
+pub(super) type Port = [u64; 6];
+/// What is done, in the program's map (`struct rule`).
+type Rule = [u64; 8];
 
-/// What loss did to packets, at all ports together.
+/// What was done to packets, at all ports together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LossCounters {
     /// Packets taken away.
     pub dropped: u64,
     /// Packets let through.
     pub passed: u64,
+    /// Packets let through twice.
+    pub repeated: u64,
 }
 
 /// Loss at every port of a lab's switch towards a host, so that a packet
@@ -32,19 +37,21 @@ pub struct LossCounters {
 /// end of the process, however it comes, from Linux 6.6.
 pub struct Loss {
     lab: Lab,
+    burst: Burst,
     program: Option<Ebpf>,
 }
 
 impl Loss {
     /// Begins, with 0 percent. Under the same `seed` the n-th packet through
-    /// a port always has the same fate.
+    /// a port always has the same fate. Packets are lost in bursts of `burst`.
     ///
     /// # Errors
     /// Not root, or the kernel refused the program.
-    pub fn attach(lab: &Lab, seed: u64) -> Result<Self> {
+    pub fn attach(lab: &Lab, seed: u64, burst: Burst) -> Result<Self> {
         let program = lab.in_switch(|| attach(lab, seed))?;
         Ok(Self {
             lab: lab.clone(),
+            burst,
             program: Some(program),
         })
     }
@@ -54,8 +61,9 @@ impl Loss {
     /// # Errors
     /// It is not between 0 and 100.
     pub fn set_percent(&mut self, percent: f64) -> Result<()> {
-        let limit = threshold(percent)?;
-        set_threshold(self.program.as_mut().expect("held until drop"), limit)
+        let share = threshold("loss", percent)?;
+        let bpf = self.program.as_mut().expect("held until drop");
+        set(bpf, rule(Choice::default(), share, self.burst, false, 0))
     }
 
     /// What happened since it began.
@@ -99,23 +107,22 @@ fn attach(lab: &Lab, seed: u64) -> Result<Ebpf> {
     attach_where(lab, seed, |_, _, _| Ok(()))
 }
 
-/// Attaches within the switch's network, and shows each host's link.
+/// Attaches within the switch's network, and shows the link of each port.
 pub(super) fn attach_where(
     lab: &Lab,
     seed: u64,
-    mut each: impl FnMut(&mut SchedClassifier, u32, SchedClassifierLinkId) -> Result<()>,
+    mut each: impl FnMut(&mut SchedClassifier, &str, SchedClassifierLinkId) -> Result<()>,
 ) -> Result<Ebpf> {
     let mut bpf = Ebpf::load(OBJECT).map_err(failed("loading the loss program"))?;
     let map = bpf.map_mut("ports").ok_or_else(bad_object)?;
     let mut map: HashMap<_, u32, Port> = map.try_into().map_err(failed("opening a map"))?;
-    let any = socket(AddressFamily::INET, SocketType::DGRAM, None)
-        .map_err(Failure::os("opening a socket"))?;
-    for host in 0..lab.hosts {
-        let index = name_to_index(&any, &format!("h{host}"))
-            .map_err(Failure::os(format!("finding the switch's port h{host}")))?;
-        // Ports of one seed draw differently.
+    for cable in lab.cables() {
+        let index = wires::index(&cable.device('h'))?;
         let port = [
-            seed ^ u64::from(host + 1).wrapping_mul(0xd6e8_feb8_6659_fd93),
+            port_seed(seed, lab.place_of(cable)),
+            super::last_byte(cable.host).into(),
+            0,
+            0,
             0,
             0,
         ];
@@ -126,59 +133,75 @@ pub(super) fn attach_where(
         remove_queue(lab);
     }
     let program: &mut SchedClassifier = bpf
-        .program_mut("loss")
+        .program_mut("impair")
         .ok_or_else(bad_object)?
         .try_into()
         .map_err(failed("opening the loss program"))?;
     program.load().map_err(failed("loading the loss program"))?;
-    for host in 0..lab.hosts {
-        let port = format!("h{host}");
+    for cable in lab.cables() {
+        let port = cable.device('h');
         if !has_links() {
-            tc::qdisc_add_clsact(&port).map_err(failed("adding a clsact queue"))?;
+            match tc::qdisc_add_clsact(&port) {
+                // The line has it too.
+                Err(_) if lab.shape.line.is_some() => {}
+                added => added.map_err(failed("adding a clsact queue"))?,
+            }
         }
         let link = program
             .attach(&port, TcAttachType::Egress)
             .map_err(failed("attaching the loss program"))?;
-        each(program, host, link)?;
+        each(program, &port, link)?;
     }
     Ok(bpf)
 }
 
 /// Removes what a process that was killed left on an old kernel.
 fn remove_queue(lab: &Lab) {
-    for host in 0..lab.hosts {
+    for cable in lab.cables() {
         // Mostly there is none.
         let _ = tool::run(
             "tc",
-            &["qdisc", "del", "dev", &format!("h{host}"), "clsact"],
+            &["filter", "del", "dev", &cable.device('h'), "egress"],
             &[],
         );
     }
 }
 
-pub(super) fn set_threshold(bpf: &mut Ebpf, limit: u64) -> Result<()> {
-    let map = bpf.map_mut("threshold").ok_or_else(bad_object)?;
-    let mut map: Array<_, u64> = map.try_into().map_err(failed("opening a map"))?;
-    map.set(0, limit, 0).map_err(failed("setting the loss"))
+/// Ports of one seed draw differently.
+pub(super) fn port_seed(seed: u64, place: u32) -> u64 {
+    seed ^ u64::from(place + 1).wrapping_mul(0xd6e8_feb8_6659_fd93)
 }
 
-/// Percent in parts of 2^32.
-pub(super) fn threshold(percent: f64) -> Result<u64> {
-    if !(0.0..=100.0).contains(&percent) {
-        return Err(Failure::usage(format!(
-            "a loss of {percent} percent cannot be: give one from 0 to 100"
-        )));
-    }
-    // Within 0 to 2^32, so nothing is cut off.
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-    Ok((percent / 100.0 * 4_294_967_296.0).round() as u64)
+/// As the program has it; shares in parts of 2^32.
+fn rule(choice: Choice, loss: u64, burst: Burst, acks_only: bool, repeat: u64) -> Rule {
+    let [from, to, either] = choice.words();
+    let begins = burst.begins(loss);
+    let acks_only = u64::from(acks_only);
+    [
+        from, to, either, begins, burst.min, burst.max, acks_only, repeat,
+    ]
+}
+
+/// Sets what is done from now on.
+pub(super) fn impair(bpf: &mut Ebpf, with: &Impairment) -> Result<()> {
+    let loss = threshold("loss", with.loss)?;
+    let repeat = threshold("repeat", with.repeat)?;
+    let burst = with.burst.unwrap_or(Burst::SINGLE);
+    set(bpf, rule(with.choice, loss, burst, with.acks_only, repeat))
+}
+
+fn set(bpf: &mut Ebpf, rule: Rule) -> Result<()> {
+    let map = bpf.map_mut("rules").ok_or_else(bad_object)?;
+    let mut map: Array<_, Rule> = map.try_into().map_err(failed("opening a map"))?;
+    map.set(0, rule, 0).map_err(failed("setting the loss"))
 }
 
 pub(super) fn count<M: Borrow<MapData>>(map: &HashMap<M, u32, Port>) -> Result<LossCounters> {
     let mut sum = LossCounters::default();
     for entry in map.iter() {
-        let (_, [_, judged, dropped]) = entry.map_err(failed("reading a map"))?;
+        let (_, [_, _, judged, dropped, repeated, _]) = entry.map_err(failed("reading a map"))?;
         sum.dropped += dropped;
+        sum.repeated += repeated;
         // Read while packets pass: the two counts are not of one moment.
         sum.passed += judged.saturating_sub(dropped);
     }
@@ -186,7 +209,7 @@ pub(super) fn count<M: Borrow<MapData>>(map: &HashMap<M, u32, Port>) -> Result<L
 }
 
 pub(super) fn bad_object() -> Failure {
-    Failure::new("the built-in loss program lacks a part: build portolan again")
+    Failure::new("a built-in program of the lab lacks a part: build portolan again")
 }
 
 /// Tells a failure and all that caused it. For `map_err`.
@@ -199,20 +222,5 @@ pub(super) fn failed<E: Error>(doing: &'static str) -> impl FnOnce(E) -> Failure
             cause = error.source();
         }
         Failure::new(text)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn percent_becomes_parts() {
-        assert_eq!(threshold(0.0).unwrap(), 0);
-        assert_eq!(threshold(50.0).unwrap(), 1 << 31);
-        assert_eq!(threshold(100.0).unwrap(), 1 << 32);
-        for bad in [-0.1, 100.1, f64::NAN, f64::INFINITY] {
-            assert!(threshold(bad).is_err(), "{bad}");
-        }
     }
 }

@@ -1,13 +1,14 @@
-//! The lab: a virtual cluster of network namespaces on a switch.
+//! The lab: a virtual cluster of network namespaces on one or two switches.
 //!
 //! Host i of lab NAME is the network namespace `ptl-NAME-hi`, with a UTS and
-//! a mount namespace of its own; the switch is a bridge in `ptl-NAME-sw`.
+//! a mount namespace of its own; the switches are bridges in `ptl-NAME-sw`.
 //! Namespaces are held by bind mounts, so no process needs to stay:
 //!
 //! - `/run/netns/ptl-NAME-*`: network namespaces, where `ip netns` sees them;
 //! - `/run/portolan/lab/NAME/`: `lab.json`, `hosts` (the hosts' /etc/hosts),
-//!   `hi.mnt` and `hi.uts`, `hi.run` (the host's /run/portolan); `bpf` and `impair.json` while packets are lost
-//!   on purpose, `offload.json` once offload was switched off.
+//!   `hi.mnt` and `hi.uts`, `hi.run` (the host's /run/portolan); `ecn` where
+//!   ports mark packets, `bpf`, `impair.json` and perhaps `wire.json` while
+//!   packets suffer on purpose, `offload.json` once offload was switched off.
 //!
 //! `/run/portolan/lab` is a mount that propagates nowhere, as the kernel
 //! demands of a place where mount namespaces are kept.
@@ -15,19 +16,26 @@
 mod build;
 #[cfg(test)]
 mod built;
+mod cable;
 mod command;
 mod enter;
 mod host;
 mod impair;
+mod impairment;
+mod late;
+mod line;
 mod loss;
 mod offload;
 mod remove;
+mod status;
 mod store;
 #[cfg(test)]
 mod tests;
 mod tool;
+mod wire;
+mod wires;
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
@@ -37,10 +45,14 @@ use serde::{Deserialize, Serialize};
 use crate::failure::{Failure, Result};
 #[cfg(test)]
 pub use built::Built;
+use cable::Cable;
 pub use command::{Arguments, command};
 pub use host::{HostArguments, become_host};
+pub use impairment::Burst;
+use line::Line;
 pub use loss::{Loss, LossCounters};
 pub use offload::Offload;
+pub use wire::{WIRE_COMMAND, WireArguments, become_wire};
 
 /// The hidden command that sets up a host's namespaces.
 pub const HOST_COMMAND: &str = "internal-lab-host";
@@ -53,24 +65,46 @@ pub const MTU_DEFAULT: u32 = 1500;
 const MTU_MIN: u32 = 1280;
 /// Largest MTU of a veth.
 const MTU_MAX: u32 = 65_535;
+/// Most queues of an interface: more than cores that a lab has.
+const QUEUES_MAX: u32 = 64;
+/// Most switches.
+const SWITCHES_MAX: u32 = 2;
+/// Largest MTU of a veth at which the kernel (6.18) attaches XDP programs that
+/// do not understand packets in several buffers, bytes: a page without the
+/// room before and behind the packet and Ethernet's header.
+const PLAIN_XDP_MTU_MAX: u32 = 3506;
 const NAME_CHARS_MAX: usize = 32;
 
-/// A lab as its file describes it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lab {
-    name: String,
+/// What a lab is asked for with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
     hosts: u32,
     mtu: u32,
-    /// Second and third byte of its IPv4 network, and part of its IPv6 one.
-    network: [u8; 2],
-    /// It was built to the end.
-    ready: bool,
+    #[serde(default)]
+    line: Option<Line>,
+    /// Of every device between a host and its switch.
+    #[serde(default = "one")]
+    queues: u32,
+    /// Each host has an interface on each.
+    #[serde(default = "one")]
+    switches: u32,
 }
 
-impl Lab {
-    /// Checks the numbers that a lab is asked for with.
-    fn check(name: &str, hosts: u32, mtu: u32) -> Result<()> {
-        check_name(name)?;
+/// What labs had before they could have more.
+fn one() -> u32 {
+    1
+}
+
+impl Shape {
+    /// Checks its numbers; those of its line are.
+    fn check(&self) -> Result<()> {
+        let Self {
+            hosts,
+            mtu,
+            queues,
+            switches,
+            ..
+        } = *self;
         if hosts == 0 || hosts > HOSTS_MAX {
             return Err(Failure::usage(format!(
                 "a lab of {hosts} hosts cannot be: give --hosts 1 to {HOSTS_MAX}"
@@ -81,9 +115,52 @@ impl Lab {
                 "an MTU of {mtu} bytes cannot be: give --mtu {MTU_MIN} to {MTU_MAX}"
             )));
         }
+        if !(1..=QUEUES_MAX).contains(&queues) {
+            return Err(Failure::usage(format!(
+                "an interface of {queues} queues cannot be: give --queues 1 to {QUEUES_MAX}"
+            )));
+        }
+        if !(1..=SWITCHES_MAX).contains(&switches) {
+            return Err(Failure::usage(format!(
+                "a lab of {switches} switches cannot be: give --switches 1 or {SWITCHES_MAX}"
+            )));
+        }
         Ok(())
     }
+}
 
+impl fmt::Display for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} hosts and MTU {}", self.hosts, self.mtu)?;
+        if let Some(line) = &self.line {
+            write!(f, ", {line}")?;
+        }
+        if self.queues > 1 {
+            write!(f, ", {} queues", self.queues)?;
+        }
+        if self.switches > 1 {
+            write!(f, ", {} switches", self.switches)?;
+        }
+        Ok(())
+    }
+}
+
+/// A lab as its file describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lab {
+    name: String,
+    #[serde(flatten)]
+    shape: Shape,
+    /// Second and third byte of its IPv4 network, and part of its IPv6 one.
+    network: [u8; 2],
+    /// Those of the network on the second switch.
+    #[serde(default)]
+    second: Option<[u8; 2]>,
+    /// It was built to the end.
+    ready: bool,
+}
+
+impl Lab {
     /// The lab `name`, which must be up.
     ///
     /// # Errors
@@ -119,35 +196,36 @@ impl Lab {
     /// Number of hosts.
     #[must_use]
     pub fn hosts(&self) -> u32 {
-        self.hosts
+        self.shape.hosts
+    }
+
+    /// Whether its lines have a rate.
+    #[must_use]
+    pub fn has_rate(&self) -> bool {
+        self.shape.line.is_some()
+    }
+
+    /// Whether its ports mark packets.
+    fn marks(&self) -> bool {
+        self.shape.line.is_some_and(|line| line.ecn.is_some())
     }
 
     /// MTU of every device, bytes.
     #[must_use]
     pub fn mtu(&self) -> u32 {
-        self.mtu
+        self.shape.mtu
     }
 
-    /// The IPv4 address of a host.
+    /// The IPv4 address of a host, on the first switch.
     #[must_use]
     pub fn ipv4(&self, host: u32) -> Ipv4Addr {
-        let [x, y] = self.network;
-        Ipv4Addr::new(10, x, y, last_byte(host))
+        self.ipv4_of(Cable { host, switch: 0 })
     }
 
-    /// The IPv6 address of a host.
+    /// The IPv6 address of a host, on the first switch.
     #[must_use]
     pub fn ipv6(&self, host: u32) -> Ipv6Addr {
-        let network = u16::from_be_bytes(self.network);
-        let host = u16::from(last_byte(host));
-        // A unique local address (RFC 4193) whose global id begins with "ptl".
-        Ipv6Addr::new(0xfd70, 0x746c, network, 0, 0, 0, 0, host)
-    }
-
-    /// The Ethernet address of a host, locally administered.
-    fn mac(&self, host: u32) -> String {
-        let [x, y] = self.network;
-        format!("02:70:74:{x:02x}:{y:02x}:{:02x}", last_byte(host))
+        self.ipv6_of(Cable { host, switch: 0 })
     }
 
     /// The name of a host's network namespace.
@@ -156,8 +234,9 @@ impl Lab {
         format!("ptl-{}-h{host}", self.name)
     }
 
-    /// The name of the switch's network namespace. Its device `hi` is the
-    /// port of host i, `br0` the bridge.
+    /// The name of the switches' network namespace. Its device `hi` is the
+    /// other end of host i's cable, `br0` the bridge; `hib` and `br1` are those
+    /// of the second switch.
     #[must_use]
     pub fn switch_namespace(&self) -> String {
         format!("ptl-{}-sw", self.name)
@@ -165,7 +244,7 @@ impl Lab {
 
     /// All network namespaces: the switch's, then the hosts'.
     fn namespaces(&self) -> Vec<String> {
-        let hosts = (0..self.hosts).map(|host| self.host_namespace(host));
+        let hosts = (0..self.shape.hosts).map(|host| self.host_namespace(host));
         std::iter::once(self.switch_namespace())
             .chain(hosts)
             .collect()
@@ -179,13 +258,15 @@ impl Lab {
         let number = text.strip_prefix('h').unwrap_or(text).parse().ok();
         let by_address = || {
             let address: std::net::IpAddr = text.parse().ok()?;
-            (0..self.hosts).find(|&h| address == self.ipv4(h) || address == self.ipv6(h))
+            let mut cables = self.cables();
+            let found = cables.find(|&c| address == self.ipv4_of(c) || address == self.ipv6_of(c));
+            found.map(|cable| cable.host)
         };
         number
-            .filter(|&host| host < self.hosts)
+            .filter(|&host| host < self.shape.hosts)
             .or_else(by_address)
             .ok_or_else(|| {
-                let (name, last) = (&self.name, self.hosts - 1);
+                let (name, last) = (&self.name, self.shape.hosts - 1);
                 Failure::usage(format!(
                     "lab {name} has no host {text}: it has h0 to h{last}"
                 ))
@@ -196,9 +277,15 @@ impl Lab {
     fn hosts_file(&self) -> String {
         let mut text =
             String::from("127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n");
-        for host in 0..self.hosts {
-            let _ = writeln!(text, "{} h{host}", self.ipv4(host));
-            let _ = writeln!(text, "{} h{host}", self.ipv6(host));
+        for cable in self.cables() {
+            let host = cable.host;
+            // A host's name is that of its first address.
+            let name = match cable.switch {
+                0 => format!("h{host}"),
+                _ => format!("h{host}-{}", cable.interface()),
+            };
+            let _ = writeln!(text, "{} {name}", self.ipv4_of(cable));
+            let _ = writeln!(text, "{} {name}", self.ipv6_of(cable));
         }
         text
     }

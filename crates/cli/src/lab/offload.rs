@@ -151,10 +151,18 @@ impl Device {
 /// All but the loopbacks: nothing between hosts passes them.
 fn devices_of(lab: &Lab) -> Vec<(String, String)> {
     let switch = lab.switch_namespace();
-    let mut devices = vec![(switch.clone(), "br0".to_owned())];
-    for host in 0..lab.hosts {
-        devices.push((switch.clone(), format!("h{host}")));
-        devices.push((lab.host_namespace(host), "eth0".to_owned()));
+    let bridges = lab
+        .switches()
+        .map(|number| (switch.clone(), format!("br{number}")));
+    let mut devices: Vec<_> = bridges.collect();
+    for cable in lab.cables() {
+        let kinds: &[char] = lab.shape.line.map_or(&['h'], |_| &['h', 'l', 'p']);
+        devices.extend(
+            kinds
+                .iter()
+                .map(|kind| (switch.clone(), cable.device(*kind))),
+        );
+        devices.push((lab.host_namespace(cable.host), cable.interface()));
     }
     devices
 }

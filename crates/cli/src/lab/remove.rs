@@ -71,8 +71,15 @@ pub(super) fn clear(name: &str) -> Result<()> {
             .iter()
             .filter_map(|n| n.strip_prefix(&format!("ptl-{name}-")));
         let ports = ports.filter(|port| *port != "sw");
-        let lines: Vec<String> = ports.map(|port| format!("link del {port}")).collect();
-        // A lab half built lacks some of them.
+        let lines: Vec<String> = ports
+            .flat_map(|port| {
+                let line = port.replace('h', "l");
+                [port, &line].map(|name| [format!("link del {name}"), format!("link del {name}b")])
+            })
+            .flatten()
+            .collect();
+        // A lab half built lacks some of them, as do those without a rate or
+        // a second switch.
         let _ = run("ip", &["-n", &switch, "-force", "-batch", "-"], &lines);
     }
     if !namespaces.is_empty() {

@@ -6,12 +6,22 @@ use std::net::UdpSocket;
 use super::built::{Built, command};
 use super::*;
 
+fn shape(hosts: u32, mtu: u32) -> Shape {
+    Shape {
+        hosts,
+        mtu,
+        line: None,
+        queues: 1,
+        switches: 1,
+    }
+}
+
 fn lab() -> Lab {
     Lab {
         name: "a".to_owned(),
-        hosts: 3,
-        mtu: 1500,
+        shape: shape(3, 1500),
         network: [7, 200],
+        second: None,
         ready: true,
     }
 }
@@ -36,11 +46,11 @@ fn names_and_numbers_are_checked() {
     for bad in ["", "-a", "a_b", "a/b", "..", "a b", &"a".repeat(33)] {
         assert!(check_name(bad).is_err(), "{bad}");
     }
-    assert!(Lab::check("a", 0, 1500).is_err());
-    assert!(Lab::check("a", 251, 1500).is_err());
-    assert!(Lab::check("a", 250, 1279).is_err());
-    assert!(Lab::check("a", 250, 65_536).is_err());
-    assert!(Lab::check("a", 250, 1280).is_ok());
+    assert!(shape(0, 1500).check().is_err());
+    assert!(shape(251, 1500).check().is_err());
+    assert!(shape(250, 1279).check().is_err());
+    assert!(shape(250, 65_536).check().is_err());
+    assert!(shape(250, 1280).check().is_ok());
 }
 
 #[test]
@@ -89,7 +99,7 @@ fn loss_can_be_changed_and_ends_with_its_owner() {
     let built = Built::up("t-unit-loss");
     let lab = &built.0;
     assert_eq!(arriving(lab, 500).len(), 500);
-    let mut loss = Loss::attach(lab, 5).unwrap();
+    let mut loss = Loss::attach(lab, 5, Burst::SINGLE).unwrap();
     assert_eq!(arriving(lab, 500).len(), 500);
     loss.set_percent(100.0).unwrap();
     assert_eq!(arriving(lab, 500).len(), 0);
@@ -113,7 +123,7 @@ fn loss_repeats_under_the_same_seed() {
     let built = Built::up("t-unit-seed");
     let lab = &built.0;
     let run = |seed| {
-        let mut loss = Loss::attach(lab, seed).unwrap();
+        let mut loss = Loss::attach(lab, seed, Burst::SINGLE).unwrap();
         loss.set_percent(30.0).unwrap();
         arriving(lab, 300)
     };
@@ -122,6 +132,20 @@ fn loss_repeats_under_the_same_seed() {
     // too; they soon stop.
     let repeats = |_| run(3) == run(3);
     assert!((0..5).any(repeats));
+}
+
+#[test]
+fn a_bench_may_lose_in_bursts() {
+    let name = format!("t-unit-burst-{}", std::process::id());
+    let built = Built::up(&name);
+    let mut loss = Loss::attach(&built.0, 5, Burst { min: 8, max: 16 }).unwrap();
+    loss.set_percent(20.0).unwrap();
+    let arrived = arriving(&built.0, 2000);
+    let pairs = arrived.windows(2).map(|pair| pair[1] - pair[0] - 1);
+    let gaps: Vec<u32> = pairs.filter(|gap| *gap > 0).collect();
+    // The kernel's own packets may take a place in a burst.
+    let long = gaps.iter().filter(|gap| **gap >= 8).count();
+    assert!(long > 10 && long * 10 >= gaps.len() * 8, "{gaps:?}");
 }
 
 fn offload(lab: &Lab) -> Vec<String> {

@@ -5,14 +5,17 @@ pub mod cluster;
 pub mod pmi;
 pub mod slurm;
 
-use std::fs;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 /// Marks a test's processes in their environment.
 pub const MARK: &str = "PORTOLAN_TEST_MARK";
@@ -44,7 +47,7 @@ pub fn probe() -> String {
 pub fn example(name: &str) -> String {
     let path = probe().replace("probe", name);
     assert!(
-        std::path::Path::new(&path).exists(),
+        Path::new(&path).exists(),
         "{path} is missing: cargo build -p portolan --examples"
     );
     path
@@ -116,7 +119,12 @@ pub fn start(mark: &str, arguments: &[&str]) -> Child {
 
 /// Sends a signal to a process.
 pub fn signal(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal).unwrap();
+    try_signal(pid, signal).unwrap();
+}
+
+/// Sends a signal to a process that may have ended.
+pub fn try_signal(pid: u32, signal: Signal) -> rustix::io::Result<()> {
+    kill_process(Pid::from_raw(pid.cast_signed()).unwrap(), signal)
 }
 
 /// Waits for the rest of what a started command says.
@@ -177,16 +185,82 @@ pub fn none_left(mark: &str) {
     }
 }
 
+/// Traces of a lab: namespaces, mounts, files.
+pub fn traces(name: &str) -> Vec<String> {
+    let is_ours = |namespace: &str| {
+        let rest = namespace.strip_prefix(&format!("ptl-{name}-"));
+        rest.is_some_and(|rest| !rest.contains('-'))
+    };
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/run/netns").into_iter().flatten().flatten() {
+        let namespace = entry.file_name().to_string_lossy().into_owned();
+        if is_ours(&namespace) {
+            found.push(namespace);
+        }
+    }
+    let folder = format!("/run/portolan/lab/{name}");
+    if Path::new(&folder).exists() {
+        found.push(folder.clone());
+    }
+    let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+    for point in mounts.lines().filter_map(|line| line.split(' ').nth(4)) {
+        let namespace = point.strip_prefix("/run/netns/");
+        if namespace.is_some_and(is_ours) || point.starts_with(&format!("{folder}/")) {
+            found.push(format!("mount {point}"));
+        }
+    }
+    found
+}
+
 /// A lab that is removed when its test ends, well or not.
 pub struct TestLab(pub &'static str);
 
 impl TestLab {
     pub fn up(name: &'static str, hosts: &str) -> Self {
+        Self::with(name, &["--hosts", hosts])
+    }
+
+    /// Made with these options.
+    pub fn with(name: &'static str, options: &[&str]) -> Self {
         need_root();
         let lab = Self(name);
         say(&["lab", "down", name]);
-        say(&["lab", "up", name, "--hosts", hosts]).expect(0);
+        say(&[&["lab", "up", name], options].concat()).expect(0);
         lab
+    }
+
+    /// The name of a lab of this test program alone, so that it may run twice
+    /// at the same time.
+    pub fn own(name: &str) -> &'static str {
+        format!("{name}-{}", std::process::id()).leak()
+    }
+
+    /// What `lab status` says of it.
+    pub fn status(&self) -> serde_json::Value {
+        let said = say(&["lab", "status", self.0, "--json"]).expect(0);
+        serde_json::from_str(&said.out).unwrap()
+    }
+
+    /// An address of a host, `kind` being `ipv4` or `ipv6`.
+    pub fn address(&self, host: usize, kind: &str) -> IpAddr {
+        let about = self.status();
+        about["hosts"][host][kind]
+            .as_str()
+            .unwrap()
+            .parse()
+            .unwrap()
+    }
+
+    /// Runs `act` on a thread of its own within the network of a host, or of
+    /// the switch (`sw`). Sockets that it makes stay there.
+    pub fn within<T: Send>(&self, host: &str, act: impl FnOnce() -> T + Send) -> T {
+        let file = File::open(format!("/run/netns/ptl-{}-{host}", self.0)).unwrap();
+        let enter = || {
+            let kind = Some(LinkNameSpaceType::Network);
+            move_into_link_name_space(file.as_fd(), kind).unwrap();
+            act()
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join()).unwrap()
     }
 
     pub fn exec(&self, host: &str, command: &[&str]) -> Said {

@@ -1,0 +1,364 @@
+//! `lab status`: what a lab is, what its switch did, and whether the machine
+//! keeps up with it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+use rustix::process::geteuid;
+use serde_json::{Value, json};
+
+use super::cable::Cable;
+use super::impair::{self, Current};
+use super::{Lab, LossCounters, PLAIN_XDP_MTU_MAX, remove, store, tool, wires};
+use crate::failure::{Failure, Result};
+
+/// How long the cores are looked at.
+const LOOK: Duration = Duration::from_millis(200);
+/// Percent of a core's time from which on cores and not wires limit.
+const BUSY_PERCENT: u32 = 80;
+
+/// Longest packet that a host port sends, bytes: docs/host-ports.md.
+const HOST_PORT_PACKET_MAX: u32 = 3826;
+
+/// Where the answer goes.
+pub(super) enum Form {
+    Text,
+    /// To standard output.
+    Json,
+    File(PathBuf),
+}
+
+/// What the switch's side of a host's line did, packets.
+#[derive(Clone, Copy, Default)]
+struct Port {
+    /// Its cable is plugged in.
+    up: bool,
+    /// Dropped by the port's full buffer.
+    dropped: u64,
+    /// Dropped before the host's own line, which should never be.
+    own_dropped: u64,
+    /// Bytes in the port's buffer.
+    backlog: u64,
+    /// Marked by the port.
+    marked: u64,
+}
+
+impl Port {
+    fn about(&self) -> Value {
+        json!({
+            "dropped": self.dropped,
+            "backlog_bytes": self.backlog,
+            "marked": self.marked,
+            "own_dropped": self.own_dropped,
+        })
+    }
+}
+
+impl Lab {
+    /// Packets that its full ports have dropped since they were made.
+    ///
+    /// # Errors
+    /// What `ip` and `tc` say.
+    pub fn dropped(&self) -> Result<u64> {
+        Ok(ports(self)?.iter().map(|port| port.dropped).sum())
+    }
+}
+
+/// Tells about lab `name`, or about all of them.
+pub(super) fn status(name: Option<&str>, form: &Form) -> Result<()> {
+    let labs = match name {
+        Some(name) => vec![Lab::open(name)?],
+        None => store::list()?.into_iter().filter(|lab| lab.ready).collect(),
+    };
+    let cores = busy()?;
+    if let Form::Text = form {
+        for lab in &labs {
+            show(lab)?;
+        }
+        show_cores(&cores);
+        return Ok(());
+    }
+    let abouts: Result<Vec<Value>> = labs.iter().map(about).collect();
+    let mut abouts = abouts?;
+    let mut all = match name {
+        Some(_) => abouts.remove(0),
+        None => json!({ "labs": abouts }),
+    };
+    all["cores_busy_percent"] = json!(cores);
+    match form {
+        Form::File(path) => fs::write(path, format!("{all}\n"))
+            .map_err(Failure::io(format!("writing {}", path.display()))),
+        _ => {
+            println!("{all}");
+            Ok(())
+        }
+    }
+}
+
+fn about(lab: &Lab) -> Result<Value> {
+    let ports = ports(lab)?;
+    let mut hosts = Vec::new();
+    for host in 0..lab.shape.hosts {
+        let cable = |switch| {
+            let cable = Cable { host, switch };
+            let mut about = json!({
+                "ipv4": lab.ipv4_of(cable),
+                "ipv6": lab.ipv6_of(cable),
+                "mac": lab.mac_of(cable),
+            });
+            if let Some(port) = ports.get(lab.place_of(cable) as usize) {
+                about["up"] = json!(port.up);
+                if lab.shape.line.is_some() {
+                    about["port"] = port.about();
+                }
+            }
+            about
+        };
+        let mut about = cable(0);
+        about["name"] = json!(format!("h{host}"));
+        about["namespace"] = json!(lab.host_namespace(host));
+        about["processes"] = json!(processes(lab, host)?);
+        if lab.shape.switches > 1 {
+            about["second"] = cable(1);
+        }
+        hosts.push(about);
+    }
+    let impaired = impair::current(lab)?.map(|current| {
+        let Current { with, .. } = current;
+        let mut about = json!(with);
+        if let Some(counted) = current.counters {
+            about["dropped"] = json!(counted.dropped);
+            about["passed"] = json!(counted.passed);
+            about["repeated"] = json!(counted.repeated);
+        }
+        if with.needs_wire() {
+            about["wire"] = json!(current.late.map(|(late, _)| late));
+            if let Some((_, overrun)) = current.late {
+                about["wire"]["overrun"] = json!(overrun);
+            }
+        }
+        about
+    });
+    let line = lab.shape.line;
+    Ok(json!({
+        "name": lab.name,
+        "mtu": lab.shape.mtu,
+        "queues": lab.shape.queues,
+        "switches": lab.shape.switches,
+        "rate_bits_per_s": line.map(|line| line.rate.bits_per_s()),
+        "buffer_bytes": line.map(|line| line.buffer),
+        "ecn_bytes": line.and_then(|line| line.ecn),
+        "hosts": hosts,
+        "impaired": impaired,
+    }))
+}
+
+fn show(lab: &Lab) -> Result<()> {
+    println!("lab {}: {}", lab.name, lab.shape);
+    let ports = ports(lab)?;
+    for cable in lab.cables() {
+        let host = cable.host;
+        let (v4, v6) = (
+            lab.ipv4_of(cable).to_string(),
+            lab.ipv6_of(cable).to_string(),
+        );
+        print!("h{host:<4} {v4:<15} {v6:<24}");
+        match cable.switch {
+            0 => print!(" {:>3} processes", processes(lab, host)?.len()),
+            _ => print!(" on {}", cable.interface()),
+        }
+        if let Some(port) = ports.get(lab.place_of(cable) as usize) {
+            if !port.up {
+                print!("; unplugged");
+            }
+            if lab.shape.line.is_some() {
+                print!("; port: {} dropped", port.dropped);
+            }
+            if lab.marks() {
+                print!(", {} marked", port.marked);
+            }
+            if port.own_dropped > 0 {
+                print!("; own line: {} dropped", port.own_dropped);
+            }
+        }
+        println!();
+    }
+    if lab.shape.mtu > PLAIN_XDP_MTU_MAX {
+        println!("{}", large_mtu());
+    }
+    if lab.shape.line.is_some() && ports.is_empty() {
+        println!("what the ports dropped only root sees (sudo)");
+    }
+    if let Some(current) = impair::current(lab)? {
+        show_impaired(&current);
+    }
+    Ok(())
+}
+
+fn show_impaired(current: &Current) {
+    let Current { with, .. } = current;
+    print!("{with}");
+    if let Some(counted) = current.counters {
+        let LossCounters {
+            dropped,
+            passed,
+            repeated,
+        } = counted;
+        print!(": {dropped} packets dropped, {passed} passed");
+        if with.repeat > 0.0 {
+            print!(", {repeated} repeated");
+        }
+    }
+    match current.late {
+        Some((late, overrun)) => {
+            print!(
+                "; {} packets went by the process that holds them back, {} corrupted, {} reordered",
+                late.carried, late.corrupted, late.reordered
+            );
+            if overrun > 0 {
+                print!(", {overrun} lost because it was too slow");
+            }
+        }
+        None if with.needs_wire() => print!(
+            "; the process that holds packets back was killed: all go their straight way until \
+             `portolan lab impair` starts another"
+        ),
+        None => {}
+    }
+    println!();
+}
+
+fn processes(lab: &Lab, host: u32) -> Result<Vec<i32>> {
+    let pids = remove::processes(&[lab.host_namespace(host)])?;
+    Ok(pids.iter().map(|pid| pid.as_raw_nonzero().get()).collect())
+}
+
+/// What a lab's MTU means for XDP, where it is large.
+pub(super) fn large_mtu() -> String {
+    format!(
+        "MTU above {PLAIN_XDP_MTU_MAX}: native XDP takes programs that understand packets in \
+         several buffers only, as those of host ports, which send packets of up to \
+         {HOST_PORT_PACKET_MAX} bytes"
+    )
+}
+
+/// How the cables are and what their ports did; empty for others than root.
+fn ports(lab: &Lab) -> Result<Vec<Port>> {
+    if !geteuid().is_root() {
+        return Ok(Vec::new());
+    }
+    let mut ports = vec![Port::default(); lab.cables().count()];
+    let said = lab.in_switch(|| tool::run("ip", &["-j", "link", "show"], &[]))?;
+    for device in &parse(&said)? {
+        let name = device["ifname"].as_str().unwrap_or_default();
+        let flags = device["flags"].as_array();
+        let is_up = flags.is_some_and(|flags| flags.iter().any(|flag| flag == "UP"));
+        if let Some(cable) = Cable::of_device(name, 'h') {
+            ports[lab.place_of(cable) as usize].up = is_up;
+        }
+    }
+    if lab.shape.line.is_none() {
+        return Ok(ports);
+    }
+    let said = lab.in_switch(|| tool::run("tc", &["-s", "-j", "qdisc", "show"], &[]))?;
+    for queue in parse(&said)?.iter().filter(|queue| queue["kind"] == "tbf") {
+        let device = queue["dev"].as_str().unwrap_or_default();
+        let count = |key: &str| queue[key].as_u64().unwrap_or(0);
+        let place = |kind| Cable::of_device(device, kind).map(|c| lab.place_of(c) as usize);
+        if let Some(place) = place('p') {
+            ports[place].dropped = count("drops");
+            ports[place].backlog = count("backlog");
+        } else if let Some(place) = place('l') {
+            ports[place].own_dropped = count("drops");
+        }
+    }
+    if lab.marks() {
+        for (port, marked) in ports.iter_mut().zip(wires::marked(lab)?) {
+            port.marked = marked;
+        }
+    }
+    Ok(ports)
+}
+
+fn parse(said: &str) -> Result<Vec<Value>> {
+    serde_json::from_str(said)
+        .map_err(|error| Failure::new(format!("reading what ip and tc say: {error}")))
+}
+
+fn show_cores(busy: &[u32]) {
+    let shares: Vec<String> = busy.iter().map(|share| format!("{share} %")).collect();
+    println!("cores busy: {}", shares.join(", "));
+    let over = busy.iter().filter(|&&share| share > BUSY_PERCENT).count();
+    if over > 0 {
+        println!(
+            "warning: {over} of {} cores are more than {BUSY_PERCENT} % busy, so cores and not \
+             wires limit: use fewer hosts or a lower --rate, or end what else runs",
+            busy.len()
+        );
+    }
+}
+
+/// How busy each core of this machine is for a moment, percent.
+fn busy() -> Result<Vec<u32>> {
+    let look = || {
+        fs::read_to_string(Path::new("/proc/stat"))
+            .map(|text| times(&text))
+            .map_err(Failure::io("reading /proc/stat"))
+    };
+    let before = look()?;
+    sleep(LOOK);
+    let after = look()?;
+    Ok(before
+        .iter()
+        .zip(&after)
+        .map(|(a, b)| share(*a, *b))
+        .collect())
+}
+
+/// Time of each core since the machine started: all of it, and idle.
+fn times(stat: &str) -> Vec<(u64, u64)> {
+    let is_core = |word: &str| word.strip_prefix("cpu").is_some_and(|n| !n.is_empty());
+    let cores = stat.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        is_core(words.next()?).then(|| {
+            let times: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+            // Idle, and waiting for a disk; after the eighth come parts of others.
+            let idle = times.iter().skip(3).take(2).sum();
+            (times.iter().take(8).sum(), idle)
+        })
+    });
+    cores.collect()
+}
+
+fn share(before: (u64, u64), after: (u64, u64)) -> u32 {
+    let all = after.0.saturating_sub(before.0);
+    let idle = after.1.saturating_sub(before.1).min(all);
+    u32::try_from((all - idle) * 100 / all.max(1)).expect("at most 100")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_core_is_busy_when_it_neither_idles_nor_waits() {
+        let stat = |user: u32, idle: u32, wait: u32| {
+            format!(
+                "cpu  9 9 9 9 9 9 9 9 0 0\n\
+                 cpu0 {user} 0 10 {idle} {wait} 0 0 10 7 7\n\
+                 cpu1 0 0 0 5 0 0 0 0 0 0\nintr 3 4\n"
+            )
+        };
+        let (before, after) = (times(&stat(100, 200, 50)), times(&stat(160, 230, 60)));
+        assert_eq!(before, [(370, 250), (5, 5)]);
+        // 100 ticks, of which 40 idle or waiting; of the other none passed.
+        let shares: Vec<u32> = before
+            .iter()
+            .zip(&after)
+            .map(|(a, b)| share(*a, *b))
+            .collect();
+        assert_eq!(shares, [60, 0]);
+    }
+}

@@ -1,0 +1,288 @@
+//! Labs whose lines have a rate. Needs root.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread::{sleep, spawn};
+use std::time::{Duration, Instant};
+
+use common::{TestLab, need_root, none_left, say, start};
+use portolan_sys::net::{SocketOptions, UdpSocket as Watched};
+use rustix::net::sockopt;
+use rustix::process::Signal;
+
+/// Payload of a datagram that fills a packet of 1,500 bytes over IPv4, bytes.
+const FULL: usize = 1472;
+const MBIT: f64 = 1e6;
+
+fn socket(lab: &TestLab, host: usize) -> UdpSocket {
+    let at = lab.address(host, "ipv4");
+    lab.within(&format!("h{host}"), || UdpSocket::bind((at, 0)).unwrap())
+}
+
+fn send(says: &UdpSocket, bytes: usize, count: usize, to: SocketAddr) {
+    for _ in 0..count {
+        says.send_to(&vec![1; bytes], to).unwrap();
+    }
+}
+
+/// Takes datagrams until none has come for a second; how many.
+fn take_all(hears: &UdpSocket) -> usize {
+    hears
+        .set_read_timeout(Some(Duration::from_secs(1)))
+        .unwrap();
+    let mut bytes = [0; 2048];
+    (0..).find(|_| hears.recv(&mut bytes).is_err()).unwrap()
+}
+
+fn port(lab: &TestLab, host: usize, what: &str) -> u64 {
+    lab.status()["hosts"][host]["port"][what].as_u64().unwrap()
+}
+
+#[test]
+fn one_sender_is_held_back_and_loses_nothing() {
+    let lab = TestLab::with(
+        TestLab::own("t-rate-one"),
+        &["--rate", "20mbit", "--buffer", "16k"],
+    );
+    let (says, hears) = (socket(&lab, 0), socket(&lab, 1));
+    let to = hears.local_addr().unwrap();
+    let taker = spawn(move || take_all(&hears));
+    let (count, begin) = (1000, Instant::now());
+    // It waits while the line is behind: nothing is ever thrown away.
+    send(&says, FULL, count, to);
+    let took = begin.elapsed();
+    assert_eq!(taker.join().unwrap(), count);
+    // Its socket holds some 90 of them, which it need not wait for.
+    let least = 900.0 * 1514.0 * 8.0 / (20.0 * MBIT);
+    assert!(took.as_secs_f64() > least, "{took:?}");
+    assert_eq!(port(&lab, 1, "dropped"), 0);
+    assert_eq!(port(&lab, 0, "own_dropped"), 0);
+}
+
+#[test]
+fn two_senders_fill_the_port_of_one() {
+    let lab = TestLab::with(
+        TestLab::own("t-rate-two"),
+        &["--hosts", "3", "--rate", "20mbit", "--buffer", "16k"],
+    );
+    let hears = socket(&lab, 0);
+    let to = hears.local_addr().unwrap();
+    let taker = spawn(move || take_all(&hears));
+    let sockets = [1, 2].map(|host| socket(&lab, host));
+    let senders = sockets.map(|says| spawn(move || send(&says, FULL, 1000, to)));
+    senders.into_iter().for_each(|one| one.join().unwrap());
+    let taken = taker.join().unwrap();
+    let dropped = port(&lab, 0, "dropped") as usize;
+    assert_eq!(taken + dropped, 2000);
+    // Half of it, but for what the buffer holds and for when one was alone.
+    assert!((900..1500).contains(&taken), "{taken}");
+    for host in 0..3 {
+        assert_eq!(port(&lab, host, "own_dropped"), 0);
+    }
+    let said = say(&["lab", "status", lab.0]).expect(0).out;
+    assert!(said.contains(&format!("port: {dropped} dropped")), "{said}");
+    assert!(said.contains("20mbit, buffer 16384 bytes"), "{said}");
+}
+
+#[test]
+fn streams_with_offload_keep_the_rate_too() {
+    let lab = TestLab::with(TestLab::own("t-rate-tcp"), &["--rate", "40mbit"]);
+    let at = lab.address(1, "ipv6");
+    let listener = lab.within("h1", || TcpListener::bind((at, 0)).unwrap());
+    let to = listener.local_addr().unwrap();
+    let bytes = 4 << 20;
+    let taker = spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        std::io::copy(&mut stream, &mut std::io::sink()).unwrap()
+    });
+    let begin = Instant::now();
+    let mut stream = lab.within("h0", || TcpStream::connect(to).unwrap());
+    stream.write_all(&vec![1; bytes]).unwrap();
+    drop(stream);
+    assert_eq!(taker.join().unwrap(), bytes as u64);
+    let least = bytes as f64 * 8.0 / (40.0 * MBIT);
+    let took = begin.elapsed().as_secs_f64();
+    // A machine that does other things as well makes it slower.
+    assert!(
+        (least..8.0 * least).contains(&took),
+        "{took} s, not {least}"
+    );
+}
+
+#[test]
+fn host_ports_do_not_go_round_the_line() {
+    let lab = TestLab::with(TestLab::own("t-rate-xdp"), &["--rate", "40mbit"]);
+    let rows = format!("/tmp/portolan-rate-{}.json", std::process::id());
+    let words = [
+        "bench",
+        "bandwidth",
+        "--lab",
+        lab.0,
+        "--link",
+        "xdp",
+        "--size",
+        "65536",
+        "--slices",
+        "5",
+        "--json",
+        &rows,
+    ];
+    say(&words).expect(0);
+    let text = fs::read_to_string(&rows).unwrap();
+    fs::remove_file(&rows).unwrap();
+    let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let speed = rows["rows"][0]["p50"].as_f64().unwrap();
+    assert!((1.0..5.0).contains(&speed), "{speed} MB/s of 5: {text}");
+    assert_eq!(rows["rows"][0]["system"], "portolan-xdp");
+    assert_eq!(port(&lab, 0, "dropped"), 0);
+}
+
+/// A socket that sees the marks of what arrives.
+fn watching(lab: &TestLab, host: usize, at: IpAddr) -> Watched {
+    let options = SocketOptions {
+        address: Some(at),
+        scope: 0,
+        port: 0,
+        receive_buffer: 1 << 20,
+        send_buffer: 1 << 16,
+        ipv6: true,
+        ecn: false,
+    };
+    let socket = lab.within(&format!("h{host}"), || Watched::bind(&options).unwrap());
+    socket.report_class(true).unwrap();
+    socket
+}
+
+#[test]
+fn a_full_port_marks_who_understands_it() {
+    let lab = TestLab::with(
+        TestLab::own("t-rate-ecn"),
+        &[
+            "--hosts", "3", "--rate", "10mbit", "--buffer", "256k", "--ecn", "8k",
+        ],
+    );
+    // Of packets that two hosts send to one: the class that each arrives with.
+    let marks = |kind: &str, class: u8, count: usize| {
+        let at = lab.address(0, kind);
+        let hears = watching(&lab, 0, at);
+        let to = hears.local_address().unwrap();
+        let sockets = [1, 2].map(|host| {
+            let from = lab.address(host, kind);
+            let says = lab.within(&format!("h{host}"), || UdpSocket::bind((from, 0)).unwrap());
+            match at {
+                IpAddr::V4(_) => sockopt::set_ip_tos(&says, class).unwrap(),
+                IpAddr::V6(_) => sockopt::set_ipv6_tclass(&says, class.into()).unwrap(),
+            }
+            says
+        });
+        let senders = sockets.map(|says| spawn(move || send(&says, 1400, count, to)));
+        senders.into_iter().for_each(|one| one.join().unwrap());
+        sleep(Duration::from_millis(500));
+        let mut bytes = [0; 2048];
+        let mut classes = Vec::new();
+        while let Ok(got) = hears.receive(&mut bytes) {
+            // A checksum that no longer fits would have kept it from coming.
+            assert_eq!(bytes[..got.len], [1; 1400]);
+            classes.push(got.class & 3);
+        }
+        classes
+    };
+    let mut counted = 0;
+    for kind in ["ipv4", "ipv6"] {
+        // Two packets are no queue.
+        assert_eq!(marks(kind, 2, 1), [2, 2], "{kind}");
+        for (class, understands) in [(2, true), (1, true), (0, false)] {
+            let classes = marks(kind, class, 100);
+            assert_eq!(classes.len(), 200, "{kind}, class {class}");
+            let marked = classes.iter().filter(|&&class| class == 3).count();
+            let left = classes.iter().filter(|&&left| left == class).count();
+            assert_eq!(marked + left, 200);
+            // The first find less than 8 KB, and so may the last.
+            assert_eq!(
+                (100..198).contains(&marked),
+                understands,
+                "{kind} {class}: {marked}"
+            );
+            counted += marked as u64;
+            assert_eq!(port(&lab, 0, "marked"), counted);
+        }
+    }
+    assert_eq!(port(&lab, 0, "dropped"), 0);
+}
+
+#[test]
+fn numbers_that_cannot_be_are_refused() {
+    need_root();
+    let refused = |options: &[&str], remedy: &str| {
+        say(&[&["lab", "up", "t-rate-bad"], options].concat())
+            .expect(2)
+            .complains(&[remedy]);
+    };
+    refused(&["--rate", "200"], "for example 64kbit, 200mbit or 1gbit");
+    refused(&["--rate", "1kbit"], "from 64kbit to 40gbit");
+    refused(&["--buffer", "64k"], "--rate");
+    refused(&["--ecn", "16k"], "--rate");
+    refused(&["--rate", "1mbit", "--buffer", "1k"], "--buffer 1514");
+    refused(&["--rate", "1mbit", "--buffer", "x"], "64K");
+    refused(
+        &["--rate", "1mbit", "--buffer", "16k", "--ecn", "16k"],
+        "--ecn 1 to 16383",
+    );
+    say(&["lab", "status", "t-rate-bad"]).expect(2);
+    let lab = TestLab::with(TestLab::own("t-rate-same"), &["--rate", "1mbit"]);
+    let up = |rate| say(&["lab", "up", lab.0, "--rate", rate]);
+    assert!(up("1000kbit").expect(0).out.contains("was up already"));
+    up("2mbit").expect(2).complains(&[
+        "is up with 2 hosts and MTU 1500, 1mbit, buffer 65536 bytes",
+        &format!("portolan lab down {}", lab.0),
+    ]);
+}
+
+#[test]
+fn an_up_that_is_killed_leaves_nothing_of_its_lines() {
+    need_root();
+    let lab = TestLab(TestLab::own("t-rate-kill"));
+    let up = ["lab", "up", lab.0, "--rate", "50mbit", "--ecn", "8k"];
+    for delay_ms in (0..).step_by(7) {
+        let mut child = start("rate-kill", &up);
+        sleep(Duration::from_millis(delay_ms));
+        // It may have ended.
+        let _ = common::try_signal(child.id(), Signal::KILL);
+        let ready = child.wait().unwrap().success();
+        none_left("rate-kill");
+        say(&["lab", "down", lab.0]);
+        assert_eq!(common::traces(lab.0), Vec::<String>::new(), "{delay_ms} ms");
+        if ready {
+            break;
+        }
+    }
+}
+
+#[test]
+fn busy_cores_are_told_of() {
+    let lab = TestLab::up(TestLab::own("t-rate-busy"), "1");
+    let all = || lab.status()["cores_busy_percent"].as_array().unwrap().len();
+    assert_eq!(all(), std::thread::available_parallelism().unwrap().get());
+    let begin = Instant::now();
+    let spinners: Vec<_> = (0..all())
+        .map(|_| spawn(move || while begin.elapsed() < Duration::from_secs(3) {}))
+        .collect();
+    let said = say(&["lab", "status", lab.0]).expect(0).out;
+    assert!(
+        said.contains("more than 80 % busy, so cores and not wires limit"),
+        "{said}"
+    );
+    spinners.into_iter().for_each(|one| one.join().unwrap());
+    // To a file, and of all labs.
+    let file = format!("/tmp/portolan-status-{}.json", std::process::id());
+    let said = say(&["lab", "status", "--json", &file]).expect(0);
+    assert_eq!(said.out, "");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::remove_file(&file).unwrap();
+    let about: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let labs = about["labs"].as_array().unwrap();
+    assert!(labs.iter().any(|about| about["name"] == lab.0), "{text}");
+}
