@@ -66,17 +66,16 @@ fn all_ranks_of_a_host_share_its_queue() {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe"));
         exe.is_ok_and(|exe| exe.ends_with("ring"))
     };
-    let mut stops = 0;
-    while job.try_wait().unwrap().is_none() {
-        let ranks = common::marked("xdp-share").into_iter().filter(is_rank);
-        for rank in ranks.collect::<Vec<_>>() {
-            signal(rank, Signal::STOP);
-            sleep(Duration::from_millis(15));
-            signal(rank, Signal::CONT);
-            stops += 1;
-        }
+    let ranks = || common::marked("xdp-share").into_iter().filter(is_rank);
+    while ranks().count() < 8 {
+        sleep(Duration::from_millis(5));
     }
-    assert!(stops >= 8, "{stops}");
+    for rank in ranks().collect::<Vec<_>>() {
+        signal(rank, Signal::STOP);
+        sleep(Duration::from_millis(15));
+        signal(rank, Signal::CONT);
+    }
+    assert!(job.try_wait().unwrap().is_none(), "it has ended too soon");
     let said = finish(job).expect(0).complains(&[
         "lanes of rank 3: udp to 0-2 (same host, but the job asks for xdp: through the kernel); \
          xdp to 4-7 (another host: host port on eth0)",
@@ -178,6 +177,25 @@ fn an_interface_that_goes_down_and_up_loses_nothing() {
     let said = finish(job).expect(0);
     assert!(said.out.contains(RIGHT), "{said:#?}");
     none_left("xdp-down");
+}
+
+#[test]
+fn a_rank_whose_interface_is_down_at_first_joins_when_it_is_up() {
+    let lab = TestLab::up("t-xdp-late", "2");
+    let ring = example("ring");
+    lab.exec("h1", &["ip", "link", "set", "eth0", "down"])
+        .expect(0);
+    for link in ["auto", "udp"] {
+        let words = ["run", "-n", "2", "--lab", lab.0, "--link", link, "--"];
+        let job = start("xdp-late", &[&words[..], &[&ring, "2000"]].concat());
+        sleep(Duration::from_millis(700));
+        let set = |to: &str| lab.exec("h1", &["ip", "link", "set", "eth0", to]).expect(0);
+        set("up");
+        let said = finish(job).expect(0);
+        assert!(said.out.contains(RIGHT), "{link} {said:#?}");
+        set("down");
+    }
+    none_left("xdp-late");
 }
 
 #[test]

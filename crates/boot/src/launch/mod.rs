@@ -210,6 +210,12 @@ pub trait Starter {
     /// As the kernel says, with a remedy; the job is then not started.
     fn segment(&mut self, host_index: u16, ranks: u32) -> io::Result<SharedMemory>;
 
+    /// The address by which others reach a host whose ranks are started here; none:
+    /// each finds its own.
+    fn address(&mut self, _host_index: u16) -> Option<IpAddr> {
+        None
+    }
+
     /// Opens a host port for rank `place`, one of `ranks` that its host was given
     /// at the start, on the interface with address `at` if that is known.
     ///

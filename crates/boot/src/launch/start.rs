@@ -116,7 +116,7 @@ impl Running {
                 settings: self.spec.settings.clone(),
                 host_silence: self.spec.host_silence,
                 stopped_limit: self.spec.stopped_limit,
-                ip: addresses[host],
+                ip: addresses[host].or_else(|| starter.address(index_of(host))),
             };
             for local in 0..ranks {
                 self.members.push(Member::new(Place {

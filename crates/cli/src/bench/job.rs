@@ -165,6 +165,10 @@ impl Starter for Own {
         self.local.host_port(place.host_index.into(), ranks, at)
     }
 
+    fn address(&mut self, host_index: u16) -> Option<IpAddr> {
+        self.local.address(host_index.into())
+    }
+
     fn command(&mut self, place: &Place) -> Command {
         let bench = [self.local.own().as_os_str(), BENCH_RANK_COMMAND.as_ref()];
         let mut command = self.local.command(place, place.host_index.into(), bench);

@@ -70,6 +70,12 @@ impl Local {
         })
     }
 
+    /// The address of host `lab_host` of the lab. A rank that looks while its
+    /// interface is down would find none.
+    pub fn address(&self, lab_host: u32) -> Option<IpAddr> {
+        self.lab.as_ref().map(|lab| lab.ipv4(lab_host).into())
+    }
+
     /// Opens a host port, one of `ranks`, here or on host `lab_host` of the lab.
     ///
     /// # Errors

@@ -88,9 +88,9 @@ impl Program {
         ours.chain(self.environment.iter().cloned()).collect()
     }
 
-    /// The lab's host that a rank runs on; without a lab 0.
-    fn lab_host(&self, place: &RankPlace) -> u32 {
-        match self.hosts[usize::from(place.host_index)].place {
+    /// The lab's host that a host of the job is; without a lab 0.
+    fn lab_host(&self, host_index: u16) -> u32 {
+        match self.hosts[usize::from(host_index)].place {
             Place::Lab(host) => host,
             _ => 0,
         }
@@ -114,11 +114,16 @@ impl Starter for Program {
         ranks: u32,
         at: Option<IpAddr>,
     ) -> std::result::Result<HostPort, String> {
-        self.local.host_port(self.lab_host(place), ranks, at)
+        let lab_host = self.lab_host(place.host_index);
+        self.local.host_port(lab_host, ranks, at)
+    }
+
+    fn address(&mut self, host_index: u16) -> Option<IpAddr> {
+        self.local.address(self.lab_host(host_index))
     }
 
     fn command(&mut self, place: &RankPlace) -> Command {
-        let lab_host = self.lab_host(place);
+        let lab_host = self.lab_host(place.host_index);
         let program = self.programs(place.rank, 1).remove(0).1;
         let mut command = self.local.command(place, lab_host, program);
         command
