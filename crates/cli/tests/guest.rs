@@ -7,7 +7,7 @@ mod common;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -233,6 +233,24 @@ fn secret_file(path: &Path, word: &str) -> String {
     path.to_str().unwrap().to_owned()
 }
 
+/// Three processes that a PMI server joins and that go on for ever.
+fn pmi_job(mark: &str, settings: &[(&str, &str)]) -> (PmiServer, [Child; 3]) {
+    let server = PmiServer::start(3);
+    let all = [0, 1, 2].map(|rank| {
+        let mut command = Command::new(example("ring"));
+        command.arg("100000000").envs(settings.iter().copied());
+        server.spawn(rank, mark, &mut command)
+    });
+    let start = Instant::now();
+    while server.heard().len() < 6 {
+        let late = start.elapsed() > Duration::from_secs(20);
+        assert!(!late, "{:?}", server.heard());
+        sleep(Duration::from_millis(5));
+    }
+    sleep(Duration::from_millis(300));
+    (server, all)
+}
+
 #[test]
 fn listeners_see_public_keys_only_and_the_dead_are_noticed() {
     let folder = Folder::new("dead");
@@ -241,25 +259,8 @@ fn listeners_see_public_keys_only_and_the_dead_are_noticed() {
     let hex: String = word.bytes().map(|byte| format!("{byte:02x}")).collect();
     for link in ["shm", "udp"] {
         let mark = format!("guest-{link}");
-        let server = PmiServer::start(3);
-        let all = [0, 1, 2].map(|rank| {
-            let mut command = Command::new(example("ring"));
-            command
-                .arg("100000000")
-                .env("PORTOLAN_LINK", link)
-                .env("PORTOLAN_JOB_SECRET_FILE", &file);
-            server.spawn(rank, &mark, &mut command)
-        });
-        let start = Instant::now();
-        while server.heard().len() < 6 {
-            assert!(
-                start.elapsed() < Duration::from_secs(20),
-                "{:?}",
-                server.heard()
-            );
-            sleep(Duration::from_millis(5));
-        }
-        sleep(Duration::from_millis(300));
+        let set = [("PORTOLAN_LINK", link), ("PORTOLAN_JOB_SECRET_FILE", &file)];
+        let (server, all) = pmi_job(&mark, &set);
         for pid in marked(&mark) {
             for part in ["cmdline", "environ"] {
                 let text = fs::read(format!("/proc/{pid}/{part}")).unwrap();
@@ -418,27 +419,12 @@ fn srun_starts_jobs() {
 fn an_agent_runs_beside_its_processes_and_ends_with_them() {
     for (link, agent_dies) in [("udp", false), ("shm", true)] {
         let mark = format!("guest-agent-{link}");
-        let server = PmiServer::start(3);
-        let all = [0, 1, 2].map(|rank| {
-            let mut command = Command::new(example("ring"));
-            command
-                .arg("100000000")
-                .env("PORTOLAN_LINK", link)
-                .env(AGENT.0, AGENT.1);
-            server.spawn(rank, &mark, &mut command)
-        });
-        let ranks = all.each_ref().map(std::process::Child::id);
-        let start = Instant::now();
-        let joined = || server.heard().len() == 6;
-        while !joined() {
-            assert!(start.elapsed() < Duration::from_secs(20));
-            sleep(Duration::from_millis(5));
-        }
+        let (server, all) = pmi_job(&mark, &[("PORTOLAN_LINK", link), AGENT]);
+        let ranks = all.each_ref().map(Child::id);
         // The first process tells where its agent is, the others nothing.
         let heard = server.heard();
         let lengths = [0, 1, 2].map(|rank| heard[&format!("ptl-address-{rank}")].len());
         assert_eq!(lengths, [130 + 2 * 34, 130, 130]);
-        sleep(Duration::from_millis(300));
         let agents: Vec<u32> = marked(&mark)
             .into_iter()
             .filter(|pid| !ranks.contains(pid))

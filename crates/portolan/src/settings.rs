@@ -543,7 +543,9 @@ mod tests {
         for row in SETTINGS {
             let number = s.number::<u64>(row.name).is_ok();
             let word = row.unit.split([' ', ',']).any(|word| word == row.default);
-            let any = row.default.is_empty() && s.text(row.name).is_none();
+            // A name that is looked for when it is needed.
+            let program = row.name == "agent" && s.text(row.name) == Some(row.default);
+            let any = program || (row.default.is_empty() && s.text(row.name).is_none());
             let good = number || word || any || s.switch(row.name).is_ok();
             assert!(good, "{}", row.name);
         }
