@@ -74,7 +74,7 @@ impl Question {
                 network,
             } => {
                 bytes[8] = OPEN;
-                bytes[12..16].copy_from_slice(&ranks.to_le_bytes());
+                bytes[40..44].copy_from_slice(&ranks.to_le_bytes());
                 bytes[9] = if *copy { COPY } else { 0 };
                 bytes[16..24].copy_from_slice(&network.to_le_bytes());
                 let at = match at {
@@ -105,7 +105,7 @@ impl Question {
             OPEN => Self::Open {
                 at: (!ip.is_unspecified()).then(|| ip.to_canonical()),
                 copy: bytes[9] == COPY,
-                ranks: word(12)?,
+                ranks: word(40)?,
                 network,
             },
             RELEASE => Self::Release { number: word(12)? },
