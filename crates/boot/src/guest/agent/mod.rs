@@ -228,7 +228,9 @@ impl Agent {
         self.hear(at);
         let _ = epoll::delete(&self.epoll, &self.wards[at].process);
         self.wards[at].end();
-        self.mourn(at, How::Gone);
+        // How is known until its parent has asked.
+        let dead = Condition::of(self.wards[at].pid).filter(|it| it.state == 'Z');
+        self.mourn(at, dead.map_or(How::Gone, |it| How::of_status(it.status)));
     }
 
     fn keep_vigil(&mut self) -> io::Result<()> {
@@ -253,7 +255,7 @@ impl Agent {
         if !self.wards[at].is_missed() {
             return;
         }
-        self.wards[at].mourned = true;
+        self.wards[at].mourned = Some(how);
         let rank = self.wards[at].rank;
         self.tell_wards(&ToRank::Died { rank, how }, Some(at));
         let how = Some(how);
@@ -336,8 +338,7 @@ impl Agent {
         let now = Instant::now();
         let mut news = News::new(&own, hosts, self.brief.silence, now);
         for ward in self.wards.iter().filter(|ward| !ward.is_missed()) {
-            let how = ward.mourned.then_some(How::Gone);
-            let rank = ward.rank;
+            let (rank, how) = (ward.rank, ward.mourned);
             news.add(End { rank, how }, now);
         }
         self.news = Some(news);

@@ -102,14 +102,14 @@ fn a_death_is_told_here_and_on_other_hosts() {
     a.introduce(&[b.card.clone()]);
     b.introduce(&[a.card.clone()]);
     a.sleeper.kill().unwrap();
-    assert_eq!(a.hears_of_death(), (1, How::Gone));
-    assert_eq!(b.hears_of_death(), (1, How::Gone));
+    assert_eq!(a.hears_of_death(), (1, How::Killed(9)));
+    assert_eq!(b.hears_of_death(), (1, How::Killed(9)));
     // Whoever leaves is not mourned.
     let leave = crate::message::ToLauncher::Leave.encode();
     socket::send(b.control.as_fd(), &leave, &[], true).unwrap();
     b.sleeper.kill().unwrap();
-    assert_eq!(a.hears_of_death(), (3, How::Gone));
-    assert_eq!(b.hears_of_death(), (3, How::Gone));
+    assert_eq!(a.hears_of_death(), (3, How::Killed(9)));
+    assert_eq!(b.hears_of_death(), (3, How::Killed(9)));
     assert!(a.hears(SOON).is_none() && b.hears(SOON).is_none());
 }
 
@@ -117,10 +117,10 @@ fn a_death_is_told_here_and_on_other_hosts() {
 fn what_ended_before_the_others_were_known_is_told_too() {
     let (mut a, mut b) = (Here::start(0, None), Here::start(1, None));
     a.sleeper.kill().unwrap();
-    assert_eq!(a.hears_of_death(), (1, How::Gone));
+    assert_eq!(a.hears_of_death(), (1, How::Killed(9)));
     a.introduce(&[b.card.clone()]);
     b.introduce(&[a.card.clone()]);
-    assert_eq!(b.hears_of_death(), (1, How::Gone));
+    assert_eq!(b.hears_of_death(), (1, How::Killed(9)));
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use portolan_sys::process::Pidfd;
 
+use crate::How;
 use crate::message::{FromRank, ToLauncher, ToRank, decode_from_rank};
 use crate::socket;
 
@@ -20,8 +21,8 @@ pub(super) struct Ward {
     /// Messages for which its socket had no room.
     queue: VecDeque<Rc<[u8]>>,
     left: bool,
-    /// The others were told of its end.
-    pub mourned: bool,
+    /// What the others were told of its end.
+    pub mourned: Option<How>,
     ended: bool,
 }
 
@@ -35,7 +36,7 @@ impl Ward {
             came: false,
             queue: VecDeque::new(),
             left: false,
-            mourned: false,
+            mourned: None,
             ended: false,
         }
     }
@@ -70,7 +71,7 @@ impl Ward {
                 Ok(None) | Err(_) => self.control = None,
             }
         }
-        self.left && !was && !self.mourned
+        self.left && !was && self.mourned.is_none()
     }
 
     /// Queues a message, for one that has not come yet too, and sends what
@@ -102,7 +103,7 @@ impl Ward {
 
     /// Whether its end would be a death that nobody was told of.
     pub fn is_missed(&self) -> bool {
-        !self.left && !self.mourned
+        !self.left && self.mourned.is_none()
     }
 
     pub fn has_ended(&self) -> bool {
