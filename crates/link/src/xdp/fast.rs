@@ -3,7 +3,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use portolan_ring::{Corrupt, Descriptor, KernelConsumer, KernelProducer};
+use portolan_ring::{BATCH, Corrupt, Descriptor, KernelConsumer, KernelProducer};
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::raw::Errno;
 use portolan_sys::xdp::{self, Rings, Sizes, XdpError};
@@ -271,7 +271,14 @@ impl Fast {
         self.rx.release();
         counters.rx_frames += shown as u64;
         counters.rx_bytes += bytes as u64;
-        let due = self.turns.is_due();
-        (shown, due.then(|| self.take_turn(now).err()).flatten())
+        // A turn moves so many at most.
+        for _ in 0..taken.div_ceil(BATCH) {
+            if self.turns.is_due()
+                && let Err(how) = self.take_turn(now)
+            {
+                return (shown, Some(how));
+            }
+        }
+        (shown, None)
     }
 }
