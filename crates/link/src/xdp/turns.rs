@@ -141,9 +141,10 @@ impl Turns {
         }
     }
 
-    /// Chunks for receiving that we brought along.
+    /// Chunks for receiving that we brought along, but for those that are kept
+    /// for the next turn.
     pub fn rx_chunks(&self) -> usize {
-        self.rx.1 as usize
+        self.rx.1 as usize - DUE
     }
 
     /// A chunk of ours that can be sent from.
