@@ -160,7 +160,10 @@ impl Fast {
 
     /// Writes a packet into all chunks that can be sent from; gives its length.
     pub fn fill_all(&mut self, headers: &Template, payload: &[u8], now: u64) -> Option<usize> {
-        self.take_turn(now).ok()?;
+        // As many turns as take back all that was ever sent.
+        for _ in 0..=self.turns.tx_chunks().div_ceil(BATCH) {
+            self.take_turn(now).ok()?;
+        }
         let (mut len, chunk) = (0, self.chunk);
         for number in self.turns.all_to_send(&self.area) {
             let packet = self.bytes(self.offset(number), chunk)?;

@@ -85,6 +85,8 @@ pub(super) struct Turns {
     share: Share<ChunkRing, ChunkRing>,
     /// The first of our chunks for receiving, and how many there are.
     rx: (u32, u32),
+    /// Chunks for sending of all.
+    tx: u32,
     /// Where in the memory the words begin, bytes; how many lines they are.
     words: (usize, usize),
     /// Since when somebody else has been seen to hold the rings; 0: nobody.
@@ -108,6 +110,7 @@ impl Turns {
                 (all_rx + index * sizes.tx, sizes.tx),
             ),
             rx: (index * each_rx, each_rx),
+            tx: all_tx,
             words: (
                 sizes.chunk as usize * sizes.chunks as usize,
                 queue_lines(all_tx),
@@ -145,6 +148,11 @@ impl Turns {
     /// for the next turn.
     pub fn rx_chunks(&self) -> usize {
         self.rx.1 as usize - DUE
+    }
+
+    /// Chunks for sending of all who share the queue.
+    pub fn tx_chunks(&self) -> usize {
+        self.tx as usize
     }
 
     /// A chunk of ours that can be sent from.
