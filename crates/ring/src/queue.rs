@@ -23,6 +23,8 @@
 //! to whoever has it: the fill ring, the kernel, or a process. What a process
 //! that dies had of these is lost, and is less than it brought along.
 
+use std::ops::Range;
+
 use crate::Corrupt;
 #[cfg(not(loom))]
 use crate::Line;
@@ -177,23 +179,22 @@ impl<F: Offsets, C: Offsets> Share<F, C> {
         (at < self.tx.1).then_some(STATES + at as usize)
     }
 
-    /// Those of our chunks for sending that the kernel does not have, as far as
-    /// is known.
-    pub fn all_to_send<'a>(
-        &'a self,
-        words: &'a (impl Words + ?Sized),
-    ) -> impl Iterator<Item = u32> + 'a {
+    /// Our chunks for sending, if the kernel has none of them.
+    pub fn all_to_send(&self, words: &(impl Words + ?Sized)) -> Option<Range<u32>> {
         let (first, count) = self.ours;
+        let mut all = first..first + count;
         let is_free = |at| words.load(at).is_multiple_of(2);
-        (first..first + count).filter(move |chunk| self.state_of(*chunk).is_some_and(is_free))
+        let free = all.all(|chunk| self.state_of(chunk).is_some_and(is_free));
+        free.then_some(first..first + count)
     }
 
-    /// One of them.
+    /// A chunk of ours that the kernel does not have, as far as is known.
     #[inline]
     pub fn chunk_to_send(&self, words: &(impl Words + ?Sized)) -> Option<u32> {
+        let (first, count) = self.ours;
         // They come back nearly in the order in which they left.
-        (0..self.ours.1.min(8)).find_map(|n| {
-            let chunk = self.ours.0 + (self.next + n) % self.ours.1;
+        (self.next..self.next + count.min(8)).find_map(|at| {
+            let chunk = first + if at < count { at } else { at - count };
             let at = self.state_of(chunk)?;
             words.load(at).is_multiple_of(2).then_some(chunk)
         })
@@ -205,7 +206,8 @@ impl<F: Offsets, C: Offsets> Share<F, C> {
         if let Some(at) = self.state_of(chunk) {
             words.store(at, words.load(at) | 1);
         }
-        self.next = (chunk - self.ours.0 + 1) % self.ours.1;
+        let next = chunk - self.ours.0 + 1;
+        self.next = if next < self.ours.1 { next } else { 0 };
     }
 
     /// Gives back what was kept and takes back what was sent, at most

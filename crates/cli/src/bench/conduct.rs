@@ -86,9 +86,9 @@ fn reconnects(system: SystemKind) -> bool {
     system == SystemKind::KernelTcp
 }
 
-/// Systems whose messages may be lost.
+/// Systems that lose no message.
 fn reliable(system: SystemKind) -> bool {
-    system != SystemKind::KernelUdp
+    !matches!(system, SystemKind::KernelUdp | SystemKind::RawXdp)
 }
 
 impl<'a> Conductor<'a> {

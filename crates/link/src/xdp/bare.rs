@@ -20,6 +20,7 @@ impl<'a> Bare<'a> {
     /// `None` if it has to go through the kernel, or is too long.
     pub fn fill(link: &'a mut Xdp, to: &LinkAddress, payload: &[u8]) -> Option<Self> {
         let headers = *link.ways.find(to, link.now)?;
+        link.kick();
         let len = link.fast.as_mut()?.fill_all(&headers, payload, link.now)?;
         let len = u32::try_from(len).ok().filter(|len| *len > 0)?;
         Some(Self { link, len })

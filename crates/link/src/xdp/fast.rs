@@ -16,6 +16,9 @@ use crate::{RxFrame, TxFrame};
 /// Calls in a row that may leave packets in the ring.
 const KICKS_MAX: u32 = 64;
 
+/// Turns that are waited for until the kernel has sent all that it was given.
+const FILL_TRIES: u32 = 100_000;
+
 /// How a frame was taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
@@ -158,14 +161,22 @@ impl Fast {
         put
     }
 
-    /// Writes a packet into all chunks that can be sent from; gives its length.
+    /// Writes a packet into all of our chunks that are sent from, once the kernel
+    /// has none of them; gives its length.
     pub fn fill_all(&mut self, headers: &Template, payload: &[u8], now: u64) -> Option<usize> {
-        // As many turns as take back all that was ever sent.
-        for _ in 0..=self.turns.tx_chunks().div_ceil(BATCH) {
+        // One that came back later would leave with what it held before.
+        let mut tries = 0;
+        let numbers = loop {
             self.take_turn(now).ok()?;
-        }
+            match self.turns.all_to_send(&self.area) {
+                Some(numbers) => break numbers,
+                None if tries == FILL_TRIES => return None,
+                None => tries += 1,
+            }
+            std::thread::yield_now();
+        };
         let (mut len, chunk) = (0, self.chunk);
-        for number in self.turns.all_to_send(&self.area) {
+        for number in numbers {
             let packet = self.bytes(self.offset(number), chunk)?;
             len = headers.write(packet, payload, false)?;
         }

@@ -1,6 +1,8 @@
 //! A process's turns at the fill and completion ring of its queue, and how the
 //! packet area of a queue is divided.
 
+use std::ops::Range;
+
 use portolan_ring::{BATCH, ChunkRing, Exchange, LINE_BYTES, Line, Share, queue_lines};
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Pidfd, own_pid};
@@ -85,8 +87,6 @@ pub(super) struct Turns {
     share: Share<ChunkRing, ChunkRing>,
     /// The first of our chunks for receiving, and how many there are.
     rx: (u32, u32),
-    /// Chunks for sending of all.
-    tx: u32,
     /// Where in the memory the words begin, bytes; how many lines they are.
     words: (usize, usize),
     /// Since when somebody else has been seen to hold the rings; 0: nobody.
@@ -110,7 +110,6 @@ impl Turns {
                 (all_rx + index * sizes.tx, sizes.tx),
             ),
             rx: (index * each_rx, each_rx),
-            tx: all_tx,
             words: (
                 sizes.chunk as usize * sizes.chunks as usize,
                 queue_lines(all_tx),
@@ -150,20 +149,15 @@ impl Turns {
         self.rx.1 as usize - DUE
     }
 
-    /// Chunks for sending of all who share the queue.
-    pub fn tx_chunks(&self) -> usize {
-        self.tx as usize
-    }
-
     /// A chunk of ours that can be sent from.
     #[inline]
     pub fn chunk_to_send(&self, memory: &SharedMemory) -> Option<u32> {
         self.share.chunk_to_send(self.words(memory))
     }
 
-    /// All such chunks.
-    pub fn all_to_send(&self, memory: &SharedMemory) -> Vec<u32> {
-        self.share.all_to_send(self.words(memory)).collect()
+    /// All of our chunks that are sent from, if the kernel has none of them.
+    pub fn all_to_send(&self, memory: &SharedMemory) -> Option<Range<u32>> {
+        self.share.all_to_send(self.words(memory))
     }
 
     /// The kernel gets a chunk that [`Self::chunk_to_send`] gave.
