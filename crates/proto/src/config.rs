@@ -38,7 +38,7 @@ pub struct Config {
     /// now send. Default 184 (212,992 bytes of full Ethernet frames).
     pub receive_packets: u32,
     /// Frames that one peer's undelivered messages may hold here, for each
-    /// priority. Default 256.
+    /// priority, a quarter of the pool at most. Default 512.
     pub hold_frames: u32,
     /// Frames that may be queued or in flight towards one peer. Default 512.
     pub queue_frames: u32,
@@ -79,7 +79,7 @@ impl Default for Config {
             flows: 8,
             packet_max: 1472,
             receive_packets: 184,
-            hold_frames: 256,
+            hold_frames: 512,
             queue_frames: 512,
             congestion: None,
             probe_slack_ns: 30_000,

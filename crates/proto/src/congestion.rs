@@ -48,6 +48,14 @@ pub struct AckSample {
     /// Round trip of the largest packet newly acknowledged, ns, the
     /// receiver's delay subtracted; `None` if that packet was known before.
     pub rtt_ns: Option<u64>,
+    /// How much later than those sent with it a packet may come, ns: no queue
+    /// does that, so delays that short tell of none.
+    pub late_ns: u64,
+    /// The time that packets take there and back on average, ns; 0 where they
+    /// come in order, and round trips tell it.
+    pub mean_ns: u64,
+    /// Packets newly known to have been given up in vain.
+    pub spurious_packets: u32,
     /// Packets newly reported as marked CE.
     pub ce_packets: u32,
     /// Packets newly known to be lost.

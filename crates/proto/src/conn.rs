@@ -4,6 +4,7 @@ use portolan_wire::Ack;
 
 use crate::config::{FLOWS_MAX, WINDOW_SPAN};
 use crate::congestion::{Congestion, Mode};
+use crate::disorder::Disorder;
 use crate::kept::Kept;
 use crate::mtu::Mtu;
 use crate::pacing::Pacer;
@@ -83,8 +84,8 @@ pub struct Conn {
     pub(crate) since_ask: u32,
     /// First number of the current key phase.
     pub(crate) phase_first: u64,
-    /// Missing packets are given up this many numbers behind the largest seen.
-    pub(crate) reorder: u32,
+    /// How far out of order packets come.
+    pub(crate) disorder: Disorder,
     pub(crate) rtt: Rtt,
     pub(crate) congestion: Congestion,
     pub(crate) pacer: Pacer,
@@ -223,7 +224,7 @@ impl Default for Conn {
             flying_bytes: 0,
             since_ask: 0,
             phase_first: 0,
-            reorder: 0,
+            disorder: Disorder::NONE,
             rtt: Rtt::new(),
             congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
             pacer: Pacer::new(),

@@ -7,7 +7,7 @@
 //!
 //! One module each: `handshake` makes connections, `send` queues messages,
 //! `transmit` turns queues into packets, `loss` reads acknowledgements and
-//! resends, `split` cuts what has become too big, `receive` takes packets apart, `ack` remembers what arrived,
+//! resends, `disorder` how far out of order packets come, `split` cuts what has become too big, `receive` takes packets apart, `ack` remembers what arrived,
 //! `reassembly` orders and completes messages, `room` deals with those that
 //! cannot be held, `credit` and [`congestion`]
 //! bound what is under way, `mtu` finds packet sizes, `timers` wakes all of
@@ -23,6 +23,7 @@ mod conn;
 mod credit;
 mod death;
 mod describe;
+mod disorder;
 mod endpoint;
 mod handshake;
 mod host;

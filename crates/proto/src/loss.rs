@@ -13,16 +13,14 @@ use crate::keys::{nonce, tx_slot};
 use crate::pool::{CHUNKS_AT, Need, Use};
 use crate::tables::NONE;
 
-/// Reordering is tolerated up to this many packets, however often it was
-/// mistaken for loss.
-const REORDER_MAX: u32 = 64;
 /// Silence in spite of probes after which the packet size is suspected, ns:
 /// longer than a host is kept from answering by what else it does.
 const SUSPECT_SIZE_NS: u64 = 500_000_000;
 /// The same as a part of the silence after which the peer is dead: smaller
 /// packets must have time to show that it lives.
 const SUSPECT_SIZE_PARTS: u64 = 4;
-/// Given-up numbers are watched for a late arrival this far back.
+/// Given-up numbers are watched for a late arrival this far back, and by as
+/// many more as are waited for.
 const WATCH: u64 = 128;
 
 impl<S: Seal> Endpoint<'_, S> {
@@ -90,12 +88,20 @@ impl<S: Seal> Endpoint<'_, S> {
         sample.ce_packets = c.new_marks(ack.ce, largest);
         let oldest = largest.saturating_sub(WINDOW_SPAN as u64 - 1);
         let from = c.lost_from.min(c.lowest).max(oldest.min(c.lowest));
+        // A lower number's slot belongs to a later one by now.
+        let from = from.max(c.kept.next_number.saturating_sub(WINDOW_SPAN as u64));
         // A receiver without room says what it refused: nothing is reordered.
-        let reorder = if c.peer_full == [false; 2] {
-            u64::from(c.reorder)
-        } else {
+        let refuses = c.peer_full != [false; 2];
+        let reorder = if refuses {
             0
+        } else {
+            u64::from(c.disorder.packets())
         };
+        let slack = self.core.config.probe_slack_ns;
+        let slack = slack.saturating_add(c.disorder.late_ns());
+        let patience = c.rtt.probe_after(slack, 0);
+        let overdue = now.saturating_sub(patience);
+        let (acked_to, usual) = (c.acked_to, c.rtt.smoothed().unwrap_or(0));
         let mut again = false;
         for number in from..=largest {
             let bit = number.wrapping_sub(base);
@@ -108,8 +114,11 @@ impl<S: Seal> Endpoint<'_, S> {
             match (arrived, slot) {
                 (true, SLOT_LOST) => {
                     *c.slot(number) = SLOT_ACKED;
-                    c.reorder = (2 * c.reorder + 1).min(REORDER_MAX);
+                    let overtaken_by = acked_to.saturating_sub(number + 1);
+                    c.disorder
+                        .given_up_too_early(overtaken_by, patience.saturating_sub(usual));
                     self.core.counters.spurious += 1;
+                    sample.spurious_packets += 1;
                     self.spare_copies(now, conn, number, &mut sample, host);
                 }
                 // Late, which tells nothing of the order of packets.
@@ -124,12 +133,21 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
                 (true, frame) if frame < SLOT_FRAMES => {
                     *c.slot(number) = SLOT_ACKED;
+                    let took = now.saturating_sub(self.meta[frame as usize].sent_at);
+                    c.disorder.took(took);
+                    if number < acked_to && !refuses {
+                        c.disorder
+                            .came_late(acked_to - number - 1, took.saturating_sub(usual));
+                    }
                     again |= self.meta[frame as usize].again;
                     self.frame_acked(now, conn, frame, number == largest, &mut sample, host);
                 }
                 // The largest itself is missing only if it was refused.
                 (false, frame)
-                    if frame < SLOT_FRAMES && (number + reorder < largest || number == largest) =>
+                    if frame < SLOT_FRAMES
+                        && (number + reorder < largest
+                            || number == largest
+                            || self.meta[frame as usize].sent_at < overdue) =>
                 {
                     sample.lost_packets += u32::from(self.frame_lost(now, conn, frame));
                 }
@@ -163,7 +181,11 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let c = &mut self.conns[conn as usize];
         c.acked_to = c.acked_to.max(largest + 1);
-        let watched = largest.saturating_sub(WATCH);
+        c.disorder.advance(largest);
+        sample.late_ns = c.disorder.late_ns().min(c.rtt.variation4());
+        sample.mean_ns = c.disorder.mean_ns();
+        let watch = WATCH + u64::from(c.disorder.packets());
+        let watched = largest.saturating_sub(watch);
         c.lost_from = if c.lost_last < watched {
             u64::MAX
         } else {
@@ -186,6 +208,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         c.congestion.on_ack(now, sample);
         c.pacer.set_rate(c.congestion.rate());
+        c.pacer.set_smooth(sample.mean_ns > 0);
         if sample.acked_packets > 0 {
             if !waits || again {
                 c.backoff = 0;

@@ -9,6 +9,10 @@
 /// Bytes that may leave at once, at least.
 const BURST_BYTES: u64 = 64 * 1024;
 
+/// The same where acknowledgements come in heaps, as in disorder: each of them
+/// would let a burst go that fills the buffer of a small switch.
+const SMALL_BURST_BYTES: u64 = 16 * 1024;
+
 /// The burst at high rates, as a part of a second.
 const BURST_PER_SECOND: u64 = 4_000;
 
@@ -23,6 +27,8 @@ const RATE_MAX: u64 = 1 << 44;
 pub struct Pacer {
     /// Bytes/s; 0 = unpaced.
     rate: u64,
+    /// Only small bursts.
+    smooth: bool,
     /// Billionths of a byte that may leave, as of `at`; negative = overdrawn.
     balance: i64,
     at: u64,
@@ -40,6 +46,7 @@ impl Pacer {
     pub const fn new() -> Self {
         Self {
             rate: 0,
+            smooth: false,
             balance: (BURST_BYTES * UNIT) as i64,
             at: 0,
         }
@@ -50,6 +57,12 @@ impl Pacer {
     #[inline]
     pub fn set_rate(&mut self, bytes_per_s: u64) {
         self.rate = bytes_per_s.min(RATE_MAX);
+    }
+
+    /// Whether bursts are to be small.
+    #[inline]
+    pub fn set_smooth(&mut self, smooth: bool) {
+        self.smooth = smooth;
     }
 
     /// When the next packet may leave, ns; `now` or before it means now.
@@ -82,7 +95,12 @@ impl Pacer {
     }
 
     fn balance_at(&self, now: u64) -> i64 {
-        let burst = BURST_BYTES.max(self.rate / BURST_PER_SECOND) * UNIT;
+        let least = if self.smooth {
+            SMALL_BURST_BYTES
+        } else {
+            BURST_BYTES
+        };
+        let burst = least.max(self.rate / BURST_PER_SECOND) * UNIT;
         let earned = now.saturating_sub(self.at).saturating_mul(self.rate);
         self.balance
             .saturating_add_unsigned(earned)
@@ -140,11 +158,15 @@ mod tests {
 
     #[test]
     fn idling_earns_one_burst_at_most() {
-        for rate in [25_000_000, 1_250_000_000] {
+        for (rate, smooth, burst) in [
+            (25_000_000, false, BURST_BYTES),
+            (25_000_000, true, SMALL_BURST_BYTES),
+            (1_250_000_000, true, 312_500),
+        ] {
             let mut pacer = Pacer::new();
             pacer.set_rate(rate);
+            pacer.set_smooth(smooth);
             pacer.sent(0, 1);
-            let burst = BURST_BYTES.max(rate / BURST_PER_SECOND);
             let now = 3_600 * UNIT;
             let mut at_once = 0;
             while pacer.ready_at(now) <= now {

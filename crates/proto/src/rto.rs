@@ -60,6 +60,13 @@ impl Rtt {
         }
     }
 
+    /// Four times its mean deviation, ns.
+    #[inline]
+    #[must_use]
+    pub const fn variation4(&self) -> u64 {
+        self.var4
+    }
+
     /// How long to wait for an answer before asking again, ns:
     /// SRTT + 4 RTTVAR + `slack_ns`, doubled `backoff` times, at most 500 ms.
     /// Before the first sample 500 us stand in for SRTT + 4 RTTVAR.

@@ -48,9 +48,9 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         // Two probes in a row get lost often enough where packets do.
         let doublings = c.backoff.saturating_sub(2);
-        let wait = c
-            .rtt
-            .probe_after(self.core.config.probe_slack_ns, doublings);
+        let slack = self.core.config.probe_slack_ns;
+        let slack = slack.saturating_add(c.disorder.late_ns());
+        let wait = c.rtt.probe_after(slack, doublings);
         let often = (self.core.config.silence_ns / PROBES).max(1);
         c.probe_from.saturating_add(wait.min(often))
     }

@@ -699,11 +699,15 @@ fn an_acknowledgement_says_how_long_it_was_kept() {
 
 #[test]
 fn a_gap_is_lost_at_once_until_reordering_was_mistaken_for_loss() {
-    let mut s = Script::new(&Config::default());
+    let mut s = Script::new(&Config {
+        // By the time nothing is lost.
+        probe_slack_ns: SECOND,
+        ..Config::default()
+    });
     let spurious = |s: &mut Script| s.pair.nodes[0].with(|e, _| e.counters().spurious);
     // A network that keeps the order is trusted.
     let mut behind = 1;
-    for mistakes in 1..=9 {
+    for mistakes in 1..=11 {
         let first = s.send(1)[0];
         let mut last = first;
         for later in 1..=behind {
@@ -722,8 +726,43 @@ fn a_gap_is_lost_at_once_until_reordering_was_mistaken_for_loss() {
         s.say();
         assert_eq!(spurious(&mut s), mistakes);
         assert!(s.pair.nodes[0].with(|e, _| e.idle()));
-        behind = (2 * behind).min(65);
+        behind = (2 * behind).min(385);
     }
+}
+
+#[test]
+fn in_disorder_a_packet_is_lost_when_it_is_later_than_any_was() {
+    let mut s = Script::new(&Config {
+        probe_slack_ns: 100_000,
+        ..Config::default()
+    });
+    // Sends others, of which the peer tells, until one is sent again; gives
+    // their number. They leave one in 100 us.
+    let overtakers = |s: &mut Script, first: u32| {
+        let before = s.resent();
+        let mut others = 0;
+        while s.resent() == before && others < 400 {
+            let last = s.send(1)[0];
+            others += 1;
+            let ack = Ack {
+                credit: [last + 100, 0],
+                ..all_but(last, &[first])
+            };
+            s.hear(Some(&ack), &[]);
+            s.say();
+        }
+        s.hear(Some(&all_but(first + others, &[])), &[]);
+        s.say();
+        others
+    };
+    let mut gave_up_after = [0; 9];
+    for others in &mut gave_up_after {
+        let first = s.send(1)[0];
+        *others = overtakers(&mut s, first);
+    }
+    // Each time it was only late. At first the number of others counts, then
+    // the time, which grows by a quarter and the slack.
+    assert_eq!(gave_up_after, [1, 2, 2, 4, 3, 5, 7, 9, 11]);
 }
 
 #[test]
@@ -918,6 +957,8 @@ fn without_a_frame_for_the_rest_packets_fit_a_path_that_shrank() {
     s.hear(Some(&all_but(answer, &missing)), &[]);
     let mut heads = 0;
     while !s.pair.nodes[0].with(|e, _| e.idle()) {
+        // Long enough for any pacing.
+        s.pair.now += 100_000;
         let said = s.say();
         heads += said.iter().map(|s| s.heads).sum::<usize>();
         assert!(said.iter().all(|s| s.bytes <= 1_232));

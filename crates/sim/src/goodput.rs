@@ -21,12 +21,12 @@ use crate::node::address;
 pub struct Course {
     /// Congestion control of the sender.
     pub mode: Mode,
-    /// Cable of each host.
-    pub pipe: Pipe,
-    /// One-way delay, ns.
-    pub delay_ns: u64,
-    /// Of a million packets in either direction, how many get lost.
-    pub loss_ppm: u32,
+    /// Cable of each host towards the switch.
+    pub up: Pipe,
+    /// And from the switch.
+    pub down: Pipe,
+    /// What the switch does to packets, in either direction.
+    pub faults: Faults,
     /// At this time, ns, the rate becomes that, bits/s; 0: it stays.
     pub change: (u64, u64),
     /// What a host takes for a packet, ns.
@@ -156,13 +156,9 @@ impl Course {
     #[must_use]
     pub fn run(&self) -> Outcomes {
         let mut net = Network::new(7, 2);
-        net.set_faults(Faults {
-            delay_ns: self.delay_ns,
-            loss: self.loss_ppm,
-            ..Faults::default()
-        });
-        net.up.fill(self.pipe);
-        net.down.fill(self.pipe);
+        net.set_faults(self.faults);
+        net.up.fill(self.up);
+        net.down.fill(self.down);
         let mut nodes = [Node::new(0, self), Node::new(1, self)];
         let mut parts = Vec::new();
         let (mut now, mut sent, mut before) = (0, 0, 0);

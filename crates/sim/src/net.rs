@@ -110,6 +110,25 @@ pub struct Faults {
     pub mark: u32,
 }
 
+impl Faults {
+    /// None.
+    pub const NONE: Self = Self {
+        delay_ns: 0,
+        jitter_ns: 0,
+        loss: 0,
+        burst_start: 0,
+        burst_end: 0,
+        burst_loss: 0,
+        repeat: 0,
+        repeat_ns: 0,
+        reorder: 0,
+        reorder_ns: 0,
+        corrupt: 0,
+        truncate: 0,
+        mark: 0,
+    };
+}
+
 #[derive(Clone, Debug, Default)]
 struct Pair {
     faults: Faults,

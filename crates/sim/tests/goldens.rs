@@ -5,17 +5,17 @@
 use std::fmt::Write;
 
 use portolan_proto::congestion::Mode;
-use portolan_sim::goodput::Course;
-use portolan_sim::net::Pipe;
+use portolan_sim::goodput::{Course, Outcomes};
+use portolan_sim::net::{Faults, Pipe};
 
 const GOLDEN: &str = include_str!("goldens/congestion.txt");
 
 /// A gigabit switch with little room, hosts 20 us apart.
 const SWITCH: Course = Course {
     mode: Mode::Lan,
-    pipe: Pipe::new(1_000_000_000, 128_000),
-    delay_ns: 20_000,
-    loss_ppm: 0,
+    up: Pipe::new(1_000_000_000, 128_000),
+    down: Pipe::new(1_000_000_000, 128_000),
+    faults: after(20_000),
     change: (0, 0),
     packet_ns: 700,
     message: 1_000_000,
@@ -24,27 +24,44 @@ const SWITCH: Course = Course {
     parts: 10,
 };
 
+/// A network that takes so many nanoseconds from host to host.
+const fn after(delay_ns: u64) -> Faults {
+    Faults {
+        delay_ns,
+        ..Faults::NONE
+    }
+}
+
 fn courses() -> [(&'static str, Course); 6] {
     [
         ("no loss", SWITCH),
         (
             "1 % loss",
             Course {
-                loss_ppm: 10_000,
+                faults: Faults {
+                    loss: 10_000,
+                    ..SWITCH.faults
+                },
                 ..SWITCH
             },
         ),
         (
             "5 % loss",
             Course {
-                loss_ppm: 50_000,
+                faults: Faults {
+                    loss: 50_000,
+                    ..SWITCH.faults
+                },
                 ..SWITCH
             },
         ),
         (
             "20 % loss",
             Course {
-                loss_ppm: 200_000,
+                faults: Faults {
+                    loss: 200_000,
+                    ..SWITCH.faults
+                },
                 ..SWITCH
             },
         ),
@@ -58,7 +75,8 @@ fn courses() -> [(&'static str, Course); 6] {
         (
             "bufferbloat: 100 Mbit/s, 4 MB",
             Course {
-                pipe: Pipe::new(100_000_000, 4_000_000),
+                up: Pipe::new(100_000_000, 4_000_000),
+                down: Pipe::new(100_000_000, 4_000_000),
                 run_ns: 1_000_000_000,
                 ..SWITCH
             },
@@ -113,15 +131,20 @@ fn congestion_control_does_what_it_did() {
 #[test]
 fn random_loss_of_any_packet_costs_little_goodput() {
     let course = Course {
-        pipe: Pipe::FREE,
-        delay_ns: 8_000,
+        up: Pipe::FREE,
+        down: Pipe::FREE,
+        faults: after(8_000),
         at_once: 1,
         parts: 1,
         ..SWITCH
     };
     let free = course.run().parts[0].bytes as f64;
     for (loss_ppm, least) in [(10_000, 0.95), (50_000, 0.9), (200_000, 0.75)] {
-        let run = Course { loss_ppm, ..course }.run();
+        let faults = Faults {
+            loss: loss_ppm,
+            ..course.faults
+        };
+        let run = Course { faults, ..course }.run();
         let bytes = run.parts[0].bytes as f64;
         let arriving = 1.0 - f64::from(loss_ppm) / 1e6;
         let kept = bytes / free / arriving;
@@ -133,5 +156,87 @@ fn random_loss_of_any_packet_costs_little_goodput() {
             packets <= 1.1,
             "{loss_ppm} ppm: {packets:.3} of the packets"
         );
+    }
+}
+
+/// Packets that come late, out of order or more than once, behind a line of
+/// 200 Mbit/s with a buffer of 64 KB.
+#[test]
+fn disorder_costs_little_goodput_and_few_needless_packets() {
+    let line = Course {
+        up: Pipe::new(200_000_000, 64_000),
+        down: Pipe::FREE,
+        faults: after(20_000),
+        run_ns: 8_000_000_000,
+        parts: 10,
+        ..SWITCH
+    };
+    // 256 full packets of such a line.
+    let behind_256 = 256 * 1_538 * 8 * 5;
+    let disorders = [
+        (
+            "repeats of one in two",
+            Faults {
+                repeat: 500_000,
+                repeat_ns: 1_000_000,
+                ..line.faults
+            },
+            [0.95, 0.95],
+        ),
+        (
+            "one in a hundred overtaken by up to 256",
+            Faults {
+                reorder: 10_000,
+                reorder_ns: behind_256,
+                ..line.faults
+            },
+            [0.9, 0.85],
+        ),
+        (
+            "one in four overtaken by up to 256",
+            Faults {
+                reorder: 250_000,
+                reorder_ns: behind_256,
+                ..line.faults
+            },
+            [0.9, 0.85],
+        ),
+        (
+            "jitter of 1 ms",
+            Faults {
+                jitter_ns: 1_000_000,
+                ..line.faults
+            },
+            [0.95, 0.95],
+        ),
+        (
+            "jitter of 10 ms",
+            Faults {
+                jitter_ns: 10_000_000,
+                ..line.faults
+            },
+            [0.9, 0.6],
+        ),
+    ];
+    // Of each run but its beginning, in which the disorder is learnt.
+    let goodput = |run: &Outcomes| run.parts[2..].iter().map(|part| part.bytes).sum::<u64>() as f64;
+    for mode in [Mode::Lan, Mode::Shared] {
+        let line = Course { mode, ..line };
+        let free = goodput(&line.run());
+        for (what, faults, least) in disorders {
+            let run = Course { faults, ..line }.run();
+            let kept = goodput(&run) / free;
+            let sent = run.sender;
+            let needless = sent.spurious as f64 / sent.data_packets_sent as f64;
+            println!("{mode:?}, {what}: {kept:.3} of the goodput, {needless:.4} needlessly again");
+            let least = least[usize::from(mode == Mode::Shared)];
+            assert!(kept >= least, "{mode:?}, {what}: {kept:.3} of the goodput");
+            assert!(
+                needless < 0.01,
+                "{mode:?}, {what}: {needless:.4} needlessly"
+            );
+            let stalled = run.parts.iter().position(|part| part.bytes == 0);
+            assert_eq!(stalled, None, "{mode:?}, {what}: nothing came");
+        }
     }
 }

@@ -141,6 +141,11 @@ pub(super) struct Lan {
     window_max: u64,
     epoch: Epoch,
     phase: Phase,
+    /// Delays up to this, ns, tell of no queue.
+    late: u64,
+    /// The time that packets take on average, ns, if longer than round trips
+    /// show.
+    mean: u64,
     /// Base round trip, the minimum of the current period, and its end.
     base: u64,
     base_next: u64,
@@ -188,6 +193,8 @@ impl Lan {
             window_max: fixed(window_max),
             epoch: Epoch::new(0, 0, false),
             phase: Phase::Follow,
+            late: 0,
+            mean: 0,
             base: u64::MAX,
             base_next: u64::MAX,
             base_until: 0,
@@ -240,6 +247,14 @@ impl Lan {
         if sample.acked_packets > 0 {
             self.timeouts = 0;
         }
+        if sample.mean_ns > 0 && self.mean == 0 {
+            // It was disorder that looked like a queue.
+            self.window = self.window.max(self.restore);
+            self.phase = Phase::Follow;
+            self.opening = true;
+        }
+        self.late = sample.late_ns.min(RTT_MAX_NS);
+        self.mean = sample.mean_ns.min(RTT_MAX_NS);
         let epoch = &mut self.epoch;
         epoch.acked = epoch.acked.saturating_add(sample.acked_packets);
         epoch.lost = epoch.lost.saturating_add(sample.lost_packets);
@@ -260,7 +275,9 @@ impl Lan {
         }
         if epoch.settling {
             self.begin(now, sample, false);
-        } else if epoch.rtt != u64::MAX && now.saturating_sub(epoch.start) >= EPOCH_NS {
+        } else if epoch.rtt != u64::MAX
+            && now.saturating_sub(epoch.start) >= EPOCH_NS.max(2 * self.mean)
+        {
             let before = self.window;
             self.judge(now);
             self.window = self.window.clamp(fixed(WINDOW_MIN), self.window_max);
@@ -305,7 +322,12 @@ impl Lan {
     }
 
     fn target(&self) -> u64 {
-        TARGET_NS + self.base / 4
+        TARGET_NS + self.base / 4 + self.late
+    }
+
+    /// How much longer packets take than the epoch's round trip, ns.
+    const fn behind(&self) -> u64 {
+        self.mean.saturating_sub(self.epoch.rtt)
     }
 
     /// Never cut below by delay: the best recent rate over three quarters of
@@ -321,6 +343,7 @@ impl Lan {
 
     /// The window that the best recent rate needs for a round trip.
     fn flight_at(&self, rtt: u64) -> u64 {
+        let rtt = rtt.saturating_add(self.behind());
         let rate = u128::from(self.rate_next.max(self.rate_last));
         let window = ((rate * u128::from(rtt)) << FRACTION) / 1_000_000_000;
         u64::try_from(window)
@@ -347,9 +370,10 @@ impl Lan {
                     return;
                 }
                 // Alone, the round trip follows the flight.
-                let expected = u128::from(rtt) * u128::from(flight_of(self.window, &epoch));
+                let all = u128::from(rtt + self.behind());
+                let expected = all * u128::from(flight_of(self.window, &epoch));
                 let expected = (expected / u128::from(flight.max(1))) as u64;
-                let expected = expected.max(self.base);
+                let expected = expected.saturating_sub(self.behind()).max(self.base);
                 if expected < rtt - rtt / 8 && epoch.rtt > expected.midpoint(rtt) {
                     self.strike(queue);
                 } else {
@@ -411,6 +435,12 @@ impl Lan {
         }
         self.strikes = self.strikes.saturating_sub(1);
         if epoch.marked > 0 {
+            return;
+        }
+        if self.mean > 0 && self.opening && epoch.lost > epoch.acked / 16 {
+            // Disorder hides the queue that has overflowed.
+            self.opening = false;
+            self.window /= 2;
             return;
         }
         self.grow(queue);
@@ -480,7 +510,8 @@ impl Lan {
         }
         let wanted = self.base + self.target() / 4;
         let flight = u128::from(self.window.min(fixed(epoch.flight)));
-        let scaled = flight * u128::from(wanted) / u128::from(epoch.rtt);
+        let scaled =
+            flight * u128::from(wanted + self.behind()) / u128::from(epoch.rtt + self.behind());
         let scaled = u64::try_from(scaled).unwrap_or(u64::MAX);
         let window = scaled.max(self.window / 2).max(self.floor(epoch));
         let blocked = window >= self.window;
@@ -527,11 +558,17 @@ impl Lan {
 
     fn repace(&mut self, now: u64) {
         self.pace = 0;
-        if now < self.paced_until {
+        // Acknowledgements out of order come in heaps.
+        if now < self.paced_until || self.mean > 0 {
             // At most the round trip aimed at: more than the window lets
             // through, so that this spreads bursts and limits nothing.
-            let rtt = self.epoch.rtt.min(self.base + self.target());
-            let bytes = u128::from(self.window) * u128::from(self.packet_bytes) * 5 / 4;
+            let rtt = self.epoch.rtt.min(self.base + self.target()) + self.behind();
+            let bytes = u128::from(self.window) * u128::from(self.packet_bytes);
+            let bytes = if self.mean > 0 {
+                bytes * 17 / 16
+            } else {
+                bytes * 5 / 4
+            };
             let rate = bytes * 1_000_000_000 / u128::from(rtt);
             self.pace = u64::try_from(rate >> FRACTION).unwrap_or(u64::MAX).max(1);
         }
@@ -618,6 +655,64 @@ mod tests {
         let mut lan = path(300 * US, 64);
         lan.cut(0, &epoch(3_000 * US, 64), 2_700 * US);
         assert_eq!(lan.window(), 32);
+    }
+
+    #[test]
+    fn in_disorder_a_delay_tells_of_a_queue_only_beyond_the_lateness_seen() {
+        for (late, follows) in [(370 * US, false), (380 * US, true)] {
+            let mut lan = Lan {
+                late,
+                mean: 2_000 * US,
+                epoch: epoch(900 * US, 64),
+                ..path(100 * US, 64)
+            };
+            lan.judge(50_000 * US);
+            assert_eq!(lan.phase == Phase::Follow, follows, "{late}");
+        }
+    }
+
+    #[test]
+    fn in_disorder_a_window_is_for_the_mean_time_of_packets() {
+        // Of 2,000 us, 1,000 show as round trip: of 1,000 + 1,000, 300 + 475 /
+        // 4 + 1,000 are to stay.
+        let mut lan = Lan {
+            mean: 2_000 * US,
+            epoch: epoch(1_000 * US, 128),
+            ..path(300 * US, 128)
+        };
+        lan.cut(0, &lan.epoch.clone(), 700 * US);
+        assert_eq!(lan.window(), 90);
+        // And it is paced, a little faster than that.
+        lan.repace(PACED_NS);
+        let rate = 90 * 1_400 * 17 / 16 * 1_000_000 / (775 + 1_000);
+        assert!(lan.rate().abs_diff(rate) < rate / 50, "{}", lan.rate());
+    }
+
+    #[test]
+    fn disorder_seen_first_starts_again_and_losses_end_that() {
+        let mut lan = Lan {
+            restore: fixed(100),
+            phase: Phase::Compete,
+            ..path(100 * US, 64)
+        };
+        let sample = AckSample {
+            mean_ns: 1_000 * US,
+            in_flight_packets: 64,
+            ..AckSample::default()
+        };
+        lan.on_ack(0, &sample);
+        assert_eq!((lan.window(), lan.phase), (100, Phase::Follow));
+        for (lost, window) in [(6, 200), (7, 50)] {
+            let mut lan = lan;
+            let epoch = Epoch {
+                acked: 100,
+                lost,
+                ..epoch(100 * US, 100)
+            };
+            lan.epoch = epoch;
+            lan.follow(0, &epoch, 0);
+            assert_eq!(lan.window(), window, "{lost}");
+        }
     }
 
     #[test]

@@ -53,6 +53,31 @@ pub(super) struct Shared {
     recovery: u32,
     packet_bytes: u16,
     timeouts: u8,
+    /// The last reduction for losses.
+    regret: Option<Regret>,
+}
+
+/// What a reduction changed, until it is known whether it was right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Regret {
+    /// Packets lost that are not known to be late.
+    lost: u32,
+    window: u64,
+    slow_start_until: u64,
+    peak: u64,
+    prior: u64,
+}
+
+impl Regret {
+    const fn new(of: &Shared, lost: u32) -> Self {
+        Self {
+            lost,
+            window: of.window,
+            slow_start_until: of.slow_start_until,
+            peak: of.peak,
+            prior: of.prior,
+        }
+    }
 }
 
 impl Shared {
@@ -72,6 +97,7 @@ impl Shared {
             recovery: 0,
             packet_bytes,
             timeouts: 0,
+            regret: None,
         }
     }
 
@@ -91,7 +117,7 @@ impl Shared {
 
     pub(super) fn on_ack(&mut self, now: u64, sample: &AckSample) {
         if let Some(rtt) = sample.rtt_ns {
-            self.rtt.sample(rtt);
+            self.rtt.sample(rtt.max(sample.mean_ns));
         }
         let settled = sample.acked_packets.saturating_add(sample.lost_packets);
         let recovering = self.recovery > 0;
@@ -99,7 +125,14 @@ impl Shared {
         if sample.acked_packets > 0 {
             self.timeouts = 0;
         }
+        if sample.spurious_packets > 0 {
+            self.repent(sample.spurious_packets);
+        }
+        if let Some(regret) = &mut self.regret {
+            regret.lost = regret.lost.saturating_add(sample.lost_packets);
+        }
         if !recovering && sample.lost_packets > 0 {
+            self.regret = Some(Regret::new(self, sample.lost_packets));
             self.reduce(BETA_LOSS, sample.in_flight_packets);
         } else if !recovering && sample.ce_packets > 0 {
             self.reduce(BETA_MARK, sample.in_flight_packets);
@@ -118,6 +151,24 @@ impl Shared {
             self.reduce(BETA_LOSS, 0);
             self.window = fixed(WINDOW_MIN);
             self.pace();
+        }
+    }
+
+    /// Packets given up were only late. Once that is known of all for which
+    /// the window was reduced, it is as if it had not been (RFC 4015).
+    fn repent(&mut self, packets: u32) {
+        let Some(regret) = &mut self.regret else {
+            return;
+        };
+        regret.lost = regret.lost.saturating_sub(packets);
+        if regret.lost == 0 {
+            self.window = self.window.max(regret.window);
+            self.slow_start_until = regret.slow_start_until;
+            self.peak = regret.peak;
+            self.prior = regret.prior;
+            self.epoch = None;
+            self.recovery = 0;
+            self.regret = None;
         }
     }
 
@@ -263,6 +314,34 @@ mod tests {
         shared.window = fixed(200);
         shared.reduce(BETA_MARK, 0);
         assert_eq!(shared.peak, fixed(200));
+    }
+
+    #[test]
+    fn a_reduction_for_packets_that_were_only_late_is_taken_back() {
+        let mut shared = Shared::new(1_400, 512);
+        shared.window = fixed(100);
+        let before = shared;
+        let sample = |lost_packets, spurious_packets| AckSample {
+            lost_packets,
+            spurious_packets,
+            in_flight_packets: 90,
+            app_limited: true,
+            ..AckSample::default()
+        };
+        shared.on_ack(0, &sample(2, 0));
+        // One more of the same flight.
+        shared.on_ack(0, &sample(1, 0));
+        shared.on_ack(0, &sample(0, 2));
+        assert_eq!(shared.window(), 70);
+        shared.on_ack(0, &sample(0, 1));
+        let state = |s: &Shared| (s.window, s.slow_start_until, s.peak, s.prior);
+        assert_eq!(state(&shared), state(&before));
+        // Those of an earlier reduction count no more.
+        shared.on_ack(0, &sample(1, 0));
+        shared.recovery = 0;
+        shared.on_ack(0, &sample(2, 0));
+        shared.on_ack(0, &sample(0, 1));
+        assert!(shared.window() < 70);
     }
 
     #[test]

@@ -439,6 +439,9 @@ fn any_input_keeps_the_bounds() {
                 let sample = AckSample {
                     acked_packets: number(u32::MAX.into()) as u32,
                     rtt_ns: (number(2) > 0).then(|| number(u64::MAX)),
+                    late_ns: number(u64::MAX),
+                    mean_ns: number(u64::MAX),
+                    spurious_packets: number(u32::MAX.into()) as u32,
                     ce_packets: number(u32::MAX.into()) as u32,
                     lost_packets: number(u32::MAX.into()) as u32,
                     in_flight_packets: number(u32::MAX.into()) as u32,
