@@ -570,6 +570,32 @@ fn no_window_spans_more_numbers_than_a_bitmap() {
 }
 
 #[test]
+fn what_is_said_of_a_number_is_not_taken_for_one_512_later() {
+    let mut s = Script::new(&Config::default());
+    let allow = |ack: Ack| Ack {
+        packet_limit: 10_000,
+        ..ack
+    };
+    // Given up, sent again, and watched for.
+    let given_up = s.send(1)[0];
+    let other = s.send(1)[0];
+    s.hear(Some(&allow(all_but(other, &[given_up]))), &[]);
+    let copy = s.say()[0].number();
+    s.hear(Some(&allow(all_but(copy, &[given_up]))), &[]);
+    // Answers to pings take the numbers between.
+    for _ in copy..given_up + 511 {
+        s.asked();
+    }
+    assert_eq!(s.send(1), [given_up + 512]);
+    s.hear(Some(&allow(all_but(given_up + 511, &[]))), &[]);
+    s.say();
+    assert!(!s.pair.nodes[0].with(|e, _| e.idle()));
+    s.hear(Some(&allow(all_but(given_up + 512, &[]))), &[]);
+    s.say();
+    assert!(s.pair.nodes[0].with(|e, _| e.idle()));
+}
+
+#[test]
 fn an_acknowledgement_is_put_off_while_the_window_is_open_and_no_longer() {
     let mut s = Script::new(&Config {
         congestion: Some(Mode::Shared),
