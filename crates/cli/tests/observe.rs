@@ -199,9 +199,9 @@ fn counters_are_read_of_ranks_that_run_and_that_are_stopped() {
                 ranks_until(&["--once", &id], |rank| sent(rank) > before);
                 signal(pid, Signal::STOP);
                 ranks_until(&["--once", &id], waits);
-                let conns = ranks(&["--dump", &id])[0]["state"]["udp"].clone();
-                let flies = |conn: &serde_json::Value| conn["in_flight"].as_u64() > Some(0);
-                conns.as_array().unwrap().iter().any(flies)
+                let paths = ranks(&["--dump", &id])[0]["state"]["udp_path"].clone();
+                let flies = |path: &serde_json::Value| path["in_flight"].as_u64() > Some(0);
+                paths.as_array().unwrap().iter().any(flies)
             };
             assert!(
                 (0..20).any(stuck),

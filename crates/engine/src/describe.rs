@@ -165,6 +165,7 @@ impl NetLane {
             ),
             list("udp_rank", ranks, "rank", None),
             table("udp", tables.conns, proto::CONN_FIELDS),
+            table("udp_path", tables.paths, proto::PATH_FIELDS),
         ]
     }
 }

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
     Config, Conn, Core, Endpoint, FrameMeta, Identity, KeptWords, Layout, Long, Message,
-    NetAddress, Peer, PeerId, Release, SourceId, Tables,
+    NetAddress, Path, Peer, PeerId, Release, SourceId, Tables,
 };
 use portolan_seal::{Null, Secret};
 use portolan_wire::{
@@ -42,6 +42,7 @@ struct Node {
     peers: Vec<Peer>,
     shelf: Vec<KeptWords>,
     conns: Vec<Conn>,
+    paths: Vec<Path>,
     meta: Vec<FrameMeta>,
     longs: Vec<Long>,
     frames: Vec<u8>,
@@ -79,6 +80,7 @@ impl Node {
             peers: vec![Peer::default(); l.peers],
             shelf: vec![KeptWords::default(); l.shelf],
             conns: vec![Conn::default(); l.conns],
+            paths: vec![Path::default(); l.paths],
             meta: vec![FrameMeta::default(); l.meta],
             longs: vec![Long::default(); l.longs],
             frames: vec![0; l.frame_bytes],
@@ -110,6 +112,7 @@ impl Node {
             peers: &mut self.peers,
             shelf: &mut self.shelf,
             conns: &mut self.conns,
+            paths: &mut self.paths,
             meta: &mut self.meta,
             longs: &mut self.longs,
             frames: &mut self.frames,

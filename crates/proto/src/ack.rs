@@ -4,13 +4,14 @@ use portolan_seal::Seal;
 use portolan_wire::{Ack, BITMAP_WORDS_MAX};
 
 use crate::config::WINDOW_SPAN;
-use crate::conn::{Conn, Owed, REPLAY_BITS};
+use crate::conn::{Owed, REPLAY_BITS};
 use crate::endpoint::Endpoint;
+use crate::path::Path;
 
 /// Unit of the delay field, ns.
 pub(crate) const DELAY_UNIT_NS: u64 = 64;
 
-impl Conn {
+impl Path {
     const fn place(number: u64) -> (usize, u64) {
         let bit = number % REPLAY_BITS;
         ((bit / 64) as usize, 1 << (bit % 64))
@@ -94,36 +95,40 @@ impl Conn {
 
 impl<S: Seal> Endpoint<'_, S> {
     /// An acknowledgement must leave in this pass.
-    pub(crate) fn owe_now(&mut self, conn: u32) {
-        self.conns[conn as usize].owed = Owed::Now;
+    pub(crate) fn owe_now(&mut self, path: u32) {
+        let p = self.path_mut(path);
+        p.owed = Owed::Now;
+        let conn = p.conn;
         self.make_ready(conn);
     }
 
     /// An acknowledgement must leave, but may ride on an answer.
-    pub(crate) fn owe_lazy(&mut self, conn: u32) {
-        let c = &mut self.conns[conn as usize];
-        c.owed = c.owed.max(Owed::Lazy);
+    pub(crate) fn owe_lazy(&mut self, path: u32) {
+        let p = self.path_mut(path);
+        p.owed = p.owed.max(Owed::Lazy);
+        let conn = p.conn;
         self.make_ready(conn);
     }
 
     /// The acknowledgement that leaves now. What it grants is remembered.
-    pub(crate) fn make_ack(&mut self, now: u64, conn: u32) -> Ack {
+    pub(crate) fn make_ack(&mut self, now: u64, path: u32) -> Ack {
         let share = self.share(now);
+        let p = self.path_mut(path);
+        let conn = p.conn;
+        let mut ack = p.ack(now);
+        p.granted = p.granted.max(p.rx_next.saturating_add(share));
+        ack.packet_limit = p.granted as u32;
         let credit = self.credit(conn);
-        let c = &mut self.conns[conn as usize];
-        let mut ack = c.ack(now);
-        c.granted = c.granted.max(c.rx_next.saturating_add(share));
-        ack.packet_limit = c.granted as u32;
         ack.credit = credit;
         ack
     }
 
     /// An acknowledgement has left with a packet.
-    pub(crate) fn ack_left(&mut self, conn: u32) {
-        let credit = self.credit(conn);
-        let c = &mut self.conns[conn as usize];
-        c.advertised = credit;
-        c.owed = Owed::Nothing;
-        c.unacked = 0;
+    pub(crate) fn ack_left(&mut self, path: u32) {
+        let p = self.path_mut(path);
+        p.owed = Owed::Nothing;
+        p.unacked = 0;
+        let conn = p.conn;
+        self.conns[conn as usize].advertised = self.credit(conn);
     }
 }

@@ -41,6 +41,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.shelf.get(p.place as usize).hash(state);
         }
         self.conns.hash(state);
+        self.paths.hash(state);
         self.longs.hash(state);
         for (i, meta) in self.meta.iter().enumerate() {
             if meta.usage == Use::Free {
@@ -88,17 +89,19 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             let held_in = |rx: &RxFlow| self.list_length(rx.held, Use::Held);
             let held = c.rx.map(|flows| flows.iter().map(held_in).sum::<u32>());
-            let flying = c.slots.iter().filter(|&&s| s < SLOT_FRAMES).count() as u32;
-            for &s in c.slots.iter().filter(|&&s| s < SLOT_FRAMES) {
+            let p = &self.paths[i];
+            assert_eq!(p.conn, i as u32, "path and connection agree");
+            let flying = p.slots.iter().filter(|&&s| s < SLOT_FRAMES).count() as u32;
+            for &s in p.slots.iter().filter(|&&s| s < SLOT_FRAMES) {
                 assert_eq!(self.meta[s as usize].usage, Use::Flying);
             }
-            assert_eq!(flying, c.flying, "frames in flight to peer {}", c.peer);
+            assert_eq!(flying, p.flying, "frames in flight to peer {}", c.peer);
             let parting = self.meta.iter().filter(|m| m.usage == Use::Parting);
             queued += parting.filter(|m| m.conn == i as u32).count() as u32;
             assert_eq!(queued + flying, c.queued, "frames towards peer {}", c.peer);
             let towards = self.meta.iter().enumerate().filter(|(f, m)| {
                 let mine = m.conn == i as u32;
-                let flying = m.usage == Use::Flying && c.slots.contains(&(*f as u32));
+                let flying = m.usage == Use::Flying && p.slots.contains(&(*f as u32));
                 mine && m.is_reply() && (matches!(m.usage, Use::Queued | Use::Parting) || flying)
             });
             let replies = towards.count() as u32;

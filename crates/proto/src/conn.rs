@@ -3,15 +3,10 @@
 use portolan_wire::Ack;
 
 use crate::config::{FLOWS_MAX, WINDOW_SPAN};
-use crate::congestion::{Congestion, Mode};
-use crate::disorder::Disorder;
 use crate::kept::Kept;
-use crate::mtu::Mtu;
-use crate::pacing::Pacer;
 use crate::pool::List;
 use crate::reassembly::{Intervals, RxFlow};
 use crate::refusal::Refusals;
-use crate::rto::Rtt;
 use crate::tables::NONE;
 
 /// In a slot of the send window: nothing to resend under this number.
@@ -72,27 +67,6 @@ pub struct Conn {
     /// Frames queued (also to be resent) or flying; and those of replies.
     pub(crate) queued: u32,
     pub(crate) queued_replies: u32,
-    /// By packet number modulo [`WINDOW_SPAN`].
-    pub(crate) slots: [u32; WINDOW_SPAN],
-    /// Lowest number whose slot may still hold a frame.
-    pub(crate) lowest: u64,
-    /// One above the largest number that was acknowledged.
-    pub(crate) acked_to: u64,
-    pub(crate) flying: u32,
-    pub(crate) flying_bytes: u64,
-    /// Chunk-bearing packets since the last that asked for an acknowledgement.
-    pub(crate) since_ask: u32,
-    /// First number of the current key phase.
-    pub(crate) phase_first: u64,
-    /// How far out of order packets come.
-    pub(crate) disorder: Disorder,
-    pub(crate) rtt: Rtt,
-    pub(crate) congestion: Congestion,
-    pub(crate) pacer: Pacer,
-    pub(crate) ce_seen: u32,
-    pub(crate) backoff: u8,
-    /// When the probe clock was last restarted.
-    pub(crate) probe_from: u64,
     /// A packet verified at this time.
     pub(crate) heard_at: u64,
     /// Since when something waits for the peer; `u64::MAX`: nothing does.
@@ -100,14 +74,8 @@ pub struct Conn {
     pub(crate) waiting_told: bool,
     /// Last time that anything moved, for giving this state back.
     pub(crate) used_at: u64,
-    pub(crate) mtu: Mtu,
     /// The pacer lets the next packet leave at this time; `u64::MAX`: now.
     pub(crate) paced_until: u64,
-    /// A ping must leave, to hear what the peer has room for.
-    pub(crate) ping_owed: bool,
-    /// The next packet of chunks is a probe: it leaves whatever the window
-    /// says, and asks for an answer.
-    pub(crate) probe_owed: bool,
     /// Message chunks since the last packet that asked for an acknowledgement.
     pub(crate) chunks_since_ask: u32,
     /// The peer has no room for chunks that come before their turn, by
@@ -124,10 +92,6 @@ pub struct Conn {
     /// An acknowledgement that nothing waits for, and when it came: it is
     /// looked at in a pass that has nothing better to do.
     pub(crate) late_ack: Option<(u64, Ack)>,
-    /// Lowest and highest number given up that may yet turn out to have
-    /// arrived; `lost_from` is `u64::MAX` if there is none.
-    pub(crate) lost_from: u64,
-    pub(crate) lost_last: u64,
 
     // Handshake.
     pub(crate) connect_next: u64,
@@ -140,28 +104,11 @@ pub struct Conn {
     pub(crate) keyed: bool,
 
     // Receiver.
-    pub(crate) seen: [u64; REPLAY_BITS as usize / 64],
-    /// One above the largest number received; and the lowest that is missing.
-    pub(crate) rx_next: u64,
-    pub(crate) base: u64,
-    /// Below it nobody remembers what was received: as replays such numbers
-    /// are dropped, as acknowledged they are not.
-    pub(crate) unsure_to: u64,
-    /// When the largest arrived, ns.
-    pub(crate) largest_at: u64,
-    pub(crate) ce: u32,
-    pub(crate) owed: Owed,
-    /// Chunk-bearing packets since the last acknowledgement left.
-    pub(crate) unacked: u32,
-    /// Limit of packet numbers that was granted, in full.
-    pub(crate) granted: u64,
     /// Credit that was advertised last, by priority.
     pub(crate) advertised: [u32; 2],
     /// Fresh chunks that have come in, by priority.
     pub(crate) arrived: [u32; 2],
     pub(crate) last_data_at: u64,
-    /// First number of the peer's current key phase that was seen.
-    pub(crate) phase_rx_first: u64,
     pub(crate) rx: [[RxFlow; FLOWS_MAX]; 2],
     pub(crate) intervals: Intervals,
     pub(crate) held: [u32; 2],
@@ -217,54 +164,25 @@ impl Default for Conn {
             control: List::EMPTY,
             queued: 0,
             queued_replies: 0,
-            slots: [SLOT_NOTHING; WINDOW_SPAN],
-            lowest: 0,
-            acked_to: 0,
-            flying: 0,
-            flying_bytes: 0,
-            since_ask: 0,
-            phase_first: 0,
-            disorder: Disorder::NONE,
-            rtt: Rtt::new(),
-            congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
-            pacer: Pacer::new(),
-            ce_seen: 0,
-            backoff: 0,
-            probe_from: 0,
             heard_at: 0,
             waiting_since: u64::MAX,
             waiting_told: false,
             used_at: 0,
-            mtu: Mtu::BASE,
             paced_until: u64::MAX,
-            ping_owed: false,
-            probe_owed: false,
             chunks_since_ask: 0,
             peer_full: [false; 2],
             round: 0,
             finished: false,
             busy: false,
             late_ack: None,
-            lost_from: u64::MAX,
-            lost_last: 0,
             connect_next: u64::MAX,
             connect_tries: 0,
             confirmed: false,
             proven: false,
             keyed: false,
-            seen: [0; REPLAY_BITS as usize / 64],
-            rx_next: 0,
-            base: 0,
-            unsure_to: 0,
-            largest_at: 0,
-            ce: 0,
-            owed: Owed::Nothing,
-            unacked: 0,
-            granted: 0,
             advertised: [0; 2],
             arrived: [0; 2],
             last_data_at: 0,
-            phase_rx_first: 0,
             rx: [[RxFlow::EMPTY; FLOWS_MAX]; 2],
             intervals: Intervals::EMPTY,
             held: [0; 2],
@@ -286,11 +204,6 @@ impl Conn {
 
     /// Whether all that was sent is acknowledged.
     pub(crate) const fn is_settled(&self) -> bool {
-        self.queued == 0 && self.flying == 0 && !self.has_queue()
-    }
-
-    /// The slot of a packet number.
-    pub(crate) const fn slot(&mut self, number: u64) -> &mut u32 {
-        &mut self.slots[(number % WINDOW_SPAN as u64) as usize]
+        self.queued == 0 && !self.has_queue()
     }
 }

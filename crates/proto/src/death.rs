@@ -90,9 +90,9 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Drops all that waits for or flies to a peer.
     pub(crate) fn drop_sending(&mut self, conn: u32, host: &mut impl Host<S>) {
-        for i in 0..self.conns[conn as usize].slots.len() {
-            let frame = self.conns[conn as usize].slots[i];
-            self.conns[conn as usize].slots[i] = SLOT_NOTHING;
+        for i in 0..self.path_mut(conn).slots.len() {
+            let slot = &mut self.path_mut(conn).slots[i];
+            let frame = core::mem::replace(slot, SLOT_NOTHING);
             if frame < SLOT_FRAMES {
                 self.drop_frame(frame, host);
             }
@@ -103,20 +103,21 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.drop_frame(frame, host);
             }
         }
+        let p = self.path_mut(conn);
+        p.lowest = p.next_number;
+        p.flying = 0;
+        p.flying_bytes = 0;
+        p.ping_owed = false;
+        p.probe_owed = false;
+        p.lost_from = u64::MAX;
         let c = &mut self.conns[conn as usize];
-        c.lowest = c.kept.next_number;
-        c.flying = 0;
-        c.flying_bytes = 0;
         c.queued = 0;
         c.queued_replies = 0;
         c.pending_flows = [0; 2];
         c.waiting_since = u64::MAX;
-        c.ping_owed = false;
         c.late_ack = None;
-        c.probe_owed = false;
         c.round = 0;
         c.refusals.drop_all();
-        c.lost_from = u64::MAX;
         c.connect_next = u64::MAX;
         let lists = [
             core::mem::replace(&mut c.resend, List::EMPTY),

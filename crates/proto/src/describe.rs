@@ -5,7 +5,8 @@
 use core::mem::offset_of;
 
 use crate::conn::Conn;
-use crate::tables::Core;
+use crate::path::Path;
+use crate::tables::{Core, NONE};
 
 /// A field of an entry of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,37 +84,42 @@ pub const COUNTER_FIELDS: &[Field] = &[
 pub const CONN_FIELDS: &[Field] = &[
     field!("peer", Conn, peer),
     field!("queued", Conn, queued, Some(0)),
-    field!("in_flight", Conn, flying, Some(0)),
-    field!("in_flight_bytes", Conn, flying_bytes),
     field!("waiting_since", Conn, waiting_since, Some(u64::MAX)),
     field!("heard_at", Conn, heard_at),
-    field!("lowest_unacknowledged", Conn, lowest),
-    field!("acknowledged_to", Conn, acked_to),
-    field!("probes_in_vain", Conn, backoff),
     field!("connect_next", Conn, connect_next, Some(u64::MAX)),
-    field!("received_to", Conn, rx_next),
-    field!("received_all_to", Conn, base),
     of_pair("held_requests", offset_of!(Conn, held), 0, Some(0)),
     of_pair("held_replies", offset_of!(Conn, held), 1, Some(0)),
     of_pair("requests_sent", offset_of!(Conn, kept.sent), 0, None),
     of_pair("replies_sent", offset_of!(Conn, kept.sent), 1, None),
     of_pair("request_credit", offset_of!(Conn, kept.credit), 0, None),
     of_pair("reply_credit", offset_of!(Conn, kept.credit), 1, None),
-    field!("next_packet", Conn, kept.next_number),
-    field!("packet_limit", Conn, kept.packet_limit),
     field!("key_phase", Conn, kept.phase_tx),
+];
+
+/// State of a path of such a peer, in [`Path`].
+pub const PATH_FIELDS: &[Field] = &[
+    field!("entry", Path, conn, Some(NONE as u64)),
+    field!("in_flight", Path, flying),
+    field!("in_flight_bytes", Path, flying_bytes),
+    field!("lowest_unacknowledged", Path, lowest),
+    field!("acknowledged_to", Path, acked_to),
+    field!("probes_in_vain", Path, backoff),
+    field!("received_to", Path, rx_next),
+    field!("received_all_to", Path, base),
+    field!("next_packet", Path, next_number),
+    field!("packet_limit", Path, packet_limit),
 ];
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::NONE;
 
     #[test]
     fn fields_lie_within_their_entries() {
         for (fields, size) in [
             (COUNTER_FIELDS, size_of::<Core>()),
             (CONN_FIELDS, size_of::<Conn>()),
+            (PATH_FIELDS, size_of::<Path>()),
         ] {
             for field in fields {
                 assert!(matches!(field.bytes, 1 | 2 | 4 | 8), "{field:?}");
@@ -125,7 +131,7 @@ mod tests {
     #[test]
     fn a_free_entry_is_idle() {
         let conn = Conn::default();
-        assert_eq!((conn.peer, conn.queued, conn.flying), (NONE, 0, 0));
+        assert_eq!((conn.peer, conn.queued), (NONE, 0));
         assert_eq!(
             (conn.waiting_since, conn.connect_next),
             (u64::MAX, u64::MAX)

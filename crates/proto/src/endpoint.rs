@@ -3,10 +3,11 @@
 use portolan_seal::Seal;
 use portolan_wire::{EndpointId, Life};
 
-use crate::congestion::Mode;
+use crate::congestion::{Congestion, Mode};
 use crate::conn::{Conn, Listed, Owed};
 use crate::host::{NetAddress, PeerId, Transmit};
-use crate::kept::{Kept, KeptWords};
+use crate::kept::{Kept, KeptPath, KeptWords};
+use crate::path::Path;
 use crate::peer::{Peer, PeerBits, PeerState};
 use crate::pool::FrameMeta;
 use crate::send::Long;
@@ -39,6 +40,7 @@ pub struct Endpoint<'m, S: Seal> {
     pub(crate) peers: &'m mut [Peer],
     pub(crate) shelf: &'m mut [KeptWords],
     pub(crate) conns: &'m mut [Conn],
+    pub(crate) paths: &'m mut [Path],
     pub(crate) meta: &'m mut [FrameMeta],
     pub(crate) longs: &'m mut [Long],
     pub(crate) frames: &'m mut [u8],
@@ -54,6 +56,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             peers,
             shelf,
             conns,
+            paths,
             meta,
             longs,
             frames,
@@ -63,6 +66,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             peers,
             shelf,
             conns,
+            paths,
             meta,
             longs,
             frames,
@@ -124,7 +128,8 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             ..Peer::default()
         };
         if let Some(words) = self.shelf.get_mut(p.place as usize) {
-            *words = Kept::new(&self.core.config).to_words();
+            let config = &self.core.config;
+            *words = Kept::new(config).to_words(KeptPath::new(config.first_packet));
         }
     }
 
@@ -196,14 +201,14 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     #[must_use]
     pub fn window(&self, peer: PeerId) -> Option<u32> {
         let conn = self.peers.get(peer.0 as usize)?.conn;
-        Some(self.conns.get(conn as usize)?.congestion.window())
+        Some(self.paths.get(conn as usize)?.congestion.window())
     }
 
     /// Smoothed round-trip time to a peer, ns, once one was measured.
     #[must_use]
     pub fn round_trip(&self, peer: PeerId) -> Option<u64> {
         let conn = self.peers.get(peer.0 as usize)?.conn;
-        self.conns.get(conn as usize)?.rtt.smoothed()
+        self.paths.get(conn as usize)?.rtt.smoothed()
     }
 
     /// Puts a connection in the list of those that may have something to send.
@@ -244,23 +249,14 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         };
         self.core.free_conns = self.conns[conn as usize].next;
         self.core.conns_used = self.core.conns_used.max(conn + 1);
-        let kept = self.take_down(peer);
+        let (kept, kept_path) = self.take_down(peer);
         let p = &mut self.peers[peer as usize];
         p.conn = conn;
         let window = crate::WINDOW_SPAN as u32;
         let up = p.state == PeerState::Up || matches!(p.state, PeerState::Dead(_));
-        let mut c = Conn {
+        self.conns[conn as usize] = Conn {
             peer,
             listed: Listed::None,
-            lowest: kept.next_number,
-            phase_first: kept.next_number,
-            acked_to: kept.next_number,
-            rx_next: kept.received,
-            base: kept.received - u64::from(kept.missing),
-            unsure_to: kept.received,
-            phase_rx_first: kept.received,
-            granted: kept.received,
-            ce: self.core.config.first_message,
             arrived: kept.taken,
             advertised: kept.taken,
             used_at: now,
@@ -273,14 +269,11 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             kept,
             ..Conn::default()
         };
-        c.congestion =
-            crate::congestion::Congestion::new(p.bits.mode(), self.core.config.packet_max, window);
-        c.seen.fill(u64::MAX);
+        let (marks, most) = (self.core.config.first_message, self.core.config.packet_max);
+        let congestion = Congestion::new(p.bits.mode(), most, window);
+        self.paths[conn as usize] = Path::resume(conn, &kept_path, marks, congestion);
         if up {
-            c.mtu.resume(kept.packet_max, self.core.config.packet_max);
-        }
-        self.conns[conn as usize] = c;
-        if up {
+            self.path_mut(conn).mtu.resume(kept_path.packet_max, most);
             self.install_keys(conn);
         }
         self.arm(now.saturating_add(self.core.config.idle_ns));
@@ -304,7 +297,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             && c.is_settled()
             && c.held == [0; 2]
             && c.refusals.is_quiet()
-            && c.owed == Owed::Nothing
+            && self.paths[conn as usize].owed == Owed::Nothing
             && c.rx.iter().flatten().all(|f| !f.active)
             && c.connect_next == u64::MAX
             && self.peers[c.peer as usize].state != PeerState::Connecting
@@ -312,10 +305,6 @@ impl<'m, S: Seal> Endpoint<'m, S> {
 
     /// Keeps of a quiet connection what must be kept, and frees it.
     pub(crate) fn deactivate(&mut self, conn: u32) {
-        let c = &mut self.conns[conn as usize];
-        c.kept.received = c.rx_next;
-        c.kept.missing = (c.rx_next - c.base) as u16;
-        c.kept.packet_max = c.mtu.current();
         self.shelve(conn);
         self.release_conn(conn);
     }
@@ -328,6 +317,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             ..Conn::default()
         };
         self.core.free_conns = conn;
+        self.paths[conn as usize] = Path::default();
     }
 }
 

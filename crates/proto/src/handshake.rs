@@ -404,21 +404,22 @@ impl<S: Seal> Endpoint<'_, S> {
         let hold = self.hold_limit();
         let ours = self.core.config.packet_max;
         let c = &mut self.conns[conn as usize];
+        let p = &mut self.paths[conn as usize];
         let k = &mut c.kept;
         k.nonce_theirs = offer.nonce;
         k.connection_theirs = offer.connection;
-        k.packet_limit = k.next_number + u64::from(offer.window);
+        p.packet_limit = p.next_number + u64::from(offer.window);
         k.credit = [0, 1].map(|i| k.sent[i].wrapping_add(offer.credit[i]));
         k.taken = [offer.first_message.0; 2];
         k.next_in = [[offer.first_message; crate::FLOWS_MAX]; 2];
-        c.rx_next = offer.first_packet.0;
-        c.base = c.rx_next;
-        c.phase_rx_first = c.rx_next;
-        c.granted = c.rx_next.saturating_add(window);
+        p.rx_next = offer.first_packet.0;
+        p.base = p.rx_next;
+        p.phase_rx_first = p.rx_next;
+        p.granted = p.rx_next.saturating_add(window);
         c.arrived = c.kept.taken;
         c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
         c.heard_at = now;
-        c.mtu.begin(now, offer.packet_max.min(ours));
+        p.mtu.begin(now, offer.packet_max.min(ours));
         c.keyed = true;
         self.install_keys(conn);
         Some(conn)
@@ -431,8 +432,8 @@ impl<S: Seal> Endpoint<'_, S> {
         c.heard_at = now;
         c.waiting_since = if c.has_queue() { now } else { u64::MAX };
         c.waiting_told = false;
-        c.probe_from = now;
         let peer = c.peer;
+        self.paths[conn as usize].probe_from = now;
         self.peers[peer as usize].state = PeerState::Up;
         if self.core.closing {
             // It was not there to be told.

@@ -15,13 +15,6 @@ use crate::tables::NONE;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Kept {
     pub nonce_theirs: u64,
-    pub next_number: u64,
-    /// Numbers below this are settled for the replay window.
-    pub received: u64,
-    pub packet_limit: u64,
-    /// So many before `received` may be missing.
-    pub missing: u16,
-    pub packet_max: u16,
     pub connection_theirs: u32,
     pub phase_tx: u32,
     pub phase_rx: u32,
@@ -35,7 +28,19 @@ pub(crate) struct Kept {
     pub next_in: [[MessageNo; FLOWS_MAX]; 2],
 }
 
-/// The same as it lies on the shelf: words, so that a table of them may be
+/// What must outlive the active state of a path. Plain data.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct KeptPath {
+    pub next_number: u64,
+    /// Numbers below this are settled for the replay window.
+    pub received: u64,
+    pub packet_limit: u64,
+    /// So many before `received` may be missing.
+    pub missing: u16,
+    pub packet_max: u16,
+}
+
+/// Both, of path 0, as they lie on the shelf: words, so that a table of them may be
 /// memory that nobody has touched yet.
 pub type KeptWords = [u64; WORDS];
 
@@ -60,7 +65,6 @@ impl Kept {
         // Credit of both priorities counts from there on too.
         let credit = [message.0; 2];
         Self {
-            next_number: config.first_packet,
             next_out: [[message; FLOWS_MAX]; 2],
             sent: credit,
             credit,
@@ -74,13 +78,13 @@ impl Kept {
         self.credit[priority].wrapping_sub(self.sent[priority]) as i32 > 0
     }
 
-    pub fn to_words(self) -> KeptWords {
+    pub fn to_words(self, path: KeptPath) -> KeptWords {
         let mut words = [0; WORDS];
         words[0] = self.nonce_theirs;
-        words[1] = self.next_number;
-        words[2] = self.received;
-        words[3] = self.packet_limit;
-        let sizes = u32::from(self.missing) | u32::from(self.packet_max) << 16;
+        words[1] = path.next_number;
+        words[2] = path.received;
+        words[3] = path.packet_limit;
+        let sizes = u32::from(path.missing) | u32::from(path.packet_max) << 16;
         words[4] = join(sizes, self.connection_theirs);
         words[5] = join(self.phase_tx, self.phase_rx);
         words[6] = join(self.sealed_in_phase, 0);
@@ -94,20 +98,22 @@ impl Kept {
         words
     }
 
-    pub fn from_words(words: &KeptWords) -> Self {
+    pub fn from_words(words: &KeptWords) -> (Self, KeptPath) {
         let [sizes, connection_theirs] = part(words[4]);
         let [phase_tx, phase_rx] = part(words[5]);
         let flows = |from: usize| {
             let number = |p: usize, f: usize| MessageNo(part(words[from + f])[p]);
             [0, 1].map(|p| core::array::from_fn(|f| number(p, f)))
         };
-        Self {
-            nonce_theirs: words[0],
+        let path = KeptPath {
             next_number: words[1],
             received: words[2],
             packet_limit: words[3],
             missing: sizes as u16,
             packet_max: (sizes >> 16) as u16,
+        };
+        let kept = Self {
+            nonce_theirs: words[0],
             connection_theirs,
             phase_tx,
             phase_rx,
@@ -117,6 +123,17 @@ impl Kept {
             taken: part(words[9]),
             next_out: flows(10),
             next_in: flows(10 + FLOWS_MAX),
+        };
+        (kept, path)
+    }
+}
+
+impl KeptPath {
+    /// Of a path that nothing has used.
+    pub fn new(first_packet: u64) -> Self {
+        Self {
+            next_number: first_packet,
+            ..Self::default()
         }
     }
 }
@@ -124,14 +141,15 @@ impl Kept {
 impl<S: Seal> Endpoint<'_, S> {
     /// What is kept of a peer that gets its active state; with a place for it
     /// on the shelf, if it had none.
-    pub(crate) fn take_down(&mut self, peer: u32) -> Kept {
+    pub(crate) fn take_down(&mut self, peer: u32) -> (Kept, KeptPath) {
         let p = &mut self.peers[peer as usize];
         if p.place != NONE {
             return Kept::from_words(&self.shelf[p.place as usize]);
         }
         p.place = self.core.shelf_used;
         self.core.shelf_used += 1;
-        Kept::new(&self.core.config)
+        let config = &self.core.config;
+        (Kept::new(config), KeptPath::new(config.first_packet))
     }
 
     /// Puts what is kept of a connection's peer on the shelf, and detaches it.
@@ -139,7 +157,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn as usize];
         let p = &mut self.peers[c.peer as usize];
         p.conn = NONE;
-        self.shelf[p.place as usize] = c.kept.to_words();
+        let path = self.paths[conn as usize].kept();
+        self.shelf[p.place as usize] = c.kept.to_words(path);
     }
 
     /// What a peer has offered last; 0: nothing yet.
@@ -149,7 +168,7 @@ impl<S: Seal> Endpoint<'_, S> {
             Some(c) => c.kept.nonce_theirs,
             None => {
                 let words = self.shelf.get(p.place as usize);
-                words.map_or(0, |words| Kept::from_words(words).nonce_theirs)
+                words.map_or(0, |words| Kept::from_words(words).0.nonce_theirs)
             }
         }
     }
@@ -166,11 +185,6 @@ mod tests {
         };
         let kept = Kept {
             nonce_theirs: u64::MAX - 1,
-            next_number: 1 << 63,
-            received: (1 << 40) + 1,
-            packet_limit: (1 << 40) + 2,
-            missing: 65_534,
-            packet_max: 65_533,
             connection_theirs: u32::MAX - 3,
             phase_tx: 4,
             phase_rx: 5,
@@ -181,6 +195,13 @@ mod tests {
             next_out: numbers(100),
             next_in: numbers(u32::MAX - 100),
         };
-        assert_eq!(Kept::from_words(&kept.to_words()), kept);
+        let path = KeptPath {
+            next_number: 1 << 63,
+            received: (1 << 40) + 1,
+            packet_limit: (1 << 40) + 2,
+            missing: 65_534,
+            packet_max: 65_533,
+        };
+        assert_eq!(Kept::from_words(&kept.to_words(path)), (kept, path));
     }
 }

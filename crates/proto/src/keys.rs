@@ -137,16 +137,16 @@ impl<S: Seal> Endpoint<'_, S> {
     /// settled: then no sealed frame needs a key older than the last.
     pub(crate) fn maybe_rekey(&mut self, conn: u32) {
         let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
-        let c = &self.conns[conn as usize];
+        let (c, p) = (&self.conns[conn as usize], &self.paths[conn as usize]);
         // Something sealed in this phase was acknowledged: the receiver has it.
-        let confirmed = c.acked_to > c.phase_first;
+        let confirmed = p.acked_to > p.phase_first;
         let Some(over) = u64::from(c.kept.sealed_in_phase).checked_sub(limit) else {
             return;
         };
-        if !confirmed || c.lowest < c.phase_first {
+        if !confirmed || p.lowest < p.phase_first {
             // Who sends acknowledgements only is not acknowledged unasked.
             if !confirmed && over.is_multiple_of(ASK_EVERY) {
-                self.conns[conn as usize].ping_owed = true;
+                self.path_mut(conn).ping_owed = true;
             }
             return;
         }
@@ -154,7 +154,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let next = c.kept.phase_tx + 1;
         c.kept.phase_tx = next;
         c.kept.sealed_in_phase = 0;
-        c.phase_first = c.kept.next_number;
+        let p = self.path_mut(conn);
+        p.phase_first = p.next_number;
         self.install_tx(conn, next);
         self.core.counters.rekeys += 1;
     }

@@ -8,6 +8,7 @@
 //! One module each: `handshake` makes connections, `send` queues messages,
 //! `transmit` turns queues into packets, `loss` reads acknowledgements and
 //! resends, `disorder` how far out of order packets come, `split` cuts what has become too big, `receive` takes packets apart, `ack` remembers what arrived,
+//! `path` holds what each path has of its own,
 //! `reassembly` orders and completes messages, `room` deals with those that
 //! cannot be held, `credit` and [`congestion`]
 //! bound what is under way, `mtu` finds packet sizes, `timers` wakes all of
@@ -32,6 +33,7 @@ mod keys;
 mod loss;
 mod mtu;
 pub(crate) mod pacing;
+mod path;
 mod peer;
 mod pool;
 mod reassembly;
@@ -47,7 +49,7 @@ mod transmit;
 
 pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, WINDOW_SPAN};
 pub use conn::Conn;
-pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, width};
+pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
 pub use endpoint::{AddPeerError, Endpoint};
 pub use host::{
     DeathReason, Delivery, Host, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
@@ -55,6 +57,7 @@ pub use host::{
 };
 pub use kept::KeptWords;
 pub use keys::key_slots;
+pub use path::Path;
 pub use peer::{Peer, PeerState};
 pub use pool::FrameMeta;
 pub use send::Long;

@@ -6,10 +6,11 @@ use portolan_wire::{Ack, HEADER_BYTES, PacketNo, Priority, TAG_BYTES};
 use crate::ack::DELAY_UNIT_NS;
 use crate::config::WINDOW_SPAN;
 use crate::congestion::AckSample;
-use crate::conn::{Conn, SLOT_ACKED, SLOT_FRAMES, SLOT_LATE, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
+use crate::conn::{SLOT_ACKED, SLOT_FRAMES, SLOT_LATE, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
 use crate::endpoint::Endpoint;
 use crate::host::{Host, Outcome};
 use crate::keys::{nonce, tx_slot};
+use crate::path::Path;
 use crate::pool::{CHUNKS_AT, Need, Use};
 use crate::tables::NONE;
 
@@ -48,13 +49,15 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Reads an acknowledgement of our packets.
     fn handle_ack(&mut self, now: u64, conn: u32, ack: &Ack, host: &mut impl Host<S>) {
-        let k = &mut self.conns[conn as usize].kept;
-        let next = PacketNo(k.next_number);
         if ack.path != 0 {
             return;
         }
-        let limit = PacketNo(k.packet_limit).nearest(ack.packet_limit).0;
-        k.packet_limit = k.packet_limit.max(limit);
+        let path = conn;
+        let p = self.path_mut(path);
+        let next = PacketNo(p.next_number);
+        let limit = PacketNo(p.packet_limit).nearest(ack.packet_limit).0;
+        p.packet_limit = p.packet_limit.max(limit);
+        let k = &mut self.conns[conn as usize].kept;
         for (mine, new) in k.credit.iter_mut().zip(ack.credit) {
             if new.wrapping_sub(*mine) as i32 > 0 {
                 *mine = new;
@@ -67,41 +70,43 @@ impl<S: Seal> Endpoint<'_, S> {
         if largest >= next.0 || base > largest + 1 {
             return;
         }
-        self.settle(now, conn, ack, largest, base, host);
+        self.settle(now, path, ack, largest, base, host);
     }
 
     /// Goes through the numbers that an acknowledgement speaks of.
     fn settle(
         &mut self,
         now: u64,
-        conn: u32,
+        path: u32,
         ack: &Ack,
         largest: u64,
         base: u64,
         host: &mut impl Host<S>,
     ) {
+        let p = &mut self.paths[path as usize];
+        let conn = p.conn;
+        let c = &self.conns[conn as usize];
         let mut sample = AckSample {
-            app_limited: !self.conns[conn as usize].has_queue(),
+            app_limited: !c.has_queue(),
+            ce_packets: p.new_marks(ack.ce, largest),
             ..AckSample::default()
         };
-        let c = &mut self.conns[conn as usize];
-        sample.ce_packets = c.new_marks(ack.ce, largest);
         let oldest = largest.saturating_sub(WINDOW_SPAN as u64 - 1);
-        let from = c.lost_from.min(c.lowest).max(oldest.min(c.lowest));
+        let from = p.lost_from.min(p.lowest).max(oldest.min(p.lowest));
         // A lower number's slot belongs to a later one by now.
-        let from = from.max(c.kept.next_number.saturating_sub(WINDOW_SPAN as u64));
+        let from = from.max(p.next_number.saturating_sub(WINDOW_SPAN as u64));
         // A receiver without room says what it refused: nothing is reordered.
         let refuses = c.peer_full != [false; 2];
         let reorder = if refuses {
             0
         } else {
-            u64::from(c.disorder.packets())
+            u64::from(p.disorder.packets())
         };
         let slack = self.core.config.probe_slack_ns;
-        let slack = slack.saturating_add(c.disorder.late_ns());
-        let patience = c.rtt.probe_after(slack, 0);
+        let slack = slack.saturating_add(p.disorder.late_ns());
+        let patience = p.rtt.probe_after(slack, 0);
         let overdue = now.saturating_sub(patience);
-        let (acked_to, usual) = (c.acked_to, c.rtt.smoothed().unwrap_or(0));
+        let (acked_to, usual) = (p.acked_to, p.rtt.smoothed().unwrap_or(0));
         let mut again = false;
         for number in from..=largest {
             let bit = number.wrapping_sub(base);
@@ -109,38 +114,38 @@ impl<S: Seal> Endpoint<'_, S> {
                 && (number < base
                     || (bit / 64 < u64::from(ack.words)
                         && ack.bitmap[(bit / 64) as usize] >> (bit % 64) & 1 == 1));
-            let c = &mut self.conns[conn as usize];
-            let slot = *c.slot(number);
+            let p = &mut self.paths[path as usize];
+            let slot = *p.slot(number);
             match (arrived, slot) {
                 (true, SLOT_LOST) => {
-                    *c.slot(number) = SLOT_ACKED;
+                    *p.slot(number) = SLOT_ACKED;
                     let overtaken_by = acked_to.saturating_sub(number + 1);
-                    c.disorder
+                    p.disorder
                         .given_up_too_early(overtaken_by, patience.saturating_sub(usual));
                     self.core.counters.spurious += 1;
                     sample.spurious_packets += 1;
-                    self.spare_copies(now, conn, number, &mut sample, host);
+                    self.spare_copies(now, path, number, &mut sample, host);
                 }
                 // Late, which tells nothing of the order of packets.
                 (true, SLOT_LATE) => {
-                    *c.slot(number) = SLOT_ACKED;
+                    *p.slot(number) = SLOT_ACKED;
                     self.core.counters.spurious += 1;
-                    self.spare_copies(now, conn, number, &mut sample, host);
+                    self.spare_copies(now, path, number, &mut sample, host);
                 }
                 (true, SLOT_PROBE) => {
-                    *c.slot(number) = SLOT_ACKED;
-                    c.mtu.probe_acked();
+                    *p.slot(number) = SLOT_ACKED;
+                    p.mtu.probe_acked();
                 }
                 (true, frame) if frame < SLOT_FRAMES => {
-                    *c.slot(number) = SLOT_ACKED;
+                    *p.slot(number) = SLOT_ACKED;
                     let took = now.saturating_sub(self.meta[frame as usize].sent_at);
-                    c.disorder.took(took);
+                    p.disorder.took(took);
                     if number < acked_to && !refuses {
-                        c.disorder
+                        p.disorder
                             .came_late(acked_to - number - 1, took.saturating_sub(usual));
                     }
                     again |= self.meta[frame as usize].again;
-                    self.frame_acked(now, conn, frame, number == largest, &mut sample, host);
+                    self.frame_acked(now, path, frame, number == largest, &mut sample, host);
                 }
                 // The largest itself is missing only if it was refused.
                 (false, frame)
@@ -149,7 +154,7 @@ impl<S: Seal> Endpoint<'_, S> {
                             || number == largest
                             || self.meta[frame as usize].sent_at < overdue) =>
                 {
-                    sample.lost_packets += u32::from(self.frame_lost(now, conn, frame));
+                    sample.lost_packets += u32::from(self.frame_lost(now, path, frame));
                 }
                 _ => {}
             }
@@ -160,7 +165,7 @@ impl<S: Seal> Endpoint<'_, S> {
             // grants nothing more: what waits for that would wait for ever.
             self.drop_sending(conn, host);
         }
-        self.after_ack(now, conn, ack, largest, &mut sample, again);
+        self.after_ack(now, path, ack, largest, &mut sample, again);
     }
 
     /// Draws the conclusions from what an acknowledgement told. `again`: a
@@ -168,77 +173,78 @@ impl<S: Seal> Endpoint<'_, S> {
     fn after_ack(
         &mut self,
         now: u64,
-        conn: u32,
+        path: u32,
         ack: &Ack,
         largest: u64,
         sample: &mut AckSample,
         again: bool,
     ) {
-        self.advance_lowest(conn);
+        self.advance_lowest(path);
+        let conn = self.path_mut(path).conn;
         let waits = self.waits_for_room(conn);
         if waits && again {
             self.open_round(conn);
         }
-        let c = &mut self.conns[conn as usize];
-        c.acked_to = c.acked_to.max(largest + 1);
-        c.disorder.advance(largest);
-        sample.late_ns = c.disorder.late_ns().min(c.rtt.variation4());
-        sample.mean_ns = c.disorder.mean_ns();
-        let watch = WATCH + u64::from(c.disorder.packets());
+        let p = &mut self.paths[path as usize];
+        p.acked_to = p.acked_to.max(largest + 1);
+        p.disorder.advance(largest);
+        sample.late_ns = p.disorder.late_ns().min(p.rtt.variation4());
+        sample.mean_ns = p.disorder.mean_ns();
+        let watch = WATCH + u64::from(p.disorder.packets());
         let watched = largest.saturating_sub(watch);
-        c.lost_from = if c.lost_last < watched {
+        p.lost_from = if p.lost_last < watched {
             u64::MAX
         } else {
-            c.lost_from.max(watched)
+            p.lost_from.max(watched)
         };
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
             // Marks count with the next packets that are told of.
-            c.ce_seen = c.ce_seen.wrapping_sub(sample.ce_packets);
+            p.ce_seen = p.ce_seen.wrapping_sub(sample.ce_packets);
             return;
         }
         if let Some(rtt) = sample.rtt_ns {
             // The timer must expect the peer's own delay; the queue does not.
-            c.rtt.sample(rtt);
+            p.rtt.sample(rtt);
             sample.rtt_ns = Some(rtt.saturating_sub(u64::from(ack.delay) * DELAY_UNIT_NS));
         }
-        sample.in_flight_packets = c.flying;
+        sample.in_flight_packets = p.flying;
         if waits {
             // The receiver refused it; the network did not lose it.
             sample.lost_packets = 0;
         }
-        c.congestion.on_ack(now, sample);
-        c.pacer.set_rate(c.congestion.rate());
-        c.pacer.set_smooth(sample.mean_ns > 0);
+        p.congestion.on_ack(now, sample);
+        p.pacer.set_rate(p.congestion.rate());
+        p.pacer.set_smooth(sample.mean_ns > 0);
         if sample.acked_packets > 0 {
             if !waits || again {
-                c.backoff = 0;
-                c.probe_from = now;
+                p.backoff = 0;
+                p.probe_from = now;
             }
-            c.waiting_since = if c.flying == 0 && !c.has_queue() {
+            let c = &mut self.conns[conn as usize];
+            c.waiting_since = if p.flying == 0 && !c.has_queue() {
                 u64::MAX
             } else {
                 now
             };
         }
-        self.arm_probe(now, conn);
+        self.arm_probe(now, path);
     }
 
     /// Moves the window's lower edge over what is settled.
-    pub(crate) fn advance_lowest(&mut self, conn: u32) {
-        let c = &mut self.conns[conn as usize];
-        let next = c.kept.next_number;
-        while c.lowest < next && *c.slot(c.lowest) >= SLOT_FRAMES {
-            if *c.slot(c.lowest) == SLOT_PROBE && c.lowest >= c.acked_to {
+    pub(crate) fn advance_lowest(&mut self, path: u32) {
+        let p = self.path_mut(path);
+        while p.lowest < p.next_number && *p.slot(p.lowest) >= SLOT_FRAMES {
+            if *p.slot(p.lowest) == SLOT_PROBE && p.lowest >= p.acked_to {
                 break;
             }
-            c.lowest += 1;
+            p.lowest += 1;
         }
     }
 
     fn frame_acked(
         &mut self,
         now: u64,
-        conn: u32,
+        path: u32,
         frame: u32,
         is_largest: bool,
         sample: &mut AckSample,
@@ -250,10 +256,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let refusal = meta.refusal.then_some((meta.priority, meta.flow));
         let close = meta.close;
         let reply = meta.is_reply();
-        let c = &mut self.conns[conn as usize];
-        c.flying -= 1;
-        c.flying_bytes -= bytes as u64;
-        c.mtu.acked(bytes);
+        let p = self.path_mut(path);
+        let conn = p.conn;
+        p.flying -= 1;
+        p.flying_bytes -= bytes as u64;
+        p.mtu.acked(bytes);
         sample.acked_packets += 1;
         let took = now.saturating_sub(sent_at);
         if is_largest {
@@ -263,6 +270,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.go_on_with_rest(conn, frame);
             return;
         }
+        let c = &mut self.conns[conn as usize];
         c.queued -= 1;
         c.queued_replies -= u32::from(reply);
         if let Some((priority, flow)) = refusal {
@@ -281,19 +289,20 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Gives a packet up: its chunks will leave again under a new number.
     /// False if that cannot be now: the link still reads it, and no frame is
     /// left for a copy.
-    pub(crate) fn frame_lost(&mut self, now: u64, conn: u32, frame: u32) -> bool {
+    pub(crate) fn frame_lost(&mut self, now: u64, path: u32, frame: u32) -> bool {
         let meta = &self.meta[frame as usize];
         let (bytes, number) = (meta.packet_bytes(), meta.number);
+        let conn = self.path_mut(path).conn;
         let Some(frame) = self.unsealed(conn, frame) else {
             return false;
         };
-        let c = &mut self.conns[conn as usize];
-        *c.slot(number) = SLOT_LOST;
-        c.lost_from = c.lost_from.min(number);
-        c.lost_last = c.lost_last.max(number);
-        c.flying -= 1;
-        c.flying_bytes -= bytes as u64;
-        c.mtu.lost(now, bytes);
+        let p = self.path_mut(path);
+        *p.slot(number) = SLOT_LOST;
+        p.lost_from = p.lost_from.min(number);
+        p.lost_last = p.lost_last.max(number);
+        p.flying -= 1;
+        p.flying_bytes -= bytes as u64;
+        p.mtu.lost(now, bytes);
         self.meta[frame as usize].usage = Use::Queued;
         let [first, last] = &mut self.meta[frame as usize].given_up;
         (*first, *last) = ((*first).min(number), number);
@@ -309,18 +318,19 @@ impl<S: Seal> Endpoint<'_, S> {
     fn spare_copies(
         &mut self,
         now: u64,
-        conn: u32,
+        path: u32,
         number: u64,
         sample: &mut AckSample,
         host: &mut impl Host<S>,
     ) {
-        let next = self.conns[conn as usize].kept.next_number;
-        for copy in self.conns[conn as usize].lowest..next {
-            let slot = self.conns[conn as usize].slot(copy);
+        let p = self.path_mut(path);
+        let (conn, lowest, next) = (p.conn, p.lowest, p.next_number);
+        for copy in lowest..next {
+            let slot = self.paths[path as usize].slot(copy);
             let frame = *slot;
             if frame < SLOT_FRAMES && self.meta[frame as usize].is_spared(number) {
                 *slot = SLOT_ACKED;
-                self.frame_acked(now, conn, frame, false, sample, host);
+                self.frame_acked(now, path, frame, false, sample, host);
             }
         }
         loop {
@@ -328,18 +338,19 @@ impl<S: Seal> Endpoint<'_, S> {
             let waits = c.resend.take_where(self.meta, |m| m.is_spared(number));
             let Some(frame) = waits else { break };
             // As if it flew.
-            c.flying += 1;
-            c.flying_bytes += self.meta[frame as usize].packet_bytes() as u64;
-            self.frame_acked(now, conn, frame, false, sample, host);
+            let p = &mut self.paths[path as usize];
+            p.flying += 1;
+            p.flying_bytes += self.meta[frame as usize].packet_bytes() as u64;
+            self.frame_acked(now, path, frame, false, sample, host);
         }
     }
 
     /// Gives a packet up for which nothing but the time speaks.
-    fn frame_late(&mut self, now: u64, conn: u32, frame: u32) -> bool {
+    fn frame_late(&mut self, now: u64, path: u32, frame: u32) -> bool {
         let number = self.meta[frame as usize].number;
-        let lost = self.frame_lost(now, conn, frame);
+        let lost = self.frame_lost(now, path, frame);
         if lost {
-            *self.conns[conn as usize].slot(number) = SLOT_LATE;
+            *self.path_mut(path).slot(number) = SLOT_LATE;
         }
         lost
     }
@@ -378,33 +389,34 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The probe clock ran out: sends the oldest packet again, or a ping where
     /// nothing flies but something waits for credit.
-    pub(crate) fn probe(&mut self, now: u64, conn: u32) {
-        self.advance_lowest(conn);
-        let c = &mut self.conns[conn as usize];
-        c.backoff = c.backoff.saturating_add(1);
-        c.probe_from = now;
+    pub(crate) fn probe(&mut self, now: u64, path: u32) {
+        self.advance_lowest(path);
+        let p = &mut self.paths[path as usize];
+        let conn = p.conn;
+        let c = &self.conns[conn as usize];
+        p.backoff = p.backoff.saturating_add(1);
+        p.probe_from = now;
         if c.peer_full == [false; 2] {
-            c.congestion.on_timeout(now);
+            p.congestion.on_timeout(now);
         }
         let suspect = SUSPECT_SIZE_NS.min(self.core.config.silence_ns / SUSPECT_SIZE_PARTS);
         if now.saturating_sub(c.heard_at.max(c.waiting_since)) >= suspect {
-            c.mtu.unanswered(now);
+            p.mtu.unanswered(now);
         }
         self.core.counters.probes_sent += 1;
         let peer = c.peer;
         let confirmed = c.confirmed;
-        let next = c.kept.next_number;
-        let oldest = (c.lowest..next)
-            .map(|n| *c.slot(n))
+        let oldest = (p.lowest..p.next_number)
+            .map(|n| *p.slot(n))
             .find(|&frame| frame < SLOT_FRAMES);
-        let lost = oldest.is_some_and(|frame| self.frame_late(now, conn, frame));
+        let lost = oldest.is_some_and(|frame| self.frame_late(now, path, frame));
         if self.waits_for_room(conn) {
             self.open_round(conn);
-            self.conns[conn as usize].probe_owed = true;
+            self.path_mut(path).probe_owed = true;
         } else if lost {
-            self.conns[conn as usize].probe_owed = true;
+            self.path_mut(path).probe_owed = true;
         } else {
-            self.conns[conn as usize].ping_owed = true;
+            self.path_mut(path).ping_owed = true;
         }
         if !confirmed {
             // The peer may not have our part of the handshake.
@@ -415,17 +427,17 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Frees a slot for a new number; what was there is given up. False if the
     /// link still reads it: then the number cannot be used.
-    pub(crate) fn clear_slot(&mut self, now: u64, conn: u32, number: u64) -> bool {
-        let old = *self.conns[conn as usize].slot(number);
-        if old < SLOT_FRAMES && !self.frame_lost(now, conn, old) {
+    pub(crate) fn clear_slot(&mut self, now: u64, path: u32, number: u64) -> bool {
+        let old = *self.path_mut(path).slot(number);
+        if old < SLOT_FRAMES && !self.frame_lost(now, path, old) {
             return false;
         }
-        *self.conns[conn as usize].slot(number) = SLOT_NOTHING;
+        *self.path_mut(path).slot(number) = SLOT_NOTHING;
         true
     }
 }
 
-impl Conn {
+impl Path {
     /// Packets marked since the last acknowledgement, by the peer's count.
     fn new_marks(&mut self, ce: u32, largest: u64) -> u32 {
         let new = ce.wrapping_sub(self.ce_seen);

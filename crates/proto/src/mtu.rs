@@ -168,24 +168,24 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         if p.conn != NONE {
-            let c = &mut self.conns[p.conn as usize];
+            let p = &mut self.paths[p.conn as usize];
             let to = if max == 0 {
                 BASE
             } else {
                 max.min(u16::MAX as usize) as u16
             };
-            c.mtu.limit = c.mtu.limit.min(to.max(BASE));
-            c.mtu.shrink(to);
+            p.mtu.limit = p.mtu.limit.min(to.max(BASE));
+            p.mtu.shrink(to);
         }
     }
 
     /// Size of the probe to send now, if one is due.
-    pub(crate) fn mtu_probe_due(&mut self, now: u64, conn: u32) -> Option<u16> {
-        let c = &mut self.conns[conn as usize];
-        if now < c.mtu.next_at {
+    pub(crate) fn mtu_probe_due(&mut self, now: u64, path: u32) -> Option<u16> {
+        let p = self.path_mut(path);
+        if now < p.mtu.next_at {
             return None;
         }
-        let size = c.mtu.probe(now);
+        let size = p.mtu.probe(now);
         let room = self.chunk_room(u16::MAX) + HEADER_BYTES + TAG_BYTES;
         (size > 0).then_some(size.min(room as u16))
     }

@@ -5,10 +5,11 @@ use portolan_wire::{
     Ack, Chunk, Chunks, Flags, HEADER_BYTES, Header, PacketNo, PacketType, TAG_BYTES, WireError,
 };
 
-use crate::conn::{Conn, Owed};
+use crate::conn::Owed;
 use crate::endpoint::{Endpoint, PEER_BITS};
 use crate::host::{DeathReason, Host, NetAddress, PeerEvent, PeerId};
 use crate::keys::{nonce, rx_slot};
+use crate::path::Path;
 use crate::peer::PeerState;
 use crate::reassembly::Took;
 use crate::tables::NONE;
@@ -72,10 +73,10 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The phase whose key sealed a packet, by its bit and number.
-    const fn phase_of(current: u32, c: &Conn, bit: bool, number: u64) -> u32 {
+    const fn phase_of(current: u32, p: &Path, bit: bool, number: u64) -> u32 {
         if (current & 1 == 1) == bit {
             current
-        } else if number < c.phase_rx_first && current > 0 {
+        } else if number < p.phase_rx_first && current > 0 {
             current - 1
         } else {
             current + 1
@@ -99,14 +100,14 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.malformed += 1;
             return;
         }
-        let c = &self.conns[conn as usize];
-        let number = PacketNo(c.rx_next).nearest(header.number).0;
-        if c.is_replay(number) {
+        let p = &self.paths[conn as usize];
+        let number = PacketNo(p.rx_next).nearest(header.number).0;
+        if p.is_replay(number) {
             self.core.counters.drops.replay += 1;
             return;
         }
-        let current = c.kept.phase_rx;
-        let phase = Self::phase_of(current, c, header.flags.has(Flags::KEY_PHASE), number);
+        let current = self.conns[conn as usize].kept.phase_rx;
+        let phase = Self::phase_of(current, p, header.flags.has(Flags::KEY_PHASE), number);
         let (clear, rest) = packet.split_at_mut(HEADER_BYTES);
         let (body, tag) = rest.split_at_mut(length - HEADER_BYTES - TAG_BYTES);
         let tag: &Tag = (&*tag).try_into().expect("the length was checked");
@@ -128,9 +129,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.packets_received += 1;
         self.core.counters.bytes_received += length as u64;
         if phase == current + 1 {
-            let c = &mut self.conns[conn as usize];
-            c.kept.phase_rx = phase;
-            c.phase_rx_first = number;
+            self.conns[conn as usize].kept.phase_rx = phase;
+            self.path_mut(conn).phase_rx_first = number;
             self.install_rx(conn, phase + 1);
         }
         self.conns[conn as usize].busy = true;
@@ -154,15 +154,16 @@ impl<S: Seal> Endpoint<'_, S> {
         c.heard_at = now;
         c.used_at = now;
         c.confirmed = true;
-        c.ce = c.ce.wrapping_add(u32::from(ce));
         let peer = c.peer;
+        let p = self.path_mut(conn);
+        p.ce = p.ce.wrapping_add(u32::from(ce));
         if matches!(
             self.peers[peer as usize].state,
             PeerState::New | PeerState::Connecting
         ) {
             self.become_up(now, conn, host);
         }
-        if number >= self.conns[conn as usize].rx_next {
+        if number >= self.paths[conn as usize].rx_next {
             let full = [Flags::REQUESTS_FULL, Flags::REPLIES_FULL].map(|f| header.flags.has(f));
             self.peer_full(now, conn, full);
         }
@@ -185,20 +186,20 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         let Some(eliciting) = eliciting else {
-            let gap = self.conns[conn as usize].note(now, number, false);
+            let gap = self.path_mut(conn).note(now, number, false);
             // Who asks must hear that somebody lives here.
             if gap || header.flags.has(Flags::ACK_WANTED) {
                 self.owe_now(conn);
             }
             return;
         };
-        let c = &mut self.conns[conn as usize];
-        let gap = c.note(now, number, true);
+        let p = self.path_mut(conn);
+        let gap = p.note(now, number, true);
         if eliciting {
-            c.unacked += 1;
+            p.unacked += 1;
         }
-        let granted = c.granted.saturating_sub(c.rx_next);
-        if gap || (eliciting && u64::from(c.unacked) * GRANT_PARTS > granted) {
+        let granted = p.granted.saturating_sub(p.rx_next);
+        if gap || (eliciting && u64::from(p.unacked) * GRANT_PARTS > granted) {
             self.owe_now(conn);
         } else if header.flags.has(Flags::ACK_WANTED) {
             self.owe_lazy(conn);
@@ -271,7 +272,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.settle_late_ack(conn, host);
         self.drop_sending(conn, host);
         self.peers[peer as usize].state = PeerState::Dead(DeathReason::Closed);
-        self.conns[conn as usize].owed = Owed::Now;
+        self.path_mut(conn).owed = Owed::Now;
         self.make_ready(conn);
         host.peer_event(PeerId(peer), PeerEvent::Dead(DeathReason::Closed));
         self.go_on_after_refusals(conn, host);
@@ -285,20 +286,20 @@ mod tests {
     #[test]
     fn the_key_of_a_packet_follows_from_bit_and_number() {
         let phase_of = Endpoint::<portolan_seal::Checksum>::phase_of;
-        let c = Conn {
+        let p = Path {
             phase_rx_first: 100,
-            ..Conn::default()
+            ..Path::default()
         };
         for (current, bit) in [(0, false), (1, true), (2, false), (3, true)] {
             for number in [0, 99, 100, 101, 5_000] {
-                assert_eq!(phase_of(current, &c, bit, number), current);
+                assert_eq!(phase_of(current, &p, bit, number), current);
                 // The other bit: older ones come late, newer ones begin a phase.
                 let other = if number >= 100 || current == 0 {
                     current + 1
                 } else {
                     current - 1
                 };
-                assert_eq!(phase_of(current, &c, !bit, number), other);
+                assert_eq!(phase_of(current, &p, !bit, number), other);
             }
         }
     }

@@ -81,8 +81,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let freed = (0..2).any(|p| c.peer_full[p] && !full[p]);
         c.peer_full = full;
         if freed {
-            c.backoff = 0;
-            c.probe_from = now;
+            let p = self.path_mut(conn);
+            p.backoff = 0;
+            p.probe_from = now;
             self.make_ready(conn);
         }
     }

@@ -59,9 +59,9 @@ impl<S: Seal> Endpoint<'_, S> {
     pub fn inline_max(&self, peer: PeerId, args: usize) -> usize {
         let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
         let packet = self
-            .conns
+            .paths
             .get(conn as usize)
-            .map_or(crate::mtu::BASE, |c| c.mtu.current());
+            .map_or(crate::mtu::BASE, |p| p.mtu.current());
         self.chunk_room(packet) - HEAD_BYTES - 8 * args.min(ARGS_MAX)
     }
 
@@ -120,7 +120,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let conn = self.admit(now, peer, m)?;
         let (priority, flow) = (m.priority.index(), m.flow as usize);
         let bytes = HEAD_BYTES + 8 * m.args.len() + m.payload.len();
-        let room = self.chunk_room(self.conns[conn as usize].mtu.current());
+        let room = self.chunk_room(self.paths[conn as usize].mtu.current());
         if bytes > room {
             return Err(SendError::TooLong);
         }

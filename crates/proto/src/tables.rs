@@ -6,6 +6,7 @@ use portolan_wire::{EndpointId, Life};
 use crate::config::Config;
 use crate::conn::Conn;
 use crate::kept::KeptWords;
+use crate::path::Path;
 use crate::peer::Peer;
 use crate::pool::{FrameMeta, List};
 use crate::send::Long;
@@ -226,6 +227,8 @@ pub struct Layout {
     pub shelf: usize,
     /// Entries of `conns`.
     pub conns: usize,
+    /// Entries of `paths`.
+    pub paths: usize,
     /// Entries of `meta`.
     pub meta: usize,
     /// Entries of `longs`.
@@ -243,6 +246,7 @@ impl Layout {
             // Anybody may have been talked to.
             shelf: config.peers as usize,
             conns: config.active as usize,
+            paths: config.active as usize,
             meta: config.frames as usize,
             longs: config.longs as usize,
             frame_bytes: config.frames as usize * config.frame_bytes as usize,
@@ -262,6 +266,8 @@ pub struct Tables<'m> {
     pub shelf: &'m mut [KeptWords],
     /// State of peers that are active.
     pub conns: &'m mut [Conn],
+    /// State of their paths.
+    pub paths: &'m mut [Path],
     /// What is in each frame.
     pub meta: &'m mut [FrameMeta],
     /// Long messages under way.
@@ -282,6 +288,7 @@ impl Tables<'_> {
         assert_eq!(self.peers.len(), layout.peers);
         assert_eq!(self.shelf.len(), layout.shelf);
         assert_eq!(self.conns.len(), layout.conns);
+        assert_eq!(self.paths.len(), layout.paths);
         assert_eq!(self.meta.len(), layout.meta);
         assert_eq!(self.longs.len(), layout.longs);
         assert_eq!(self.frames.len(), layout.frame_bytes);
@@ -297,6 +304,7 @@ impl Tables<'_> {
         };
         self.peers.fill(Peer::default());
         self.conns.fill(Conn::default());
+        self.paths.fill(Path::default());
         self.meta.fill(FrameMeta::default());
         self.longs.fill(Long::default());
         for i in (0..layout.meta as u32).rev() {

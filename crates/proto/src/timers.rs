@@ -34,25 +34,25 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Arms the probe clock of a connection.
     #[inline]
-    pub(crate) fn arm_probe(&mut self, now: u64, conn: u32) {
-        let at = self.probe_at(conn);
+    pub(crate) fn arm_probe(&mut self, now: u64, path: u32) {
+        let at = self.probe_at(path);
         self.arm(at.max(now));
     }
 
     /// When the probe clock runs out; `u64::MAX` if it stands still.
     #[inline]
-    fn probe_at(&self, conn: u32) -> u64 {
-        let c = &self.conns[conn as usize];
-        if c.flying == 0 && !c.has_queue() {
+    fn probe_at(&self, path: u32) -> u64 {
+        let p = &self.paths[path as usize];
+        if p.flying == 0 && !self.conns[p.conn as usize].has_queue() {
             return u64::MAX;
         }
         // Two probes in a row get lost often enough where packets do.
-        let doublings = c.backoff.saturating_sub(2);
+        let doublings = p.backoff.saturating_sub(2);
         let slack = self.core.config.probe_slack_ns;
-        let slack = slack.saturating_add(c.disorder.late_ns());
-        let wait = c.rtt.probe_after(slack, doublings);
+        let slack = slack.saturating_add(p.disorder.late_ns());
+        let wait = p.rtt.probe_after(slack, doublings);
         let often = (self.core.config.silence_ns / PROBES).max(1);
-        c.probe_from.saturating_add(wait.min(often))
+        p.probe_from.saturating_add(wait.min(often))
     }
 
     /// Does what is due.
@@ -128,7 +128,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.conns[conn as usize].peer != peer {
             return;
         }
-        if self.conns[conn as usize].mtu.due() <= now && state == PeerState::Up {
+        if self.paths[conn as usize].mtu.due() <= now && state == PeerState::Up {
             self.make_ready(conn);
         }
         let quiet_since = self.conns[conn as usize].used_at;
@@ -178,7 +178,7 @@ impl<S: Seal> Endpoint<'_, S> {
             c.nudge_at = c.heard_at.saturating_add(silence / 2);
         } else if quiet < silence {
             c.nudge_at = now.saturating_add((silence / PROBES).max(1));
-            c.ping_owed = true;
+            self.path_mut(conn).ping_owed = true;
             self.make_ready(conn);
         } else {
             c.nudge_at = u64::MAX;
@@ -204,7 +204,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if state == PeerState::Up {
             at = at.min(self.probe_at(conn));
             if c.listed == Listed::None {
-                at = at.min(c.mtu.due());
+                at = at.min(self.paths[conn as usize].mtu.due());
             }
         }
         if c.waiting_since != u64::MAX && !matches!(state, PeerState::Dead(_)) {

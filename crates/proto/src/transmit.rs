@@ -74,7 +74,8 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.burst = 0;
             self.core.ready.pop_front(self.conns);
             let c = &self.conns[conn as usize];
-            if c.owed == Owed::Lazy || c.late_ack.is_some() {
+            let owed = self.paths[conn as usize].owed;
+            if owed == Owed::Lazy || c.late_ack.is_some() {
                 self.conns[conn as usize].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);
             } else if self.core.refused_above != u32::MAX {
@@ -84,7 +85,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 *above = self.core.refused_above.min(*above);
             } else {
                 self.conns[conn as usize].listed = Listed::None;
-                self.arm(self.conns[conn as usize].mtu.due());
+                self.arm(self.paths[conn as usize].mtu.due());
             }
         }
     }
@@ -136,10 +137,10 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.core.closes_owed > 0 {
                 self.queue_close(conn);
             }
-            let probe = self.conns[conn as usize].probe_owed;
+            let probe = self.paths[conn as usize].probe_owed;
             let open = probe || self.window_open(conn, 0);
             if self.conns[conn as usize].has_queue() && (open || self.window_open(conn, SPARE)) {
-                let at = self.conns[conn as usize].pacer.ready_at(now);
+                let at = self.paths[conn as usize].pacer.ready_at(now);
                 if at > now && !probe {
                     self.conns[conn as usize].paced_until = at;
                     self.arm(at);
@@ -150,14 +151,14 @@ impl<S: Seal> Endpoint<'_, S> {
         } else if !matches!(state, PeerState::Dead(_)) {
             return None;
         }
-        let c = &self.conns[conn as usize];
-        if c.owed == Owed::Now || (lazy && c.owed == Owed::Lazy) {
+        let p = &self.paths[conn as usize];
+        if p.owed == Owed::Now || (lazy && p.owed == Owed::Lazy) {
             return self.depart_bare(now, conn, 0);
         }
         if state != PeerState::Up {
             return None;
         }
-        if c.ping_owed
+        if p.ping_owed
             && let Some(ping) = self.depart_bare(now, conn, 1)
         {
             return Some(ping);
@@ -176,19 +177,18 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether window and so many packets more, receive buffer and bitmap
     /// allow one more packet.
     fn window_open(&self, conn: u32, spare: u32) -> bool {
-        let c = &self.conns[conn as usize];
-        let k = &c.kept;
-        c.flying < c.congestion.window() + spare
+        let p = &self.paths[conn as usize];
+        p.flying < p.congestion.window() + spare
             // Acknowledgements take numbers too, and are not held back by the
             // limit: those of a busy other direction must not use it up.
-            && (k.next_number < k.packet_limit || c.flying == 0)
-            && k.next_number - c.lowest.min(k.next_number) < WINDOW_SPAN as u64
+            && (p.next_number < p.packet_limit || p.flying == 0)
+            && p.next_number - p.lowest.min(p.next_number) < WINDOW_SPAN as u64
     }
 
     /// The frame that goes next, with its chunks complete; of replies only if
     /// so asked.
     fn pick(&mut self, conn: u32, replies: bool, host: &mut impl Host<S>) -> Option<u32> {
-        let room = self.chunk_room(self.conns[conn as usize].mtu.current());
+        let room = self.chunk_room(self.paths[conn as usize].mtu.current());
         if let Some(frame) = self.pick_again(conn, replies) {
             self.meta[frame as usize].again = true;
             self.core.counters.resent += u64::from(self.meta[frame as usize].counted);
@@ -352,39 +352,40 @@ impl<S: Seal> Endpoint<'_, S> {
         let more = self.has_allowed(conn);
         let hold = self.hold_limit();
         let c = &mut self.conns[conn as usize];
-        let limit = c.kept.packet_limit;
-        c.since_ask += 1;
+        let p = &mut self.paths[conn as usize];
+        p.since_ask += 1;
         c.chunks_since_ask += chunks;
-        let granted = limit.saturating_sub(c.acked_to).min(u64::from(u32::MAX)) as u32;
-        let window = c.congestion.window().min(granted).max(1);
+        let granted = p.packet_limit.saturating_sub(p.acked_to);
+        let granted = granted.min(u64::from(u32::MAX)) as u32;
+        let window = p.congestion.window().min(granted).max(1);
         // Where packets get lost, so do questions and answers, and a stall costs
         // a probe: ask more often.
-        let lossy = c.lost_from != u64::MAX;
+        let lossy = p.lost_from != u64::MAX;
         let parts = if lossy { ASKS_LOSSY } else { ASKS };
-        let ask = core::mem::take(&mut c.probe_owed)
+        let ask = core::mem::take(&mut p.probe_owed)
             || !more
-            || c.flying + 1 >= window
-            || c.since_ask * parts >= window
+            || p.flying + 1 >= window
+            || p.since_ask * parts >= window
             || c.chunks_since_ask * 2 >= hold;
         if ask {
-            c.since_ask = 0;
+            p.since_ask = 0;
             c.chunks_since_ask = 0;
         }
-        if c.flying == 0 {
-            c.probe_from = now;
+        if p.flying == 0 {
+            p.probe_from = now;
         }
         c.waiting_since = c.waiting_since.min(now);
-        c.flying += 1;
+        p.flying += 1;
         let t = self.depart(now, conn, frame, ask);
         let meta = &mut self.meta[frame as usize];
         meta.usage = Use::Flying;
         meta.sent_at = now;
         let number = meta.number;
-        let c = &mut self.conns[conn as usize];
-        *c.slot(number) = frame;
-        c.flying_bytes += t.len as u64;
-        c.pacer.sent(now, t.len as u32);
-        c.congestion.on_sent(now, t.len as u32, c.flying);
+        let p = self.path_mut(conn);
+        *p.slot(number) = frame;
+        p.flying_bytes += t.len as u64;
+        p.pacer.sent(now, t.len as u32);
+        p.congestion.on_sent(now, t.len as u32, p.flying);
         self.core.counters.data_packets_sent += 1;
         self.arm_probe(now, conn);
         t
@@ -405,11 +406,11 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let t = self.depart(now, conn, frame, chunks > 0);
         let number = self.meta[frame as usize].number;
-        let c = &mut self.conns[conn as usize];
+        let p = self.path_mut(conn);
         match chunks {
             0 => {}
-            1 => c.ping_owed = false,
-            _ => *c.slot(number) = SLOT_PROBE,
+            1 => p.ping_owed = false,
+            _ => *p.slot(number) = SLOT_PROBE,
         }
         Some(t)
     }
@@ -417,17 +418,18 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Gives a frame its number, header, acknowledgement and tag.
     fn depart(&mut self, now: u64, conn: u32, frame: u32, ask: bool) -> Transmit {
         let peer = self.conns[conn as usize].peer;
-        let mut number = self.conns[conn as usize].kept.next_number;
+        let mut number = self.paths[conn as usize].next_number;
         while !self.clear_slot(now, conn, number) {
             number += 1;
         }
-        self.conns[conn as usize].kept.next_number = number + 1;
-        let c = &self.conns[conn as usize];
+        let p = &mut self.paths[conn as usize];
+        p.next_number = number + 1;
         let len = self.meta[frame as usize].len as usize;
         let mut ack_len = 0;
         let bare = len == 0;
-        if bare || c.owed != Owed::Nothing || c.unacked > 0 {
-            let room = self.chunk_room(c.mtu.current());
+        if bare || p.owed != Owed::Nothing || p.unacked > 0 {
+            let packet = p.mtu.current();
+            let room = self.chunk_room(packet);
             let ack = self.make_ack(now, conn);
             if bare || len + ack.bytes() <= room {
                 ack_len = ack.bytes();

@@ -1,7 +1,7 @@
 //! The memory of an endpoint, owned, so that it can be moved and compared.
 
 use portolan_proto::{
-    Config, Conn, Core, FrameMeta, Identity, KeptWords, Layout, Long, Peer, Tables,
+    Config, Conn, Core, FrameMeta, Identity, KeptWords, Layout, Long, Path, Peer, Tables,
 };
 use portolan_seal::Secret;
 
@@ -13,6 +13,7 @@ pub struct Memory {
     peers: Vec<Peer>,
     shelf: Vec<KeptWords>,
     conns: Vec<Conn>,
+    paths: Vec<Path>,
     meta: Vec<FrameMeta>,
     longs: Vec<Long>,
     frames: Vec<u8>,
@@ -28,6 +29,7 @@ impl Memory {
             peers: vec![Peer::default(); layout.peers],
             shelf: vec![KeptWords::default(); layout.shelf],
             conns: vec![Conn::default(); layout.conns],
+            paths: vec![Path::default(); layout.paths],
             meta: vec![FrameMeta::default(); layout.meta],
             longs: vec![Long::default(); layout.longs],
             frames: vec![0; layout.frame_bytes],
@@ -43,6 +45,7 @@ impl Memory {
             peers: &mut self.peers,
             shelf: &mut self.shelf,
             conns: &mut self.conns,
+            paths: &mut self.paths,
             meta: &mut self.meta,
             longs: &mut self.longs,
             frames: &mut self.frames,

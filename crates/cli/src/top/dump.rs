@@ -122,29 +122,34 @@ fn one(text: &mut String, host: &HostView, rank: &RankView) {
 fn udp(text: &mut String, host: &HostView, rank: &RankView) {
     let of = ranks(rank, "udp_rank");
     let ago = |at: u64| span(host.now_ns.saturating_sub(at));
+    let paths = entries(rank, "udp_path");
     for conn in entries(rank, "udp") {
+        let mine: Vec<_> = paths
+            .iter()
+            .filter(|path| path.get("entry") == u64::from(conn.index))
+            .collect();
+        let sum = |field: &str| mine.iter().map(|path| path.get(field)).sum::<u64>();
         let _ = write!(
             text,
             "  udp, rank {}: {} packets in flight ({} bytes), {} queued",
             whom(&of, conn.get("peer")),
-            conn.get("in_flight"),
-            conn.get("in_flight_bytes"),
+            sum("in_flight"),
+            sum("in_flight_bytes"),
             conn.get("queued")
         );
         if conn.get("waiting_since") != u64::MAX {
             let since = ago(conn.get("waiting_since"));
             let _ = write!(text, ", nothing acknowledged since {since}");
-            if conn.get("probes_in_vain") > 0 {
-                let _ = write!(text, " ({} probes)", conn.get("probes_in_vain"));
+            let probes = sum("probes_in_vain");
+            if probes > 0 {
+                let _ = write!(text, " ({probes} probes)");
             }
         }
         if conn.get("connect_next") != u64::MAX {
             text.push_str(", connecting");
         }
         let _ = write!(text, ", heard {} ago", ago(conn.get("heard_at")));
-        let packets = conn
-            .get("packet_limit")
-            .saturating_sub(conn.get("next_packet"));
+        let packets = sum("packet_limit").saturating_sub(sum("next_packet"));
         let _ = write!(
             text,
             ", credit for {} requests, {} replies, {packets} packets",

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
     Config, Conn, Core, Delivery, Endpoint, FrameMeta, Host, Identity, KeptWords, Layout, Long,
-    Message, NetAddress, Outcome, Peer, PeerEvent, PeerId, SourceId, Tables, Verdict,
+    Message, NetAddress, Outcome, Path, Peer, PeerEvent, PeerId, SourceId, Tables, Verdict,
 };
 use portolan_seal::{Checksum, Seal, Secret};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
@@ -73,6 +73,7 @@ pub struct Node {
     pub peers: Vec<Peer>,
     pub shelf: Vec<KeptWords>,
     pub conns: Vec<Conn>,
+    pub paths: Vec<Path>,
     pub meta: Vec<FrameMeta>,
     pub longs: Vec<Long>,
     pub frames: Vec<u8>,
@@ -95,6 +96,7 @@ impl Node {
             peers: vec![Peer::default(); l.peers],
             shelf: vec![KeptWords::default(); l.shelf],
             conns: vec![Conn::default(); l.conns],
+            paths: vec![Path::default(); l.paths],
             meta: vec![FrameMeta::default(); l.meta],
             longs: vec![Long::default(); l.longs],
             frames: vec![0; l.frame_bytes],
@@ -117,6 +119,7 @@ impl Node {
             peers: &mut self.peers,
             shelf: &mut self.shelf,
             conns: &mut self.conns,
+            paths: &mut self.paths,
             meta: &mut self.meta,
             longs: &mut self.longs,
             frames: &mut self.frames,

@@ -1,0 +1,164 @@
+//! State of one path of a pair: everything that counts packets. What counts
+//! messages is the connection's, and the same on every path.
+//!
+//! Path 0 of a connection has the connection's own index in the table.
+
+use portolan_seal::Seal;
+
+use crate::config::WINDOW_SPAN;
+use crate::congestion::{Congestion, Mode};
+use crate::conn::{Owed, REPLAY_BITS, SLOT_NOTHING};
+use crate::disorder::Disorder;
+use crate::endpoint::Endpoint;
+use crate::kept::KeptPath;
+use crate::mtu::Mtu;
+use crate::pacing::Pacer;
+use crate::rto::Rtt;
+use crate::tables::NONE;
+
+/// Active state of a path. Plain data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Path {
+    /// Whose it is.
+    pub(crate) conn: u32,
+
+    // Sender.
+    pub(crate) next_number: u64,
+    pub(crate) packet_limit: u64,
+    /// Lowest number whose slot may still hold a frame.
+    pub(crate) lowest: u64,
+    /// One above the largest number that was acknowledged.
+    pub(crate) acked_to: u64,
+    pub(crate) flying: u32,
+    pub(crate) flying_bytes: u64,
+    /// Chunk-bearing packets since the last that asked for an acknowledgement.
+    pub(crate) since_ask: u32,
+    /// First number of the current key phase.
+    pub(crate) phase_first: u64,
+    /// How far out of order packets come.
+    pub(crate) disorder: Disorder,
+    pub(crate) rtt: Rtt,
+    pub(crate) congestion: Congestion,
+    pub(crate) pacer: Pacer,
+    pub(crate) ce_seen: u32,
+    pub(crate) backoff: u8,
+    /// When the probe clock was last restarted.
+    pub(crate) probe_from: u64,
+    pub(crate) mtu: Mtu,
+    /// A ping must leave, to hear what the peer has room for.
+    pub(crate) ping_owed: bool,
+    /// The next packet of chunks is a probe: it leaves whatever the window
+    /// says, and asks for an answer.
+    pub(crate) probe_owed: bool,
+    /// Lowest and highest number that was given up and may still turn out to
+    /// have arrived; `u64::MAX` and anything: none.
+    pub(crate) lost_from: u64,
+    pub(crate) lost_last: u64,
+
+    // Receiver.
+    /// One above the largest number received; and the lowest that is missing.
+    pub(crate) rx_next: u64,
+    pub(crate) base: u64,
+    /// Below it nobody remembers what was received: as replays such numbers
+    /// are dropped, as acknowledged they are not.
+    pub(crate) unsure_to: u64,
+    /// When the largest arrived, ns.
+    pub(crate) largest_at: u64,
+    pub(crate) ce: u32,
+    pub(crate) owed: Owed,
+    /// Chunk-bearing packets since the last acknowledgement left.
+    pub(crate) unacked: u32,
+    /// Limit of packet numbers that was granted, in full.
+    pub(crate) granted: u64,
+    /// First number of the peer's current key phase that was seen.
+    pub(crate) phase_rx_first: u64,
+    pub(crate) seen: [u64; REPLAY_BITS as usize / 64],
+    /// By packet number modulo [`WINDOW_SPAN`].
+    pub(crate) slots: [u32; WINDOW_SPAN],
+}
+
+impl Default for Path {
+    fn default() -> Self {
+        Self {
+            conn: NONE,
+            next_number: 0,
+            packet_limit: 0,
+            lowest: 0,
+            acked_to: 0,
+            flying: 0,
+            flying_bytes: 0,
+            since_ask: 0,
+            phase_first: 0,
+            disorder: Disorder::NONE,
+            rtt: Rtt::new(),
+            congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
+            pacer: Pacer::new(),
+            ce_seen: 0,
+            backoff: 0,
+            probe_from: 0,
+            mtu: Mtu::BASE,
+            ping_owed: false,
+            probe_owed: false,
+            lost_from: u64::MAX,
+            lost_last: 0,
+            rx_next: 0,
+            base: 0,
+            unsure_to: 0,
+            largest_at: 0,
+            ce: 0,
+            owed: Owed::Nothing,
+            unacked: 0,
+            granted: 0,
+            phase_rx_first: 0,
+            seen: [0; REPLAY_BITS as usize / 64],
+            slots: [SLOT_NOTHING; WINDOW_SPAN],
+        }
+    }
+}
+
+impl Path {
+    /// Of a connection, from what was kept of it.
+    pub(crate) fn resume(conn: u32, kept: &KeptPath, marks: u32, congestion: Congestion) -> Self {
+        Self {
+            conn,
+            next_number: kept.next_number,
+            packet_limit: kept.packet_limit,
+            lowest: kept.next_number,
+            phase_first: kept.next_number,
+            acked_to: kept.next_number,
+            rx_next: kept.received,
+            base: kept.received - u64::from(kept.missing),
+            unsure_to: kept.received,
+            phase_rx_first: kept.received,
+            granted: kept.received,
+            ce: marks,
+            seen: [u64::MAX; REPLAY_BITS as usize / 64],
+            congestion,
+            ..Self::default()
+        }
+    }
+
+    /// What must be kept of it.
+    pub(crate) const fn kept(&self) -> KeptPath {
+        KeptPath {
+            next_number: self.next_number,
+            received: self.rx_next,
+            packet_limit: self.packet_limit,
+            missing: (self.rx_next - self.base) as u16,
+            packet_max: self.mtu.current(),
+        }
+    }
+
+    /// The slot of a packet number.
+    pub(crate) const fn slot(&mut self, number: u64) -> &mut u32 {
+        &mut self.slots[(number % WINDOW_SPAN as u64) as usize]
+    }
+}
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// A path and the connection that it is of.
+    #[inline]
+    pub(crate) fn path_mut(&mut self, path: u32) -> &mut Path {
+        &mut self.paths[path as usize]
+    }
+}
