@@ -1,7 +1,7 @@
 //! Order and completion: which part of which message comes next in each flow.
 
 use portolan_seal::Seal;
-use portolan_wire::{Body, Chunk, Chunks, Head, Priority};
+use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, Head, Priority};
 
 use crate::endpoint::Endpoint;
 use crate::host::{Delivery, Host, PeerId, Verdict};
@@ -173,6 +173,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn as usize];
         let ahead = head.message.since(c.kept.next_in[p][f]);
         let rx = &c.rx[p][f];
+        if ahead == 0 && rx.active && !head.payload.is_empty() {
+            return self.handle_longer_head(conn, head, host);
+        }
         if ahead < 0 || (ahead == 0 && rx.active) {
             self.core.counters.duplicates += 1;
             return Took::Yes;
@@ -184,6 +187,23 @@ impl<S: Seal> Endpoint<'_, S> {
             return Took::Yes;
         }
         self.hold(conn, Chunk::Head(*head))
+    }
+
+    /// The head of the active message again, which may have been cut shorter
+    /// when it was sent the other time: all that it has counts as received.
+    fn handle_longer_head(&mut self, conn: u32, head: &Head<'_>, host: &mut impl Host<S>) -> Took {
+        let body = Body {
+            priority: head.priority,
+            flow: head.flow,
+            message: head.message,
+            fragment: 0,
+            payload: head.payload,
+        };
+        let took = self.place_quietly(conn, &body, host);
+        if took == Took::Yes {
+            self.advance(conn, head.priority, head.flow, host);
+        }
+        took
     }
 
     fn is_held(&self, first: u32, head: &Head<'_>) -> bool {
@@ -384,6 +404,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             if at != NONE && order(&self.meta[at as usize]) == (0, part) {
                 self.core.counters.duplicates += 1;
+                self.hold_longer(at, chunk);
                 return Took::Yes;
             }
         }
@@ -414,6 +435,20 @@ impl<S: Seal> Endpoint<'_, S> {
         self.count_arrival(conn, p);
         self.core.counters.held += 1;
         Took::Yes
+    }
+
+    /// A chunk is held already, but may have been cut shorter when it was sent
+    /// the other time: the longer one has all of both.
+    fn hold_longer(&mut self, frame: u32, chunk: Chunk<'_>) {
+        let bytes = match chunk {
+            Chunk::Head(h) => h.bytes(),
+            Chunk::Body(b) => BODY_BYTES + b.payload.len(),
+            _ => 0,
+        };
+        if bytes > self.meta[frame as usize].len as usize {
+            chunk.write(&mut self.frame_mut(frame)[CHUNKS_AT..]);
+            self.meta[frame as usize].len = bytes as u32;
+        }
     }
 
     /// Hands over held chunks of a flow as far as they have become due.
