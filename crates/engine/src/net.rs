@@ -33,6 +33,7 @@ pub(crate) struct ProtoTables {
     core: Wiped<proto::Core>,
     peers: Wiped<proto::Peer>,
     shelf: Table<proto::KeptWords>,
+    more_shelf: Table<proto::KeptMore>,
     conns: Wiped<proto::Conn>,
     paths: Wiped<proto::Path>,
     meta: Wiped<proto::FrameMeta>,
@@ -80,6 +81,7 @@ impl ProtoTables {
             core: Wiped::new(1, proto::Core::default)?,
             peers: Wiped::new(layout.peers, proto::Peer::default)?,
             shelf: Table::new(layout.shelf, wiped)?,
+            more_shelf: Table::new(layout.more_shelf, wiped)?,
             conns: Wiped::new(layout.conns, proto::Conn::default)?,
             paths: Wiped::new(layout.paths, proto::Path::default)?,
             meta: Wiped::new(layout.meta, proto::FrameMeta::default)?,
@@ -102,6 +104,7 @@ impl ProtoTables {
             core: &mut self.core[0],
             peers: &mut self.peers,
             shelf: &mut self.shelf,
+            more_shelf: &mut self.more_shelf,
             conns: &mut self.conns,
             paths: &mut self.paths,
             meta: &mut self.meta,
@@ -271,7 +274,7 @@ impl NetLane {
                     && let Some(LinkError::TooBig(max)) = failure
                 {
                     log::debug!("packets to peer {} may have {max} bytes", t.peer.0);
-                    view.packet_too_big(t.peer, max);
+                    view.packet_too_big(t.peer, t.path, max);
                 }
                 view.transmitted(t.frame);
             }

@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Endpoint, FrameMeta, Identity, KeptWords, Layout, Long, Message,
-    NetAddress, Path, Peer, PeerId, Release, SourceId, Tables,
+    Config, Conn, Core, Endpoint, FrameMeta, Identity, KeptMore, KeptWords, Layout, LocalNetwork,
+    Long, Message, NetAddress, Path, Peer, PeerId, Release, SourceId, Tables,
 };
 use portolan_seal::{Null, Secret};
 use portolan_wire::{
@@ -41,6 +41,7 @@ struct Node {
     core: Core,
     peers: Vec<Peer>,
     shelf: Vec<KeptWords>,
+    more_shelf: Vec<KeptMore>,
     conns: Vec<Conn>,
     paths: Vec<Path>,
     meta: Vec<FrameMeta>,
@@ -79,6 +80,7 @@ impl Node {
             core: Core::default(),
             peers: vec![Peer::default(); l.peers],
             shelf: vec![KeptWords::default(); l.shelf],
+            more_shelf: vec![KeptMore::default(); l.more_shelf],
             conns: vec![Conn::default(); l.conns],
             paths: vec![Path::default(); l.paths],
             meta: vec![FrameMeta::default(); l.meta],
@@ -97,6 +99,17 @@ impl Node {
             .init(config, identity, Secret([5; 32]), me as u64);
         let mut seal = Null;
         let mut endpoint = Endpoint::new(node.tables(), &mut seal);
+        if config.more_paths > 0 {
+            let second = LocalNetwork {
+                address: NetAddress {
+                    ip: [1; 16],
+                    port: me as u16,
+                },
+                prefix: 64,
+                packet_max: config.packet_max,
+            };
+            endpoint.set_network(1, second);
+        }
         for other in [1 - me, 2] {
             let (id, life) = WHO[other];
             endpoint
@@ -111,6 +124,7 @@ impl Node {
             core: &mut self.core,
             peers: &mut self.peers,
             shelf: &mut self.shelf,
+            more_shelf: &mut self.more_shelf,
             conns: &mut self.conns,
             paths: &mut self.paths,
             meta: &mut self.meta,
@@ -136,6 +150,7 @@ pub fn proto_input(bytes: &[u8]) {
         longs: 3,
         flows: if choice & 32 != 0 { 1 } else { 3 },
         packet_max: 1300,
+        more_paths: if choice & 128 != 0 { 2 } else { 0 },
         receive_packets: 16,
         hold_frames: 8,
         queue_frames: 12,
@@ -248,7 +263,7 @@ impl Run<'_> {
             }
             3 => {
                 let max = self.input.short() as usize;
-                self.with(i, |e, _, _| e.packet_too_big(PeerId(0), max));
+                self.with(i, |e, _, _| e.packet_too_big(PeerId(0), 0, max));
             }
             _ => self.record.now += 1000,
         }

@@ -72,7 +72,7 @@ impl Path {
         let largest = self.rx_next.wrapping_sub(1);
         let delay = now.saturating_sub(self.largest_at) / DELAY_UNIT_NS;
         let mut ack = Ack {
-            path: 0,
+            path: self.id,
             delay: delay.min(u64::from(u16::MAX)) as u16,
             ce: self.ce,
             largest: largest as u32,
@@ -100,6 +100,12 @@ impl<S: Seal> Endpoint<'_, S> {
         p.owed = Owed::Now;
         let conn = p.conn;
         self.make_ready(conn);
+    }
+
+    /// What an acknowledgement tells beside packets must leave in this pass: by
+    /// the path that the peer uses, for others may lead nowhere.
+    pub(crate) fn owe_news(&mut self, conn: u32) {
+        self.owe_now(self.conns[conn as usize].heard_by);
     }
 
     /// An acknowledgement must leave, but may ride on an answer.

@@ -39,6 +39,10 @@ impl<S: Seal> Endpoint<'_, S> {
         // What an active peer has there is out of date, and not looked at.
         for p in self.peers.iter().filter(|p| p.conn == NONE) {
             self.shelf.get(p.place as usize).hash(state);
+            let more = p.place as usize * (crate::PATHS_MAX - 1);
+            self.more_shelf
+                .get(more..more + crate::PATHS_MAX - 1)
+                .hash(state);
         }
         self.conns.hash(state);
         self.paths.hash(state);
@@ -89,19 +93,33 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             let held_in = |rx: &RxFlow| self.list_length(rx.held, Use::Held);
             let held = c.rx.map(|flows| flows.iter().map(held_in).sum::<u32>());
-            let p = &self.paths[i];
-            assert_eq!(p.conn, i as u32, "path and connection agree");
-            let flying = p.slots.iter().filter(|&&s| s < SLOT_FRAMES).count() as u32;
-            for &s in p.slots.iter().filter(|&&s| s < SLOT_FRAMES) {
-                assert_eq!(self.meta[s as usize].usage, Use::Flying);
+            let mut flying = 0;
+            for path in self.paths_of(i as u32) {
+                let p = &self.paths[path as usize];
+                assert_eq!(p.conn, i as u32, "path and connection agree");
+                let frames = p.slots.iter().filter(|&&s| s < SLOT_FRAMES);
+                for &s in frames.clone() {
+                    let meta = &self.meta[s as usize];
+                    assert_eq!((meta.usage, meta.path), (Use::Flying, path));
+                }
+                let count = frames.count() as u32;
+                assert_eq!(count, p.flying, "in flight to peer {} by {}", c.peer, p.id);
+                flying += count;
             }
-            assert_eq!(flying, p.flying, "frames in flight to peer {}", c.peer);
+            let mut paths = self
+                .paths_of(i as u32)
+                .map(|path| &self.paths[path as usize]);
+            assert!(paths.any(|p| p.usable), "peer {} is reached", c.peer);
             let parting = self.meta.iter().filter(|m| m.usage == Use::Parting);
             queued += parting.filter(|m| m.conn == i as u32).count() as u32;
             assert_eq!(queued + flying, c.queued, "frames towards peer {}", c.peer);
             let towards = self.meta.iter().enumerate().filter(|(f, m)| {
                 let mine = m.conn == i as u32;
-                let flying = m.usage == Use::Flying && p.slots.contains(&(*f as u32));
+                let slots = self
+                    .paths
+                    .get(m.path as usize)
+                    .map_or(&[][..], |p| &p.slots);
+                let flying = m.usage == Use::Flying && slots.contains(&(*f as u32));
                 mine && m.is_reply() && (matches!(m.usage, Use::Queued | Use::Parting) || flying)
             });
             let replies = towards.count() as u32;

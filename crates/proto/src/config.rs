@@ -7,6 +7,9 @@ use crate::congestion::Mode;
 /// a path never spans more.
 pub const WINDOW_SPAN: usize = 512;
 
+/// Paths between two endpoints in one direction, at most, the first included.
+pub const PATHS_MAX: usize = 4;
+
 /// Flows of each priority that a pair keeps, at most.
 pub const FLOWS_MAX: usize = 8;
 
@@ -22,6 +25,10 @@ pub struct Config {
     /// Peers that can be active at once. Default 64; about 10 KB each, and 3 KB
     /// for its keys. The longest idle one makes room for the next.
     pub active: u32,
+    /// Paths that can be active at once beside the first one of each peer.
+    /// Default 0; about 3 KB each. A pair that finds none free does with the
+    /// paths that it has.
+    pub more_paths: u32,
     /// Frames of the shared pool. Default 2,048.
     pub frames: u32,
     /// Bytes of a frame: headroom, the largest packet and its tag. Default 2,048.
@@ -60,7 +67,7 @@ pub struct Config {
     /// Packets sealed under one key before the next phase, at most the suite's
     /// own limit. Default `u64::MAX`: the suite's.
     pub rekey_packets: u64,
-    /// First packet number of every path, at most [`FIRST_PACKET_MAX`]. Default
+    /// First packet number of path 0, at most [`FIRST_PACKET_MAX`]. Default
     /// 0; tests start near a wrap.
     pub first_packet: u64,
     /// First message number of every flow, where credit and the count of
@@ -73,6 +80,7 @@ impl Default for Config {
         Self {
             peers: 1024,
             active: 64,
+            more_paths: 0,
             frames: 2048,
             frame_bytes: 2048,
             longs: 256,

@@ -2,7 +2,7 @@
 
 use portolan_wire::Ack;
 
-use crate::config::{FLOWS_MAX, WINDOW_SPAN};
+use crate::config::{FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
 use crate::kept::Kept;
 use crate::pool::List;
 use crate::reassembly::{Intervals, RxFlow};
@@ -74,6 +74,15 @@ pub struct Conn {
     pub(crate) waiting_told: bool,
     /// Last time that anything moved, for giving this state back.
     pub(crate) used_at: u64,
+    /// Its paths beside the first, by number less 1.
+    pub(crate) more: [u32; PATHS_MAX - 1],
+    /// The path that carries what is sent now, and how many packets in a row.
+    pub(crate) way: u32,
+    pub(crate) striped: u8,
+    /// The path by which a packet came last.
+    pub(crate) heard_by: u32,
+    /// The peer must be told of our networks: no frame was free for that yet.
+    pub(crate) networks_owed: bool,
     /// The pacer lets the next packet leave at this time; `u64::MAX`: now.
     pub(crate) paced_until: u64,
     /// Message chunks since the last packet that asked for an acknowledgement.
@@ -168,6 +177,11 @@ impl Default for Conn {
             waiting_since: u64::MAX,
             waiting_told: false,
             used_at: 0,
+            more: [NONE; PATHS_MAX - 1],
+            way: NONE,
+            heard_by: NONE,
+            striped: 0,
+            networks_owed: false,
             paced_until: u64::MAX,
             chunks_since_ask: 0,
             peer_full: [false; 2],

@@ -55,7 +55,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let left = c.advertised[priority].wrapping_sub(c.arrived[priority]) as i32;
         let new = credit.wrapping_sub(c.advertised[priority]);
         if left <= half as i32 && new >= half {
-            self.owe_now(conn);
+            self.owe_news(conn);
         }
     }
 }

@@ -90,12 +90,21 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Drops all that waits for or flies to a peer.
     pub(crate) fn drop_sending(&mut self, conn: u32, host: &mut impl Host<S>) {
-        for i in 0..self.path_mut(conn).slots.len() {
-            let slot = &mut self.path_mut(conn).slots[i];
-            let frame = core::mem::replace(slot, SLOT_NOTHING);
-            if frame < SLOT_FRAMES {
-                self.drop_frame(frame, host);
+        for path in self.paths_of(conn) {
+            for i in 0..self.path_mut(path).slots.len() {
+                let slot = &mut self.path_mut(path).slots[i];
+                let frame = core::mem::replace(slot, SLOT_NOTHING);
+                if frame < SLOT_FRAMES {
+                    self.drop_frame(frame, host);
+                }
             }
+            let p = self.path_mut(path);
+            p.lowest = p.next_number;
+            p.flying = 0;
+            p.flying_bytes = 0;
+            p.ping_owed = false;
+            p.probe_owed = false;
+            p.lost_from = u64::MAX;
         }
         for frame in 0..self.meta.len() as u32 {
             let m = &self.meta[frame as usize];
@@ -103,19 +112,13 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.drop_frame(frame, host);
             }
         }
-        let p = self.path_mut(conn);
-        p.lowest = p.next_number;
-        p.flying = 0;
-        p.flying_bytes = 0;
-        p.ping_owed = false;
-        p.probe_owed = false;
-        p.lost_from = u64::MAX;
         let c = &mut self.conns[conn as usize];
         c.queued = 0;
         c.queued_replies = 0;
         c.pending_flows = [0; 2];
         c.waiting_since = u64::MAX;
         c.late_ack = None;
+        c.networks_owed = false;
         c.round = 0;
         c.refusals.drop_all();
         c.connect_next = u64::MAX;
@@ -215,7 +218,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 c.waiting_since = c.waiting_since.min(now);
                 self.queue_close(conn);
                 self.make_ready(conn);
-                self.arm_probe(now, conn);
+                let way = self.conns[conn as usize].way;
+                self.arm_probe(now, way);
             }
         }
         if self.core.closes_owed > 0 {

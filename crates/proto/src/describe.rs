@@ -63,6 +63,7 @@ pub const COUNTER_FIELDS: &[Field] = &[
     field!("resent", Core, counters.resent),
     field!("acks_sent", Core, counters.acks_sent),
     field!("probes_sent", Core, counters.probes_sent),
+    field!("paths_given_up", Core, counters.paths_given_up),
     field!("spurious", Core, counters.spurious),
     field!("packets_received", Core, counters.packets_received),
     field!("packet_bytes_received", Core, counters.bytes_received),
@@ -99,6 +100,8 @@ pub const CONN_FIELDS: &[Field] = &[
 /// State of a path of such a peer, in [`Path`].
 pub const PATH_FIELDS: &[Field] = &[
     field!("entry", Path, conn, Some(NONE as u64)),
+    field!("path", Path, id),
+    field!("usable", Path, usable),
     field!("in_flight", Path, flying),
     field!("in_flight_bytes", Path, flying_bytes),
     field!("lowest_unacknowledged", Path, lowest),

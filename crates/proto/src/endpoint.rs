@@ -6,7 +6,7 @@ use portolan_wire::{EndpointId, Life};
 use crate::congestion::{Congestion, Mode};
 use crate::conn::{Conn, Listed, Owed};
 use crate::host::{NetAddress, PeerId, Transmit};
-use crate::kept::{Kept, KeptPath, KeptWords};
+use crate::kept::{Kept, KeptMore, KeptPath, KeptWords};
 use crate::path::Path;
 use crate::peer::{Peer, PeerBits, PeerState};
 use crate::pool::FrameMeta;
@@ -39,6 +39,7 @@ pub struct Endpoint<'m, S: Seal> {
     pub(crate) core: &'m mut Core,
     pub(crate) peers: &'m mut [Peer],
     pub(crate) shelf: &'m mut [KeptWords],
+    pub(crate) more_shelf: &'m mut [KeptMore],
     pub(crate) conns: &'m mut [Conn],
     pub(crate) paths: &'m mut [Path],
     pub(crate) meta: &'m mut [FrameMeta],
@@ -55,6 +56,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             core,
             peers,
             shelf,
+            more_shelf,
             conns,
             paths,
             meta,
@@ -65,6 +67,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             core,
             peers,
             shelf,
+            more_shelf,
             conns,
             paths,
             meta,
@@ -261,6 +264,8 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             advertised: kept.taken,
             used_at: now,
             heard_at: now,
+            way: conn,
+            heard_by: conn,
             confirmed: up,
             keyed: up,
             // It gave its state back once it had acknowledged our close.
@@ -275,6 +280,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         if up {
             self.path_mut(conn).mtu.resume(kept_path.packet_max, most);
             self.install_keys(conn);
+            self.resume_paths(conn);
         }
         self.arm(now.saturating_add(self.core.config.idle_ns));
         Some(conn)
@@ -297,7 +303,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             && c.is_settled()
             && c.held == [0; 2]
             && c.refusals.is_quiet()
-            && self.paths[conn as usize].owed == Owed::Nothing
+            && self.owed(conn) == Owed::Nothing
             && c.rx.iter().flatten().all(|f| !f.active)
             && c.connect_next == u64::MAX
             && self.peers[c.peer as usize].state != PeerState::Connecting
@@ -312,6 +318,9 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     /// Frees a connection whose peer has been detached from it.
     pub(crate) fn release_conn(&mut self, conn: u32) {
         self.remove_keys(conn);
+        for path in self.paths_of(conn).skip(1) {
+            self.release_path(path);
+        }
         self.conns[conn as usize] = Conn {
             next: self.core.free_conns,
             ..Conn::default()

@@ -366,7 +366,10 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &mut self.peers[peer as usize];
         p.nonce_mine = pending.nonce;
         p.connection_mine = pending.connection;
-        p.to = from;
+        // Where only a further path leads, this one cannot.
+        if !self.core.networks.iter().any(|n| n.has(from.ip)) {
+            self.peers[peer as usize].to = from;
+        }
         self.handle_offer(now, peer, offer, host);
     }
 
@@ -440,6 +443,7 @@ impl<S: Seal> Endpoint<'_, S> {
             c.waiting_since = now;
             self.owe_close(peer);
         }
+        self.tell_networks(conn);
         self.make_ready(conn);
         host.peer_event(PeerId(peer), PeerEvent::Up);
     }

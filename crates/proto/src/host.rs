@@ -170,6 +170,9 @@ pub struct Transmit {
     pub to: NetAddress,
     /// Which peer.
     pub peer: PeerId,
+    /// By which of this endpoint's networks; 0: the one that peers' addresses
+    /// lead to.
+    pub path: u8,
     /// Frame that holds it.
     pub frame: u32,
     /// Start within all frames' bytes.

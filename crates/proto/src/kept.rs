@@ -9,6 +9,7 @@ use portolan_wire::MessageNo;
 
 use crate::config::{Config, FLOWS_MAX};
 use crate::endpoint::Endpoint;
+use crate::host::NetAddress;
 use crate::tables::NONE;
 
 /// Everything that must outlive the active state. Plain data.
@@ -19,6 +20,8 @@ pub(crate) struct Kept {
     pub phase_tx: u32,
     pub phase_rx: u32,
     pub sealed_in_phase: u32,
+    /// Further paths that were in use in this life, a bit each.
+    pub paths: u32,
     /// Fresh chunks sent, by priority; and how many may be.
     pub sent: [u32; 2],
     pub credit: [u32; 2],
@@ -49,6 +52,9 @@ const WORDS: usize = 10 + 2 * FLOWS_MAX;
 // Rule 4: a peer that is quiet costs at most 512 bytes, the rest of what is
 // known of it and the engine's part included.
 const _: () = assert!(size_of::<KeptWords>() <= 208);
+
+/// A further path as it lies on a shelf of its own.
+pub type KeptMore = [u64; 6];
 
 const fn join(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
@@ -87,7 +93,7 @@ impl Kept {
         let sizes = u32::from(path.missing) | u32::from(path.packet_max) << 16;
         words[4] = join(sizes, self.connection_theirs);
         words[5] = join(self.phase_tx, self.phase_rx);
-        words[6] = join(self.sealed_in_phase, 0);
+        words[6] = join(self.sealed_in_phase, self.paths);
         words[7] = join(self.sent[0], self.sent[1]);
         words[8] = join(self.credit[0], self.credit[1]);
         words[9] = join(self.taken[0], self.taken[1]);
@@ -118,6 +124,7 @@ impl Kept {
             phase_tx,
             phase_rx,
             sealed_in_phase: part(words[6])[0],
+            paths: part(words[6])[1],
             sent: part(words[7]),
             credit: part(words[8]),
             taken: part(words[9]),
@@ -125,6 +132,52 @@ impl Kept {
             next_in: flows(10 + FLOWS_MAX),
         };
         (kept, path)
+    }
+}
+
+/// What is kept of a further path: of the path itself, where it leads, and
+/// what the interfaces at both ends take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct KeptFurther {
+    pub path: KeptPath,
+    pub to: NetAddress,
+    pub limit: u16,
+}
+
+impl KeptFurther {
+    pub fn to_words(self) -> KeptMore {
+        let (path, ip) = (self.path, self.to.ip.as_chunks().0);
+        let sizes = u32::from(path.missing) | u32::from(path.packet_max) << 16;
+        let ends = u32::from(self.to.port) | u32::from(self.limit) << 16;
+        [
+            path.next_number,
+            path.received,
+            path.packet_limit,
+            join(sizes, ends),
+            u64::from_le_bytes(ip[0]),
+            u64::from_le_bytes(ip[1]),
+        ]
+    }
+
+    pub fn from_words(words: &KeptMore) -> Self {
+        let [sizes, ends] = part(words[3]);
+        let mut ip = [0; 16];
+        ip[..8].copy_from_slice(&words[4].to_le_bytes());
+        ip[8..].copy_from_slice(&words[5].to_le_bytes());
+        Self {
+            path: KeptPath {
+                next_number: words[0],
+                received: words[1],
+                packet_limit: words[2],
+                missing: sizes as u16,
+                packet_max: (sizes >> 16) as u16,
+            },
+            to: NetAddress {
+                ip,
+                port: ends as u16,
+            },
+            limit: (ends >> 16) as u16,
+        }
     }
 }
 
@@ -154,6 +207,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Puts what is kept of a connection's peer on the shelf, and detaches it.
     pub(crate) fn shelve(&mut self, conn: u32) {
+        self.shelve_paths(conn);
         let c = &self.conns[conn as usize];
         let p = &mut self.peers[c.peer as usize];
         p.conn = NONE;
@@ -189,6 +243,7 @@ mod tests {
             phase_tx: 4,
             phase_rx: 5,
             sealed_in_phase: 1 << 23,
+            paths: 6,
             sent: [6, 7],
             credit: [8, 9],
             taken: [10, 11],
@@ -203,5 +258,14 @@ mod tests {
             packet_max: 65_533,
         };
         assert_eq!(Kept::from_words(&kept.to_words(path)), (kept, path));
+        let further = KeptFurther {
+            path,
+            to: NetAddress {
+                ip: core::array::from_fn(|i| 200 + i as u8),
+                port: 65_532,
+            },
+            limit: 65_531,
+        };
+        assert_eq!(KeptFurther::from_words(&further.to_words()), further);
     }
 }

@@ -137,25 +137,31 @@ impl<S: Seal> Endpoint<'_, S> {
     /// settled: then no sealed frame needs a key older than the last.
     pub(crate) fn maybe_rekey(&mut self, conn: u32) {
         let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
-        let (c, p) = (&self.conns[conn as usize], &self.paths[conn as usize]);
-        // Something sealed in this phase was acknowledged: the receiver has it.
-        let confirmed = p.acked_to > p.phase_first;
+        let c = &self.conns[conn as usize];
         let Some(over) = u64::from(c.kept.sealed_in_phase).checked_sub(limit) else {
             return;
         };
-        if !confirmed || p.lowest < p.phase_first {
+        let mut settled = true;
+        for path in self.paths_of(conn) {
+            let p = self.path_mut(path);
+            // Something sealed in this phase was acknowledged: the receiver has
+            // it, on each path that is used.
+            let confirmed = p.acked_to > p.phase_first || !p.usable;
             // Who sends acknowledgements only is not acknowledged unasked.
-            if !confirmed && over.is_multiple_of(ASK_EVERY) {
-                self.path_mut(conn).ping_owed = true;
-            }
+            p.ping_owed |= !confirmed && over.is_multiple_of(ASK_EVERY);
+            settled &= confirmed && (p.flying == 0 || p.lowest >= p.phase_first);
+        }
+        if !settled {
             return;
         }
         let c = &mut self.conns[conn as usize];
         let next = c.kept.phase_tx + 1;
         c.kept.phase_tx = next;
         c.kept.sealed_in_phase = 0;
-        let p = self.path_mut(conn);
-        p.phase_first = p.next_number;
+        for path in self.paths_of(conn) {
+            let p = self.path_mut(path);
+            p.phase_first = p.next_number;
+        }
         self.install_tx(conn, next);
         self.core.counters.rekeys += 1;
     }

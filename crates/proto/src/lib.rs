@@ -8,7 +8,8 @@
 //! One module each: `handshake` makes connections, `send` queues messages,
 //! `transmit` turns queues into packets, `loss` reads acknowledgements and
 //! resends, `disorder` how far out of order packets come, `split` cuts what has become too big, `receive` takes packets apart, `ack` remembers what arrived,
-//! `path` holds what each path has of its own,
+//! `path` holds what each path has of its own, `networks` makes further ones
+//! and gives them up, `striping` chooses among them,
 //! `reassembly` orders and completes messages, `room` deals with those that
 //! cannot be held, `credit` and [`congestion`]
 //! bound what is under way, `mtu` finds packet sizes, `timers` wakes all of
@@ -32,6 +33,7 @@ mod kept;
 mod keys;
 mod loss;
 mod mtu;
+mod networks;
 pub(crate) mod pacing;
 mod path;
 mod peer;
@@ -43,11 +45,12 @@ mod room;
 pub(crate) mod rto;
 mod send;
 mod split;
+mod striping;
 mod tables;
 mod timers;
 mod transmit;
 
-pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, WINDOW_SPAN};
+pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
 pub use conn::Conn;
 pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
 pub use endpoint::{AddPeerError, Endpoint};
@@ -55,8 +58,9 @@ pub use host::{
     DeathReason, Delivery, Host, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
     SendError, SourceId, Transmit, Verdict,
 };
-pub use kept::KeptWords;
+pub use kept::{KeptMore, KeptWords};
 pub use keys::key_slots;
+pub use networks::LocalNetwork;
 pub use path::Path;
 pub use peer::{Peer, PeerState};
 pub use pool::FrameMeta;

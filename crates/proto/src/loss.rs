@@ -49,10 +49,9 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Reads an acknowledgement of our packets.
     fn handle_ack(&mut self, now: u64, conn: u32, ack: &Ack, host: &mut impl Host<S>) {
-        if ack.path != 0 {
+        let Some(path) = self.path_of(conn, ack.path) else {
             return;
-        }
-        let path = conn;
+        };
         let p = self.path_mut(path);
         let next = PacketNo(p.next_number);
         let limit = PacketNo(p.packet_limit).nearest(ack.packet_limit).0;
@@ -186,6 +185,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.open_round(conn);
         }
         let p = &mut self.paths[path as usize];
+        let new = largest >= p.acked_to;
         p.acked_to = p.acked_to.max(largest + 1);
         p.disorder.advance(largest);
         sample.late_ns = p.disorder.late_ns().min(p.rtt.variation4());
@@ -197,6 +197,10 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             p.lost_from.max(watched)
         };
+        if new && self.has_more(conn) {
+            self.path_answered(now, path, largest);
+        }
+        let p = &mut self.paths[path as usize];
         if sample.acked_packets == 0 && sample.lost_packets == 0 {
             // Marks count with the next packets that are told of.
             p.ce_seen = p.ce_seen.wrapping_sub(sample.ce_packets);
@@ -220,8 +224,9 @@ impl<S: Seal> Endpoint<'_, S> {
                 p.backoff = 0;
                 p.probe_from = now;
             }
+            let flying = self.flying(conn);
             let c = &mut self.conns[conn as usize];
-            c.waiting_since = if p.flying == 0 && !c.has_queue() {
+            c.waiting_since = if flying == 0 && !c.has_queue() {
                 u64::MAX
             } else {
                 now
@@ -304,8 +309,11 @@ impl<S: Seal> Endpoint<'_, S> {
         p.flying_bytes -= bytes as u64;
         p.mtu.lost(now, bytes);
         self.meta[frame as usize].usage = Use::Queued;
-        let [first, last] = &mut self.meta[frame as usize].given_up;
-        (*first, *last) = ((*first).min(number), number);
+        let meta = &mut self.meta[frame as usize];
+        if meta.given_up_on[0] == NONE {
+            (meta.given_up[0], meta.given_up_on[0]) = (number, path);
+        }
+        (meta.given_up[1], meta.given_up_on[1]) = (number, path);
         self.conns[conn as usize].resend.push_back(self.meta, frame);
         self.make_ready(conn);
         true
@@ -323,19 +331,23 @@ impl<S: Seal> Endpoint<'_, S> {
         sample: &mut AckSample,
         host: &mut impl Host<S>,
     ) {
-        let p = self.path_mut(path);
-        let (conn, lowest, next) = (p.conn, p.lowest, p.next_number);
-        for copy in lowest..next {
-            let slot = self.paths[path as usize].slot(copy);
-            let frame = *slot;
-            if frame < SLOT_FRAMES && self.meta[frame as usize].is_spared(number) {
-                *slot = SLOT_ACKED;
-                self.frame_acked(now, path, frame, false, sample, host);
+        let conn = self.path_mut(path).conn;
+        for by in self.paths_of(conn) {
+            let p = self.path_mut(by);
+            for copy in p.lowest..p.next_number {
+                let slot = self.paths[by as usize].slot(copy);
+                let frame = *slot;
+                if frame < SLOT_FRAMES && self.meta[frame as usize].is_spared(path, number) {
+                    *slot = SLOT_ACKED;
+                    self.frame_acked(now, by, frame, false, sample, host);
+                }
             }
         }
         loop {
             let c = &mut self.conns[conn as usize];
-            let waits = c.resend.take_where(self.meta, |m| m.is_spared(number));
+            let waits = c
+                .resend
+                .take_where(self.meta, |m| m.is_spared(path, number));
             let Some(frame) = waits else { break };
             // As if it flew.
             let p = &mut self.paths[path as usize];
@@ -346,7 +358,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Gives a packet up for which nothing but the time speaks.
-    fn frame_late(&mut self, now: u64, path: u32, frame: u32) -> bool {
+    pub(crate) fn frame_late(&mut self, now: u64, path: u32, frame: u32) -> bool {
         let number = self.meta[frame as usize].number;
         let lost = self.frame_lost(now, path, frame);
         if lost {
@@ -380,8 +392,9 @@ impl<S: Seal> Endpoint<'_, S> {
             .try_into()
             .expect("frames keep room for a tag");
         let slot = tx_slot(conn, meta.phase);
+        let id = self.paths[meta.path as usize].id;
         self.seal
-            .open(slot, nonce(0, meta.number), &meta.header, body, tag)
+            .open(slot, nonce(id, meta.number), &meta.header, body, tag)
             .expect("what this endpoint sealed, under a key that it keeps");
         self.meta[to as usize].ack_len = 0;
         Some(to)
@@ -395,6 +408,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let conn = p.conn;
         let c = &self.conns[conn as usize];
         p.backoff = p.backoff.saturating_add(1);
+        p.quiet = p.quiet.saturating_add(1);
         p.probe_from = now;
         if c.peer_full == [false; 2] {
             p.congestion.on_timeout(now);
@@ -406,6 +420,11 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.probes_sent += 1;
         let peer = c.peer;
         let confirmed = c.confirmed;
+        if self.give_up_path(now, path) {
+            self.make_ready(conn);
+            return;
+        }
+        let p = &mut self.paths[path as usize];
         let oldest = (p.lowest..p.next_number)
             .map(|n| *p.slot(n))
             .find(|&frame| frame < SLOT_FRAMES);
@@ -413,9 +432,10 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.waits_for_room(conn) {
             self.open_round(conn);
             self.path_mut(path).probe_owed = true;
-        } else if lost {
+        } else if lost && !self.has_more(conn) {
             self.path_mut(path).probe_owed = true;
         } else {
+            // Where there are several, what is lost leaves by any of them.
             self.path_mut(path).ping_owed = true;
         }
         if !confirmed {
@@ -455,10 +475,11 @@ impl Path {
 }
 
 impl crate::FrameMeta {
-    /// Whether it need not be sent again, now that the packet `number` is
-    /// said to have arrived.
-    fn is_spared(&self, number: u64) -> bool {
-        self.given_up.contains(&number)
+    /// Whether it need not be sent again, now that the packet `number` of a path
+    /// is said to have arrived.
+    fn is_spared(&self, path: u32, number: u64) -> bool {
+        let given_up = self.given_up.iter().zip(self.given_up_on);
+        given_up.clone().any(|it| it == (&number, path))
     }
 
     /// Whether it carries parts of replies.

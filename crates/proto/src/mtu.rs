@@ -57,6 +57,16 @@ impl Mtu {
         self.confirmed
     }
 
+    /// What both interfaces take.
+    pub const fn limit(&self) -> u16 {
+        self.limit
+    }
+
+    /// Whether a larger size than the one in use is being looked for.
+    pub const fn is_searching(&self) -> bool {
+        self.probing != 0 && !self.verifying
+    }
+
     /// When the next probe is due.
     pub const fn due(&self) -> u64 {
         self.next_at
@@ -152,6 +162,21 @@ impl Mtu {
         }
     }
 
+    /// The path does not answer at all: its size is not in question.
+    pub const fn rest(&mut self) {
+        self.lost_in_row = 0;
+        self.probing = 0;
+        self.verifying = false;
+        self.next_at = u64::MAX;
+    }
+
+    /// The path answers again: a search that was cut short starts over soon.
+    pub const fn go_on(&mut self, now: u64) {
+        if self.confirmed < self.limit && self.next_at == u64::MAX {
+            self.next_at = now.saturating_add(RETRY_NS);
+        }
+    }
+
     fn shrink(&mut self, to: u16) {
         self.confirmed = self.confirmed.min(to).max(BASE);
         self.lost_in_row = 0;
@@ -161,14 +186,16 @@ impl Mtu {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// The link could not send a packet because it was too big: from now on at
-    /// most `max` bytes, or the size that every path takes if `max` is 0.
-    pub fn packet_too_big(&mut self, peer: PeerId, max: usize) {
+    /// The link could not send a packet by a path because it was too big: from
+    /// now on at most `max` bytes, or the size that every path takes if `max` is 0.
+    pub fn packet_too_big(&mut self, peer: PeerId, path: u8, max: usize) {
         let Some(p) = self.peers.get(peer.0 as usize) else {
             return;
         };
-        if p.conn != NONE {
-            let p = &mut self.paths[p.conn as usize];
+        if p.conn != NONE
+            && let Some(path) = self.path_of(p.conn, path)
+        {
+            let p = self.path_mut(path);
             let to = if max == 0 {
                 BASE
             } else {

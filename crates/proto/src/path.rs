@@ -10,6 +10,7 @@ use crate::congestion::{Congestion, Mode};
 use crate::conn::{Owed, REPLAY_BITS, SLOT_NOTHING};
 use crate::disorder::Disorder;
 use crate::endpoint::Endpoint;
+use crate::host::NetAddress;
 use crate::kept::KeptPath;
 use crate::mtu::Mtu;
 use crate::pacing::Pacer;
@@ -21,8 +22,22 @@ use crate::tables::NONE;
 pub struct Path {
     /// Whose it is.
     pub(crate) conn: u32,
+    /// Its number: of the network that it leaves by, and in packets.
+    pub(crate) id: u8,
 
     // Sender.
+    /// Where it leads, if it is not the first: that is in the peer's entry.
+    pub(crate) to: NetAddress,
+    /// It leads somewhere; otherwise the peer alone uses its number.
+    pub(crate) leads: bool,
+    /// It was validated, and nothing speaks against it: it carries messages.
+    pub(crate) usable: bool,
+    /// An answer came to a packet numbered `proof_from` or above.
+    pub(crate) proven: bool,
+    pub(crate) proof_from: u64,
+    /// While it is not usable: when it is tried next, and how often it was.
+    pub(crate) trial_at: u64,
+    pub(crate) trials: u8,
     pub(crate) next_number: u64,
     pub(crate) packet_limit: u64,
     /// Lowest number whose slot may still hold a frame.
@@ -42,6 +57,8 @@ pub struct Path {
     pub(crate) pacer: Pacer,
     pub(crate) ce_seen: u32,
     pub(crate) backoff: u8,
+    /// Probes in a row without any answer.
+    pub(crate) quiet: u8,
     /// When the probe clock was last restarted.
     pub(crate) probe_from: u64,
     pub(crate) mtu: Mtu,
@@ -81,6 +98,14 @@ impl Default for Path {
     fn default() -> Self {
         Self {
             conn: NONE,
+            id: 0,
+            to: NetAddress::default(),
+            leads: true,
+            usable: true,
+            proven: true,
+            proof_from: 0,
+            trial_at: 0,
+            trials: 0,
             next_number: 0,
             packet_limit: 0,
             lowest: 0,
@@ -95,6 +120,7 @@ impl Default for Path {
             pacer: Pacer::new(),
             ce_seen: 0,
             backoff: 0,
+            quiet: 0,
             probe_from: 0,
             mtu: Mtu::BASE,
             ping_owed: false,
@@ -156,7 +182,6 @@ impl Path {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// A path and the connection that it is of.
     #[inline]
     pub(crate) fn path_mut(&mut self, path: u32) -> &mut Path {
         &mut self.paths[path as usize]

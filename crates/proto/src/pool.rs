@@ -66,11 +66,13 @@ pub struct FrameMeta {
     pub(crate) phase: u32,
     /// Header that it was sealed with.
     pub(crate) header: [u8; HEADER_BYTES],
-    /// Packet number that it was last sent with.
+    /// Path that it was last sent by, and its number there.
+    pub(crate) path: u32,
     pub(crate) number: u64,
     /// The first and the last number under which it was given up, with at
-    /// least the chunks that it has now; `u64::MAX`: never.
+    /// least the chunks that it has now; `u64::MAX`: never. And their paths.
     pub(crate) given_up: [u64; 2],
+    pub(crate) given_up_on: [u32; 2],
     /// When it was last sent, ns.
     pub(crate) sent_at: u64,
     /// Held: its message.
@@ -99,8 +101,10 @@ impl Default for FrameMeta {
             ack_len: 0,
             phase: 0,
             header: [0; HEADER_BYTES],
+            path: 0,
             number: 0,
             given_up: [u64::MAX; 2],
+            given_up_on: [NONE; 2],
             sent_at: 0,
             message: MessageNo(0),
             part: 0,
@@ -299,6 +303,7 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.counted = false;
         meta.again = false;
         meta.given_up = [u64::MAX; 2];
+        meta.given_up_on = [NONE; 2];
         meta.chunks = 0;
         meta.priority = Priority::Request;
         meta.len = 0;

@@ -5,7 +5,7 @@ use portolan_wire::{
     Ack, Chunk, Chunks, Flags, HEADER_BYTES, Header, PacketNo, PacketType, TAG_BYTES, WireError,
 };
 
-use crate::conn::Owed;
+use crate::config::PATHS_MAX;
 use crate::endpoint::{Endpoint, PEER_BITS};
 use crate::host::{DeathReason, Host, NetAddress, PeerEvent, PeerId};
 use crate::keys::{nonce, rx_slot};
@@ -96,11 +96,16 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.unknown += 1;
             return;
         };
-        if length < HEADER_BYTES + TAG_BYTES || header.path != 0 {
+        if length < HEADER_BYTES + TAG_BYTES || usize::from(header.path) >= PATHS_MAX {
             self.core.counters.drops.malformed += 1;
             return;
         }
-        let p = &self.paths[conn as usize];
+        let known = self.path_of(conn, header.path);
+        let Some(path) = known.or_else(|| self.open_path(conn, header.path)) else {
+            self.core.counters.drops.no_room += 1;
+            return;
+        };
+        let p = &self.paths[path as usize];
         let number = PacketNo(p.rx_next).nearest(header.number).0;
         if p.is_replay(number) {
             self.core.counters.drops.replay += 1;
@@ -113,10 +118,19 @@ impl<S: Seal> Endpoint<'_, S> {
         let tag: &Tag = (&*tag).try_into().expect("the length was checked");
         if self
             .seal
-            .open(rx_slot(conn, phase), nonce(0, number), clear, body, tag)
+            .open(
+                rx_slot(conn, phase),
+                nonce(header.path, number),
+                clear,
+                body,
+                tag,
+            )
             .is_err()
         {
             self.core.counters.drops.bad_tag += 1;
+            if known.is_none() {
+                self.release_path(path);
+            }
             if !self.conns[conn as usize].proven && self.is_quiet(conn) {
                 self.deactivate(conn);
             }
@@ -130,11 +144,21 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.counters.bytes_received += length as u64;
         if phase == current + 1 {
             self.conns[conn as usize].kept.phase_rx = phase;
-            self.path_mut(conn).phase_rx_first = number;
+            for other in self.paths_of(conn) {
+                self.path_mut(other).phase_rx_first = u64::MAX;
+            }
+            self.path_mut(path).phase_rx_first = number;
             self.install_rx(conn, phase + 1);
         }
+        if known.is_none() {
+            self.keep_path(conn, header.path);
+        }
+        let p = self.path_mut(path);
+        if p.phase_rx_first == u64::MAX && phase == current {
+            p.phase_rx_first = number;
+        }
         self.conns[conn as usize].busy = true;
-        self.authentic(now, conn, header, number, ce, body, host);
+        self.authentic(now, path, header, number, ce, body, host);
         self.conns[conn as usize].busy = false;
     }
 
@@ -143,19 +167,21 @@ impl<S: Seal> Endpoint<'_, S> {
     fn authentic(
         &mut self,
         now: u64,
-        conn: u32,
+        path: u32,
         header: Header,
         number: u64,
         ce: bool,
         body: &[u8],
         host: &mut impl Host<S>,
     ) {
+        let p = &mut self.paths[path as usize];
+        let conn = p.conn;
         let c = &mut self.conns[conn as usize];
         c.heard_at = now;
+        c.heard_by = path;
         c.used_at = now;
         c.confirmed = true;
         let peer = c.peer;
-        let p = self.path_mut(conn);
         p.ce = p.ce.wrapping_add(u32::from(ce));
         if matches!(
             self.peers[peer as usize].state,
@@ -163,7 +189,7 @@ impl<S: Seal> Endpoint<'_, S> {
         ) {
             self.become_up(now, conn, host);
         }
-        if number >= self.paths[conn as usize].rx_next {
+        if number >= self.paths[path as usize].rx_next {
             let full = [Flags::REQUESTS_FULL, Flags::REPLIES_FULL].map(|f| header.flags.has(f));
             self.peer_full(now, conn, full);
         }
@@ -180,29 +206,29 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.conns[conn as usize].peer != peer {
             return;
         }
-        let eliciting = self.handle_chunks(now, conn, &body[at..], host);
+        let eliciting = self.handle_chunks(now, path, &body[at..], host);
         // The host may have been told of a death and have the state released.
         if self.conns[conn as usize].peer != peer {
             return;
         }
         let Some(eliciting) = eliciting else {
-            let gap = self.path_mut(conn).note(now, number, false);
+            let gap = self.path_mut(path).note(now, number, false);
             // Who asks must hear that somebody lives here.
             if gap || header.flags.has(Flags::ACK_WANTED) {
-                self.owe_now(conn);
+                self.owe_now(path);
             }
             return;
         };
-        let p = self.path_mut(conn);
+        let p = self.path_mut(path);
         let gap = p.note(now, number, true);
         if eliciting {
             p.unacked += 1;
         }
         let granted = p.granted.saturating_sub(p.rx_next);
         if gap || (eliciting && u64::from(p.unacked) * GRANT_PARTS > granted) {
-            self.owe_now(conn);
+            self.owe_now(path);
         } else if header.flags.has(Flags::ACK_WANTED) {
-            self.owe_lazy(conn);
+            self.owe_lazy(path);
         }
     }
 
@@ -211,10 +237,11 @@ impl<S: Seal> Endpoint<'_, S> {
     fn handle_chunks(
         &mut self,
         now: u64,
-        conn: u32,
+        path: u32,
         chunks: &[u8],
         host: &mut impl Host<S>,
     ) -> Option<bool> {
+        let conn = self.paths[path as usize].conn;
         let mut eliciting = false;
         for chunk in Chunks::new(chunks) {
             let took = match chunk {
@@ -238,10 +265,14 @@ impl<S: Seal> Endpoint<'_, S> {
                     }
                 }
                 Ok(Chunk::Close) => {
-                    self.handle_close(conn, host);
+                    self.handle_close(path, host);
                     Took::Yes
                 }
                 Ok(Chunk::Ping) => Took::Yes,
+                Ok(Chunk::Networks(networks)) => {
+                    self.handle_networks(now, conn, networks);
+                    Took::Yes
+                }
                 Err(_) => Took::Bad,
             };
             eliciting = true;
@@ -262,18 +293,18 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The peer closes: it is dead from now on, but its close is acknowledged.
-    fn handle_close(&mut self, conn: u32, host: &mut impl Host<S>) {
+    fn handle_close(&mut self, path: u32, host: &mut impl Host<S>) {
+        let conn = self.paths[path as usize].conn;
         let peer = self.conns[conn as usize].peer;
         if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {
-            self.owe_now(conn);
+            self.owe_now(path);
             return;
         }
         // What it acknowledged before has arrived.
         self.settle_late_ack(conn, host);
         self.drop_sending(conn, host);
         self.peers[peer as usize].state = PeerState::Dead(DeathReason::Closed);
-        self.path_mut(conn).owed = Owed::Now;
-        self.make_ready(conn);
+        self.owe_now(path);
         host.peer_event(PeerId(peer), PeerEvent::Dead(DeathReason::Closed));
         self.go_on_after_refusals(conn, host);
     }

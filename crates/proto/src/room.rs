@@ -28,7 +28,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let full = &mut self.conns[conn as usize].full[priority.index()];
         if !core::mem::replace(full, true) {
             self.core.full = true;
-            self.owe_now(conn);
+            self.owe_news(conn);
         }
     }
 
@@ -66,7 +66,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             self.core.full |= c.full != [false; 2];
             if told {
-                self.owe_now(conn);
+                self.owe_news(conn);
             }
         }
     }
@@ -81,9 +81,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let freed = (0..2).any(|p| c.peer_full[p] && !full[p]);
         c.peer_full = full;
         if freed {
-            let p = self.path_mut(conn);
-            p.backoff = 0;
-            p.probe_from = now;
+            for path in self.paths_of(conn) {
+                let p = self.path_mut(path);
+                p.backoff = 0;
+                p.probe_from = now;
+            }
             self.make_ready(conn);
         }
     }

@@ -58,10 +58,10 @@ impl<S: Seal> Endpoint<'_, S> {
     #[must_use]
     pub fn inline_max(&self, peer: PeerId, args: usize) -> usize {
         let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
-        let packet = self
-            .paths
-            .get(conn as usize)
-            .map_or(crate::mtu::BASE, |p| p.mtu.current());
+        let packet = match conn {
+            NONE => crate::mtu::BASE,
+            conn => self.packet_size(conn),
+        };
         self.chunk_room(packet) - HEAD_BYTES - 8 * args.min(ARGS_MAX)
     }
 
@@ -120,7 +120,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let conn = self.admit(now, peer, m)?;
         let (priority, flow) = (m.priority.index(), m.flow as usize);
         let bytes = HEAD_BYTES + 8 * m.args.len() + m.payload.len();
-        let room = self.chunk_room(self.paths[conn as usize].mtu.current());
+        let room = self.chunk_room(self.packet_size(conn));
         if bytes > room {
             return Err(SendError::TooLong);
         }
@@ -242,7 +242,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn as usize];
         c.waiting_since = c.waiting_since.min(now);
         self.make_ready(conn);
-        self.arm_probe(now, conn);
+        let way = self.conns[conn as usize].way;
+        self.arm_probe(now, way);
     }
 
     /// Queues a chunk of the protocol's own towards a peer.
@@ -257,7 +258,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let now = c.heard_at.max(c.used_at);
         c.waiting_since = c.waiting_since.min(now);
         self.make_ready(conn);
-        self.arm_probe(now, conn);
+        let way = self.conns[conn as usize].way;
+        self.arm_probe(now, way);
         Some(frame)
     }
 

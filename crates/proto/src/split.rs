@@ -7,6 +7,7 @@ use crate::endpoint::Endpoint;
 use crate::mtu::BASE;
 use crate::pool::{CHUNKS_AT, Need, Use};
 use crate::reassembly::SCRATCH;
+use crate::tables::NONE;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Splits a frame that has become too big for its path: what exceeds
@@ -51,7 +52,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 chunks: meta.chunks.saturating_sub(cut.chunks).max(1),
                 ..meta
             };
-            if meta.long != crate::tables::NONE {
+            if meta.long != NONE {
                 self.longs[meta.long as usize].frames += 1;
             }
             let c = &mut self.conns[conn as usize];
@@ -136,6 +137,7 @@ impl<S: Seal> Endpoint<'_, S> {
             ack_len: 0,
             // It may not have held this part yet.
             given_up: [u64::MAX; 2],
+            given_up_on: [NONE; 2],
             ..meta
         };
         self.conns[conn as usize]

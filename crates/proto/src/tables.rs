@@ -3,9 +3,10 @@
 use portolan_seal::Secret;
 use portolan_wire::{EndpointId, Life};
 
-use crate::config::Config;
+use crate::config::{Config, PATHS_MAX};
 use crate::conn::Conn;
-use crate::kept::KeptWords;
+use crate::kept::{KeptMore, KeptWords};
+use crate::networks::LocalNetwork;
 use crate::path::Path;
 use crate::peer::Peer;
 use crate::pool::{FrameMeta, List};
@@ -71,6 +72,8 @@ pub struct Counters {
     pub acks_sent: u64,
     /// Tail-loss and credit probes.
     pub probes_sent: u64,
+    /// Paths that did not answer while others did.
+    pub paths_given_up: u64,
     /// Resends that turned out to be needless.
     pub spurious: u64,
     /// Packets that verified.
@@ -96,6 +99,8 @@ pub struct Counters {
 pub struct Core {
     pub(crate) config: Config,
     pub(crate) me: Identity,
+    /// Networks beside the first, by number less 1.
+    pub(crate) networks: [LocalNetwork; PATHS_MAX - 1],
     pub(crate) secret: SecretCell,
     pub(crate) random: u64,
     pub(crate) peer_count: u32,
@@ -173,6 +178,7 @@ impl Default for Core {
         Self {
             config: Config::default(),
             me: Identity::default(),
+            networks: [LocalNetwork::default(); PATHS_MAX - 1],
             secret: SecretCell([0; 32]),
             random: 1,
             peer_count: 0,
@@ -225,6 +231,8 @@ pub struct Layout {
     pub peers: usize,
     /// Entries of `shelf`.
     pub shelf: usize,
+    /// Entries of `more_shelf`.
+    pub more_shelf: usize,
     /// Entries of `conns`.
     pub conns: usize,
     /// Entries of `paths`.
@@ -245,8 +253,12 @@ impl Layout {
             peers: config.peers as usize,
             // Anybody may have been talked to.
             shelf: config.peers as usize,
+            more_shelf: match config.more_paths {
+                0 => 0,
+                _ => config.peers as usize * (PATHS_MAX - 1),
+            },
             conns: config.active as usize,
-            paths: config.active as usize,
+            paths: config.active as usize + config.more_paths as usize,
             meta: config.frames as usize,
             longs: config.longs as usize,
             frame_bytes: config.frames as usize * config.frame_bytes as usize,
@@ -264,6 +276,8 @@ pub struct Tables<'m> {
     /// What is kept of peers that were talked to, while they are quiet. Not
     /// touched before it is needed: fresh memory costs nothing until then.
     pub shelf: &'m mut [KeptWords],
+    /// The same of their further paths.
+    pub more_shelf: &'m mut [KeptMore],
     /// State of peers that are active.
     pub conns: &'m mut [Conn],
     /// State of their paths.
@@ -287,6 +301,7 @@ impl Tables<'_> {
         let layout = Layout::of(config);
         assert_eq!(self.peers.len(), layout.peers);
         assert_eq!(self.shelf.len(), layout.shelf);
+        assert_eq!(self.more_shelf.len(), layout.more_shelf);
         assert_eq!(self.conns.len(), layout.conns);
         assert_eq!(self.paths.len(), layout.paths);
         assert_eq!(self.meta.len(), layout.meta);

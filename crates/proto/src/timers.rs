@@ -39,11 +39,20 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm(at.max(now));
     }
 
+    /// Whether something waits to be sent, nothing flies, and this is the path
+    /// to ask on.
+    #[inline]
+    fn waits_on(&self, path: u32) -> bool {
+        let conn = self.paths[path as usize].conn;
+        let c = &self.conns[conn as usize];
+        c.has_queue() && c.way == path && self.flying(conn) == 0
+    }
+
     /// When the probe clock runs out; `u64::MAX` if it stands still.
     #[inline]
     fn probe_at(&self, path: u32) -> u64 {
         let p = &self.paths[path as usize];
-        if p.flying == 0 && !self.conns[p.conn as usize].has_queue() {
+        if p.flying == 0 && !self.waits_on(path) {
             return u64::MAX;
         }
         // Two probes in a row get lost often enough where packets do.
@@ -104,8 +113,15 @@ impl<S: Seal> Endpoint<'_, S> {
         if c.connect_next <= now {
             self.connect_due(now, conn);
         }
-        if state == PeerState::Up && self.probe_at(conn) <= now {
-            self.probe(now, conn);
+        if state == PeerState::Up {
+            for path in self.paths_of(conn) {
+                if self.probe_at(path) <= now {
+                    self.probe(now, path);
+                }
+                if self.trial_at(path) <= now {
+                    self.make_ready(conn);
+                }
+            }
         }
         let c = &mut self.conns[conn as usize];
         if c.paced_until <= now {
@@ -128,7 +144,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.conns[conn as usize].peer != peer {
             return;
         }
-        if self.paths[conn as usize].mtu.due() <= now && state == PeerState::Up {
+        if self.sizes_due(conn) <= now && state == PeerState::Up {
             self.make_ready(conn);
         }
         let quiet_since = self.conns[conn as usize].used_at;
@@ -178,7 +194,8 @@ impl<S: Seal> Endpoint<'_, S> {
             c.nudge_at = c.heard_at.saturating_add(silence / 2);
         } else if quiet < silence {
             c.nudge_at = now.saturating_add((silence / PROBES).max(1));
-            self.path_mut(conn).ping_owed = true;
+            let way = c.way;
+            self.path_mut(way).ping_owed = true;
             self.make_ready(conn);
         } else {
             c.nudge_at = u64::MAX;
@@ -202,9 +219,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let mut at = c.connect_next.min(c.paced_until);
         at = at.min(c.refusals.retry_at).min(c.nudge_at);
         if state == PeerState::Up {
-            at = at.min(self.probe_at(conn));
+            for path in self.paths_of(conn) {
+                at = at.min(self.probe_at(path)).min(self.trial_at(path));
+            }
             if c.listed == Listed::None {
-                at = at.min(self.paths[conn as usize].mtu.due());
+                at = at.min(self.sizes_due(conn));
             }
         }
         if c.waiting_since != u64::MAX && !matches!(state, PeerState::Dead(_)) {

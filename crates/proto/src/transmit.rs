@@ -46,7 +46,7 @@ impl<S: Seal> Endpoint<'_, S> {
             meta.in_link = true;
             let (peer, len) = (meta.conn, meta.len as usize);
             let start = self.frame_at(frame) + CHUNKS_AT;
-            return Some(self.transmit(peer, frame, start, len));
+            return Some(self.transmit(peer, 0, frame, start, len));
         }
         if lazy {
             while let Some(conn) = self.core.deferred.pop_front(self.conns) {
@@ -74,8 +74,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.burst = 0;
             self.core.ready.pop_front(self.conns);
             let c = &self.conns[conn as usize];
-            let owed = self.paths[conn as usize].owed;
-            if owed == Owed::Lazy || c.late_ack.is_some() {
+            if self.owed(conn) == Owed::Lazy || c.late_ack.is_some() {
                 self.conns[conn as usize].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);
             } else if self.core.refused_above != u32::MAX {
@@ -85,7 +84,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 *above = self.core.refused_above.min(*above);
             } else {
                 self.conns[conn as usize].listed = Listed::None;
-                self.arm(self.paths[conn as usize].mtu.due());
+                let due = self.sizes_due(conn);
+                self.arm(due);
             }
         }
     }
@@ -105,13 +105,18 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    fn transmit(&mut self, peer: u32, frame: u32, start: usize, len: usize) -> Transmit {
+    fn transmit(&mut self, peer: u32, path: u32, frame: u32, start: usize, len: usize) -> Transmit {
         self.core.counters.packets_sent += 1;
         self.core.counters.bytes_sent += len as u64;
-        let to = self.peers[peer as usize].to;
+        let p = &self.paths[path as usize];
+        let to = match p.id {
+            0 => self.peers[peer as usize].to,
+            _ => p.to,
+        };
         Transmit {
             to,
             peer: PeerId(peer),
+            path: p.id,
             frame,
             start,
             len,
@@ -129,7 +134,7 @@ impl<S: Seal> Endpoint<'_, S> {
     ) -> Option<Transmit> {
         let state = self.peers[self.conns[conn as usize].peer as usize].state;
         let late = self.conns[conn as usize].late_ack.is_some();
-        if late && (lazy || !self.window_open(conn, 0)) {
+        if late && (lazy || !self.window_open(self.conns[conn as usize].way, 0)) {
             self.settle_late_ack(conn, host);
         }
         if state == PeerState::Up {
@@ -137,34 +142,75 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.core.closes_owed > 0 {
                 self.queue_close(conn);
             }
-            let probe = self.paths[conn as usize].probe_owed;
-            let open = probe || self.window_open(conn, 0);
-            if self.conns[conn as usize].has_queue() && (open || self.window_open(conn, SPARE)) {
-                let at = self.paths[conn as usize].pacer.ready_at(now);
-                if at > now && !probe {
-                    self.conns[conn as usize].paced_until = at;
-                    self.arm(at);
-                } else if let Some(frame) = self.pick(conn, !open, host) {
-                    return Some(self.depart_data(now, conn, frame));
-                }
+            if self.conns[conn as usize].networks_owed {
+                self.tell_networks(conn);
+            }
+            if self.conns[conn as usize].has_queue()
+                && let Some(data) = self.next_data(now, conn, host)
+            {
+                return Some(data);
             }
         } else if !matches!(state, PeerState::Dead(_)) {
             return None;
         }
-        let p = &self.paths[conn as usize];
+        if !self.has_more(conn) {
+            return self.next_bare(now, conn, state, lazy);
+        }
+        let mut paths = self.paths_of(conn);
+        paths.find_map(|path| self.next_bare(now, path, state, lazy))
+    }
+
+    /// The next packet with messages of one connection that has some.
+    #[inline]
+    fn next_data(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) -> Option<Transmit> {
+        let path = self.way(now, conn);
+        let probe = self.paths[path as usize].probe_owed;
+        let open = probe || self.window_open(path, 0);
+        if !open && !self.window_open(path, SPARE) {
+            return None;
+        }
+        let at = self.paths[path as usize].pacer.ready_at(now);
+        if at > now && !probe {
+            self.conns[conn as usize].paced_until = at;
+            self.arm(at);
+            return None;
+        }
+        let frame = self.pick(path, !open, host)?;
+        Some(self.depart_data(now, path, frame))
+    }
+
+    /// The next packet without messages that concerns one path.
+    #[inline]
+    fn next_bare(&mut self, now: u64, path: u32, state: PeerState, lazy: bool) -> Option<Transmit> {
+        if state == PeerState::Up && !self.paths[path as usize].usable {
+            self.try_path(now, path);
+        }
+        let p = &self.paths[path as usize];
         if p.owed == Owed::Now || (lazy && p.owed == Owed::Lazy) {
-            return self.depart_bare(now, conn, 0);
+            let by = self.ack_way(p.conn, path);
+            return self.depart_bare(now, by, path, 0);
         }
         if state != PeerState::Up {
             return None;
         }
         if p.ping_owed
-            && let Some(ping) = self.depart_bare(now, conn, 1)
+            && let Some(ping) = self.depart_bare(now, path, path, 1)
         {
             return Some(ping);
         }
-        let size = self.mtu_probe_due(now, conn)?;
-        self.depart_bare(now, conn, size as usize - HEADER_BYTES - TAG_BYTES)
+        let size = self.mtu_probe_due(now, path)?;
+        self.depart_bare(now, path, path, size as usize - HEADER_BYTES - TAG_BYTES)
+    }
+
+    /// When the packet size of one of a connection's paths is to be probed.
+    #[inline]
+    pub(crate) fn sizes_due(&self, conn: u32) -> u64 {
+        let first = self.paths[conn as usize].mtu.due();
+        if !self.has_more(conn) {
+            return first;
+        }
+        let due = |path: u32| self.paths[path as usize].mtu.due();
+        self.paths_of(conn).map(due).min().unwrap_or(first)
     }
 
     /// Whether something waits that credit allows to leave.
@@ -176,8 +222,8 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Whether window and so many packets more, receive buffer and bitmap
     /// allow one more packet.
-    fn window_open(&self, conn: u32, spare: u32) -> bool {
-        let p = &self.paths[conn as usize];
+    pub(crate) fn window_open(&self, path: u32, spare: u32) -> bool {
+        let p = &self.paths[path as usize];
         p.flying < p.congestion.window() + spare
             // Acknowledgements take numbers too, and are not held back by the
             // limit: those of a busy other direction must not use it up.
@@ -185,10 +231,12 @@ impl<S: Seal> Endpoint<'_, S> {
             && p.next_number - p.lowest.min(p.next_number) < WINDOW_SPAN as u64
     }
 
-    /// The frame that goes next, with its chunks complete; of replies only if
-    /// so asked.
-    fn pick(&mut self, conn: u32, replies: bool, host: &mut impl Host<S>) -> Option<u32> {
-        let room = self.chunk_room(self.paths[conn as usize].mtu.current());
+    /// The frame that goes next by a path, with its chunks complete; of replies
+    /// only if so asked.
+    fn pick(&mut self, path: u32, replies: bool, host: &mut impl Host<S>) -> Option<u32> {
+        let p = &self.paths[path as usize];
+        let conn = p.conn;
+        let room = self.chunk_room(p.mtu.current());
         if let Some(frame) = self.pick_again(conn, replies) {
             self.meta[frame as usize].again = true;
             self.core.counters.resent += u64::from(self.meta[frame as usize].counted);
@@ -347,12 +395,17 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Sends a frame of chunks.
-    fn depart_data(&mut self, now: u64, conn: u32, frame: u32) -> Transmit {
+    fn depart_data(&mut self, now: u64, path: u32, frame: u32) -> Transmit {
         let chunks = u32::from(self.meta[frame as usize].chunks);
+        let conn = self.paths[path as usize].conn;
         let more = self.has_allowed(conn);
+        if !more {
+            self.ask_others(conn, path);
+        }
         let hold = self.hold_limit();
         let c = &mut self.conns[conn as usize];
-        let p = &mut self.paths[conn as usize];
+        let p = &mut self.paths[path as usize];
+        c.striped = c.striped.saturating_add(1);
         p.since_ask += 1;
         c.chunks_since_ask += chunks;
         let granted = p.packet_limit.saturating_sub(p.acked_to);
@@ -376,24 +429,27 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         c.waiting_since = c.waiting_since.min(now);
         p.flying += 1;
-        let t = self.depart(now, conn, frame, ask);
+        let about = self.told_by(conn, path);
+        let t = self.depart(now, path, about, frame, ask);
         let meta = &mut self.meta[frame as usize];
         meta.usage = Use::Flying;
         meta.sent_at = now;
         let number = meta.number;
-        let p = self.path_mut(conn);
+        let p = self.path_mut(path);
         *p.slot(number) = frame;
         p.flying_bytes += t.len as u64;
         p.pacer.sent(now, t.len as u32);
         p.congestion.on_sent(now, t.len as u32, p.flying);
         self.core.counters.data_packets_sent += 1;
-        self.arm_probe(now, conn);
+        self.arm_probe(now, path);
         t
     }
 
-    /// Sends a packet without messages: an acknowledgement (`chunks` 0), a
-    /// ping (1), or a probe of packet size with so many bytes of chunks.
-    fn depart_bare(&mut self, now: u64, conn: u32, chunks: usize) -> Option<Transmit> {
+    /// Sends a packet without messages: an acknowledgement (`chunks` 0) of what
+    /// came by the path `about`, a ping (1), or a probe of packet size with so
+    /// many bytes of chunks.
+    fn depart_bare(&mut self, now: u64, path: u32, about: u32, chunks: usize) -> Option<Transmit> {
+        let conn = self.paths[path as usize].conn;
         let frame = self.take_frame(Need::Control, Use::Passing, conn)?;
         if chunks > 0 {
             let out = &mut self.frame_mut(frame)[CHUNKS_AT..];
@@ -404,9 +460,9 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             self.core.counters.acks_sent += 1;
         }
-        let t = self.depart(now, conn, frame, chunks > 0);
+        let t = self.depart(now, path, about, frame, chunks > 0);
         let number = self.meta[frame as usize].number;
-        let p = self.path_mut(conn);
+        let p = self.path_mut(path);
         match chunks {
             0 => {}
             1 => p.ping_owed = false,
@@ -415,27 +471,30 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(t)
     }
 
-    /// Gives a frame its number, header, acknowledgement and tag.
-    fn depart(&mut self, now: u64, conn: u32, frame: u32, ask: bool) -> Transmit {
+    /// Gives a frame its number on a path, header, tag, and an acknowledgement
+    /// of what came by the path `about`, if one is owed there.
+    fn depart(&mut self, now: u64, path: u32, about: u32, frame: u32, ask: bool) -> Transmit {
+        let conn = self.paths[path as usize].conn;
         let peer = self.conns[conn as usize].peer;
-        let mut number = self.paths[conn as usize].next_number;
-        while !self.clear_slot(now, conn, number) {
+        let mut number = self.paths[path as usize].next_number;
+        while !self.clear_slot(now, path, number) {
             number += 1;
         }
-        let p = &mut self.paths[conn as usize];
+        let p = &mut self.paths[path as usize];
         p.next_number = number + 1;
+        let (id, packet) = (p.id, p.mtu.current());
         let len = self.meta[frame as usize].len as usize;
         let mut ack_len = 0;
         let bare = len == 0;
-        if bare || p.owed != Owed::Nothing || p.unacked > 0 {
-            let packet = p.mtu.current();
+        let told = &self.paths[about as usize];
+        if bare || told.owed != Owed::Nothing || told.unacked > 0 {
             let room = self.chunk_room(packet);
-            let ack = self.make_ack(now, conn);
+            let ack = self.make_ack(now, about);
             if bare || len + ack.bytes() <= room {
                 ack_len = ack.bytes();
                 let at = self.frame_at(frame) + CHUNKS_AT - ack_len;
                 ack.write(&mut self.frames[at..at + ack_len]);
-                self.ack_left(conn);
+                self.ack_left(about);
             }
         }
         let c = &mut self.conns[conn as usize];
@@ -451,7 +510,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 .with(Flags::HAS_ACK, ack_len > 0)
                 .with(Flags::REQUESTS_FULL, full[0])
                 .with(Flags::REPLIES_FULL, full[1]),
-            path: 0,
+            path: id,
             connection: k.connection_theirs,
             number: PacketNo(number).low(),
         }
@@ -464,14 +523,15 @@ impl<S: Seal> Endpoint<'_, S> {
         let (body, tag) = rest.split_at_mut(ack_len + len);
         let sealed = self
             .seal
-            .seal(tx_slot(conn, phase), nonce(0, number), &header, body);
+            .seal(tx_slot(conn, phase), nonce(id, number), &header, body);
         tag.copy_from_slice(&sealed);
         let meta = &mut self.meta[frame as usize];
         meta.in_link = true;
         meta.number = number;
+        meta.path = path;
         meta.phase = phase;
         meta.header = header;
         meta.ack_len = ack_len as u16;
-        self.transmit(peer, frame, start, total)
+        self.transmit(peer, path, frame, start, total)
     }
 }

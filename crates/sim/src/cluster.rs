@@ -26,9 +26,11 @@ enum Event {
     Revive(usize),
     /// The first is told that the second died in that life.
     Tell(usize, usize, u64),
-    /// Cuts or joins the nodes of the mask and the rest; bit 0 and 1: the
-    /// directions.
-    Cut(u32, u8, bool),
+    /// On the networks of the first mask, cuts or joins the nodes of the second
+    /// and the rest; bit 0 and 1: the directions.
+    Cut(u8, u32, u8, bool),
+    /// Cuts or joins everything on one network.
+    Outage(usize, bool),
     Shrink,
 }
 
@@ -83,14 +85,23 @@ pub struct Cluster {
     kills: u64,
 }
 
+/// Pairs of places on the networks beside the first.
+fn other_places(s: &Scenario) -> impl Iterator<Item = (usize, usize)> + use<> {
+    let (nodes, all) = (s.nodes, s.nodes * s.networks);
+    (nodes * all..all * all).map(move |i| (i / all, i % all))
+}
+
 impl Cluster {
     /// Sets a scenario up.
     #[must_use]
     pub fn new(scenario: Scenario, trace: bool) -> Self {
         let seed = scenario.seed;
         let nodes = scenario.nodes;
-        let mut net = Network::new(mix(seed ^ 1), nodes);
+        let mut net = Network::new(mix(seed ^ 1), nodes * scenario.networks);
         net.set_faults(scenario.faults);
+        for (from, to) in other_places(&scenario) {
+            *net.faults_mut(from, to) = scenario.other_faults;
+        }
         net.up.fill(scenario.pipe);
         net.down.fill(scenario.pipe);
         net.inbox_max = scenario.inbox;
@@ -112,7 +123,10 @@ impl Cluster {
             calm: false,
             lost_at: vec![None; nodes],
             silence_possible: harsh
-                || (scenario.partitions > 0 && scenario.partition_ns * 4 > silence),
+                || (scenario.partitions > 0 && scenario.partition_ns * 4 > silence)
+                || scenario.other_faults.loss > 50_000
+                || scenario.other_faults.burst_start > 0
+                || (scenario.outages > 0 && scenario.outage_ns * 4 > silence),
             overheard: Vec::new(),
         };
         let mut cluster = Self {
@@ -174,8 +188,21 @@ impl Cluster {
             let mask = self.rng.word() as u32;
             let ways = self.rng.between(1, 3) as u8;
             let at = self.rng.below(busy);
-            self.at(at, Event::Cut(mask, ways, true));
-            self.at(at + s.partition_ns, Event::Cut(mask, ways, false));
+            self.at(at, Event::Cut(u8::MAX, mask, ways, true));
+            self.at(at + s.partition_ns, Event::Cut(u8::MAX, mask, ways, false));
+        }
+        for _ in 0..s.outages {
+            let network = self.rng.index(s.networks);
+            let mask = self.rng.word() as u32;
+            let ways = self.rng.between(1, 3) as u8;
+            let at = self.rng.below(busy);
+            let [down, up] = if self.rng.one_in(2) {
+                [true, false].map(|cut| Event::Outage(network, cut))
+            } else {
+                [true, false].map(|cut| Event::Cut(1 << network, mask, ways, cut))
+            };
+            self.at(at, down);
+            self.at(at + s.outage_ns, up);
         }
         if s.path_mtu != 0 {
             let at = self.rng.below(busy);
@@ -357,10 +384,10 @@ impl Cluster {
         }
         for n in 0..self.nodes.len() {
             let Some(node) = &mut self.nodes[n] else {
-                self.world.net.clear_inbox(n);
+                self.clear_inboxes(n);
                 continue;
             };
-            if self.world.net.waiting(n) > 0 {
+            if node.has_packets(&self.world) {
                 node.wake(now);
             }
             if node.next_time() <= now {
@@ -393,32 +420,60 @@ impl Cluster {
                     node.told_dead(&mut self.world, dead);
                 }
             }
-            Event::Cut(mask, ways, cut) => {
+            Event::Cut(networks, mask, ways, cut) => {
+                self.world.trace.note(now, 99, || {
+                    format!("cut {networks:#x} {mask:#x} {ways} {cut}")
+                });
+                let side = |n: usize| mask >> n & 1;
+                for (network, a, b) in self.pairs() {
+                    if networks >> network & 1 == 1 && side(a) == 0 && side(b) == 1 {
+                        if ways & 1 != 0 {
+                            self.cut(network, a, b, cut);
+                        }
+                        if ways & 2 != 0 {
+                            self.cut(network, b, a, cut);
+                        }
+                    }
+                }
+            }
+            Event::Outage(failed, cut) => {
                 self.world
                     .trace
-                    .note(now, 99, || format!("cut {mask:#x} {ways} {cut}"));
-                for a in 0..self.scenario.nodes {
-                    for b in 0..self.scenario.nodes {
-                        let side = |n: usize| mask >> n & 1;
-                        if side(a) == 0 && side(b) == 1 {
-                            if ways & 1 != 0 {
-                                self.world.net.set_cut(a, b, cut);
-                            }
-                            if ways & 2 != 0 {
-                                self.world.net.set_cut(b, a, cut);
-                            }
-                        }
+                    .note(now, 99, || format!("outage {failed} {cut}"));
+                for (network, a, b) in self.pairs() {
+                    if network == failed {
+                        self.cut(network, a, b, cut);
                     }
                 }
             }
             Event::Shrink => {
                 let mtu = self.scenario.path_mtu;
-                for a in 0..self.scenario.nodes {
-                    for b in 0..self.scenario.nodes {
-                        self.world.net.set_mtu(a, b, mtu);
-                    }
+                let n = self.scenario.nodes;
+                for (network, a, b) in self.pairs() {
+                    let (a, b) = (network * n + a, network * n + b);
+                    self.world.net.set_mtu(a, b, mtu);
                 }
             }
+        }
+    }
+
+    /// Every network and every two nodes on it.
+    fn pairs(&self) -> impl Iterator<Item = (usize, usize, usize)> + use<> {
+        let (networks, nodes) = (self.scenario.networks, self.scenario.nodes);
+        (0..networks * nodes * nodes)
+            .map(move |i| (i / nodes / nodes, i / nodes % nodes, i % nodes))
+    }
+
+    fn cut(&mut self, network: usize, from: usize, to: usize, cut: bool) {
+        let n = self.scenario.nodes;
+        let (from, to) = (network * n + from, network * n + to);
+        self.world.net.set_cut(from, to, cut);
+    }
+
+    fn clear_inboxes(&mut self, node: usize) {
+        for network in 0..self.scenario.networks {
+            let place = network * self.scenario.nodes + node;
+            self.world.net.clear_inbox(place);
         }
     }
 
@@ -448,7 +503,7 @@ impl Cluster {
         self.kills += 1;
         self.world.ledger.death(node.life(), now);
         self.world.lost_at[n] = Some(now);
-        self.world.net.clear_inbox(n);
+        self.clear_inboxes(n);
         if self.scenario.told {
             for other in 0..self.scenario.nodes {
                 let late = self.rng.scale(1, 2 * MS);

@@ -14,7 +14,7 @@ use portolan_wire::{EndpointId, Life, MessageNo, Priority};
 
 use crate::memory::Memory;
 use crate::net::{Faults, Network, Pipe};
-use crate::node::address;
+use crate::node::{address, address_on, places, set_networks};
 
 /// A link and what is sent over it.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,11 @@ pub struct Course {
     pub faults: Faults,
     /// At this time, ns, the rate becomes that, bits/s; 0: it stays.
     pub change: (u64, u64),
+    /// Networks between the hosts, each of them like that.
+    pub networks: usize,
+    /// That one of them fails at the first time, ns, and is back at the second;
+    /// 0: it does not.
+    pub outage: (usize, u64, u64),
     /// What a host takes for a packet, ns.
     pub packet_ns: u64,
     /// Bytes of a message.
@@ -100,7 +105,10 @@ impl Node {
             id: ids[who],
             life: lives[who],
         };
-        let config = Config::default();
+        let config = Config {
+            more_paths: course.networks as u32 - 1,
+            ..Config::default()
+        };
         let mut node = Self {
             memory: Memory::new(&config, me, Secret([5; 32]), who as u64 + 1),
             app: App::default(),
@@ -108,6 +116,7 @@ impl Node {
             timeout: 0,
         };
         let other = 1 - who;
+        node.with(|e, _| set_networks(e, who, course.networks, config.packet_max));
         node.with(|e, _| e.add_peer(ids[other], lives[other], address(other), course.mode))
             .expect("room for one peer");
         node
@@ -125,10 +134,10 @@ impl Node {
     fn pass(&mut self, who: usize, now: u64, net: &mut Network, packet_ns: u64) {
         let mut packets = 0;
         while packets < 32
-            && let Some(mut packet) = net.receive(who)
+            && let Some(mut packet) = (who..net.nodes()).step_by(2).find_map(|p| net.receive(p))
         {
             packets += 1;
-            let from = address(packet.from);
+            let from = address_on(packet.from / 2, packet.from % 2);
             self.with(|e, app| e.handle_packet(now, from, packet.ce, &mut packet.bytes, app));
         }
         let mut sent = 0;
@@ -137,7 +146,8 @@ impl Node {
             while sent < 44
                 && let Some(t) = e.poll_transmit(now, packets == 0, app)
             {
-                net.send(who, 1 - who, e.frame(&t), t.ecn);
+                let (from, to) = places(&t, who, 2);
+                net.send(from, to, e.frame(&t), t.ecn);
                 e.transmitted(t.frame);
                 sent += 1;
             }
@@ -151,11 +161,18 @@ impl Node {
     }
 }
 
+/// Whether packets wait for a node on any network.
+fn has_packets(net: &Network, who: usize) -> bool {
+    (who..net.nodes())
+        .step_by(2)
+        .any(|place| net.waiting(place) > 0)
+}
+
 impl Course {
     /// Runs it.
     #[must_use]
     pub fn run(&self) -> Outcomes {
-        let mut net = Network::new(7, 2);
+        let mut net = Network::new(7, 2 * self.networks);
         net.set_faults(self.faults);
         net.up.fill(self.up);
         net.down.fill(self.down);
@@ -166,7 +183,7 @@ impl Course {
         while parts.len() < self.parts as usize {
             let next = (0..2).map(|i| {
                 let n: &Node = &nodes[i];
-                let waiting = net.waiting(i) > 0;
+                let waiting = has_packets(&net, i);
                 let due = if waiting { now } else { n.timeout };
                 due.max(n.busy_until)
             });
@@ -188,12 +205,16 @@ impl Course {
                     pipe.rate = self.change.1;
                 }
             }
+            let (network, from, to) = self.outage;
+            let (a, b) = (2 * network, 2 * network + 1);
+            net.set_cut(a, b, (from..to).contains(&now));
+            net.set_cut(b, a, (from..to).contains(&now));
             net.advance(now);
             while sent - nodes[0].app.done < self.at_once && self.send(now, &mut nodes[0]) {
                 sent += 1;
             }
             for (who, node) in nodes.iter_mut().enumerate() {
-                let due = net.waiting(who) > 0 || node.timeout <= now;
+                let due = has_packets(&net, who) || node.timeout <= now;
                 if due && node.busy_until <= now {
                     node.pass(who, now, &mut net, self.packet_ns);
                 }

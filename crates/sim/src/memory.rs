@@ -1,7 +1,7 @@
 //! The memory of an endpoint, owned, so that it can be moved and compared.
 
 use portolan_proto::{
-    Config, Conn, Core, FrameMeta, Identity, KeptWords, Layout, Long, Path, Peer, Tables,
+    Config, Conn, Core, FrameMeta, Identity, KeptMore, KeptWords, Layout, Long, Path, Peer, Tables,
 };
 use portolan_seal::Secret;
 
@@ -12,6 +12,7 @@ pub struct Memory {
     core: Box<Core>,
     peers: Vec<Peer>,
     shelf: Vec<KeptWords>,
+    more_shelf: Vec<KeptMore>,
     conns: Vec<Conn>,
     paths: Vec<Path>,
     meta: Vec<FrameMeta>,
@@ -28,6 +29,7 @@ impl Memory {
             core: Box::default(),
             peers: vec![Peer::default(); layout.peers],
             shelf: vec![KeptWords::default(); layout.shelf],
+            more_shelf: vec![KeptMore::default(); layout.more_shelf],
             conns: vec![Conn::default(); layout.conns],
             paths: vec![Path::default(); layout.paths],
             meta: vec![FrameMeta::default(); layout.meta],
@@ -44,6 +46,7 @@ impl Memory {
             core: &mut self.core,
             peers: &mut self.peers,
             shelf: &mut self.shelf,
+            more_shelf: &mut self.more_shelf,
             conns: &mut self.conns,
             paths: &mut self.paths,
             meta: &mut self.meta,

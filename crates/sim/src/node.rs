@@ -4,13 +4,15 @@ mod hands;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use portolan_proto::{Config, Endpoint, Identity, NetAddress, PeerId, Release, key_slots};
-use portolan_seal::Secret;
+use portolan_proto::{
+    Config, Endpoint, Identity, LocalNetwork, NetAddress, PeerId, Release, Transmit, key_slots,
+};
+use portolan_seal::{Seal, Secret};
 use portolan_wire::{EndpointId, Life, Priority};
 
 use crate::ledger::{Ledger, LifeId};
 use crate::memory::Memory;
-use crate::net::Network;
+use crate::net::{Arrival, Network};
 use crate::rng::{Rng, mix};
 use crate::scenario::Scenario;
 use crate::suite::{NonceBook, SimSeal, Suite};
@@ -102,18 +104,58 @@ pub struct Node {
     burst: u64,
     move_every: u32,
     forge_ppm: u32,
+    /// Networks that each node is on, and nodes.
+    networks: usize,
+    nodes: usize,
     /// Its seal has keys.
     keyed: bool,
     idle_spins: u32,
 }
 
-/// The address of a node.
+/// The address of a node on the first of its networks.
 #[must_use]
 pub fn address(node: usize) -> NetAddress {
+    address_on(0, node)
+}
+
+/// The address of a node on one of its networks.
+#[must_use]
+pub fn address_on(network: usize, node: usize) -> NetAddress {
+    let mut ip = [0xfd; 16];
+    ip[0] -= network as u8;
     NetAddress {
-        ip: [0xfd; 16],
+        ip,
         port: node as u16,
     }
+}
+
+/// Gives an endpoint the networks beside its first.
+pub fn set_networks<S: Seal>(e: &mut Endpoint<'_, S>, node: usize, networks: usize, size: u16) {
+    for network in 1..networks {
+        let local = LocalNetwork {
+            address: address_on(network, node),
+            prefix: 8,
+            packet_max: size,
+        };
+        e.set_network(network, local);
+    }
+}
+
+/// Where in a network of so many nodes, each there once for each of its own
+/// networks, a packet goes: from which place, to which.
+///
+/// # Panics
+/// If its address is none of the network that it is to leave by.
+#[must_use]
+pub fn places(t: &Transmit, from: usize, nodes: usize) -> (usize, usize) {
+    let network = usize::from(t.path);
+    let to = usize::from(t.to.port);
+    assert_eq!(
+        t.to,
+        address_on(network, to),
+        "an address of network {network}"
+    );
+    (network * nodes + from, network * nodes + to)
 }
 
 impl Node {
@@ -127,9 +169,11 @@ impl Node {
             life: Life(life),
         };
         let secret = Secret([7; 32]);
-        // A phase ends when the one before is settled: a window or two late.
-        let limit = config.rekey_packets.saturating_add(2048);
-        Self {
+        // A phase ends when the one before is settled, on all paths: a window or
+        // two late, or as long as it takes to see that packets are too big.
+        let late = 2048 * (s.networks * s.networks) as u64;
+        let limit = config.rekey_packets.saturating_add(late);
+        let mut made = Self {
             memory: Memory::new(&config, me, secret, rng.word()),
             seal: SimSeal::new(s.suite, key_slots(&config), limit, &world.book),
             app: App {
@@ -156,9 +200,28 @@ impl Node {
             burst: s.burst,
             move_every: s.move_every,
             forge_ppm: s.forge_ppm,
+            networks: s.networks,
+            nodes: s.nodes,
             keyed: s.suite != Suite::Checksum,
             idle_spins: 0,
-        }
+        };
+        made.with(world, |e, _| {
+            set_networks(e, node, s.networks, config.packet_max);
+        });
+        made
+    }
+
+    /// The oldest packet that waits for it on any of its networks.
+    fn receive(&self, world: &mut World) -> Option<Arrival> {
+        let me = self.app.node;
+        (0..self.networks).find_map(|network| world.net.receive(network * self.nodes + me))
+    }
+
+    /// Whether packets wait for it.
+    #[must_use]
+    pub fn has_packets(&self, world: &World) -> bool {
+        let me = self.app.node;
+        (0..self.networks).any(|network| world.net.waiting(network * self.nodes + me) > 0)
     }
 
     /// Its life in the ledger.
@@ -320,15 +383,16 @@ impl Node {
         let mut busy = false;
         self.app.delivered = false;
         for _ in 0..self.burst {
-            let Some(mut packet) = world.net.receive(me) else {
+            let Some(mut packet) = self.receive(world) else {
                 break;
             };
             busy = true;
             world
                 .trace
                 .packet(now, "rx", packet.from, me, &packet.bytes, packet.ce);
+            let nodes = self.nodes;
             self.with(world, |e, hands| {
-                let from = address(packet.from);
+                let from = address_on(packet.from / nodes, packet.from % nodes);
                 e.handle_packet(now, from, packet.ce, &mut packet.bytes, hands);
             });
         }
@@ -344,7 +408,7 @@ impl Node {
         busy |= self.send_waiting(world);
         busy |= self.transmit(world);
         self.timeout = self.with(world, |e, _| e.next_timeout());
-        if self.app.delivered || world.net.waiting(me) > 0 {
+        if self.app.delivered || self.has_packets(world) {
             self.next_pass = self.next_pass.min(now + 1 + self.app.rng.below(500));
         }
         // Whoever was refused tries again after a pass that moved something.
@@ -410,7 +474,7 @@ impl Node {
             busy = true;
             count += 1;
             assert!(count < 100_000, "node {me} never stops sending");
-            let to = usize::from(t.to.port);
+            let (from, to) = places(&t, me, self.nodes);
             world.trace.packet(now, "tx", me, to, &bytes, t.ecn);
             if self.link_ns == 0 {
                 self.with(world, |e, _| e.transmitted(t.frame));
@@ -422,7 +486,7 @@ impl Node {
                     until: now + self.app.rng.below(self.link_ns),
                 });
             }
-            world.net.send(me, to, &bytes, t.ecn);
+            world.net.send(from, to, &bytes, t.ecn);
             self.overhear(world, to, bytes);
         }
         busy

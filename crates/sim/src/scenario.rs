@@ -88,7 +88,18 @@ pub struct Scenario {
     pub drain_ns: u64,
     /// Nodes close with messages under way at the end.
     pub close_early: bool,
+    /// Networks that each node is on.
+    pub networks: usize,
+    /// What those beside the first do to packets.
+    pub other_faults: Faults,
+    /// Times that one of several networks fails, for some nodes or for all.
+    pub outages: u32,
+    /// How long each lasts, ns.
+    pub outage_ns: u64,
 }
+
+/// Seeds from this one on stand for clusters on two networks.
+pub const TWO_NETWORKS: u64 = 1 << 40;
 
 impl Scenario {
     /// The scenario that a seed names.
@@ -187,7 +198,33 @@ impl Scenario {
             chaos_ns: 20_000 * MS,
             drain_ns: 60_000 * MS + 20 * silence_ns,
             close_early: r.one_in(4),
+            networks: 1,
+            other_faults: Faults::default(),
+            outages: 0,
+            outage_ns: 0,
         }
+        .on_networks(r)
+    }
+}
+
+impl Scenario {
+    /// The same on as many networks as its seed says.
+    fn on_networks(mut self, r: &mut Rng) -> Self {
+        if self.seed < TWO_NETWORKS {
+            return self;
+        }
+        self.networks = 2;
+        let checked = self.suite != Suite::Null;
+        let calm = self.faults.loss == 0;
+        self.other_faults = faults(r, checked, calm);
+        self.outages = r.between(0, 4) as u32;
+        self.outage_ns = r.scale(MS, self.configs[0].silence_ns);
+        let nodes = self.nodes as u64;
+        for config in &mut self.configs {
+            // Now and then too few for all.
+            config.more_paths = r.pick(&[nodes, nodes, 1]) as u32;
+        }
+        self
     }
 }
 

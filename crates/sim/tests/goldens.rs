@@ -17,6 +17,8 @@ const SWITCH: Course = Course {
     down: Pipe::new(1_000_000_000, 128_000),
     faults: after(20_000),
     change: (0, 0),
+    networks: 1,
+    outage: (0, 0, 0),
     packet_ns: 700,
     message: 1_000_000,
     at_once: 2,

@@ -5,6 +5,7 @@ use std::sync::Mutex;
 use std::thread::available_parallelism;
 
 use portolan_sim::run::{run_seed, run_seeds};
+use portolan_sim::scenario::TWO_NETWORKS;
 
 const SEEDS: u64 = 500;
 
@@ -21,11 +22,31 @@ fn seeds_that_once_failed_pass() {
     }
 }
 
+/// The same on two networks.
+const TWO_NETWORKS_REGRESSIONS: &[u64] = &[328, 335, 458, 543, 674, 812, 901, 1523];
+
+#[test]
+fn seeds_on_two_networks_that_once_failed_pass() {
+    for &seed in TWO_NETWORKS_REGRESSIONS {
+        run_seed(TWO_NETWORKS + seed, false).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+#[test]
+fn three_hundred_seeds_on_two_networks_pass() {
+    pass(TWO_NETWORKS, 300);
+}
+
 #[test]
 fn five_hundred_seeds_pass() {
+    pass(0, SEEDS);
+}
+
+/// So many clusters, from a seed on.
+fn pass(from: u64, count: u64) {
     let failures = Mutex::new(Vec::new());
     let threads = available_parallelism().map_or(1, usize::from);
-    let sum = run_seeds(0, SEEDS, threads, |_, failure| {
+    let sum = run_seeds(from, count, threads, |_, failure| {
         failures.lock().unwrap().extend(failure);
     });
     let text: Vec<_> = failures

@@ -10,12 +10,15 @@
 //! | 3 | refuse | zero u8, flow u16, message u32 |
 //! | 4 | close | zero × 3 |
 //! | 5 | ping | zero × 3 |
+//! | 6 | networks | count u8 (1 to 15), zero × 2, `count` × [`crate::Network`] |
 //!
 //! A message whose `total` exceeds `length` goes on in bodies. `fragment`
 //! counts units of 64 payload bytes from the message's start, so a resend may
 //! be cut anew when the path's MTU has changed.
 
-use crate::{MessageNo, Priority, WireError, take, u16_at, u32_at, u64_at};
+use crate::{
+    MessageNo, NETWORK_BYTES, NETWORKS_MAX, Priority, WireError, take, u16_at, u32_at, u64_at,
+};
 
 /// Bytes of a head chunk before its argument words.
 pub const HEAD_BYTES: usize = 20;
@@ -23,7 +26,7 @@ pub const HEAD_BYTES: usize = 20;
 pub const BODY_BYTES: usize = 12;
 /// Bytes of a refuse chunk.
 pub const REFUSE_BYTES: usize = 8;
-/// Bytes of a close or ping chunk.
+/// Bytes of a close or ping chunk, and of a networks chunk before its entries.
 const BARE_BYTES: usize = 4;
 /// Argument words (64 bits each) beside a payload, at most.
 pub const ARGS_MAX: usize = 20;
@@ -89,6 +92,10 @@ pub enum Chunk<'a> {
     Close,
     /// Wants an acknowledgement and nothing else.
     Ping,
+    /// Further networks by which the sender is reached, 1 to
+    /// [`NETWORKS_MAX`] of [`NETWORK_BYTES`] each, read by
+    /// [`crate::Network::parse`].
+    Networks(&'a [[u8; NETWORK_BYTES]]),
 }
 
 /// First byte of a chunk.
@@ -179,7 +186,7 @@ impl Body<'_> {
 
 impl Chunk<'_> {
     /// Writes a chunk without payload ([`Chunk::Refuse`], [`Chunk::Close`],
-    /// [`Chunk::Ping`]) or a whole one; gives the bytes written.
+    /// [`Chunk::Ping`], [`Chunk::Networks`]) or a whole one; gives the bytes written.
     ///
     /// # Panics
     /// If `out` is too short: the caller reserved the room.
@@ -206,6 +213,13 @@ impl Chunk<'_> {
                 let kind = if matches!(self, Self::Close) { 4 } else { 5 };
                 out[..BARE_BYTES].copy_from_slice(&[kind, 0, 0, 0]);
                 BARE_BYTES
+            }
+            Self::Networks(networks) => {
+                debug_assert!((1..=NETWORKS_MAX).contains(&networks.len()));
+                out[..BARE_BYTES].copy_from_slice(&[6, networks.len() as u8, 0, 0]);
+                let entries = networks.as_flattened();
+                out[BARE_BYTES..][..entries.len()].copy_from_slice(entries);
+                BARE_BYTES + entries.len()
             }
         }
     }
@@ -301,6 +315,16 @@ impl<'a> Chunks<'a> {
                     if kind == 4 { Chunk::Close } else { Chunk::Ping },
                     BARE_BYTES,
                 )
+            }
+            6 => {
+                let [lead, count, zeros @ ..] = take::<4>(b, 0)?;
+                let count = usize::from(count);
+                if lead != 6 || zeros != [0; 2] || !(1..=NETWORKS_MAX).contains(&count) {
+                    return Err(WireError::Malformed);
+                }
+                let bytes = BARE_BYTES + NETWORK_BYTES * count;
+                let entries = b.get(BARE_BYTES..bytes).ok_or(WireError::Truncated)?;
+                (Chunk::Networks(entries.as_chunks().0), bytes)
             }
             _ => return Err(WireError::Unknown(first)),
         };

@@ -4,7 +4,8 @@ mod common;
 
 use common::hex;
 use portolan_wire::{
-    ARGS_MAX, BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, MessageNo, Priority, WireError,
+    ARGS_MAX, BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, MessageNo, NETWORKS_MAX, Network,
+    Priority, WireError,
 };
 
 const HEAD: &str = "01 02 0301 04010203 0501 0300 0300000000000000
@@ -38,6 +39,20 @@ fn body(payload: &[u8]) -> Body<'_> {
     }
 }
 
+const NETWORKS: &str = "06 02 0000
+    00000000 00000000 0000ffff 0a000102 0201 d005
+    fd000000 00000000 00000000 00000001 0403 4023";
+const FIRST: Network = Network {
+    ip: [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 1, 2],
+    port: 0x0102,
+    packet_max: 1488,
+};
+const SECOND: Network = Network {
+    ip: [0xfd, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+    port: 0x0304,
+    packet_max: 9024,
+};
+
 const REFUSED: Chunk<'static> = Chunk::Refuse {
     priority: Priority::Reply,
     flow: 0x0103,
@@ -61,6 +76,10 @@ fn every_chunk_stands_as_its_table_says() {
         (REFUSE, REFUSED),
         (CLOSE, Chunk::Close),
         (PING, Chunk::Ping),
+        (
+            NETWORKS,
+            Chunk::Networks(&[FIRST.to_bytes(), SECOND.to_bytes()]),
+        ),
     ] {
         let bytes = hex(text);
         assert_eq!(walk(&bytes), [Ok(chunk)]);
@@ -124,7 +143,7 @@ fn chunks_follow_each_other_up_to_a_body_or_padding() {
 
 #[test]
 fn every_truncation_is_an_error() {
-    for text in [HEAD, REFUSE, CLOSE, PING] {
+    for text in [HEAD, REFUSE, CLOSE, PING, NETWORKS] {
         let bytes = hex(text);
         for end in 1..bytes.len() {
             assert_eq!(walk(&bytes[..end]), [Err(WireError::Truncated)], "{end}");
@@ -140,6 +159,28 @@ fn every_truncation_is_an_error() {
         walk(&bytes[..BODY_BYTES + 1]),
         [Ok(Chunk::Body(body(b"d")))]
     );
+}
+
+#[test]
+fn networks_are_1_to_15_and_their_fields_are_read_back() {
+    let all = vec![FIRST.to_bytes(); NETWORKS_MAX + 1];
+    for count in 0..=NETWORKS_MAX + 1 {
+        let mut bytes = vec![6, count as u8, 0, 0];
+        bytes.extend(all[..count].as_flattened());
+        let expected = match count {
+            1..=NETWORKS_MAX => Ok(Chunk::Networks(&all[..count])),
+            _ => Err(WireError::Malformed),
+        };
+        assert_eq!(walk(&bytes), [expected], "{count}");
+    }
+    for network in [FIRST, SECOND] {
+        assert_eq!(Network::parse(&network.to_bytes()), network);
+    }
+    for (at, value) in [(0, 14), (2, 1), (3, 1)] {
+        let mut bytes = hex(NETWORKS);
+        bytes[at] = value;
+        assert_eq!(walk(&bytes), [Err(WireError::Malformed)], "{at}");
+    }
 }
 
 #[test]
@@ -167,6 +208,8 @@ fn first_bytes() {
             5 => assert_eq!(got, Some(Ok(Chunk::Ping))),
             // The two without a message have no priority either.
             12 | 13 => assert_eq!(got, Some(Err(WireError::Malformed))),
+            // None is no list of networks.
+            6 | 14 => assert_eq!(got, Some(Err(WireError::Malformed))),
             _ => assert_eq!(got, Some(Err(WireError::Unknown(byte)))),
         }
     }

@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Delivery, Endpoint, FrameMeta, Host, Identity, KeptWords, Layout, Long,
-    Message, NetAddress, Outcome, Path, Peer, PeerEvent, PeerId, SourceId, Tables, Verdict,
+    Config, Conn, Core, Delivery, Endpoint, FrameMeta, Host, Identity, KeptMore, KeptWords, Layout,
+    Long, Message, NetAddress, Outcome, Path, Peer, PeerEvent, PeerId, SourceId, Tables, Verdict,
 };
 use portolan_seal::{Checksum, Seal, Secret};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
@@ -72,6 +72,7 @@ pub struct Node {
     pub core: Core,
     pub peers: Vec<Peer>,
     pub shelf: Vec<KeptWords>,
+    pub more_shelf: Vec<KeptMore>,
     pub conns: Vec<Conn>,
     pub paths: Vec<Path>,
     pub meta: Vec<FrameMeta>,
@@ -95,6 +96,7 @@ impl Node {
             core: Core::default(),
             peers: vec![Peer::default(); l.peers],
             shelf: vec![KeptWords::default(); l.shelf],
+            more_shelf: vec![KeptMore::default(); l.more_shelf],
             conns: vec![Conn::default(); l.conns],
             paths: vec![Path::default(); l.paths],
             meta: vec![FrameMeta::default(); l.meta],
@@ -118,6 +120,7 @@ impl Node {
             core: &mut self.core,
             peers: &mut self.peers,
             shelf: &mut self.shelf,
+            more_shelf: &mut self.more_shelf,
             conns: &mut self.conns,
             paths: &mut self.paths,
             meta: &mut self.meta,

@@ -1,0 +1,331 @@
+//! Several networks between two endpoints: telling, validating, giving up.
+//!
+//! Each side tells the other, under the key, by which further addresses it is
+//! reached. Where one of them lies in the subnet of a network of ours, a path
+//! leads there; its number is that of our network. It carries messages once a
+//! packet went there and an answer came back, and no more once its probes stay
+//! without an answer while another path's do not: what it carried goes on
+//! elsewhere, and it is tried now and then.
+
+use portolan_seal::Seal;
+use portolan_wire::{Chunk, NETWORK_BYTES, Network};
+
+use crate::config::PATHS_MAX;
+use crate::congestion::{Congestion, Mode};
+use crate::conn::{Owed, SLOT_FRAMES};
+use crate::endpoint::Endpoint;
+use crate::host::NetAddress;
+use crate::kept::{KeptFurther, KeptPath};
+use crate::path::Path;
+use crate::tables::NONE;
+
+/// A path whose probes have no answer is given up instead of this one in a row:
+/// after three times SRTT + 4 RTTVAR and the slack.
+const PROBES_DEAD: u8 = 3;
+/// First wait before a path is tried again, ns, doubled from try to try.
+const TRIAL_NS: u64 = 2_000_000;
+/// Longest wait between two tries while something waits to be sent, ns.
+const TRIAL_NS_MAX: u64 = 100_000_000;
+
+/// A network that this endpoint has a link to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct LocalNetwork {
+    /// Our address there, and the UDP port of our link.
+    pub address: NetAddress,
+    /// Bits of the address (of 128) that name the network.
+    pub prefix: u8,
+    /// Largest UDP payload that the interface takes; 0: no such network.
+    pub packet_max: u16,
+}
+
+impl LocalNetwork {
+    /// Whether an address lies in it.
+    #[must_use]
+    pub fn has(&self, ip: [u8; 16]) -> bool {
+        let bits = u128::from_be_bytes(self.address.ip) ^ u128::from_be_bytes(ip);
+        self.packet_max > 0 && bits.leading_zeros() >= u32::from(self.prefix)
+    }
+}
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Gives the endpoint a further network, the 1st to the 3rd beside the one
+    /// that peers' addresses lead to. To be called before anything is sent;
+    /// does nothing without [`crate::Config::more_paths`].
+    ///
+    /// # Panics
+    /// If there is no such number: the caller's own doing.
+    pub fn set_network(&mut self, number: usize, network: LocalNetwork) {
+        assert!((1..PATHS_MAX).contains(&number), "networks 1 to 3");
+        self.core.networks[number - 1] = LocalNetwork {
+            packet_max: network.packet_max.min(self.core.config.packet_max),
+            ..network
+        };
+    }
+
+    /// Queues what tells a peer of our networks, once there is a frame for it.
+    pub(crate) fn tell_networks(&mut self, conn: u32) {
+        let mut entries = [[0; NETWORK_BYTES]; PATHS_MAX - 1];
+        let known = self.core.networks.iter().filter(|n| n.packet_max > 0);
+        let mut count = 0;
+        for (entry, network) in entries.iter_mut().zip(known) {
+            *entry = Network {
+                ip: network.address.ip,
+                port: network.address.port,
+                packet_max: network.packet_max,
+            }
+            .to_bytes();
+            count += 1;
+        }
+        let told = count == 0 || {
+            let chunk = Chunk::Networks(&entries[..count]);
+            self.queue_control(conn, &chunk).is_some()
+        };
+        self.conns[conn as usize].networks_owed = !told;
+    }
+
+    /// A peer tells of its networks: those that we share with it become paths.
+    pub(crate) fn handle_networks(&mut self, now: u64, conn: u32, told: &[[u8; NETWORK_BYTES]]) {
+        let mut used = 0u16;
+        for id in 1..PATHS_MAX as u8 {
+            let mine = self.core.networks[usize::from(id) - 1];
+            let found = told
+                .iter()
+                .map(Network::parse)
+                .enumerate()
+                .find(|(i, n)| used >> i & 1 == 0 && mine.has(n.ip));
+            let Some((i, theirs)) = found else { continue };
+            used |= 1 << i;
+            let Some(path) = self.open_path(conn, id) else {
+                continue;
+            };
+            self.keep_path(conn, id);
+            let p = self.path_mut(path);
+            if p.leads {
+                continue;
+            }
+            p.leads = true;
+            p.to = NetAddress {
+                ip: theirs.ip,
+                port: theirs.port,
+            };
+            p.mtu.begin(now, theirs.packet_max.min(mine.packet_max));
+            p.ping_owed = true;
+            p.trial_at = now.saturating_add(TRIAL_NS);
+            self.make_ready(conn);
+        }
+    }
+
+    /// The path of a number, made if there is none; `None` if all that there
+    /// may be are in use.
+    pub(crate) fn open_path(&mut self, conn: u32, id: u8) -> Option<u32> {
+        if let Some(path) = self.path_of(conn, id) {
+            return Some(path);
+        }
+        let first = self.conns.len();
+        let free = self.paths.get(first..)?;
+        let path = (first + free.iter().position(|p| p.conn == NONE)?) as u32;
+        let c = &mut self.conns[conn as usize];
+        c.more[usize::from(id) - 1] = path;
+        let known = c.kept.paths >> id & 1 == 1;
+        let place = self.peers[c.peer as usize].place;
+        let kept = if known {
+            KeptFurther::from_words(&self.more_shelf[further_at(place, id)])
+        } else {
+            KeptFurther {
+                path: KeptPath::new(0),
+                ..KeptFurther::default()
+            }
+        };
+        let mode = self.core.config.congestion.unwrap_or(Mode::Lan);
+        let most = self.core.config.packet_max;
+        let congestion = Congestion::new(mode, most, crate::WINDOW_SPAN as u32);
+        let marks = self.core.config.first_message;
+        let p = &mut self.paths[path as usize];
+        *p = Path::resume(conn, &kept.path, marks, congestion);
+        p.id = id;
+        p.usable = false;
+        p.leads = kept.limit > 0;
+        p.to = kept.to;
+        // Nothing of the present key phase was seen on it.
+        p.phase_rx_first = u64::MAX;
+        if p.leads {
+            p.mtu.resume(kept.path.packet_max, kept.limit);
+        }
+        Some(path)
+    }
+
+    /// From now on the path's numbers are kept.
+    pub(crate) fn keep_path(&mut self, conn: u32, id: u8) {
+        self.conns[conn as usize].kept.paths |= 1 << id;
+    }
+
+    /// Makes ready the further paths of a connection that comes from the shelf.
+    /// All its packets of earlier key phases arrived or are no more.
+    pub(crate) fn resume_paths(&mut self, conn: u32) {
+        let known = self.conns[conn as usize].kept.paths;
+        for id in (1..PATHS_MAX as u8).filter(|id| known >> id & 1 == 1) {
+            if let Some(path) = self.open_path(conn, id) {
+                let p = self.path_mut(path);
+                p.phase_rx_first = p.rx_next;
+            }
+        }
+    }
+
+    /// Puts what must be kept of a connection's further paths on their shelf.
+    pub(crate) fn shelve_paths(&mut self, conn: u32) {
+        let c = &self.conns[conn as usize];
+        let (known, more) = (c.kept.paths, c.more);
+        let place = self.peers[c.peer as usize].place;
+        for path in more.into_iter().filter(|&path| path != NONE) {
+            let p = &self.paths[path as usize];
+            if known >> p.id & 1 == 1 {
+                let limit = if p.leads { p.mtu.limit() } else { 0 };
+                let kept = KeptFurther {
+                    path: p.kept(),
+                    to: p.to,
+                    limit,
+                };
+                self.more_shelf[further_at(place, p.id)] = kept.to_words();
+            }
+        }
+    }
+
+    /// Frees a further path. What was to be kept of it has been.
+    pub(crate) fn release_path(&mut self, path: u32) {
+        let Path { conn, id, .. } = self.paths[path as usize];
+        self.conns[conn as usize].more[usize::from(id) - 1] = NONE;
+        self.paths[path as usize] = Path::default();
+    }
+
+    /// An answer to what was sent on a path has come, beyond those before.
+    #[cold]
+    pub(crate) fn path_answered(&mut self, now: u64, path: u32, largest: u64) {
+        let p = self.path_mut(path);
+        p.quiet = 0;
+        if !p.usable && largest >= p.proof_from {
+            p.proven = true;
+            p.mtu.go_on(now);
+        }
+        self.use_proven(path);
+    }
+
+    /// A path that was validated, and whose packet size is known, is used.
+    pub(crate) fn use_proven(&mut self, path: u32) {
+        let p = self.path_mut(path);
+        if p.proven && !p.usable && !p.mtu.is_searching() {
+            p.usable = true;
+            p.trial_at = u64::MAX;
+            p.trials = 0;
+            let conn = p.conn;
+            self.make_ready(conn);
+        }
+    }
+
+    /// Gives a path up if its probes have no answer and another path is there:
+    /// everything that it carries will leave by others. False if it is not to
+    /// be given up.
+    pub(crate) fn give_up_path(&mut self, now: u64, path: u32) -> bool {
+        let p = &self.paths[path as usize];
+        let conn = p.conn;
+        if !self.has_more(conn) || (p.usable && p.quiet < PROBES_DEAD) {
+            return false;
+        }
+        let alive = |&other: &u32| {
+            let o = &self.paths[other as usize];
+            other != path && o.usable && o.quiet == 0
+        };
+        let Some(other) = self.paths_of(conn).find(alive) else {
+            return false;
+        };
+        let p = self.path_mut(path);
+        let (lowest, next, mut mtu) = (p.lowest, p.next_number, p.mtu);
+        if p.usable {
+            self.core.counters.paths_given_up += 1;
+            let mode = self.paths[path as usize].congestion.mode();
+            let most = self.core.config.packet_max;
+            let p = self.path_mut(path);
+            p.usable = false;
+            p.proven = false;
+            p.proof_from = next;
+            p.trials = 0;
+            p.trial_at = now;
+            // What it will find when it comes back, nobody knows.
+            p.congestion = Congestion::new(mode, most, crate::WINDOW_SPAN as u32);
+            p.pacer = crate::pacing::Pacer::new();
+        }
+        for number in lowest..next {
+            let frame = *self.path_mut(path).slot(number);
+            if frame < SLOT_FRAMES {
+                self.frame_late(now, path, frame);
+            }
+        }
+        // The network is gone, not the packets' size too big.
+        mtu.rest();
+        let p = self.path_mut(path);
+        p.mtu = mtu;
+        p.probe_owed = false;
+        let c = &mut self.conns[conn as usize];
+        c.way = other;
+        c.striped = 0;
+        true
+    }
+
+    /// Tries a path that is not in use, if it is time, and something is to be
+    /// sent or messages come by it. Not because of a mere ping: two that have
+    /// little state must not wake each other again and again.
+    pub(crate) fn try_path(&mut self, now: u64, path: u32) {
+        let p = &mut self.paths[path as usize];
+        let c = &self.conns[p.conn as usize];
+        let waits = c.queued > 0 || (p.owed != Owed::Nothing && c.last_data_at != 0);
+        if !p.leads || p.trial_at > now || !waits {
+            return;
+        }
+        let wait = (TRIAL_NS << p.trials.min(10)).min(TRIAL_NS_MAX);
+        p.trials = p.trials.saturating_add(1);
+        p.trial_at = now.saturating_add(wait);
+        p.ping_owed = true;
+        let at = p.trial_at;
+        self.arm(at);
+    }
+
+    /// When a path wants to be tried, if nothing changes until then.
+    pub(crate) fn trial_at(&self, path: u32) -> u64 {
+        let p = &self.paths[path as usize];
+        let waits = self.conns[p.conn as usize].queued > 0;
+        if p.usable || !p.leads || !waits {
+            u64::MAX
+        } else {
+            p.trial_at
+        }
+    }
+
+    /// Which acknowledgement is owed most urgently, on whatever path.
+    #[inline]
+    pub(crate) fn owed(&self, conn: u32) -> Owed {
+        let mine = self.paths[conn as usize].owed;
+        if !self.has_more(conn) {
+            return mine;
+        }
+        let all = self
+            .paths_of(conn)
+            .map(|path| self.paths[path as usize].owed);
+        all.max().unwrap_or(mine)
+    }
+
+    /// Packets in flight to a connection's peer, on all paths.
+    #[inline]
+    pub(crate) fn flying(&self, conn: u32) -> u32 {
+        let mine = self.paths[conn as usize].flying;
+        if !self.has_more(conn) {
+            return mine;
+        }
+        self.paths_of(conn)
+            .map(|path| self.paths[path as usize].flying)
+            .sum()
+    }
+}
+
+/// Where on their shelf a further path of a peer lies.
+const fn further_at(place: u32, id: u8) -> usize {
+    place as usize * (PATHS_MAX - 1) + id as usize - 1
+}

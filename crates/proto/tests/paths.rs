@@ -1,0 +1,265 @@
+//! Two networks between two endpoints, packet by packet.
+
+mod common;
+
+use std::collections::HashSet;
+
+use common::{Node, address};
+use portolan_proto::congestion::Mode;
+use portolan_proto::{
+    Config, Endpoint, LocalNetwork, Message, NetAddress, PeerId, Release, SourceId, Transmit,
+};
+use portolan_seal::Checksum;
+use portolan_wire::{
+    Ack, Chunk, Chunks, EndpointId, Flags, HEADER_BYTES, Header, Life, PacketType, Priority,
+    TAG_BYTES,
+};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// Path and number of a packet that left, and whether it carries messages.
+type Left = (u8, u32, bool);
+
+fn carries_messages(packet: &[u8]) -> bool {
+    let header = Header::parse(packet).unwrap();
+    let mut rest = &packet[HEADER_BYTES..packet.len() - TAG_BYTES];
+    if header.flags.has(Flags::HAS_ACK) {
+        rest = &rest[Ack::parse(rest).unwrap().1..];
+    }
+    let first = Chunks::new(rest).next();
+    matches!(first, Some(Ok(Chunk::Head(_) | Chunk::Body(_))))
+}
+
+fn second(node: usize, net: u8) -> LocalNetwork {
+    LocalNetwork {
+        address: NetAddress {
+            ip: [net; 16],
+            port: 500 + node as u16,
+        },
+        prefix: 64,
+        packet_max: 1_472,
+    }
+}
+
+/// Two endpoints, the second network of each, and all that left of each.
+struct Two {
+    now: u64,
+    nodes: [Node; 2],
+    wire: [Vec<Vec<u8>>; 2],
+    left: [Vec<Left>; 2],
+}
+
+impl Two {
+    fn new(nets: [u8; 2]) -> Self {
+        let config = Config {
+            more_paths: 2,
+            ..Config::default()
+        };
+        let mut nodes = [Node::new(&config, 1, 11), Node::new(&config, 2, 22)];
+        for (i, (id, life)) in [(2, 22), (1, 11)].into_iter().enumerate() {
+            nodes[i].with(|e, _| {
+                e.set_network(1, second(i, nets[i]));
+                e.add_peer(EndpointId(id), Life(life), address(id), Mode::Lan)
+                    .unwrap()
+            });
+        }
+        Self {
+            now: SECOND,
+            nodes,
+            wire: [vec![], vec![]],
+            left: [vec![], vec![]],
+        }
+    }
+
+    fn with<R>(&mut self, i: usize, f: impl FnOnce(&mut Endpoint<'_, Checksum>, u64) -> R) -> R {
+        let now = self.now;
+        self.nodes[i].with(|e, _| f(e, now))
+    }
+
+    fn send(&mut self, from: usize, payload: &[u8]) {
+        let m = Message {
+            priority: Priority::Request,
+            flow: 0,
+            port: 3,
+            args: &[],
+            payload,
+        };
+        self.with(from, |e, now| e.send(now, PeerId(0), &m))
+            .unwrap();
+    }
+
+    fn send_long(&mut self, from: usize, bytes: usize) {
+        self.nodes[from].log.source = vec![7; bytes];
+        let m = Message {
+            priority: Priority::Request,
+            flow: 0,
+            port: 3,
+            args: &[],
+            payload: &[],
+        };
+        let release = Release::Acknowledged;
+        let id = SourceId(1);
+        self.with(from, |e, now| {
+            e.send_long(now, PeerId(0), &m, bytes as u64, id, release)
+        })
+        .unwrap();
+    }
+
+    /// Runs both for a while; `passes` says of a packet which arrive.
+    fn run(&mut self, ns: u64, passes: impl Fn(&Transmit) -> bool) {
+        let end = self.now + ns;
+        loop {
+            let mut moved = 0;
+            for i in 0..2 {
+                let (now, come) = (self.now, std::mem::take(&mut self.wire[i]));
+                moved += come.len();
+                let (left, wire) = (&mut self.left[i], &mut self.wire[1 - i]);
+                self.nodes[i].with(|e, log| {
+                    for mut packet in come {
+                        e.handle_packet(now, address(2 - i as u64), false, &mut packet, log);
+                    }
+                    if e.next_timeout().is_some_and(|at| at <= now) {
+                        e.handle_timeouts(now, log);
+                    }
+                    while let Some(t) = e.poll_transmit(now, true, log) {
+                        moved += 1;
+                        let bytes = e.frame(&t).to_vec();
+                        let header = Header::parse(&bytes).unwrap();
+                        assert_eq!(header.path, t.path);
+                        if header.kind == PacketType::Data {
+                            left.push((header.path, header.number, carries_messages(&bytes)));
+                        }
+                        if passes(&t) {
+                            wire.push(bytes);
+                        }
+                        e.transmitted(t.frame);
+                    }
+                    e.check();
+                });
+            }
+            if moved > 0 {
+                self.now += 5_000;
+                continue;
+            }
+            let due = (0..2).filter_map(|i| self.with(i, |e, _| e.next_timeout()));
+            match due.collect::<Vec<_>>().into_iter().min() {
+                Some(at) if at <= end => self.now = self.now.max(at),
+                _ => return self.now = end,
+            }
+        }
+    }
+
+    /// Packets with messages that left by each path since then.
+    fn by_path(&self, from: usize, since: usize) -> [usize; 2] {
+        let count = |path| {
+            self.left[from][since..]
+                .iter()
+                .filter(|l| l.0 == path && l.2)
+                .count()
+        };
+        [count(0), count(1)]
+    }
+
+    fn bytes_got(&self, i: usize) -> usize {
+        self.nodes[i]
+            .log
+            .got
+            .iter()
+            .map(|(_, _, bytes)| bytes.len())
+            .sum()
+    }
+}
+
+#[test]
+fn a_network_is_used_once_an_answer_came_and_its_size_is_known() {
+    for answers in [true, false] {
+        let mut two = Two::new([9, 9]);
+        two.send(0, b"hello");
+        // What went there comes back only if the peer can answer.
+        let passes = |t: &Transmit| {
+            if t.path == 1 {
+                assert_eq!(t.to.ip, [9; 16]);
+            }
+            t.path == 0 || answers
+        };
+        two.run(SECOND, passes);
+        let before = two.left[0].len();
+        two.send_long(0, 300_000);
+        two.run(SECOND, passes);
+        assert_eq!(two.bytes_got(1), 300_005);
+        let [first, second] = two.by_path(0, before);
+        if answers {
+            assert!(first > 60 && second > 60, "{first} and {second} packets");
+        } else {
+            assert!(first > 200 && second == 0, "{first} and {second} packets");
+        }
+    }
+}
+
+#[test]
+fn a_peer_on_another_network_is_reached_by_the_first_alone() {
+    let mut two = Two::new([9, 8]);
+    two.send(0, b"hello");
+    two.run(SECOND, |t| t.path == 0);
+    two.send_long(0, 300_000);
+    two.run(SECOND, |_| true);
+    assert_eq!(two.bytes_got(1), 300_005);
+    assert!(two.left.iter().flatten().all(|l| l.0 == 0));
+}
+
+#[test]
+fn numbers_of_a_path_go_on_after_a_quiet_time() {
+    let mut two = Two::new([9, 9]);
+    let talk = |two: &mut Two| {
+        let before = two.left[0].len();
+        for from in 0..2 {
+            two.send_long(from, 200_000);
+        }
+        two.run(SECOND, |_| true);
+        two.by_path(0, before)[1]
+    };
+    two.send(0, b"hello");
+    two.run(SECOND, |_| true);
+    assert!(talk(&mut two) > 20);
+    two.run(30 * SECOND, |_| true);
+    // Their active state was given back: of the next message the path may be
+    // tried only, of the one after it carries its part.
+    talk(&mut two);
+    assert!(talk(&mut two) > 20);
+    assert_eq!(two.bytes_got(1), 600_005);
+    for left in &two.left {
+        let different: HashSet<_> = left.iter().map(|l| (l.0, l.1)).collect();
+        assert_eq!(different.len(), left.len(), "a number was used twice");
+    }
+}
+
+#[test]
+fn a_forged_packet_of_a_new_path_takes_no_state() {
+    let mut two = Two::new([9, 9]);
+    two.send(0, b"hello");
+    // Nothing goes by the second network yet.
+    let mut captured = Vec::new();
+    two.run(SECOND / 100, |t| t.path == 0);
+    two.send(0, b"again");
+    two.with(0, |e, now| {
+        let mut log = common::Log::default();
+        while let Some(t) = e.poll_transmit(now, true, &mut log) {
+            captured.push(e.frame(&t).to_vec());
+            e.transmitted(t.frame);
+        }
+    });
+    for path in 1..=255 {
+        let mut packet = captured[0].clone();
+        packet[2] = path;
+        let (now, from) = (two.now, address(1));
+        two.nodes[1].with(|e, log| e.handle_packet(now, from, false, &mut packet, log));
+    }
+    let drops = two.with(1, |e, _| e.counters().drops);
+    // Path 1 has state already; there is room for one more.
+    assert_eq!((drops.bad_tag, drops.no_room, drops.malformed), (3, 0, 252));
+    two.run(SECOND, |_| true);
+    let before = two.left[0].len();
+    two.send_long(0, 300_000);
+    two.run(SECOND, |_| true);
+    assert!(two.by_path(0, before)[1] > 60);
+}
