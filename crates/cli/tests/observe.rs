@@ -2,23 +2,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
-use common::{TestLab, example, finish, none_left, probe, read_until, say, signal, start};
+use common::{TestLab, example, finish, job_id, none_left, probe, read_until, say, signal, start};
 use rustix::process::Signal;
-
-/// The id of a job that was started with -v.
-fn job_id(job: &mut Child) -> String {
-    for line in BufReader::new(job.stderr.as_mut().unwrap()).lines() {
-        if let Some((_, rest)) = line.unwrap().split_once("the job is ") {
-            return rest.split(' ').next().unwrap().to_owned();
-        }
-    }
-    panic!("the job was not named");
-}
 
 #[test]
 fn jobs_are_listed_and_found_by_the_beginning_of_their_id() {

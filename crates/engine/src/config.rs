@@ -1,5 +1,6 @@
 //! Settings of an endpoint.
 
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
@@ -73,6 +74,11 @@ pub struct Config {
     pub trace: Option<PathBuf>,
     /// The socket.
     pub udp: UdpConfig,
+    /// Own addresses on networks beside that of the first socket or host port,
+    /// with the lengths of the networks' prefixes, bits: each gets a socket,
+    /// and messages go by all of them to peers that are there too. 3 at most.
+    /// Default none.
+    pub further: Vec<(IpAddr, u8)>,
     /// Peers are in the lives that they are given in, until
     /// [`Notice::Back`] says otherwise; another that speaks up is not listened
     /// to. Default off: it replaces the one before.
@@ -108,6 +114,7 @@ impl Default for Config {
             network: true,
             trace: None,
             udp: UdpConfig::default(),
+            further: Vec::new(),
             fixed_lives: false,
             proto: portolan_proto::Config::default(),
         }

@@ -17,7 +17,7 @@ use crate::helper::Helper;
 use crate::memory::{Buffer, Payload, Source};
 use crate::message::{Event, SendOptions};
 use crate::net::NetLane;
-use crate::network::Network;
+use crate::network::First;
 use crate::ops::Op;
 use crate::own::Threads;
 use crate::ports::{Binding, ErrorHandler};
@@ -420,9 +420,9 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn with_host_port<R>(&self, act: impl FnOnce(&mut Xdp) -> R) -> Result<Option<R>, Misuse> {
         let mut s = self.enter()?;
-        Ok(s.net.as_mut().and_then(|net| match &mut net.link {
-            Network::Xdp(link) => Some(act(link)),
-            Network::Udp(_) => None,
+        Ok(s.net.as_mut().and_then(|net| match &mut net.link.first {
+            First::Xdp(link) => Some(act(link)),
+            First::Udp(_) => None,
         }))
     }
 

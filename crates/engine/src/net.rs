@@ -1,10 +1,10 @@
 //! The network lane: the protocol over its tables, and the link below it.
 
-use portolan_link::{Link, LinkAddress, LinkError, TxFrame};
+use portolan_link::{Link as _, LinkAddress, LinkError, TxFrame};
 use portolan_proto as proto;
 use portolan_proto::{
-    DeathReason, Delivery, Endpoint as View, Host, Identity, Layout, NetAddress, Outcome,
-    PeerEvent, PeerId, Release, SourceId, Tables, Transmit, Verdict, key_slots,
+    DeathReason, Delivery, Endpoint as View, Host, Identity, Layout, LocalNetwork, NetAddress,
+    Outcome, PeerEvent, PeerId, Release, SourceId, Tables, Transmit, Verdict, key_slots,
 };
 use portolan_ring::{Table, Wiped};
 use portolan_seal::{AnySeal, KeyCell, Own, Pair, Paired, Seal, SuiteId};
@@ -16,7 +16,7 @@ use crate::config::{Config, PeerConfig, Returned};
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
 use crate::message::Event;
-use crate::network::Network;
+use crate::network::{Further, Network};
 use crate::ports::Meta;
 use crate::shm::ShmLane;
 use crate::ways::InNet;
@@ -96,6 +96,24 @@ impl ProtoTables {
         let (mut view, _) = tables.split();
         view.init(config, me, ours.secret, ours.seed);
         Ok(tables)
+    }
+
+    /// Tells the protocol of the networks beside the first.
+    pub fn set_networks(&mut self, further: &[Further]) -> Result<(), LinkError> {
+        for (path, other) in (1..).zip(further) {
+            let local = LocalNetwork {
+                address: net_address(other.link.local_address()?),
+                prefix: other.prefix,
+                // At most what frames hold.
+                packet_max: other
+                    .link
+                    .capabilities()
+                    .frame_max
+                    .min(usize::from(u16::MAX)) as u16,
+            };
+            self.view().set_network(path, local);
+        }
+        Ok(())
     }
 
     #[inline]
@@ -247,18 +265,20 @@ impl NetLane {
                 ecn: t.ecn,
             };
             // One small message on its way out is what latency is made of.
+            let path = pending[0].path;
+            let by = pending.iter().take_while(|t| t.path == path).count();
             let result = if let [only] = pending.as_slice() {
-                link.tx_burst(&[frame(only)])
+                link.tx_burst(path, &[frame(only)])
             } else {
                 let mut frames = [TxFrame {
                     to: LinkAddress::default(),
                     bytes: &[],
                     ecn: false,
                 }; BURST];
-                for (slot, t) in frames.iter_mut().zip(pending.iter()) {
+                for (slot, t) in frames.iter_mut().zip(&pending[..by]) {
                     *slot = frame(t);
                 }
-                link.tx_burst(&frames[..pending.len()])
+                link.tx_burst(path, &frames[..by])
             };
             let done = match result {
                 Ok(n) => n,
@@ -268,7 +288,8 @@ impl NetLane {
                     1
                 }
             };
-            let all = done == pending.len();
+            let all = done == by;
+            let last = by == pending.len();
             for (i, t) in pending.drain(..done).enumerate() {
                 if i == 0
                     && let Some(LinkError::TooBig(max)) = failure
@@ -288,7 +309,7 @@ impl NetLane {
             }
             sent += done;
             // What the frames that are free now allow comes with the next pass.
-            if dry || !all {
+            if (dry && last) || !all {
                 break;
             }
         }

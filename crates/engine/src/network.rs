@@ -1,15 +1,18 @@
-//! The link below the network lane: one socket, or a host port beside it.
+//! The links below the network lane: one socket, or a host port beside it; and
+//! a socket for each further network.
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use portolan_link::udp::{ReceiveCapacity, Udp};
 use portolan_link::xdp::Xdp;
 use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
+use portolan_sys::epoll::Epoll;
+use portolan_sys::raw::Errno;
 
-/// Either link. Both carry the same packets.
+/// The link to the first network, either one. Both carry the same packets.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "an endpoint has one")]
-pub(crate) enum Network {
+pub(crate) enum First {
     Udp(Udp),
     Xdp(Box<Xdp>),
 }
@@ -23,7 +26,7 @@ macro_rules! either {
     };
 }
 
-impl Network {
+impl First {
     /// Readable when a frame waits.
     pub fn fd(&self) -> BorrowedFd<'_> {
         either!(self, link => link.fd())
@@ -53,7 +56,7 @@ impl Network {
     }
 }
 
-impl Link for Network {
+impl Link for First {
     fn capabilities(&self) -> Capabilities {
         either!(self, link => link.capabilities())
     }
@@ -66,5 +69,102 @@ impl Link for Network {
     #[inline]
     fn rx_burst(&mut self, max: usize, sink: impl FnMut(RxFrame<'_>)) -> Result<usize, LinkError> {
         either!(self, link => link.rx_burst(max, sink))
+    }
+}
+
+/// A link to a further network, where the first does not lead.
+#[derive(Debug)]
+pub(crate) struct Further {
+    pub link: Udp,
+    /// Bits of its address, of 128, that name the network.
+    pub prefix: u8,
+}
+
+/// All links of an endpoint.
+#[derive(Debug)]
+pub(crate) struct Network {
+    pub first: First,
+    further: Vec<Further>,
+    /// Readable when a frame waits in any of several.
+    all: Option<Epoll>,
+}
+
+impl Network {
+    /// # Errors
+    /// The kernel has no memory for a descriptor to wait on.
+    pub fn new(first: First, further: Vec<Further>) -> Result<Self, Errno> {
+        let mut all = None;
+        if !further.is_empty() {
+            let set = Epoll::new()?;
+            set.add(first.fd(), 0)?;
+            for other in &further {
+                set.add(other.link.fd(), 0)?;
+            }
+            all = Some(set);
+        }
+        Ok(Self {
+            first,
+            further,
+            all,
+        })
+    }
+
+    /// The links to further networks: that of path 1 first.
+    pub fn further(&self) -> &[Further] {
+        &self.further
+    }
+
+    /// Readable when a frame waits.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        match &self.all {
+            Some(all) => all.as_fd(),
+            None => self.first.fd(),
+        }
+    }
+
+    /// Makes the descriptor fit to be waited on.
+    pub fn arm(&mut self) -> Result<(), LinkError> {
+        let further = self.further.iter_mut().map(|other| other.link.arm());
+        further.chain([self.first.arm()]).collect()
+    }
+
+    /// Nobody waits on the descriptor.
+    pub fn disarm(&mut self) {
+        self.first.disarm();
+        self.further
+            .iter_mut()
+            .for_each(|other| other.link.disarm());
+    }
+
+    #[inline]
+    pub fn set_now(&mut self, now: u64) {
+        self.first.set_now(now);
+        for other in &mut self.further {
+            other.link.set_now(now);
+        }
+    }
+
+    /// Sends frames by a path's network.
+    #[inline]
+    pub fn tx_burst(&mut self, path: u8, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+        match usize::from(path).checked_sub(1) {
+            None => self.first.tx_burst(frames),
+            Some(at) => self.further[at].link.tx_burst(frames),
+        }
+    }
+
+    /// Shows what has arrived, about `max` frames from each network.
+    #[inline]
+    pub fn rx_burst(
+        &mut self,
+        max: usize,
+        mut sink: impl FnMut(RxFrame<'_>),
+    ) -> Result<usize, LinkError> {
+        let mut moved = self.first.rx_burst(max, &mut sink);
+        for other in &mut self.further {
+            let more = other.link.rx_burst(max, &mut sink);
+            moved = moved.and_then(|moved| Ok(moved + more?));
+        }
+        moved
     }
 }

@@ -28,7 +28,7 @@ use crate::error::{Death, OpenError};
 use crate::incoming::Incomings;
 use crate::lanes::{Lane, Lanes};
 use crate::net::{NetLane, ProtoTables};
-use crate::network::Network;
+use crate::network::{First, Further, Network};
 use crate::ops::Ops;
 use crate::outbox::Outbox;
 use crate::ports::{Budget, Ports};
@@ -93,6 +93,19 @@ fn open_udp(config: &UdpConfig) -> Result<Udp, OpenError> {
     })?)
 }
 
+/// Opens a socket on each further network.
+fn open_further(config: &Config) -> Result<Vec<Further>, OpenError> {
+    let open = |&(address, prefix): &(IpAddr, u8)| {
+        let link = open_udp(&UdpConfig {
+            address: Some(address),
+            ..config.udp
+        })?;
+        let prefix = if address.is_ipv4() { 96 } else { 0 } + prefix;
+        Ok(Further { link, prefix })
+    };
+    config.further.iter().map(open).collect()
+}
+
 fn is_link_local(ip: &IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.is_link_local(),
@@ -108,7 +121,7 @@ impl Opening {
     pub fn new(config: Config) -> Result<Self, OpenError> {
         check(&config)?;
         let network = if config.network {
-            Some(Network::Udp(open_udp(&config.udp)?))
+            Some(First::Udp(open_udp(&config.udp)?))
         } else {
             None
         };
@@ -127,10 +140,18 @@ impl Opening {
             ..config.udp
         };
         let link = Xdp::adopt(port, &udp).map_err(|e| OpenError::HostPort(e.to_string()))?;
-        Self::over(config, Some(Network::Xdp(Box::new(link))))
+        Self::over(config, Some(First::Xdp(Box::new(link))))
     }
 
-    fn over(config: Config, network: Option<Network>) -> Result<Self, OpenError> {
+    fn over(config: Config, first: Option<First>) -> Result<Self, OpenError> {
+        let network = match first {
+            Some(first) => {
+                let further = open_further(&config)?;
+                let all = Network::new(first, further);
+                Some(all.map_err(|e| OpenError::System("epoll_create", e.raw_os_error()))?)
+            }
+            None => None,
+        };
         let mut address = Address {
             port: 0,
             ip: [0; 16],
@@ -139,7 +160,7 @@ impl Opening {
             host: config.host,
         };
         if let Some(network) = &network {
-            let at = network.local_address().map_err(|e| {
+            let at = network.first.local_address().map_err(|e| {
                 OpenError::Setting(format!("the UDP socket has no address ({e:?})"))
             })?;
             address.port = at.port;
@@ -149,7 +170,7 @@ impl Opening {
                 at.ip,
                 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 | 0xff, 0 | 0xff, 0, 0, 0, 0]
             ) {
-                address.ip = match own_ip() {
+                address.ip = match config.udp.address.unwrap_or_else(own_ip) {
                     IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
                     IpAddr::V6(ip) => ip.octets(),
                 };
@@ -191,7 +212,9 @@ impl Opening {
             )));
         }
         let mut ranks = Vec::with_capacity(peers.len());
-        let link = network.as_ref().map_or("udp", |n| n.capabilities().name);
+        let link = network
+            .as_ref()
+            .map_or("udp", |n| n.first.capabilities().name);
         let mut lanes = Lanes::with_capacity(peers.len(), link);
         let mut pids = Vec::new();
         let mut ended = Vec::new();
@@ -202,7 +225,7 @@ impl Opening {
             proto.peers = size.max(1);
             proto.active = proto.active.min(size.max(2) - 1);
             // At most PACKET_MAX, see `open_udp`.
-            proto.packet_max = network.capabilities().frame_max as u16;
+            proto.packet_max = network.first.capabilities().frame_max as u16;
             if proto.packet_max < PACKET_MIN {
                 return Err(OpenError::Setting(format!(
                     "the interface takes UDP payloads of {} bytes at most, {PACKET_MIN} are \
@@ -213,8 +236,12 @@ impl Opening {
             proto.frame_bytes = (u32::from(proto.packet_max) + FRAME_EXTRA)
                 .next_multiple_of(64)
                 .max(FRAME_MIN);
-            proto.receive_packets = network.receive_capacity().full_packets.max(1) as u32;
-            tables = Some(ProtoTables::new(&proto, &config, peers)?);
+            proto.receive_packets = network.first.receive_capacity().full_packets.max(1) as u32;
+            proto.more_paths = proto.active * network.further().len() as u32;
+            let mut made = ProtoTables::new(&proto, &config, peers)?;
+            made.set_networks(network.further())
+                .map_err(|e| OpenError::Setting(format!("a UDP socket has no address ({e:?})")))?;
+            tables = Some(made);
         }
         for (rank, peer) in (0..).zip(peers) {
             let reason = &peer.reason;
@@ -347,6 +374,9 @@ fn check(config: &Config) -> Result<(), OpenError> {
     let wrong = |what: &str| Err(OpenError::Setting(what.to_owned()));
     if config.takeover_ns == 0 {
         return wrong("takeover must be at least 1 ns");
+    }
+    if config.further.len() >= portolan_proto::PATHS_MAX {
+        return wrong("at most 4 networks can be used at once");
     }
     if config.unexpected_share == 0 || config.queue_share == 0 {
         return wrong("the shares of the memory for arriving messages must not be 0");

@@ -22,6 +22,7 @@
 mod c;
 mod diary;
 mod guest;
+mod interfaces;
 mod open;
 mod settings;
 

@@ -22,6 +22,7 @@ use portolan_sys::tell::tell;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::guest::{self, Keys, SecretFileError};
+use crate::interfaces::{self, Chosen};
 use crate::settings::{Origin, SettingError, Settings};
 
 /// What the call that opens an endpoint may say. All else comes from the
@@ -81,6 +82,11 @@ pub enum OpenError {
         /// Why not.
         why: String,
     },
+    /// The setting `interface` cannot be used.
+    Interface {
+        /// Why not.
+        why: String,
+    },
     /// A rank's address makes no sense.
     BadAddress {
         /// Which.
@@ -108,6 +114,7 @@ impl fmt::Display for OpenError {
                 f,
                 "link xdp: this rank has no host port: {why}; link auto does without"
             ),
+            Self::Interface { why } => write!(f, "setting interface: {why}"),
             Self::BadAddress { rank } => {
                 write!(
                     f,
@@ -371,10 +378,11 @@ impl Endpoint {
         let launcher: Vec<_> = job.settings.iter().map(|(n, v)| (&n[..], &v[..])).collect();
         let settings = said(&launcher)?;
         let mut engine_config = engine_config(&job, &settings, config.threads)?;
+        let networks = networks(&settings, &mut engine_config)?;
         if let Some(keys) = &keys {
             keys.enter(&mut engine_config);
         }
-        let (way, host_port) = host_port(&mut job, &engine_config)?;
+        let (way, host_port) = host_port(&mut job, &engine_config, networks.first())?;
         let opening = match host_port {
             Some(port) => Opening::with_host_port(engine_config, port)?,
             None => Opening::new(engine_config)?,
@@ -438,13 +446,22 @@ impl Endpoint {
 fn host_port(
     job: &mut Job,
     config: &engine::Config,
+    first: Option<&Chosen>,
 ) -> Result<(Way, Option<engine::HostPort>), OpenError> {
     let given = job.host_port.take().filter(|_| config.network);
+    let other = given.as_ref().filter(|port| {
+        let there = port.info.interface;
+        first.is_some_and(|first| first.index != there)
+    });
+    let other = other.map(|port| format!("it is on {}", port.info.name));
     let why = match &job.membership().host_port {
         Some(Err(why)) => Some(why.clone()),
         _ if config.udp.disabled.xdp => Some("xdp is switched off".to_owned()),
         Some(Ok(_)) if config.udp.port != 0 => {
             Some("it has a port of its own, and the setting port is not 0".to_owned())
+        }
+        Some(Ok(_)) if other.is_some() => {
+            other.map(|it| format!("{it}, and the setting interface names another network first"))
         }
         _ => None,
     };
@@ -474,6 +491,18 @@ fn host_port(
         }),
         (_, why) => Ok((Way::Socket { why }, None)),
     }
+}
+
+/// The networks that the setting `interface` names, entered in `config`.
+fn networks(settings: &Settings, config: &mut engine::Config) -> Result<Vec<Chosen>, OpenError> {
+    let Some(text) = settings.text("interface").filter(|_| config.network) else {
+        return Ok(Vec::new());
+    };
+    let chosen = interfaces::chosen(text).map_err(|why| OpenError::Interface { why })?;
+    config.udp.address = chosen.first().map(|first| first.ip);
+    let further = chosen.iter().skip(1);
+    config.further = further.map(|it| (it.ip, it.prefix)).collect();
+    Ok(chosen)
 }
 
 fn engine_config(

@@ -79,6 +79,13 @@ pub const SETTINGS: &[Setting] = &[
         "own port; 0 lets the kernel choose",
     ),
     row(
+        "interface",
+        "",
+        "names or networks, as in eth0,10.2.0.0/16; all for all",
+        TEXT,
+        "networks that messages go by, at most 4; the first one connects; empty for one, as routed",
+    ),
+    row(
         "receive_buffer",
         "212992",
         "bytes",

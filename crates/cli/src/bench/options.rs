@@ -197,6 +197,9 @@ pub struct Common {
     /// Link between the ranks
     #[arg(long, value_enum, default_value_t)]
     pub link: Link,
+    /// Networks of each host that messages go by, as of `portolan run`
+    #[arg(long, value_name = "NAME|CIDR,...")]
+    pub interface: Option<String>,
     /// Seal packets on the network
     #[arg(long, value_enum, default_value_t)]
     pub security: Security,
@@ -247,6 +250,10 @@ impl Common {
             Link::Xdp => portolan_boot::LinkChoice::Xdp,
             _ => portolan_boot::LinkChoice::Udp,
         };
+        if let Some(networks) = &self.interface {
+            spec.settings
+                .insert("interface".to_owned(), networks.clone());
+        }
         spec.security = self.security.into();
         spec.congestion = self.congestion.into();
         spec.suite = if crate::run::has_aes() {

@@ -61,6 +61,10 @@ pub struct Arguments {
     /// Link between ranks
     #[arg(long, value_enum, default_value_t)]
     pub link: Link,
+    /// Networks of each host that messages go by, at most 4, the first one to
+    /// connect: names or networks, as in eth0,10.2.0.0/16; `all` for all
+    #[arg(long, value_name = "NAME|CIDR,...")]
+    pub interface: Option<String>,
     /// Seal packets on the network
     #[arg(long, value_enum, default_value_t)]
     pub security: Security,

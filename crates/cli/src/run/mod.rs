@@ -206,6 +206,10 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
     spec.timeout = arguments.timeout.map(Duration::from_secs);
     spec.join_timeout =
         (arguments.join_timeout > 0).then(|| Duration::from_secs(arguments.join_timeout));
+    if let Some(networks) = &arguments.interface {
+        spec.settings
+            .insert("interface".to_owned(), networks.clone());
+    }
     for setting in &arguments.settings {
         let (name, value) = setting
             .split_once('=')

@@ -137,6 +137,16 @@ fn udp(text: &mut String, host: &HostView, rank: &RankView) {
             sum("in_flight_bytes"),
             conn.get("queued")
         );
+        if mine.len() > 1 {
+            for (at, path) in mine.iter().enumerate() {
+                let (by, packets) = (path.get("path"), path.get("in_flight"));
+                let lead = if at == 0 { ", by" } else { " and" };
+                let _ = match path.get("usable") {
+                    0 => write!(text, "{lead} path {by}, which does not answer,"),
+                    _ => write!(text, "{lead} path {by} ({packets})"),
+                };
+            }
+        }
         if conn.get("waiting_since") != u64::MAX {
             let since = ago(conn.get("waiting_since"));
             let _ = write!(text, ", nothing acknowledged since {since}");

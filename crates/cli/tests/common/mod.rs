@@ -273,3 +273,13 @@ impl Drop for TestLab {
         say(&["lab", "down", self.0]);
     }
 }
+
+/// The id of a job that was started with -v.
+pub fn job_id(job: &mut Child) -> String {
+    for line in BufReader::new(job.stderr.as_mut().unwrap()).lines() {
+        if let Some((_, rest)) = line.unwrap().split_once("the job is ") {
+            return rest.split(' ').next().unwrap().to_owned();
+        }
+    }
+    panic!("the job was not named");
+}

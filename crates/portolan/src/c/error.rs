@@ -125,7 +125,10 @@ impl From<&OpenError> for Errno {
     fn from(e: &OpenError) -> Self {
         match e {
             OpenError::Boot(e) => of_boot(e),
-            OpenError::Setting(_) | OpenError::Disable(_) | OpenError::SecretFile(_) => EINVAL,
+            OpenError::Setting(_)
+            | OpenError::Disable(_)
+            | OpenError::SecretFile(_)
+            | OpenError::Interface { .. } => EINVAL,
             OpenError::NotOneHost { .. }
             | OpenError::NotShared { .. }
             | OpenError::NoHostPort { .. } => EHOSTUNREACH,

@@ -1,0 +1,74 @@
+//! A job whose messages go by two networks, one of which fails. Needs root.
+
+mod common;
+
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{TestLab, example, finish, job_id, none_left, say, start};
+
+fn plug(lab: &TestLab, switch: &str, state: &str) {
+    say(&["lab", "link", lab.0, "h1", state, "--switch", switch]).expect(0);
+}
+
+/// Rank 0's paths that are in use, and how many it has given up so far.
+fn paths(id: &str) -> (usize, u64) {
+    let said = say(&["top", "--json", "--dump", id]).expect(0);
+    let dump: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let rank = &dump["hosts"][0]["ranks"][0];
+    // A rank that is about to join has neither.
+    let rows = rank["state"]["udp_path"].as_array().into_iter().flatten();
+    let used = rows.filter(|row| row["usable"] == 1).count();
+    (
+        used,
+        rank["counters"]["paths_given_up"].as_u64().unwrap_or(0),
+    )
+}
+
+/// Waits until the paths are as they should be.
+fn until(id: &str, fits: impl Fn((usize, u64)) -> bool) {
+    let seen = (0..100).any(|_| {
+        sleep(Duration::from_millis(50));
+        fits(paths(id))
+    });
+    assert!(seen, "{:?} for 5 s", paths(id));
+}
+
+#[test]
+fn a_job_on_two_networks_goes_on_when_either_fails() {
+    let lab = TestLab::with(TestLab::own("t-nets"), &["--switches", "2"]);
+    let mark = TestLab::own("nets-fail");
+    let ring = example("ring");
+    for link in ["udp", "xdp"] {
+        let words = [
+            "run",
+            "-v",
+            "-n",
+            "2",
+            "--lab",
+            lab.0,
+            "--link",
+            link,
+            "--interface",
+            "eth0,eth1",
+            "--",
+            &ring,
+            "300000",
+        ];
+        let mut job = start(mark, &words);
+        let id = job_id(&mut job);
+        until(&id, |(used, _)| used == 2);
+        plug(&lab, "0", "down");
+        sleep(Duration::from_millis(500));
+        plug(&lab, "0", "up");
+        until(&id, |(used, _)| used == 2);
+        plug(&lab, "1", "down");
+        // The token was on one of the two.
+        until(&id, |(_, given_up)| given_up > 0);
+        // It ends with one network gone for good, and nothing was lost.
+        let said = finish(job).expect(0);
+        assert!(said.out.contains("the sum is right"), "{link}: {said:#?}");
+        plug(&lab, "1", "up");
+    }
+    none_left(mark);
+}

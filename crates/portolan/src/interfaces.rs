@@ -1,0 +1,169 @@
+//! Which networks messages go by: the setting `interface`.
+
+use std::net::IpAddr;
+
+use portolan_sys::net::{Interface, interfaces};
+
+/// Networks that an endpoint uses at once, at most.
+const MOST: usize = 4;
+
+/// An own address on a network that was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// Of the interface.
+    pub index: u32,
+    pub ip: IpAddr,
+    /// Bits of the address that name the network.
+    pub prefix: u8,
+}
+
+/// What the setting names, in its order.
+///
+/// # Errors
+/// In words: which part of it names nothing here, and what there is.
+pub(crate) fn chosen(setting: &str) -> Result<Vec<Chosen>, String> {
+    among(setting, &interfaces().unwrap_or_default())
+}
+
+fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
+    let mut found: Vec<Chosen> = Vec::new();
+    let up = || all.iter().filter(|it| it.up);
+    for word in setting.split(',').map(str::trim) {
+        let before = found.len();
+        for interface in up() {
+            let wanted = match word {
+                "all" if !interface.loopback => first(interface, |_| true),
+                word if word == interface.name => first(interface, |_| true),
+                word => within(word).and_then(|within| first(interface, within)),
+            };
+            found.extend(wanted.filter(|it| !found.iter().any(|other| other.ip == it.ip)));
+            if word != "all" && found.len() > before {
+                break;
+            }
+        }
+        if found.len() == before {
+            let list = |it: &Interface| {
+                let (ip, prefix) = (first(it, |_| true)?.ip, first(it, |_| true)?.prefix);
+                Some(format!("{} ({ip}/{prefix})", it.name))
+            };
+            let there: Vec<_> = up().filter_map(list).collect();
+            return Err(format!(
+                "{word:?} names no other network of this host, which has {}",
+                there.join(", ")
+            ));
+        }
+    }
+    if found.len() > MOST {
+        return Err(format!(
+            "it names {} networks, {MOST} can be used at once",
+            found.len()
+        ));
+    }
+    Ok(found)
+}
+
+/// An interface's address to use: IPv4 first, none that counts on its link only.
+fn first(interface: &Interface, wanted: impl Fn(IpAddr) -> bool) -> Option<Chosen> {
+    let link_local = |ip: &IpAddr| match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    let usable = interface.addresses.iter();
+    let usable = usable.filter(|(ip, _)| !link_local(ip) && wanted(*ip));
+    usable
+        .min_by_key(|(ip, _)| ip.is_ipv6())
+        .map(|&(ip, prefix)| Chosen {
+            index: interface.index,
+            ip,
+            prefix,
+        })
+}
+
+/// Whether an address is the one that is written, or in the network that is.
+fn within(word: &str) -> Option<impl Fn(IpAddr) -> bool> {
+    let (ip, bits) = match word.split_once('/') {
+        Some((ip, bits)) => (ip, Some(bits.parse::<u32>().ok()?)),
+        None => (word, None),
+    };
+    let ip: IpAddr = ip.parse().ok()?;
+    let value = |ip: IpAddr| match ip {
+        IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
+        IpAddr::V6(ip) => ip.to_bits(),
+    };
+    let whole = if ip.is_ipv4() { 32 } else { 128 };
+    let bits = bits.unwrap_or(whole);
+    (bits <= whole).then_some(move |other: IpAddr| {
+        other.is_ipv4() == ip.is_ipv4() && (value(other) ^ value(ip)).leading_zeros() >= bits
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interface(index: u32, name: &str, addresses: &[(&str, u8)]) -> Interface {
+        Interface {
+            index,
+            name: name.to_owned(),
+            mtu: 1500,
+            up: name != "down",
+            loopback: name == "lo",
+            mac: None,
+            addresses: addresses
+                .iter()
+                .map(|(ip, prefix)| (ip.parse().unwrap(), *prefix))
+                .collect(),
+        }
+    }
+
+    fn host() -> Vec<Interface> {
+        vec![
+            interface(1, "lo", &[("127.0.0.1", 8)]),
+            interface(2, "eth0", &[("fd00::1", 64), ("10.1.0.1", 24)]),
+            interface(3, "eth1", &[("fe80::2", 64), ("10.2.0.1", 24)]),
+            interface(4, "v6", &[("fd01::1", 64)]),
+            interface(5, "down", &[("10.3.0.1", 24)]),
+        ]
+    }
+
+    fn ips(setting: &str) -> Result<Vec<String>, String> {
+        let found = among(setting, &host())?;
+        Ok(found
+            .iter()
+            .map(|it| format!("{}/{}", it.ip, it.prefix))
+            .collect())
+    }
+
+    #[test]
+    fn names_and_networks_are_found_in_their_order() {
+        for (setting, expected) in [
+            ("eth0", &["10.1.0.1/24"][..]),
+            ("eth1, eth0", &["10.2.0.1/24", "10.1.0.1/24"]),
+            ("10.2.0.0/16,fd00::/64", &["10.2.0.1/24", "fd00::1/64"]),
+            ("10.1.0.1", &["10.1.0.1/24"]),
+            ("lo", &["127.0.0.1/8"]),
+            ("all", &["10.1.0.1/24", "10.2.0.1/24", "fd01::1/64"]),
+            ("eth1,all", &["10.2.0.1/24", "10.1.0.1/24", "fd01::1/64"]),
+        ] {
+            assert_eq!(ips(setting).unwrap(), expected, "{setting}");
+        }
+    }
+
+    #[test]
+    fn what_names_nothing_is_told() {
+        for (setting, part) in [
+            ("eth7", "\"eth7\""),
+            ("eth0,10.9.0.0/16", "\"10.9.0.0/16\""),
+            ("10.1.0.0/33", "\"10.1.0.0/33\""),
+            ("down", "\"down\""),
+            ("eth0,10.1.0.0/16", "\"10.1.0.0/16\""),
+            ("", "\"\""),
+        ] {
+            let why = ips(setting).unwrap_err();
+            assert!(
+                why.contains(part) && why.contains("eth1 (10.2.0.1/24)"),
+                "{why}"
+            );
+        }
+    }
+}
