@@ -162,18 +162,22 @@ impl Mtu {
         }
     }
 
-    /// The path does not answer at all: its size is not in question.
+    /// The path does not answer. It may have shrunk: what it takes must be
+    /// confirmed before it is used again.
     pub const fn rest(&mut self) {
-        self.lost_in_row = 0;
-        self.probing = 0;
-        self.verifying = false;
-        self.next_at = u64::MAX;
+        let limit = self.limit;
+        *self = Self {
+            limit,
+            ..Self::BASE
+        };
     }
 
-    /// The path answers again: a search that was cut short starts over soon.
+    /// The path answers again: its size is searched from the largest on.
     pub const fn go_on(&mut self, now: u64) {
-        if self.confirmed < self.limit && self.next_at == u64::MAX {
-            self.next_at = now.saturating_add(RETRY_NS);
+        if self.limit > self.confirmed {
+            self.probing = self.limit;
+            self.tries = 0;
+            self.next_at = now;
         }
     }
 

@@ -202,7 +202,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn path_answered(&mut self, now: u64, path: u32, largest: u64) {
         let p = self.path_mut(path);
         p.quiet = 0;
-        if !p.usable && largest >= p.proof_from {
+        if !p.usable && !p.proven && largest >= p.proof_from {
             p.proven = true;
             p.mtu.go_on(now);
         }
@@ -238,7 +238,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return false;
         };
         let p = self.path_mut(path);
-        let (lowest, next, mut mtu) = (p.lowest, p.next_number, p.mtu);
+        let (lowest, next) = (p.lowest, p.next_number);
         if p.usable {
             self.core.counters.paths_given_up += 1;
             let mode = self.paths[path as usize].congestion.mode();
@@ -259,10 +259,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.frame_late(now, path, frame);
             }
         }
-        // The network is gone, not the packets' size too big.
-        mtu.rest();
         let p = self.path_mut(path);
-        p.mtu = mtu;
+        p.mtu.rest();
         p.probe_owed = false;
         let c = &mut self.conns[conn as usize];
         c.way = other;

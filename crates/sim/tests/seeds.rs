@@ -23,7 +23,7 @@ fn seeds_that_once_failed_pass() {
 }
 
 /// The same on two networks.
-const TWO_NETWORKS_REGRESSIONS: &[u64] = &[328, 335, 458, 543, 674, 812, 901, 1523];
+const TWO_NETWORKS_REGRESSIONS: &[u64] = &[328, 335, 458, 543, 674, 812, 901, 1523, 31449];
 
 #[test]
 fn seeds_on_two_networks_that_once_failed_pass() {
