@@ -123,6 +123,9 @@ pub(crate) struct NetLane {
     ranks: Vec<u32>,
     /// Packets that the link has not taken yet.
     pending: Vec<Transmit>,
+    /// Peers that have died: the link has yet to hear which of their connection
+    /// numbers go with them.
+    gone: Vec<PeerId>,
     /// The clock as of the last pass.
     now: u64,
     /// The link said that it is broken: errno.
@@ -152,6 +155,7 @@ impl NetLane {
             tables,
             ranks,
             pending: Vec::with_capacity(BURST),
+            gone: Vec::new(),
             now: now_ns(),
             broken: None,
             armed: true,
@@ -180,6 +184,7 @@ impl NetLane {
             now,
             shm,
             told: Death::Ended,
+            gone: &mut self.gone,
         };
         let received = self.link.rx_burst(BURST, |f| {
             view.handle_packet(now, net_address(f.from), f.ce, f.bytes, &mut host);
@@ -207,10 +212,14 @@ impl NetLane {
             tables,
             ranks,
             pending,
+            gone,
             now,
             ..
         } = self;
         let mut view = tables.view();
+        for peer in gone.drain(..) {
+            link.admit(peer.0, view.connection_numbers(peer));
+        }
         let mut failure = None;
         loop {
             let mut host = NetHost {
@@ -219,6 +228,7 @@ impl NetLane {
                 now: *now,
                 shm: None,
                 told: Death::Ended,
+                gone,
             };
             let mut dry = false;
             while pending.len() < BURST {
@@ -226,6 +236,10 @@ impl NetLane {
                     dry = true;
                     break;
                 };
+                if t.connect {
+                    // Before the peer is told.
+                    link.admit(t.peer.0, view.connection_numbers(t.peer));
+                }
                 pending.push(t);
             }
             if pending.is_empty() {
@@ -308,6 +322,7 @@ impl NetLane {
             now,
             shm,
             told: Death::Ended,
+            gone: &mut self.gone,
         };
         self.tables.view().resume(now, &mut host);
         self.dirty = true;
@@ -321,6 +336,7 @@ impl NetLane {
             now: self.now,
             shm: None,
             told: how,
+            gone: &mut self.gone,
         };
         self.tables.view().peer_died(peer, &mut host);
     }
@@ -336,6 +352,7 @@ impl NetLane {
             now: self.now,
             shm: None,
             told: Death::Restarted,
+            gone: &mut self.gone,
         };
         let Address { life, ip, port, .. } = it.address;
         let to = NetAddress { ip, port };
@@ -461,6 +478,8 @@ struct NetHost<'a> {
     shm: Option<&'a mut ShmLane>,
     /// How a peer ended that is told to have.
     told: Death,
+    /// Takes those that have died.
+    gone: &'a mut Vec<PeerId>,
 }
 
 impl NetHost<'_> {
@@ -527,7 +546,10 @@ impl<S: Seal> Host<S> for NetHost<'_> {
                 log::info!("rank {}: rank {rank} does not answer", self.core.rank);
                 self.core.tell(Event::PeerSilent { rank });
             }
-            PeerEvent::Dead(why) => self.core.bury(rank, death(why, self.told)),
+            PeerEvent::Dead(why) => {
+                self.gone.push(peer);
+                self.core.bury(rank, death(why, self.told));
+            }
         }
     }
 }

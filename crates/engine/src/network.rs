@@ -48,6 +48,16 @@ impl Network {
         either!(self, link => link.local_address())
     }
 
+    /// Packets of `peer` carry these connection numbers and no others.
+    #[cold]
+    pub fn admit(&mut self, peer: u32, numbers: impl Iterator<Item = u32> + Clone) {
+        match self {
+            // Its socket has nobody before it who could know.
+            Self::Udp(_) => {}
+            Self::Xdp(link) => link.admit(peer, numbers),
+        }
+    }
+
     pub fn receive_capacity(&self) -> ReceiveCapacity {
         either!(self, link => link.receive_capacity())
     }

@@ -9,6 +9,7 @@
 
 mod bare;
 mod fast;
+mod gate;
 mod packet;
 mod turns;
 mod ways;
@@ -22,6 +23,7 @@ pub use portolan_sys::xdp::{Sizes, XdpError};
 
 pub use self::bare::Bare;
 use self::fast::{Failed, Fast, Put};
+pub use self::gate::{GATE_COUNTERS, GATE_WORDS, Gate, GateCounters};
 use self::packet::{ETHERNET, HEADERS_V6};
 pub use self::turns::{SHARES_MAX, Sharing, memory_bytes, sizes};
 use self::ways::{Own, Ways};
@@ -54,6 +56,8 @@ pub struct HostPort {
     pub socket: OwnedFd,
     /// The UDP socket at the port whose packets are steered.
     pub udp: OwnedFd,
+    /// What it shares with the program that steers them.
+    pub gate: OwnedFd,
     /// How large area and rings are.
     pub sizes: Sizes,
     /// Which part of the queue it has.
@@ -135,6 +139,7 @@ pub struct Xdp {
     udp: Udp,
     /// None once it was given up.
     fast: Option<Box<Fast>>,
+    gate: Gate,
     ways: Ways,
     port: u16,
     frame_max: usize,
@@ -164,12 +169,14 @@ impl Xdp {
             area,
             socket,
             udp,
+            gate,
             sizes,
             sharing,
             interface,
             mac,
             mtu,
         } = port;
+        let gate = Gate::map(gate.as_fd()).map_err(XdpError::Memory)?;
         let zero_copy = xdp::is_zero_copy(socket.as_fd());
         let udp = Udp::adopt(udp, config)?;
         let failed = |call| move |e| XdpError::System(call, e);
@@ -195,6 +202,7 @@ impl Xdp {
         Ok(Self {
             udp,
             fast: Some(Box::new(fast)),
+            gate,
             ways: ways.map_err(failed("netlink"))?,
             port: own.port,
             frame_max: largest.min(wanted).max(1),
@@ -263,10 +271,23 @@ impl Xdp {
         }
     }
 
+    /// From now on packets with these connection numbers of `peer` are let
+    /// through, and with no others; those of other peers stay as they are.
+    /// Before the first call all are.
+    pub fn admit(&mut self, peer: u32, numbers: impl Iterator<Item = u32> + Clone) {
+        self.gate.admit(peer, numbers);
+    }
+
+    /// What it shares with the program that steers packets to it.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// What the fast path has done so far.
     #[must_use]
-    pub fn counters(&self) -> XdpCounters {
-        self.counters
+    pub fn counters(&self) -> &XdpCounters {
+        &self.counters
     }
 
     /// What went through the kernel's socket.

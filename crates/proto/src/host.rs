@@ -178,4 +178,7 @@ pub struct Transmit {
     pub len: usize,
     /// Mark it as ECN-capable.
     pub ecn: bool,
+    /// It may tell the peer a connection number that it did not have: see
+    /// [`Endpoint::connection_numbers`].
+    pub connect: bool,
 }

@@ -46,7 +46,10 @@ impl<S: Seal> Endpoint<'_, S> {
             meta.in_link = true;
             let (peer, len) = (meta.conn, meta.len as usize);
             let start = self.frame_at(frame) + CHUNKS_AT;
-            return Some(self.transmit(peer, frame, start, len));
+            return Some(Transmit {
+                connect: true,
+                ..self.transmit(peer, frame, start, len)
+            });
         }
         if lazy {
             while let Some(conn) = self.core.deferred.pop_front(self.conns) {
@@ -115,6 +118,7 @@ impl<S: Seal> Endpoint<'_, S> {
             start,
             len,
             ecn: true,
+            connect: false,
         }
     }
 

@@ -310,3 +310,35 @@ fn nothing_is_kept_of_an_earlier_life() {
         });
     }
 }
+
+#[test]
+fn a_connection_number_goes_with_the_peer() {
+    let mut pair = Pair::new(&Config::default());
+    let numbers = |node: &mut Node| -> Vec<u32> {
+        node.with(|e, _| e.connection_numbers(PeerId(0)).collect())
+    };
+    let first = numbers(&mut pair.nodes[0]);
+    pair.send(1, b"hello");
+    let mut told = Vec::new();
+    pair.run(SECOND, |packet| {
+        let header = portolan_wire::Header::parse(packet).unwrap();
+        if header.kind == PacketType::Data {
+            told.push(header.connection);
+        }
+        true
+    });
+    // Both have sent, and each by the number that the other knows.
+    let second = numbers(&mut pair.nodes[1]);
+    assert_eq!(numbers(&mut pair.nodes[0]), first);
+    assert!(first.iter().all(|number| told.contains(number)));
+    assert!(
+        told.iter()
+            .all(|it| first.contains(it) || second.contains(it))
+    );
+    pair.nodes[0].with(|e, log| e.peer_died(PeerId(0), log));
+    assert_eq!(numbers(&mut pair.nodes[0]), []);
+    assert_eq!(
+        pair.nodes[0].with(|e, _| e.connection_numbers(PeerId(1)).count()),
+        0
+    );
+}

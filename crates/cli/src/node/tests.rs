@@ -36,12 +36,13 @@ fn open_part(
         lease,
         descriptors,
     } = opened;
-    let [area, socket, udp] = descriptors;
+    let [area, socket, udp, gate] = descriptors;
     let [index, count] = info.sharing;
     let port = HostPort {
         area,
         socket,
         udp,
+        gate,
         sizes: Sizes::from_words(info.sizes),
         sharing: Sharing { index, count },
         interface: info.interface,
