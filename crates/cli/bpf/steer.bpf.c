@@ -15,7 +15,7 @@ enum { PORTS_MAX = 256 };
 // Own addresses that are compared; packets to others the kernel delivers.
 enum { OWN_MAX = 4 };
 // docs/protocol.md, section Header. Header and tag make the shortest packet.
-enum { WIRE_VERSION = 1, TYPE_CONNECT = 1, TYPE_DATA = 2, FLAGS_ALL = 31, WIRE_MIN = 28 };
+enum { WIRE_VERSION = 1, TYPE_CONNECT = 1, TYPE_DATA = 2, FLAGS_ALL = 63, WIRE_MIN = 28 };
 // Bits that stand for connection numbers.
 enum { KNOWN_BITS = 1 << 18 };
 

@@ -2,25 +2,14 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader};
-use std::process::Child;
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
 use common::{
-    TestLab, example, finish, none_left, portolan, probe, read_until, say, signal, start,
+    TestLab, example, finish, job_id, none_left, portolan, probe, ranks, read_until, say, signal,
+    start,
 };
 use rustix::process::Signal;
-
-/// The id of a job that was started with -v.
-fn job_id(job: &mut Child) -> String {
-    for line in BufReader::new(job.stderr.as_mut().unwrap()).lines() {
-        if let Some((_, rest)) = line.unwrap().split_once("the job is ") {
-            return rest.split(' ').next().unwrap().to_owned();
-        }
-    }
-    panic!("the job was not named");
-}
 
 #[test]
 fn jobs_are_listed_and_found_by_the_beginning_of_their_id() {
@@ -194,17 +183,6 @@ fn what_the_steering_program_does_is_seen() {
     signal(job.id(), Signal::TERM);
     finish(job);
     none_left(mark);
-}
-
-/// What `top --json` says of each rank.
-fn ranks(arguments: &[&str]) -> Vec<serde_json::Value> {
-    let said = say(&[&["top", "--json"], arguments].concat()).expect(0);
-    let value: serde_json::Value = serde_json::from_str(&said.out).unwrap();
-    let hosts = value["hosts"].as_array().unwrap();
-    hosts
-        .iter()
-        .flat_map(|host| host["ranks"].as_array().unwrap().clone())
-        .collect()
 }
 
 /// Asks until all ranks are as wanted.

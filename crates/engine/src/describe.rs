@@ -183,6 +183,7 @@ const FAST_FIELDS: &[Field] = &[
     field!("fast_packets_received", XdpCounters, rx_frames),
     field!("fast_packet_bytes_received", XdpCounters, rx_bytes),
     field!("fast_path_lost", XdpCounters, lost),
+    field!("source_ports_tried", XdpCounters, tried),
 ];
 
 /// Those of a host port: what came past the kernel, and what the program does

@@ -126,6 +126,8 @@ pub(crate) struct NetLane {
     /// Peers that have died: the link has yet to hear which of their connection
     /// numbers go with them.
     gone: Vec<PeerId>,
+    /// Peers that say that our packets come to them by a detour.
+    astray: Vec<PeerId>,
     /// The clock as of the last pass.
     now: u64,
     /// The link said that it is broken: errno.
@@ -147,6 +149,14 @@ fn net_address(a: LinkAddress) -> NetAddress {
     }
 }
 
+const fn link_address(to: NetAddress) -> LinkAddress {
+    LinkAddress {
+        ip: to.ip,
+        port: to.port,
+        scope: 0,
+    }
+}
+
 impl NetLane {
     /// `silence_ns`: after which `tables` gives up a peer.
     pub fn new(link: Network, tables: ProtoTables, ranks: Vec<u32>, silence_ns: u64) -> Self {
@@ -156,6 +166,7 @@ impl NetLane {
             ranks,
             pending: Vec::with_capacity(BURST),
             gone: Vec::new(),
+            astray: Vec::with_capacity(BURST),
             now: now_ns(),
             broken: None,
             armed: true,
@@ -186,9 +197,23 @@ impl NetLane {
             told: Death::Ended,
             gone: &mut self.gone,
         };
+        let astray = &mut self.astray;
+        let has_ways = matches!(self.link, Network::Xdp(_));
         let received = self.link.rx_burst(BURST, |f| {
-            view.handle_packet(now, net_address(f.from), f.ce, f.bytes, &mut host);
+            let (from, detour) = (net_address(f.from), f.detour);
+            let heard = view.handle_packet(now, from, f.ce, f.bytes, &mut host);
+            if let Some(heard) = heard.filter(|_| has_ways) {
+                view.note_detour(heard.peer, detour);
+                if heard.detour && astray.last() != Some(&heard.peer) {
+                    astray.push(heard.peer);
+                }
+            }
         });
+        for peer in astray.drain(..) {
+            if let Some(to) = view.peer_address(peer) {
+                self.link.astray(&link_address(to));
+            }
+        }
         let due = view.next_timeout().is_some_and(|at| at <= now);
         if due {
             view.handle_timeouts(now, &mut host);
@@ -239,6 +264,7 @@ impl NetLane {
                 if t.connect {
                     // Before the peer is told.
                     link.admit(t.peer.0, view.connection_numbers(t.peer));
+                    link.introduce(&link_address(t.to));
                 }
                 pending.push(t);
             }
@@ -246,11 +272,7 @@ impl NetLane {
                 break;
             }
             let frame = |t: &Transmit| TxFrame {
-                to: LinkAddress {
-                    ip: t.to.ip,
-                    port: t.to.port,
-                    scope: 0,
-                },
+                to: link_address(t.to),
                 bytes: view.frame(t),
                 ecn: t.ecn,
             };

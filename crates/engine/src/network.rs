@@ -58,6 +58,22 @@ impl Network {
         }
     }
 
+    /// A packet to `to` follows from which that may learn our address.
+    #[cold]
+    pub fn introduce(&mut self, to: &LinkAddress) {
+        if let Self::Xdp(link) = self {
+            link.introduce(to);
+        }
+    }
+
+    /// Packets to `to` arrive by a detour.
+    #[cold]
+    pub fn astray(&mut self, to: &LinkAddress) {
+        if let Self::Xdp(link) = self {
+            link.astray(to);
+        }
+    }
+
     pub fn receive_capacity(&self) -> ReceiveCapacity {
         either!(self, link => link.receive_capacity())
     }

@@ -122,6 +122,8 @@ pub struct XdpCounters {
     pub rx_strange: u64,
     /// How often the fast path was lost.
     pub lost: u64,
+    /// How often another source port was tried for a peer.
+    pub tried: u64,
 }
 
 /// How much of a burst went by the fast path, and what came next.
@@ -278,6 +280,22 @@ impl Xdp {
         self.gate.admit(peer, numbers);
     }
 
+    /// What comes from `to` says that our packets lately arrive there by a
+    /// detour. Those that left by the fast path then get another source port,
+    /// by which a network card with several queues may put them into another.
+    pub fn astray(&mut self, to: &LinkAddress) {
+        let sent = self.counters.tx_frames;
+        if self.fast.is_some() && self.lost_until == 0 && self.ways.astray(to, self.now, sent) {
+            self.counters.tried += 1;
+        }
+    }
+
+    /// A packet to `to` follows from which that may learn our address: it and
+    /// those that come after it have our own source port.
+    pub fn introduce(&mut self, to: &LinkAddress) {
+        self.ways.introduce(to);
+    }
+
     /// What it shares with the program that steers packets to it.
     #[must_use]
     pub fn gate(&self) -> &Gate {
@@ -392,6 +410,9 @@ impl Xdp {
         });
         let count = 1 + more.count();
         let sent = self.udp.tx_burst(&frames[..count])?;
+        for frame in &frames[..if stream { 1 } else { sent }] {
+            self.ways.went_by_kernel(&frame.to);
+        }
         self.counters.tx_kernel += sent as u64;
         Ok(sent)
     }
@@ -410,7 +431,10 @@ impl Xdp {
         max: usize,
         sink: &mut impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
-        let found = self.udp.rx_burst(max, sink)?;
+        let detour = self.fast.is_some() && self.lost_until == 0;
+        let found = self
+            .udp
+            .rx_burst(max, |frame| sink(RxFrame { detour, ..frame }))?;
         self.kernel_at = self.now;
         self.kernel_busy = found > 0;
         Ok(found)

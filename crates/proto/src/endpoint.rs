@@ -160,6 +160,12 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         own.into_iter().chain(unproven.map(|it| it.connection))
     }
 
+    /// Where packets to a peer go, if it exists.
+    #[must_use]
+    pub fn peer_address(&self, peer: PeerId) -> Option<NetAddress> {
+        self.peers.get(peer.0 as usize).map(|p| p.to)
+    }
+
     /// Whether everything sent to a peer has been acknowledged.
     #[must_use]
     pub fn peer_idle(&self, peer: PeerId) -> bool {

@@ -22,6 +22,15 @@ pub struct NetAddress {
     pub port: u16,
 }
 
+/// Who has sent a packet that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The peer.
+    pub peer: PeerId,
+    /// It says that packets of ours come to it by a detour.
+    pub detour: bool,
+}
+
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {

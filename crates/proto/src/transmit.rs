@@ -14,6 +14,7 @@ use crate::host::{Host, Outcome, PeerId, Release, Transmit};
 use crate::keys::{nonce, tx_slot};
 use crate::peer::PeerState;
 use crate::pool::{CHUNKS_AT, Need, Use};
+use crate::receive::DETOURS;
 use crate::send::Long;
 use crate::tables::NONE;
 
@@ -441,7 +442,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         let c = &mut self.conns[conn as usize];
-        let full = c.full;
+        let (full, detour) = (c.full, c.detours == DETOURS);
         let k = &mut c.kept;
         k.sealed_in_phase = k.sealed_in_phase.saturating_add(1);
         let phase = k.phase_tx;
@@ -452,7 +453,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 .with(Flags::KEY_PHASE, phase & 1 == 1)
                 .with(Flags::HAS_ACK, ack_len > 0)
                 .with(Flags::REQUESTS_FULL, full[0])
-                .with(Flags::REPLIES_FULL, full[1]),
+                .with(Flags::REPLIES_FULL, full[1])
+                .with(Flags::DETOUR, detour),
             path: 0,
             connection: k.connection_theirs,
             number: PacketNo(number).low(),

@@ -115,7 +115,7 @@ fn expected(packet: &[u8], knows: impl Fn(u32) -> bool) -> u32 {
     let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let wire = &packet[udp + 8..];
     // Header and tag: 12 and 16 bytes.
-    if len < 8 + 28 || wire.len() < 28 || wire[1] >= 32 || wire[3] != 0 {
+    if len < 8 + 28 || wire.len() < 28 || wire[1] >= 64 || wire[3] != 0 {
         return DROP;
     }
     let number = u32::from_le_bytes([wire[4], wire[5], wire[6], wire[7]]);
