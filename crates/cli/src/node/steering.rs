@@ -12,6 +12,7 @@ use portolan_sys::bpf;
 use portolan_sys::net::Interface;
 
 use super::pins::Pins;
+use super::rules::Rules;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 
@@ -57,6 +58,8 @@ pub(super) struct Steering {
     bpf: Ebpf,
     /// UDP port in each slot.
     slots: Vec<Option<u16>>,
+    /// Of the card, where it takes some.
+    rules: Option<Rules>,
 }
 
 impl Steering {
@@ -77,6 +80,7 @@ impl Steering {
         let mut steering = Self {
             bpf,
             slots: Vec::new(),
+            rules: None,
         };
         if pins.is_some() {
             steering.find_slots()?;
@@ -140,6 +144,7 @@ impl Steering {
             let name = &interface.name;
             format!("no XDP program can be attached to {name}: {}", chain(&*e))
         })?;
+        steering.rules = Rules::of(interface, &steering.steered());
         Ok(steering)
     }
 
@@ -182,6 +187,9 @@ impl Steering {
         gates.set(index, &inner, 0).map_err(failed)?;
         self.ports()?.insert(udp.to_be(), port, 0).map_err(failed)?;
         self.slots[slot] = Some(udp);
+        if let Some(rules) = &mut self.rules {
+            rules.add(udp, queue);
+        }
         Ok(gate)
     }
 
@@ -190,6 +198,9 @@ impl Steering {
     pub fn remove(&mut self, udp: u16) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| **slot == Some(udp)) {
             *slot = None;
+            if let Some(rules) = &mut self.rules {
+                rules.remove(udp);
+            }
             if let Ok(mut ports) = self.ports() {
                 let _ = ports.remove(&udp.to_be());
             }
