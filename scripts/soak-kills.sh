@@ -98,6 +98,7 @@ round() {
         >"$folder/job" 2>&1 &
     launcher=$!
     until_so four_ranks || fail "the job did not start"
+    until_so grep -q 'the job is' "$folder/job" || fail "the job was not named"
     job=$(grep -o 'the job is [0-9a-f]*' "$folder/job" | cut -d' ' -f4)
     sleep "0.$(printf %03d $((RANDOM % 400)))"
     case $1 in
