@@ -103,8 +103,9 @@ fuzz: ## Fuzzes the packet parser and the protocol's input (nightly, cargo-fuzz)
 sanitize: ## Address sanitizer over rings, links and the C interface (nightly).
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/sanitize.sh
 
-soak: build ## 1,000 jobs, a third of them hit by a kill; 100,000 simulator seeds.
+soak: build ## 1,000 jobs, a third of them hit by a kill; 500 kills over host ports; 100,000 simulator seeds.
 	scripts/soak-jobs.sh $(abspath $(RELEASE))
+	scripts/soak-kills.sh $(abspath $(RELEASE))
 	$(CARGO) run --release --locked -p portolan-sim --bin soak -- --seeds 100000
 
 clean: ## Removes what was built.

@@ -29,8 +29,8 @@ pub struct HostPort {
     pub info: HostPortInfo,
     /// Dropped when the process has ended: nothing is steered to it any more.
     pub lease: Box<dyn Any + Send>,
-    /// Its packet area, its AF_XDP socket and its UDP socket.
-    pub descriptors: [OwnedFd; 3],
+    /// Its packet area, its AF_XDP socket, its UDP socket and its gate.
+    pub descriptors: [OwnedFd; 4],
 }
 
 /// A part of a queue of a network interface that this process was given. It
@@ -39,6 +39,6 @@ pub struct HostPort {
 pub struct OwnHostPort {
     /// What it is.
     pub info: HostPortInfo,
-    /// Its packet area, its AF_XDP socket and its UDP socket.
-    pub descriptors: [OwnedFd; 3],
+    /// Its packet area, its AF_XDP socket, its UDP socket and its gate.
+    pub descriptors: [OwnedFd; 4],
 }

@@ -274,7 +274,7 @@ impl Job {
                 let mut next = || announced(true)?.ok_or(BootError::Garbled);
                 Some(OwnHostPort {
                     info: info.clone(),
-                    descriptors: [next()?, next()?, next()?],
+                    descriptors: [next()?, next()?, next()?, next()?],
                 })
             }
             _ => None,

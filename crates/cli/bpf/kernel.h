@@ -11,8 +11,11 @@ typedef unsigned long long u64;
 #define SECTION(name) __attribute__((section(name), used))
 #define UINT(name, value) int(*name)[value]
 #define TYPE(name, type) type *name
+#define ARRAY(name, type) typeof(type) *name[]
 
-enum { MAP_TYPE_HASH = 1, MAP_TYPE_ARRAY = 2, MAP_TYPE_XSKMAP = 17 };
+enum { MAP_TYPE_HASH = 1, MAP_TYPE_ARRAY = 2, MAP_TYPE_ARRAY_OF_MAPS = 12, MAP_TYPE_XSKMAP = 17 };
+// Processes can map it.
+enum { MAP_MMAPABLE = 1 << 10 };
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 

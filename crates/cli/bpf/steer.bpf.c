@@ -15,7 +15,9 @@ enum { PORTS_MAX = 256 };
 // Own addresses that are compared; packets to others the kernel delivers.
 enum { OWN_MAX = 4 };
 // docs/protocol.md, section Header. Header and tag make the shortest packet.
-enum { WIRE_VERSION = 1, TYPE_CONNECT = 1, TYPE_DATA = 2, FLAGS_ALL = 31, WIRE_MIN = 28 };
+enum { WIRE_VERSION = 1, TYPE_CONNECT = 1, TYPE_DATA = 2, FLAGS_ALL = 63, WIRE_MIN = 28 };
+// Bits that stand for connection numbers.
+enum { KNOWN_BITS = 1 << 18 };
 
 // The beginning of the kernel's struct xdp_md.
 struct context {
@@ -52,16 +54,24 @@ enum { FRAGMENT_MASK = 0x3fff };
 
 #define network16(x) __builtin_bswap16(x)
 
-// What became of packets to a port that were not steered.
-enum { TO_KERNEL, BAD_VERSION, MALFORMED, COUNTERS };
+// What became of packets to a port: steered; on to the kernel; dropped.
+enum { STEERED, OTHER_QUEUE, TOO_LONG, BAD_VERSION, MALFORMED, UNKNOWN, COUNTERS = 8 };
+
+// What the program and the process that has a port share. That may write
+// anything here, which at worst drops or lets through packets of its own.
+struct gate {
+	u64 counters[COUNTERS];
+	// The process says whom it knows; until then all are let through.
+	u64 in_use, reserved[7];
+	u64 known[KNOWN_BITS / 64];
+};
 
 struct port {
-	u32 slot;  // in `sockets`
+	u32 slot;  // in `sockets` and `gates`
 	u32 queue; // that the socket is bound to
 	u64 len_max; // of a packet that its chunks hold
 	u32 v4[OWN_MAX];
 	u32 v6[OWN_MAX][4];
-	u64 counters[COUNTERS];
 };
 
 // By UDP port, in network order.
@@ -78,6 +88,20 @@ struct {
 	TYPE(key, u32);
 	TYPE(value, u32);
 } sockets SECTION(".maps");
+
+// By slot. A process has its own mapped, and none of another.
+struct {
+	UINT(type, MAP_TYPE_ARRAY_OF_MAPS);
+	UINT(max_entries, PORTS_MAX);
+	TYPE(key, u32);
+	ARRAY(values, struct {
+		UINT(type, MAP_TYPE_ARRAY);
+		UINT(max_entries, 1);
+		UINT(map_flags, MAP_MMAPABLE);
+		UINT(key_size, sizeof(u32));
+		UINT(value_size, sizeof(struct gate));
+	});
+} gates SECTION(".maps");
 
 // Unused entries are zero, which is nobody's address.
 static int is_own_v4(const struct port *port, u32 to)
@@ -99,31 +123,58 @@ static int is_own_v6(const struct port *port, const u32 *to)
 	return 0;
 }
 
-static int count(struct port *port, int what, int verdict)
+static struct gate *gate_of(const struct port *port)
 {
-	__sync_fetch_and_add(&port->counters[what], 1);
+	u32 first = 0;
+	void *map = map_lookup(&gates, &port->slot);
+
+	return map ? map_lookup(map, &first) : 0;
+}
+
+static int count(struct gate *gate, int what, int verdict)
+{
+	if (gate)
+		__sync_fetch_and_add(&gate->counters[what], 1);
 	return verdict;
 }
 
+// Whether the process may have given out a connection number: it says so in a
+// bit that many numbers have in common.
+static int is_known(const struct gate *gate, u32 number)
+{
+	u32 bit = (number ^ number >> 20 << 6) % KNOWN_BITS;
+
+	return !gate->in_use || gate->known[bit / 64] >> bit % 64 & 1;
+}
+
 // Decides on a packet to `port` with the payload `wire`.
-static int judge(struct context *context, struct port *port, const struct udp *udp, const u8 *wire)
+static int judge(struct context *context, const struct port *port, const struct udp *udp,
+		 const u8 *wire)
 {
 	const void *end = (void *)(long)context->data_end;
+	struct gate *gate = gate_of(port);
 
 	// Several in one, as a virtual device passes them on: the kernel takes
 	// them apart.
 	if (packet_len(context) > port->len_max)
-		return count(port, TO_KERNEL, VERDICT_PASS);
+		return count(gate, TOO_LONG, VERDICT_PASS);
 	if (network16(udp->len) < sizeof(*udp) + WIRE_MIN || (const void *)(wire + WIRE_MIN) > end)
-		return count(port, MALFORMED, VERDICT_DROP);
+		return count(gate, MALFORMED, VERDICT_DROP);
 	if (wire[0] >> 4 != WIRE_VERSION)
-		return count(port, BAD_VERSION, VERDICT_DROP);
+		return count(gate, BAD_VERSION, VERDICT_DROP);
 	u8 type = wire[0] & 0xf;
 	if ((type != TYPE_CONNECT && type != TYPE_DATA) || wire[1] & ~FLAGS_ALL || wire[3])
-		return count(port, MALFORMED, VERDICT_DROP);
+		return count(gate, MALFORMED, VERDICT_DROP);
+	u32 number = wire[4] | wire[5] << 8 | wire[6] << 16 | (u32)wire[7] << 24;
+	// Who connects has no number yet.
+	if (type == TYPE_DATA && gate && !is_known(gate, number))
+		return count(gate, UNKNOWN, VERDICT_DROP);
 	// A socket takes packets of its own queue only.
 	if (port->queue != context->queue)
-		return count(port, TO_KERNEL, VERDICT_PASS);
+		return count(gate, OTHER_QUEUE, VERDICT_PASS);
+	// A queue is served by one processor at a time.
+	if (gate)
+		gate->counters[STEERED]++;
 	return redirect_map(&sockets, port->slot, VERDICT_PASS);
 }
 

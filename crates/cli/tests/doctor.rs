@@ -74,6 +74,22 @@ fn whether_guests_find_an_agent_is_said() {
 }
 
 #[test]
+fn it_is_said_how_packets_find_the_queue_of_a_host_port() {
+    let lab = TestLab::with("doctor-queues", &["--hosts", "1", "--queues", "4"]);
+    let own = env!("CARGO_BIN_EXE_portolan");
+    let how = "of 4 receive queues queue 0 is used; the card takes no rules (ethtool -N): \
+               source ports are tried";
+    for words in [&["doctor"][..], &["node", "--check"]] {
+        let said = lab.exec("h0", &[&[own][..], words].concat());
+        assert!(said.out.contains(how), "{said:#?}");
+    }
+    // One queue needs nothing.
+    let lab = TestLab::with("doctor-queue", &["--hosts", "1"]);
+    let said = lab.exec("h0", &[own, "node", "--check"]);
+    assert!(!said.out.contains("queue 0"), "{said:#?}");
+}
+
+#[test]
 fn another_host_of_a_lab_is_reached_by_a_host_port_or_udp() {
     let lab = TestLab::up("doctor", "2");
     let own = env!("CARGO_BIN_EXE_portolan");

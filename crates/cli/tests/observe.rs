@@ -5,7 +5,10 @@ mod common;
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
-use common::{TestLab, example, finish, job_id, none_left, probe, read_until, say, signal, start};
+use common::{
+    TestLab, example, finish, job_id, none_left, portolan, probe, ranks, read_until, say, signal,
+    start,
+};
 use rustix::process::Signal;
 
 #[test]
@@ -110,15 +113,76 @@ fn all_hosts_of_a_job_are_seen_from_each() {
     cluster.nothing_left();
 }
 
-/// What `top --json` says of each rank.
-fn ranks(arguments: &[&str]) -> Vec<serde_json::Value> {
-    let said = say(&[&["top", "--json"], arguments].concat()).expect(0);
-    let value: serde_json::Value = serde_json::from_str(&said.out).unwrap();
-    let hosts = value["hosts"].as_array().unwrap();
-    hosts
-        .iter()
-        .flat_map(|host| host["ranks"].as_array().unwrap().clone())
-        .collect()
+#[test]
+fn what_the_steering_program_does_is_seen() {
+    let lab = TestLab::up("t-top-steer", "2");
+    let mark = "observe-steer";
+    let words = ["run", "-v", "-n", "2", "--lab", lab.0, "--link", "xdp"];
+    let mut job = start(
+        mark,
+        &[&words[..], &["--", &example("ring"), "100000000"]].concat(),
+    );
+    let id = job_id(&mut job);
+    let counter = |rank: &serde_json::Value, name: &str| rank["counters"][name].as_u64();
+    let steered = |rank: &serde_json::Value| counter(rank, "steered") > Some(100);
+    let before = ranks_until(&["--once", &id], steered);
+    for rank in &before {
+        assert_eq!(counter(rank, "filtered_unknown"), Some(0), "{rank}");
+        let fast = counter(rank, "fast_packets_received");
+        assert!(fast > Some(100), "{rank}");
+    }
+    // Packets of ours to all UDP ports there, with numbers that nobody gave
+    // out; one in 262,144 of them passes all the same.
+    let hosts = say(&["lab", "status", lab.0, "--json"]).expect(0).out;
+    let hosts: serde_json::Value = serde_json::from_str(&hosts).unwrap();
+    let to = hosts["hosts"][1]["ipv4"].as_str().unwrap();
+    let ports = lab.exec("h1", &["cat", "/proc/net/udp6"]).expect(0).out;
+    let port = |line: &str| {
+        let at = line.split_whitespace().nth(1)?.rsplit_once(':')?.1;
+        u16::from_str_radix(at, 16).ok()
+    };
+    let ports: Vec<u16> = ports.lines().skip(1).filter_map(port).collect();
+    for port in &ports {
+        let send = "$s = IO::Socket::INET->new(Proto => 'udp', PeerAddr => $ARGV[0]) or die; \
+                    $s->send(pack('C4V', 18, 0, 0, 0, $_ * 7919) . 'x' x 40) for 1 .. 1000";
+        let to = format!("{to}:{port}");
+        lab.exec("h0", &["perl", "-MIO::Socket::INET", "-e", send, &to])
+            .expect(0);
+    }
+    let after = ranks(&["--once", &id]);
+    let dropped = counter(&after[1], "filtered_unknown").unwrap();
+    assert!((990..=1_000).contains(&dropped), "{ports:?} {}", after[1]);
+    assert_eq!(counter(&after[0], "filtered_unknown"), Some(0));
+    // And by each other way to look.
+    let said = say(&["top", "--once", &id]).expect(0);
+    assert!(
+        said.out
+            .contains("shm/net  resent nocredit  steered   passed  dropped")
+    );
+    let said = say(&["top", "--dump", &id]).expect(0);
+    assert!(said.out.contains("  xdp, rank 1: "), "{said:#?}");
+    assert!(!said.out.contains("udp"), "{said:#?}");
+    let file = std::env::temp_dir().join(format!("portolan-steer-{}", std::process::id()));
+    let path = file.to_str().unwrap();
+    let mut watch = portolan(&["top", &id, "--interval", "1", "--prometheus", path])
+        .spawn()
+        .unwrap();
+    let wanted = format!(
+        "portolan_filtered_unknown_total{{job_id=\"{id}\",rank=\"1\",host=\"h1\"}} {dropped}"
+    );
+    let start = Instant::now();
+    let mut text = String::new();
+    while !text.contains(&wanted) {
+        assert!(start.elapsed() < Duration::from_secs(30), "{text}");
+        std::thread::sleep(Duration::from_millis(50));
+        text = std::fs::read_to_string(&file).unwrap_or_default();
+    }
+    signal(watch.id(), Signal::TERM);
+    watch.wait().unwrap();
+    std::fs::remove_file(&file).unwrap();
+    signal(job.id(), Signal::TERM);
+    finish(job);
+    none_left(mark);
 }
 
 /// Asks until all ranks are as wanted.

@@ -180,6 +180,47 @@ fn an_interface_that_goes_down_and_up_loses_nothing() {
 }
 
 #[test]
+fn packets_find_the_queue_of_a_host_port() {
+    // By chance one flow in eight has found it already, and all four only once
+    // in 4,096 times.
+    let lab = TestLab::with("t-xdp-queues", &["--hosts", "4", "--queues", "8"]);
+    let ring = example("ring");
+    let words = ["run", "-v", "-n", "4", "--lab", lab.0, "--link", "xdp"];
+    let mut job = start(
+        "xdp-queues",
+        &[&words[..], &["--", &ring, "100000000"]].concat(),
+    );
+    let id = common::job_id(&mut job);
+    // How many packets of each rank came by its queue, and how many by others.
+    let arrived = || -> Vec<[u64; 2]> {
+        let ranks = common::ranks(&["--once", &id]);
+        let count = |rank: &serde_json::Value, name| rank["counters"][name].as_u64();
+        let both = |rank| {
+            let names = ["fast_packets_received", "passed_other_queue"];
+            names.map(|name| count(rank, name).unwrap_or_default())
+        };
+        ranks.iter().map(both).collect()
+    };
+    let mut before = arrived();
+    for look in 0.. {
+        sleep(Duration::from_millis(300));
+        let now = arrived();
+        let found = |(now, before): (&[u64; 2], &[u64; 2])| {
+            let [fast, other] = [0, 1].map(|i| now[i] - before[i]);
+            fast > 100 && other * 20 < fast
+        };
+        if now.len() == 4 && before.len() == 4 && now.iter().zip(&before).all(found) {
+            break;
+        }
+        assert!(look < 60, "{before:?}, then {now:?}");
+        before = now;
+    }
+    signal(job.id(), Signal::TERM);
+    finish(job);
+    none_left("xdp-queues");
+}
+
+#[test]
 fn a_rank_whose_interface_is_down_at_first_joins_when_it_is_up() {
     let lab = TestLab::up("t-xdp-late", "2");
     let ring = example("ring");

@@ -2,10 +2,12 @@
 //! whoever watches the process: it reads them itself, so that the program
 //! need not be able to answer, and pays nothing.
 
+use portolan_link::xdp::{GATE_COUNTERS, Xdp, XdpCounters};
 use portolan_proto::{self as proto, Field, field};
 
 use crate::lanes::Lane;
 use crate::net::NetLane;
+use crate::network::First;
 use crate::shm::ShmLane;
 use crate::state::State;
 
@@ -156,18 +158,60 @@ pub(crate) fn tables(state: &mut State, address: u64) -> Vec<Table> {
 
 impl NetLane {
     fn describe(&mut self) -> Vec<Table> {
+        let (fast, names) = match &self.link.first {
+            First::Udp(_) => (None, ["udp_rank", "udp", "udp_path"]),
+            First::Xdp(link) => (Some(describe_fast(link)), ["xdp_rank", "xdp", "xdp_path"]),
+        };
         let (tables, ranks) = self.described();
-        vec![
+        let net = [
             table(
                 "protocol",
                 std::slice::from_ref(tables.core),
                 proto::COUNTER_FIELDS,
             ),
-            list("udp_rank", ranks, "rank", None),
-            table("udp", tables.conns, proto::CONN_FIELDS),
-            table("udp_path", tables.paths, proto::PATH_FIELDS),
-        ]
+            list(names[0], ranks, "rank", None),
+            table(names[1], tables.conns, proto::CONN_FIELDS),
+            table(names[2], tables.paths, proto::PATH_FIELDS),
+        ];
+        net.into_iter().chain(fast.into_iter().flatten()).collect()
     }
+}
+
+const FAST_FIELDS: &[Field] = &[
+    field!("fast_packets_sent", XdpCounters, tx_frames),
+    field!("fast_packet_bytes_sent", XdpCounters, tx_bytes),
+    field!("sent_by_kernel", XdpCounters, tx_kernel),
+    field!("fast_packets_received", XdpCounters, rx_frames),
+    field!("fast_packet_bytes_received", XdpCounters, rx_bytes),
+    field!("fast_path_lost", XdpCounters, lost),
+    field!("source_ports_tried", XdpCounters, tried),
+];
+
+/// Those of a host port: what came past the kernel, and what the program does
+/// that steers it there.
+fn describe_fast(link: &Xdp) -> [Table; 2] {
+    let counting = link.gate().counting();
+    let names = GATE_COUNTERS.into_iter().enumerate();
+    let field = |(at, name)| Field {
+        name,
+        offset: at * size_of::<u64>(),
+        bytes: size_of::<u64>(),
+        idle: None,
+    };
+    [
+        table(
+            "fast_path",
+            std::slice::from_ref(link.counters()),
+            FAST_FIELDS,
+        ),
+        Table {
+            name: "host_port",
+            address: counting.as_ptr() as u64,
+            stride: size_of_val(counting),
+            count: 1,
+            fields: names.map(field).collect(),
+        },
+    ]
 }
 
 impl ShmLane {

@@ -16,7 +16,7 @@ use crate::config::{Config, PeerConfig, Returned};
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
 use crate::message::Event;
-use crate::network::{Further, Network};
+use crate::network::{First, Further, Network};
 use crate::ports::Meta;
 use crate::shm::ShmLane;
 use crate::ways::InNet;
@@ -147,6 +147,11 @@ pub(crate) struct NetLane {
     ranks: Vec<u32>,
     /// Packets that the link has not taken yet.
     pending: Vec<Transmit>,
+    /// Peers that have died: the link has yet to hear which of their connection
+    /// numbers go with them.
+    gone: Vec<PeerId>,
+    /// Peers that say that our packets come to them by a detour.
+    astray: Vec<PeerId>,
     /// The clock as of the last pass.
     now: u64,
     /// The link said that it is broken: errno.
@@ -168,6 +173,14 @@ fn net_address(a: LinkAddress) -> NetAddress {
     }
 }
 
+const fn link_address(to: NetAddress) -> LinkAddress {
+    LinkAddress {
+        ip: to.ip,
+        port: to.port,
+        scope: 0,
+    }
+}
+
 impl NetLane {
     /// `silence_ns`: after which `tables` gives up a peer.
     pub fn new(link: Network, tables: ProtoTables, ranks: Vec<u32>, silence_ns: u64) -> Self {
@@ -176,6 +189,8 @@ impl NetLane {
             tables,
             ranks,
             pending: Vec::with_capacity(BURST),
+            gone: Vec::new(),
+            astray: Vec::with_capacity(BURST),
             now: now_ns(),
             broken: None,
             armed: true,
@@ -204,10 +219,28 @@ impl NetLane {
             now,
             shm,
             told: Death::Ended,
+            gone: &mut self.gone,
         };
+        let astray = &mut self.astray;
+        let has_ways = matches!(self.link.first, First::Xdp(_));
         let received = self.link.rx_burst(BURST, |f| {
-            view.handle_packet(now, net_address(f.from), f.ce, f.bytes, &mut host);
+            let (from, detour) = (net_address(f.from), f.detour);
+            let heard = view.handle_packet(now, from, f.ce, f.bytes, &mut host);
+            if let Some(heard) = heard.filter(|_| has_ways) {
+                // Only the first network has a way past the kernel.
+                if heard.path == 0 {
+                    view.note_detour(heard.peer, detour);
+                }
+                if heard.detour && astray.last() != Some(&heard.peer) {
+                    astray.push(heard.peer);
+                }
+            }
         });
+        for peer in astray.drain(..) {
+            if let Some(to) = view.peer_address(peer) {
+                self.link.first.astray(&link_address(to));
+            }
+        }
         let due = view.next_timeout().is_some_and(|at| at <= now);
         if due {
             view.handle_timeouts(now, &mut host);
@@ -231,10 +264,14 @@ impl NetLane {
             tables,
             ranks,
             pending,
+            gone,
             now,
             ..
         } = self;
         let mut view = tables.view();
+        for peer in gone.drain(..) {
+            link.first.admit(peer.0, view.connection_numbers(peer));
+        }
         let mut failure = None;
         loop {
             let mut host = NetHost {
@@ -243,6 +280,7 @@ impl NetLane {
                 now: *now,
                 shm: None,
                 told: Death::Ended,
+                gone,
             };
             let mut dry = false;
             while pending.len() < BURST {
@@ -250,17 +288,18 @@ impl NetLane {
                     dry = true;
                     break;
                 };
+                if t.connect {
+                    // Before the peer is told.
+                    link.first.admit(t.peer.0, view.connection_numbers(t.peer));
+                    link.first.introduce(&link_address(t.to));
+                }
                 pending.push(t);
             }
             if pending.is_empty() {
                 break;
             }
             let frame = |t: &Transmit| TxFrame {
-                to: LinkAddress {
-                    ip: t.to.ip,
-                    port: t.to.port,
-                    scope: 0,
-                },
+                to: link_address(t.to),
                 bytes: view.frame(t),
                 ecn: t.ecn,
             };
@@ -335,6 +374,7 @@ impl NetLane {
             now,
             shm,
             told: Death::Ended,
+            gone: &mut self.gone,
         };
         self.tables.view().resume(now, &mut host);
         self.dirty = true;
@@ -348,6 +388,7 @@ impl NetLane {
             now: self.now,
             shm: None,
             told: how,
+            gone: &mut self.gone,
         };
         self.tables.view().peer_died(peer, &mut host);
     }
@@ -363,6 +404,7 @@ impl NetLane {
             now: self.now,
             shm: None,
             told: Death::Restarted,
+            gone: &mut self.gone,
         };
         let Address { life, ip, port, .. } = it.address;
         let to = NetAddress { ip, port };
@@ -488,6 +530,8 @@ struct NetHost<'a> {
     shm: Option<&'a mut ShmLane>,
     /// How a peer ended that is told to have.
     told: Death,
+    /// Takes those that have died.
+    gone: &'a mut Vec<PeerId>,
 }
 
 impl NetHost<'_> {
@@ -554,7 +598,10 @@ impl<S: Seal> Host<S> for NetHost<'_> {
                 log::info!("rank {}: rank {rank} does not answer", self.core.rank);
                 self.core.tell(Event::PeerSilent { rank });
             }
-            PeerEvent::Dead(why) => self.core.bury(rank, death(why, self.told)),
+            PeerEvent::Dead(why) => {
+                self.gone.push(peer);
+                self.core.bury(rank, death(why, self.told));
+            }
         }
     }
 }

@@ -51,6 +51,32 @@ impl First {
         either!(self, link => link.local_address())
     }
 
+    /// Packets of `peer` carry these connection numbers and no others.
+    #[cold]
+    pub fn admit(&mut self, peer: u32, numbers: impl Iterator<Item = u32> + Clone) {
+        match self {
+            // Its socket has nobody before it who could know.
+            Self::Udp(_) => {}
+            Self::Xdp(link) => link.admit(peer, numbers),
+        }
+    }
+
+    /// A packet to `to` follows from which that may learn our address.
+    #[cold]
+    pub fn introduce(&mut self, to: &LinkAddress) {
+        if let Self::Xdp(link) = self {
+            link.introduce(to);
+        }
+    }
+
+    /// Packets to `to` arrive by a detour.
+    #[cold]
+    pub fn astray(&mut self, to: &LinkAddress) {
+        if let Self::Xdp(link) = self {
+            link.astray(to);
+        }
+    }
+
     pub fn receive_capacity(&self) -> ReceiveCapacity {
         either!(self, link => link.receive_capacity())
     }

@@ -65,6 +65,8 @@ pub struct RxFrame<'a> {
     pub bytes: &'a mut [u8],
     /// It carried the congestion-experienced mark.
     pub ce: bool,
+    /// It came another way than by the link's fast path, though that works.
+    pub detour: bool,
 }
 
 /// Why a link could not do what was asked.

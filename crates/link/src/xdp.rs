@@ -9,6 +9,7 @@
 
 mod bare;
 mod fast;
+mod gate;
 mod packet;
 mod turns;
 mod ways;
@@ -22,6 +23,7 @@ pub use portolan_sys::xdp::{Sizes, XdpError};
 
 pub use self::bare::Bare;
 use self::fast::{Failed, Fast, Put};
+pub use self::gate::{GATE_COUNTERS, GATE_WORDS, Gate, GateCounters};
 use self::packet::{ETHERNET, HEADERS_V6};
 pub use self::turns::{SHARES_MAX, Sharing, memory_bytes, sizes};
 use self::ways::{Own, Ways};
@@ -54,6 +56,8 @@ pub struct HostPort {
     pub socket: OwnedFd,
     /// The UDP socket at the port whose packets are steered.
     pub udp: OwnedFd,
+    /// What it shares with the program that steers them.
+    pub gate: OwnedFd,
     /// How large area and rings are.
     pub sizes: Sizes,
     /// Which part of the queue it has.
@@ -118,6 +122,8 @@ pub struct XdpCounters {
     pub rx_strange: u64,
     /// How often the fast path was lost.
     pub lost: u64,
+    /// How often another source port was tried for a peer.
+    pub tried: u64,
 }
 
 /// How much of a burst went by the fast path, and what came next.
@@ -135,6 +141,7 @@ pub struct Xdp {
     udp: Udp,
     /// None once it was given up.
     fast: Option<Box<Fast>>,
+    gate: Gate,
     ways: Ways,
     port: u16,
     frame_max: usize,
@@ -164,12 +171,14 @@ impl Xdp {
             area,
             socket,
             udp,
+            gate,
             sizes,
             sharing,
             interface,
             mac,
             mtu,
         } = port;
+        let gate = Gate::map(gate.as_fd()).map_err(XdpError::Memory)?;
         let zero_copy = xdp::is_zero_copy(socket.as_fd());
         let udp = Udp::adopt(udp, config)?;
         let failed = |call| move |e| XdpError::System(call, e);
@@ -195,6 +204,7 @@ impl Xdp {
         Ok(Self {
             udp,
             fast: Some(Box::new(fast)),
+            gate,
             ways: ways.map_err(failed("netlink"))?,
             port: own.port,
             frame_max: largest.min(wanted).max(1),
@@ -263,10 +273,39 @@ impl Xdp {
         }
     }
 
+    /// From now on packets with these connection numbers of `peer` are let
+    /// through, and with no others; those of other peers stay as they are.
+    /// Before the first call all are.
+    pub fn admit(&mut self, peer: u32, numbers: impl Iterator<Item = u32> + Clone) {
+        self.gate.admit(peer, numbers);
+    }
+
+    /// What comes from `to` says that our packets lately arrive there by a
+    /// detour. Those that left by the fast path then get another source port,
+    /// by which a network card with several queues may put them into another.
+    pub fn astray(&mut self, to: &LinkAddress) {
+        let sent = self.counters.tx_frames;
+        if self.fast.is_some() && self.lost_until == 0 && self.ways.astray(to, self.now, sent) {
+            self.counters.tried += 1;
+        }
+    }
+
+    /// A packet to `to` follows from which that may learn our address: it and
+    /// those that come after it have our own source port.
+    pub fn introduce(&mut self, to: &LinkAddress) {
+        self.ways.introduce(to);
+    }
+
+    /// What it shares with the program that steers packets to it.
+    #[must_use]
+    pub fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
     /// What the fast path has done so far.
     #[must_use]
-    pub fn counters(&self) -> XdpCounters {
-        self.counters
+    pub fn counters(&self) -> &XdpCounters {
+        &self.counters
     }
 
     /// What went through the kernel's socket.
@@ -371,6 +410,9 @@ impl Xdp {
         });
         let count = 1 + more.count();
         let sent = self.udp.tx_burst(&frames[..count])?;
+        for frame in &frames[..if stream { 1 } else { sent }] {
+            self.ways.went_by_kernel(&frame.to);
+        }
         self.counters.tx_kernel += sent as u64;
         Ok(sent)
     }
@@ -389,7 +431,10 @@ impl Xdp {
         max: usize,
         sink: &mut impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
-        let found = self.udp.rx_burst(max, sink)?;
+        let detour = self.fast.is_some() && self.lost_until == 0;
+        let found = self
+            .udp
+            .rx_burst(max, |frame| sink(RxFrame { detour, ..frame }))?;
         self.kernel_at = self.now;
         self.kernel_busy = found > 0;
         Ok(found)

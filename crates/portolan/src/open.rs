@@ -468,12 +468,13 @@ fn host_port(
     match (given, why) {
         (Some(port), None) => {
             let portolan_boot::OwnHostPort { info, descriptors } = port;
-            let [area, socket, udp] = descriptors;
+            let [area, socket, udp, gate] = descriptors;
             let [index, count] = info.sharing;
             let port = engine::HostPort {
                 area,
                 socket,
                 udp,
+                gate,
                 sizes: engine::HostPortSizes::from_words(info.sizes),
                 sharing: engine::HostPortSharing { index, count },
                 interface: info.interface,

@@ -124,6 +124,9 @@ pub struct Conn {
     /// Chunks of the peer found no room here, by priority; it is told so until
     /// there is some.
     pub(crate) full: [bool; 2],
+    /// Packets of the peer in a row that came by a detour, as far as it
+    /// matters.
+    pub(crate) detours: u8,
     /// Some held head was not wanted when offered.
     pub(crate) refused_now: bool,
     /// When the peer is asked for a sign of life because part of a message is
@@ -201,6 +204,7 @@ impl Default for Conn {
             intervals: Intervals::EMPTY,
             held: [0; 2],
             full: [false; 2],
+            detours: 0,
             refused_now: false,
             nudge_at: u64::MAX,
             refusals: Refusals::new(&[[portolan_wire::MessageNo(0); FLOWS_MAX]; 2]),

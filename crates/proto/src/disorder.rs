@@ -14,7 +14,7 @@ const LATE_MAX_NS: u64 = 50_000_000;
 const TOOK_MAX_NS: u64 = 60_000_000_000;
 
 /// After so many numbers without as much disorder the bounds shrink.
-const PERIOD: u64 = 4_096;
+const PERIOD: u64 = 2_048;
 
 /// The mean is one over so many packets: what follows from it should change
 /// less than single packets do.

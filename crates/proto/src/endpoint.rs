@@ -5,7 +5,7 @@ use portolan_wire::{EndpointId, Life};
 
 use crate::congestion::{Congestion, Mode};
 use crate::conn::{Conn, Listed, Owed};
-use crate::host::{NetAddress, PeerId, Transmit};
+use crate::host::{DeathReason, NetAddress, PeerId, Transmit};
 use crate::kept::{Kept, KeptMore, KeptPath, KeptWords};
 use crate::path::Path;
 use crate::peer::{Peer, PeerBits, PeerState};
@@ -154,6 +154,24 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         self.peers
             .get(peer.0 as usize)
             .map_or(PeerState::New, |p| p.state)
+    }
+
+    /// The connection numbers by which a peer may speak to us: what we offered
+    /// it in the life that we know, and in others that it has yet to prove.
+    pub fn connection_numbers(&self, peer: PeerId) -> impl Iterator<Item = u32> + Clone {
+        let known = self.peers[..self.core.peer_count as usize].get(peer.0 as usize);
+        let heard =
+            |p: &&Peer| !matches!(p.state, PeerState::Dead(how) if how != DeathReason::Closed);
+        let unproven = self.core.pending.iter();
+        let unproven = unproven.filter(move |it| it.nonce != 0 && it.peer == peer.0);
+        let own = known.filter(heard).map(|p| p.connection_mine);
+        own.into_iter().chain(unproven.map(|it| it.connection))
+    }
+
+    /// Where packets to a peer go, if it exists.
+    #[must_use]
+    pub fn peer_address(&self, peer: PeerId) -> Option<NetAddress> {
+        self.peers.get(peer.0 as usize).map(|p| p.to)
     }
 
     /// Whether everything sent to a peer has been acknowledged.

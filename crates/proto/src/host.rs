@@ -22,6 +22,17 @@ pub struct NetAddress {
     pub port: u16,
 }
 
+/// Who has sent a packet that was taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The peer.
+    pub peer: PeerId,
+    /// The path that it came by.
+    pub path: u8,
+    /// It says that packets of ours come to it on path 0 by a detour.
+    pub detour: bool,
+}
+
 /// A message to send.
 #[derive(Clone, Copy, Debug)]
 pub struct Message<'a> {
@@ -181,4 +192,7 @@ pub struct Transmit {
     pub len: usize,
     /// Mark it as ECN-capable.
     pub ecn: bool,
+    /// It may tell the peer a connection number that it did not have: see
+    /// [`Endpoint::connection_numbers`].
+    pub connect: bool,
 }

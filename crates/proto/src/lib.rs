@@ -55,7 +55,7 @@ pub use conn::Conn;
 pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
 pub use endpoint::{AddPeerError, Endpoint};
 pub use host::{
-    DeathReason, Delivery, Host, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
+    DeathReason, Delivery, Heard, Host, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
     SendError, SourceId, Transmit, Verdict,
 };
 pub use kept::{KeptMore, KeptWords};

@@ -7,7 +7,7 @@ use portolan_wire::{
 
 use crate::config::PATHS_MAX;
 use crate::endpoint::{Endpoint, PEER_BITS};
-use crate::host::{DeathReason, Host, NetAddress, PeerEvent, PeerId};
+use crate::host::{DeathReason, Heard, Host, NetAddress, PeerEvent, PeerId};
 use crate::keys::{nonce, rx_slot};
 use crate::path::Path;
 use crate::peer::PeerState;
@@ -16,11 +16,15 @@ use crate::tables::NONE;
 
 /// Explicitly acknowledged at once: this part of what was granted has come.
 const GRANT_PARTS: u64 = 2;
+/// Packets in a row that came by a detour before the peer hears it: one now and
+/// then takes it on purpose.
+pub(crate) const DETOURS: u8 = 4;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Takes a packet from the network, decrypting it in place. `ce`: it
     /// carried the congestion mark. Nothing of it is believed before its tag
-    /// was checked, but what picks connection, key and replay window.
+    /// was checked, but what picks connection, key and replay window. Gives
+    /// whom it is from if it was taken and is no connect packet.
     pub fn handle_packet(
         &mut self,
         now: u64,
@@ -28,21 +32,35 @@ impl<S: Seal> Endpoint<'_, S> {
         ce: bool,
         packet: &mut [u8],
         host: &mut impl Host<S>,
-    ) {
+    ) -> Option<Heard> {
         let header = match Header::parse(packet) {
             Ok(header) => header,
             Err(WireError::Version(_)) => {
                 self.core.counters.drops.version += 1;
-                return;
+                return None;
             }
             Err(_) => {
                 self.core.counters.drops.malformed += 1;
-                return;
+                return None;
             }
         };
         match header.kind {
-            PacketType::Connect => self.handle_connect(now, from, packet, host),
+            PacketType::Connect => {
+                self.handle_connect(now, from, packet, host);
+                None
+            }
             PacketType::Data => self.handle_data(now, header, ce, packet, host),
+        }
+    }
+
+    /// Tells of each packet of a peer whether it came by a detour. If several in
+    /// a row did, the peer hears it, which may know another way.
+    #[inline]
+    pub fn note_detour(&mut self, peer: PeerId, detour: bool) {
+        let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
+        if let Some(c) = self.conns.get_mut(conn as usize) {
+            let count = c.detours.saturating_add(1).min(DETOURS);
+            c.detours = if detour { count } else { 0 };
         }
     }
 
@@ -90,26 +108,26 @@ impl<S: Seal> Endpoint<'_, S> {
         ce: bool,
         packet: &mut [u8],
         host: &mut impl Host<S>,
-    ) {
+    ) -> Option<Heard> {
         let length = packet.len();
         let Some(conn) = self.find_connection(now, header.connection) else {
             self.core.counters.drops.unknown += 1;
-            return;
+            return None;
         };
         if length < HEADER_BYTES + TAG_BYTES || usize::from(header.path) >= PATHS_MAX {
             self.core.counters.drops.malformed += 1;
-            return;
+            return None;
         }
         let known = self.path_of(conn, header.path);
         let Some(path) = known.or_else(|| self.open_path(conn, header.path)) else {
             self.core.counters.drops.no_room += 1;
-            return;
+            return None;
         };
         let p = &self.paths[path as usize];
         let number = PacketNo(p.rx_next).nearest(header.number).0;
         if p.is_replay(number) {
             self.core.counters.drops.replay += 1;
-            return;
+            return None;
         }
         let current = self.conns[conn as usize].kept.phase_rx;
         let phase = Self::phase_of(current, p, header.flags.has(Flags::KEY_PHASE), number);
@@ -134,7 +152,7 @@ impl<S: Seal> Endpoint<'_, S> {
             if !self.conns[conn as usize].proven && self.is_quiet(conn) {
                 self.deactivate(conn);
             }
-            return;
+            return None;
         }
         if !self.conns[conn as usize].proven {
             self.conns[conn as usize].proven = true;
@@ -157,9 +175,15 @@ impl<S: Seal> Endpoint<'_, S> {
         if p.phase_rx_first == u64::MAX && phase == current {
             p.phase_rx_first = number;
         }
+        let heard = Heard {
+            peer: PeerId(self.conns[conn as usize].peer),
+            path: header.path,
+            detour: header.flags.has(Flags::DETOUR),
+        };
         self.conns[conn as usize].busy = true;
         self.authentic(now, path, header, number, ce, body, host);
         self.conns[conn as usize].busy = false;
+        Some(heard)
     }
 
     /// Works on the opened body of a packet.

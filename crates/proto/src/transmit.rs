@@ -14,6 +14,7 @@ use crate::host::{Host, Outcome, PeerId, Release, Transmit};
 use crate::keys::{nonce, tx_slot};
 use crate::peer::PeerState;
 use crate::pool::{CHUNKS_AT, Need, Use};
+use crate::receive::DETOURS;
 use crate::send::Long;
 use crate::tables::NONE;
 
@@ -46,7 +47,10 @@ impl<S: Seal> Endpoint<'_, S> {
             meta.in_link = true;
             let (peer, len) = (meta.conn, meta.len as usize);
             let start = self.frame_at(frame) + CHUNKS_AT;
-            return Some(self.transmit(peer, 0, frame, start, len));
+            return Some(Transmit {
+                connect: true,
+                ..self.transmit(peer, 0, frame, start, len)
+            });
         }
         if lazy {
             while let Some(conn) = self.core.deferred.pop_front(self.conns) {
@@ -121,6 +125,7 @@ impl<S: Seal> Endpoint<'_, S> {
             start,
             len,
             ecn: true,
+            connect: false,
         }
     }
 
@@ -498,7 +503,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
         }
         let c = &mut self.conns[conn as usize];
-        let full = c.full;
+        let (full, detour) = (c.full, c.detours == DETOURS);
         let k = &mut c.kept;
         k.sealed_in_phase = k.sealed_in_phase.saturating_add(1);
         let phase = k.phase_tx;
@@ -509,7 +514,8 @@ impl<S: Seal> Endpoint<'_, S> {
                 .with(Flags::KEY_PHASE, phase & 1 == 1)
                 .with(Flags::HAS_ACK, ack_len > 0)
                 .with(Flags::REQUESTS_FULL, full[0])
-                .with(Flags::REPLIES_FULL, full[1]),
+                .with(Flags::REPLIES_FULL, full[1])
+                .with(Flags::DETOUR, detour),
             path: id,
             connection: k.connection_theirs,
             number: PacketNo(number).low(),

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use common::{Node, Pair, address};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{Config, Message, PeerId, SendError};
-use portolan_wire::{EndpointId, Life, PacketType, Priority};
+use portolan_wire::{EndpointId, Flags, Life, PacketType, Priority};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -309,4 +309,82 @@ fn nothing_is_kept_of_an_earlier_life() {
                 .unwrap()
         });
     }
+}
+
+#[test]
+fn a_connection_number_goes_with_the_peer() {
+    let mut pair = Pair::new(&Config::default());
+    let numbers = |node: &mut Node| -> Vec<u32> {
+        node.with(|e, _| e.connection_numbers(PeerId(0)).collect())
+    };
+    let first = numbers(&mut pair.nodes[0]);
+    pair.send(1, b"hello");
+    let mut told = Vec::new();
+    pair.run(SECOND, |packet| {
+        let header = portolan_wire::Header::parse(packet).unwrap();
+        if header.kind == PacketType::Data {
+            told.push(header.connection);
+        }
+        true
+    });
+    // Both have sent, and each by the number that the other knows.
+    let second = numbers(&mut pair.nodes[1]);
+    assert_eq!(numbers(&mut pair.nodes[0]), first);
+    assert!(first.iter().all(|number| told.contains(number)));
+    assert!(
+        told.iter()
+            .all(|it| first.contains(it) || second.contains(it))
+    );
+    pair.nodes[0].with(|e, log| e.peer_died(PeerId(0), log));
+    assert_eq!(numbers(&mut pair.nodes[0]), []);
+    assert_eq!(
+        pair.nodes[0].with(|e, _| e.connection_numbers(PeerId(1)).count()),
+        0
+    );
+}
+
+#[test]
+fn a_peer_hears_that_its_packets_come_by_a_detour() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"hello");
+    pair.run(SECOND, |_| true);
+    let now = pair.now;
+    // Node 1 takes a packet that came so, and answers; what the answer says.
+    let mut exchange = |detour: bool| {
+        pair.send(0, b"again");
+        pair.flush(0, true, &mut |_| true);
+        while let Some(mut packet) = pair.wire[1].pop_front() {
+            pair.nodes[1].with(|e, log| {
+                let heard = e.handle_packet(now, address(1), false, &mut packet, log);
+                e.note_detour(heard.unwrap().peer, detour);
+            });
+        }
+        pair.send(1, b"yes");
+        pair.flush(1, true, &mut |_| true);
+        let mut answers = std::mem::take(&mut pair.wire[0]);
+        let hear = |packet: &mut Vec<u8>| {
+            let header = portolan_wire::Header::parse(packet).unwrap();
+            let heard = pair.nodes[0]
+                .with(|e, log| e.handle_packet(now, address(2), false, packet, log))
+                .unwrap();
+            assert_eq!(heard.peer, PeerId(0));
+            assert_eq!(header.flags.has(Flags::DETOUR), heard.detour);
+            heard.detour
+        };
+        answers.iter_mut().map(hear).last().unwrap()
+    };
+    // One now and then is nothing.
+    assert_eq!([true, true, true, false].map(&mut exchange), [false; 4]);
+    assert_eq!([true; 3].map(&mut exchange), [false; 3]);
+    assert_eq!([true; 300].map(&mut exchange), [true; 300]);
+    assert_eq!([false, true].map(exchange), [false; 2]);
+    // A packet that does not verify is from nobody.
+    pair.send(0, b"x");
+    pair.flush(0, true, &mut |_| true);
+    let mut packet = pair.wire[1].pop_back().unwrap();
+    *packet.last_mut().unwrap() ^= 1;
+    packet[16] ^= 1;
+    let heard =
+        pair.nodes[1].with(|e, log| e.handle_packet(now, address(1), false, &mut packet, log));
+    assert_eq!(heard, None);
 }

@@ -27,6 +27,9 @@ pub struct Course {
     pub down: Pipe,
     /// What the switch does to packets, in either direction.
     pub faults: Faults,
+    /// It does so for every second part of the run only, and else keeps to the
+    /// delay.
+    pub now_and_then: bool,
     /// At this time, ns, the rate becomes that, bits/s; 0: it stays.
     pub change: (u64, u64),
     /// Networks between the hosts, each of them like that.
@@ -174,6 +177,9 @@ impl Course {
     pub fn run(&self) -> Outcomes {
         let mut net = Network::new(7, 2 * self.networks);
         net.set_faults(self.faults);
+        if self.now_and_then {
+            net.heal();
+        }
         net.up.fill(self.up);
         net.down.fill(self.down);
         let mut nodes = [Node::new(0, self), Node::new(1, self)];
@@ -190,6 +196,11 @@ impl Course {
             let next = next.chain(net.next_time()).min().unwrap_or(u64::MAX);
             now = next.max(now).min((parts.len() as u64 + 1) * part_ns);
             if now >= (parts.len() as u64 + 1) * part_ns {
+                if self.now_and_then && parts.len() % 2 == 0 {
+                    net.set_faults(self.faults);
+                } else if self.now_and_then {
+                    net.heal();
+                }
                 let bytes = nodes[1].app.bytes;
                 let (window, rtt) =
                     nodes[0].with(|e, _| (e.window(PeerId(0)), e.round_trip(PeerId(0))));

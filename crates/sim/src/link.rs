@@ -127,6 +127,7 @@ impl Link for SimLink {
                 from: self.net.address(arrival.from),
                 bytes: &mut arrival.bytes,
                 ce: arrival.ce,
+                detour: false,
             });
             shown += 1;
         }

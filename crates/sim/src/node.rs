@@ -1,5 +1,6 @@
 //! One simulated process: an endpoint, its application and its link.
 
+mod gate;
 mod hands;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -17,6 +18,7 @@ use crate::rng::{Rng, mix};
 use crate::scenario::Scenario;
 use crate::suite::{NonceBook, SimSeal, Suite};
 use crate::trace::Trace;
+use gate::Gate;
 use hands::{Hands, Sent};
 
 /// What all nodes share.
@@ -70,6 +72,8 @@ pub struct App {
     config: Config,
     peer_of: Vec<Option<PeerId>>,
     node_of: Vec<usize>,
+    /// Peers that have died, and the gate has not heard it.
+    gone: Vec<PeerId>,
     waiting: VecDeque<Want>,
     /// Takes no requests.
     pub blocked: bool,
@@ -96,6 +100,7 @@ pub struct Node {
     /// Its application.
     pub app: App,
     held: Vec<Held>,
+    gate: Gate,
     passes: u32,
     next_pass: u64,
     timeout: Option<u64>,
@@ -182,6 +187,7 @@ impl Node {
                 config,
                 peer_of: vec![None; s.nodes],
                 node_of: Vec::new(),
+                gone: Vec::new(),
                 waiting: VecDeque::new(),
                 blocked: s.blocked.contains(&node),
                 resume_at: None,
@@ -192,6 +198,7 @@ impl Node {
                 rng,
             },
             held: Vec::new(),
+            gate: Gate::default(),
             passes: 0,
             next_pass: world.now,
             timeout: None,
@@ -390,11 +397,18 @@ impl Node {
             world
                 .trace
                 .packet(now, "rx", packet.from, me, &packet.bytes, packet.ce);
+            let admits = self.gate.admits(&packet.bytes);
             let nodes = self.nodes;
-            self.with(world, |e, hands| {
+            let taken = self.with(world, |e, hands| {
                 let from = address_on(packet.from / nodes, packet.from % nodes);
+                let before = e.counters().packets_received;
                 e.handle_packet(now, from, packet.ce, &mut packet.bytes, hands);
+                e.counters().packets_received > before
             });
+            assert!(
+                admits || !taken,
+                "node {me} takes a packet with a connection number that it has not told of"
+            );
         }
         let due = self.timeout.is_some_and(|t| t <= now);
         if due {
@@ -465,6 +479,10 @@ impl Node {
         let lazy = !self.app.delivered;
         let mut busy = false;
         let mut count = 0;
+        for peer in std::mem::take(&mut self.app.gone) {
+            let numbers = self.with(world, |e, _| e.connection_numbers(peer).collect());
+            self.gate.admit(peer, numbers);
+        }
         loop {
             let sent = self.with(world, |e, hands| {
                 let t = e.poll_transmit(now, lazy, hands)?;
@@ -473,6 +491,10 @@ impl Node {
             let Some((t, bytes)) = sent else { break };
             busy = true;
             count += 1;
+            if t.connect {
+                let numbers = self.with(world, |e, _| e.connection_numbers(t.peer).collect());
+                self.gate.admit(t.peer, numbers);
+            }
             assert!(count < 100_000, "node {me} never stops sending");
             let (from, to) = places(&t, me, self.nodes);
             world.trace.packet(now, "tx", me, to, &bytes, t.ecn);

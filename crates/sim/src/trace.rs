@@ -36,7 +36,7 @@ impl Trace {
             Ok(h) => {
                 let flag = |f, name| if h.flags.has(f) { name } else { "" };
                 format!(
-                    "data {:#x} to connection {:#010x}{}{}{}{}{}",
+                    "data {:#x} to connection {:#010x}{}{}{}{}{}{}",
                     h.number,
                     h.connection,
                     flag(Flags::ACK_WANTED, " ask"),
@@ -44,6 +44,7 @@ impl Trace {
                     flag(Flags::KEY_PHASE, " phase"),
                     flag(Flags::REQUESTS_FULL, " requests-full"),
                     flag(Flags::REPLIES_FULL, " replies-full"),
+                    flag(Flags::DETOUR, " detour"),
                 )
             }
         };

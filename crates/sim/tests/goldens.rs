@@ -16,6 +16,7 @@ const SWITCH: Course = Course {
     up: Pipe::new(1_000_000_000, 128_000),
     down: Pipe::new(1_000_000_000, 128_000),
     faults: after(20_000),
+    now_and_then: false,
     change: (0, 0),
     networks: 1,
     outage: (0, 0, 0),
@@ -217,7 +218,7 @@ fn disorder_costs_little_goodput_and_few_needless_packets() {
                 jitter_ns: 10_000_000,
                 ..line.faults
             },
-            [0.9, 0.6],
+            [0.85, 0.6],
         ),
     ];
     // Of each run but its beginning, in which the disorder is learnt.
@@ -237,6 +238,24 @@ fn disorder_costs_little_goodput_and_few_needless_packets() {
                 needless < 0.01,
                 "{mode:?}, {what}: {needless:.4} needlessly"
             );
+            // Where it comes and goes, half a second each.
+            let run = Course {
+                faults,
+                now_and_then: true,
+                parts: 16,
+                ..line
+            }
+            .run();
+            let harmed = run.parts.iter().skip(1).step_by(2);
+            // Half of the run, and not eight of its ten parts.
+            let kept = harmed.map(|part| part.bytes).sum::<u64>() as f64 / free * 0.8 / 0.5;
+            println!("{mode:?}, {what}: {kept:.3} in turns");
+            let least = if what == "jitter of 10 ms" {
+                0.25
+            } else {
+                0.85
+            };
+            assert!(kept >= least, "{mode:?}, {what}: {kept:.3} in turns");
             let stalled = run.parts.iter().position(|part| part.bytes == 0);
             assert_eq!(stalled, None, "{mode:?}, {what}: nothing came");
         }

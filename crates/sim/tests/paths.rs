@@ -17,6 +17,7 @@ const SLOW: Course = Course {
         delay_ns: 20_000,
         ..Faults::NONE
     },
+    now_and_then: false,
     change: (0, 0),
     networks: 1,
     outage: (0, 0, 0),

@@ -6,6 +6,7 @@ pub mod bpf;
 pub mod clock;
 pub mod doorbell;
 pub mod epoll;
+pub mod ethtool;
 pub mod features;
 pub mod futex;
 pub mod inherit;

@@ -10,6 +10,7 @@ pub use rustix::io::Errno;
 #[cfg(target_arch = "x86_64")]
 pub mod number {
     #![allow(missing_docs)]
+    pub const IOCTL: usize = 16;
     pub const SENDTO: usize = 44;
     pub const RECVFROM: usize = 45;
     pub const SENDMSG: usize = 46;
@@ -25,6 +26,7 @@ pub mod number {
 #[cfg(target_arch = "aarch64")]
 pub mod number {
     #![allow(missing_docs)]
+    pub const IOCTL: usize = 29;
     pub const SENDTO: usize = 206;
     pub const RECVFROM: usize = 207;
     pub const SETSOCKOPT: usize = 208;

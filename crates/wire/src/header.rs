@@ -45,7 +45,10 @@ impl Flags {
     pub const REQUESTS_FULL: Self = Self(8);
     /// The same of replies.
     pub const REPLIES_FULL: Self = Self(16);
-    const ALL: u8 = 31;
+    /// What the receiver of this packet sent lately came to its sender by a
+    /// detour, such as a queue of the network card that is not its own.
+    pub const DETOUR: Self = Self(32);
+    const ALL: u8 = 63;
 
     /// Whether every bit of `other` is set.
     #[inline]

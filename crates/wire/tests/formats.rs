@@ -82,7 +82,7 @@ fn header_refuses_what_it_does_not_define() {
     for flags in 0..=255 {
         let mut bytes = good.clone();
         bytes[1] = flags;
-        let want = (flags > 31).then_some(WireError::Unknown(flags));
+        let want = (flags > 63).then_some(WireError::Unknown(flags));
         assert_eq!(Header::parse(&bytes).err(), want, "flags {flags:#x}");
     }
     for reserved in 1..=255 {

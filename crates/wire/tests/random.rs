@@ -28,6 +28,7 @@ fn header(rng: &mut Rng) -> Header {
         Flags::HAS_ACK,
         Flags::REQUESTS_FULL,
         Flags::REPLIES_FULL,
+        Flags::DETOUR,
     ] {
         flags = flags.with(flag, rng.below(2) == 0);
     }

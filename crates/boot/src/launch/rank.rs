@@ -52,7 +52,7 @@ pub(super) struct Rank {
     /// The host port that it was given, or why it has none.
     pub granted: Option<Result<HostPortInfo, String>>,
     /// Its descriptors, until they have been passed on.
-    pub host_port: Option<[OwnedFd; 3]>,
+    pub host_port: Option<[OwnedFd; 4]>,
     /// Gives it back when the rank has ended.
     pub lease: Option<Box<dyn Any + Send>>,
     /// None once the rank has closed its end.

@@ -4,7 +4,7 @@
 //!
 //! One asks over a socket that keeps message borders. A question has
 //! [`QUESTION_BYTES`] bytes; an answer a head, a text, and with a host port its
-//! three descriptors. A host port stays with the connection that it was asked
+//! four descriptors. A host port stays with the connection that it was asked
 //! for over, until it is released or the connection ends.
 
 mod client;

@@ -11,7 +11,7 @@ use crate::host_port::HostPortInfo;
 use crate::socket;
 
 /// Begins every question and every answer; the last byte is the version.
-const MAGIC: [u8; 8] = *b"\0PTLNOD1";
+const MAGIC: [u8; 8] = *b"\0PTLNOD2";
 
 /// Bytes of a question.
 pub const QUESTION_BYTES: usize = 48;

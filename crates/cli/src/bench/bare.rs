@@ -34,6 +34,9 @@ impl Unmet {
     /// Over the rank's own host port, on a host with address `ip`.
     pub fn new(rank: &Ours, ip: IpAddr) -> Result<Self> {
         let endpoint = Rc::clone(&rank.endpoint);
+        // What is nobody's is dropped on the way otherwise.
+        let number = MARK[4..].first_chunk().map(|it| u32::from_le_bytes(*it));
+        with(&endpoint, |link| link.admit(u32::MAX, number.into_iter()))?;
         let port = with(&endpoint, |link| link.local_address().map(|at| at.port))?;
         let port = port.map_err(|e| Failure::new(format!("the host port: {e:?}")))?;
         let own = SocketAddr::new(ip, port);

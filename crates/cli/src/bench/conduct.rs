@@ -9,7 +9,7 @@ use portolan_sys::clock::now_ns;
 use super::control::{Answer, Followed, Led, Line, Op, Order, Pattern, Sent, SystemKind};
 use super::drive::new_histogram;
 use super::failure::{Context, Failure, Result, fail};
-use super::loss::Loss;
+use super::loss::{Column, Loss};
 use super::plan::{Kind, Plan};
 use super::rank::Site;
 use super::slice::Rule;
@@ -130,10 +130,10 @@ impl<'a> Conductor<'a> {
             for cell in &mut cells {
                 if cell.column != column {
                     column = cell.column;
-                    self.lose(self.plan.losses[column])?;
+                    self.enter(column)?;
                     // What an endpoint has learnt in the last column is not
                     // this column's; peers have a connection for each.
-                    if self.plan.losses.len() > 1 && cell.system == SystemKind::Portolan {
+                    if self.plan.columns.len() > 1 && cell.system == SystemKind::Portolan {
                         let warm_up = Rule {
                             slice_ns: rule.slice_ns / 10,
                             operations: 1,
@@ -142,7 +142,7 @@ impl<'a> Conductor<'a> {
                         self.slice(cell, &warm_up)?;
                     }
                 }
-                self.lose(self.plan.losses[column])?;
+                self.enter(column)?;
                 let slice = self.slice(cell, &rule)?;
                 if round > 0 {
                     self.keep(cell, &slice, &rule)?;
@@ -150,7 +150,7 @@ impl<'a> Conductor<'a> {
             }
         }
         progress.done();
-        self.lose(0.0)?;
+        self.set(&Column::default())?;
         Ok(cells)
     }
 
@@ -164,7 +164,7 @@ impl<'a> Conductor<'a> {
     /// at a time, in it the systems in turn.
     fn cells(&self) -> Vec<Cell> {
         let mut cells = Vec::new();
-        for column in 0..self.plan.losses.len() {
+        for column in 0..self.plan.columns.len() {
             for &size in &self.plan.sizes {
                 for (place, &system) in self.plan.systems.iter().enumerate() {
                     let own = if reconnects(system) { column } else { 0 };
@@ -180,10 +180,15 @@ impl<'a> Conductor<'a> {
         cells
     }
 
-    fn lose(&mut self, percent: f64) -> Result<()> {
-        if percent > 0.0 || self.lossy_now {
-            self.loss.set(percent)?;
-            self.lossy_now = percent > 0.0;
+    /// From now on packets fare as the column says.
+    fn enter(&mut self, column: usize) -> Result<()> {
+        self.set(&self.plan.columns[column])
+    }
+
+    fn set(&mut self, column: &Column) -> Result<()> {
+        if !column.is_clean() || self.lossy_now {
+            self.loss.set(column)?;
+            self.lossy_now = !column.is_clean();
         }
         Ok(())
     }
@@ -239,7 +244,7 @@ impl<'a> Conductor<'a> {
         let followed = self.finish_following(sent.bytes, deadline_ns)?;
         let unfinished = reliable(cell.system) && (!followed.complete || sent.cut);
         if unfinished {
-            self.lose(0.0)?;
+            self.set(&Column::default())?;
             if !reconnects(cell.system) && sent.bytes > followed.bytes {
                 // The leader goes on making progress until it hears `Stop`.
                 self.follower.say(&Order::Follow { slot, op })?;
@@ -303,7 +308,7 @@ impl<'a> Conductor<'a> {
         if sent.note.is_some() {
             cell.note.clone_from(&sent.note);
         }
-        let lost = self.plan.losses[cell.column] / 100.0;
+        let lost = self.plan.columns[cell.column].loss / 100.0;
         let ratio =
             |(sent_packets, payload)| packets_ratio(sent_packets, payload, sent.bytes, lost);
         cell.packets

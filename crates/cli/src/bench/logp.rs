@@ -92,6 +92,7 @@ pub fn bench(common: Common) -> Result<Found> {
                 common: common.clone(),
                 size: None,
                 losses: Vec::new(),
+                harms: Vec::new(),
                 bursts: None,
                 vs: Vec::new(),
             };

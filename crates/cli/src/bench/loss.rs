@@ -1,12 +1,41 @@
-//! Loss on purpose, at a lab's switch.
+//! Harm on purpose, at a lab's switch.
 
 use super::failure::{Result, fail};
-use crate::lab::{self, Burst, Lab, LossCounters, Offload};
+use crate::lab::{self, Burst, Impairment, Lab, LossCounters, Offload};
 
-/// Switches loss.
+/// What the switch does to packets while a column is measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Column {
+    /// Percent of the packets that do not arrive as they were.
+    pub loss: f64,
+    /// More than losing some.
+    pub harm: Option<Impairment>,
+}
+
+impl Column {
+    /// Only loses packets, percent.
+    pub const fn losing(loss: f64) -> Self {
+        Self { loss, harm: None }
+    }
+
+    /// Does this.
+    pub fn doing(harm: Impairment) -> Self {
+        Self {
+            loss: harm.takes() * 100.0,
+            harm: Some(harm),
+        }
+    }
+
+    /// Whether nothing is done to packets.
+    pub fn is_clean(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Switches between columns.
 pub trait Loss {
-    /// Lets `percent` of all packets be dropped from now on.
-    fn set(&mut self, percent: f64) -> Result<()>;
+    /// From now on packets fare as this column says.
+    fn set(&mut self, column: &Column) -> Result<()>;
 
     /// What came of it, for people to read.
     fn remarks(&mut self) -> Result<Vec<String>>;
@@ -16,8 +45,8 @@ pub trait Loss {
 pub struct NoLoss;
 
 impl Loss for NoLoss {
-    fn set(&mut self, percent: f64) -> Result<()> {
-        if percent > 0.0 {
+    fn set(&mut self, column: &Column) -> Result<()> {
+        if column.loss > 0.0 {
             fail("packets are lost on purpose in a lab only: add --lab NAME")
         } else {
             Ok(())
@@ -76,13 +105,13 @@ impl LabLoss {
 }
 
 impl Loss for LabLoss {
-    fn set(&mut self, percent: f64) -> Result<()> {
-        if percent == self.percent {
+    fn set(&mut self, column: &Column) -> Result<()> {
+        if column.loss == self.percent {
             return Ok(());
         }
         self.account()?;
-        self.loss.set_percent(percent)?;
-        self.percent = percent;
+        self.loss.set_percent(column.loss)?;
+        self.percent = column.loss;
         Ok(())
     }
 
@@ -103,5 +132,50 @@ impl Loss for LabLoss {
                 },
             )
             .collect())
+    }
+}
+
+/// Harm of any kind, as `lab impair` does it, with offload off like
+/// [`LabLoss`]. It ends with this.
+pub struct LabHarm {
+    lab: Lab,
+    _offload: Offload,
+    present: Option<Impairment>,
+}
+
+impl LabHarm {
+    /// Begins without harm.
+    pub fn start(lab: &Lab) -> Result<Self> {
+        let offload = Offload::off(lab)?;
+        lab::impair(lab, &Impairment::NONE)?;
+        Ok(Self {
+            lab: lab.clone(),
+            _offload: offload,
+            present: None,
+        })
+    }
+}
+
+impl Loss for LabHarm {
+    fn set(&mut self, column: &Column) -> Result<()> {
+        if column.harm != self.present {
+            lab::impair(&self.lab, &column.harm.unwrap_or(Impairment::NONE))?;
+            self.present = column.harm;
+        }
+        Ok(())
+    }
+
+    fn remarks(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
+}
+
+impl Drop for LabHarm {
+    fn drop(&mut self) {
+        if self.present.is_some()
+            && let Err(failure) = lab::impair(&self.lab, &Impairment::NONE)
+        {
+            eprintln!("portolan: the lab is still impaired: {failure}");
+        }
     }
 }

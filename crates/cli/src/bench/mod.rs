@@ -41,7 +41,7 @@ use conduct::{Conductor, greet};
 use failure::{Context, Failure, Result};
 use host::CpuTime;
 use job::Helpers;
-use loss::{LabLoss, Loss, NoLoss};
+use loss::{LabHarm, LabLoss, Loss, NoLoss};
 use options::{Bench, Common, Link};
 use plan::{Asked, Kind, Plan, wrong};
 use rank::Site;
@@ -163,6 +163,7 @@ fn paired(
         size,
         losses,
         bursts,
+        harms,
         vs,
     } = measure;
     check(common.json.as_deref(), 2)?;
@@ -179,6 +180,7 @@ fn paired(
         size,
         losses,
         bursts,
+        harms,
         pattern,
         vs,
         slices: common.slices,
@@ -201,6 +203,9 @@ fn paired(
         ..Host::here()
     };
     let mut loss: Box<dyn Loss> = match &lab {
+        Some(lab) if plan.columns.iter().any(|column| column.harm.is_some()) => {
+            Box::new(LabHarm::start(lab)?)
+        }
         Some(lab) if plan.lossy => Box::new(LabLoss::start(lab, bursts)?),
         _ => Box::new(NoLoss),
     };

@@ -15,7 +15,7 @@ use super::spray;
 use super::summary::Setting;
 pub use crate::choices::Link;
 use crate::choices::{Bytes, Congestion, Security};
-use crate::lab::Burst;
+use crate::lab::{Burst, Impairment};
 
 const HOW: &str = "\
 All systems are measured by the same processes, pinned one to a core, in turns of at most
@@ -41,7 +41,7 @@ pub struct RankArguments {
 pub enum Bench {
     /// Time of a message one way: half a round trip
     Latency(Measure),
-    /// Bytes per second; without --size and --loss over all sizes
+    /// Bytes per second; without --size, --loss and --harm over all sizes
     Bandwidth {
         #[command(flatten)]
         measure: Measure,
@@ -175,7 +175,7 @@ pub struct Start {
 pub struct Measure {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message [default: 8; bandwidth: a sweep, with --loss 1048576]
+    /// Bytes of a message [default: 8; bandwidth: a sweep, with --loss or --harm 1048576]
     #[arg(long, value_name = "BYTES")]
     pub size: Option<usize>,
     /// Percent of all packets that the lab's switch drops, several in turns
@@ -184,6 +184,14 @@ pub struct Measure {
     /// Lose as many in bursts, of lengths drawn from these: 3 to 64 packets
     #[arg(long, value_name = "MIN-MAX", requires = "losses")]
     pub bursts: Option<Burst>,
+    /// Other harm by the lab's switch, in turns with none; parts of one as of `lab impair`: repeat=50+jitter=10
+    #[arg(
+        long = "harm",
+        value_name = "PART+PART[,...]",
+        value_delimiter = ',',
+        conflicts_with = "losses"
+    )]
+    pub harms: Vec<Impairment>,
     /// Peers to measure in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,

@@ -4,9 +4,10 @@
 use super::bare::RAW_MAX;
 use super::control::{ANSWER_BYTES, Pattern, SystemKind};
 use super::failure::{Failure, Result};
+use super::loss::Column;
 use super::slice::SLICE_MS_MAX;
 use super::stats::SLICES_MIN;
-use crate::lab::Burst;
+use crate::lab::{Burst, Impairment};
 
 /// The arguments ask for what cannot be measured.
 pub fn wrong<T>(text: impl Into<String>) -> Result<T> {
@@ -107,6 +108,8 @@ pub struct Asked {
     pub losses: Vec<f64>,
     /// Lengths of bursts of losses; none: singly.
     pub bursts: Option<Burst>,
+    /// Instead of losses: harm of any kind, set against none.
+    pub harms: Vec<Impairment>,
     /// For bandwidth.
     pub pattern: Option<Pattern>,
     /// Peers.
@@ -132,9 +135,9 @@ pub struct Plan {
     pub pattern: Pattern,
     /// Sizes, ascending.
     pub sizes: Vec<usize>,
-    /// Percent, in the order asked for; one 0 without `--loss`.
-    pub losses: Vec<f64>,
-    /// `--loss` was given: offload is off in every column.
+    /// In the order asked for; a clean one without `--loss`, or before `--harm`.
+    pub columns: Vec<Column>,
+    /// `--loss` or `--harm` was given: offload is off in every column.
     pub lossy: bool,
     /// Lengths of bursts of losses; none: singly.
     pub bursts: Option<Burst>,
@@ -152,7 +155,7 @@ impl Plan {
     /// # Errors
     /// What cannot be measured, and what can instead.
     pub fn new(asked: &Asked) -> Result<Self> {
-        let lossy = !asked.losses.is_empty();
+        let lossy = !(asked.losses.is_empty() && asked.harms.is_empty());
         check_loss(asked, lossy)?;
         let slices = asked.slices.unwrap_or(match asked.kind {
             Kind::Jitter => JITTER_SLICES,
@@ -183,21 +186,21 @@ impl Plan {
                 }
             }
         }
-        let losses = if lossy {
-            asked.losses.clone()
-        } else {
-            vec![0.0]
-        };
+        let mut columns: Vec<_> = asked.losses.iter().copied().map(Column::losing).collect();
+        if columns.is_empty() {
+            columns.push(Column::default());
+            columns.extend(asked.harms.iter().copied().map(Column::doing));
+        }
         let slice_ns = match asked.slice_ms {
             Some(ms) => ms * 1_000_000,
             None if asked.kind == Kind::Jitter => SLICE_MS_MAX * 1_000_000,
-            None => slice_within_budget(&systems, sizes.len() * losses.len(), slices),
+            None => slice_within_budget(&systems, sizes.len() * columns.len(), slices),
         };
         Ok(Self {
             kind: asked.kind,
             pattern,
             sizes,
-            losses,
+            columns,
             lossy,
             bursts: asked.bursts,
             systems,
@@ -216,7 +219,7 @@ impl Plan {
 fn check_loss(asked: &Asked, lossy: bool) -> Result<()> {
     if lossy && !asked.lab {
         return wrong(
-            "--loss drops packets at a lab's switch: add --lab NAME (portolan lab up NAME --hosts 2 makes one)",
+            "--loss and --harm happen at a lab's switch: add --lab NAME (portolan lab up NAME --hosts 2 makes one)",
         );
     }
     match asked
@@ -306,6 +309,7 @@ mod tests {
             size: None,
             losses: Vec::new(),
             bursts: None,
+            harms: Vec::new(),
             pattern: None,
             vs: Vec::new(),
             slices: None,
@@ -340,9 +344,27 @@ mod tests {
         })
         .unwrap();
         assert_eq!(
-            (lossy.sizes.as_slice(), lossy.losses.as_slice()),
-            (&[1 << 20][..], &[0.0, 5.0][..])
+            (lossy.sizes.as_slice(), lossy.columns.as_slice()),
+            (&[1 << 20][..], &[0.0, 5.0].map(Column::losing)[..])
         );
+    }
+
+    #[test]
+    fn harm_is_set_against_none() {
+        let harms = ["repeat=50", "corrupt=10+loss=10"].map(|text| text.parse().unwrap());
+        let plan = Plan::new(&Asked {
+            harms: harms.to_vec(),
+            lab: true,
+            shm: false,
+            ..asked(Kind::Bandwidth)
+        })
+        .unwrap();
+        assert_eq!((plan.columns.len(), plan.lossy), (3, true));
+        assert!(plan.columns[0].is_clean());
+        assert_eq!(plan.columns[1], Column::doing(harms[0]));
+        let [repeats, spoils] = [1, 2].map(|column| plan.columns[column].loss);
+        assert_eq!(repeats, 0.0);
+        assert!((spoils - 19.0).abs() < 1e-9, "{spoils}");
     }
 
     #[test]
@@ -407,6 +429,11 @@ mod tests {
             ..asked(Kind::Rate)
         });
         assert!(copy.contains("bandwidth"), "{copy}");
+        let harm = refused(Asked {
+            harms: vec!["repeat=50".parse().unwrap()],
+            ..asked(Kind::Bandwidth)
+        });
+        assert!(harm.contains("--lab"), "{harm}");
         for size in [0, 7, SIZE_MAX + 1] {
             let size = refused(Asked {
                 size: Some(size),

@@ -21,6 +21,9 @@ pub struct Row {
     /// Packets lost on purpose, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// What else was done to packets on purpose, as `lab status` says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub harm: Option<String>,
     /// How messages followed each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
@@ -92,6 +95,9 @@ pub struct Ratio {
     /// Packets lost on purpose, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// What else was done to packets on purpose, as `lab status` says it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub harm: Option<String>,
     /// Processes of the job, in a bench of several numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
@@ -292,6 +298,7 @@ impl Report {
             has(|row| row.pair.is_some(), "pair"),
             has(|row| row.size.is_some(), "size"),
             has(|row| row.loss.is_some(), "loss"),
+            has(|row| row.harm.is_some(), "harm"),
             has(|row| row.messages.is_some(), "sides"),
             has(|row| row.messages.is_some(), "messages"),
             if several { "ranks" } else { "" },
@@ -315,7 +322,8 @@ impl Report {
                     row.metric.clone(),
                     row.pair.clone().unwrap_or_default(),
                     row.size.map(bytes).unwrap_or_default(),
-                    row.loss.map(|loss| format!("{loss} %")).unwrap_or_default(),
+                    row.loss.map(share).unwrap_or_default(),
+                    row.harm.clone().unwrap_or_default(),
                     row.messages.and(row.pattern.clone()).unwrap_or_default(),
                     row.messages.map(|n| n.to_string()).unwrap_or_default(),
                     if several {
@@ -354,6 +362,7 @@ impl Report {
             "metric",
             has(|ratio| ratio.size.is_some(), "size"),
             has(|ratio| ratio.loss.is_some(), "loss"),
+            has(|ratio| ratio.harm.is_some(), "harm"),
             has(|ratio| ratio.ranks.is_some(), "ranks"),
             "median",
             "quartiles",
@@ -367,10 +376,8 @@ impl Report {
                     format!("{} / {}", ratio.system, ratio.over),
                     ratio.metric.clone(),
                     ratio.size.map(bytes).unwrap_or_default(),
-                    ratio
-                        .loss
-                        .map(|loss| format!("{loss} %"))
-                        .unwrap_or_default(),
+                    ratio.loss.map(share).unwrap_or_default(),
+                    ratio.harm.clone().unwrap_or_default(),
                     ratio.ranks.map(|n| n.to_string()).unwrap_or_default(),
                     format!("{:.3}", ratio.median),
                     format!("{:.3} .. {:.3}", ratio.q1, ratio.q3),
@@ -385,6 +392,11 @@ impl Report {
             .collect();
         table(&head, &lines)
     }
+}
+
+/// Percent, as people write them.
+fn share(percent: f64) -> String {
+    format!("{} %", (percent * 100.0).round() / 100.0)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::conduct::Cell;
 use super::control::{Pattern, SystemKind};
+use super::loss::Column;
 use super::plan::{Kind, Plan};
 use super::report::{Ratio, Row};
 use super::stats::{Line, Quartiles, half_power, paired};
@@ -63,7 +64,7 @@ fn method(cell: &Cell, plan: &Plan) -> String {
     };
     let offload = if plan.lossy { ", offload off" } else { "" };
     let bursts = match plan.bursts {
-        Some(bursts) if plan.losses[cell.column] > 0.0 => {
+        Some(bursts) if !plan.columns[cell.column].is_clean() => {
             format!(", losses in bursts of {bursts} packets")
         }
         _ => String::new(),
@@ -96,7 +97,8 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
                 }
                 .to_owned(),
                 size: Some(cell.op.size),
-                loss: plan.lossy.then(|| plan.losses[cell.column]),
+                loss: plan.lossy.then(|| plan.columns[cell.column].loss),
+                harm: plan.columns[cell.column].harm.map(|harm| harm.to_string()),
                 pattern: (plan.kind == Kind::Bandwidth)
                     .then(|| format!("{:?}", cell.op.pattern).to_lowercase()),
                 p99: tail(0.99),
@@ -156,10 +158,10 @@ fn packets(cell: &Cell, plan: &Plan) -> Option<Quartiles> {
 
 /// The same system and size without loss.
 fn lossless<'a>(cell: &Cell, cells: &'a [Cell], plan: &Plan) -> Option<&'a Cell> {
-    if plan.losses[cell.column] == 0.0 {
+    if plan.columns[cell.column].is_clean() {
         return None;
     }
-    let base = plan.losses.iter().position(|&loss| loss == 0.0)?;
+    let base = plan.columns.iter().position(Column::is_clean)?;
     cells
         .iter()
         .find(|other| other.column == base && other.system == cell.system && other.op == cell.op)
@@ -170,7 +172,7 @@ fn kept(cell: &Cell, cells: &[Cell], plan: &Plan) -> Option<Quartiles> {
     if plan.kind != Kind::Bandwidth {
         return None;
     }
-    let arrives = 1.0 - plan.losses[cell.column] / 100.0;
+    let arrives = 1.0 - plan.columns[cell.column].loss / 100.0;
     let base = lossless(cell, cells, plan)?;
     let base: Vec<Option<f64>> = base
         .values
@@ -219,7 +221,8 @@ fn ratio(metric: &str, ours: &Cell, over: &Cell, plan: &Plan, setting: &Setting)
     Ratio {
         metric: metric.to_owned(),
         size: Some(ours.op.size),
-        loss: plan.lossy.then(|| plan.losses[ours.column]),
+        loss: plan.lossy.then(|| plan.columns[ours.column].loss),
+        harm: plan.columns[ours.column].harm.map(|harm| harm.to_string()),
         system: setting.name(ours.system),
         over: setting.name(over.system),
         ..Ratio::default()
@@ -346,7 +349,7 @@ mod tests {
                 Pattern::Stream
             },
             sizes: sizes.to_vec(),
-            losses: losses.to_vec(),
+            columns: losses.iter().copied().map(Column::losing).collect(),
             lossy: losses.len() > 1,
             bursts: None,
             systems: systems.to_vec(),

@@ -6,7 +6,7 @@ use portolan_sys::features::Disabled;
 use portolan_sys::net::{interfaces, route_to};
 
 use super::Finding;
-use crate::node::reachable;
+use crate::node::{reachable, way_to_queue};
 
 /// This host, the subnets that it is on, and the hosts that were asked for.
 pub fn look(hosts: &[String], disabled: Disabled) -> Vec<Finding> {
@@ -50,13 +50,15 @@ fn subnets(fast: &Result<(), String>) -> Vec<Finding> {
                 .iter()
                 .map(|(ip, bits)| format!("{ip}/{bits}"))
                 .collect();
+            let queues = way_to_queue(&it.name).filter(|_| fast.is_ok());
             Finding::well(
                 &format!("link-{}", it.name),
                 format!(
-                    "{} to hosts of {} (MTU {}), led by queueing delay; beyond its routers fair to TCP",
+                    "{} to hosts of {} (MTU {}), led by queueing delay; beyond its routers fair to TCP{}",
                     link(fast),
                     addresses.join(", "),
-                    it.mtu
+                    it.mtu,
+                    queues.map_or(String::new(), |it| format!("; {it}"))
                 ),
             )
         })

@@ -27,7 +27,7 @@ fn note(lab: &Lab) -> PathBuf {
 }
 
 /// Sets what a lab is impaired with; nothing takes it back.
-pub(super) fn impair(lab: &Lab, wanted: &Impairment) -> Result<()> {
+pub fn impair(lab: &Lab, wanted: &Impairment) -> Result<()> {
     wanted.check()?;
     let _lock = Lock::take()?;
     clear(lab)?;

@@ -23,7 +23,7 @@ pub(super) const ALL: u64 = 1 << 32;
 
 /// Which packets, by hosts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Choice {
+pub struct Choice {
     pub from: Option<u32>,
     pub to: Option<u32>,
     /// One of the two suffices.
@@ -141,7 +141,7 @@ impl fmt::Display for Late {
 
 /// What a lab is impaired with. Shares are percent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Impairment {
+pub struct Impairment {
     #[serde(flatten)]
     pub choice: Choice,
     pub seed: u64,
@@ -157,7 +157,82 @@ pub(super) struct Impairment {
     pub jitter: Late,
 }
 
+impl FromStr for Impairment {
+    type Err = String;
+
+    /// Parts as the options of `lab impair`, with `+` between.
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let mut harm = Self::NONE;
+        for part in text.split('+') {
+            let (name, value) = part.split_once('=').unwrap_or((part, ""));
+            let percent = || {
+                value
+                    .parse()
+                    .map_err(|_| format!("{value:?} in {part:?} is no percentage"))
+            };
+            let named = |error: String| format!("{part:?}: {error}");
+            match name {
+                "loss" => harm.loss = percent()?,
+                "burst" => harm.burst = Some(value.parse().map_err(named)?),
+                "acks-only" if value.is_empty() => harm.acks_only = true,
+                "repeat" => harm.repeat = percent()?,
+                "corrupt" => harm.corrupt = percent()?,
+                "reorder" => harm.reorder = percent()?,
+                "reorder-by" => {
+                    harm.overtakers = value
+                        .parse()
+                        .map_err(|_| format!("{value:?} in {part:?} is no number of packets"))?;
+                }
+                "delay" => harm.delay = value.parse().map_err(named)?,
+                "jitter" => harm.jitter = value.parse().map_err(named)?,
+                "seed" => {
+                    harm.seed = value
+                        .parse()
+                        .map_err(|_| format!("{value:?} in {part:?} is no number"))?;
+                }
+                _ => {
+                    return Err(format!(
+                        "{part:?} is no harm: give parts like loss=1, burst=3-64, acks-only, \
+                         repeat=50, corrupt=5, reorder=10, reorder-by=256, delay=1, jitter=10, \
+                         seed=7 with + between"
+                    ));
+                }
+            }
+        }
+        harm.check().map_err(|failure| failure.to_string())?;
+        if harm.is_nothing() {
+            return Err(format!("{text:?} does no harm: give it a share or a time"));
+        }
+        Ok(harm)
+    }
+}
+
 impl Impairment {
+    /// Packets come as they were sent.
+    pub const NONE: Self = Self {
+        choice: Choice {
+            from: None,
+            to: None,
+            either: false,
+        },
+        seed: 1,
+        loss: 0.0,
+        burst: None,
+        acks_only: false,
+        repeat: 0.0,
+        corrupt: 0.0,
+        reorder: 0.0,
+        overtakers: 16,
+        delay: Late { us: 0 },
+        jitter: Late { us: 0 },
+    };
+
+    /// The share of packets that do not come, or not as they were; 0 to 1.
+    pub fn takes(&self) -> f64 {
+        let lost = if self.acks_only { 0.0 } else { self.loss };
+        1.0 - (1.0 - lost / 100.0) * (1.0 - self.corrupt / 100.0)
+    }
+
     /// Checks its numbers.
     pub fn check(&self) -> Result<()> {
         for (name, percent) in [
@@ -259,6 +334,42 @@ mod tests {
         assert_eq!(parts(100.0).unwrap(), 1 << 32);
         for bad in [-0.1, 100.1, f64::NAN, f64::INFINITY] {
             assert!(parts(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn harm_is_read_part_by_part() {
+        let harm: Impairment = "loss=10+burst=3-64+corrupt=10+reorder=25+reorder-by=256+jitter=2.5"
+            .parse()
+            .unwrap();
+        assert_eq!(
+            harm,
+            Impairment {
+                loss: 10.0,
+                burst: Some(Burst { min: 3, max: 64 }),
+                corrupt: 10.0,
+                reorder: 25.0,
+                overtakers: 256,
+                jitter: Late { us: 2_500 },
+                ..Impairment::NONE
+            }
+        );
+        assert!((harm.takes() - 0.19).abs() < 1e-9);
+        let acks: Impairment = "loss=20+acks-only+seed=3".parse().unwrap();
+        assert_eq!((acks.acks_only, acks.seed, acks.takes()), (true, 3, 0.0));
+        for (bad, says) in [
+            ("", "is no harm"),
+            ("loss", "no percentage"),
+            ("loss=x", "no percentage"),
+            ("loss=101", "101"),
+            ("corrupt=31", "--corrupt"),
+            ("reorder=5+reorder-by=257", "256"),
+            ("jitter=11+loss=1", "0 to 10"),
+            ("acks-only=1+loss=1", "is no harm"),
+            ("seed=2", "does no harm"),
+        ] {
+            let said = bad.parse::<Impairment>().unwrap_err();
+            assert!(said.contains(says), "{bad}: {said}");
         }
     }
 

@@ -167,6 +167,9 @@ pub fn become_wire(arguments: &WireArguments) -> Result<ExitCode> {
     setsid().map_err(Failure::os("leaving the terminal"))?;
     enter::enter_network(&lab.switch_namespace())?;
     let mut wire = Wire::make(&lab, &with)?;
+    // A wire waits for no core: beside ranks that poll on all of them it would
+    // hold packets for most of a second. Where that is not allowed, it is so.
+    let _ = portolan_sys::process::go_first();
     wire.write(&lab)?;
     println!("ready");
     wire.carry(&lab)?;

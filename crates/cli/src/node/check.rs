@@ -10,6 +10,7 @@ use portolan_sys::net::{Interface, interfaces};
 use super::config::Config;
 use super::pins;
 use super::ports::{carries, possible, queue_bytes};
+use super::rules::way_to_queue;
 use super::state::Files;
 
 /// One line of what was found; `Err`: something is missing.
@@ -111,17 +112,10 @@ fn about(interface: &Interface) -> String {
     let folder = format!("/sys/class/net/{}", interface.name);
     let driver = fs::read_link(format!("{folder}/device/driver")).ok();
     let driver = driver.and_then(|path| Some(path.file_name()?.to_string_lossy().into_owned()));
-    let queues = fs::read_dir(format!("{folder}/queues")).map_or(0, |entries| {
-        let receives = |name: &std::ffi::OsString| name.to_string_lossy().starts_with("rx-");
-        let names = entries.flatten().map(|entry| entry.file_name());
-        names.filter(receives).count()
-    });
-    let beside = match queues {
-        0 | 1 => "",
-        _ => ", of which queue 0 is used (ethtool -L: combined 1)",
-    };
+    let queues = way_to_queue(&interface.name);
+    let queues = queues.map_or(String::new(), |it| format!("; {it}"));
     format!(
-        "may carry host ports of {} MiB: driver {}, MTU {}, {queues} receive queues{beside}",
+        "may carry host ports of {} MiB: driver {}, MTU {}{queues}",
         queue_bytes(interface, 1).0 >> 20,
         driver.as_deref().unwrap_or("without a device"),
         interface.mtu

@@ -6,6 +6,7 @@ use portolan_boot::node::own_network;
 use portolan_sys::net::interfaces;
 
 use super::pins::{Pins, unmount_if_empty};
+use super::rules::Rules;
 use super::state::Files;
 use crate::failure::{Failure, Result};
 
@@ -26,8 +27,10 @@ pub fn run(files: &Files) -> Result<ExitCode> {
     let present = interfaces().unwrap_or_default();
     let left = Pins::all(own_network());
     for (index, pins) in &left {
-        let name = present.iter().find(|it| it.index == *index);
-        let name = name.map_or_else(|| format!("interface {index}"), |it| it.name.clone());
+        let interface = present.iter().find(|it| it.index == *index);
+        // Nothing is steered any more.
+        drop(interface.and_then(|it| Rules::of(it, &[])));
+        let name = interface.map_or_else(|| format!("interface {index}"), |it| it.name.clone());
         pins.discard()
             .map_err(Failure::io(format!("detaching the program of {name}")))?;
         println!("{name}: the program is detached, its pins are removed");

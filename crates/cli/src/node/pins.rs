@@ -19,7 +19,7 @@ const MOUNT: &str = "/sys/fs/bpf";
 const ROOT: &str = "/sys/fs/bpf/portolan";
 
 const LINK: &str = "link";
-const MAPS: [&str; 2] = ["ports", "sockets"];
+const MAPS: [&str; 3] = ["ports", "sockets", "gates"];
 
 /// Mounts the file system if it is not; whether that had to be done.
 ///

@@ -279,7 +279,7 @@ impl HostPorts {
         let local = udp.local_address().map_err(|e| e.to_string())?;
         let own: Vec<IpAddr> = interface.addresses.iter().map(|(ip, _)| *ip).collect();
         let len_max = sizes.chunk - PACKET_HEADROOM;
-        steering.add(local.port(), &own, QUEUE, len_max, &socket)?;
+        let gate = steering.add(local.port(), &own, QUEUE, len_max, &socket)?;
         queue.next.index += 1;
         queue.held += 1;
         let memory: OwnedFd = queue.memory.duplicate_fd().map_err(|e| e.to_string())?;
@@ -291,7 +291,7 @@ impl HostPorts {
             mac: interface.mac.unwrap_or_default(),
             mtu: u32::try_from(interface.mtu).unwrap_or(u32::MAX),
         };
-        let descriptors = [memory, socket, udp.into()];
+        let descriptors = [memory, socket, udp.into(), gate];
         let lease = Lease {
             ports: self.clone(),
             udp: local.port(),

@@ -300,7 +300,7 @@ impl Service {
             .interfaces
             .open(interface, number, asked.ranks, &disabled)?;
         let failed = |e: rustix::io::Errno| format!("a host port's socket: {e}");
-        let [_, _, udp] = &port.descriptors;
+        let [_, _, udp, _] = &port.descriptors;
         let address = getsockname(udp).map_err(failed)?;
         let given = Given {
             uid,

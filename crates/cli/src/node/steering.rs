@@ -2,14 +2,17 @@
 
 use std::error::Error;
 use std::net::IpAddr;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use aya::maps::{HashMap, XskMap};
+use aya::maps::{ArrayOfMaps, HashMap, MapData, MapError, XskMap};
 use aya::programs::{Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
+use portolan_link::xdp::GATE_WORDS;
+use portolan_sys::bpf;
 use portolan_sys::net::Interface;
 
 use super::pins::Pins;
+use super::rules::Rules;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 
@@ -21,8 +24,8 @@ const PORTS_MAX: u32 = 256;
 const OWN_MAX: usize = 4;
 
 /// A host port in the program's map (`struct port` of `steer.bpf.c`): slot and
-/// queue, longest packet, addresses of IPv4 and IPv6, counters.
-type Port = [u64; 15];
+/// queue, longest packet, addresses of IPv4 and IPv6.
+type Port = [u64; 12];
 
 /// Builds one.
 fn port(slot: u32, queue: u32, len_max: u32, own: &[IpAddr]) -> Port {
@@ -42,24 +45,11 @@ fn port(slot: u32, queue: u32, len_max: u32, own: &[IpAddr]) -> Port {
         IpAddr::V4(_) => None,
     });
     bytes.extend(v6.take(OWN_MAX).flatten());
-    bytes.resize(size_of::<Port>(), 0);
     let mut words = bytes.chunks_exact(8);
     std::array::from_fn(|_| {
         let word = words.next().and_then(|word| word.first_chunk());
         word.map_or(0, |word| u64::from_ne_bytes(*word))
     })
-}
-
-/// Packets to a host port that did not reach its socket.
-#[cfg(test)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// They came by another queue and went on to the kernel.
-    pub to_kernel: u64,
-    /// Of another version of the wire format: dropped.
-    pub bad_version: u64,
-    /// No packets of ours: dropped.
-    pub malformed: u64,
 }
 
 /// The program, attached. Dropping it detaches it, unless it is pinned; so does
@@ -68,6 +58,8 @@ pub(super) struct Steering {
     bpf: Ebpf,
     /// UDP port in each slot.
     slots: Vec<Option<u16>>,
+    /// Of the card, where it takes some.
+    rules: Option<Rules>,
 }
 
 impl Steering {
@@ -88,6 +80,7 @@ impl Steering {
         let mut steering = Self {
             bpf,
             slots: Vec::new(),
+            rules: None,
         };
         if pins.is_some() {
             steering.find_slots()?;
@@ -97,7 +90,7 @@ impl Steering {
 
     /// Takes over the slots that a pinned map knows.
     fn find_slots(&mut self) -> Result<(), String> {
-        let failed = |e| format!("a map of the XDP program: {}", chain(&e));
+        let failed = |e: MapError| broken(&e);
         let ports: Vec<(u16, Port)> = self
             .ports()?
             .iter()
@@ -151,11 +144,13 @@ impl Steering {
             let name = &interface.name;
             format!("no XDP program can be attached to {name}: {}", chain(&*e))
         })?;
+        steering.rules = Rules::of(interface, &steering.steered());
         Ok(steering)
     }
 
     /// Steers what comes for UDP port `udp` of `own` addresses on `queue` to
-    /// `socket`, packets of at most `len_max` bytes with all headers.
+    /// `socket`, packets of at most `len_max` bytes with all headers. Gives the
+    /// gate of the port, for its owner.
     ///
     /// # Errors
     /// Why not, for people to read.
@@ -166,7 +161,7 @@ impl Steering {
         queue: u32,
         len_max: u32,
         socket: impl AsFd,
-    ) -> Result<(), String> {
+    ) -> Result<OwnedFd, String> {
         let free = self.slots.iter().position(Option::is_none);
         let slot = free.unwrap_or_else(|| {
             self.slots.push(None);
@@ -177,38 +172,39 @@ impl Steering {
             return Err(format!("the interface has {PORTS_MAX} host ports already"));
         }
         let port = port(index, queue, len_max, own);
-        let failed = |e| format!("a map of the XDP program: {}", chain(&e));
+        let failed = |e: MapError| broken(&e);
         let mut sockets =
             XskMap::try_from(self.bpf.map_mut("sockets").ok_or(DAMAGED)?).map_err(failed)?;
         sockets
             .set(index, socket.as_fd().as_raw_fd(), 0)
             .map_err(failed)?;
+        // What an earlier owner of the slot may still have mapped is not used.
+        let gate = bpf::create_shared_words(GATE_WORDS).map_err(|e| broken(&e))?;
+        let inner = gate.try_clone().map_err(|e| broken(&e))?;
+        let inner = MapData::from_fd(inner).map_err(failed)?;
+        let mut gates: ArrayOfMaps<_> =
+            ArrayOfMaps::try_from(self.bpf.map_mut("gates").ok_or(DAMAGED)?).map_err(failed)?;
+        gates.set(index, &inner, 0).map_err(failed)?;
         self.ports()?.insert(udp.to_be(), port, 0).map_err(failed)?;
         self.slots[slot] = Some(udp);
-        Ok(())
+        if let Some(rules) = &mut self.rules {
+            rules.add(udp, queue);
+        }
+        Ok(gate)
     }
 
     /// Steers no more to a UDP port. Its socket leaves by itself when it is
-    /// closed.
+    /// closed, its gate when another takes the slot.
     pub fn remove(&mut self, udp: u16) {
         if let Some(slot) = self.slots.iter_mut().find(|slot| **slot == Some(udp)) {
             *slot = None;
+            if let Some(rules) = &mut self.rules {
+                rules.remove(udp);
+            }
             if let Ok(mut ports) = self.ports() {
                 let _ = ports.remove(&udp.to_be());
             }
         }
-    }
-
-    /// What became of packets to UDP port `udp` that were not steered.
-    #[cfg(test)]
-    pub fn counters(&mut self, udp: u16) -> Option<Counters> {
-        let port = self.ports().ok()?.get(&udp.to_be(), 0).ok()?;
-        let [.., to_kernel, bad_version, malformed] = port;
-        Some(Counters {
-            to_kernel,
-            bad_version,
-            malformed,
-        })
     }
 
     #[cfg(test)]
@@ -219,9 +215,12 @@ impl Steering {
 
     fn ports(&mut self) -> Result<HashMap<&mut aya::maps::MapData, u16, Port>, String> {
         let map = self.bpf.map_mut("ports").ok_or(DAMAGED)?;
-        map.try_into()
-            .map_err(|e| format!("a map of the XDP program: {}", chain(&e)))
+        map.try_into().map_err(|e: MapError| broken(&e))
     }
+}
+
+fn broken(error: &dyn Error) -> String {
+    format!("a map of the XDP program: {}", chain(error))
 }
 
 /// An error and what led to it, in one line.

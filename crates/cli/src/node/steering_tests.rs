@@ -2,9 +2,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering::Relaxed;
 
 use aya::{TestRun, TestRunOptions};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
+
+use portolan_link::xdp::{Gate, GateCounters};
+use portolan_sys::bpf::SharedWords;
 
 use super::*;
 
@@ -20,17 +24,29 @@ const OWN: [IpAddr; 3] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 1)),
 ];
 
-/// The program with a host port on a queue at [`UDP_PORT`] of [`OWN`], and its
-/// socket: the map lets go of one that is closed.
-fn steering(queue: u32) -> (Steering, OwnedFd) {
+/// Connection numbers that the host port knows, of peers 0 to 2.
+const KNOWN: [u32; 3] = [0, 0x1230_0001, 0xfff0_0002];
+
+/// The program with a host port on a queue at [`UDP_PORT`] of [`OWN`], its
+/// gate, and its socket: the map lets go of one that is closed.
+fn steering(queue: u32) -> (Steering, OwnedFd, OwnedFd) {
     let mut steering = Steering::load(None).unwrap();
     // It need not be bound to anything.
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).unwrap();
-    steering
+    let gate = steering
         .add(UDP_PORT, &OWN, queue, LEN_MAX, &socket)
         .unwrap();
-    (steering, socket)
+    (steering, gate, socket)
+}
+
+/// Its gate, which knows [`KNOWN`].
+fn knowing(gate: &OwnedFd) -> Gate {
+    let mut gate = Gate::map(gate.as_fd()).unwrap();
+    for (peer, number) in (0..).zip(KNOWN) {
+        gate.admit(peer, [number].into_iter());
+    }
+    gate
 }
 
 fn verdict(steering: &Steering, packet: &[u8]) -> u32 {
@@ -67,8 +83,9 @@ fn packet(v6: bool, payload: usize) -> Vec<u8> {
 
 /// What the program has to say, from the rules in words: what is no whole UDP
 /// header to a host port of an own address goes to the kernel; of the others
-/// only packets of ours are steered, and the rest is dropped.
-fn expected(packet: &[u8]) -> u32 {
+/// only packets of ours are steered, those with data if their number `knows`,
+/// and the rest is dropped.
+fn expected(packet: &[u8], knows: impl Fn(u32) -> bool) -> u32 {
     let at = |at: usize| packet.get(at).copied();
     let (udp, own) = match (at(12), at(13)) {
         (Some(0x08), Some(0)) => {
@@ -98,48 +115,112 @@ fn expected(packet: &[u8]) -> u32 {
     let len = usize::from(u16::from_be_bytes([header[4], header[5]]));
     let wire = &packet[udp + 8..];
     // Header and tag: 12 and 16 bytes.
-    if len < 8 + 28 || wire.len() < 28 {
+    if len < 8 + 28 || wire.len() < 28 || wire[1] >= 64 || wire[3] != 0 {
         return DROP;
     }
-    let known = wire[0] == 0x11 || wire[0] == 0x12;
-    if known && wire[1] < 32 && wire[3] == 0 {
-        REDIRECT
-    } else {
-        DROP
+    let number = u32::from_le_bytes([wire[4], wire[5], wire[6], wire[7]]);
+    match wire[0] {
+        0x11 => REDIRECT,
+        0x12 if knows(number) => REDIRECT,
+        _ => DROP,
     }
 }
 
-#[test]
-fn thousands_of_damaged_packets_get_the_verdict_of_the_rules() {
-    let (steering, _socket) = steering(0);
+/// The bit of a gate that stands for a number.
+fn bit(number: u32) -> u32 {
+    ((number >> 20 << 6) ^ number) & 0x3_ffff
+}
+
+/// Numbers below a limit, always the same.
+fn random() -> impl FnMut(usize) -> usize {
     let mut state = 1_u64;
-    let mut random = move |below: usize| {
+    move |below| {
         state = state
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         (state >> 33) as usize % below
+    }
+}
+
+/// A packet of ours, mostly damaged.
+fn damaged(round: u32, random: &mut impl FnMut(usize) -> usize) -> Vec<u8> {
+    let v6 = round % 2 == 1;
+    let mut bytes = packet(v6, 28 + random(60));
+    let wire = if v6 { 62 } else { 42 };
+    bytes[wire] -= u8::from(random(8) == 0);
+    let number = match random(8) {
+        0 => random(1 << 31) as u32,
+        n => KNOWN[n % 3],
     };
+    bytes[wire + 4..wire + 8].copy_from_slice(&number.to_le_bytes());
+    for _ in 0..random(4) {
+        // Mostly in the headers, where it matters.
+        let anywhere = random(4) == 0;
+        let at = random(if anywhere { bytes.len() } else { 75 });
+        let at = at.min(bytes.len() - 1);
+        bytes[at] = match random(3) {
+            0 => random(256) as u8,
+            1 => bytes[at] ^ (1 << random(8)),
+            _ => 0,
+        };
+    }
+    if random(3) == 0 {
+        // The kernel runs it on an Ethernet header at least.
+        let len = 14 + random(bytes.len() - 13);
+        bytes.truncate(len);
+    }
+    bytes
+}
+
+#[test]
+fn thousands_of_damaged_packets_get_the_verdict_of_the_rules() {
+    let (steering, gate, _socket) = steering(0);
+    let gate = knowing(&gate);
+    let knows = |number| KNOWN.iter().any(|known| bit(*known) == bit(number));
+    let mut random = random();
     let mut seen = [0; 5];
     for round in 0..20_000 {
-        let mut bytes = packet(round % 2 == 1, 28 + random(60));
-        for _ in 0..random(4) {
-            // Mostly in the headers, where it matters.
-            let anywhere = random(4) == 0;
-            let at = random(if anywhere { bytes.len() } else { 75 });
-            let at = at.min(bytes.len() - 1);
-            bytes[at] = match random(3) {
-                0 => random(256) as u8,
-                1 => bytes[at] ^ (1 << random(8)),
-                _ => 0,
-            };
-        }
-        if random(3) == 0 {
-            // The kernel runs it on an Ethernet header at least.
-            let len = 14 + random(bytes.len() - 13);
-            bytes.truncate(len);
-        }
+        let bytes = damaged(round, &mut random);
         let found = verdict(&steering, &bytes);
-        assert_eq!(found, expected(&bytes), "round {round}: {bytes:02x?}");
+        let right = expected(&bytes, knows);
+        assert_eq!(found, right, "round {round}: {bytes:02x?}");
+        seen[found as usize] += 1;
+    }
+    for of in [DROP, PASS, REDIRECT] {
+        assert!(seen[of as usize] > 1_000, "{seen:?}");
+    }
+    let counted = gate.counters();
+    let GateCounters {
+        bad_version,
+        malformed,
+        unknown,
+        ..
+    } = counted;
+    assert_eq!(bad_version + malformed + unknown, seen[DROP as usize]);
+    assert_eq!(counted.steered, seen[REDIRECT as usize]);
+    assert!(unknown > 1_000, "{counted:?}");
+}
+
+#[test]
+fn whatever_its_owner_writes_a_gate_only_lets_through_or_drops_data() {
+    let (steering, gate, _socket) = steering(0);
+    let gate = SharedWords::map(gate.as_fd(), GATE_WORDS).unwrap();
+    let words = gate.words();
+    let mut random = random();
+    let mut seen = [0; 5];
+    for round in 0..10_000 {
+        for _ in 0..64 {
+            let word = (random(1 << 31) << 33 | random(1 << 31)) as u64;
+            words[random(GATE_WORDS)].store(word, Relaxed);
+        }
+        words[8].store(random(3) as u64, Relaxed);
+        let knows = |number| {
+            let (word, bit) = (16 + bit(number) / 64, bit(number) % 64);
+            words[8].load(Relaxed) == 0 || words[word as usize].load(Relaxed) >> bit & 1 == 1
+        };
+        let bytes = damaged(round, &mut random);
+        let found = verdict(&steering, &bytes);
+        assert_eq!(found, expected(&bytes, knows), "round {round}");
         seen[found as usize] += 1;
     }
     for of in [DROP, PASS, REDIRECT] {
@@ -148,8 +229,36 @@ fn thousands_of_damaged_packets_get_the_verdict_of_the_rules() {
 }
 
 #[test]
+fn numbers_that_were_given_out_pass_until_they_are_withdrawn() {
+    let (steering, gate, _socket) = steering(0);
+    let mut gate = Gate::map(gate.as_fd()).unwrap();
+    let of = |number: u32| {
+        let mut bytes = packet(false, 40);
+        bytes[46..50].copy_from_slice(&number.to_le_bytes());
+        verdict(&steering, &bytes)
+    };
+    // Nobody has said anything yet.
+    assert_eq!([of(0), of(7)], [REDIRECT; 2]);
+    gate.admit(1, [7, 8].into_iter());
+    assert_eq!([7, 8, 0, 9].map(of), [REDIRECT, REDIRECT, DROP, DROP]);
+    // Two peers' numbers share a bit.
+    let twin = 7 ^ (5 << 20) ^ (5 << 6);
+    gate.admit(2, [twin].into_iter());
+    gate.admit(1, [8, 9].into_iter());
+    assert_eq!([7, twin, 8, 9].map(of), [REDIRECT; 4]);
+    gate.admit(2, [].into_iter());
+    assert_eq!([7, twin, 8, 9].map(of), [DROP, DROP, REDIRECT, REDIRECT]);
+    // Who connects has none.
+    let mut connect = packet(false, 88);
+    connect[42] = 0x11;
+    assert_eq!(verdict(&steering, &connect), REDIRECT);
+    assert_eq!(gate.counters().unknown, 4);
+}
+
+#[test]
 fn what_is_dropped_is_counted_by_reason() {
-    let (mut steering, _socket) = steering(0);
+    let (steering, gate, _socket) = steering(0);
+    let gate = knowing(&gate);
     for v6 in [false, true] {
         let good = packet(v6, 40);
         let wire = good.len() - 40;
@@ -158,42 +267,66 @@ fn what_is_dropped_is_counted_by_reason() {
         other[wire] = 0x22;
         assert_eq!(verdict(&steering, &other), DROP);
         assert_eq!(verdict(&steering, &packet(v6, 27)), DROP);
+        let mut strange = good.clone();
+        strange[wire + 4] = 1;
+        assert_eq!(verdict(&steering, &strange), DROP);
     }
-    let counted = Counters {
-        to_kernel: 0,
+    let counted = GateCounters {
+        steered: 2,
         bad_version: 2,
         malformed: 2,
+        unknown: 2,
+        ..GateCounters::default()
     };
-    assert_eq!(steering.counters(UDP_PORT), Some(counted));
+    assert_eq!(gate.counters(), counted);
 }
 
 #[test]
-fn a_packet_on_another_queue_goes_to_the_kernel() {
-    let (mut steering, _socket) = steering(3);
-    assert_eq!(verdict(&steering, &packet(false, 40)), PASS);
-    assert_eq!(steering.counters(UDP_PORT).unwrap().to_kernel, 1);
+fn a_packet_on_another_queue_goes_to_the_kernel_if_it_is_known() {
+    let (steering, gate, _socket) = steering(3);
+    let gate = knowing(&gate);
+    let mut bytes = packet(false, 40);
+    assert_eq!(verdict(&steering, &bytes), PASS);
+    bytes[46] = 1;
+    assert_eq!(verdict(&steering, &bytes), DROP);
+    let counted = GateCounters {
+        other_queue: 1,
+        unknown: 1,
+        ..GateCounters::default()
+    };
+    assert_eq!(gate.counters(), counted);
 }
 
 #[test]
 fn a_packet_longer_than_a_chunk_goes_to_the_kernel() {
-    let (mut steering, _socket) = steering(0);
+    let (steering, gate, _socket) = steering(0);
+    let gate = knowing(&gate);
     for v6 in [false, true] {
         let headers = packet(v6, 40).len() - 40;
         let longest = LEN_MAX as usize - headers;
         assert_eq!(verdict(&steering, &packet(v6, longest)), REDIRECT);
         assert_eq!(verdict(&steering, &packet(v6, longest + 1)), PASS);
     }
-    assert_eq!(steering.counters(UDP_PORT).unwrap().to_kernel, 2);
+    assert_eq!(gate.counters().too_long, 2);
 }
 
 #[test]
 fn who_has_left_is_not_steered_to() {
-    let (mut steering, _socket) = steering(0);
+    let (mut steering, gate, socket) = steering(0);
+    let old = knowing(&gate);
     let mut bad = packet(false, 40);
     bad[42] = 0;
     assert_eq!(verdict(&steering, &bad), DROP);
     steering.remove(UDP_PORT);
-    assert_eq!(steering.counters(UDP_PORT), None);
     assert_eq!(verdict(&steering, &packet(false, 40)), PASS);
     assert_eq!(verdict(&steering, &bad), PASS);
+    assert_eq!(old.counters().bad_version, 1);
+    // Whoever has the slot next has a gate of its own.
+    let gate = steering.add(UDP_PORT, &OWN, 0, LEN_MAX, &socket).unwrap();
+    let mut strange = packet(false, 40);
+    strange[46] = 1;
+    assert_eq!(verdict(&steering, &strange), REDIRECT);
+    assert_eq!(verdict(&steering, &bad), DROP);
+    assert_eq!(old.counters().bad_version, 1);
+    assert_eq!(Gate::map(gate.as_fd()).unwrap().counters().bad_version, 1);
 }

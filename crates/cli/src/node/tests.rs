@@ -36,12 +36,13 @@ fn open_part(
         lease,
         descriptors,
     } = opened;
-    let [area, socket, udp] = descriptors;
+    let [area, socket, udp, gate] = descriptors;
     let [index, count] = info.sharing;
     let port = HostPort {
         area,
         socket,
         udp,
+        gate,
         sizes: Sizes::from_words(info.sizes),
         sharing: Sharing { index, count },
         interface: info.interface,
@@ -244,6 +245,114 @@ fn packets_go_past_the_kernel_in_both_directions() {
             assert_eq!(two.fast(end).kernel_counters().rx_frames, 0);
         }
     }
+}
+
+/// An end of a pair of host ports, with a clock of its own.
+struct Astray<'a> {
+    from: &'a mut Xdp,
+    at: &'a mut Xdp,
+    to: LinkAddress,
+    now: u64,
+}
+
+impl Astray<'_> {
+    /// Sends `count` packets of `len` bytes, and gives the source port that they
+    /// came from and how many took the kernel's way.
+    fn send(&mut self, count: usize, len: usize) -> (u16, u64) {
+        let to = self.to;
+        let bytes = &[&HEAD[..], &vec![7; len]].concat();
+        let frame = TxFrame {
+            to,
+            bytes,
+            ecn: false,
+        };
+        self.from.set_now(self.now);
+        let before = self.from.counters().tx_kernel;
+        assert_eq!(self.from.tx_burst(&vec![frame; count]), Ok(count));
+        let (start, mut got) = (now_ns(), Vec::new());
+        while got.len() < count && now_ns() - start < 5_000_000_000 {
+            self.at.set_now(now_ns());
+            let take = |frame: RxFrame<'_>| got.push(frame.from.port);
+            self.at.rx_burst(8, take).unwrap();
+        }
+        let from = got[0];
+        assert_eq!(got, vec![from; count]);
+        (from, self.from.counters().tx_kernel - before)
+    }
+
+    /// Hears it for 6 ms while it sends streams.
+    fn hear_stream(&mut self, own: u16) {
+        for _ in 0..4 {
+            self.from.astray(&self.to);
+            assert_eq!(self.send(8, 1_400), (own, 8));
+            self.now += 2_000_000;
+        }
+    }
+
+    /// Hears that they came by a detour, for 8 ms while it sends.
+    fn hear(&mut self) {
+        for _ in 0..4 {
+            self.from.astray(&self.to);
+            self.send(2, 10);
+            self.now += 2_000_000;
+            self.from.set_now(self.now);
+        }
+        self.from.astray(&self.to);
+    }
+}
+
+#[test]
+fn what_arrives_by_a_detour_is_sent_from_other_ports() {
+    let built = Built::up("t-unit-ports");
+    let [(mut from, _a), (mut at, _b)] = [0, 1].map(|host| open(&built.0, host));
+    let own = from.local_address().unwrap().port;
+    let to = LinkAddress {
+        ip: built.0.ipv4(1).to_ipv6_mapped().octets(),
+        ..at.local_address().unwrap()
+    };
+    let now = now_ns();
+    let (from, at) = (&mut from, &mut at);
+    let mut it = Astray { from, at, to, now };
+    assert_eq!(it.send(1, 10), (own, 0));
+    // Too few packets, or heard of too long ago.
+    for _ in 0..100 {
+        it.from.astray(&to);
+        it.now += 1_000_000;
+        it.from.set_now(it.now);
+    }
+    it.send(20, 10);
+    it.now += 20_000_000;
+    it.from.set_now(it.now);
+    it.from.astray(&to);
+    assert_eq!(it.send(20, 10), (own, 0));
+    // Streams take the kernel's way on purpose.
+    for _ in 0..4 {
+        it.hear_stream(own);
+    }
+    let mut ports = vec![own];
+    for _ in 0..64 {
+        it.hear();
+        let (port, by_kernel) = it.send(1, 10);
+        assert!(
+            port >= 49_152 && !ports.contains(&port),
+            "{port}: {ports:?}"
+        );
+        assert_eq!(by_kernel, 0);
+        ports.push(port);
+    }
+    // Enough; another time.
+    for _ in 0..3 {
+        it.hear();
+        assert_eq!(it.send(1, 10), (own, 0));
+    }
+    assert_eq!(it.from.counters().tried, 65);
+    it.now += 61_000_000_000;
+    assert_eq!(it.send(1, 10), (own, 0));
+    it.hear();
+    assert_ne!(it.send(1, 10).0, own);
+    // Who has yet to learn where we are may take it from the packet.
+    it.from.introduce(&to);
+    assert_eq!(it.send(1, 10), (own, 0));
 }
 
 /// Sends from one end to the other until `count` frames have come; gives what

@@ -6,7 +6,7 @@ use portolan::CALLS;
 use portolan_boot::control::{HostView, RankView};
 
 /// Tables of one entry: what a rank has done.
-pub const TABLES: [&str; 2] = ["endpoint", "protocol"];
+pub const TABLES: [&str; 4] = ["endpoint", "protocol", "fast_path", "host_port"];
 
 /// Numbers that do not only grow: they are no counts.
 pub const GAUGES: [&str; 10] = [

@@ -95,7 +95,7 @@ fn one(text: &mut String, host: &HostView, rank: &RankView) {
             span(wait.ns)
         );
     }
-    udp(text, host, rank);
+    net(text, host, rank);
     shm(text, rank);
     for (table, what) in [
         ("kept_from", "no handler has taken"),
@@ -119,11 +119,17 @@ fn one(text: &mut String, host: &HostView, rank: &RankView) {
     }
 }
 
-fn udp(text: &mut String, host: &HostView, rank: &RankView) {
-    let of = ranks(rank, "udp_rank");
+fn net(text: &mut String, host: &HostView, rank: &RankView) {
+    for (link, of) in [("udp", "udp_rank"), ("xdp", "xdp_rank")] {
+        peers(text, host, rank, link, &ranks(rank, of));
+    }
+}
+
+/// Those that a link of the network leads to.
+fn peers(text: &mut String, host: &HostView, rank: &RankView, link: &str, of: &BTreeMap<u64, u64>) {
     let ago = |at: u64| span(host.now_ns.saturating_sub(at));
-    let paths = entries(rank, "udp_path");
-    for conn in entries(rank, "udp") {
+    let paths = entries(rank, &format!("{link}_path"));
+    for conn in entries(rank, link) {
         let mine: Vec<_> = paths
             .iter()
             .filter(|path| path.get("entry") == u64::from(conn.index))
@@ -131,8 +137,8 @@ fn udp(text: &mut String, host: &HostView, rank: &RankView) {
         let sum = |field: &str| mine.iter().map(|path| path.get(field)).sum::<u64>();
         let _ = write!(
             text,
-            "  udp, rank {}: {} packets in flight ({} bytes), {} queued",
-            whom(&of, conn.get("peer")),
+            "  {link}, rank {}: {} packets in flight ({} bytes), {} queued",
+            whom(of, conn.get("peer")),
             sum("in_flight"),
             sum("in_flight_bytes"),
             conn.get("queued")

@@ -8,6 +8,11 @@ use serde_json::{Value, json};
 
 use super::counters::{Sample, numbers, waiting};
 
+/// What the XDP program does with packets to a host port.
+const STEERED: [&str; 1] = ["steered"];
+const PASSED: [&str; 2] = ["passed_other_queue", "passed_too_long"];
+const FILTERED: [&str; 3] = ["filtered_version", "filtered_malformed", "filtered_unknown"];
+
 /// What a process does, in a word.
 pub fn process(rank: &RankView) -> &'static str {
     match rank.process {
@@ -59,9 +64,11 @@ pub fn table(
         "job {job}: {ranks} ranks on {} hosts, {per}",
         hosts.len()
     );
+    let mut all = hosts.iter().flat_map(|host| &host.ranks);
+    let ports = all.any(|rank| sample.total(rank.rank, STEERED[0]).is_some());
     let _ = writeln!(
         text,
-        "{:>5} {:<10} {:>8} {:<13} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8}  waits",
+        "{:>5} {:<10} {:>8} {:<13} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8}{}  waits",
         "rank",
         "host",
         "process",
@@ -70,13 +77,18 @@ pub fn table(
         "recv",
         "B sent",
         "B recv",
-        "shm/udp",
+        "shm/net",
         "resent",
-        "nocredit"
+        "nocredit",
+        if ports {
+            format!(" {:>8} {:>8} {:>8}", "steered", "passed", "dropped")
+        } else {
+            String::new()
+        }
     );
     for host in hosts {
         for rank in &host.ranks {
-            line(&mut text, host, rank, sample, before);
+            line(&mut text, host, rank, (sample, before), ports);
         }
     }
     text
@@ -86,15 +98,23 @@ fn line(
     text: &mut String,
     host: &HostView,
     rank: &RankView,
-    sample: &Sample,
-    before: Option<&Sample>,
+    (sample, before): (&Sample, Option<&Sample>),
+    ports: bool,
 ) {
-    let number = |name: &str| {
-        let value = match before {
-            Some(before) => sample.rate(before, rank.rank, name),
-            None => sample.total(rank.rank, name).map(|n| n as f64),
-        };
-        value.map_or_else(|| "-".to_owned(), short)
+    let value = |name: &&str| match before {
+        Some(before) => sample.rate(before, rank.rank, name),
+        None => sample.total(rank.rank, name).map(|n| n as f64),
+    };
+    let sum = |names: &[&str]| {
+        let sum: Option<f64> = names.iter().map(value).sum();
+        sum.map_or_else(|| "-".to_owned(), short)
+    };
+    let number = |name: &str| sum(&[name]);
+    let steering = if ports {
+        let [steered, passed, dropped] = [&STEERED[..], &PASSED, &FILTERED].map(sum);
+        format!(" {steered:>8} {passed:>8} {dropped:>8}")
+    } else {
+        String::new()
     };
     let peers = |name| sample.total(rank.rank, name).unwrap_or(0);
     let lanes = format!("{}/{}", peers("shm_peers"), peers("udp_peers"));
@@ -113,7 +133,7 @@ fn line(
         (None, None) => String::new(),
     };
     let row = format!(
-        "{:>5} {:<10} {:>8} {is:<13} {:>8} {:>8} {:>8} {:>8} {lanes:>9} {:>7} {:>8}  {waits}",
+        "{:>5} {:<10} {:>8} {is:<13} {:>8} {:>8} {:>8} {:>8} {lanes:>9} {:>7} {:>8}{steering}  {waits}",
         rank.rank,
         host.name,
         rank.pid,

@@ -117,6 +117,27 @@ pub fn start(mark: &str, arguments: &[&str]) -> Child {
         .unwrap()
 }
 
+/// The id of a job that was started with -v.
+pub fn job_id(job: &mut Child) -> String {
+    for line in BufReader::new(job.stderr.as_mut().unwrap()).lines() {
+        if let Some((_, rest)) = line.unwrap().split_once("the job is ") {
+            return rest.split(' ').next().unwrap().to_owned();
+        }
+    }
+    panic!("the job was not named");
+}
+
+/// What `top --json` says of each rank.
+pub fn ranks(arguments: &[&str]) -> Vec<serde_json::Value> {
+    let said = say(&[&["top", "--json"], arguments].concat()).expect(0);
+    let value: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let hosts = value["hosts"].as_array().unwrap();
+    hosts
+        .iter()
+        .flat_map(|host| host["ranks"].as_array().unwrap().clone())
+        .collect()
+}
+
 /// Sends a signal to a process.
 pub fn signal(pid: u32, signal: Signal) {
     try_signal(pid, signal).unwrap();
@@ -272,14 +293,4 @@ impl Drop for TestLab {
     fn drop(&mut self) {
         say(&["lab", "down", self.0]);
     }
-}
-
-/// The id of a job that was started with -v.
-pub fn job_id(job: &mut Child) -> String {
-    for line in BufReader::new(job.stderr.as_mut().unwrap()).lines() {
-        if let Some((_, rest)) = line.unwrap().split_once("the job is ") {
-            return rest.split(' ').next().unwrap().to_owned();
-        }
-    }
-    panic!("the job was not named");
 }

@@ -65,6 +65,7 @@ impl Link for ShmPort {
                 from: address(from),
                 bytes,
                 ce: false,
+                detour: false,
             });
             true
         });

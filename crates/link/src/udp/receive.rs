@@ -175,7 +175,13 @@ impl Reader {
             loop {
                 let (bytes, after) = rest.split_at_mut(received.segment.min(rest.len()));
                 segments += 1;
-                sink(RxFrame { from, bytes, ce });
+                let detour = false;
+                sink(RxFrame {
+                    from,
+                    bytes,
+                    ce,
+                    detour,
+                });
                 rest = after;
                 if rest.is_empty() {
                     break;

@@ -276,6 +276,7 @@ impl Fast {
                     from: found.from,
                     bytes: &mut packet[found.start..found.end],
                     ce: found.ce,
+                    detour: false,
                 });
             } else {
                 counters.rx_strange += 1;

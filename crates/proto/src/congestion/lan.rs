@@ -551,7 +551,14 @@ impl Lan {
         } else if self.opening {
             self.window
         } else {
-            fixed(1).max(self.window / 32)
+            let step = fixed(1).max(self.window / 32);
+            if self.mean > 0 {
+                // Disorder asks for a larger flight at the same rate.
+                let needed = self.flight_at(self.epoch.rtt) / 4 * 3;
+                needed.saturating_sub(self.window).clamp(step, self.window)
+            } else {
+                step
+            }
         };
         self.window = (self.window + step).min(self.window_max);
     }

@@ -192,6 +192,9 @@ impl Host<SimSeal> for Hands<'_> {
     }
 
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
+        if matches!(event, PeerEvent::Dead(_)) {
+            self.app.gone.push(peer);
+        }
         let peer = self.app.node_of[peer.0 as usize];
         let (now, node) = (self.world.now, self.app.node);
         self.world

@@ -117,6 +117,7 @@ impl Twin {
     }
 }
 
+#[expect(clippy::large_enum_variant, reason = "a test has a few of them")]
 pub enum Control {
     Ours(Congestion, Pacer),
     Twin(Twin),
