@@ -12,12 +12,13 @@ fn plug(lab: &TestLab, switch: &str, state: &str) {
 }
 
 /// Rank 0's paths that are in use, and how many it has given up so far.
-fn paths(id: &str) -> (usize, u64) {
+fn paths(id: &str, link: &str) -> (usize, u64) {
     let said = say(&["top", "--json", "--dump", id]).expect(0);
     let dump: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     let rank = &dump["hosts"][0]["ranks"][0];
     // A rank that is about to join has neither.
-    let rows = rank["state"]["udp_path"].as_array().into_iter().flatten();
+    let table = format!("{link}_path");
+    let rows = rank["state"][&table].as_array().into_iter().flatten();
     let used = rows.filter(|row| row["usable"] == 1).count();
     (
         used,
@@ -26,12 +27,12 @@ fn paths(id: &str) -> (usize, u64) {
 }
 
 /// Waits until the paths are as they should be.
-fn until(id: &str, fits: impl Fn((usize, u64)) -> bool) {
+fn until(id: &str, link: &str, fits: impl Fn((usize, u64)) -> bool) {
     let seen = (0..100).any(|_| {
         sleep(Duration::from_millis(50));
-        fits(paths(id))
+        fits(paths(id, link))
     });
-    assert!(seen, "{:?} for 5 s", paths(id));
+    assert!(seen, "{:?} for 5 s", paths(id, link));
 }
 
 #[test]
@@ -57,14 +58,14 @@ fn a_job_on_two_networks_goes_on_when_either_fails() {
         ];
         let mut job = start(mark, &words);
         let id = job_id(&mut job);
-        until(&id, |(used, _)| used == 2);
+        until(&id, link, |(used, _)| used == 2);
         plug(&lab, "0", "down");
         sleep(Duration::from_millis(500));
         plug(&lab, "0", "up");
-        until(&id, |(used, _)| used == 2);
+        until(&id, link, |(used, _)| used == 2);
         plug(&lab, "1", "down");
         // The token was on one of the two.
-        until(&id, |(_, given_up)| given_up > 0);
+        until(&id, link, |(_, given_up)| given_up > 0);
         // It ends with one network gone for good, and nothing was lost.
         let said = finish(job).expect(0);
         assert!(said.out.contains("the sum is right"), "{link}: {said:#?}");

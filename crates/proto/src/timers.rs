@@ -8,6 +8,9 @@ use crate::endpoint::Endpoint;
 use crate::host::{DeathReason, Host, PeerEvent, PeerId};
 use crate::peer::PeerState;
 
+/// Probes before each waits twice as long as the one before.
+const PROMPT: u8 = 8;
+
 /// Probes of a peer that is waited for, in one silence, at least: so many must
 /// be lost in a row before one that lives is taken for dead.
 const PROBES: u64 = 16;
@@ -55,8 +58,8 @@ impl<S: Seal> Endpoint<'_, S> {
         if p.flying == 0 && !self.waits_on(path) {
             return u64::MAX;
         }
-        // Two probes in a row get lost often enough where packets do.
-        let doublings = p.backoff.saturating_sub(2);
+        // Several in a row get lost often enough where packets are lost in bursts.
+        let doublings = p.backoff.saturating_sub(PROMPT);
         let slack = self.core.config.probe_slack_ns;
         let slack = slack.saturating_add(p.disorder.late_ns());
         let wait = p.rtt.probe_after(slack, doublings);
