@@ -8,16 +8,8 @@
 set -euo pipefail
 portolan=$1/portolan ring=$1/examples/ring
 jobs=${2:-1000} RANDOM=${3:-1}
-mark=PORTOLAN_SOAK_MARK=$$
+source "$(dirname "$0")/soak-mark.sh"
 killed=0 failed=0
-
-# Processes of the job that runs now, zombies not counted.
-ours() {
-    local pid
-    for pid in $(grep -lzsx "$mark" /proc/[0-9]*/environ | cut -d/ -f3); do
-        grep -qs '^State:[[:space:]]*Z' "/proc/$pid/status" || echo "$pid"
-    done
-}
 
 left_behind() {
     echo "job $1 ($2) left behind: $3" >&2

@@ -7,7 +7,7 @@
 set -euo pipefail
 portolan=$1/portolan ring=$1/examples/ring
 kills=${2:-100} RANDOM=${3:-1}
-mark=PORTOLAN_SOAK_MARK=$$
+source "$(dirname "$0")/soak-mark.sh"
 lab=soak-kills-$$
 folder=$(mktemp -d)
 declare -A service=()
@@ -38,14 +38,6 @@ until_so() {
         sleep 0.01
     done
     return 1
-}
-
-# Processes of the job that runs now, zombies not counted.
-ours() {
-    local pid
-    for pid in $(grep -lzsx "$mark" /proc/[0-9]*/environ | cut -d/ -f3); do
-        grep -qs '^State:[[:space:]]*Z' "/proc/$pid/status" || echo "$pid"
-    done
 }
 
 ranks() {

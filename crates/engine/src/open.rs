@@ -13,7 +13,7 @@ use portolan_link::xdp::{HostPort, Xdp};
 use portolan_proto::NetAddress;
 use portolan_ring::{Fence, ForkMark, Owned};
 use portolan_sys::barrier;
-use portolan_sys::net::interfaces;
+use portolan_sys::net::{interfaces, is_link_local};
 use portolan_sys::process::Pidfd;
 use portolan_sys::raw::Errno;
 use portolan_wire::{Address, MessageNo};
@@ -104,13 +104,6 @@ fn open_further(config: &Config) -> Result<Vec<Further>, OpenError> {
         Ok(Further { link, prefix })
     };
     config.further.iter().map(open).collect()
-}
-
-fn is_link_local(ip: &IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.segments()[0] & 0xffc0 == 0xfe80,
-    }
 }
 
 impl Opening {

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use portolan_sys::net::{Interface, interfaces};
+use portolan_sys::net::{Interface, Subnet, interfaces, is_link_local};
 
 /// Networks that an endpoint uses at once, at most.
 const MOST: usize = 4;
@@ -34,7 +34,10 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
             let wanted = match word {
                 "all" if !interface.loopback => first(interface, |_| true),
                 word if word == interface.name => first(interface, |_| true),
-                word => within(word).and_then(|within| first(interface, within)),
+                word => word
+                    .parse()
+                    .ok()
+                    .and_then(|wanted: Subnet| first(interface, |ip| wanted.contains(ip))),
             };
             found.extend(wanted.filter(|it| !found.iter().any(|other| other.ip == it.ip)));
             if word != "all" && found.len() > before {
@@ -64,12 +67,8 @@ fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
 
 /// An interface's address to use: IPv4 first, none that counts on its link only.
 fn first(interface: &Interface, wanted: impl Fn(IpAddr) -> bool) -> Option<Chosen> {
-    let link_local = |ip: &IpAddr| match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
     let usable = interface.addresses.iter();
-    let usable = usable.filter(|(ip, _)| !link_local(ip) && wanted(*ip));
+    let usable = usable.filter(|(ip, _)| !is_link_local(ip) && wanted(*ip));
     usable
         .min_by_key(|(ip, _)| ip.is_ipv6())
         .map(|&(ip, prefix)| Chosen {
@@ -77,24 +76,6 @@ fn first(interface: &Interface, wanted: impl Fn(IpAddr) -> bool) -> Option<Chose
             ip,
             prefix,
         })
-}
-
-/// Whether an address is the one that is written, or in the network that is.
-fn within(word: &str) -> Option<impl Fn(IpAddr) -> bool> {
-    let (ip, bits) = match word.split_once('/') {
-        Some((ip, bits)) => (ip, Some(bits.parse::<u32>().ok()?)),
-        None => (word, None),
-    };
-    let ip: IpAddr = ip.parse().ok()?;
-    let value = |ip: IpAddr| match ip {
-        IpAddr::V4(ip) => u128::from(ip.to_bits()) << 96,
-        IpAddr::V6(ip) => ip.to_bits(),
-    };
-    let whole = if ip.is_ipv4() { 32 } else { 128 };
-    let bits = bits.unwrap_or(whole);
-    (bits <= whole).then_some(move |other: IpAddr| {
-        other.is_ipv4() == ip.is_ipv4() && (value(other) ^ value(ip)).leading_zeros() >= bits
-    })
 }
 
 #[cfg(test)]

@@ -101,9 +101,7 @@ impl<S: Seal> Endpoint<'_, S> {
         } else {
             u64::from(p.disorder.packets())
         };
-        let slack = self.core.config.probe_slack_ns;
-        let slack = slack.saturating_add(p.disorder.late_ns());
-        let patience = p.rtt.probe_after(slack, 0);
+        let patience = p.answer_after(self.core.config.probe_slack_ns, 0);
         let overdue = now.saturating_sub(patience);
         let (acked_to, usual) = (p.acked_to, p.rtt.smoothed().unwrap_or(0));
         let mut again = false;

@@ -179,6 +179,14 @@ impl Path {
     pub(crate) const fn slot(&mut self, number: u64) -> &mut u32 {
         &mut self.slots[(number % WINDOW_SPAN as u64) as usize]
     }
+
+    /// How long an answer may take, ns: see [`Rtt::probe_after`]; what comes out
+    /// of order may be later.
+    #[inline]
+    pub(crate) fn answer_after(&self, slack_ns: u64, backoff: u8) -> u64 {
+        let slack = slack_ns.saturating_add(self.disorder.late_ns());
+        self.rtt.probe_after(slack, backoff)
+    }
 }
 
 impl<S: Seal> Endpoint<'_, S> {

@@ -60,9 +60,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         // Several in a row get lost often enough where packets are lost in bursts.
         let doublings = p.backoff.saturating_sub(PROMPT);
-        let slack = self.core.config.probe_slack_ns;
-        let slack = slack.saturating_add(p.disorder.late_ns());
-        let wait = p.rtt.probe_after(slack, doublings);
+        let wait = p.answer_after(self.core.config.probe_slack_ns, doublings);
         let often = (self.core.config.silence_ns / PROBES).max(1);
         p.probe_from.saturating_add(wait.min(often))
     }

@@ -172,6 +172,27 @@ fn has_packets(net: &Network, who: usize) -> bool {
 }
 
 impl Course {
+    /// Two messages of a megabyte at a time for 200 ms, between hosts on a
+    /// gigabit switch with little room, 20 us apart.
+    pub const SWITCH: Self = Self {
+        mode: Mode::Lan,
+        up: Pipe::new(1_000_000_000, 128_000),
+        down: Pipe::new(1_000_000_000, 128_000),
+        faults: Faults {
+            delay_ns: 20_000,
+            ..Faults::NONE
+        },
+        now_and_then: false,
+        change: (0, 0),
+        networks: 1,
+        outage: (0, 0, 0),
+        packet_ns: 700,
+        message: 1_000_000,
+        at_once: 2,
+        run_ns: 200_000_000,
+        parts: 10,
+    };
+
     /// Runs it.
     #[must_use]
     pub fn run(&self) -> Outcomes {

@@ -10,22 +10,7 @@ use portolan_sim::net::{Faults, Pipe};
 
 const GOLDEN: &str = include_str!("goldens/congestion.txt");
 
-/// A gigabit switch with little room, hosts 20 us apart.
-const SWITCH: Course = Course {
-    mode: Mode::Lan,
-    up: Pipe::new(1_000_000_000, 128_000),
-    down: Pipe::new(1_000_000_000, 128_000),
-    faults: after(20_000),
-    now_and_then: false,
-    change: (0, 0),
-    networks: 1,
-    outage: (0, 0, 0),
-    packet_ns: 700,
-    message: 1_000_000,
-    at_once: 2,
-    run_ns: 200_000_000,
-    parts: 10,
-};
+const SWITCH: Course = Course::SWITCH;
 
 /// A network that takes so many nanoseconds from host to host.
 const fn after(delay_ns: u64) -> Faults {
@@ -169,7 +154,6 @@ fn disorder_costs_little_goodput_and_few_needless_packets() {
     let line = Course {
         up: Pipe::new(200_000_000, 64_000),
         down: Pipe::FREE,
-        faults: after(20_000),
         run_ns: 8_000_000_000,
         parts: 10,
         ..SWITCH

@@ -3,29 +3,18 @@
 
 use portolan_proto::congestion::Mode;
 use portolan_sim::goodput::{Course, Outcomes};
-use portolan_sim::net::{Faults, Pipe};
+use portolan_sim::net::Pipe;
 
 const MS: u64 = 1_000_000;
 
 /// Two hosts on switches of 200 Mbit/s with room for 64 KiB, looked at every
 /// 5 ms.
 const SLOW: Course = Course {
-    mode: Mode::Lan,
     up: Pipe::new(200_000_000, 65_536),
     down: Pipe::new(200_000_000, 65_536),
-    faults: Faults {
-        delay_ns: 20_000,
-        ..Faults::NONE
-    },
-    now_and_then: false,
-    change: (0, 0),
-    networks: 1,
-    outage: (0, 0, 0),
-    packet_ns: 700,
-    message: 1_000_000,
-    at_once: 2,
     run_ns: 2_000 * MS,
     parts: 400,
+    ..Course::SWITCH
 };
 
 fn bytes(run: &Outcomes, parts: std::ops::Range<usize>) -> u64 {

@@ -11,6 +11,7 @@ mod receive;
 mod route;
 mod send;
 mod socket;
+mod subnet;
 
 pub(crate) use abi::MSG_DONTWAIT;
 pub use abi::RawAddress;
@@ -20,3 +21,4 @@ pub use receive::Received;
 pub use route::{Interface, Route, directly_connected, interfaces, mtu_towards, route_to};
 pub use send::{SEGMENTS_MAX, SendUnit, UNITS_MAX};
 pub use socket::{BindError, SocketOptions, UdpSocket};
+pub use subnet::{NotASubnet, Subnet, is_link_local};

@@ -2,63 +2,17 @@
 
 use std::net::IpAddr;
 
-use portolan_sys::net::interfaces;
+use portolan_sys::net::{NotASubnet, Subnet, interfaces, is_link_local};
 
 use super::GuestError;
-
-/// One of a host's own addresses and how long its network's prefix is, bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Own {
-    pub ip: IpAddr,
-    pub prefix: u8,
-}
-
-impl Own {
-    /// None if the prefix is longer than the address.
-    pub fn new(ip: IpAddr, prefix: u8) -> Option<Self> {
-        let bits = if ip.is_ipv4() { 32 } else { 128 };
-        (prefix <= bits).then_some(Self { ip, prefix })
-    }
-
-    /// Whether an address is of the same network.
-    pub fn contains(&self, ip: IpAddr) -> bool {
-        let (own, other, bits) = match (self.ip, ip) {
-            (IpAddr::V4(own), IpAddr::V4(other)) => {
-                (u128::from(own.to_bits()), u128::from(other.to_bits()), 32)
-            }
-            (IpAddr::V6(own), IpAddr::V6(other)) => (own.to_bits(), other.to_bits(), 128),
-            _ => return false,
-        };
-        let rest = bits - u32::from(self.prefix);
-        (own ^ other).checked_shr(rest).unwrap_or(0) == 0
-    }
-}
 
 /// An address or a network, as a setting names it: `10.1.0.0/16`, `10.1.2.3`.
 ///
 /// # Errors
 /// [`GuestError::BadAddress`].
-pub(super) fn parse(text: &str) -> Result<Own, GuestError> {
-    let (ip, prefix) = match text.split_once('/') {
-        Some((ip, prefix)) => (ip.parse().ok(), prefix.parse().ok()),
-        None => (text.parse().ok(), None),
-    };
-    let own = ip.and_then(|ip: IpAddr| {
-        let whole = if ip.is_ipv4() { 32 } else { 128 };
-        match (text.contains('/'), prefix) {
-            (true, None) => None,
-            (_, prefix) => Own::new(ip, prefix.unwrap_or(whole)),
-        }
-    });
-    own.ok_or_else(|| GuestError::BadAddress(text.to_owned()))
-}
-
-fn is_of_use(ip: &IpAddr) -> bool {
-    let link_local = match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    !ip.is_loopback() && !link_local
+pub(super) fn parse(text: &str) -> Result<Subnet, GuestError> {
+    text.parse()
+        .map_err(|NotASubnet| GuestError::BadAddress(text.to_owned()))
 }
 
 /// This host's addresses that others may reach, IPv4 first; those within
@@ -66,12 +20,18 @@ fn is_of_use(ip: &IpAddr) -> bool {
 ///
 /// # Errors
 /// [`GuestError::NotOurs`]: none is within `only`.
-pub(super) fn own(only: Option<&str>) -> Result<Vec<Own>, GuestError> {
+pub(super) fn own(only: Option<&str>) -> Result<Vec<Subnet>, GuestError> {
     let all = interfaces().unwrap_or_default();
     let up = all.iter().filter(|it| it.up);
-    let each = up.flat_map(|it| it.addresses.iter().filter_map(|(ip, n)| Own::new(*ip, *n)));
-    let mut found: Vec<Own> = match only {
-        None => each.filter(|own| is_of_use(&own.ip)).collect(),
+    let each = up.flat_map(|it| {
+        it.addresses
+            .iter()
+            .filter_map(|(ip, n)| Subnet::new(*ip, *n))
+    });
+    let mut found: Vec<Subnet> = match only {
+        None => each
+            .filter(|own| !own.ip.is_loopback() && !is_link_local(&own.ip))
+            .collect(),
         Some(text) => {
             let wanted = parse(text)?;
             each.filter(|own| wanted.contains(own.ip)).collect()
@@ -88,7 +48,7 @@ pub(super) fn own(only: Option<&str>) -> Result<Vec<Own>, GuestError> {
 /// The address of `theirs` by which somebody with `ours` reaches it: the
 /// first in a network that both are in, else the first. One that both have
 /// (a bridge of virtual machines, mostly) leads to oneself.
-pub(super) fn choose(ours: &[Own], theirs: &[Own]) -> Option<IpAddr> {
+pub(super) fn choose(ours: &[Subnet], theirs: &[Subnet]) -> Option<IpAddr> {
     let is_own = |ip: IpAddr| ours.iter().any(|own| own.ip == ip);
     let foreign = || theirs.iter().filter(|it| !is_own(it.ip)).map(|it| it.ip);
     let near = foreign().find(|ip| ours.iter().any(|own| own.contains(*ip)));
@@ -99,7 +59,7 @@ pub(super) fn choose(ours: &[Own], theirs: &[Own]) -> Option<IpAddr> {
 mod tests {
     use super::*;
 
-    fn list(texts: &[&str]) -> Vec<Own> {
+    fn list(texts: &[&str]) -> Vec<Subnet> {
         texts.iter().map(|text| parse(text).unwrap()).collect()
     }
 

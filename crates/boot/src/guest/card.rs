@@ -15,7 +15,8 @@
 
 use std::net::IpAddr;
 
-use super::addresses::Own;
+use portolan_sys::net::Subnet;
+
 use crate::{Congestion, LinkChoice, Security, Suite, Versions};
 
 const MAGIC: &[u8; 4] = b"PTLG";
@@ -42,7 +43,7 @@ pub(super) struct Card {
     pub pid: u32,
     pub random: [u8; 16],
     pub choices: Choices,
-    pub addresses: Vec<Own>,
+    pub addresses: Vec<Subnet>,
 }
 
 impl Card {
@@ -115,7 +116,7 @@ impl Card {
         for _ in 0..count {
             let ip: [u8; 16] = *take(&mut rest)?;
             let [prefix] = *take(&mut rest)?;
-            addresses.push(Own::new(IpAddr::from(ip).to_canonical(), prefix)?);
+            addresses.push(Subnet::new(IpAddr::from(ip).to_canonical(), prefix)?);
         }
         rest.is_empty().then_some(Self {
             versions,
@@ -159,7 +160,7 @@ pub(super) mod tests {
 
     /// Release, boot and wire of this build.
     pub fn card(host: u64, addresses: &[(&str, u8)]) -> Card {
-        let own = |(ip, prefix): &(&str, u8)| Own::new(ip.parse().unwrap(), *prefix).unwrap();
+        let own = |(ip, prefix): &(&str, u8)| Subnet::new(ip.parse().unwrap(), *prefix).unwrap();
         Card {
             versions: Versions::ours(),
             host,

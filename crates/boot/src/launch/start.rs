@@ -1,7 +1,7 @@
 //! Starting a job: reach its hosts, agree on what all must agree on, start
 //! the ranks.
 
-use portolan_sys::net::route_to;
+use portolan_sys::net::{is_link_local, route_to};
 use rustix::event::epoll;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeMap;
@@ -187,11 +187,7 @@ impl Running {
 
 /// Whether other hosts can use an address.
 fn is_reachable(ip: &IpAddr) -> bool {
-    let link_local = match ip {
-        IpAddr::V4(ip) => ip.is_link_local(),
-        IpAddr::V6(ip) => ip.segments()[0] & 0xffc0 == 0xfe80,
-    };
-    !ip.is_loopback() && !ip.is_unspecified() && !link_local
+    !ip.is_loopback() && !ip.is_unspecified() && !is_link_local(ip)
 }
 
 /// Raises the soft limit of open files as far as `ranks` need.

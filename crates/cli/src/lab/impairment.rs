@@ -140,7 +140,7 @@ impl fmt::Display for Late {
 }
 
 /// What a lab is impaired with. Shares are percent.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Impairment {
     #[serde(flatten)]
     pub choice: Choice,

@@ -200,7 +200,7 @@ mod tests {
         let mut with = Impairment {
             overtakers: 1,
             seed: 7,
-            ..Impairment::default()
+            ..Impairment::NONE
         };
         set(&mut with);
         Late::new(&with, 2).unwrap()
