@@ -118,11 +118,11 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The acknowledgement that leaves now. What it grants is remembered.
     pub(crate) fn make_ack(&mut self, now: u64, path: u32) -> Ack {
-        let share = self.share(now);
+        let room = self.room(now, path);
         let p = self.path_mut(path);
         let conn = p.conn;
         let mut ack = p.ack(now);
-        p.granted = p.granted.max(p.rx_next.saturating_add(share));
+        p.granted = p.granted.max(p.rx_next.saturating_add(room));
         ack.packet_limit = p.granted as u32;
         let credit = self.credit(conn);
         ack.credit = credit;

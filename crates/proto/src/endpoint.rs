@@ -296,7 +296,9 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let congestion = Congestion::new(p.bits.mode(), most, window);
         self.paths[conn as usize] = Path::resume(conn, &kept_path, marks, congestion);
         if up {
-            self.path_mut(conn).mtu.resume(kept_path.packet_max, most);
+            let mtu = &mut self.path_mut(conn).mtu;
+            mtu.resume(kept_path.packet_max, most);
+            mtu.search_soon(now);
             self.install_keys(conn);
             self.resume_paths(conn);
         }

@@ -11,7 +11,7 @@ use crate::endpoint::Endpoint;
 use crate::host::{Host, Outcome};
 use crate::keys::{nonce, tx_slot};
 use crate::path::Path;
-use crate::pool::{CHUNKS_AT, Need, Use};
+use crate::pool::{CHUNKS_AT, GivenUp, Need, Use};
 use crate::tables::NONE;
 
 /// Silence in spite of probes after which the packet size is suspected, ns:
@@ -20,6 +20,9 @@ const SUSPECT_SIZE_NS: u64 = 500_000_000;
 /// The same as a part of the silence after which the peer is dead: smaller
 /// packets must have time to show that it lives.
 const SUSPECT_SIZE_PARTS: u64 = 4;
+/// Probes in a row that send something again. Those after them only ask: where
+/// losses come in bursts each takes one packet out of the burst.
+const RESENDS: u8 = 8;
 /// Given-up numbers are watched for a late arrival this far back, and by as
 /// many more as are waited for.
 const WATCH: u64 = 128;
@@ -123,11 +126,19 @@ impl<S: Seal> Endpoint<'_, S> {
                     sample.spurious_packets += 1;
                     self.spare_copies(now, path, number, &mut sample, host);
                 }
-                // Late, which tells nothing of the order of packets.
+                // Late, which tells nothing of the order of packets, but of
+                // how long the timer has to wait: those that are never given
+                // up are the quickest ones.
                 (true, SLOT_LATE) => {
                     *p.slot(number) = SLOT_ACKED;
                     self.core.counters.spurious += 1;
-                    self.spare_copies(now, path, number, &mut sample, host);
+                    let left = self.spare_copies(now, path, number, &mut sample, host);
+                    // Of the largest it is known how long the peer kept it.
+                    if let Some(left) = left.filter(|_| number == largest) {
+                        let kept = u64::from(ack.delay) * DELAY_UNIT_NS;
+                        let took = now.saturating_sub(left).saturating_sub(kept);
+                        self.paths[path as usize].rtt.sample(took);
+                    }
                 }
                 (true, SLOT_PROBE) => {
                     *p.slot(number) = SLOT_ACKED;
@@ -216,7 +227,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         p.congestion.on_ack(now, sample);
         p.pacer.set_rate(p.congestion.rate());
-        p.pacer.set_smooth(sample.mean_ns > 0);
+        p.pacer.set_smooth(sample.mean_ns > 0 || p.is_long());
         if sample.acked_packets > 0 {
             if !waits || again {
                 p.backoff = 0;
@@ -308,10 +319,15 @@ impl<S: Seal> Endpoint<'_, S> {
         p.mtu.lost(now, bytes);
         self.meta[frame as usize].usage = Use::Queued;
         let meta = &mut self.meta[frame as usize];
-        if meta.given_up_on[0] == NONE {
-            (meta.given_up[0], meta.given_up_on[0]) = (number, path);
+        let given_up = GivenUp {
+            path,
+            number,
+            sent_at: meta.sent_at,
+        };
+        if meta.given_up[0] == GivenUp::NEVER {
+            meta.given_up[0] = given_up;
         }
-        (meta.given_up[1], meta.given_up_on[1]) = (number, path);
+        meta.given_up[1] = given_up;
         self.conns[conn as usize].resend.push_back(self.meta, frame);
         self.make_ready(conn);
         true
@@ -319,7 +335,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// A packet that was given up has arrived after all: what was sent again of
     /// it, or waits for that, is done. A peer that has what it wants may be
-    /// gone before it acknowledges a copy.
+    /// gone before it acknowledges a copy. Gives when it left, if that is known.
     #[cold]
     fn spare_copies(
         &mut self,
@@ -328,14 +344,18 @@ impl<S: Seal> Endpoint<'_, S> {
         number: u64,
         sample: &mut AckSample,
         host: &mut impl Host<S>,
-    ) {
+    ) -> Option<u64> {
         let conn = self.path_mut(path).conn;
+        let mut left = None;
         for by in self.paths_of(conn) {
             let p = self.path_mut(by);
             for copy in p.lowest..p.next_number {
                 let slot = self.paths[by as usize].slot(copy);
                 let frame = *slot;
-                if frame < SLOT_FRAMES && self.meta[frame as usize].is_spared(path, number) {
+                if frame < SLOT_FRAMES
+                    && let Some(sent_at) = self.meta[frame as usize].left_as(path, number)
+                {
+                    left = Some(sent_at);
                     *slot = SLOT_ACKED;
                     self.frame_acked(now, by, frame, false, sample, host);
                 }
@@ -345,8 +365,9 @@ impl<S: Seal> Endpoint<'_, S> {
             let c = &mut self.conns[conn as usize];
             let waits = c
                 .resend
-                .take_where(self.meta, |m| m.is_spared(path, number));
-            let Some(frame) = waits else { break };
+                .take_where(self.meta, |m| m.left_as(path, number).is_some());
+            let Some(frame) = waits else { break left };
+            left = self.meta[frame as usize].left_as(path, number);
             // As if it flew.
             let p = &mut self.paths[path as usize];
             p.flying += 1;
@@ -398,8 +419,8 @@ impl<S: Seal> Endpoint<'_, S> {
         Some(to)
     }
 
-    /// The probe clock ran out: sends the oldest packet again, or a ping where
-    /// nothing flies but something waits for credit.
+    /// The probe clock ran out: sends the oldest packet again; or a ping, where
+    /// nothing flies but something waits for credit, or that was in vain.
     pub(crate) fn probe(&mut self, now: u64, path: u32) {
         self.advance_lowest(path);
         let p = &mut self.paths[path as usize];
@@ -408,7 +429,8 @@ impl<S: Seal> Endpoint<'_, S> {
         p.backoff = p.backoff.saturating_add(1);
         p.quiet = p.quiet.saturating_add(1);
         p.probe_from = now;
-        if c.peer_full == [false; 2] {
+        // As long as no answer has come at all, the timer is a guess.
+        if c.peer_full == [false; 2] && p.rtt.smoothed().is_some() {
             p.congestion.on_timeout(now);
         }
         let suspect = SUSPECT_SIZE_NS.min(self.core.config.silence_ns / SUSPECT_SIZE_PARTS);
@@ -423,9 +445,10 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         let p = &mut self.paths[path as usize];
+        let resends = p.backoff <= RESENDS;
         let oldest = (p.lowest..p.next_number)
             .map(|n| *p.slot(n))
-            .find(|&frame| frame < SLOT_FRAMES);
+            .find(|&frame| resends && frame < SLOT_FRAMES);
         let lost = oldest.is_some_and(|frame| self.frame_late(now, path, frame));
         if self.waits_for_room(conn) {
             self.open_round(conn);
@@ -473,11 +496,12 @@ impl Path {
 }
 
 impl crate::FrameMeta {
-    /// Whether it need not be sent again, now that the packet `number` of a path
-    /// is said to have arrived.
-    fn is_spared(&self, path: u32, number: u64) -> bool {
-        let given_up = self.given_up.iter().zip(self.given_up_on);
-        given_up.clone().any(|it| it == (&number, path))
+    /// When it left as the packet `number` of a path, if it did so and was
+    /// given up: now that this has arrived, it need not leave again.
+    fn left_as(&self, path: u32, number: u64) -> Option<u64> {
+        let mut given_up = self.given_up.iter();
+        let it = given_up.find(|it| (it.path, it.number) == (path, number))?;
+        Some(it.sent_at)
     }
 
     /// Whether it carries parts of replies.

@@ -21,7 +21,8 @@ const PROBE_WAIT_NS: u64 = 2_000_000;
 /// After a failure the full size is tried again so much later (RFC 8899's
 /// raise timer), ns.
 const RAISE_NS: u64 = 600_000_000_000;
-/// The same after a silence, which need not have been the path's fault, ns.
+/// The same after a silence or a burst of losses, which need not have been the
+/// path's fault, ns. Where it was, the search then fails.
 const RETRY_NS: u64 = 1_000_000_000;
 /// Packets above [`BASE`] lost in a row that make a black hole likely.
 const BLACK_HOLE: u8 = 24;
@@ -94,6 +95,13 @@ impl Mtu {
         };
     }
 
+    /// If the path may take more than is confirmed, that is soon looked for.
+    pub fn search_soon(&mut self, now: u64) {
+        if self.confirmed < self.limit {
+            self.next_at = now.saturating_add(RETRY_NS);
+        }
+    }
+
     /// The size to probe now; the next try is armed.
     fn probe(&mut self, now: u64) -> u16 {
         if self.probing == 0 {
@@ -101,8 +109,7 @@ impl Mtu {
             self.tries = 0;
         }
         if self.tries == VERIFY_TRIES && self.verifying {
-            self.shrink(BASE);
-            self.next_at = now.saturating_add(RAISE_NS);
+            self.give_up(now);
             return 0;
         }
         if self.tries == TRIES {
@@ -157,9 +164,13 @@ impl Mtu {
     /// starts over soon, for the peer may only have been stopped.
     pub fn unanswered(&mut self, now: u64) {
         if self.confirmed > BASE {
-            self.shrink(BASE);
-            self.next_at = now.saturating_add(RETRY_NS);
+            self.give_up(now);
         }
+    }
+
+    fn give_up(&mut self, now: u64) {
+        self.shrink(BASE);
+        self.next_at = now.saturating_add(RETRY_NS);
     }
 
     /// The path does not answer. It may have shrunk: what it takes must be

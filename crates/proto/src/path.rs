@@ -8,6 +8,7 @@ use portolan_seal::Seal;
 use crate::config::WINDOW_SPAN;
 use crate::congestion::{Congestion, Mode};
 use crate::conn::{Owed, REPLAY_BITS, SLOT_NOTHING};
+use crate::credit::Inflow;
 use crate::disorder::Disorder;
 use crate::endpoint::Endpoint;
 use crate::host::NetAddress;
@@ -16,6 +17,11 @@ use crate::mtu::Mtu;
 use crate::pacing::Pacer;
 use crate::rto::Rtt;
 use crate::tables::NONE;
+
+/// A round trip above this is long, ns: bursts are small, for a heap of
+/// acknowledgements that comes at once must not let one go that overflows a
+/// buffer, and acknowledgements are asked for more often.
+const LONG_NS: u64 = 1_000_000;
 
 /// Active state of a path. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -87,6 +93,7 @@ pub struct Path {
     pub(crate) unacked: u32,
     /// Limit of packet numbers that was granted, in full.
     pub(crate) granted: u64,
+    pub(crate) inflow: Inflow,
     /// First number of the peer's current key phase that was seen.
     pub(crate) phase_rx_first: u64,
     pub(crate) seen: [u64; REPLAY_BITS as usize / 64],
@@ -135,6 +142,7 @@ impl Default for Path {
             owed: Owed::Nothing,
             unacked: 0,
             granted: 0,
+            inflow: Inflow::default(),
             phase_rx_first: 0,
             seen: [0; REPLAY_BITS as usize / 64],
             slots: [SLOT_NOTHING; WINDOW_SPAN],
@@ -178,6 +186,11 @@ impl Path {
     /// The slot of a packet number.
     pub(crate) const fn slot(&mut self, number: u64) -> &mut u32 {
         &mut self.slots[(number % WINDOW_SPAN as u64) as usize]
+    }
+
+    /// Whether round trips are long.
+    pub(crate) fn is_long(&self) -> bool {
+        self.rtt.smoothed().is_some_and(|rtt| rtt >= LONG_NS)
     }
 
     /// How long an answer may take, ns: see [`Rtt::probe_after`]; what comes out

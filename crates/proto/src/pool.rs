@@ -69,16 +69,32 @@ pub struct FrameMeta {
     /// Path that it was last sent by, and its number there.
     pub(crate) path: u32,
     pub(crate) number: u64,
-    /// The first and the last number under which it was given up, with at
-    /// least the chunks that it has now; `u64::MAX`: never. And their paths.
-    pub(crate) given_up: [u64; 2],
-    pub(crate) given_up_on: [u32; 2],
+    /// The first and the last time that it was given up, with at least the
+    /// chunks that it has now.
+    pub(crate) given_up: [GivenUp; 2],
     /// When it was last sent, ns.
     pub(crate) sent_at: u64,
     /// Held: its message.
     pub(crate) message: MessageNo,
     /// Held: 0 for a head, fragment + 1 for a body.
     pub(crate) part: u64,
+}
+
+/// As what a frame left that was given up, though it may have arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct GivenUp {
+    pub path: u32,
+    pub number: u64,
+    pub sent_at: u64,
+}
+
+impl GivenUp {
+    /// It was not.
+    pub const NEVER: Self = Self {
+        path: NONE,
+        number: 0,
+        sent_at: 0,
+    };
 }
 
 impl Default for FrameMeta {
@@ -103,8 +119,7 @@ impl Default for FrameMeta {
             header: [0; HEADER_BYTES],
             path: 0,
             number: 0,
-            given_up: [u64::MAX; 2],
-            given_up_on: [NONE; 2],
+            given_up: [GivenUp::NEVER; 2],
             sent_at: 0,
             message: MessageNo(0),
             part: 0,
@@ -302,8 +317,7 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.close = false;
         meta.counted = false;
         meta.again = false;
-        meta.given_up = [u64::MAX; 2];
-        meta.given_up_on = [NONE; 2];
+        meta.given_up = [GivenUp::NEVER; 2];
         meta.chunks = 0;
         meta.priority = Priority::Request;
         meta.len = 0;

@@ -5,7 +5,7 @@ use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, Priority,
 
 use crate::endpoint::Endpoint;
 use crate::mtu::BASE;
-use crate::pool::{CHUNKS_AT, Need, Use};
+use crate::pool::{CHUNKS_AT, GivenUp, Need, Use};
 use crate::reassembly::SCRATCH;
 use crate::tables::NONE;
 
@@ -136,8 +136,7 @@ impl<S: Seal> Endpoint<'_, S> {
             rest: [last as u16, 0],
             ack_len: 0,
             // It may not have held this part yet.
-            given_up: [u64::MAX; 2],
-            given_up_on: [NONE; 2],
+            given_up: [GivenUp::NEVER; 2],
             ..meta
         };
         self.conns[conn as usize]

@@ -8,12 +8,21 @@ use crate::endpoint::Endpoint;
 use crate::host::{DeathReason, Host, PeerEvent, PeerId};
 use crate::peer::PeerState;
 
-/// Probes before each waits twice as long as the one before.
-const PROMPT: u8 = 8;
-
+/// Probes before each waits twice as long as the one before: as many as the
+/// longest burst of losses that a link is to get over at its own pace.
+const PROMPT: u8 = 64;
 /// Probes of a peer that is waited for, in one silence, at least: so many must
-/// be lost in a row before one that lives is taken for dead.
-const PROBES: u64 = 16;
+/// be lost in a row before one that lives is taken for dead, and one that was
+/// cut off is heard so soon after it is back.
+const PROBES: u64 = 100;
+
+/// The same of a peer that has no room: with each leaves all that it refused.
+const PROMPT_ROUNDS: u8 = 8;
+const ROUNDS: u64 = 16;
+
+/// Signs of life asked of a peer that owes the rest of a message, in one
+/// silence.
+const NUDGES: u64 = 16;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// When [`Endpoint::handle_timeouts`] wants to be called, ns. May be
@@ -59,9 +68,14 @@ impl<S: Seal> Endpoint<'_, S> {
             return u64::MAX;
         }
         // Several in a row get lost often enough where packets are lost in bursts.
-        let doublings = p.backoff.saturating_sub(PROMPT);
+        let (prompt, probes) = if self.waits_for_room(p.conn) {
+            (PROMPT_ROUNDS, ROUNDS)
+        } else {
+            (PROMPT, PROBES)
+        };
+        let doublings = p.backoff.saturating_sub(prompt);
         let wait = p.answer_after(self.core.config.probe_slack_ns, doublings);
-        let often = (self.core.config.silence_ns / PROBES).max(1);
+        let often = (self.core.config.silence_ns / probes).max(1);
         p.probe_from.saturating_add(wait.min(often))
     }
 
@@ -194,7 +208,7 @@ impl<S: Seal> Endpoint<'_, S> {
         } else if quiet < silence / 2 {
             c.nudge_at = c.heard_at.saturating_add(silence / 2);
         } else if quiet < silence {
-            c.nudge_at = now.saturating_add((silence / PROBES).max(1));
+            c.nudge_at = now.saturating_add((silence / NUDGES).max(1));
             let way = c.way;
             self.path_mut(way).ping_owed = true;
             self.make_ready(conn);

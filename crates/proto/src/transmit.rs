@@ -21,9 +21,11 @@ use crate::tables::NONE;
 /// Packets in a row to one peer before another has its turn: one unit of
 /// segmentation offload.
 const BURST: u32 = 44;
-/// How often an acknowledgement is asked for in a window; and where packets
-/// were lost lately.
+/// How often an acknowledgement is asked for in a window; where round trips are
+/// long, though packets come in order, so that half of it does not wait for an
+/// answer that takes its time; and where packets were lost lately.
 const ASKS: u32 = 2;
+const ASKS_LONG: u32 = 8;
 const ASKS_LOSSY: u32 = 16;
 /// Packets of replies that may fly beyond the window: requests that find no
 /// room at the peer must not keep them back.
@@ -419,7 +421,13 @@ impl<S: Seal> Endpoint<'_, S> {
         // Where packets get lost, so do questions and answers, and a stall costs
         // a probe: ask more often.
         let lossy = p.lost_from != u64::MAX;
-        let parts = if lossy { ASKS_LOSSY } else { ASKS };
+        let parts = if lossy {
+            ASKS_LOSSY
+        } else if p.is_long() && p.disorder.late_ns() == 0 {
+            ASKS_LONG
+        } else {
+            ASKS
+        };
         let ask = core::mem::take(&mut p.probe_owed)
             || !more
             || p.flying + 1 >= window

@@ -192,6 +192,21 @@ fn a_path_that_shrinks_after_a_quiet_time_may_grow_again() {
 }
 
 #[test]
+fn a_size_that_was_not_found_is_looked_for_once_a_rested_pair_goes_on() {
+    let mut pair = Pair::new(&Config::default());
+    let room = |pair: &mut Pair| pair.nodes[0].with(|e, _| e.inline_max(PeerId(0), 0));
+    let least = room(&mut pair);
+    pair.send(0, b"x");
+    for _ in 0..2 {
+        pair.run(30 * SECOND, |p| p.len() <= 1232);
+        assert_eq!(room(&mut pair), least);
+        pair.send(0, b"x");
+    }
+    pair.run(2 * SECOND, all);
+    assert!(room(&mut pair) > least);
+}
+
+#[test]
 fn what_is_not_wanted_now_is_held_and_stops_the_sender() {
     let config = Config {
         hold_frames: 8,

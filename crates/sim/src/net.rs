@@ -84,8 +84,11 @@ impl Pipe {
 pub struct Faults {
     /// One-way delay, ns.
     pub delay_ns: u64,
-    /// Added to it at random, up to this, ns. Reorders.
+    /// Added to it at random, up to this, ns. Reorders, unless `queued`.
     pub jitter_ns: u64,
+    /// No packet overtakes another because of its delay: as in a queue that
+    /// now and then stands still, not on many paths.
+    pub queued: bool,
     /// Lost at random.
     pub loss: u32,
     /// From good to bad state before a packet (Gilbert, Elliott).
@@ -115,6 +118,7 @@ impl Faults {
     pub const NONE: Self = Self {
         delay_ns: 0,
         jitter_ns: 0,
+        queued: false,
         loss: 0,
         burst_start: 0,
         burst_end: 0,
@@ -132,6 +136,8 @@ impl Faults {
 #[derive(Clone, Debug, Default)]
 struct Pair {
     faults: Faults,
+    /// When the last packet arrives, ns.
+    last: u64,
     bad: bool,
     cut: bool,
     /// Largest packet that passes, bytes; 0: any.
@@ -344,7 +350,12 @@ impl Network {
         let faults = self.pairs[from * self.nodes + to].faults;
         // A recorded fate carries the chance part of the delay already.
         let ce = ecn && (marked || (self.script.is_none() && self.rng.ppm(faults.mark)));
-        let arrives = left + faults.delay_ns + fate.delay;
+        let mut arrives = left + faults.delay_ns + fate.delay;
+        let last = &mut self.pairs[from * self.nodes + to].last;
+        if faults.queued {
+            arrives = arrives.max(*last);
+        }
+        *last = arrives;
         for copy in 0..=u64::from(fate.repeat) {
             self.counters.repeated += u64::from(copy > 0);
             self.order += 1;

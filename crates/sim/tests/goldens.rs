@@ -204,6 +204,24 @@ fn disorder_costs_little_goodput_and_few_needless_packets() {
             },
             [0.85, 0.6],
         ),
+        (
+            "jitter of 1 ms in order",
+            Faults {
+                jitter_ns: 1_000_000,
+                queued: true,
+                ..line.faults
+            },
+            [0.9, 0.95],
+        ),
+        (
+            "jitter of 10 ms in order",
+            Faults {
+                jitter_ns: 10_000_000,
+                queued: true,
+                ..line.faults
+            },
+            [0.45, 0.6],
+        ),
     ];
     // Of each run but its beginning, in which the disorder is learnt.
     let goodput = |run: &Outcomes| run.parts[2..].iter().map(|part| part.bytes).sum::<u64>() as f64;
@@ -234,10 +252,11 @@ fn disorder_costs_little_goodput_and_few_needless_packets() {
             // Half of the run, and not eight of its ten parts.
             let kept = harmed.map(|part| part.bytes).sum::<u64>() as f64 / free * 0.8 / 0.5;
             println!("{mode:?}, {what}: {kept:.3} in turns");
-            let least = if what == "jitter of 10 ms" {
-                0.25
-            } else {
-                0.85
+            let least = match what {
+                "jitter of 10 ms" => 0.25,
+                "jitter of 10 ms in order" => 0.15,
+                "jitter of 1 ms in order" => 0.5,
+                _ => 0.85,
             };
             assert!(kept >= least, "{mode:?}, {what}: {kept:.3} in turns");
             let stalled = run.parts.iter().position(|part| part.bytes == 0);

@@ -69,6 +69,10 @@ const ALPHA: u64 = fixed(9) / 17;
 const BETA_LOSS: u64 = 717;
 const BETA_MARK: u64 = 870;
 
+/// Of a longer round trip, ns, growth does not depend: else a delay that is
+/// nobody's queue would leave it behind for seconds.
+const GROWTH_NS: u64 = 2_000_000;
+
 /// Epochs between two drains in Compete, at first and at most.
 const DRAIN_FIRST: u8 = 16;
 const DRAIN_LAST: u8 = 64;
@@ -155,8 +159,9 @@ pub(super) struct Lan {
     rate_last: u64,
     /// Largest round trip in Compete, decaying.
     peak: u64,
-    /// Smallest of the last epoch in Compete.
+    /// Smallest of the last epoch in Compete, and its smoothed course.
     last_rtt: u64,
+    usual: u64,
     paced_until: u64,
     pace: u64,
     loss_acked: u32,
@@ -180,6 +185,10 @@ pub(super) struct Lan {
     timeouts: u8,
     /// No congestion was seen yet: double.
     opening: bool,
+    /// A drain of another is joined: none was in vain since our own.
+    joins: bool,
+    /// The last window in Compete, for as long as a return is near.
+    competed: u64,
     /// A trial found a buffer that overflows before it shows a delay.
     tight: bool,
 }
@@ -202,6 +211,7 @@ impl Lan {
             rate_last: 0,
             peak: 0,
             last_rtt: 0,
+            usual: 0,
             paced_until: 0,
             pace: 0,
             loss_acked: 0,
@@ -220,6 +230,8 @@ impl Lan {
             broken: 0,
             timeouts: 0,
             opening: true,
+            joins: true,
+            competed: 0,
             tight: false,
         }
     }
@@ -383,13 +395,15 @@ impl Lan {
             }
             Phase::Compete => {
                 self.peak = self.peak.saturating_sub(self.peak / 16).max(epoch.rtt);
+                self.usual = self.usual - self.usual / 8 + epoch.rtt / 8;
                 self.drain_in = self.drain_in.saturating_sub(1);
                 // A TCP flow that backs off takes less from the queue at once.
                 let other_drains = epoch.rtt < self.last_rtt / 4 * 3;
                 self.last_rtt = epoch.rtt;
                 if queue < target / 4 {
                     self.follow_again();
-                } else if self.drain_in == 0 || other_drains {
+                } else if self.drain_in == 0 || (other_drains && self.joins) {
+                    self.joins = self.drain_in == 0;
                     self.restore = self.window;
                     self.window /= 4;
                     self.phase = Phase::Drain(DRAIN_EPOCHS);
@@ -434,6 +448,9 @@ impl Lan {
             return;
         }
         self.strikes = self.strikes.saturating_sub(1);
+        if self.strikes == 0 {
+            self.competed = 0;
+        }
         if epoch.marked > 0 {
             return;
         }
@@ -461,7 +478,9 @@ impl Lan {
 
     fn follow_again(&mut self) {
         self.phase = Phase::Follow;
-        self.strikes = 0;
+        // A short look may have been wrong: little speaks for going back.
+        self.strikes = STRIKES - STRIKE_FAR;
+        self.competed = self.window.max(self.restore);
         self.look_in = LOOK_FIRST;
     }
 
@@ -521,15 +540,21 @@ impl Lan {
         }
         if self.strikes >= STRIKES {
             self.phase = Phase::Compete;
+            let returns = self.competed > 0;
             // Half of what our best recent rate would need by now.
             let half = self.flight_at(epoch.rtt) / 2;
-            self.window = self.window.max(self.restore).max(half);
+            self.window = self.window.max(self.restore).max(half).max(self.competed);
             self.strikes = 0;
             self.peak = epoch.rtt;
+            self.usual = epoch.rtt;
             self.last_rtt = 0;
             self.recovery = 0;
-            self.drain_gap = DRAIN_FIRST;
-            self.drain_in = DRAIN_FIRST;
+            (self.drain_gap, self.drain_in) = (DRAIN_FIRST, DRAIN_FIRST);
+            if returns {
+                // The last drain misled.
+                self.drain_gap = DRAIN_LAST;
+                self.drain_in = DRAIN_LAST - odd(now);
+            }
         } else if !blocked {
             self.congested(now);
             self.phase = Phase::Check {
@@ -566,10 +591,15 @@ impl Lan {
     fn repace(&mut self, now: u64) {
         self.pace = 0;
         // Acknowledgements out of order come in heaps.
-        if now < self.paced_until || self.mean > 0 {
+        let competes = self.phase == Phase::Compete;
+        if now < self.paced_until || self.mean > 0 || competes {
             // At most the round trip aimed at: more than the window lets
             // through, so that this spreads bursts and limits nothing.
-            let rtt = self.epoch.rtt.min(self.base + self.target()) + self.behind();
+            let rtt = if competes {
+                self.usual
+            } else {
+                self.epoch.rtt.min(self.base + self.target()) + self.behind()
+            };
             let bytes = u128::from(self.window) * u128::from(self.packet_bytes);
             let bytes = if self.mean > 0 {
                 bytes * 17 / 16

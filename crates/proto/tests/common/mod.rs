@@ -1,6 +1,8 @@
 //! Two endpoints, a virtual clock and a list of packets between them.
 #![allow(dead_code, reason = "each test program uses a part")]
 
+pub mod script;
+
 use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;

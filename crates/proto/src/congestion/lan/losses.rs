@@ -3,7 +3,7 @@
 
 use super::super::{AckSample, WINDOW_MIN, fixed};
 use super::{
-    ALPHA, BASELINE_NS, BETA_LOSS, BETA_MARK, BREAKER, Epoch, Lan, Phase, TRIAL_LOSSES,
+    ALPHA, BASELINE_NS, BETA_LOSS, BETA_MARK, BREAKER, Epoch, GROWTH_NS, Lan, Phase, TRIAL_LOSSES,
     TRIAL_PACKETS,
 };
 
@@ -116,7 +116,8 @@ impl Lan {
         } else {
             if self.limited() {
                 let acked = fixed(sample.acked_packets).min(self.window);
-                self.window += ALPHA * acked / self.window;
+                let growth = ALPHA * self.usual.max(GROWTH_NS) / GROWTH_NS;
+                self.window += growth * acked / self.window;
                 self.window = self.window.min(self.window_max);
             }
             return;
