@@ -116,3 +116,36 @@ fn another_host_of_a_lab_is_reached_by_a_host_port_or_udp() {
     assert!(line("h1").contains("xdp, where") && line("h1").contains("on a subnet of ours"));
     assert!(line("h0").contains("shm"), "{}", line("h0"));
 }
+
+#[test]
+fn each_network_of_a_host_is_told_of() {
+    let lab = TestLab::with("doctor-networks", &["--hosts", "1", "--switches", "2"]);
+    let own = env!("CARGO_BIN_EXE_portolan");
+    let off = |what: &str| {
+        let off = format!("PORTOLAN_DISABLE={what}");
+        let said = lab.exec("h0", &["env", &off, own, "doctor"]);
+        move |name: &str| {
+            let mut lines = said.out.lines();
+            let subject = format!(" network-{name} ");
+            let found = lines.find(|line| line.contains(&subject));
+            found
+                .unwrap_or_else(|| panic!("no {name}: {said:#?}"))
+                .to_owned()
+        }
+    };
+    let line = off("");
+    for name in ["eth0", "eth1"] {
+        let said = line(name);
+        for part in [
+            "MTU 1500",
+            "bit/s",
+            "a host port where",
+            "taken by --interface all",
+        ] {
+            assert!(said.contains(part), "{part}: {said}");
+        }
+    }
+    assert!(off("xdp")("eth1").contains("no host port: xdp is switched off"));
+    lab.exec("h0", &["ip", "link", "set", "eth1", "down"]);
+    assert!(off("")("eth1").contains("not used: it is down"));
+}

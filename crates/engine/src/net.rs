@@ -1,25 +1,25 @@
 //! The network lane: the protocol over its tables, and the link below it.
 
+mod host;
+
 use portolan_link::{Link as _, LinkAddress, LinkError, TxFrame};
 use portolan_proto as proto;
 use portolan_proto::{
-    DeathReason, Delivery, Endpoint as View, Host, Identity, Layout, LocalNetwork, NetAddress,
-    Outcome, PeerEvent, PeerId, Release, SourceId, Tables, Transmit, Verdict, key_slots,
+    Endpoint as View, Identity, Layout, LocalNetwork, NetAddress, PeerId, Release, Reroute,
+    SourceId, Tables, Transmit, key_slots,
 };
 use portolan_ring::{Table, Wiped};
-use portolan_seal::{AnySeal, KeyCell, Own, Pair, Paired, Seal, SuiteId};
+use portolan_seal::{AnySeal, KeyCell, Own, Pair, Paired, SuiteId};
 use portolan_sys::clock::now_ns;
 use portolan_sys::memory::{MemoryError, PrivateOptions};
-use portolan_wire::{Address, MessageNo, Priority};
+use portolan_wire::{Address, MessageNo};
 
+use self::host::NetHost;
 use crate::config::{Config, PeerConfig, Returned};
-use crate::core::{Arrival, Core, Took};
+use crate::core::Core;
 use crate::error::Death;
-use crate::message::Event;
 use crate::network::{First, Further, Network};
-use crate::ports::Meta;
 use crate::shm::ShmLane;
-use crate::ways::InNet;
 
 /// Frames that pass between protocol and link in one burst.
 const BURST: usize = 64;
@@ -152,6 +152,8 @@ pub(crate) struct NetLane {
     gone: Vec<PeerId>,
     /// Peers that say that our packets come to them by a detour.
     astray: Vec<PeerId>,
+    /// Peers whose way stays congested: packets to them are to take another.
+    rerouted: Vec<(PeerId, Reroute)>,
     /// The clock as of the last pass.
     now: u64,
     /// The link said that it is broken: errno.
@@ -191,6 +193,7 @@ impl NetLane {
             pending: Vec::with_capacity(BURST),
             gone: Vec::new(),
             astray: Vec::with_capacity(BURST),
+            rerouted: Vec::new(),
             now: now_ns(),
             broken: None,
             armed: true,
@@ -212,6 +215,7 @@ impl NetLane {
         }
         self.link.set_now(now);
         let before = core.counters.received;
+        let has_ways = self.link.first.has_ways();
         let mut view = self.tables.view();
         let mut host = NetHost {
             core,
@@ -220,13 +224,14 @@ impl NetLane {
             shm,
             told: Death::Ended,
             gone: &mut self.gone,
+            rerouted: has_ways.then_some(&mut self.rerouted),
         };
         let astray = &mut self.astray;
-        let has_ways = matches!(self.link.first, First::Xdp(_));
+        let has_fast = matches!(self.link.first, First::Xdp(_));
         let received = self.link.rx_burst(BURST, |f| {
             let (from, detour) = (net_address(f.from), f.detour);
             let heard = view.handle_packet(now, from, f.ce, f.bytes, &mut host);
-            if let Some(heard) = heard.filter(|_| has_ways) {
+            if let Some(heard) = heard.filter(|_| has_fast) {
                 // Only the first network has a way past the kernel.
                 if heard.path == 0 {
                     view.note_detour(heard.peer, detour);
@@ -265,10 +270,17 @@ impl NetLane {
             ranks,
             pending,
             gone,
+            rerouted,
             now,
             ..
         } = self;
         let mut view = tables.view();
+        for (peer, how) in rerouted.drain(..) {
+            if let Some(to) = view.peer_address(peer) {
+                link.first.reroute(&link_address(to), how);
+            }
+        }
+        let has_ways = link.first.has_ways();
         for peer in gone.drain(..) {
             link.first.admit(peer.0, view.connection_numbers(peer));
         }
@@ -281,6 +293,7 @@ impl NetLane {
                 shm: None,
                 told: Death::Ended,
                 gone,
+                rerouted: has_ways.then_some(&mut *rerouted),
             };
             let mut dry = false;
             while pending.len() < BURST {
@@ -375,6 +388,7 @@ impl NetLane {
             shm,
             told: Death::Ended,
             gone: &mut self.gone,
+            rerouted: None,
         };
         self.tables.view().resume(now, &mut host);
         self.dirty = true;
@@ -389,6 +403,7 @@ impl NetLane {
             shm: None,
             told: how,
             gone: &mut self.gone,
+            rerouted: None,
         };
         self.tables.view().peer_died(peer, &mut host);
     }
@@ -405,6 +420,7 @@ impl NetLane {
             shm: None,
             told: Death::Restarted,
             gone: &mut self.gone,
+            rerouted: None,
         };
         let Address { life, ip, port, .. } = it.address;
         let to = NetAddress { ip, port };
@@ -519,100 +535,5 @@ impl NetLane {
 
     pub fn inline_max(&mut self, peer: PeerId, args: usize) -> usize {
         self.tables.view().inline_max(peer, args)
-    }
-}
-
-/// What the protocol asks of the engine.
-struct NetHost<'a> {
-    core: &'a mut Core,
-    ranks: &'a [u32],
-    now: u64,
-    shm: Option<&'a mut ShmLane>,
-    /// How a peer ended that is told to have.
-    told: Death,
-    /// Takes those that have died.
-    gone: &'a mut Vec<PeerId>,
-}
-
-impl NetHost<'_> {
-    fn rank(&self, peer: PeerId) -> u32 {
-        self.ranks[peer.0 as usize]
-    }
-}
-
-impl<S: Seal> Host<S> for NetHost<'_> {
-    #[inline]
-    fn deliver(&mut self, endpoint: &mut View<'_, S>, d: Delivery<'_>) -> Verdict {
-        let mut ways = InNet {
-            view: endpoint,
-            now: self.now,
-            shm: self.shm.as_deref_mut(),
-        };
-        if d.cookie != 0 {
-            let fill = |into: &mut [u8]| into.copy_from_slice(d.payload);
-            self.core.place(d.cookie, d.offset, d.payload.len(), fill);
-            if d.last {
-                self.core.finish(&mut ways, d.cookie);
-            }
-            return Verdict::Take(0);
-        }
-        let arrival = Arrival {
-            meta: Meta {
-                from: self.ranks[d.peer.0 as usize],
-                port: d.port,
-                flow: d.flow,
-                priority: d.priority,
-                number: d.message,
-                direct: true,
-            },
-            args: d.args,
-            total: d.total,
-            payload: d.payload,
-        };
-        match self.core.arrive(&mut ways, &arrival) {
-            Took::Whole => Verdict::Take(0),
-            Took::Part(cookie) => Verdict::Take(cookie),
-            Took::NotNow => Verdict::NotNow,
-            Took::Refused => Verdict::Refuse,
-        }
-    }
-
-    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]) {
-        self.core.ops.read(source, offset, into);
-    }
-
-    fn released(&mut self, source: SourceId, outcome: Outcome) {
-        self.core.released(source, outcome);
-    }
-
-    fn refused(&mut self, peer: PeerId, priority: Priority, flow: u16, message: MessageNo) {
-        let to = self.rank(peer);
-        self.core.refused(to, priority, flow, message);
-    }
-
-    fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
-        let rank = self.rank(peer);
-        match event {
-            PeerEvent::Up => log::debug!("rank {}: rank {rank} is up", self.core.rank),
-            PeerEvent::Waiting => {
-                log::info!("rank {}: rank {rank} does not answer", self.core.rank);
-                self.core.tell(Event::PeerSilent { rank });
-            }
-            PeerEvent::Dead(why) => {
-                self.gone.push(peer);
-                self.core.bury(rank, death(why, self.told));
-            }
-        }
-    }
-}
-
-/// `told`: how those ended of whom we were told.
-const fn death(why: DeathReason, told: Death) -> Death {
-    match why {
-        DeathReason::Closed => Death::Closed,
-        DeathReason::Silent => Death::Silent,
-        DeathReason::NoAnswer => Death::NoAnswer,
-        DeathReason::Restarted => Death::Restarted,
-        DeathReason::Told => told,
     }
 }

@@ -4,8 +4,9 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use portolan_link::udp::{ReceiveCapacity, Udp};
-use portolan_link::xdp::Xdp;
+use portolan_link::xdp::{SourcePort, Xdp};
 use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
+use portolan_proto::Reroute;
 use portolan_sys::epoll::Epoll;
 use portolan_sys::raw::Errno;
 
@@ -74,6 +75,29 @@ impl First {
     pub fn astray(&mut self, to: &LinkAddress) {
         if let Self::Xdp(link) = self {
             link.astray(to);
+        }
+    }
+
+    /// Whether it can choose the source port of what leaves, and so by which of
+    /// several ways a network sends it on.
+    #[inline]
+    pub fn has_ways(&self) -> bool {
+        match self {
+            Self::Udp(_) => false,
+            Self::Xdp(link) => link.has_ways(),
+        }
+    }
+
+    /// The way to `to` is congested.
+    #[cold]
+    pub fn reroute(&mut self, to: &LinkAddress, how: Reroute) {
+        if let Self::Xdp(link) = self {
+            let change = match how {
+                Reroute::Leave => SourcePort::leave,
+                Reroute::Next => SourcePort::try_next,
+                Reroute::Return => SourcePort::go_back,
+            };
+            link.reroute(to, change);
         }
     }
 

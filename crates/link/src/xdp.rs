@@ -10,7 +10,9 @@
 mod bare;
 mod fast;
 mod gate;
+mod looks;
 mod packet;
+mod port;
 mod turns;
 mod ways;
 
@@ -24,18 +26,15 @@ pub use portolan_sys::xdp::{Sizes, XdpError};
 pub use self::bare::Bare;
 use self::fast::{Failed, Fast, Put};
 pub use self::gate::{GATE_COUNTERS, GATE_WORDS, Gate, GateCounters};
+pub use self::looks::Looks;
 use self::packet::{ETHERNET, HEADERS_V6};
+pub use self::port::SourcePort;
 pub use self::turns::{SHARES_MAX, Sharing, memory_bytes, sizes};
 use self::ways::{Own, Ways};
 use crate::bell::Bell;
 use crate::udp::{ReceiveCapacity, Udp, UdpConfig, UdpCounters};
 use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
 
-/// While packets come by the fast path the kernel's socket is looked at this
-/// often, ns: a look that finds nothing costs 0.3 to 0.5 us.
-const KERNEL_EVERY_NS: u64 = 50_000;
-/// So long after its last packet the fast path no longer counts as that, ns.
-const FAST_FOR_NS: u64 = 1_000_000;
 /// A fast path that failed is tried again after this, ns; sooner when the
 /// network changes.
 const RETRY_NS: u64 = 10_000_000;
@@ -122,7 +121,8 @@ pub struct XdpCounters {
     pub rx_strange: u64,
     /// How often the fast path was lost.
     pub lost: u64,
-    /// How often another source port was tried for a peer.
+    /// How often another source port was tried for a peer to whom packets went
+    /// astray.
     pub tried: u64,
 }
 
@@ -148,11 +148,7 @@ pub struct Xdp {
     bell: Bell,
     /// The clock, as far as we were told; ns.
     now: u64,
-    /// When the last packet came by the fast path.
-    fast_at: u64,
-    /// When the kernel's socket was last looked at, and whether it had some.
-    kernel_at: u64,
-    kernel_busy: bool,
+    looks: Looks,
     /// The driver takes packets from the area without a copy.
     zero_copy: bool,
     /// The fast path has failed: not tried before this time.
@@ -210,9 +206,7 @@ impl Xdp {
             frame_max: largest.min(wanted).max(1),
             bell,
             now: 0,
-            fast_at: 0,
-            kernel_at: 0,
-            kernel_busy: false,
+            looks: Looks::default(),
             zero_copy,
             lost_until: 0,
             counters: XdpCounters::default(),
@@ -293,7 +287,23 @@ impl Xdp {
     /// A packet to `to` follows from which that may learn our address: it and
     /// those that come after it have our own source port.
     pub fn introduce(&mut self, to: &LinkAddress) {
-        self.ways.introduce(to);
+        self.ways.change_port(to, SourcePort::become_own);
+    }
+
+    /// Changes the source port of what goes past the kernel to `to`, as
+    /// [`SourcePort::leave`], [`SourcePort::try_next`] and
+    /// [`SourcePort::go_back`] do: the way of the present one is congested.
+    pub fn reroute(&mut self, to: &LinkAddress, change: fn(&mut SourcePort)) {
+        self.ways.change_port(to, |from| {
+            change(from);
+            true
+        });
+    }
+
+    /// Whether the source port of what leaves can be chosen.
+    #[must_use]
+    pub fn has_ways(&self) -> bool {
+        self.fast.is_some()
     }
 
     /// What it shares with the program that steers packets to it.
@@ -394,6 +404,8 @@ impl Xdp {
             && (last.bytes.len(), last.to) == (len, first.to)
             && self.udp.uses_gso()
             && !self.zero_copy
+            // The kernel's socket has one port: its way is the congested one.
+            && !self.ways.is_chosen(&first.to)
     }
 
     /// Sends by the kernel's socket as many frames from the head of `frames`
@@ -417,14 +429,6 @@ impl Xdp {
         Ok(sent)
     }
 
-    /// Whether to look at the kernel's socket now.
-    #[inline]
-    fn kernel_is_due(&self) -> bool {
-        let fast = self.now.wrapping_sub(self.fast_at) < FAST_FOR_NS && self.now != 0;
-        let recent = self.now.wrapping_sub(self.kernel_at) < KERNEL_EVERY_NS;
-        !(fast && recent)
-    }
-
     /// Shows what the kernel's socket has; gives how many frames.
     fn receive_by_kernel(
         &mut self,
@@ -435,8 +439,7 @@ impl Xdp {
         let found = self
             .udp
             .rx_burst(max, |frame| sink(RxFrame { detour, ..frame }))?;
-        self.kernel_at = self.now;
-        self.kernel_busy = found > 0;
+        self.looks.saw_kernel(self.now, found);
         Ok(found)
     }
 
@@ -447,7 +450,7 @@ impl Xdp {
         let counters = &mut self.counters;
         let (found, failed) = fast.receive(self.port, max, self.now, counters, sink);
         if found > 0 {
-            self.fast_at = self.now;
+            self.looks.saw_fast(self.now);
         }
         if let Some(how) = failed {
             self.lose(how);
@@ -510,14 +513,13 @@ impl Link for Xdp {
         if self.lost_until == 0 {
             self.kick();
         }
-        // In the order in which they mostly came.
         let mut shown = 0;
-        let kernel_first = self.kernel_busy;
+        let kernel_first = self.looks.kernel_first();
         if kernel_first {
             shown += self.receive_by_kernel(max, &mut sink)?;
         }
         shown += self.receive_fast(max, &mut sink);
-        if !kernel_first && self.kernel_is_due() {
+        if !kernel_first && self.looks.kernel_is_due(self.now) {
             shown += self.receive_by_kernel(max, &mut sink)?;
         }
         Ok(shown)

@@ -9,9 +9,10 @@ const MOST: usize = 4;
 
 /// An own address on a network that was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Chosen {
+pub struct Chosen {
     /// Of the interface.
     pub index: u32,
+    /// The address.
     pub ip: IpAddr,
     /// Bits of the address that name the network.
     pub prefix: u8,
@@ -21,7 +22,7 @@ pub(crate) struct Chosen {
 ///
 /// # Errors
 /// In words: which part of it names nothing here, and what there is.
-pub(crate) fn chosen(setting: &str) -> Result<Vec<Chosen>, String> {
+pub fn chosen(setting: &str) -> Result<Vec<Chosen>, String> {
     among(setting, &interfaces().unwrap_or_default())
 }
 
@@ -90,6 +91,7 @@ mod tests {
             up: name != "down",
             loopback: name == "lo",
             mac: None,
+            xdp: false,
             addresses: addresses
                 .iter()
                 .map(|(ip, prefix)| (ip.parse().unwrap(), *prefix))

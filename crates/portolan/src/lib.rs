@@ -28,6 +28,8 @@ mod settings;
 
 pub use diary::begin_log;
 pub use guest::SecretFileError;
+#[doc(hidden)]
+pub use interfaces::{Chosen as Network, chosen as networks};
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
     ARGS_MAX, Arrival, Binding, Buffer, CALLS, Context, Counters, Death, ErrorHandler, Event,

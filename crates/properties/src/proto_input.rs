@@ -64,6 +64,8 @@ struct Run<'a> {
     config: Config,
     /// The link gives frames back late.
     slow_link: bool,
+    /// Packets that came to each by the slower of two ways.
+    detours: [usize; 2],
 }
 
 fn address(who: usize) -> NetAddress {
@@ -163,6 +165,7 @@ pub fn proto_input(bytes: &[u8]) {
         nodes: [Node::new(&config, 0), Node::new(&config, 1)],
         record: Record::new(choice & 1 != 0),
         slow_link: choice & 64 != 0,
+        detours: [0; 2],
         config,
         input,
     };
@@ -224,7 +227,7 @@ impl Run<'_> {
         let i = usize::from(op >> 7);
         match op & 15 {
             0 => self.flush(i, op & 16 != 0),
-            1 | 2 => self.take_one(i, op & 16 != 0, op & 32 != 0),
+            1 | 2 => self.take_one(i, op & 16 != 0, op & 32 != 0, op & 64 != 0),
             3 => _ = self.pick(i),
             4 => {
                 self.record.now += 1 << (self.input.byte() % 36);
@@ -331,11 +334,24 @@ impl Run<'_> {
         }
     }
 
-    fn deliver(&mut self, i: usize, from: usize, mut packet: Vec<u8>) {
+    fn deliver(&mut self, i: usize, from: usize, packet: Vec<u8>) {
+        self.arrive(i, from, packet, false);
+    }
+
+    fn arrive(&mut self, i: usize, from: usize, mut packet: Vec<u8>, detour: bool) {
         let from = address(from);
-        self.with(i, |e, hands, now| {
-            e.handle_packet(now, from, now & 64 != 0, &mut packet, hands);
+        let astray = self.with(i, |e, hands, now| {
+            let heard = e.handle_packet(now, from, now & 64 != 0, &mut packet, hands)?;
+            if heard.path == 0 {
+                e.note_detour(heard.peer, detour);
+            }
+            Some(heard.detour)
         });
+        self.detours[i] += usize::from(detour);
+        if astray == Some(true) && !self.record.forged {
+            let seen = self.detours[1 - i];
+            assert!(seen >= 4, "told of a detour after {seen}");
+        }
     }
 
     /// One packet of those on the way, chosen by the input.
@@ -348,8 +364,9 @@ impl Run<'_> {
         inbox.remove(at % inbox.len())
     }
 
-    /// Delivers one, the oldest or any; `again`: it stays on the way.
-    fn take_one(&mut self, i: usize, any: bool, again: bool) {
+    /// Delivers one, the oldest or any; `again`: it stays on the way; `detour`:
+    /// it comes by the slower one of two.
+    fn take_one(&mut self, i: usize, any: bool, again: bool, detour: bool) {
         let packet = if any {
             self.pick(i)
         } else {
@@ -359,7 +376,7 @@ impl Run<'_> {
         if again {
             self.nodes[i].inbox.push_back(packet.clone());
         }
-        self.deliver(i, 1 - i, packet);
+        self.arrive(i, 1 - i, packet, detour);
     }
 
     fn timeouts(&mut self, i: usize) {

@@ -155,6 +155,24 @@ pub trait Host<S: Seal> {
 
     /// A peer came up, is silent or died.
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent);
+
+    /// The way that a path takes to a peer stays congested: packets by it are
+    /// to leave from another UDP source port from now on, by which networks
+    /// with several ways choose. False if the link cannot do that.
+    fn reroute(&mut self, _peer: PeerId, _path: u8, _how: Reroute) -> bool {
+        false
+    }
+}
+
+/// How a path changes its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reroute {
+    /// It leaves the way that it has; that is to be remembered.
+    Leave,
+    /// The present one is no better: another again.
+    Next,
+    /// None was better: back to the one that was left.
+    Return,
 }
 
 /// Why nothing was queued.

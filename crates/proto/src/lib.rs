@@ -9,7 +9,8 @@
 //! `transmit` turns queues into packets, `loss` reads acknowledgements and
 //! resends, `disorder` how far out of order packets come, `split` cuts what has become too big, `receive` takes packets apart, `ack` remembers what arrived,
 //! `path` holds what each path has of its own, `networks` makes further ones
-//! and gives them up, `striping` chooses among them,
+//! and gives them up, `striping` chooses among them, `reroute` leaves the way of one that stays
+//! congested,
 //! `reassembly` orders and completes messages, `room` deals with those that
 //! cannot be held, `credit` and [`congestion`]
 //! bound what is under way, `mtu` finds packet sizes, `timers` wakes all of
@@ -41,6 +42,7 @@ mod pool;
 mod reassembly;
 mod receive;
 mod refusal;
+mod reroute;
 mod room;
 pub(crate) mod rto;
 mod send;
@@ -56,7 +58,7 @@ pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};
 pub use endpoint::{AddPeerError, Endpoint};
 pub use host::{
     DeathReason, Delivery, Heard, Host, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
-    SendError, SourceId, Transmit, Verdict,
+    Reroute, SendError, SourceId, Transmit, Verdict,
 };
 pub use kept::{KeptMore, KeptWords};
 pub use keys::key_slots;

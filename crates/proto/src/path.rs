@@ -15,6 +15,7 @@ use crate::host::NetAddress;
 use crate::kept::KeptPath;
 use crate::mtu::Mtu;
 use crate::pacing::Pacer;
+use crate::reroute::Rerouting;
 use crate::rto::Rtt;
 use crate::tables::NONE;
 
@@ -61,6 +62,8 @@ pub struct Path {
     pub(crate) rtt: Rtt,
     pub(crate) congestion: Congestion,
     pub(crate) pacer: Pacer,
+    /// Which way it takes, and whether another would be better.
+    pub(crate) rerouting: Rerouting,
     pub(crate) ce_seen: u32,
     pub(crate) backoff: u8,
     /// Probes in a row without any answer.
@@ -125,6 +128,7 @@ impl Default for Path {
             rtt: Rtt::new(),
             congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
             pacer: Pacer::new(),
+            rerouting: Rerouting::NONE,
             ce_seen: 0,
             backoff: 0,
             quiet: 0,

@@ -74,6 +74,9 @@ pub struct Counters {
     pub probes_sent: u64,
     /// Paths that did not answer while others did.
     pub paths_given_up: u64,
+    /// How often a path took another way because the one that it had stayed
+    /// congested.
+    pub rerouted: u64,
     /// Resends that turned out to be needless.
     pub spurious: u64,
     /// Packets that verified.

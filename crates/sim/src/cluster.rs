@@ -31,6 +31,9 @@ enum Event {
     Cut(u8, u32, u8, bool),
     /// Cuts or joins everything on one network.
     Outage(usize, bool),
+    /// A node's packets go through its kernel, or no longer do; what waits past
+    /// the kernel is lost, or not.
+    Detour(usize, bool, bool),
     Shrink,
 }
 
@@ -60,6 +63,7 @@ impl Summary {
         self.kills += other.kills;
         self.net.sent += other.net.sent;
         self.net.arrived += other.net.arrived;
+        self.net.by_kernel += other.net.by_kernel;
         self.net.lost += other.net.lost;
         self.net.overflowed += other.net.overflowed;
         self.net.inbox_full += other.net.inbox_full;
@@ -105,6 +109,10 @@ impl Cluster {
         net.up.fill(scenario.pipe);
         net.down.fill(scenario.pipe);
         net.inbox_max = scenario.inbox;
+        net.set_ways(&scenario.ways);
+        for node in 0..nodes {
+            *net.steering_mut(node) = scenario.steering;
+        }
         let f = scenario.faults;
         let crowded = scenario
             .configs
@@ -203,6 +211,13 @@ impl Cluster {
             };
             self.at(at, down);
             self.at(at + s.outage_ns, up);
+        }
+        for _ in 0..s.detours {
+            let node = self.rng.index(s.nodes);
+            let at = self.rng.below(busy);
+            let lost = self.rng.one_in(2);
+            self.at(at, Event::Detour(node, true, lost));
+            self.at(at + s.detour_ns, Event::Detour(node, false, lost));
         }
         if s.path_mtu != 0 {
             let at = self.rng.below(busy);
@@ -387,9 +402,7 @@ impl Cluster {
                 self.clear_inboxes(n);
                 continue;
             };
-            if node.has_packets(&self.world) {
-                node.wake(now);
-            }
+            node.notice(&self.world);
             if node.next_time() <= now {
                 node.pass(&mut self.world);
             }
@@ -444,6 +457,15 @@ impl Cluster {
                     if network == failed {
                         self.cut(network, a, b, cut);
                     }
+                }
+            }
+            Event::Detour(node, off, lost) => {
+                self.world
+                    .trace
+                    .note(now, node, || format!("through the kernel {off}"));
+                self.world.net.steering_mut(node).off = off;
+                if lost {
+                    self.world.net.lose_fast(node);
                 }
             }
             Event::Shrink => {

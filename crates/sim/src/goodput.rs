@@ -7,14 +7,14 @@
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
     Config, Counters, Delivery, Endpoint, Host, Identity, Message, Outcome, PeerEvent, PeerId,
-    Release, SourceId, Verdict,
+    Release, Reroute, SourceId, Verdict,
 };
 use portolan_seal::{Checksum, Secret};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
 
 use crate::memory::Memory;
 use crate::net::{Faults, Network, Pipe};
-use crate::node::{address, address_on, places, set_networks};
+use crate::node::{address, address_on, change_port, places, set_networks};
 
 /// A link and what is sent over it.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,9 @@ pub struct Course {
     pub now_and_then: bool,
     /// At this time, ns, the rate becomes that, bits/s; 0: it stays.
     pub change: (u64, u64),
+    /// Ways of equal cost between the hosts, and the links choose the source
+    /// port; empty: they cannot.
+    pub ways: &'static [Pipe],
     /// Networks between the hosts, each of them like that.
     pub networks: usize,
     /// That one of them fails at the first time, ns, and is back at the second;
@@ -75,6 +78,9 @@ pub struct Outcomes {
 struct App {
     bytes: u64,
     done: u32,
+    /// The link can choose the source port, and is to change it.
+    has_ways: bool,
+    reroutes: Vec<Reroute>,
 }
 
 impl Host<Checksum> for App {
@@ -90,6 +96,13 @@ impl Host<Checksum> for App {
     }
     fn refused(&mut self, _: PeerId, _: Priority, _: u16, _: MessageNo) {}
     fn peer_event(&mut self, _: PeerId, _: PeerEvent) {}
+    fn reroute(&mut self, _: PeerId, path: u8, how: Reroute) -> bool {
+        let can = self.has_ways && path == 0;
+        if can {
+            self.reroutes.push(how);
+        }
+        can
+    }
 }
 
 struct Node {
@@ -114,7 +127,10 @@ impl Node {
         };
         let mut node = Self {
             memory: Memory::new(&config, me, Secret([5; 32]), who as u64 + 1),
-            app: App::default(),
+            app: App {
+                has_ways: !course.ways.is_empty(),
+                ..App::default()
+            },
             busy_until: 0,
             timeout: 0,
         };
@@ -155,6 +171,9 @@ impl Node {
                 sent += 1;
             }
         });
+        for how in self.app.reroutes.drain(..) {
+            change_port(net.port_mut(who, 1 - who), how);
+        }
         self.timeout = self.with(|e, _| e.next_timeout()).unwrap_or(u64::MAX);
         self.busy_until = now + (packets + sent).max(1) * packet_ns;
         if packets + sent > 0 {
@@ -184,6 +203,7 @@ impl Course {
         },
         now_and_then: false,
         change: (0, 0),
+        ways: &[],
         networks: 1,
         outage: (0, 0, 0),
         packet_ns: 700,
@@ -203,6 +223,7 @@ impl Course {
         }
         net.up.fill(self.up);
         net.down.fill(self.down);
+        net.set_ways(self.ways);
         let mut nodes = [Node::new(0, self), Node::new(1, self)];
         let mut parts = Vec::new();
         let (mut now, mut sent, mut before) = (0, 0, 0);

@@ -16,15 +16,16 @@ pub mod content;
 pub mod fate;
 pub mod goodput;
 pub mod ledger;
-#[cfg(feature = "link")]
 pub mod link;
 pub mod memory;
 pub mod net;
 pub mod node;
+mod pipe;
 pub mod rng;
 pub mod run;
 pub mod scenario;
 pub mod search;
+pub mod steer;
 pub mod suite;
 pub mod tcp;
 pub mod trace;

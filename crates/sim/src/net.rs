@@ -8,76 +8,16 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
+use portolan_link::xdp::SourcePort;
+
 use crate::fate::{Fate, FateList};
+pub use crate::pipe::Pipe;
 use crate::rng::Rng;
+use crate::steer::{Places, Steering, Way};
 
 /// Bytes that a packet takes on the wire beside the UDP payload: preamble and
 /// gap 20, Ethernet 18, IPv4 20, UDP 8.
 pub const WIRE_OVERHEAD: u64 = 66;
-
-/// One direction of a host's cable: a drop-tail queue before a fixed rate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pipe {
-    /// Bits a second; 0: instant.
-    pub rate: u64,
-    /// Bytes that may wait; what does not fit is dropped.
-    pub buffer: u64,
-    /// Waiting bytes from which on ECN-capable packets are marked.
-    pub mark_at: u64,
-    busy_until: u64,
-    /// Packets dropped because the queue was full.
-    pub overflows: u64,
-}
-
-impl Pipe {
-    /// No limit at all.
-    pub const FREE: Self = Self {
-        rate: 0,
-        buffer: u64::MAX,
-        mark_at: u64::MAX,
-        busy_until: 0,
-        overflows: 0,
-    };
-
-    /// A rate in bits a second and a queue of so many bytes.
-    #[must_use]
-    pub const fn new(rate: u64, buffer: u64) -> Self {
-        Self {
-            rate,
-            buffer,
-            ..Self::FREE
-        }
-    }
-
-    /// The same, marking from so many waiting bytes on.
-    #[must_use]
-    pub const fn marking(self, mark_at: u64) -> Self {
-        Self { mark_at, ..self }
-    }
-
-    /// Bytes that wait at `now`.
-    #[must_use]
-    pub fn backlog(&self, now: u64) -> u64 {
-        let ns = self.busy_until.saturating_sub(now);
-        (ns as u128 * self.rate as u128 / 8_000_000_000) as u64
-    }
-
-    /// When `bytes` that come at `now` have left, and whether they were
-    /// marked; `None` if the queue is full.
-    fn pass(&mut self, now: u64, bytes: u64) -> Option<(u64, bool)> {
-        if self.rate == 0 {
-            return Some((now, false));
-        }
-        let waiting = self.backlog(now);
-        if waiting + bytes > self.buffer {
-            self.overflows += 1;
-            return None;
-        }
-        let takes = (bytes as u128 * 8_000_000_000 / self.rate as u128) as u64;
-        self.busy_until = self.busy_until.max(now) + takes;
-        Some((self.busy_until, waiting >= self.mark_at))
-    }
-}
 
 /// What a directed pair of nodes does to packets; parts per million.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -142,6 +82,8 @@ struct Pair {
     cut: bool,
     /// Largest packet that passes, bytes; 0: any.
     mtu: usize,
+    /// From which port packets leave.
+    from_port: SourcePort,
 }
 
 /// A packet that has arrived.
@@ -159,10 +101,20 @@ pub struct Arrival {
 struct Flight {
     time: u64,
     order: u64,
-    at_switch: bool,
+    stage: Stage,
     ecn: bool,
-    to: usize,
+    places: Places,
     packet: Arrival,
+}
+
+/// What a packet comes to next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// One of several ways.
+    Way(usize),
+    /// The switch of the host that it is for.
+    Switch,
+    Inbox,
 }
 
 impl Ord for Flight {
@@ -184,6 +136,8 @@ pub struct NetCounters {
     pub sent: u64,
     /// Put into an inbox.
     pub arrived: u64,
+    /// Of these, through the kernel.
+    pub by_kernel: u64,
     /// Lost by fate, partition or size.
     pub lost: u64,
     /// Dropped by a full queue of a pipe.
@@ -214,7 +168,13 @@ pub struct Network {
     pub down: Vec<Pipe>,
     /// Packets that an inbox holds.
     pub inbox_max: usize,
-    inboxes: Vec<VecDeque<Arrival>>,
+    /// What came past the kernel, and through it.
+    inboxes: Vec<[VecDeque<Arrival>; 2]>,
+    steering: Vec<Steering>,
+    /// Ways of equal cost from each host to the others' switch, one host's after
+    /// the other's; and how many each has, 0: there is but one switch.
+    ways: Vec<Pipe>,
+    ways_each: usize,
     flights: BinaryHeap<Reverse<Flight>>,
     script: Option<FateList>,
     record: Option<FateList>,
@@ -230,12 +190,20 @@ impl Network {
             order: 0,
             rng: Rng::new(seed),
             nodes,
-            pairs: vec![Pair::default(); nodes * nodes],
+            pairs: (0..nodes * nodes)
+                .map(|pair| Pair {
+                    from_port: SourcePort::new((pair / nodes) as u16),
+                    ..Pair::default()
+                })
+                .collect(),
             host_of: (0..nodes).collect(),
             up: vec![Pipe::FREE; nodes],
             down: vec![Pipe::FREE; nodes],
             inbox_max: usize::MAX,
-            inboxes: vec![VecDeque::new(); nodes],
+            inboxes: vec![[VecDeque::new(), VecDeque::new()]; nodes],
+            steering: vec![Steering::FAST; nodes],
+            ways: Vec::new(),
+            ways_each: 0,
             flights: BinaryHeap::new(),
             script: None,
             record: None,
@@ -278,8 +246,31 @@ impl Network {
         }
     }
 
-    /// Ends all faults and partitions; delays stay.
+    /// Between each host and the switch of the others there are so many ways of
+    /// equal cost, chosen by a hash of nodes and source port.
+    pub fn set_ways(&mut self, ways: &[Pipe]) {
+        self.ways = ways.repeat(self.nodes);
+        self.ways_each = ways.len();
+    }
+
+    /// The source port of a pair's packets, to be changed.
+    pub fn port_mut(&mut self, from: usize, to: usize) -> &mut SourcePort {
+        &mut self.pairs[from * self.nodes + to].from_port
+    }
+
+    /// How a node gets its packets.
+    pub fn steering_mut(&mut self, node: usize) -> &mut Steering {
+        &mut self.steering[node]
+    }
+
+    /// Ends all faults and partitions; delays stay, and so do queues.
     pub fn heal(&mut self) {
+        for steering in &mut self.steering {
+            *steering = Steering {
+                queues: steering.queues,
+                ..Steering::FAST
+            };
+        }
         for pair in &mut self.pairs {
             pair.cut = false;
             pair.bad = false;
@@ -356,15 +347,24 @@ impl Network {
             arrives = arrives.max(*last);
         }
         *last = arrives;
+        let port = self.pairs[from * self.nodes + to].from_port.get();
+        let places = Places { from, to, port };
+        let stage = match self.ways_each {
+            0 => Stage::Switch,
+            ways => {
+                let way = places.hash(0) as usize % ways;
+                Stage::Way(self.host_of[from] * ways + way)
+            }
+        };
         for copy in 0..=u64::from(fate.repeat) {
             self.counters.repeated += u64::from(copy > 0);
             self.order += 1;
             self.flights.push(Reverse(Flight {
                 time: arrives + copy * fate.every,
                 order: self.order,
-                at_switch: true,
+                stage,
                 ecn,
-                to,
+                places,
                 packet: Arrival {
                     from,
                     bytes: bytes.clone(),
@@ -406,16 +406,18 @@ impl Network {
     /// Puts a packet of no node's making into an inbox, as an attacker would.
     pub fn inject(&mut self, from: usize, to: usize, bytes: Vec<u8>) {
         let ce = false;
-        self.inbox(to, Arrival { from, bytes, ce });
+        self.inbox(to, Way::Fast, Arrival { from, bytes, ce });
     }
 
-    fn inbox(&mut self, to: usize, packet: Arrival) {
-        if self.inboxes[to].len() >= self.inbox_max {
+    fn inbox(&mut self, to: usize, way: Way, packet: Arrival) {
+        let inbox = &mut self.inboxes[to][way as usize];
+        if inbox.len() >= self.inbox_max {
             self.counters.inbox_full += 1;
             return;
         }
         self.counters.arrived += 1;
-        self.inboxes[to].push_back(packet);
+        self.counters.by_kernel += u64::from(way == Way::Kernel);
+        inbox.push_back(packet);
     }
 
     /// When something next happens in the network by itself.
@@ -434,44 +436,75 @@ impl Network {
                 break;
             };
             self.now = self.now.max(flight.time);
-            if !flight.at_switch {
-                self.inbox(flight.to, flight.packet);
-                continue;
-            }
             let wire = flight.packet.bytes.len() as u64 + WIRE_OVERHEAD;
-            let pipe = &mut self.down[self.host_of[flight.to]];
-            match pipe.pass(flight.time, wire) {
-                None => self.counters.overflowed += 1,
-                Some((left, marked)) => {
-                    flight.packet.ce |= marked && flight.ecn;
-                    self.counters.marked += u64::from(flight.packet.ce);
-                    if left == flight.time {
-                        self.inbox(flight.to, flight.packet);
-                    } else {
-                        flight.at_switch = false;
-                        flight.time = left;
-                        self.flights.push(Reverse(flight));
-                    }
+            let (pipe, next) = match flight.stage {
+                Stage::Way(way) => (&mut self.ways[way], Stage::Switch),
+                Stage::Switch => (&mut self.down[self.host_of[flight.places.to]], Stage::Inbox),
+                Stage::Inbox => {
+                    self.hand_over(flight);
+                    continue;
+                }
+            };
+            let Some((left, marked)) = pipe.pass(flight.time, wire) else {
+                self.counters.overflowed += 1;
+                continue;
+            };
+            flight.packet.ce |= marked && flight.ecn;
+            flight.stage = next;
+            if next == Stage::Inbox {
+                self.counters.marked += u64::from(flight.packet.ce);
+                if left == flight.time {
+                    self.hand_over(flight);
+                    continue;
                 }
             }
+            flight.time = left;
+            self.flights.push(Reverse(flight));
         }
         self.now = self.now.max(now);
     }
 
-    /// The oldest packet that waits for a node.
-    pub fn receive(&mut self, node: usize) -> Option<Arrival> {
-        self.inboxes[node].pop_front()
+    /// A packet has arrived at its host.
+    fn hand_over(&mut self, flight: Flight) {
+        let to = flight.places.to;
+        let (way, also) = self.steering[to].ways(flight.places, flight.order);
+        if let Some(also) = also {
+            self.inbox(to, also, flight.packet.clone());
+        }
+        self.inbox(to, way, flight.packet);
     }
 
-    /// Packets that wait for a node.
+    /// The oldest packet that has come past the kernel and waits for a node.
+    pub fn receive(&mut self, node: usize) -> Option<Arrival> {
+        self.receive_by(Way::Fast, node)
+    }
+
+    /// The oldest packet that has come by a way and waits for a node.
+    pub fn receive_by(&mut self, way: Way, node: usize) -> Option<Arrival> {
+        self.inboxes[node][way as usize].pop_front()
+    }
+
+    /// Packets that have come past the kernel and wait for a node.
     #[must_use]
     pub fn waiting(&self, node: usize) -> usize {
-        self.inboxes[node].len()
+        self.waiting_by(Way::Fast, node)
     }
 
-    /// Empties a node's inbox: its process is gone.
+    /// Packets that have come by a way and wait for a node.
+    #[must_use]
+    pub fn waiting_by(&self, way: Way, node: usize) -> usize {
+        self.inboxes[node][way as usize].len()
+    }
+
+    /// What has come past the kernel to a node is lost: its rings are gone.
+    pub fn lose_fast(&mut self, node: usize) {
+        let lost = std::mem::take(&mut self.inboxes[node][Way::Fast as usize]);
+        self.counters.lost += lost.len() as u64;
+    }
+
+    /// Empties a node's inboxes: its process is gone.
     pub fn clear_inbox(&mut self, node: usize) {
-        self.inboxes[node].clear();
+        self.inboxes[node].iter_mut().for_each(VecDeque::clear);
     }
 
     /// Packets on their way.

@@ -5,8 +5,10 @@ mod hands;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use portolan_link::xdp::{Looks, SourcePort};
 use portolan_proto::{
-    Config, Endpoint, Identity, LocalNetwork, NetAddress, PeerId, Release, Transmit, key_slots,
+    Config, Endpoint, Identity, LocalNetwork, NetAddress, PeerId, Release, Reroute, Transmit,
+    key_slots,
 };
 use portolan_seal::{Seal, Secret};
 use portolan_wire::{EndpointId, Life, Priority};
@@ -16,6 +18,7 @@ use crate::memory::Memory;
 use crate::net::{Arrival, Network};
 use crate::rng::{Rng, mix};
 use crate::scenario::Scenario;
+use crate::steer::Way;
 use crate::suite::{NonceBook, SimSeal, Suite};
 use crate::trace::Trace;
 use gate::Gate;
@@ -80,6 +83,8 @@ pub struct App {
     resume_at: Option<u64>,
     delivered: bool,
     reply_ppm: u32,
+    /// Its link can choose the source port of what leaves.
+    has_ways: bool,
     not_now_ppm: u32,
     refuse_ppm: u32,
 }
@@ -101,6 +106,8 @@ pub struct Node {
     pub app: App,
     held: Vec<Held>,
     gate: Gate,
+    /// When the kernel's socket is looked at.
+    looks: Looks,
     passes: u32,
     next_pass: u64,
     timeout: Option<u64>,
@@ -143,6 +150,15 @@ pub fn set_networks<S: Seal>(e: &mut Endpoint<'_, S>, node: usize, networks: usi
             packet_max: size,
         };
         e.set_network(network, local);
+    }
+}
+
+/// Changes a source port as the link `xdp` does.
+pub fn change_port(port: &mut SourcePort, how: Reroute) {
+    match how {
+        Reroute::Leave => port.leave(),
+        Reroute::Next => port.try_next(),
+        Reroute::Return => port.go_back(),
     }
 }
 
@@ -193,12 +209,14 @@ impl Node {
                 resume_at: None,
                 delivered: false,
                 reply_ppm: s.reply_ppm,
+                has_ways: !s.ways.is_empty(),
                 not_now_ppm: s.not_now_ppm,
                 refuse_ppm: s.refuse_ppm,
                 rng,
             },
             held: Vec::new(),
             gate: Gate::default(),
+            looks: Looks::default(),
             passes: 0,
             next_pass: world.now,
             timeout: None,
@@ -218,17 +236,27 @@ impl Node {
         made
     }
 
-    /// The oldest packet that waits for it on any of its networks.
-    fn receive(&self, world: &mut World) -> Option<Arrival> {
+    /// The oldest packet that came by a way and waits for it on any of its
+    /// networks.
+    fn receive(&self, way: Way, world: &mut World) -> Option<Arrival> {
         let me = self.app.node;
-        (0..self.networks).find_map(|network| world.net.receive(network * self.nodes + me))
+        (0..self.networks).find_map(|network| world.net.receive_by(way, network * self.nodes + me))
     }
 
-    /// Whether packets wait for it.
-    #[must_use]
-    pub fn has_packets(&self, world: &World) -> bool {
+    /// Whether packets wait for it that came by a way.
+    fn has_packets(&self, way: Way, world: &World) -> bool {
         let me = self.app.node;
-        (0..self.networks).any(|network| world.net.waiting(network * self.nodes + me) > 0)
+        (0..self.networks).any(|network| world.net.waiting_by(way, network * self.nodes + me) > 0)
+    }
+
+    /// Makes the node run when it is to look for packets that wait for it.
+    pub fn notice(&mut self, world: &World) {
+        let by_kernel = self.has_packets(Way::Kernel, world);
+        if self.has_packets(Way::Fast, world) || by_kernel && self.looks.kernel_is_due(world.now) {
+            self.wake(world.now);
+        } else if by_kernel {
+            self.next_pass = self.next_pass.min(self.looks.kernel_due_at());
+        }
     }
 
     /// Its life in the ledger.
@@ -387,29 +415,8 @@ impl Node {
         }
         self.finish_frames(world, false);
         let me = self.app.node;
-        let mut busy = false;
         self.app.delivered = false;
-        for _ in 0..self.burst {
-            let Some(mut packet) = self.receive(world) else {
-                break;
-            };
-            busy = true;
-            world
-                .trace
-                .packet(now, "rx", packet.from, me, &packet.bytes, packet.ce);
-            let admits = self.gate.admits(&packet.bytes);
-            let nodes = self.nodes;
-            let taken = self.with(world, |e, hands| {
-                let from = address_on(packet.from / nodes, packet.from % nodes);
-                let before = e.counters().packets_received;
-                e.handle_packet(now, from, packet.ce, &mut packet.bytes, hands);
-                e.counters().packets_received > before
-            });
-            assert!(
-                admits || !taken,
-                "node {me} takes a packet with a connection number that it has not told of"
-            );
-        }
+        let mut busy = self.take_all(world);
         let due = self.timeout.is_some_and(|t| t <= now);
         if due {
             self.with(world, |e, hands| e.handle_timeouts(now, hands));
@@ -422,8 +429,12 @@ impl Node {
         busy |= self.send_waiting(world);
         busy |= self.transmit(world);
         self.timeout = self.with(world, |e, _| e.next_timeout());
-        if self.app.delivered || self.has_packets(world) {
+        if self.app.delivered || self.has_packets(Way::Fast, world) {
             self.next_pass = self.next_pass.min(now + 1 + self.app.rng.below(500));
+        }
+        if self.has_packets(Way::Kernel, world) {
+            let due = self.looks.kernel_due_at().max(now + 1);
+            self.next_pass = self.next_pass.min(due);
         }
         // Whoever was refused tries again after a pass that moved something.
         if busy && !self.app.waiting.is_empty() {
@@ -442,6 +453,61 @@ impl Node {
         if self.timeout.is_some_and(|t| t <= now) {
             self.timeout = Some(now + 100);
         }
+    }
+
+    /// Takes what has arrived, as the link `xdp` looks for it; says whether
+    /// there was any.
+    fn take_all(&mut self, world: &mut World) -> bool {
+        let now = world.now;
+        let kernel_first = self.looks.kernel_first();
+        let mut by_kernel = 0;
+        if kernel_first {
+            by_kernel = self.take(Way::Kernel, world);
+            self.looks.saw_kernel(now, by_kernel);
+        }
+        let fast = self.take(Way::Fast, world);
+        if fast > 0 {
+            self.looks.saw_fast(now);
+        }
+        if !kernel_first && self.looks.kernel_is_due(now) {
+            by_kernel = self.take(Way::Kernel, world);
+            self.looks.saw_kernel(now, by_kernel);
+        }
+        by_kernel + fast > 0
+    }
+
+    /// Takes what has come by a way, a burst at most; gives how many packets.
+    fn take(&mut self, way: Way, world: &mut World) -> usize {
+        let (now, me, nodes) = (world.now, self.app.node, self.nodes);
+        let mut taken = 0;
+        while taken < self.burst as usize
+            && let Some(mut packet) = self.receive(way, world)
+        {
+            taken += 1;
+            world
+                .trace
+                .packet(now, "rx", packet.from, me, &packet.bytes, packet.ce);
+            let admits = self.gate.admits(&packet.bytes);
+            let (heard, taken) = self.with(world, |e, hands| {
+                let from = address_on(packet.from / nodes, packet.from % nodes);
+                let before = e.counters().packets_received;
+                let heard = e.handle_packet(now, from, packet.ce, &mut packet.bytes, hands);
+                if let Some(heard) = heard.filter(|heard| heard.path == 0) {
+                    e.note_detour(heard.peer, way == Way::Kernel);
+                }
+                (heard, e.counters().packets_received > before)
+            });
+            assert!(
+                admits || !taken,
+                "node {me} takes a packet with a connection number that it has not told of"
+            );
+            if let Some(heard) = heard.filter(|heard| heard.detour) {
+                let to = self.app.node_of[heard.peer.0 as usize];
+                let sent = world.net.counters().sent;
+                world.net.port_mut(me, to).astray(now, sent);
+            }
+        }
+        taken
     }
 
     fn send_waiting(&mut self, world: &mut World) -> bool {
@@ -494,6 +560,8 @@ impl Node {
             if t.connect {
                 let numbers = self.with(world, |e, _| e.connection_numbers(t.peer).collect());
                 self.gate.admit(t.peer, numbers);
+                let to = self.app.node_of[t.peer.0 as usize];
+                world.net.port_mut(me, to).become_own();
             }
             assert!(count < 100_000, "node {me} never stops sending");
             let (from, to) = places(&t, me, self.nodes);

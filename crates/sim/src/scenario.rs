@@ -5,6 +5,7 @@ use portolan_proto::congestion::Mode;
 
 use crate::net::{Faults, Pipe};
 use crate::rng::Rng;
+use crate::steer::Steering;
 use crate::suite::Suite;
 
 const US: u64 = 1_000;
@@ -96,10 +97,22 @@ pub struct Scenario {
     pub outages: u32,
     /// How long each lasts, ns.
     pub outage_ns: u64,
+    /// How each node gets its packets.
+    pub steering: Steering,
+    /// Times that a node's packets go through its kernel for a while.
+    pub detours: u32,
+    /// How long each lasts, ns.
+    pub detour_ns: u64,
+    /// Ways of equal cost from each node to the others; none: one switch.
+    pub ways: Vec<Pipe>,
 }
 
 /// Seeds from this one on stand for clusters on two networks.
 pub const TWO_NETWORKS: u64 = 1 << 40;
+
+/// And from this one on for clusters whose packets arrive past the kernel and
+/// through it, and in which networks have several ways.
+pub const TWO_WAYS: u64 = 1 << 41;
 
 impl Scenario {
     /// The scenario that a seed names.
@@ -202,15 +215,20 @@ impl Scenario {
             other_faults: Faults::default(),
             outages: 0,
             outage_ns: 0,
+            steering: Steering::FAST,
+            detours: 0,
+            detour_ns: 0,
+            ways: Vec::new(),
         }
         .on_networks(r)
+        .by_ways(r)
     }
 }
 
 impl Scenario {
     /// The same on as many networks as its seed says.
     fn on_networks(mut self, r: &mut Rng) -> Self {
-        if self.seed < TWO_NETWORKS {
+        if !(TWO_NETWORKS..TWO_WAYS).contains(&self.seed) {
             return self;
         }
         self.networks = 2;
@@ -224,6 +242,28 @@ impl Scenario {
             // Now and then too few for all.
             config.more_paths = r.pick(&[nodes, nodes, 1]) as u32;
         }
+        self
+    }
+}
+
+impl Scenario {
+    /// The same with as many ways as its seed says.
+    fn by_ways(mut self, r: &mut Rng) -> Self {
+        if self.seed < TWO_WAYS {
+            return self;
+        }
+        self.steering = Steering {
+            queues: r.pick(&[1, 1, 2, 4]),
+            strays: r.pick(&[0, 10_000, 300_000]),
+            both: r.pick(&[0, 100_000, 1_000_000]),
+            off: false,
+        };
+        self.detours = r.between(0, 6) as u32;
+        self.detour_ns = r.scale(10 * US, 20 * MS);
+        let rate = r.pick(&[100_000_000, 1_000_000_000]);
+        self.ways = (0..r.below(3))
+            .map(|_| Pipe::new(rate, 64_000).shared(r.pick(&[0, 0, rate / 2, rate / 4 * 3])))
+            .collect();
         self
     }
 }

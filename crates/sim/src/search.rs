@@ -42,16 +42,23 @@ pub struct Case {
     pub repeats: u8,
     /// Restarts of either endpoint; a new life sends one message.
     pub restarts: u8,
+    /// Packets that may come through the kernel.
+    pub detours: u8,
 }
 
 impl Case {
     /// From small to large.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::of(2, 1, 1, 0),
         Self::of(2, 0, 0, 1),
         Self::of(3, 2, 0, 0),
         Self::of(3, 2, 2, 0),
         Self::of(3, 2, 2, 1),
+        // So many in a row that peers hear of it.
+        Self {
+            detours: 6,
+            ..Self::of(3, 1, 0, 0)
+        },
     ];
 
     const fn of(messages: u8, drops: u8, repeats: u8, restarts: u8) -> Self {
@@ -60,6 +67,7 @@ impl Case {
             drops,
             repeats,
             restarts,
+            detours: 0,
         }
     }
 
@@ -101,6 +109,7 @@ impl Case {
                 }
             };
             seen.steps += 1;
+            seen.astray += u64::from(next.nodes.iter().any(|node| node.app.astray));
             seen.ends += u64::from(steps.is_empty());
             if !known.insert(next.digest()) {
                 taken.pop();
@@ -134,6 +143,8 @@ pub struct Seen {
     pub ends: u64,
     /// Steps of the longest way.
     pub longest: usize,
+    /// Steps after which an endpoint had heard of detours.
+    pub astray: u64,
     /// Nothing was left out.
     pub all: bool,
 }
@@ -153,6 +164,8 @@ impl fmt::Display for Seen {
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Deliver(usize),
+    /// Deliver, by the slower way.
+    Detour(usize),
     Drop(usize),
     /// Deliver, and leave a copy on the wire.
     Repeat(usize),
@@ -167,6 +180,8 @@ struct App {
     /// First bytes of the messages delivered in this life.
     got: Vec<u8>,
     down: bool,
+    /// The peer said that packets come to it by a detour.
+    astray: bool,
 }
 
 impl Host<Checksum> for App {
@@ -305,7 +320,8 @@ impl State {
         self.wire.sort();
     }
 
-    /// What may happen next, the likeliest last: it is tried first.
+    /// What may happen next, the last of which is tried first: the likeliest, but
+    /// for detours, that matter where there are several in a row.
     fn steps(&self) -> Vec<Step> {
         let mut steps = Vec::new();
         if self.left.restarts > 0 {
@@ -330,6 +346,9 @@ impl State {
                 steps.push(Step::Drop(i));
             }
             steps.push(Step::Deliver(i));
+            if self.left.detours > 0 {
+                steps.push(Step::Detour(i));
+            }
         }
         steps
     }
@@ -350,12 +369,17 @@ impl State {
             }
             Step::Deliver(i) => {
                 let (to, packet) = self.wire.remove(i);
-                self.deliver(to, &packet);
+                self.deliver(to, &packet, false);
+            }
+            Step::Detour(i) => {
+                self.left.detours -= 1;
+                let (to, packet) = self.wire.remove(i);
+                self.deliver(to, &packet, true);
             }
             Step::Repeat(i) => {
                 self.left.repeats -= 1;
                 let (to, packet) = self.wire[i].clone();
-                self.deliver(to, &packet);
+                self.deliver(to, &packet, false);
             }
             Step::Timeout => {
                 let at = self.deadline().expect("a deadline was seen");
@@ -378,12 +402,15 @@ impl State {
         }
     }
 
-    fn deliver(&mut self, to: usize, packet: &[u8]) {
+    fn deliver(&mut self, to: usize, packet: &[u8], detour: bool) {
         let (now, from) = (self.now, address(1 - to));
         let before = self.nodes[to].app.got.len();
         let mut packet = packet.to_vec();
         self.nodes[to].with(|e, app| {
-            e.handle_packet(now, from, false, &mut packet, app);
+            if let Some(heard) = e.handle_packet(now, from, false, &mut packet, app) {
+                e.note_detour(heard.peer, detour);
+                app.astray |= heard.detour;
+            }
         });
         for &new in &self.nodes[to].app.got[before..] {
             assert!(!self.delivered.contains(&new), "{new} is delivered twice");
@@ -404,6 +431,11 @@ impl State {
             let down = self.nodes[who].app.down;
             assert!(!(apart && down), "endpoint {who} gave up a living peer");
         }
+        let astray = self.nodes.iter().any(|node| node.app.astray);
+        assert!(
+            !astray || self.left.detours <= 2,
+            "four detours in a row are told of"
+        );
         if self.lives == [11, 22] {
             self.delivered.sort_unstable();
             let all: Vec<_> = (0..self.next).collect();

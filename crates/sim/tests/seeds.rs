@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread::available_parallelism;
 
 use portolan_sim::run::{run_seed, run_seeds};
-use portolan_sim::scenario::TWO_NETWORKS;
+use portolan_sim::scenario::{TWO_NETWORKS, TWO_WAYS};
 
 const SEEDS: u64 = 500;
 
@@ -35,6 +35,11 @@ fn seeds_on_two_networks_that_once_failed_pass() {
 #[test]
 fn three_hundred_seeds_on_two_networks_pass() {
     pass(TWO_NETWORKS, 300);
+}
+
+#[test]
+fn two_hundred_seeds_by_two_ways_pass() {
+    pass(TWO_WAYS, 200);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! whom and why, and what to change.
 
 mod host;
+mod networks;
 mod peers;
 
 use std::fmt::Write as _;
@@ -94,6 +95,7 @@ impl Finding {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let disabled = Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))?;
     let mut findings = host::look(disabled);
+    findings.extend(networks::look(&disabled));
     findings.extend(peers::look(&arguments.to, disabled));
     print!("{}", text(&findings));
     if let Some(file) = &arguments.json {

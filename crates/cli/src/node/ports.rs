@@ -337,6 +337,10 @@ pub fn carries(it: &Interface) -> bool {
     it.up && !it.loopback && it.mac.is_some() && !it.addresses.is_empty()
 }
 
+/// Largest IP packet that is sent past the kernel, bytes: what the largest chunk
+/// holds behind the kernel's headroom and Ethernet's header.
+pub const PACKET_MAX: usize = (CHUNK_MAX - PACKET_HEADROOM) as usize - ETHERNET_HEADER;
+
 /// How the queue of an interface is divided among so many ranks.
 fn division(interface: &Interface, ranks: u32) -> (Sizes, Sharing) {
     // A chunk holds a frame behind the kernel's headroom.

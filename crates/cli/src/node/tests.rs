@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use portolan_link::conformance::{self, Pair};
 use portolan_link::udp::{Udp, UdpConfig};
-use portolan_link::xdp::{HostPort, Sharing, Sizes, Xdp};
+use portolan_link::xdp::{HostPort, Sharing, Sizes, SourcePort, Xdp};
 use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
 use portolan_sys::clock::now_ns;
 use portolan_sys::features::Disabled;
@@ -353,6 +353,33 @@ fn what_arrives_by_a_detour_is_sent_from_other_ports() {
     // Who has yet to learn where we are may take it from the packet.
     it.from.introduce(&to);
     assert_eq!(it.send(1, 10), (own, 0));
+}
+
+#[test]
+fn a_congested_way_is_left_by_streams_too() {
+    let built = Built::up("t-unit-ways");
+    let [(mut from, _a), (mut at, _b)] = [0, 1].map(|host| open(&built.0, host));
+    let own = from.local_address().unwrap().port;
+    let to = LinkAddress {
+        ip: built.0.ipv4(1).to_ipv6_mapped().octets(),
+        ..at.local_address().unwrap()
+    };
+    let now = now_ns();
+    let (from, at) = (&mut from, &mut at);
+    let mut it = Astray { from, at, to, now };
+    assert_eq!(it.send(1, 10), (own, 0));
+    assert_eq!(it.send(8, 1_400), (own, 8));
+    assert!(it.from.has_ways());
+    let mut ports = vec![own];
+    for change in [SourcePort::leave, SourcePort::try_next] {
+        it.from.reroute(&to, change);
+        // The kernel's socket would send them by the congested one.
+        let (port, by_kernel) = it.send(8, 1_400);
+        assert!(!ports.contains(&port) && by_kernel == 0, "{port}");
+        ports.push(port);
+    }
+    it.from.reroute(&to, SourcePort::go_back);
+    assert_eq!(it.send(8, 1_400), (own, 8));
 }
 
 /// Sends from one end to the other until `count` frames have come; gives what

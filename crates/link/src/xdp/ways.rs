@@ -9,6 +9,7 @@ use portolan_sys::net::{Change, Changes, Netlink};
 use portolan_sys::raw::Errno;
 
 use super::packet::{Ends, Template, ip_of};
+use super::port::SourcePort;
 use crate::LinkAddress;
 
 /// After so long without an answer the kernel is asked again, ns. Doubled up
@@ -20,16 +21,6 @@ const RETRY_MAX_NS: u64 = 1_000_000_000;
 const CONFIRM_NS: u64 = 5_000_000_000;
 /// How often news are looked for, ns.
 const NEWS_NS: u64 = 1_000_000;
-/// Packets that go astray are judged after so long and so many packets by one
-/// source port: what left earlier has arrived, and its news come back.
-const SETTLE_NS: u64 = 5_000_000;
-const SETTLE_FRAMES: u64 = 8;
-/// Source ports that are tried for an address, until the next try begins after
-/// the pause, ns. Of a card with 16 queues all miss one in 62 times.
-const TRIES: u32 = 64;
-const PAUSE_NS: u64 = 60_000_000_000;
-/// Where they are from: RFC 6335, section 6.
-const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
 
 /// Most addresses that are remembered; then all are forgotten.
 const WAYS_MAX: usize = 65_536;
@@ -56,23 +47,8 @@ struct Way {
     patience: u64,
     /// A packet takes the kernel's way then.
     confirm_at: u64,
-    /// The source port.
-    from_port: u16,
-    /// Others that were tried since it last rested, and until when it does.
-    tries: u32,
-    rests_until: u64,
-    /// Packets go astray: since when, how many had been sent before, and when
-    /// that was last heard.
-    astray: Option<(u64, u64, u64)>,
-}
-
-impl Way {
-    /// Takes another source port; the kernel is asked for the rest again.
-    fn depart_from(&mut self, port: u16) {
-        self.from_port = port;
-        self.astray = None;
-        self.ask_at = 0;
-    }
+    /// From where they leave.
+    from: SourcePort,
 }
 
 /// All ways.
@@ -83,6 +59,8 @@ pub(super) struct Ways {
     changes: Changes,
     news_at: u64,
     known: HashMap<LinkAddress, Way>,
+    /// How many of them have a source port chosen because of congestion.
+    chosen: usize,
     /// The last one that was asked for, as most packets go there: its headers,
     /// and until when that answer holds.
     last: Option<(LinkAddress, Template, u64)>,
@@ -96,6 +74,7 @@ impl Ways {
             changes: Changes::open()?,
             news_at: 0,
             known: HashMap::new(),
+            chosen: 0,
             last: None,
         })
     }
@@ -141,52 +120,54 @@ impl Ways {
     /// Packets to an address arrive there by a detour, of which `sent` have left
     /// in all. True if it gets another source port now.
     pub fn astray(&mut self, to: &LinkAddress, now: u64, sent: u64) -> bool {
-        let Some(way) = self.known.get_mut(to) else {
-            return false;
-        };
-        if way.headers.is_none() || now < way.rests_until {
-            return false;
-        }
-        let (since, before) = match way.astray {
-            Some((since, before, heard)) if now - heard < SETTLE_NS => (since, before),
-            _ => (now, sent),
-        };
-        way.astray = Some((since, before, now));
-        if now - since < SETTLE_NS || sent - before < SETTLE_FRAMES {
-            return false;
-        }
-        if way.tries == TRIES {
-            way.tries = 0;
-            way.rests_until = now + PAUSE_NS;
-            way.depart_from(self.own.port);
-        } else {
-            way.tries += 1;
-            way.depart_from(other_port(self.own.port, way.from_port));
-        }
-        self.last = None;
-        true
+        let way = self.known.get(to);
+        let goes = way.is_some_and(|way| way.headers.is_some());
+        goes && self.change_port(to, |from| from.astray(now, sent))
     }
 
     /// A packet to an address took the kernel's way: it is that which is seen
     /// there.
     pub fn went_by_kernel(&mut self, to: &LinkAddress) {
         if let Some(way) = self.known.get_mut(to) {
-            way.astray = None;
+            way.from.excuse();
         }
     }
 
-    /// Packets to an address have our own source port from now on.
-    pub fn introduce(&mut self, to: &LinkAddress) {
-        let own = self.own.port;
-        if let Some(way) = self.known.get_mut(to).filter(|way| way.from_port != own) {
-            way.depart_from(own);
+    /// Changes the source port towards an address; gives whether that was so.
+    pub fn change_port(
+        &mut self,
+        to: &LinkAddress,
+        change: impl FnOnce(&mut SourcePort) -> bool,
+    ) -> bool {
+        let Some(way) = self.known.get_mut(to) else {
+            return false;
+        };
+        let before = way.from.is_chosen();
+        let changed = change(&mut way.from);
+        if changed {
+            // The kernel is asked for the rest again.
+            way.ask_at = 0;
             self.last = None;
         }
+        match (before, way.from.is_chosen()) {
+            (false, true) => self.chosen += 1,
+            (true, false) => self.chosen -= 1,
+            _ => {}
+        }
+        changed
+    }
+
+    /// Whether packets to an address have a source port that was chosen because
+    /// of congestion.
+    #[inline]
+    pub fn is_chosen(&self, to: &LinkAddress) -> bool {
+        self.chosen > 0 && self.known.get(to).is_some_and(|way| way.from.is_chosen())
     }
 
     fn seek(&mut self, to: &LinkAddress, now: u64) -> Option<(LinkAddress, Template, u64)> {
         if self.known.len() >= WAYS_MAX && !self.known.contains_key(to) {
             self.known.clear();
+            self.chosen = 0;
         }
         let way = self.known.entry(*to).or_insert(Way {
             headers: None,
@@ -194,10 +175,7 @@ impl Ways {
             ask_at: 0,
             patience: RETRY_NS,
             confirm_at: now + CONFIRM_NS,
-            from_port: self.own.port,
-            tries: 0,
-            rests_until: 0,
-            astray: None,
+            from: SourcePort::new(self.own.port),
         });
         if now >= way.ask_at {
             ask(&self.own, &self.kernel, to, way, now);
@@ -211,24 +189,10 @@ impl Ways {
     }
 }
 
-/// A source port to be tried after `last`; neither that nor our own.
-fn other_port(own: u16, last: u16) -> u16 {
-    let count = u32::from(PORTS.end() - PORTS.start()) + 1;
-    // Hits each port once before it comes around (Hull and Dobell).
-    let next = |port: u16| {
-        let step = (u32::from(port) * 4_093 + u32::from(own) * 2 + 1) % count;
-        PORTS.start() + step as u16
-    };
-    match next(last) {
-        port if port == own => next(port),
-        port => port,
-    }
-}
-
 /// Asks the kernel for the way.
 #[cold]
 fn ask(own: &Own, kernel: &Netlink, to: &LinkAddress, way: &mut Way, now: u64) {
-    let (next_hop, answer) = resolve(own, kernel, to, way.from_port).unwrap_or_default();
+    let (next_hop, answer) = resolve(own, kernel, to, way.from.get()).unwrap_or_default();
     way.next_hop = next_hop;
     way.headers = answer.map(|(headers, _)| headers);
     match answer {

@@ -1,12 +1,12 @@
 //! What a simulated program does when the protocol calls it, and how it sends.
 
 use portolan_proto::{
-    DeathReason, Delivery, Endpoint, Host, Message, Outcome, PeerEvent, PeerId, Release, SendError,
-    SourceId, Verdict,
+    DeathReason, Delivery, Endpoint, Host, Message, Outcome, PeerEvent, PeerId, Release, Reroute,
+    SendError, SourceId, Verdict,
 };
 use portolan_wire::{MessageNo, Priority};
 
-use super::{App, Want, World};
+use super::{App, Want, World, change_port};
 use crate::content;
 use crate::ledger::{MessageId, Planned};
 use crate::rng::mix;
@@ -217,5 +217,18 @@ impl Host<SimSeal> for Hands<'_> {
         );
         let closed = reason == DeathReason::Closed;
         self.world.ledger.peer_dead(self.app.life, peer, closed);
+    }
+
+    fn reroute(&mut self, peer: PeerId, path: u8, how: Reroute) -> bool {
+        if !self.app.has_ways || path != 0 {
+            return false;
+        }
+        let (node, peer) = (self.app.node, self.app.node_of[peer.0 as usize]);
+        let now = self.world.now;
+        self.world
+            .trace
+            .note(now, node, || format!("another way to {peer}: {how:?}"));
+        change_port(self.world.net.port_mut(node, peer), how);
+        true
     }
 }

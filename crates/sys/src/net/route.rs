@@ -40,6 +40,8 @@ pub struct Interface {
     pub loopback: bool,
     /// Its Ethernet address, if it has one.
     pub mac: Option<[u8; 6]>,
+    /// An XDP program is attached to it.
+    pub xdp: bool,
     /// Its addresses with the length of their network prefix, bits.
     pub addresses: Vec<(IpAddr, u8)>,
 }
@@ -62,6 +64,9 @@ const RTAX_MTU: u16 = 2;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
+const IFLA_XDP: u16 = 43;
+const IFLA_XDP_ATTACHED: u16 = 2;
+const XDP_ATTACHED_NONE: u8 = 0;
 const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 1;
@@ -214,6 +219,7 @@ fn parse_link(body: &[u8]) -> Option<Interface> {
         up: flags & IFF_UP != 0,
         loopback: flags & IFF_LOOPBACK != 0,
         mac: None,
+        xdp: false,
         addresses: Vec::new(),
     };
     for (kind, data) in Attributes(attributes) {
@@ -224,6 +230,11 @@ fn parse_link(body: &[u8]) -> Option<Interface> {
             }
             IFLA_ADDRESS => link.mac = data.try_into().ok(),
             IFLA_MTU => link.mtu = word(data)? as usize,
+            IFLA_XDP => {
+                link.xdp = Attributes(data).any(|(kind, data)| {
+                    kind == IFLA_XDP_ATTACHED && data.first() != Some(&XDP_ATTACHED_NONE)
+                });
+            }
             _ => {}
         }
     }

@@ -1,0 +1,203 @@
+//! The source port of what goes past the kernel to one address. Network cards
+//! with several queues, and networks with several ways, choose by it.
+
+/// Packets that go astray are judged after so long and so many packets by one
+/// source port: what left earlier has arrived, and its news come back.
+const SETTLE_NS: u64 = 5_000_000;
+const SETTLE_FRAMES: u64 = 8;
+/// Source ports that are tried for an address, until the next try begins after
+/// the pause, ns. Of a card with 16 queues all miss one in 62 times.
+const TRIES: u32 = 64;
+const PAUSE_NS: u64 = 60_000_000_000;
+/// Where they are from: RFC 6335, section 6.
+const PORTS: std::ops::RangeInclusive<u16> = 49_152..=65_535;
+
+/// The source port towards one address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SourcePort {
+    /// Our own: that which we receive at.
+    own: u16,
+    now: u16,
+    /// It was chosen because of congestion; and what was before the search.
+    chosen: bool,
+    left: (u16, bool),
+    /// Others that were tried since it last rested, and until when it does.
+    tries: u32,
+    rests_until: u64,
+    /// Packets go astray: since when, how many had been sent before, and when
+    /// that was last heard.
+    astray: Option<(u64, u64, u64)>,
+}
+
+impl SourcePort {
+    /// Our own port.
+    #[must_use]
+    pub const fn new(own: u16) -> Self {
+        Self {
+            own,
+            now: own,
+            chosen: false,
+            left: (own, false),
+            tries: 0,
+            rests_until: 0,
+            astray: None,
+        }
+    }
+
+    /// The present one.
+    #[must_use]
+    pub const fn get(&self) -> u16 {
+        self.now
+    }
+
+    /// Whether it is another than our own because that way was congested: what
+    /// cannot leave from it takes the congested one.
+    #[must_use]
+    pub const fn is_chosen(&self) -> bool {
+        self.chosen
+    }
+
+    /// Packets arrive there by a detour, of which `sent` have left in all. True
+    /// if it is another port from now on.
+    pub fn astray(&mut self, now: u64, sent: u64) -> bool {
+        if now < self.rests_until {
+            return false;
+        }
+        let (since, before) = match self.astray {
+            Some((since, before, heard)) if now - heard < SETTLE_NS => (since, before),
+            _ => (now, sent),
+        };
+        self.astray = Some((since, before, now));
+        if now - since < SETTLE_NS || sent - before < SETTLE_FRAMES {
+            return false;
+        }
+        if self.tries == TRIES {
+            self.tries = 0;
+            self.rests_until = now + PAUSE_NS;
+            self.become_own();
+        } else {
+            self.tries += 1;
+            self.try_other();
+        }
+        true
+    }
+
+    /// A packet took another way on purpose: it is that which is seen there.
+    pub const fn excuse(&mut self) {
+        self.astray = None;
+    }
+
+    /// The way by this port stays congested: another, until
+    /// [`Self::go_back`].
+    pub fn leave(&mut self) {
+        self.left = (self.now, self.chosen);
+        self.try_next();
+    }
+
+    /// The way by this port is not better than that which was left.
+    pub fn try_next(&mut self) {
+        self.chosen = true;
+        self.try_other();
+    }
+
+    /// No way was better than that which was left.
+    pub const fn go_back(&mut self) {
+        (self.now, self.chosen) = self.left;
+        self.astray = None;
+    }
+
+    /// Our own from now on. True if it was not.
+    pub fn become_own(&mut self) -> bool {
+        let other = self.now != self.own;
+        self.now = self.own;
+        self.chosen = false;
+        self.left = (self.own, false);
+        self.astray = None;
+        other
+    }
+
+    fn try_other(&mut self) {
+        self.now = other_port(self.own, self.now);
+        self.astray = None;
+    }
+}
+
+/// A source port to be tried after `last`; neither that nor our own.
+fn other_port(own: u16, last: u16) -> u16 {
+    let count = u32::from(PORTS.end() - PORTS.start()) + 1;
+    // Hits each port once before it comes around (Hull and Dobell).
+    let next = |port: u16| {
+        let step = (u32::from(port) * 4_093 + u32::from(own) * 2 + 1) % count;
+        PORTS.start() + step as u16
+    };
+    match next(last) {
+        port if port == own => next(port),
+        port => port,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_ports_are_tried_before_one_comes_again() {
+        for own in [7_000, 49_152, 60_001] {
+            let mut seen = std::collections::HashSet::new();
+            let mut port = SourcePort::new(own);
+            while seen.insert(port.get()) {
+                port.try_next();
+            }
+            // Our own is tried at the start only.
+            let all = usize::from(PORTS.end() - PORTS.start());
+            assert!(seen.len() >= all, "{} of {all} with {own}", seen.len());
+        }
+    }
+
+    #[test]
+    fn what_goes_astray_leaves_from_another_port_once_it_settled() {
+        let mut port = SourcePort::new(7_000);
+        assert!(!port.astray(1, 100));
+        assert!(!port.astray(SETTLE_NS - 1, 108), "too soon");
+        assert!(port.astray(SETTLE_NS + 1, 108));
+        let first = port.get();
+        assert_ne!(first, 7_000);
+        // Too few since, or not heard for long, or it was meant to.
+        assert!(!port.astray(SETTLE_NS + 2, 109));
+        assert!(!port.astray(2 * SETTLE_NS + 1, 116));
+        assert!(!port.astray(4 * SETTLE_NS, 200));
+        port.excuse();
+        assert!(!port.astray(5 * SETTLE_NS - 1, 300));
+        assert_eq!(port.get(), first);
+        assert!(port.become_own() && !port.become_own());
+    }
+
+    #[test]
+    fn after_so_many_tries_it_rests_with_its_own() {
+        let mut port = SourcePort::new(7_000);
+        let (mut now, mut changes) = (0, 0);
+        while port.get() != 7_000 || changes == 0 {
+            now += SETTLE_NS / 4;
+            changes += u32::from(port.astray(now, now));
+        }
+        assert_eq!(changes, TRIES + 1);
+        assert!(!port.astray(now + PAUSE_NS - 1, now));
+    }
+
+    #[test]
+    fn a_search_in_vain_ends_where_it_began() {
+        let mut port = SourcePort::new(7_000);
+        port.leave();
+        assert!(port.is_chosen() && port.get() != 7_000);
+        port.try_next();
+        port.go_back();
+        assert!(!port.is_chosen() && port.get() == 7_000);
+        // One that was better is where the next search begins.
+        port.leave();
+        let better = port.get();
+        port.leave();
+        assert_ne!(port.get(), better);
+        port.go_back();
+        assert!(port.is_chosen() && port.get() == better);
+    }
+}

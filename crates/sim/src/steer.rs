@@ -1,0 +1,116 @@
+//! Which of several ways a packet takes: through the network, and past or
+//! through the kernel of the host that it is for. Both follow from its source
+//! port, as the link `xdp` chooses it.
+
+use crate::rng::mix;
+
+/// How a packet comes to its node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// Past the kernel.
+    Fast,
+    /// By the kernel's socket.
+    Kernel,
+}
+
+/// How a node gets its packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steering {
+    /// Queues of its card, to which packets go by a hash: what comes by the
+    /// first goes past the kernel.
+    pub queues: u64,
+    /// Of a million of these, how many go through the kernel all the same.
+    pub strays: u32,
+    /// Of a million, how many come both ways.
+    pub both: u32,
+    /// Nothing is steered past the kernel.
+    pub off: bool,
+}
+
+impl Steering {
+    /// Everything goes past the kernel.
+    pub const FAST: Self = Self {
+        queues: 1,
+        strays: 0,
+        both: 0,
+        off: false,
+    };
+
+    /// The way by which a packet comes, and another by which it comes too;
+    /// `which`: a number of its own.
+    pub(crate) fn ways(&self, places: Places, which: u64) -> (Way, Option<Way>) {
+        let chance = mix(which ^ 0x57ee);
+        let strays = chance % 1_000_000 < u64::from(self.strays);
+        if self.off || !places.hash(1).is_multiple_of(self.queues) || strays {
+            (Way::Kernel, None)
+        } else if (chance >> 32) % 1_000_000 < u64::from(self.both) {
+            (Way::Fast, Some(Way::Kernel))
+        } else {
+            (Way::Fast, None)
+        }
+    }
+}
+
+/// What networks and cards choose by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Places {
+    pub from: usize,
+    pub to: usize,
+    /// Source port.
+    pub port: u16,
+}
+
+impl Places {
+    /// A hash of them, another for each salt.
+    pub fn hash(self, salt: u64) -> u64 {
+        let places = (self.from as u64) << 16 | (self.to as u64) << 36;
+        mix(u64::from(self.port) | places | salt << 60)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_of_a_hosts_queues_gets_its_share_of_ports() {
+        let steering = Steering {
+            queues: 4,
+            ..Steering::FAST
+        };
+        let fast = (0..4_000).filter(|&port| {
+            let places = Places {
+                from: 1,
+                to: 2,
+                port,
+            };
+            // The same port, the same way.
+            let ways = steering.ways(places, 0);
+            assert_eq!(ways, steering.ways(places, 1));
+            ways == (Way::Fast, None)
+        });
+        assert!((900..1_100).contains(&fast.count()));
+    }
+
+    #[test]
+    fn shares_are_as_asked() {
+        let places = Places {
+            from: 0,
+            to: 1,
+            port: 7,
+        };
+        let count = |steering: Steering, ways| {
+            let all = 0..10_000;
+            all.filter(|&i| steering.ways(places, i) == ways).count()
+        };
+        let both = Steering {
+            strays: 200_000,
+            both: 500_000,
+            ..Steering::FAST
+        };
+        assert!((1_900..2_100).contains(&count(both, (Way::Kernel, None))));
+        assert!((3_800..4_200).contains(&count(both, (Way::Fast, Some(Way::Kernel)))));
+        let off = Steering { off: true, ..both };
+        assert_eq!(count(off, (Way::Kernel, None)), 10_000);
+    }
+}
