@@ -16,6 +16,7 @@ mod ways;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use portolan_sys::epoll::Epoll;
 use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno;
 use portolan_sys::xdp::{self, PACKET_HEADROOM};
@@ -145,6 +146,7 @@ pub struct Xdp {
     ways: Ways,
     port: u16,
     frame_max: usize,
+    /// Of the fast path; the kernel's socket has one of its own.
     bell: Bell,
     /// The clock, as far as we were told; ns.
     now: u64,
@@ -153,6 +155,8 @@ pub struct Xdp {
     /// When the kernel's socket was last looked at, and whether it had some.
     kernel_at: u64,
     kernel_busy: bool,
+    /// It had none when a sleep ended.
+    kernel_quiet: bool,
     /// The driver takes packets from the area without a copy.
     zero_copy: bool,
     /// The fast path has failed: not tried before this time.
@@ -213,6 +217,7 @@ impl Xdp {
             fast_at: 0,
             kernel_at: 0,
             kernel_busy: false,
+            kernel_quiet: false,
             zero_copy,
             lost_until: 0,
             counters: XdpCounters::default(),
@@ -226,21 +231,42 @@ impl Xdp {
         self.bell.fd()
     }
 
+    /// Fast path and kernel's socket join `set` under these names, and
+    /// [`Self::fd`] rings no more: who waits for other things too sleeps and
+    /// wakes up sooner that way, and can [tell](Self::woken) which of them rang.
+    ///
+    /// # Errors
+    /// `MFILE`, `NOSPC` or `NOMEM`: the kernel has no room for it.
+    pub fn join(&mut self, set: &Epoll, fast: u64, kernel: u64) -> Result<(), Errno> {
+        self.udp.join(set, kernel)?;
+        let descriptor = self.fast.as_ref().map(|fast| fast.fd());
+        self.bell.join(set, fast, descriptor)
+    }
+
+    /// Whether the kernel's socket rang when a sleep ended: if not, it need not
+    /// be looked at.
+    pub fn woken(&mut self, by_kernel: bool) {
+        self.kernel_busy |= by_kernel;
+        self.kernel_quiet = !by_kernel;
+    }
+
     /// Makes [`Self::fd`] fit to be waited on again.
     ///
     /// # Errors
     /// [`LinkError::Broken`]: the kernel has no memory for it.
     pub fn arm(&mut self) -> Result<(), LinkError> {
+        self.udp.arm()?;
         let fast = self.fast.as_ref().map(|fast| fast.fd());
-        let armed = self.bell.arm(fast.into_iter().chain([self.udp.fd()]));
+        let armed = self.bell.arm(fast);
         armed.map_err(|errno| LinkError::Broken(errno.raw_os_error()))
     }
 
     /// Nobody will wait on [`Self::fd`] until it is [armed](Self::arm) again:
     /// each packet that arrives then costs the kernel less.
     pub fn disarm(&mut self) {
+        self.udp.disarm();
         let fast = self.fast.as_ref().map(|fast| fast.fd());
-        self.bell.disarm(fast.into_iter().chain([self.udp.fd()]));
+        self.bell.disarm(fast);
     }
 
     /// Tells the time, ns of a monotonic clock. Without it the kernel's socket
@@ -509,6 +535,9 @@ impl Link for Xdp {
         }
         if self.lost_until == 0 {
             self.kick();
+        }
+        if std::mem::take(&mut self.kernel_quiet) {
+            self.kernel_at = self.now;
         }
         // In the order in which they mostly came.
         let mut shown = 0;
