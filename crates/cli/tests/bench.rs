@@ -91,17 +91,93 @@ fn latency_stands_beside_its_peers() {
     );
     assert_eq!(
         texts(&json, "rows", "metric"),
-        set(&["latency_us", "line_latency_us"])
+        set(&["latency_us", "line_latency_us", "cpu_us"])
     );
     assert_eq!(
         texts(&json, "ratios", "over"),
         set(&["shm-floor", "kernel-udp", "kernel-tcp"])
     );
+    // What has no loops of ours, or does nothing but poll, is not charged.
+    let charged = |row: &&Value| row["metric"] == "cpu_us";
+    let charged = json["rows"].as_array().unwrap().iter().filter(charged);
+    let charged: Vec<&Value> = charged.map(|row| &row["system"]).collect();
+    assert_eq!(charged, ["portolan-shm", "kernel-udp", "kernel-tcp"]);
+    assert!(table.contains("cpu us"), "{table}");
     let ours = &json["rows"][0];
     assert_eq!((&ours["link"], &ours["size"]), (&"shm".into(), &8.into()));
     assert!(ours["p99_99"].is_f64() && ours["loss"].is_null(), "{ours}");
     assert!(table.contains("portolan-shm / shm-floor"), "{table}");
     assert!(table.contains("no claim can rest on that"), "{table}");
+}
+
+/// The figures of a metric, by system.
+fn figures(json: &Value, metric: &str) -> Vec<(String, f64)> {
+    let rows = json["rows"].as_array().unwrap();
+    let of_metric = rows.iter().filter(|row| row["metric"] == metric);
+    let figure = |row: &Value| {
+        let system = row["system"].as_str().unwrap().to_owned();
+        (system, row["p50"].as_f64().unwrap())
+    };
+    of_metric.map(figure).collect()
+}
+
+#[test]
+fn who_blocks_sleeps_for_each_message() {
+    for link in ["shm", "udp"] {
+        let arguments = ["--link", link, "--wait", "block", "--vs", "udp,tcp"];
+        let arguments = [&["latency"], &arguments[..]].concat();
+        let (json, table) = bench_for("50", &format!("block-{link}"), &arguments);
+        check_rows(&json);
+        let metrics = ["latency_us", "cpu_us", "sleeps"];
+        assert_eq!(texts(&json, "rows", "metric"), set(&metrics));
+        assert_eq!(texts(&json, "rows", "wait"), set(&["block"]));
+        assert_eq!(texts(&json, "ratios", "metric"), set(&metrics[..2]));
+        for (system, sleeps) in figures(&json, "sleeps") {
+            // Now and then an answer is there before the sleep begins.
+            assert!((0.1..=2.0).contains(&sleeps), "{system}: {sleeps}");
+        }
+        assert!(table.contains("both sides slept"), "{table}");
+    }
+    // Who polls is busy for as long as a message takes, on both sides.
+    let (json, _) = bench_for("50", "poll", &["latency", "--link", "udp"]);
+    assert!(figures(&json, "sleeps").is_empty() && json["rows"][0]["wait"].is_null());
+    let [latency, cpu] = ["latency_us", "cpu_us"].map(|metric| figures(&json, metric)[0].1);
+    assert!(cpu > latency, "{cpu} us for {latency} us");
+}
+
+#[test]
+fn who_blocks_streams_too() {
+    for size in ["8", "100000"] {
+        let arguments = ["--wait", "block", "--link", "udp", "--vs", "udp,tcp"];
+        let arguments = [&["bandwidth", "--size", size], &arguments[..]].concat();
+        let (json, _) = bench_for("20", &format!("block-{size}"), &arguments);
+        check_rows(&json);
+        assert_eq!(figures(&json, "cpu_us_per_mb").len(), 3, "{json}");
+        assert_eq!(figures(&json, "bandwidth_mb_s").len(), 3, "{json}");
+    }
+}
+
+#[test]
+fn an_idle_endpoint_uses_no_core() {
+    let (json, _) = bench_for("100", "idle", &["idle", "-n", "3"]);
+    check_rows(&json);
+    let systems = set(&["portolan-shm", "portolan-udp"]);
+    assert_eq!(texts(&json, "rows", "system"), systems);
+    for metric in ["away_cpu_percent", "waiting_cpu_percent"] {
+        let found = figures(&json, metric);
+        assert_eq!(found.len(), 2, "{json}");
+        // A thousand looks a second, for which nothing calls, would be more.
+        for (system, percent) in found {
+            assert!(percent < 0.2, "{system}, {metric}: {percent}");
+        }
+    }
+    assert!(
+        json["rows"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .all(|row| row["ranks"] == 3)
+    );
 }
 
 #[test]
@@ -124,7 +200,10 @@ fn every_pattern_and_the_rate_are_measured() {
     }
     let (json, _) = bench("rate", &["rate", "--vs", "shm-floor"]);
     check_rows(&json);
-    assert_eq!(texts(&json, "rows", "metric"), set(&["rate_msg_s"]));
+    assert_eq!(
+        texts(&json, "rows", "metric"),
+        set(&["rate_msg_s", "cpu_us"])
+    );
     let (json, _) = bench(
         "copy",
         &["bandwidth", "--size", "1048576", "--vs", "shm-copy"],
@@ -237,7 +316,8 @@ fn loss_is_switched_between_columns_and_off_at_the_end() {
         .iter()
         .map(|row| row["loss"].as_f64().unwrap())
         .collect();
-    assert_eq!(losses, [0.0, 0.0, 5.0, 5.0]);
+    // Figures, and what they cost.
+    assert_eq!(losses, [0.0, 0.0, 5.0, 5.0].repeat(2));
     assert!(
         rows[2]["kept"].is_f64() && rows[2]["packets_ratio"].is_f64(),
         "{}",
@@ -274,7 +354,7 @@ fn many_to_one_and_all_to_all_fill_the_switch() {
         check_rows(&json);
         let ours = format!("portolan-{link}");
         assert_eq!(texts(&json, "rows", "system"), set(&[&ours, "kernel-tcp"]));
-        let metrics = ["goodput_mb_s", "message_us"];
+        let metrics = ["goodput_mb_s", "message_us", "cpu_us_per_mb"];
         assert_eq!(texts(&json, "rows", "metric"), set(&metrics));
         assert_eq!(texts(&json, "ratios", "metric"), set(&metrics));
         for row in json["rows"].as_array().unwrap() {
@@ -282,7 +362,7 @@ fn many_to_one_and_all_to_all_fill_the_switch() {
             let value = row["p50"].as_f64().unwrap();
             if row["metric"] == "goodput_mb_s" {
                 assert!((most / 20.0..most).contains(&value), "{row}");
-            } else {
+            } else if row["metric"] == "message_us" {
                 // 64 KB take 5.2 ms and more on a line of 100mbit.
                 assert!(value > 5_200.0, "{row}");
                 assert!(row["p99"].as_f64().unwrap() >= value, "{row}");
@@ -311,7 +391,13 @@ fn many_to_one_and_all_to_all_fill_the_switch() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_at_once() {
-    let cases: [(&[&str], &str); 10] = [
+    let cases: [(&[&str], &str); 13] = [
+        (
+            &["latency", "--wait", "block", "--vs", "ucx"],
+            "--vs udp,tcp",
+        ),
+        (&["idle", "--slice-ms", "10", "--seconds", "1"], "--seconds"),
+        (&["idle", "-n", "1"], "2 or more"),
         (&["latency", "--bursts", "8"], "--loss"),
         (&["latency", "--lab", "t-none"], "does not exist"),
         (&["latency", "--loss", "1"], "--lab"),

@@ -48,6 +48,10 @@ pub struct Config {
     /// Default 2,000, about what a wake-up costs (50 us); 0 where more
     /// processes run than there are cores.
     pub spin_passes: u32,
+    /// Passes after these between which it lets other processes run. Default
+    /// 16: where processes share a core, the other one answers meanwhile; with
+    /// 0 for both a wait that finds nothing sleeps at once.
+    pub yield_passes: u32,
     /// Memory for messages to ports that are not bound yet, bytes. Default 4 MiB.
     pub unexpected_bytes: usize,
     /// What one sender may take of it, bytes. Default 1 MiB.
@@ -103,6 +107,7 @@ impl Default for Config {
             helper: true,
             takeover_ns: 50_000,
             spin_passes: 2_000,
+            yield_passes: 16,
             unexpected_bytes: 4 << 20,
             unexpected_share: 1 << 20,
             queue_bytes: 64 << 20,

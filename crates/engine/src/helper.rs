@@ -12,7 +12,7 @@ use portolan_sys::lives::Pulse;
 
 use crate::OpenError;
 use crate::endpoint::Inner;
-use crate::state::Woken;
+use crate::nap::Woken;
 
 /// Longest pause between two looks at a busy program, ns: a thousand looks a
 /// second cost under one percent of a core.
@@ -78,11 +78,13 @@ fn run(inner: &Inner, stop: &AtomicU32) {
         while !stopped() && inner.state.calls() == calls && help(inner) {
             helped = true;
         }
+        let most = PERIOD_MAX_NS.max(inner.takeover_ns);
+        let guarded = period >= most && inner.state.calls() == calls && inner.beds.guard();
         calls = inner.state.calls();
-        period = if helped {
+        period = if helped || guarded {
             inner.takeover_ns
         } else {
-            (period * 2).clamp(1, PERIOD_MAX_NS.max(inner.takeover_ns))
+            (period * 2).clamp(1, most)
         };
     }
 }
@@ -118,8 +120,6 @@ fn help(inner: &Inner) -> bool {
     if s.rest.is_led() {
         return false;
     }
-    let mut woken = Woken::default();
-    let _ = inner.beds.events.wait(Some(0), |t| woken.push(t));
-    s.awake(&woken);
+    s.awake(&Woken::from(&inner.beds.events, Some(0)));
     slept.is_ok()
 }

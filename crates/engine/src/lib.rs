@@ -23,6 +23,7 @@ mod incoming;
 mod lanes;
 mod memory;
 mod message;
+mod nap;
 mod net;
 mod network;
 mod open;

@@ -1,8 +1,6 @@
 //! The links below the network lane: one socket, or a host port beside it; and
 //! a socket for each further network.
 
-use std::os::fd::{AsFd, BorrowedFd};
-
 use portolan_link::udp::{ReceiveCapacity, Udp};
 use portolan_link::xdp::{SourcePort, Xdp};
 use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
@@ -28,17 +26,20 @@ macro_rules! either {
 }
 
 impl First {
-    /// Readable when a frame waits.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        either!(self, link => link.fd())
+    /// Its descriptors join `set`.
+    fn join(&mut self, set: &Epoll) -> Result<(), Errno> {
+        match self {
+            Self::Udp(link) => link.join(set, TOKEN_NET),
+            Self::Xdp(link) => link.join(set, TOKEN_NET, TOKEN_KERNEL),
+        }
     }
 
-    /// Makes the descriptor fit to be waited on.
+    /// Makes its descriptors fit to be waited on.
     pub fn arm(&mut self) -> Result<(), LinkError> {
         either!(self, link => link.arm())
     }
 
-    /// Nobody waits on the descriptor.
+    /// Nobody waits on its descriptors.
     pub fn disarm(&mut self) {
         either!(self, link => link.disarm());
     }
@@ -130,33 +131,38 @@ pub(crate) struct Further {
     pub prefix: u8,
 }
 
+/// Names of the links' descriptors in an endpoint's set: all of them, but for
+/// the kernel's socket beside a host port.
+const TOKEN_NET: u64 = 0;
+const TOKEN_KERNEL: u64 = 4;
+
 /// All links of an endpoint.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub first: First,
     further: Vec<Further>,
-    /// Readable when a frame waits in any of several.
-    all: Option<Epoll>,
 }
 
 impl Network {
+    pub const fn new(first: First, further: Vec<Further>) -> Self {
+        Self { first, further }
+    }
+
+    /// Has `set` ring when a frame waits.
+    ///
     /// # Errors
-    /// The kernel has no memory for a descriptor to wait on.
-    pub fn new(first: First, further: Vec<Further>) -> Result<Self, Errno> {
-        let mut all = None;
-        if !further.is_empty() {
-            let set = Epoll::new()?;
-            set.add(first.fd(), 0)?;
-            for other in &further {
-                set.add(other.link.fd(), 0)?;
-            }
-            all = Some(set);
+    /// The kernel has no room for it.
+    pub fn join(&mut self, set: &Epoll) -> Result<(), Errno> {
+        self.first.join(set)?;
+        let mut further = self.further.iter_mut();
+        further.try_for_each(|other| other.link.join(set, TOKEN_NET))
+    }
+
+    /// A sleep on that set has ended; `rang` says whether by a name in it.
+    pub fn woken(&mut self, rang: impl FnOnce(u64) -> bool) {
+        if let First::Xdp(link) = &mut self.first {
+            link.woken(rang(TOKEN_KERNEL));
         }
-        Ok(Self {
-            first,
-            further,
-            all,
-        })
     }
 
     /// The links to further networks: that of path 1 first.
@@ -164,21 +170,13 @@ impl Network {
         &self.further
     }
 
-    /// Readable when a frame waits.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        match &self.all {
-            Some(all) => all.as_fd(),
-            None => self.first.fd(),
-        }
-    }
-
-    /// Makes the descriptor fit to be waited on.
+    /// Makes its descriptors fit to be waited on.
     pub fn arm(&mut self) -> Result<(), LinkError> {
         let further = self.further.iter_mut().map(|other| other.link.arm());
         further.chain([self.first.arm()]).collect()
     }
 
-    /// Nobody waits on the descriptor.
+    /// Nobody waits on its descriptors.
     pub fn disarm(&mut self) {
         self.first.disarm();
         self.further

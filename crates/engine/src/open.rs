@@ -140,8 +140,7 @@ impl Opening {
         let network = match first {
             Some(first) => {
                 let further = open_further(&config)?;
-                let all = Network::new(first, further);
-                Some(all.map_err(|e| OpenError::System("epoll_create", e.raw_os_error()))?)
+                Some(Network::new(first, further))
             }
             None => None,
         };

@@ -6,6 +6,9 @@
 //! When the leader gets up, for whatever reason, all followers look again,
 //! and one of them leads. The helper thread sleeps on the same descriptors and
 //! a bell of its own, and not while a thread of the program leads.
+//!
+//! A wait that has slept needs no helper until it ends: whoever looked every
+//! millisecond whether the program is away would cost more than all else.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -37,7 +40,19 @@ pub(crate) struct Beds {
     foreign: Doorbell,
     /// Counts what followers wait for.
     news: AtomicU32,
+    /// [`BUSY`], [`DOZING`] or [`GUARDED`].
+    program: AtomicU32,
 }
+
+/// The program may be anywhere.
+const BUSY: u32 = 0;
+/// It is in a wait that has slept.
+const DOZING: u32 = 1;
+/// The same, and the helper sleeps until that ends.
+const GUARDED: u32 = 2;
+
+/// Longest such sleep, ns: a wait that a panic has ended tells nobody.
+const GUARD_NS: u64 = 100_000_000;
 
 impl Beds {
     pub fn new() -> Result<Self, Errno> {
@@ -51,6 +66,7 @@ impl Beds {
             timer: Timer::new()?,
             foreign: Doorbell::new()?,
             news: AtomicU32::new(0),
+            program: AtomicU32::new(BUSY),
         };
         beds.events.add(beds.leader.as_fd(), TOKEN_BELL)?;
         beds.helper_events.add(beds.events.as_fd(), 0)?;
@@ -77,6 +93,33 @@ impl Beds {
     /// Ends the helper's sleep, from outside of the endpoint.
     pub fn ring_helper(&self) {
         self.helper.ring();
+        self.end_doze();
+    }
+
+    /// Helper: sleeps while the program is in a wait that has slept; false if it
+    /// is in none.
+    pub fn guard(&self) -> bool {
+        let dozes = (self.program)
+            .compare_exchange(DOZING, GUARDED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if dozes {
+            // Every ending leads to another look.
+            let _ = futex::wait(&self.program, GUARDED, Some(GUARD_NS), Scope::Process);
+            // It may doze still.
+            let _ = (self.program).compare_exchange(
+                GUARDED,
+                DOZING,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        dozes
+    }
+
+    fn end_doze(&self) {
+        if self.program.swap(BUSY, Ordering::Relaxed) == GUARDED {
+            futex::wake(&self.program, 1, Scope::Process);
+        }
     }
 }
 
@@ -87,6 +130,8 @@ const ARMED: u8 = 2;
 const HELPER: u8 = 4;
 const LEADER: u8 = 8;
 const FOLLOWERS: u8 = 16;
+/// A wait has slept and goes on.
+const DOZES: u8 = 32;
 
 /// Who sleeps; changed by whoever holds the endpoint.
 pub(crate) struct Rest {
@@ -148,6 +193,27 @@ impl Rest {
 
     pub const fn undeclare(&mut self) {
         self.who &= !DECLARED;
+    }
+
+    /// A wait is about to sleep.
+    pub fn doze(&mut self) {
+        if self.who & DOZES == 0 {
+            self.who |= DOZES;
+            self.beds.program.store(DOZING, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a wait has slept and goes on.
+    #[inline(always)]
+    pub const fn dozes(&self) -> bool {
+        self.who & DOZES != 0
+    }
+
+    /// That wait is over.
+    #[cold]
+    pub fn doze_no_more(&mut self) {
+        self.who &= !DOZES;
+        self.beds.end_doze();
     }
 
     /// Becomes the leader.
@@ -304,6 +370,25 @@ mod tests {
         rest.lead_no_more();
         rest.hush();
         assert!(!rings());
+    }
+
+    #[test]
+    fn the_helper_sleeps_as_long_as_a_wait_that_has_slept() {
+        let mut rest = Rest::new(Arc::new(Beds::new().unwrap()));
+        let beds = Arc::clone(&rest.beds);
+        assert!(!beds.guard());
+        rest.doze();
+        std::thread::scope(|s| {
+            let helper = s.spawn(|| beds.guard());
+            while beds.program.load(Ordering::Relaxed) != GUARDED {
+                std::thread::yield_now();
+            }
+            // Sleeps once more within the same wait.
+            rest.doze();
+            rest.doze_no_more();
+            assert!(helper.join().unwrap());
+        });
+        assert!(!rest.dozes() && !beds.guard());
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::task::Waker;
 
 use portolan_link::shm::Slumbering;
 use portolan_sys::clock::now_ns;
-use portolan_sys::epoll::{Epoll, READY_MAX};
+use portolan_sys::epoll::Epoll;
 use portolan_sys::process::Pidfd;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
@@ -16,6 +16,7 @@ use crate::core::Core;
 use crate::error::{Death, SendError};
 use crate::lanes::Lane;
 use crate::message::SendOptions;
+use crate::nap::{Nap, Woken};
 use crate::net::NetLane;
 use crate::ports::PORTS_RESERVED;
 use crate::rest::{Beds, Rest, TOKEN_BELL};
@@ -23,8 +24,8 @@ use crate::send::FLOWS_MAX;
 use crate::shm::{ShmFailure, ShmLane};
 use crate::ways::Both;
 
-/// Names in the set of descriptors. Processes follow from [`TOKEN_PID`] on.
-const TOKEN_NET: u64 = 0;
+/// Names in the set of descriptors, beside those of the leader's bell and of the
+/// links. Processes follow from [`TOKEN_PID`] on.
 const TOKEN_WATCH: u64 = 2;
 const TOKEN_SHM: u64 = 3;
 const TOKEN_PID: u64 = 1 << 32;
@@ -59,35 +60,10 @@ pub(crate) struct State {
     pub closed: bool,
 }
 
-/// What a sleep needs, so that it can happen without the state.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Nap {
-    /// How long at most, ns.
-    pub timeout: Option<u64>,
-    /// That time on the monotonic clock; `u64::MAX` for no limit.
-    pub due: u64,
-}
-
-/// Tokens of the descriptors that ended a sleep.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Woken {
-    tokens: [u64; READY_MAX],
-    count: usize,
-}
-
-impl Woken {
-    pub fn push(&mut self, token: u64) {
-        if self.count < READY_MAX {
-            self.tokens[self.count] = token;
-            self.count += 1;
-        }
-    }
-}
-
 impl State {
     pub fn new(
         core: Core,
-        net: Option<NetLane>,
+        mut net: Option<NetLane>,
         shm: Option<ShmLane>,
         watch: Option<Box<dyn Watch>>,
         pids: Vec<(u32, Pidfd)>,
@@ -97,8 +73,8 @@ impl State {
         if let Some(shm) = &shm {
             epoll.add(shm.link.as_fd(), TOKEN_SHM)?;
         }
-        if let Some(net) = &net {
-            epoll.add(net.link.fd(), TOKEN_NET)?;
+        if let Some(net) = &mut net {
+            net.link.join(epoll)?;
         }
         if let Some(fd) = watch.as_ref().and_then(|w| w.fd()) {
             epoll.add(fd, TOKEN_WATCH)?;
@@ -244,9 +220,7 @@ impl State {
     /// Looks at what rarely has news: the launcher, processes that end.
     #[cold]
     fn look(&mut self) -> usize {
-        let mut woken = Woken::default();
-        // An error here would be ours, and the next sleep would show it.
-        let _ = self.rest.beds.events.wait(Some(0), |t| woken.push(t));
+        let woken = Woken::from(&self.rest.beds.events, Some(0));
         let mut news = self.note(&woken);
         let Some(shm) = &mut self.shm else {
             return news;
@@ -267,7 +241,7 @@ impl State {
     /// Takes in what has ended a sleep; gives how much news there was.
     pub fn note(&mut self, woken: &Woken) -> usize {
         let mut news = 0;
-        for &token in &woken.tokens[..woken.count] {
+        for &token in woken.tokens() {
             match token {
                 TOKEN_WATCH => news += self.hear(),
                 TOKEN_BELL => self.rest.hush(),
@@ -442,6 +416,9 @@ impl State {
     pub fn awake(&mut self, woken: &Woken) {
         if self.rest.is_declared() {
             self.rouse();
+        }
+        if let Some(net) = self.net.as_mut().filter(|net| net.is_armed()) {
+            net.link.woken(|token| woken.has(token));
         }
         if self.note(woken) > 0 {
             self.after();

@@ -8,20 +8,21 @@ use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, WaitError};
 use crate::memory::Payload;
+use crate::nap::Woken;
 use crate::ops::Op;
 use crate::own::Threads;
-use crate::state::{State, Woken};
+use crate::state::State;
 
 const CONDITION: Waiting = Waiting::of(Call::Condition, ANYBODY);
-
-/// Passes of a wait that yield the core before it sleeps.
-const YIELDS: u32 = 16;
 
 impl State {
     /// A wait is over.
     #[inline(always)]
     fn stop_waiting(&mut self, why: Waiting) {
         self.core.waiting.call = Call::None;
+        if self.rest.dozes() {
+            self.rest.doze_no_more();
+        }
         if let Some(trace) = &mut self.core.trace {
             trace.waited(why);
         }
@@ -137,6 +138,7 @@ impl Endpoint {
     ) -> Result<R, WaitError> {
         s.begin();
         let spin = self.inner.spin_passes;
+        let awake = spin.saturating_add(self.inner.yield_passes);
         let mut idle = 0;
         loop {
             if let Some(result) = poll(&mut s) {
@@ -178,7 +180,7 @@ impl Endpoint {
                 s.end();
                 return Err(WaitError::TimedOut);
             }
-            if idle <= spin + YIELDS {
+            if idle <= awake {
                 s = self.turn(s)?;
                 std::thread::yield_now();
                 continue;
@@ -212,11 +214,9 @@ impl Endpoint {
             return Ok(s);
         };
         let beds = &self.inner.beds;
-        let mut woken = Woken::default();
+        s.rest.doze();
         if self.inner.threads == Threads::Single {
-            // An error would be ours; then the wait spins.
-            let _ = beds.events.wait(nap.timeout, |t| woken.push(t));
-            s.awake(&woken);
+            s.awake(&Woken::from(&beds.events, nap.timeout));
         } else if s.rest.is_led() {
             let seen = s.rest.follow();
             drop(s);
@@ -226,7 +226,7 @@ impl Endpoint {
         } else {
             s.rest.lead(nap.due);
             drop(s);
-            let _ = beds.events.wait(nap.timeout, |t| woken.push(t));
+            let woken = Woken::from(&beds.events, nap.timeout);
             s = self.enter()?;
             s.rest.lead_no_more();
             s.awake(&woken);

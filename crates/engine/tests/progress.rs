@@ -3,6 +3,7 @@
 mod common;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -110,6 +111,33 @@ fn the_helper_drains_for_a_program_that_makes_no_calls() {
 }
 
 #[test]
+fn the_helper_drains_after_a_panic_has_ended_a_wait() {
+    for by in ALL {
+        let sleepy = Config {
+            spin_passes: 0,
+            ..helped()
+        };
+        let (a, b) = pair(by, &sleepy);
+        a.bind(1, Binding::to(|_, _| panic!("of this test")))
+            .unwrap();
+        a.bind(2, Binding::to(|_, _| {})).unwrap();
+        thread::scope(|s| {
+            s.spawn(|| {
+                // By then the helper relies on the wait.
+                thread::sleep(Duration::from_millis(50));
+                b.send(0, 1, b"x").unwrap();
+                let options = SendOptions::default();
+                let op = b.send_owned(0, 2, &options, pattern(3_000_000, 1)).unwrap();
+                b.wait_op(&op, Some(Duration::from_secs(10))).unwrap();
+            });
+            let ended = catch_unwind(AssertUnwindSafe(|| a.wait_until(|| false)));
+            assert!(ended.is_err());
+            // The program makes no call any more.
+        });
+    }
+}
+
+#[test]
 fn handlers_for_any_thread_run_in_the_helper() {
     for by in ALL {
         let (a, b) = pair(by, &helped());
@@ -180,6 +208,26 @@ fn sleepers_wake_each_other() {
 }
 
 #[test]
+fn a_wait_yields_before_it_sleeps_as_long_as_it_is_told() {
+    for by in ALL {
+        let slept = |yield_passes| {
+            let config = Config {
+                spin_passes: 0,
+                yield_passes,
+                helper: false,
+                ..helped()
+            };
+            let (a, _b) = pair(by, &config);
+            let limit = Duration::from_millis(20);
+            assert_eq!(a.wait_timeout(limit, || false), Err(WaitError::TimedOut));
+            a.counters().unwrap().sleeps
+        };
+        assert_eq!(slept(u32::MAX), 0, "{by:?}");
+        assert!(slept(0) > 0, "{by:?}");
+    }
+}
+
+#[test]
 fn who_sleeps_after_busy_traffic_is_woken() {
     // Then the sockets are in no set: the sleep puts them back.
     const ROUNDS: u64 = 2_000;
@@ -209,7 +257,7 @@ fn who_sleeps_after_busy_traffic_is_woken() {
                     a.send(1, 1, b"ping").unwrap();
                     a.wait_until(|| got.get() > round).unwrap();
                 }
-                thread::sleep(Duration::from_millis(50));
+                thread::sleep(Duration::from_millis(400));
                 a.send(1, 2, b"wake up").unwrap();
                 for _ in 0..100 {
                     a.progress().unwrap();

@@ -11,6 +11,8 @@ use portolan_sys::raw::Errno;
 #[derive(Debug)]
 pub(crate) struct Bell {
     set: Epoll,
+    /// Their name in it.
+    token: u64,
     armed: bool,
 }
 
@@ -18,8 +20,23 @@ impl Bell {
     pub fn new() -> Result<Self, Errno> {
         Ok(Self {
             set: Epoll::new()?,
+            token: 0,
             armed: true,
         })
+    }
+
+    /// From now on the descriptors, `all` so far, are in `set` and have the name
+    /// `token` there: a set within a set costs each packet and each sleep more.
+    pub fn join<'a>(
+        &mut self,
+        set: &Epoll,
+        token: u64,
+        all: impl IntoIterator<Item = BorrowedFd<'a>>,
+    ) -> Result<(), Errno> {
+        self.set = set.duplicate()?;
+        self.token = token;
+        self.armed = false;
+        self.arm(all)
     }
 
     /// Readable while one of those that were added is; only when armed.
@@ -30,7 +47,7 @@ impl Bell {
     /// One more; when not armed it has to be among those of [`Self::arm`].
     pub fn add(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
         if self.armed {
-            self.set.add(fd, 0)
+            self.set.add(fd, self.token)
         } else {
             Ok(())
         }
@@ -40,7 +57,7 @@ impl Bell {
     pub fn arm<'a>(&mut self, all: impl IntoIterator<Item = BorrowedFd<'a>>) -> Result<(), Errno> {
         if !self.armed {
             for fd in all {
-                match self.set.add(fd, 0) {
+                match self.set.add(fd, self.token) {
                     Ok(()) | Err(Errno::EXIST) => {}
                     Err(e) => return Err(e),
                 }
@@ -91,5 +108,26 @@ mod tests {
         assert!(rings(&bell));
         two.clear();
         assert!(!rings(&bell));
+    }
+
+    #[test]
+    fn in_another_set_it_rings_by_name() {
+        let (one, two) = (Doorbell::new().unwrap(), Doorbell::new().unwrap());
+        let mut bell = Bell::new().unwrap();
+        bell.add(one.as_fd()).unwrap();
+        let set = Epoll::new().unwrap();
+        bell.join(&set, 7, [one.as_fd()]).unwrap();
+        let rings = || {
+            let mut names = Vec::new();
+            set.wait(Some(0), |name| names.push(name)).unwrap();
+            names
+        };
+        one.ring();
+        assert_eq!(rings(), [7]);
+        bell.disarm([one.as_fd()]);
+        assert!(rings().is_empty());
+        bell.arm([one.as_fd(), two.as_fd()]).unwrap();
+        two.ring();
+        assert_eq!(rings(), [7, 7]);
     }
 }

@@ -14,6 +14,7 @@ mod send;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use portolan_sys::epoll::Epoll;
 use portolan_sys::features::Disabled;
 pub use portolan_sys::net::BindError;
 use portolan_sys::net::{SocketOptions, UdpSocket, interfaces};
@@ -190,6 +191,19 @@ impl Udp {
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bell.fd()
+    }
+
+    /// Its sockets join `set` under the name `token`, and [`Self::fd`] rings no
+    /// more: who waits for several links, and for other things, sleeps and wakes
+    /// up sooner that way.
+    ///
+    /// # Errors
+    /// `MFILE`, `NOSPC` or `NOMEM`: the kernel has no room for it.
+    pub fn join(&mut self, set: &Epoll, token: u64) -> Result<(), Errno> {
+        let Self {
+            main, direct, bell, ..
+        } = self;
+        bell.join(set, token, sockets(main, direct.as_ref()))
     }
 
     /// Makes [`Self::fd`] fit to be waited on again.

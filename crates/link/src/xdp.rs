@@ -18,6 +18,7 @@ mod ways;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use portolan_sys::epoll::Epoll;
 use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno;
 use portolan_sys::xdp::{self, PACKET_HEADROOM};
@@ -145,6 +146,7 @@ pub struct Xdp {
     ways: Ways,
     port: u16,
     frame_max: usize,
+    /// Of the fast path; the kernel's socket has one of its own.
     bell: Bell,
     /// The clock, as far as we were told; ns.
     now: u64,
@@ -220,21 +222,41 @@ impl Xdp {
         self.bell.fd()
     }
 
+    /// Fast path and kernel's socket join `set` under these names, and
+    /// [`Self::fd`] rings no more: who waits for other things too sleeps and
+    /// wakes up sooner that way, and can [tell](Self::woken) which of them rang.
+    ///
+    /// # Errors
+    /// `MFILE`, `NOSPC` or `NOMEM`: the kernel has no room for it.
+    pub fn join(&mut self, set: &Epoll, fast: u64, kernel: u64) -> Result<(), Errno> {
+        self.udp.join(set, kernel)?;
+        let descriptor = self.fast.as_ref().map(|fast| fast.fd());
+        self.bell.join(set, fast, descriptor)
+    }
+
+    /// Whether the kernel's socket rang when a sleep ended: if not, it need not
+    /// be looked at.
+    pub fn woken(&mut self, by_kernel: bool) {
+        self.looks.woken(by_kernel);
+    }
+
     /// Makes [`Self::fd`] fit to be waited on again.
     ///
     /// # Errors
     /// [`LinkError::Broken`]: the kernel has no memory for it.
     pub fn arm(&mut self) -> Result<(), LinkError> {
+        self.udp.arm()?;
         let fast = self.fast.as_ref().map(|fast| fast.fd());
-        let armed = self.bell.arm(fast.into_iter().chain([self.udp.fd()]));
+        let armed = self.bell.arm(fast);
         armed.map_err(|errno| LinkError::Broken(errno.raw_os_error()))
     }
 
     /// Nobody will wait on [`Self::fd`] until it is [armed](Self::arm) again:
     /// each packet that arrives then costs the kernel less.
     pub fn disarm(&mut self) {
+        self.udp.disarm();
         let fast = self.fast.as_ref().map(|fast| fast.fd());
-        self.bell.disarm(fast.into_iter().chain([self.udp.fd()]));
+        self.bell.disarm(fast);
     }
 
     /// Tells the time, ns of a monotonic clock. Without it the kernel's socket
@@ -513,6 +535,7 @@ impl Link for Xdp {
         if self.lost_until == 0 {
             self.kick();
         }
+        self.looks.begin(self.now);
         let mut shown = 0;
         let kernel_first = self.looks.kernel_first();
         if kernel_first {

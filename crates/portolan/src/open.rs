@@ -529,6 +529,7 @@ fn engine_config(
         helper: settings.switch("helper")?,
         takeover_ns: settings.number::<u64>("takeover_us")?.saturating_mul(1000),
         spin_passes: settings.number("spin_passes")?,
+        yield_passes: settings.number("yield_passes")?,
         unexpected_bytes: settings.number("unexpected_bytes")?,
         queue_bytes: settings.number("queue_bytes")?,
         copy_min: settings.number("copy_min")?,

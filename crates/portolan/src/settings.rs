@@ -72,6 +72,13 @@ pub const SETTINGS: &[Setting] = &[
         "looks before a wait yields and then sleeps; 0 where processes outnumber cores",
     ),
     row(
+        "yield_passes",
+        "16",
+        "passes",
+        (0, u32::MAX as u64),
+        "looks after these, between which a wait lets other processes run before it sleeps",
+    ),
+    row(
         "port",
         "0",
         "UDP port",

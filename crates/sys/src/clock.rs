@@ -1,4 +1,5 @@
-//! The clock that everything above takes its `now` from.
+//! The clock that everything above takes its `now` from, and that of the time
+//! which this process has used.
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -12,9 +13,29 @@ pub fn now_ns() -> u64 {
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
 }
 
+/// Nanoseconds of processor time that all threads of this process have used so
+/// far, the kernel's work on their behalf included. A system call.
+#[must_use]
+pub fn process_cpu_ns() -> u64 {
+    let t = clock_gettime(ClockId::ProcessCPUTime);
+    // It starts at 0 and is never set back either.
+    t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn work_takes_processor_time() {
+        let (from, used) = (now_ns(), process_cpu_ns());
+        while process_cpu_ns() - used < 5_000_000 {
+            std::hint::spin_loop();
+        }
+        // Tests beside this one count too: no more than all cores can give.
+        let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
+        assert!(cores * (now_ns() - from) >= 5_000_000);
+    }
 
     #[test]
     fn the_clock_does_not_go_back() {

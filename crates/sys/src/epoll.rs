@@ -27,6 +27,14 @@ impl Epoll {
         epoll::create(CreateFlags::CLOEXEC).map(Self)
     }
 
+    /// Another descriptor of the same set, for somebody else to add to.
+    ///
+    /// # Errors
+    /// `MFILE` when no descriptor is left.
+    pub fn duplicate(&self) -> Result<Self, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(&self.0, 3).map(Self)
+    }
+
     /// Waits for `fd` to become readable from now on, under the name `token`.
     /// Closing the last copy of `fd` takes it out of the set.
     ///

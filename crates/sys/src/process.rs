@@ -11,12 +11,14 @@ use crate::raw::syscall;
 
 #[cfg(target_arch = "x86_64")]
 mod number {
+    pub const GETRUSAGE: usize = 98;
     pub const SCHED_SETSCHEDULER: usize = 144;
     pub const PROCESS_VM_READV: usize = 310;
     pub const PROCESS_VM_WRITEV: usize = 311;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
+    pub const GETRUSAGE: usize = 165;
     pub const SCHED_SETSCHEDULER: usize = 119;
     pub const PROCESS_VM_READV: usize = 270;
     pub const PROCESS_VM_WRITEV: usize = 271;
@@ -144,6 +146,19 @@ pub fn go_first() -> Result<(), Errno> {
     unsafe { syscall(number::SCHED_SETSCHEDULER, args) }.map(drop)
 }
 
+/// How often the calling thread has given up its core to wait for something.
+#[must_use]
+pub fn thread_sleeps() -> u64 {
+    const THREAD: usize = 1;
+    // SAFETY: all of it is numbers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let args = [THREAD, &raw mut usage as usize, 0, 0, 0, 0];
+    // SAFETY: the kernel writes one `struct rusage`, which is exclusively ours.
+    // It fails for a bad address or a word other than `THREAD` only.
+    let _ = unsafe { syscall(number::GETRUSAGE, args) };
+    usage.ru_nvcsw.unsigned_abs()
+}
+
 /// Copies from address `remote` of process `pid` until `into` is full.
 ///
 /// # Errors
@@ -233,6 +248,16 @@ pub fn own_pid() -> u32 {
 mod tests {
     use super::*;
     use std::process::Command;
+
+    #[test]
+    fn each_thread_counts_its_own_sleeps() {
+        let before = thread_sleeps();
+        let nap = || std::thread::sleep(std::time::Duration::from_millis(1));
+        (0..5).for_each(|_| nap());
+        assert!(thread_sleeps() >= before + 5);
+        let other = std::thread::spawn(thread_sleeps);
+        assert!(other.join().unwrap() < before + 5);
+    }
 
     #[test]
     fn a_thread_that_goes_first_is_a_real_time_one() {

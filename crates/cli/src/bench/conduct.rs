@@ -6,11 +6,13 @@ use std::io::{IsTerminal, Write};
 use hdrhistogram::Histogram;
 use portolan_sys::clock::now_ns;
 
-use super::control::{Answer, Followed, Led, Line, Op, Order, Pattern, Sent, SystemKind};
+use super::control::{Answer, Followed, Line, Op, Order, SystemKind};
+use super::cost::Costs;
 use super::drive::new_histogram;
 use super::failure::{Context, Failure, Result, fail};
+use super::figure::{Slice, value};
 use super::loss::{Column, Loss};
-use super::plan::{Kind, Plan};
+use super::plan::Plan;
 use super::rank::Site;
 use super::slice::Rule;
 
@@ -30,6 +32,8 @@ pub struct Cell {
     pub values: Vec<Option<f64>>,
     /// Data packets sent against those needed, a value a slice.
     pub packets: Vec<Option<f64>>,
+    /// What both processes spent.
+    pub costs: Costs,
     /// Round trips of all slices, tenths of a nanosecond.
     pub round_trips: Histogram<u64>,
     /// Operations of all slices.
@@ -55,18 +59,12 @@ impl Cell {
             slot,
             values,
             packets: Vec::new(),
+            costs: Costs::default(),
             round_trips: new_histogram(),
             operations: 0,
             note: None,
         }
     }
-}
-
-/// What a slice gave.
-struct Slice {
-    sent: Sent,
-    followed: Followed,
-    led: Led,
 }
 
 /// Gives the ranks their turns.
@@ -207,6 +205,7 @@ impl<'a> Conductor<'a> {
                 slot,
                 system,
                 leads,
+                wait: self.plan.wait,
                 size_max: self.plan.size_max(),
                 site,
             })?;
@@ -284,20 +283,12 @@ impl<'a> Conductor<'a> {
     }
 
     fn keep(&self, cell: &mut Cell, slice: &Slice, rule: &Rule) -> Result<()> {
-        let Slice {
-            sent,
-            followed,
-            led,
-        } = slice;
-        cell.values.push(value(
-            self.plan.kind,
-            &cell.op,
-            sent,
-            followed,
-            rule,
-            reliable(cell.system),
-        ));
-        for &(round_trip, count) in &sent.round_trips {
+        let is_reliable = reliable(cell.system);
+        let figure = value(self.plan.kind, &cell.op, slice, rule, is_reliable);
+        cell.values.push(figure);
+        cell.costs.keep(self.plan.kind, &cell.op, slice);
+        let Slice { sent, led, .. } = slice;
+        for &(round_trip, count) in &led.round_trips {
             cell.round_trips
                 .record_n(round_trip, count)
                 .map_err(|error| {
@@ -321,67 +312,6 @@ impl<'a> Conductor<'a> {
 /// needs.
 fn packets_ratio(packets: u64, payload: u64, bytes: u64, lost: f64) -> f64 {
     packets as f64 / (bytes.div_ceil(payload) as f64 / (1.0 - lost))
-}
-
-/// A slice's figure; `None` where it has none.
-fn value(
-    kind: Kind,
-    op: &Op,
-    sent: &Sent,
-    followed: &Followed,
-    rule: &Rule,
-    reliable: bool,
-) -> Option<f64> {
-    if kind.times_each() {
-        return sent
-            .one_way_us
-            .or_else(|| Some(median(&sent.round_trips)? / 10.0 / 1e3 / 2.0));
-    }
-    let size = op.size as f64;
-    let mb_s = match (op.pattern, sent.messages_s, sent.one_way_us) {
-        (Pattern::Pingpong, _, Some(one_way_us)) => size / one_way_us,
-        (_, Some(messages_s), _) => messages_s * size / 1e6,
-        (Pattern::Stream, ..) => {
-            // Until the last byte; where that did not come, until the end of
-            // waiting for it. What nobody promised is not waited for.
-            let end = if followed.complete || !reliable {
-                followed.last_ns
-            } else {
-                sent.start_ns + rule.cap_ns
-            };
-            followed.bytes as f64 * 1e3 / end.saturating_sub(sent.start_ns).max(1) as f64
-        }
-        (pattern, ..) => {
-            let ways = if pattern == Pattern::Pingpong {
-                2.0
-            } else {
-                1.0
-            };
-            let bytes = (sent.operations * op.row()) as f64 * size * ways;
-            match sent.operations {
-                0 => followed.bytes as f64 * 1e3 / rule.cap_ns as f64,
-                _ => bytes * 1e3 / sent.elapsed_ns as f64,
-            }
-        }
-    };
-    Some(if kind == Kind::Rate {
-        mb_s * 1e6 / size
-    } else {
-        mb_s
-    })
-}
-
-/// The median of counted values.
-fn median(counted: &[(u64, u64)]) -> Option<f64> {
-    let total: u64 = counted.iter().map(|(_, count)| count).sum();
-    let mut below = 0;
-    for &(value, count) in counted {
-        below += count;
-        if 2 * below >= total {
-            return Some(value as f64);
-        }
-    }
-    None
 }
 
 /// The next answer; a rank's failure is ours.
@@ -454,138 +384,6 @@ pub fn greet(line: &mut Line) -> Result<(String, Option<usize>)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const RULE: Rule = Rule {
-        slice_ns: 100_000_000,
-        operations: 10,
-        cap_ns: 2_000_000_000,
-    };
-
-    fn stream(size: usize) -> Op {
-        Op {
-            pattern: Pattern::Stream,
-            size,
-        }
-    }
-
-    #[test]
-    fn one_way_is_half_of_the_median_round_trip() {
-        let sent = Sent {
-            round_trips: vec![(2_000, 3), (3_000, 4), (9_000, 2)],
-            ..Sent::default()
-        };
-        let op = Op {
-            pattern: Pattern::Pingpong,
-            size: 8,
-        };
-        let of = |sent: &Sent| value(Kind::Latency, &op, sent, &Followed::default(), &RULE, true);
-        assert_eq!(of(&sent), Some(0.15));
-        assert_eq!(of(&Sent::default()), None);
-        assert_eq!(
-            of(&Sent {
-                one_way_us: Some(0.2),
-                ..Sent::default()
-            }),
-            Some(0.2)
-        );
-    }
-
-    #[test]
-    fn a_stream_is_timed_until_its_last_byte() {
-        let sent = Sent {
-            start_ns: 1_000,
-            bytes: 3_000_000,
-            ..Sent::default()
-        };
-        let followed = Followed {
-            bytes: 3_000_000,
-            last_ns: 1_001_000,
-            complete: true,
-        };
-        assert_eq!(
-            value(
-                Kind::Bandwidth,
-                &stream(1 << 20),
-                &sent,
-                &followed,
-                &RULE,
-                true
-            ),
-            Some(3_000.0)
-        );
-        assert_eq!(
-            value(Kind::Rate, &stream(8), &sent, &followed, &RULE, true),
-            Some(375_000_000.0)
-        );
-    }
-
-    #[test]
-    fn a_stream_that_stalls_is_timed_until_the_cap_and_counts_its_bytes() {
-        let sent = Sent {
-            start_ns: 0,
-            bytes: 8_000_000,
-            cut: true,
-            ..Sent::default()
-        };
-        let followed = Followed {
-            bytes: 500_000,
-            last_ns: 1_000_000,
-            complete: false,
-        };
-        assert_eq!(
-            value(
-                Kind::Bandwidth,
-                &stream(1 << 20),
-                &sent,
-                &followed,
-                &RULE,
-                true
-            ),
-            Some(0.25)
-        );
-        // Datagrams that are lost are not waited for.
-        assert_eq!(
-            value(
-                Kind::Bandwidth,
-                &stream(1 << 20),
-                &sent,
-                &followed,
-                &RULE,
-                false
-            ),
-            Some(500.0)
-        );
-    }
-
-    #[test]
-    fn answered_rows_are_timed_by_the_leader() {
-        let sent = Sent {
-            elapsed_ns: 1_000_000,
-            operations: 10,
-            ..Sent::default()
-        };
-        let of = |pattern, sent: &Sent| {
-            let op = Op {
-                pattern,
-                size: 1_000,
-            };
-            value(
-                Kind::Bandwidth,
-                &op,
-                sent,
-                &Followed {
-                    bytes: 4_000,
-                    ..Followed::default()
-                },
-                &RULE,
-                true,
-            )
-        };
-        assert_eq!(of(Pattern::Ping, &sent), Some(10.0));
-        assert_eq!(of(Pattern::Pingpong, &sent), Some(20.0));
-        assert_eq!(of(Pattern::Burst, &sent), Some(640.0));
-        assert_eq!(of(Pattern::Ping, &Sent::default()), Some(0.002));
-    }
 
     #[test]
     fn packets_are_set_against_what_loss_makes_necessary() {

@@ -9,8 +9,11 @@ use rustix::net::{RecvFlags, recv};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::asleep::Wait;
+use super::cost::Cost;
 use super::failure::{Context, Failure, Result, fail};
 use super::flood::{Flooded, Role, Turn};
+use super::idle::{Repose, Rested};
 use super::rank::Site;
 use super::slice::Rule;
 use super::spray::{Jet, Sprayed};
@@ -99,6 +102,8 @@ pub enum Order {
         system: SystemKind,
         /// You are the one who sends first and measures.
         leads: bool,
+        /// How to wait for a message.
+        wait: Wait,
         /// The largest message that will be asked for.
         size_max: usize,
         /// Where you are.
@@ -146,6 +151,8 @@ pub enum Order {
     Emit(u64),
     /// To its receiver: take so many, which wait already.
     Absorb(u64),
+    /// To a rank of the idle bench: talk to the others, then do nothing.
+    Repose(Repose),
     /// To every rank of the barrier bench: so many barriers.
     Barriers(u64),
     /// To a rank of the incast and alltoall benches: make your connections.
@@ -185,6 +192,10 @@ pub enum Answer {
     /// To `Stop` after `Drain`: messages received since the start, by sender;
     /// after `Turn` all of them.
     Drained(Vec<u64>),
+    /// Behind `Drained`, after `Turn`: what the slice has cost.
+    Spent(Cost),
+    /// To `Repose`.
+    Rested(Rested),
     /// To `Spray`: what was sent is back. `Ready` follows after `Stop`.
     Sprayed(Sprayed),
     /// To `Emit` and `Absorb`: how long it took, ns.
@@ -209,8 +220,6 @@ pub struct Sent {
     pub bytes: u64,
     /// The cap ended it, with something unfinished.
     pub cut: bool,
-    /// Round trips in tenths of a nanosecond, and how many there were of each.
-    pub round_trips: Vec<(u64, u64)>,
     /// One way in microseconds, from a peer that gives no single round trips.
     pub one_way_us: Option<f64>,
     /// Messages per second from a peer that measures for itself.
@@ -228,14 +237,21 @@ pub struct Followed {
     pub last_ns: u64,
     /// All that was sent has arrived.
     pub complete: bool,
+    /// What it cost, from `Follow` to here, where that is known.
+    pub cost: Option<Cost>,
 }
 
 /// What the leader knows at the very end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Led {
+    /// Round trips in tenths of a nanosecond, and how many there were of each.
+    pub round_trips: Vec<(u64, u64)>,
     /// Data packets that left in this slice, resends too, where the system
     /// counts them.
     pub data_packets: Option<u64>,
+    /// What it cost, until all was answered or, where no answer is waited for,
+    /// until all had arrived; where that is known.
+    pub cost: Option<Cost>,
 }
 
 /// One end of the conversation.
@@ -318,12 +334,12 @@ mod tests {
         a.say(&Order::Stop).unwrap();
         assert_eq!(b.hear::<Order>().unwrap(), Order::Follow { slot: 3, op });
         assert_eq!(b.try_hear::<Order>().unwrap(), Some(Order::Stop));
-        let sent = Sent {
+        let led = Led {
             round_trips: (0..5000).map(|k| (k, 1)).collect(),
-            ..Sent::default()
+            ..Led::default()
         };
-        b.say(&Answer::Sent(sent.clone())).unwrap();
-        assert_eq!(a.hear::<Answer>().unwrap(), Answer::Sent(sent));
+        b.say(&Answer::Led(led.clone())).unwrap();
+        assert_eq!(a.hear::<Answer>().unwrap(), Answer::Led(led));
         drop(b);
         assert!(a.hear::<Answer>().is_err());
     }

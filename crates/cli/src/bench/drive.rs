@@ -6,18 +6,22 @@ use portolan_sys::clock::now_ns;
 use portolan_sys::ticks::{ns_per_tick, ticks};
 
 use super::control::{Answer, Followed, Led, Line, Op, Order, Sent};
+use super::cost::Cost;
 use super::failure::{Failure, Result, fail};
 use super::slice::Rule;
 
 /// One process's half of a system that moves messages to the other process.
 ///
-/// Neither call ever waits. What a message holds is up to the channel.
+/// Neither call waits, unless the channel sleeps; and then no longer than
+/// [`super::asleep::REST`]. What a message holds is up to the channel.
 pub trait Channel {
     /// Whatever was sent arrives.
     const RELIABLE: bool;
     /// Empty polls after which a rank looks whether it is to stop: so many
     /// that it never does so while messages flow.
     const PATIENCE: u32;
+    /// A poll that finds nothing sleeps until something comes.
+    const SLEEPS: bool = false;
 
     /// Makes ready for a slice: what is left of the last one is dropped.
     fn begin(&mut self) -> Result<()>;
@@ -103,7 +107,6 @@ impl Meter {
             }
             sent.elapsed_ns = ((last - start) as f64 * self.ns_per_tick) as u64;
         }
-        sent.round_trips = self.counted();
         sent
     }
 
@@ -115,8 +118,8 @@ impl Meter {
         }
     }
 
-    /// The samples in tenths of a nanosecond, counted.
-    fn counted(&self) -> Vec<(u64, u64)> {
+    /// The round trips of the last slice in tenths of a nanosecond, counted.
+    pub fn counted(&self) -> Vec<(u64, u64)> {
         let mut histogram = new_histogram();
         for &sample in &self.samples {
             histogram.saturating_record((sample as f64 * self.ns_per_tick * 10.0) as u64);
@@ -249,6 +252,7 @@ pub fn lead<C: Channel>(
 ) -> Result<Led> {
     channel.begin()?;
     let before = channel.data_packets();
+    let begun = Cost::now();
     let mut owed = 0;
     let sent = match op.answer() {
         None => stream(channel, op, rule)?,
@@ -276,11 +280,11 @@ pub fn lead<C: Channel>(
                 operations: done.operations,
                 bytes: done.messages * op.size as u64,
                 cut: done.cut,
-                round_trips: meter.counted(),
                 ..Sent::default()
             }
         }
     };
+    let mut cost = begun.until_now();
     line.say(&Answer::Sent(sent))?;
     // What was sent may need us to get there. An answer that is late must not
     // be taken for the next slice's.
@@ -297,15 +301,24 @@ pub fn lead<C: Channel>(
             }
         }
     }
+    let mut round_trips = Vec::new();
+    if op.answer().is_some() {
+        round_trips = meter.counted();
+    } else {
+        cost = begun.until_now();
+    }
     let sent_since = |before| Some(channel.data_packets()? - before);
     Ok(Led {
+        round_trips,
         data_packets: before.and_then(sent_since),
+        cost: Some(cost),
     })
 }
 
 /// The follower's part of one slice.
 pub fn follow<C: Channel>(channel: &mut C, op: &Op, line: &mut Line) -> Result<Followed> {
     channel.begin()?;
+    let begun = Cost::now();
     line.say(&Answer::Ready)?;
     let base = channel.received();
     let (mut owed, mut seen, mut arrived) = (0, base, false);
@@ -321,7 +334,11 @@ pub fn follow<C: Channel>(channel: &mut C, op: &Op, line: &mut Line) -> Result<F
         }
         if channel.received() != seen {
             seen = channel.received();
-            (arrived, empty) = (true, 0);
+            (arrived, empty) = (!C::SLEEPS, 0);
+            if C::SLEEPS {
+                // The next look comes when the next message does.
+                last_ns = now_ns();
+            }
             continue;
         }
         if arrived {
@@ -338,6 +355,7 @@ pub fn follow<C: Channel>(channel: &mut C, op: &Op, line: &mut Line) -> Result<F
                     bytes,
                     last_ns,
                     complete,
+                    cost: Some(begun.until_now()),
                 });
             }
         } else if empty.is_multiple_of(C::PATIENCE) {
@@ -484,7 +502,7 @@ pub mod tests {
             assert_eq!(sent.bytes, leader.sent * 100, "{pattern:?}");
             assert_eq!(followed.bytes, sent.bytes, "{pattern:?}");
             assert_eq!(led.data_packets, Some(leader.sent), "{pattern:?}");
-            let timed: u64 = sent.round_trips.iter().map(|(_, count)| count).sum();
+            let timed: u64 = led.round_trips.iter().map(|(_, count)| count).sum();
             let answered = op.answer().is_some();
             assert_eq!(
                 timed,

@@ -10,6 +10,7 @@ use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
 use super::control::{ANSWER_BYTES, Answer, Line, Order, SystemKind};
+use super::cost::Cost;
 use super::drive::Channel;
 use super::failure::{Context, Result, fail};
 use super::kernel::Tcp;
@@ -204,7 +205,8 @@ impl Flood {
     }
 
     /// Takes part in a slice; then goes on receiving until the bench says
-    /// stop, and says how many messages have come since the start.
+    /// stop, and says how many messages have come since the start, and what the
+    /// slice has cost.
     pub fn turn(&mut self, ours_: &Ours, turn: &Turn, line: &mut Line) -> Result<()> {
         let progress = || {
             for _ in 0..PASSES {
@@ -216,6 +218,7 @@ impl Flood {
             std::thread::yield_now();
             Ok(())
         };
+        let begun = Cost::now();
         let size = self.role.size;
         let is_ours = turn.system == SystemKind::Portolan;
         let (inward, taken) = (&mut self.inward, &mut self.taken);
@@ -257,6 +260,8 @@ impl Flood {
         } else {
             self.taken
         };
-        line.say(&Answer::Drained(vec![came]))
+        let cost = begun.until_now();
+        line.say(&Answer::Drained(vec![came]))?;
+        line.say(&Answer::Spent(cost))
     }
 }

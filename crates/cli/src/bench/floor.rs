@@ -124,6 +124,13 @@ impl Floor {
         Ok(sent)
     }
 
+    fn led(&self) -> Led {
+        Led {
+            round_trips: self.meter.counted(),
+            ..Led::default()
+        }
+    }
+
     fn serve(&mut self, op: &Op, ready: impl FnOnce() -> Result<()>) -> Result<()> {
         let Some(memory) = &self.memory else {
             return fail("a floor was used before it was joined");
@@ -276,7 +283,7 @@ impl System for Floor {
         let sent = self.measure(op, rule)?;
         line.say(&Answer::Sent(sent))?;
         match line.hear()? {
-            Order::Stop => Ok(Led::default()),
+            Order::Stop => Ok(self.led()),
             order => fail(format!("the bench sent {order:?} to a leader")),
         }
     }
@@ -298,7 +305,7 @@ mod tests {
     use super::*;
 
     /// Both halves in one process, the follower in a thread.
-    fn slice(kind: SystemKind, op: Op) -> Sent {
+    fn slice(kind: SystemKind, op: Op) -> (Sent, Led) {
         let (mut leader, mut follower) = (
             Floor::new(kind, true, op.size),
             Floor::new(kind, false, op.size),
@@ -316,16 +323,12 @@ mod tests {
                 follower.serve(&op, ready).unwrap();
             });
             is_ready.recv().unwrap();
-            leader
-                .measure(
-                    &op,
-                    &Rule {
-                        slice_ns: 1_000_000,
-                        operations: 10,
-                        cap_ns: 10_000_000,
-                    },
-                )
-                .unwrap()
+            let rule = Rule {
+                slice_ns: 1_000_000,
+                operations: 10,
+                cap_ns: 10_000_000,
+            };
+            (leader.measure(&op, &rule).unwrap(), leader.led())
         })
     }
 
@@ -336,11 +339,11 @@ mod tests {
             size: 8,
         };
         for kind in [SystemKind::ShmLine, SystemKind::ShmFloor] {
-            let sent = slice(kind, pingpong);
-            let count: u64 = sent.round_trips.iter().map(|(_, count)| count).sum();
+            let (sent, led) = slice(kind, pingpong);
+            let count: u64 = led.round_trips.iter().map(|(_, count)| count).sum();
             assert!(count > 0 && count <= sent.operations, "{kind:?} {sent:?}");
         }
-        let sent = slice(
+        let (sent, _) = slice(
             SystemKind::ShmFloor,
             Op {
                 pattern: Pattern::Stream,
@@ -348,7 +351,7 @@ mod tests {
             },
         );
         assert!(sent.operations >= WORDS && sent.messages_s > Some(0.0));
-        let sent = slice(
+        let (sent, _) = slice(
             SystemKind::ShmCopy,
             Op {
                 pattern: Pattern::Stream,

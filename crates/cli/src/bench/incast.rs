@@ -5,6 +5,7 @@ use portolan_sys::clock::now_ns;
 
 use super::conduct::{Progress, expect_ready, hear, unexpected};
 use super::control::{Answer, Line, Order, SystemKind};
+use super::cost;
 use super::failure::{Failure, Result, fail};
 use super::flood::{Flooded, Role, Turn};
 use super::host::{CpuTime, Host};
@@ -54,6 +55,8 @@ struct Column {
     goodput: Vec<Option<f64>>,
     /// Median time of a message in a slice, us.
     medians: Vec<Option<f64>>,
+    /// Processor time of all ranks for a million bytes, us.
+    cpu_us: Vec<Option<f64>>,
     /// Times of all messages, us.
     times: Vec<f64>,
     /// Packets that the switch's full ports dropped, in all slices.
@@ -61,18 +64,20 @@ struct Column {
 }
 
 impl Column {
-    fn keep(&mut self, turn: &Turn, flooded: &[Flooded], size: usize) {
+    fn keep(&mut self, turn: &Turn, flooded: &[Flooded], cpu_ns: u64, size: usize) {
         let times = flooded.iter().flat_map(|one| &one.times_ns);
         let mut times: Vec<f64> = times.map(|ns| *ns as f64 / 1e3).collect();
         let last_ns = flooded.iter().map(|one| one.last_ns).max().unwrap_or(0);
         let ns = last_ns.saturating_sub(turn.start_ns).max(1);
-        self.goodput
-            .push(Some((times.len() * size) as f64 * 1e3 / ns as f64));
+        let bytes = (times.len() * size) as f64;
+        self.goodput.push(Some(bytes * 1e3 / ns as f64));
+        let cpu_us = cpu_ns as f64 / 1e3 / (bytes / 1e6);
+        self.cpu_us.push(Some(cpu_us).filter(|us| us.is_finite()));
         self.medians.push(Quartiles::of(&times).map(|q| q.median));
         self.times.append(&mut times);
     }
 
-    fn rows(&self, like: &Row) -> Result<[Row; 2]> {
+    fn rows(&self, like: &Row) -> Result<[Row; 3]> {
         let row = |metric: &str, values: &[Option<f64>], method: &str| -> Result<Row> {
             let seen: Vec<f64> = values.iter().flatten().copied().collect();
             let q = Quartiles::of(&seen).ok_or_else(|| Failure::new("no slice has a message"))?;
@@ -104,7 +109,12 @@ impl Column {
             &self.goodput,
             "bytes of all senders, from the first send to the last arrival",
         )?;
-        Ok([goodput, time])
+        let cpu = row(
+            cost::OF_MEGABYTE,
+            &self.cpu_us,
+            "processor time of all ranks, which poll in turns, for a million bytes",
+        )?;
+        Ok([goodput, time, cpu])
     }
 }
 
@@ -176,6 +186,7 @@ pub fn bench(shape: Shape, common: Common, size: usize, vs: &[Peer]) -> Result<F
         for (metric, ours, theirs) in [
             ("goodput_mb_s", &ours.goodput, &theirs.goodput),
             ("message_us", &ours.medians, &theirs.medians),
+            (cost::OF_MEGABYTE, &ours.cpu_us, &theirs.cpu_us),
         ] {
             let base = Ratio {
                 metric: metric.to_owned(),
@@ -271,9 +282,14 @@ fn run(
                 .map(|one| one.times_ns.len() as u64)
                 .sum::<u64>();
             counts[1] = 0;
+            let mut cpu_ns = 0;
             for line in &mut *lines {
                 match hear(line)? {
                     Answer::Drained(came) => counts[1] += came.iter().sum::<u64>(),
+                    other => return unexpected(&other),
+                }
+                match hear(line)? {
+                    Answer::Spent(cost) => cpu_ns += cost.cpu_ns,
                     other => return unexpected(&other),
                 }
             }
@@ -284,7 +300,7 @@ fn run(
                 ));
             }
             if round > 0 {
-                column.keep(&turn, &flooded, size);
+                column.keep(&turn, &flooded, cpu_ns, size);
                 column.dropped += lab.dropped()? - dropped;
             }
         }
@@ -323,9 +339,11 @@ mod tests {
             one(&[2_000], 101_000),
             Flooded::default(),
         ];
-        column.keep(&turn, &flooded, 1_000);
+        column.keep(&turn, &flooded, 30_000, 1_000);
         let like = Row::default();
-        let [goodput, time] = column.rows(&like).unwrap();
+        let [goodput, time, cpu] = column.rows(&like).unwrap();
+        // 30 us for 3,000 bytes.
+        assert_eq!(cpu.p50, 10_000.0);
         assert_eq!((goodput.p50, goodput.n), (30.0, 3));
         assert_eq!((time.p50, time.p99), (2.0, Some(3.0)));
     }

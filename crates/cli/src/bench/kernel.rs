@@ -5,8 +5,10 @@ use std::io::{ErrorKind, IoSlice, Read, Write};
 use std::net::{self, IpAddr, SocketAddr, TcpListener, TcpStream};
 
 use portolan_sys::net::{RawAddress, SendUnit, SocketOptions, UdpSocket, mtu_towards};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::asleep::{REST, Sleeps};
 use super::drive::Channel;
 use super::failure::{Context, Failure, Result, fail};
 
@@ -106,6 +108,14 @@ impl Channel for Tcp {
 
     fn received(&self) -> u64 {
         self.received
+    }
+}
+
+impl Sleeps for Tcp {
+    fn set_sleeping(&mut self, on: bool) -> Result<()> {
+        self.stream.set_nonblocking(!on)?;
+        self.stream.set_read_timeout(Some(REST))?;
+        Ok(self.stream.set_write_timeout(Some(REST))?)
     }
 }
 
@@ -323,11 +333,52 @@ impl Channel for Udp {
     }
 }
 
+impl Udp {
+    /// Sleeps until the socket for longer messages is as `events` say.
+    fn rest(&self, events: PollFlags) -> Result<()> {
+        let mut fds = [PollFd::new(&self.units, events)];
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: REST.subsec_nanos().into(),
+        };
+        match poll(&mut fds, Some(&limit)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(errno) => Err(errno).context("UDP poll"),
+        }
+    }
+}
+
+impl Sleeps for Udp {
+    fn set_sleeping(&mut self, on: bool) -> Result<()> {
+        self.plain.set_nonblocking(!on)?;
+        self.plain.set_read_timeout(Some(REST))?;
+        Ok(self.plain.set_write_timeout(Some(REST))?)
+    }
+
+    #[inline]
+    fn send_asleep(&mut self, size: usize) -> Result<bool> {
+        let sent = self.try_send(size)?;
+        if !sent && size > self.datagram {
+            self.rest(PollFlags::OUT)?;
+        }
+        Ok(sent)
+    }
+
+    #[inline]
+    fn poll_asleep(&mut self, size: usize) -> Result<u64> {
+        if size > self.datagram {
+            self.rest(PollFlags::IN)?;
+        }
+        self.poll(size)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
-    use super::super::control::{Op, Pattern};
+    use super::super::asleep::Asleep;
+    use super::super::control::{Followed, Led, Op, Pattern};
     use super::super::drive::tests::slice;
     use super::super::slice::Rule;
     use super::*;
@@ -362,6 +413,42 @@ mod tests {
                 "{op:?} {sent:?} {followed:?}"
             );
             assert_eq!(sent.bytes, followed.bytes, "{op:?}");
+        }
+    }
+
+    #[test]
+    fn asleep_they_carry_every_pattern() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let tcp = Tcp::connect(&listener.local_addr().unwrap().to_string(), 3000).unwrap();
+        let mut tcp = (Asleep(tcp), Asleep(Tcp::accept(&listener, 3000).unwrap()));
+        let bound = || BoundUdp::new(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let (leader, follower) = (bound(), bound());
+        let (to_leader, to_follower) = (leader.offer().unwrap(), follower.offer().unwrap());
+        let udp = |bound: BoundUdp, offer: &str| Asleep(bound.connect(offer).unwrap());
+        let mut udp = (udp(leader, &to_follower), udp(follower, &to_leader));
+        // A round trip puts each side to sleep once.
+        let slept = |led: Led, followed: Followed| {
+            let costs = [led.cost.unwrap(), followed.cost.unwrap()];
+            costs.iter().map(|cost| cost.sleeps).sum::<u64>()
+        };
+        for op in ops() {
+            let (sent, followed, led) = slice(&mut tcp.0, &mut tcp.1, op, RULE);
+            assert!(
+                followed.complete && sent.bytes == followed.bytes,
+                "{op:?} {sent:?}"
+            );
+            let least = if op.pattern == Pattern::Pingpong {
+                10
+            } else {
+                1
+            };
+            assert!(slept(led, followed) >= least, "{op:?}");
+            let (sent, followed, led) = slice(&mut udp.0, &mut udp.1, op, RULE);
+            assert!(
+                sent.operations >= 10 && followed.bytes > 0,
+                "{op:?} {sent:?}"
+            );
+            assert!(slept(led, followed) > 0, "{op:?}");
         }
     }
 

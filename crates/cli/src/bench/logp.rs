@@ -11,6 +11,7 @@ use portolan::SendError;
 use portolan_sys::clock::now_ns;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::asleep::Wait;
 use super::conduct::{Progress, hear, unexpected};
 use super::control::{Answer, Line, Order};
 use super::failure::{Failure, Result, fail};
@@ -94,6 +95,7 @@ pub fn bench(common: Common) -> Result<Found> {
                 losses: Vec::new(),
                 harms: Vec::new(),
                 bursts: None,
+                wait: Wait::Poll,
                 vs: Vec::new(),
             };
             paired(kind, measure, None).map(|(_, report)| report.rows)

@@ -4,16 +4,20 @@
 //! turn for a slice, and reckons up. The ranks (`rank`) measure, all systems
 //! by the same loops (`drive`).
 
+mod asleep;
 mod bare;
 mod barrier;
 mod conduct;
 mod control;
+mod cost;
 mod death;
 mod drive;
 mod failure;
+mod figure;
 mod flood;
 mod floor;
 mod host;
+mod idle;
 mod incast;
 mod job;
 mod kernel;
@@ -37,6 +41,7 @@ mod ucx;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use asleep::Wait;
 use conduct::{Conductor, greet};
 use failure::{Context, Failure, Result};
 use host::CpuTime;
@@ -73,6 +78,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Alltoall { common, size, vs } => {
             incast::bench(incast::Shape::Alltoall, common, size.0, &vs)?
         }
+        Bench::Idle {
+            common,
+            ranks,
+            seconds,
+        } => idle::bench(common, ranks, seconds)?,
         Bench::Start(it) => start::bench(it)?,
         Bench::Death(it) => death::bench(it)?,
         Bench::Spray { common, messages } => spray::bench(common, messages)?,
@@ -164,6 +174,7 @@ fn paired(
         losses,
         bursts,
         harms,
+        wait,
         vs,
     } = measure;
     check(common.json.as_deref(), 2)?;
@@ -182,6 +193,7 @@ fn paired(
         bursts,
         harms,
         pattern,
+        wait,
         vs,
         slices: common.slices,
         slice_ms: common.slice_ms,
@@ -210,7 +222,14 @@ fn paired(
         _ => Box::new(NoLoss),
     };
     let before = CpuTime::now();
-    let mut ranks = job::start(common.spec(2, lab.is_some(), shm)?, lab, Helpers::All)?;
+    let mut spec = common.spec(2, lab.is_some(), shm)?;
+    if wait == Wait::Block {
+        // A wait sleeps at once.
+        for passes in ["spin_passes", "yield_passes"] {
+            spec.settings.insert(passes.to_owned(), "0".to_owned());
+        }
+    }
+    let mut ranks = job::start(spec, lab, Helpers::All)?;
     let lines = std::mem::take(&mut ranks.lines);
     let measured = (|| {
         let mut lines = <[control::Line; 2]>::try_from(lines).map_err(|lines| {
@@ -233,9 +252,11 @@ fn paired(
     let mut rows = summary::rows(&cells, &plan, &setting);
     let (curves, mut remarks) = summary::curves(&cells, &plan, &setting);
     rows.extend(curves);
+    rows.extend(cost::rows(&cells, &plan, &setting));
     remarks.extend(summary::tail_remarks(&rows));
     remarks.extend(loss.remarks()?);
-    let ratios = summary::ratios(&cells, &plan, &setting);
+    let mut ratios = summary::ratios(&cells, &plan, &setting);
+    ratios.extend(cost::ratios(&cells, &plan, &setting));
     let bench = kind.name().to_owned();
     Ok((
         common.json,

@@ -6,8 +6,10 @@ use clap::{Args, Subcommand, ValueEnum};
 use portolan_boot::Suite;
 use portolan_boot::launch::JobSpec;
 
+use super::asleep::Wait;
 use super::control::Pattern;
 use super::failure::{Context, Result};
+use super::idle;
 use super::mpi;
 use super::plan::Peer;
 use super::slice::SLICE_MS_MAX;
@@ -93,6 +95,17 @@ pub enum Bench {
         /// Peers to measure in the same run: tcp
         #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
         vs: Vec<Peer>,
+    },
+    /// Processor time of ranks that do nothing, in percent of a core
+    Idle {
+        #[command(flatten)]
+        common: Common,
+        /// Number of ranks
+        #[arg(short = 'n', long, value_name = "N", default_value_t = 2)]
+        ranks: u32,
+        /// How long each state is watched; with --slice-ms so many slices of that length instead
+        #[arg(long, value_name = "S", default_value_t = idle::SECONDS, conflicts_with = "slice_ms")]
+        seconds: f64,
     },
     /// Sends many messages before it reads any reflection
     Spray {
@@ -192,6 +205,9 @@ pub struct Measure {
         conflicts_with = "losses"
     )]
     pub harms: Vec<Impairment>,
+    /// How ranks wait for a message, those of the peers udp and tcp too
+    #[arg(long, value_enum, default_value_t)]
+    pub wait: Wait,
     /// Peers to measure in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,

@@ -1,6 +1,7 @@
 //! What will be measured, worked out from the arguments before anything
 //! starts, so that what cannot be done is said at once.
 
+use super::asleep::Wait;
 use super::bare::RAW_MAX;
 use super::control::{ANSWER_BYTES, Pattern, SystemKind};
 use super::failure::{Failure, Result};
@@ -112,6 +113,8 @@ pub struct Asked {
     pub harms: Vec<Impairment>,
     /// For bandwidth.
     pub pattern: Option<Pattern>,
+    /// How ranks wait for messages.
+    pub wait: Wait,
     /// Peers.
     pub vs: Vec<Peer>,
     /// Slices; by default as many as the bench needs.
@@ -141,6 +144,8 @@ pub struct Plan {
     pub lossy: bool,
     /// Lengths of bursts of losses; none: singly.
     pub bursts: Option<Burst>,
+    /// How ranks wait for messages.
+    pub wait: Wait,
     /// Ourselves first, then the peers.
     pub systems: Vec<SystemKind>,
     /// Slices that count.
@@ -203,6 +208,7 @@ impl Plan {
             columns,
             lossy,
             bursts: asked.bursts,
+            wait: asked.wait,
             systems,
             slices,
             slice_ns,
@@ -246,6 +252,11 @@ fn systems_of(peer: Peer, asked: &Asked, pattern: Pattern) -> Result<Vec<SystemK
     }
     if peer == Peer::RawXdp && !asked.xdp {
         return wrong("--vs raw-xdp measures host ports: use it with --link xdp --lab NAME");
+    }
+    if asked.wait == Wait::Block && !matches!(peer, Peer::Udp | Peer::Tcp) {
+        return wrong(format!(
+            "--vs {name} only polls: with --wait block use --vs udp,tcp, or leave out --wait"
+        ));
     }
     Ok(match (peer, asked.kind) {
         (Peer::RawXdp, Kind::Bandwidth) => {
@@ -311,6 +322,7 @@ mod tests {
             bursts: None,
             harms: Vec::new(),
             pattern: None,
+            wait: Wait::Poll,
             vs: Vec::new(),
             slices: None,
             slice_ms: None,
@@ -429,6 +441,12 @@ mod tests {
             ..asked(Kind::Rate)
         });
         assert!(copy.contains("bandwidth"), "{copy}");
+        let asleep = refused(Asked {
+            vs: vec![Peer::Udp, Peer::ShmFloor],
+            wait: Wait::Block,
+            ..asked(Kind::Latency)
+        });
+        assert!(asleep.contains("--vs udp,tcp"), "{asleep}");
         let harm = refused(Asked {
             harms: vec!["repeat=50".parse().unwrap()],
             ..asked(Kind::Bandwidth)

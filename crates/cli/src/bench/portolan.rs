@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use portolan::{Binding, Config, Endpoint, Op as Sending, SendError, SendOptions};
+use portolan::{Binding, Config, Endpoint, Op as Sending, SendError, SendOptions, WaitError};
 use portolan_sys::clock::now_ns;
 use portolan_wire::{BODY_BYTES, HEADER_BYTES, TAG_BYTES};
 
+use super::asleep::{Asleep, REST, Sleeps, Wait};
 use super::control::{Followed, Led, Line, Op, Order};
 use super::drive::{self, Channel, Meter};
 use super::failure::{Failure, Result, fail};
@@ -29,6 +30,8 @@ const LONG: u16 = 2;
 pub const PLAY: u16 = 3;
 /// Bytes from which on a message is long: it may fill a packet.
 const LONG_BYTES: usize = 1024;
+/// A short message, of up to so many bytes.
+const MESSAGE: [u8; LONG_BYTES] = [0x5a; LONG_BYTES];
 /// Bytes of long messages under way before a sender waits for the first.
 const UNDER_WAY_BYTES: usize = 8 << 20;
 /// Long messages under way before a sender waits for the first.
@@ -62,7 +65,7 @@ pub struct Ours {
     pub(super) received: Arc<[AtomicU64]>,
     /// Of the stalled bench: sent, by receiver.
     sent: Vec<u64>,
-    /// Of the logp bench: messages taken.
+    /// Of the logp and idle benches: messages taken, from each other rank.
     pub(super) absorbed: u64,
 }
 
@@ -115,7 +118,7 @@ impl Ours {
     }
 
     /// This rank's half, for messages of up to `size_max` bytes.
-    pub fn system(&self, size_max: usize) -> Result<Box<dyn System>> {
+    pub fn system(&self, size_max: usize, wait: Wait) -> Result<Box<dyn System>> {
         let arrived = Arc::new(Arrived::default());
         let counter = || {
             let arrived = Arc::clone(&arrived);
@@ -135,10 +138,14 @@ impl Ours {
             message: Arc::from([]),
             under_way: VecDeque::new(),
         };
-        Ok(Box::new(Half {
-            channel,
-            meter: Meter::new(),
-        }))
+        let meter = Meter::new();
+        Ok(match wait {
+            Wait::Poll => Box::new(Half { channel, meter }),
+            Wait::Block => Box::new(Half {
+                channel: Asleep(channel),
+                meter,
+            }),
+        })
     }
 
     /// Meets the other ranks `count` times; gives the time that it took, ns.
@@ -244,6 +251,22 @@ struct Pair {
 }
 
 impl Pair {
+    /// Makes the long message, if it is another one.
+    fn make_long(&mut self, size: usize) {
+        if self.message.len() != size {
+            self.message = vec![0x5a; size].into();
+        }
+    }
+
+    /// Messages that have come since this was last asked.
+    #[inline]
+    fn take(&mut self) -> u64 {
+        let messages = self.arrived.messages.load(Relaxed);
+        let new = messages - self.taken;
+        self.taken = messages;
+        new
+    }
+
     fn try_send_long(&mut self, size: usize) -> Result<bool> {
         while self.under_way.front().is_some_and(Sending::is_done) {
             self.under_way.pop_front();
@@ -251,9 +274,7 @@ impl Pair {
         if self.under_way.len() >= (UNDER_WAY_BYTES / size).clamp(2, UNDER_WAY) {
             return Ok(false);
         }
-        if self.message.len() != size {
-            self.message = vec![0x5a; size].into();
-        }
+        self.make_long(size);
         let options = SendOptions::default();
         match self
             .endpoint
@@ -283,7 +304,6 @@ impl Channel for Pair {
         if size >= LONG_BYTES {
             return self.try_send_long(size);
         }
-        const MESSAGE: [u8; LONG_BYTES] = [0x5a; LONG_BYTES];
         match self.endpoint.try_send(self.peer, SHORT, &MESSAGE[..size]) {
             Ok(_) => Ok(true),
             Err(SendError::NoCredit) => Ok(false),
@@ -294,10 +314,7 @@ impl Channel for Pair {
     #[inline]
     fn poll(&mut self, _size: usize) -> Result<u64> {
         self.endpoint.progress().map_err(ours)?;
-        let messages = self.arrived.messages.load(Relaxed);
-        let new = messages - self.taken;
-        self.taken = messages;
-        Ok(new)
+        Ok(self.take())
     }
 
     #[inline]
@@ -313,13 +330,41 @@ impl Channel for Pair {
     }
 }
 
+impl Sleeps for Pair {
+    fn set_sleeping(&mut self, _on: bool) -> Result<()> {
+        // The library has calls of each kind; that a wait sleeps at once is a
+        // setting of the job.
+        Ok(())
+    }
+
+    #[inline]
+    fn send_asleep(&mut self, size: usize) -> Result<bool> {
+        let sent = if size >= LONG_BYTES {
+            self.make_long(size);
+            self.endpoint.send(self.peer, LONG, &self.message)
+        } else {
+            self.endpoint.send(self.peer, SHORT, &MESSAGE[..size])
+        };
+        sent.map(|_| true).map_err(ours)
+    }
+
+    #[inline]
+    fn poll_asleep(&mut self, _size: usize) -> Result<u64> {
+        let (arrived, taken) = (&self.arrived.messages, self.taken);
+        match (self.endpoint).wait_timeout(REST, || arrived.load(Relaxed) != taken) {
+            Ok(()) | Err(WaitError::TimedOut) => Ok(self.take()),
+            Err(error) => Err(ours(error)),
+        }
+    }
+}
+
 /// The channel with what measures it.
-struct Half {
-    channel: Pair,
+struct Half<C> {
+    channel: C,
     meter: Meter,
 }
 
-impl System for Half {
+impl<C: Channel> System for Half<C> {
     fn offer(&mut self) -> Result<String> {
         Ok(String::new())
     }

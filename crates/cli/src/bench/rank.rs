@@ -10,6 +10,7 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use serde::{Deserialize, Serialize};
 
+use super::asleep::{Asleep, Wait};
 use super::bare::Unmet;
 use super::control::{Answer, Followed, Led, Line, Op, Order, SystemKind};
 use super::drive::{self, Channel, Meter};
@@ -128,6 +129,7 @@ impl<B, C: Channel, F: FnMut(B, &str) -> Result<C>> System for Driven<B, C, F> {
 fn prepare(
     system: SystemKind,
     leads: bool,
+    wait: Wait,
     size_max: usize,
     site: &Site,
 ) -> Result<Box<dyn System>> {
@@ -135,17 +137,30 @@ fn prepare(
         SystemKind::KernelUdp => {
             let bound = BoundUdp::new(site.address()?)?;
             let offer = bound.offer()?;
-            Driven::boxed(bound, offer, BoundUdp::connect)
+            match wait {
+                Wait::Poll => Driven::boxed(bound, offer, BoundUdp::connect),
+                Wait::Block => Driven::boxed(bound, offer, |bound: BoundUdp, offer: &str| {
+                    bound.connect(offer).map(Asleep)
+                }),
+            }
         }
-        SystemKind::KernelTcp if leads => Driven::boxed((), String::new(), move |(), offer| {
-            Tcp::connect(offer, size_max)
-        }),
         SystemKind::KernelTcp => {
-            let listener = TcpListener::bind((site.address()?, 0)).context("TCP")?;
-            let offer = listener.local_addr()?.to_string();
-            Driven::boxed(listener, offer, move |listener, _| {
-                Tcp::accept(&listener, size_max)
-            })
+            let (mut listener, mut offer) = (None, String::new());
+            if !leads {
+                let bound = TcpListener::bind((site.address()?, 0)).context("TCP")?;
+                offer = bound.local_addr()?.to_string();
+                listener = Some(bound);
+            }
+            let join = move |listener: Option<TcpListener>, offer: &str| match listener {
+                Some(listener) => Tcp::accept(&listener, size_max),
+                None => Tcp::connect(offer, size_max),
+            };
+            match wait {
+                Wait::Poll => Driven::boxed(listener, offer, join),
+                Wait::Block => Driven::boxed(listener, offer, move |listener, offer: &str| {
+                    join(listener, offer).map(Asleep)
+                }),
+            }
         }
         SystemKind::Ucx => Box::new(Ucx::new(site, leads)?),
         SystemKind::ShmFloor | SystemKind::ShmLine | SystemKind::ShmCopy => {
@@ -196,17 +211,18 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
                 slot,
                 system,
                 leads,
+                wait,
                 size_max,
                 site,
             } => {
                 let mut half = match system {
-                    SystemKind::Portolan => ours.system(size_max)?,
+                    SystemKind::Portolan => ours.system(size_max, wait)?,
                     SystemKind::RawXdp => {
                         let bound = Unmet::new(&ours, site.address()?)?;
                         let offer = bound.offer();
                         Driven::boxed(bound, offer, Unmet::meet)
                     }
-                    system => prepare(system, leads, size_max, &site)?,
+                    system => prepare(system, leads, wait, size_max, &site)?,
                 };
                 line.say(&Answer::Offer(half.offer()?))?;
                 systems.insert(slot, half);
@@ -231,6 +247,7 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
             Order::Spray(jet) => ours.spray(&jet, line)?,
             Order::Emit(count) => line.say(&Answer::Took(ours.emit(count)?))?,
             Order::Absorb(count) => line.say(&Answer::Took(ours.absorb(count)?))?,
+            Order::Repose(repose) => line.say(&Answer::Rested(ours.repose(&repose)?))?,
             Order::Flood(role) => flood = Some(Flood::new(&ours, role, line)?),
             Order::Turn(turn) => match &mut flood {
                 Some(flood) => flood.turn(&ours, &turn, line)?,

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use super::cost;
 use super::stats::{Quartiles, SLICES_MIN};
 
 /// One measured figure. `p50`, `q1` and `q3` are over slices, the other
@@ -27,6 +28,9 @@ pub struct Row {
     /// How messages followed each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
+    /// `block` where ranks slept until a message came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
     /// Messages sent before any is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<u64>,
@@ -98,6 +102,9 @@ pub struct Ratio {
     /// What else was done to packets on purpose, as `lab status` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
+    /// `block` where ranks slept until a message came.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait: Option<String>,
     /// Processes of the job, in a bench of several numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
@@ -259,6 +266,9 @@ impl Report {
             }
         }
         let mut remarks = self.remarks.clone();
+        if self.rows.iter().any(|row| row.wait.is_some()) {
+            remarks.push("both sides slept in the kernel until a message came".to_owned());
+        }
         if self.rows.iter().any(|row| row.slices < SLICES_MIN) {
             remarks.push(format!(
                 "fewer than {SLICES_MIN} slices somewhere: no claim can rest on that"
@@ -288,8 +298,15 @@ impl Report {
                 ""
             }
         };
-        let several = self
-            .rows
+        // Costs have columns of their own beside the figures.
+        let figures: Vec<&Row> = (self.rows.iter())
+            .filter(|row| !cost::is_cost(row))
+            .collect();
+        let costs = cost::COLUMNS.map(|(metric, title)| {
+            let any = self.rows.iter().any(|row| row.metric == metric);
+            (metric, if any { title } else { "" })
+        });
+        let several = figures
             .windows(2)
             .any(|pair| pair[0].ranks != pair[1].ranks);
         let head = [
@@ -311,12 +328,16 @@ impl Report {
             has(|row| row.p99.is_some(), "p99.99"),
             has(|row| row.kept.is_some(), "kept"),
             has(|row| row.packets_ratio.is_some(), "packets"),
+            costs[0].1,
+            costs[1].1,
+            costs[2].1,
             "n",
         ];
-        let lines: Vec<Vec<String>> = self
-            .rows
+        let lines: Vec<Vec<String>> = figures
             .iter()
             .map(|row| {
+                let cost = |(metric, _)| some(cost::of(&self.rows, row, metric));
+                let [of_message, of_megabyte, sleeps] = costs.map(cost);
                 vec![
                     row.system.clone(),
                     row.metric.clone(),
@@ -342,6 +363,9 @@ impl Report {
                     some(row.p99_99),
                     some(row.kept),
                     some(row.packets_ratio),
+                    of_message,
+                    of_megabyte,
+                    sleeps,
                     row.n.to_string(),
                 ]
             })

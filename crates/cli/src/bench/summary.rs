@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::asleep::Wait;
 use super::conduct::Cell;
 use super::control::{Pattern, SystemKind};
 use super::loss::Column;
@@ -62,6 +63,10 @@ fn method(cell: &Cell, plan: &Plan) -> String {
         Some(note) => note.clone(),
         None => how.to_owned(),
     };
+    let asleep = match plan.wait {
+        Wait::Poll => "",
+        Wait::Block => ", both sides asleep until a message comes",
+    };
     let offload = if plan.lossy { ", offload off" } else { "" };
     let bursts = match plan.bursts {
         Some(bursts) if !plan.columns[cell.column].is_clean() => {
@@ -70,55 +75,68 @@ fn method(cell: &Cell, plan: &Plan) -> String {
         _ => String::new(),
     };
     format!(
-        "{how}; interleaved slices of {} ms{offload}{bursts}",
+        "{how}{asleep}; interleaved slices of {} ms{offload}{bursts}",
         plan.slice_ns / 1_000_000
     )
 }
 
-/// A row for each cell.
+/// What is said of how ranks waited; nothing where they polled.
+fn told(wait: Wait) -> Option<String> {
+    (wait == Wait::Block).then(|| "block".to_owned())
+}
+
+/// What all rows of a cell have in common.
+pub fn row(cell: &Cell, plan: &Plan, setting: &Setting) -> Row {
+    let ours = cell.system == SystemKind::Portolan;
+    Row {
+        system: setting.name(cell.system),
+        size: Some(cell.op.size),
+        loss: plan.lossy.then(|| plan.columns[cell.column].loss),
+        harm: plan.columns[cell.column].harm.map(|harm| harm.to_string()),
+        pattern: (plan.kind == Kind::Bandwidth)
+            .then(|| format!("{:?}", cell.op.pattern).to_lowercase()),
+        wait: told(plan.wait),
+        n: cell.operations,
+        link: ours.then(|| setting.link.clone()),
+        security: ours.then(|| setting.security.clone()),
+        congestion: match cell.system {
+            SystemKind::Portolan => Some(setting.congestion.clone()),
+            SystemKind::KernelTcp => tcp_congestion(),
+            _ => None,
+        },
+        ranks: setting.ranks,
+        ..Row::default()
+    }
+}
+
+/// The row of each cell's figure.
 pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
     cells
         .iter()
         .filter_map(|cell| {
             let seen: Vec<f64> = cell.values.iter().flatten().copied().collect();
             let q = Quartiles::of(&seen)?;
-            let ours = cell.system == SystemKind::Portolan;
             let tail = |share: f64| {
                 (plan.kind.times_each() && !cell.round_trips.is_empty())
                     .then(|| cell.round_trips.value_at_quantile(share) as f64 / 10.0 / 1e3 / 2.0)
             };
             let line = cell.system == SystemKind::ShmLine;
             let row = Row {
-                system: setting.name(cell.system),
                 metric: if line {
                     "line_latency_us"
                 } else {
                     plan.kind.metric()
                 }
                 .to_owned(),
-                size: Some(cell.op.size),
-                loss: plan.lossy.then(|| plan.columns[cell.column].loss),
-                harm: plan.columns[cell.column].harm.map(|harm| harm.to_string()),
-                pattern: (plan.kind == Kind::Bandwidth)
-                    .then(|| format!("{:?}", cell.op.pattern).to_lowercase()),
                 p99: tail(0.99),
                 p99_5: tail(0.995),
                 p99_9: tail(0.999),
                 p99_99: tail(0.9999),
                 histogram: (plan.kind == Kind::Jitter).then(|| histogram(&cell.round_trips)),
-                n: cell.operations,
                 method: method(cell, plan),
                 kept: kept(cell, cells, plan).map(|q| q.median),
                 packets_ratio: packets(cell, plan).map(|q| q.median),
-                link: ours.then(|| setting.link.clone()),
-                security: ours.then(|| setting.security.clone()),
-                congestion: match cell.system {
-                    SystemKind::Portolan => Some(setting.congestion.clone()),
-                    SystemKind::KernelTcp => tcp_congestion(),
-                    _ => None,
-                },
-                ranks: setting.ranks,
-                ..Row::default()
+                ..row(cell, plan, setting)
             };
             Some(row.with(&q))
         })
@@ -182,26 +200,23 @@ fn kept(cell: &Cell, cells: &[Cell], plan: &Plan) -> Option<Quartiles> {
     paired(&cell.values, &base)
 }
 
+/// Ourselves and each peer, at each size and in each column.
+pub fn besides(cells: &[Cell]) -> impl Iterator<Item = (&Cell, &Cell)> {
+    let is_ours = |cell: &&Cell| cell.system == SystemKind::Portolan;
+    let is_peer = |cell: &&Cell| !matches!(cell.system, SystemKind::Portolan | SystemKind::ShmLine);
+    cells.iter().filter(is_ours).flat_map(move |ours| {
+        let beside = move |other: &&Cell| other.column == ours.column && other.op == ours.op;
+        let peers = cells.iter().filter(is_peer).filter(beside);
+        peers.map(move |peer| (ours, peer))
+    })
+}
+
 /// Ourselves over each peer, and each column with loss over the one without.
 pub fn ratios(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Ratio> {
     let mut ratios = Vec::new();
-    for ours in cells
-        .iter()
-        .filter(|cell| cell.system == SystemKind::Portolan)
-    {
-        let beside = |other: &&Cell| {
-            other.column == ours.column
-                && other.op == ours.op
-                && other.system != SystemKind::Portolan
-        };
-        for peer in cells
-            .iter()
-            .filter(beside)
-            .filter(|peer| peer.system != SystemKind::ShmLine)
-        {
-            if let Some(q) = paired(&ours.values, &peer.values) {
-                ratios.push(ratio(plan.kind.metric(), ours, peer, plan, setting).with(&q));
-            }
+    for (ours, peer) in besides(cells) {
+        if let Some(q) = paired(&ours.values, &peer.values) {
+            ratios.push(ratio(plan.kind.metric(), ours, peer, plan, setting).with(&q));
         }
     }
     for cell in cells {
@@ -217,12 +232,14 @@ pub fn ratios(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Ratio> {
     ratios
 }
 
-fn ratio(metric: &str, ours: &Cell, over: &Cell, plan: &Plan, setting: &Setting) -> Ratio {
+/// What a ratio of `ours` over another cell says of both.
+pub fn ratio(metric: &str, ours: &Cell, over: &Cell, plan: &Plan, setting: &Setting) -> Ratio {
     Ratio {
         metric: metric.to_owned(),
         size: Some(ours.op.size),
         loss: plan.lossy.then(|| plan.columns[ours.column].loss),
         harm: plan.columns[ours.column].harm.map(|harm| harm.to_string()),
+        wait: told(plan.wait),
         system: setting.name(ours.system),
         over: setting.name(over.system),
         ..Ratio::default()
@@ -352,6 +369,7 @@ mod tests {
             columns: losses.iter().copied().map(Column::losing).collect(),
             lossy: losses.len() > 1,
             bursts: None,
+            wait: Wait::Poll,
             systems: systems.to_vec(),
             slices: 21,
             slice_ns: 100_000_000,

@@ -22,7 +22,7 @@ td.n, th.n { text-align: right; } .faint { color: var(--faint); }
 ";
 
 /// The benches in the order of the page, with what they are about.
-const BENCHES: [(&str, &str); 9] = [
+const BENCHES: [(&str, &str); 10] = [
     ("latency", "Latency"),
     ("jitter", "Jitter"),
     ("bandwidth", "Bandwidth"),
@@ -32,6 +32,7 @@ const BENCHES: [(&str, &str); 9] = [
     ("barrier", "Barrier"),
     ("start", "Starting jobs"),
     ("stalled", "A stalled receiver"),
+    ("idle", "Idle endpoints"),
 ];
 
 /// Text as it may stand in HTML.
@@ -220,9 +221,17 @@ fn lines_over(rows: &[&Row], x: impl Fn(&Row) -> Option<f64>) -> Option<Vec<Line
     long.then_some(lines)
 }
 
+/// Whose figure it is, and how it waited.
+fn system(row: &Row) -> String {
+    match &row.wait {
+        Some(wait) => format!("{}, {wait}", row.system),
+        None => row.system.clone(),
+    }
+}
+
 /// What tells a line of a plot from another.
 fn series(row: &Row) -> String {
-    let mut name = row.system.clone();
+    let mut name = system(row);
     if row.messages.is_some() {
         let size = row
             .size
@@ -236,7 +245,7 @@ fn series(row: &Row) -> String {
 
 /// What tells a bar from another.
 fn label(row: &Row) -> String {
-    let mut name = row.system.clone();
+    let mut name = system(row);
     if let Some(loss) = row.loss {
         let _ = write!(name, ", {loss} %");
     }
@@ -258,6 +267,10 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
          <th></th><th class=\"n\">median</th><th class=\"n\">quartiles</th><th></th></tr>\n",
     );
     for ratio in ratios {
+        let mut when = condition(ratio.size, ratio.loss, ratio.ranks);
+        if let Some(wait) = &ratio.wait {
+            let _ = write!(when, ", {wait}");
+        }
         let _ = writeln!(
             body,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{:.3}</td>\
@@ -265,7 +278,7 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
             escaped(&ratio.system),
             escaped(&ratio.over),
             escaped(&ratio.metric),
-            escaped(&condition(ratio.size, ratio.loss, ratio.ranks)),
+            escaped(&when),
             ratio.median,
             ratio.q1,
             ratio.q3,

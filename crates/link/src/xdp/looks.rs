@@ -15,6 +15,8 @@ pub struct Looks {
     /// When the kernel's socket was last looked at, and whether it had some.
     kernel_at: u64,
     kernel_busy: bool,
+    /// It had none when a sleep ended.
+    kernel_quiet: bool,
 }
 
 impl Looks {
@@ -39,6 +41,21 @@ impl Looks {
     #[must_use]
     pub const fn kernel_due_at(&self) -> u64 {
         self.kernel_at.saturating_add(KERNEL_EVERY_NS)
+    }
+
+    /// A sleep has ended, for the kernel's socket rang or it did not.
+    pub const fn woken(&mut self, by_kernel: bool) {
+        self.kernel_busy |= by_kernel;
+        self.kernel_quiet = !by_kernel;
+    }
+
+    /// A look at both begins.
+    #[inline]
+    pub const fn begin(&mut self, now: u64) {
+        if self.kernel_quiet {
+            self.kernel_quiet = false;
+            self.kernel_at = now;
+        }
     }
 
     /// Packets came by the fast path.
@@ -73,6 +90,19 @@ mod tests {
         // The fast path has fallen silent.
         looks.saw_kernel(start + FAST_FOR_NS - 1, 0);
         assert!(looks.kernel_is_due(start + FAST_FOR_NS));
+    }
+
+    #[test]
+    fn after_a_sleep_the_kernel_is_looked_at_if_it_rang() {
+        let start = 10 * FAST_FOR_NS;
+        for by_kernel in [false, true] {
+            let mut looks = Looks::default();
+            looks.woken(by_kernel);
+            looks.begin(start);
+            looks.saw_fast(start);
+            assert_eq!(looks.kernel_first(), by_kernel);
+            assert_eq!(looks.kernel_is_due(start), by_kernel);
+        }
     }
 
     #[test]
