@@ -94,6 +94,7 @@ pub fn bench(common: Common) -> Result<Found> {
                 losses: Vec::new(),
                 harms: Vec::new(),
                 bursts: None,
+                both: false,
                 vs: Vec::new(),
             };
             paired(kind, measure, None).map(|(_, report)| report.rows)

@@ -37,8 +37,8 @@ mod ucx;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use conduct::{Conductor, greet};
-use failure::{Context, Failure, Result};
+use conduct::Conductor;
+use failure::{Context, Result};
 use host::CpuTime;
 use job::Helpers;
 use loss::{LabHarm, LabLoss, Loss, NoLoss};
@@ -163,6 +163,7 @@ fn paired(
         size,
         losses,
         bursts,
+        both,
         harms,
         vs,
     } = measure;
@@ -180,6 +181,7 @@ fn paired(
         size,
         losses,
         bursts,
+        both,
         harms,
         pattern,
         vs,
@@ -206,28 +208,14 @@ fn paired(
         Some(lab) if plan.columns.iter().any(|column| column.harm.is_some()) => {
             Box::new(LabHarm::start(lab)?)
         }
-        Some(lab) if plan.lossy => Box::new(LabLoss::start(lab, bursts)?),
+        Some(lab) if plan.lossy => Box::new(LabLoss::start(lab)?),
         _ => Box::new(NoLoss),
     };
     let before = CpuTime::now();
-    let mut ranks = job::start(common.spec(2, lab.is_some(), shm)?, lab, Helpers::All)?;
-    let lines = std::mem::take(&mut ranks.lines);
-    let measured = (|| {
-        let mut lines = <[control::Line; 2]>::try_from(lines).map_err(|lines| {
-            Failure::new(format!(
-                "{} ranks have a line to the bench, not 2",
-                lines.len()
-            ))
-        })?;
-        let (link, first) = greet(&mut lines[0])?;
-        let (_, second) = greet(&mut lines[1])?;
-        host.pinned = vec![first, second];
-        let mut conductor = Conductor::new(&plan, lines, loss.as_mut(), sites, payload);
-        let cells = conductor.run()?;
-        conductor.finish()?;
-        Ok((link, cells))
-    })();
-    let (link, cells) = ranks.join(measured)?;
+    let spec = common.spec(2, lab.is_some(), shm)?;
+    let (link, cells) = job::with_lines(spec, lab, Helpers::All, &mut host, |lines| {
+        Conductor::new(&plan, job::two(lines)?, loss.as_mut(), sites, payload).run()
+    })?;
     let steal = CpuTime::now().steal_since(&before);
     let setting = common.setting(link, 2);
     let mut rows = summary::rows(&cells, &plan, &setting);

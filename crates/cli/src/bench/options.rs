@@ -184,6 +184,9 @@ pub struct Measure {
     /// Lose as many in bursts, of lengths drawn from these: 3 to 64 packets
     #[arg(long, value_name = "MIN-MAX", requires = "losses")]
     pub bursts: Option<Burst>,
+    /// With --bursts: each loss singly too, in turns, and what bursts cost beside that
+    #[arg(long, requires = "bursts")]
+    pub both: bool,
     /// Other harm by the lab's switch, in turns with none; parts of one as of `lab impair`: repeat=50+jitter=10
     #[arg(
         long = "harm",

@@ -21,6 +21,9 @@ pub struct Row {
     /// Packets lost on purpose, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// Lengths of the bursts in which they were lost, packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<String>,
     /// What else was done to packets on purpose, as `lab status` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
@@ -95,6 +98,9 @@ pub struct Ratio {
     /// Packets lost on purpose, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// Lengths of the bursts in which they were lost, packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<String>,
     /// What else was done to packets on purpose, as `lab status` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
@@ -298,6 +304,7 @@ impl Report {
             has(|row| row.pair.is_some(), "pair"),
             has(|row| row.size.is_some(), "size"),
             has(|row| row.loss.is_some(), "loss"),
+            has(|row| row.bursts.is_some(), "bursts"),
             has(|row| row.harm.is_some(), "harm"),
             has(|row| row.messages.is_some(), "sides"),
             has(|row| row.messages.is_some(), "messages"),
@@ -323,6 +330,7 @@ impl Report {
                     row.pair.clone().unwrap_or_default(),
                     row.size.map(bytes).unwrap_or_default(),
                     row.loss.map(share).unwrap_or_default(),
+                    row.bursts.clone().unwrap_or_default(),
                     row.harm.clone().unwrap_or_default(),
                     row.messages.and(row.pattern.clone()).unwrap_or_default(),
                     row.messages.map(|n| n.to_string()).unwrap_or_default(),
@@ -362,6 +370,7 @@ impl Report {
             "metric",
             has(|ratio| ratio.size.is_some(), "size"),
             has(|ratio| ratio.loss.is_some(), "loss"),
+            has(|ratio| ratio.bursts.is_some(), "bursts"),
             has(|ratio| ratio.harm.is_some(), "harm"),
             has(|ratio| ratio.ranks.is_some(), "ranks"),
             "median",
@@ -377,6 +386,7 @@ impl Report {
                     ratio.metric.clone(),
                     ratio.size.map(bytes).unwrap_or_default(),
                     ratio.loss.map(share).unwrap_or_default(),
+                    ratio.bursts.clone().unwrap_or_default(),
                     ratio.harm.clone().unwrap_or_default(),
                     ratio.ranks.map(|n| n.to_string()).unwrap_or_default(),
                     format!("{:.3}", ratio.median),

@@ -240,6 +240,9 @@ fn label(row: &Row) -> String {
     if let Some(loss) = row.loss {
         let _ = write!(name, ", {loss} %");
     }
+    if let Some(bursts) = &row.bursts {
+        let _ = write!(name, " in bursts of {bursts}");
+    }
     if let Some(pair) = &row.pair {
         let _ = write!(name, " {pair}");
     }
@@ -258,6 +261,10 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
          <th></th><th class=\"n\">median</th><th class=\"n\">quartiles</th><th></th></tr>\n",
     );
     for ratio in ratios {
+        let mut when = condition(ratio.size, ratio.loss, ratio.ranks);
+        if let Some(bursts) = &ratio.bursts {
+            let _ = write!(when, ", bursts of {bursts}");
+        }
         let _ = writeln!(
             body,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{:.3}</td>\
@@ -265,7 +272,7 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
             escaped(&ratio.system),
             escaped(&ratio.over),
             escaped(&ratio.metric),
-            escaped(&condition(ratio.size, ratio.loss, ratio.ranks)),
+            escaped(&when),
             ratio.median,
             ratio.q1,
             ratio.q3,
