@@ -144,6 +144,28 @@ pub fn with_lines<T>(
     ranks.join(done)
 }
 
+/// As [`with_lines`], over two jobs at once on the hosts of a lab, which get
+/// their turns. Gives the links of both.
+///
+/// # Errors
+/// As [`with_lines`].
+pub fn with_two_jobs<T>(
+    [one, other]: [JobSpec; 2],
+    lab: &Lab,
+    host: &mut Host,
+    work: impl FnOnce([&mut [Line]; 2]) -> Result<T>,
+) -> Result<([String; 2], T)> {
+    // Ranks of the same number are on the same core.
+    let mut same = host.clone();
+    let lab = || Some(lab.clone());
+    let (link, (others, found)) = with_lines(one, lab(), Helpers::All, host, |one| {
+        with_lines(other, lab(), Helpers::All, &mut same, |other| {
+            work([one, other])
+        })
+    })?;
+    Ok(([link, others], found))
+}
+
 /// The lines to the first two ranks, who measure.
 pub fn two(lines: &mut [Line]) -> Result<[&mut Line; 2]> {
     match lines {

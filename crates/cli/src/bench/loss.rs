@@ -12,6 +12,8 @@ pub struct Column {
     pub burst: Option<Burst>,
     /// More than losing some.
     pub harm: Option<Impairment>,
+    /// Strangers send forged packets meanwhile.
+    pub forged: bool,
 }
 
 impl Column {
@@ -20,6 +22,12 @@ impl Column {
         loss: 0.0,
         burst: None,
         harm: None,
+        forged: false,
+    };
+    /// Forged ones come beside them.
+    pub const FORGED: Self = Self {
+        forged: true,
+        ..Self::CLEAN
     };
 
     /// Only loses packets, percent: in bursts where there are any to lose.

@@ -8,22 +8,30 @@ mod bare;
 mod barrier;
 mod conduct;
 mod control;
+mod course;
 mod death;
 mod drive;
 mod failure;
+mod fairness;
 mod flood;
 mod floor;
+mod forged;
+mod forger;
 mod host;
 mod incast;
 mod job;
 mod kernel;
+mod lanes;
 mod logp;
 mod loss;
 mod memory;
 mod mpi;
+mod networks;
 mod options;
+mod outage;
 mod plan;
 mod portolan;
+mod pour;
 mod rank;
 mod report;
 mod slice;
@@ -32,6 +40,7 @@ mod stalled;
 mod start;
 mod stats;
 mod summary;
+mod tcp_flow;
 mod ucx;
 
 use std::path::{Path, PathBuf};
@@ -73,6 +82,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Alltoall { common, size, vs } => {
             incast::bench(incast::Shape::Alltoall, common, size.0, &vs)?
         }
+        Bench::Networks { common, size } => networks::bench(common, size.0)?,
+        Bench::Lanes { common, size } => lanes::bench(common, size)?,
+        Bench::Fairness(it) => fairness::bench(it)?,
+        Bench::Outage(it) => outage::bench(it)?,
+        Bench::Forged(it) => forged::bench(it)?,
         Bench::Start(it) => start::bench(it)?,
         Bench::Death(it) => death::bench(it)?,
         Bench::Spray { common, messages } => spray::bench(common, messages)?,
@@ -197,9 +211,7 @@ fn paired(
             .map_or("127.0.0.1".to_owned(), |lab| lab.ipv4(host).to_string()),
         one_host: lab.is_none(),
     });
-    let payload = lab
-        .as_ref()
-        .map(|lab| u64::from(lab.mtu()) - portolan::PACKET_OVERHEAD);
+    let payload = lab.as_ref().map(portolan::payload_max);
     let mut host = Host {
         lab: common.lab.clone(),
         ..Host::here()

@@ -5,6 +5,7 @@ use super::bare::RAW_MAX;
 use super::control::{ANSWER_BYTES, Pattern, SystemKind};
 use super::failure::{Failure, Result};
 use super::loss::Column;
+use super::options::{Common, Link};
 use super::slice::SLICE_MS_MAX;
 use super::stats::SLICES_MIN;
 use crate::lab::{Burst, Impairment};
@@ -147,6 +148,28 @@ pub struct Plan {
     pub slices: usize,
     /// Length of a slice, nanoseconds.
     pub slice_ns: u64,
+}
+
+impl Asked {
+    /// Messages of `size` bytes between two hosts of a lab, ourselves alone.
+    #[must_use]
+    pub fn in_lab(kind: Kind, size: usize, common: &Common) -> Self {
+        Self {
+            kind,
+            size: Some(size),
+            losses: Vec::new(),
+            bursts: None,
+            both: false,
+            harms: Vec::new(),
+            pattern: None,
+            vs: Vec::new(),
+            slices: common.slices,
+            slice_ms: common.slice_ms,
+            shm: false,
+            xdp: common.link == Link::Xdp,
+            lab: true,
+        }
+    }
 }
 
 impl Plan {

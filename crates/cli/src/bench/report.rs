@@ -27,6 +27,12 @@ pub struct Row {
     /// What else was done to packets on purpose, as `lab status` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
+    /// What else went on at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
+    /// Networks that messages went by, where they differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// How messages followed each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
@@ -45,6 +51,9 @@ pub struct Row {
     pub q1: f64,
     /// Upper quartile.
     pub q3: f64,
+    /// Largest or, of what should be large, smallest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst: Option<f64>,
     /// 99th percentile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
@@ -306,12 +315,15 @@ impl Report {
             has(|row| row.loss.is_some(), "loss"),
             has(|row| row.bursts.is_some(), "bursts"),
             has(|row| row.harm.is_some(), "harm"),
+            has(|row| row.beside.is_some(), "beside"),
+            has(|row| row.interface.is_some(), "networks"),
             has(|row| row.messages.is_some(), "sides"),
             has(|row| row.messages.is_some(), "messages"),
             if several { "ranks" } else { "" },
             has(|row| row.stalled_traffic.is_some(), "to stalled"),
             "median",
             "quartiles",
+            has(|row| row.worst.is_some(), "worst"),
             has(|row| row.p99.is_some(), "p99"),
             has(|row| row.p99.is_some(), "p99.5"),
             has(|row| row.p99.is_some(), "p99.9"),
@@ -332,6 +344,8 @@ impl Report {
                     row.loss.map(share).unwrap_or_default(),
                     row.bursts.clone().unwrap_or_default(),
                     row.harm.clone().unwrap_or_default(),
+                    row.beside.clone().unwrap_or_default(),
+                    row.interface.clone().unwrap_or_default(),
                     row.messages.and(row.pattern.clone()).unwrap_or_default(),
                     row.messages.map(|n| n.to_string()).unwrap_or_default(),
                     if several {
@@ -344,6 +358,7 @@ impl Report {
                         .unwrap_or_default(),
                     figure(row.p50),
                     format!("{} .. {}", figure(row.q1), figure(row.q3)),
+                    some(row.worst),
                     some(row.p99),
                     some(row.p99_5),
                     some(row.p99_9),

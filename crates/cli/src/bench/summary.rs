@@ -36,7 +36,7 @@ impl Setting {
     }
 
     /// A system's name in JSON; it stays the same for ever.
-    fn name(&self, system: SystemKind) -> String {
+    pub fn name(&self, system: SystemKind) -> String {
         match system {
             SystemKind::Portolan => format!("portolan-{}", self.link),
             SystemKind::KernelUdp => "kernel-udp".to_owned(),
@@ -98,6 +98,9 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
                 loss: plan.lossy.then(|| plan.columns[cell.column].loss),
                 bursts: bursts(cell, plan),
                 harm: plan.columns[cell.column].harm.map(|harm| harm.to_string()),
+                beside: plan.columns[cell.column]
+                    .forged
+                    .then(|| "forged packets".to_owned()),
                 pattern: (plan.kind == Kind::Bandwidth)
                     .then(|| format!("{:?}", cell.op.pattern).to_lowercase()),
                 p99: tail(0.99),
@@ -149,7 +152,7 @@ fn histogram(round_trips: &Histogram<u64>) -> Vec<(f64, u64)> {
 
 /// The kernel's congestion control of a new connection; those of a lab's hosts
 /// inherit it.
-fn tcp_congestion() -> Option<String> {
+pub fn tcp_congestion() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
     Some(text.trim().to_owned())
 }

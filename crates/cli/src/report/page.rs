@@ -243,6 +243,12 @@ fn label(row: &Row) -> String {
     if let Some(bursts) = &row.bursts {
         let _ = write!(name, " in bursts of {bursts}");
     }
+    if let Some(beside) = &row.beside {
+        let _ = write!(name, " beside {beside}");
+    }
+    if let Some(interface) = &row.interface {
+        let _ = write!(name, " by {interface}");
+    }
     if let Some(pair) = &row.pair {
         let _ = write!(name, " {pair}");
     }
