@@ -3,81 +3,13 @@
 
 mod common;
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
+use common::figures::{TURN, bench, bench_for, check_rows, set, texts};
 use common::{TestLab, say};
 use serde_json::Value;
-
-/// Two benches at once would poll on each other's cores.
-static TURN: Mutex<()> = Mutex::new(());
-
-/// Runs a bench with a few short slices; gives its JSON and what it printed.
-fn bench(name: &str, arguments: &[&str]) -> (Value, String) {
-    bench_for("2", name, arguments)
-}
-
-/// As [`bench`], with slices of so many milliseconds.
-fn bench_for(slice_ms: &str, name: &str, arguments: &[&str]) -> (Value, String) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let file = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("bench-{name}.json"));
-    let mut all = vec!["bench"];
-    all.extend(arguments);
-    all.extend([
-        "--slices",
-        "2",
-        "--slice-ms",
-        slice_ms,
-        "--json",
-        file.to_str().unwrap(),
-    ]);
-    let said = say(&all).expect(0);
-    let json = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
-    (json, said.out)
-}
-
-fn texts(json: &Value, list: &str, field: &str) -> BTreeSet<String> {
-    let rows = json[list].as_array().unwrap();
-    rows.iter()
-        .filter_map(|row| Some(row[field].as_str()?.to_owned()))
-        .collect()
-}
-
-fn set(names: &[&str]) -> BTreeSet<String> {
-    names.iter().map(|name| (*name).to_owned()).collect()
-}
-
-/// Every row has what a row must have, in order.
-fn check_rows(json: &Value) {
-    for row in json["rows"].as_array().unwrap() {
-        let number = |field: &str| {
-            row[field]
-                .as_f64()
-                .unwrap_or_else(|| panic!("{field}: {row}"))
-        };
-        assert!(
-            number("q1") <= number("p50") && number("p50") <= number("q3"),
-            "{row}"
-        );
-        assert!(number("p50") > 0.0 && number("n") > 0.0, "{row}");
-        assert!(row["method"].is_string() && row["ranks"].is_u64(), "{row}");
-        if row["p99"].is_f64() {
-            assert!(
-                number("p99") <= number("p99_5") && number("p99_9") <= number("p99_99"),
-                "{row}"
-            );
-        }
-    }
-    for ratio in json["ratios"].as_array().unwrap() {
-        assert!(
-            ratio["median"].is_f64() && ratio["noisy"].is_boolean(),
-            "{ratio}"
-        );
-    }
-    assert!(json["steal"].is_f64() && json["host"]["kernel"].is_string());
-}
 
 #[test]
 fn latency_stands_beside_its_peers() {
@@ -340,7 +272,36 @@ fn losses_in_bursts_are_told_as_such() {
     let rows = json["rows"].as_array().unwrap();
     let is_told = |row: &Value| row["method"].as_str().unwrap().contains("bursts of 8-16");
     assert!(!is_told(&rows[0]) && is_told(&rows[1]), "{json}");
-    assert!(table.contains("loss 20 %: the switch dropped"), "{table}");
+    let told = "loss 20 % in bursts of 8-16: the switch dropped";
+    assert!(table.contains(told), "{table}");
+}
+
+#[test]
+fn bursts_are_set_against_single_losses() {
+    let lab = TestLab::up(TestLab::own("t-bench-both"), "2");
+    let bursts = ["--loss", "0,5", "--bursts", "3-6", "--both"];
+    let arguments = [&["bandwidth", "--lab", lab.0][..], &bursts].concat();
+    let (json, table) = bench_for("20", "both", &arguments);
+    check_rows(&json);
+    let rows = json["rows"].as_array().unwrap();
+    let kinds: Vec<(f64, Option<&str>)> = rows
+        .iter()
+        .map(|row| (row["loss"].as_f64().unwrap(), row["bursts"].as_str()))
+        .collect();
+    assert_eq!(kinds, [(0.0, None), (5.0, None), (5.0, Some("3-6"))]);
+    let ratios = json["ratios"].as_array().unwrap();
+    let claims = ratios
+        .iter()
+        .filter(|ratio| ratio["metric"] == "bandwidth_mb_s_bursts");
+    let claims: Vec<&Value> = claims.collect();
+    assert_eq!(claims.len(), 1, "{json}");
+    assert_eq!(
+        (&claims[0]["bursts"], &claims[0]["loss"]),
+        (&"3-6".into(), &5.0.into())
+    );
+    for kind in ["loss 5 %: ", "loss 5 % in bursts of 3-6: "] {
+        assert!(table.contains(kind), "{table}");
+    }
 }
 
 #[test]
@@ -391,13 +352,14 @@ fn many_to_one_and_all_to_all_fill_the_switch() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_at_once() {
-    let cases: [(&[&str], &str); 13] = [
+    let cases: [(&[&str], &str); 14] = [
         (
             &["latency", "--wait", "block", "--vs", "ucx"],
             "--vs udp,tcp",
         ),
         (&["idle", "--slice-ms", "10", "--seconds", "1"], "--seconds"),
         (&["idle", "-n", "1"], "2 or more"),
+        (&["latency", "--loss", "1", "--both"], "--bursts"),
         (&["latency", "--bursts", "8"], "--loss"),
         (&["latency", "--lab", "t-none"], "does not exist"),
         (&["latency", "--loss", "1"], "--lab"),

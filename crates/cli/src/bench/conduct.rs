@@ -70,8 +70,8 @@ impl Cell {
 /// Gives the ranks their turns.
 pub struct Conductor<'a> {
     plan: &'a Plan,
-    leader: Line,
-    follower: Line,
+    leader: &'a mut Line,
+    follower: &'a mut Line,
     loss: &'a mut dyn Loss,
     sites: [Site; 2],
     /// Most payload of one of our packets, bytes, where the MTU is known.
@@ -93,7 +93,7 @@ impl<'a> Conductor<'a> {
     /// Over the lines to both ranks, which are at `sites`.
     pub fn new(
         plan: &'a Plan,
-        [leader, follower]: [Line; 2],
+        [leader, follower]: [&'a mut Line; 2],
         loss: &'a mut dyn Loss,
         sites: [Site; 2],
         payload: Option<u64>,
@@ -111,7 +111,20 @@ impl<'a> Conductor<'a> {
 
     /// Measures everything.
     pub fn run(&mut self) -> Result<Vec<Cell>> {
-        let mut cells = self.cells();
+        let mut cells = self.begin()?;
+        let mut progress = Progress::new(self.plan.slices);
+        for round in 0..=self.plan.slices {
+            progress.show(round);
+            self.round(round, &mut cells)?;
+        }
+        progress.done();
+        self.set(&Column::CLEAN)?;
+        Ok(cells)
+    }
+
+    /// Has the ranks make all systems; gives the figures, without values yet.
+    pub fn begin(&mut self) -> Result<Vec<Cell>> {
+        let cells = self.cells();
         let mut prepared = Vec::new();
         for cell in &cells {
             if !prepared.contains(&cell.slot) {
@@ -119,43 +132,36 @@ impl<'a> Conductor<'a> {
                 self.prepare(cell.slot, cell.system)?;
             }
         }
-        let rule = Rule::new(self.plan.slice_ns);
-        let mut progress = Progress::new(self.plan.slices);
-        // The first round warms up caches, congestion windows and estimates.
-        for round in 0..=self.plan.slices {
-            progress.show(round);
-            let mut column = usize::MAX;
-            for cell in &mut cells {
-                if cell.column != column {
-                    column = cell.column;
-                    self.enter(column)?;
-                    // What an endpoint has learnt in the last column is not
-                    // this column's; peers have a connection for each.
-                    if self.plan.columns.len() > 1 && cell.system == SystemKind::Portolan {
-                        let warm_up = Rule {
-                            slice_ns: rule.slice_ns / 10,
-                            operations: 1,
-                            ..rule
-                        };
-                        self.slice(cell, &warm_up)?;
-                    }
-                }
-                self.enter(column)?;
-                let slice = self.slice(cell, &rule)?;
-                if round > 0 {
-                    self.keep(cell, &slice, &rule)?;
-                }
-            }
-        }
-        progress.done();
-        self.set(&Column::default())?;
         Ok(cells)
     }
 
-    /// Ends both ranks.
-    pub fn finish(mut self) -> Result<()> {
-        self.leader.say(&Order::Bye)?;
-        self.follower.say(&Order::Bye)
+    /// Gives every figure one slice. The first round, of number 0, warms up
+    /// caches, congestion windows and estimates, and does not count.
+    pub fn round(&mut self, round: usize, cells: &mut [Cell]) -> Result<()> {
+        let rule = Rule::new(self.plan.slice_ns);
+        let mut column = usize::MAX;
+        for cell in cells {
+            if cell.column != column {
+                column = cell.column;
+                self.enter(column)?;
+                // What an endpoint has learnt in the last column is not
+                // this column's; peers have a connection for each.
+                if self.plan.columns.len() > 1 && cell.system == SystemKind::Portolan {
+                    let warm_up = Rule {
+                        slice_ns: rule.slice_ns / 10,
+                        operations: 1,
+                        ..rule
+                    };
+                    self.slice(cell, &warm_up)?;
+                }
+            }
+            self.enter(column)?;
+            let slice = self.slice(cell, &rule)?;
+            if round > 0 {
+                self.keep(cell, &slice, &rule)?;
+            }
+        }
+        Ok(())
     }
 
     /// All figures, in the order of a round: a loss at a time, in it a size
@@ -197,9 +203,9 @@ impl<'a> Conductor<'a> {
         for (leads, offer) in [(false, 0), (true, 1)] {
             let site = self.sites[usize::from(!leads)].clone();
             let line = if leads {
-                &mut self.leader
+                &mut *self.leader
             } else {
-                &mut self.follower
+                &mut *self.follower
             };
             line.say(&Order::Prepare {
                 slot,
@@ -216,8 +222,8 @@ impl<'a> Conductor<'a> {
         }
         let [of_follower, of_leader] = offers;
         for (line, offer) in [
-            (&mut self.leader, of_follower),
-            (&mut self.follower, of_leader),
+            (&mut *self.leader, of_follower),
+            (&mut *self.follower, of_leader),
         ] {
             line.say(&Order::Join { slot, offer })?;
             expect_ready(line)?;
@@ -229,13 +235,13 @@ impl<'a> Conductor<'a> {
     fn slice(&mut self, cell: &Cell, rule: &Rule) -> Result<Slice> {
         let (slot, op) = (cell.slot, cell.op);
         self.follower.say(&Order::Follow { slot, op })?;
-        expect_ready(&mut self.follower)?;
+        expect_ready(self.follower)?;
         self.leader.say(&Order::Lead {
             slot,
             op,
             rule: *rule,
         })?;
-        let sent = match hear(&mut self.leader)? {
+        let sent = match hear(self.leader)? {
             Answer::Sent(sent) => sent,
             other => return unexpected(&other),
         };
@@ -243,11 +249,11 @@ impl<'a> Conductor<'a> {
         let followed = self.finish_following(sent.bytes, deadline_ns)?;
         let unfinished = reliable(cell.system) && (!followed.complete || sent.cut);
         if unfinished {
-            self.set(&Column::default())?;
+            self.set(&Column::CLEAN)?;
             if !reconnects(cell.system) && sent.bytes > followed.bytes {
                 // The leader goes on making progress until it hears `Stop`.
                 self.follower.say(&Order::Follow { slot, op })?;
-                expect_ready(&mut self.follower)?;
+                expect_ready(self.follower)?;
                 let rest =
                     self.finish_following(sent.bytes - followed.bytes, now_ns() + DRAIN_NS)?;
                 if !rest.complete {
@@ -260,7 +266,7 @@ impl<'a> Conductor<'a> {
             }
         }
         self.leader.say(&Order::Stop)?;
-        let led = match hear(&mut self.leader)? {
+        let led = match hear(self.leader)? {
             Answer::Led(led) => led,
             other => return unexpected(&other),
         };
@@ -276,7 +282,7 @@ impl<'a> Conductor<'a> {
 
     fn finish_following(&mut self, bytes: u64, deadline_ns: u64) -> Result<Followed> {
         self.follower.say(&Order::Finish { bytes, deadline_ns })?;
-        match hear(&mut self.follower)? {
+        match hear(self.follower)? {
             Answer::Followed(followed) => Ok(followed),
             other => unexpected(&other),
         }

@@ -13,7 +13,9 @@ use super::asleep::Wait;
 use super::cost::Cost;
 use super::failure::{Context, Failure, Result, fail};
 use super::flood::{Flooded, Role, Turn};
+use super::forged::Standing;
 use super::idle::{Repose, Rested};
+use super::pour::{Caught, Pour};
 use super::rank::Site;
 use super::slice::Rule;
 use super::spray::{Jet, Sprayed};
@@ -161,6 +163,16 @@ pub enum Order {
     Meet(Vec<String>),
     /// To a rank that has them: a slice, then receive until `Stop`.
     Turn(Turn),
+    /// To the sender of a stream for some time: send, then progress until
+    /// `Stop`.
+    Pour(Pour),
+    /// To its receiver: receive until `Finish`.
+    Catch(Pour),
+    /// To a rank on another host: a word to these every now and then until
+    /// `Stop`.
+    Nudge(Vec<u32>),
+    /// Where do you stand?
+    Tell,
     /// End.
     Bye,
 }
@@ -202,6 +214,14 @@ pub enum Answer {
     Took(u64),
     /// To `Barriers`: the time from the first to the end of the last, ns.
     Met(u64),
+    /// To `Pour`: messages sent. `Ready` follows after `Stop`.
+    Poured(u64),
+    /// To `Catch`, after `Finish`.
+    Caught(Caught),
+    /// To `Stop` after `Nudge`: the link that words to the first took.
+    Nudged(String),
+    /// To `Tell`.
+    Told(Standing),
     /// It cannot.
     Failed(String),
 }

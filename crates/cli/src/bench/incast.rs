@@ -223,10 +223,7 @@ fn prepare(shape: Shape, lab: &Lab, size: usize, lines: &mut [Line]) -> Result<(
             to: (0..ranks).filter(|&to| shape.sends(rank, to)).collect(),
             from: (0..ranks).filter(|&from| shape.sends(from, rank)).collect(),
             size,
-            site: Site {
-                host: lab.ipv4(rank).to_string(),
-                one_host: false,
-            },
+            site: Site::in_lab(lab, rank),
         }))?;
     }
     let mut offers = Vec::new();

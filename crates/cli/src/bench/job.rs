@@ -44,9 +44,9 @@ impl Helpers {
 }
 
 /// The ranks of a bench, running.
-pub struct Ranks {
+struct Ranks {
     /// A line to each, by rank. Taken by who talks to them.
-    pub lines: Vec<Line>,
+    lines: Vec<Line>,
     launcher: JoinHandle<io::Result<i32>>,
 }
 
@@ -54,7 +54,7 @@ pub struct Ranks {
 ///
 /// # Errors
 /// What the launcher says.
-pub fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks> {
+fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks> {
     let local = Local::new(lab, &disabled()?)?;
     let stops = stops()?;
     let (tell, told) = mpsc::channel();
@@ -96,7 +96,7 @@ impl Ranks {
     ///
     /// # Errors
     /// That of `done` first, then that a rank failed.
-    pub fn join<T>(self, done: Result<T>) -> Result<T> {
+    fn join<T>(self, done: Result<T>) -> Result<T> {
         drop(self.lines);
         let code = match self.launcher.join() {
             Ok(code) => code.context("watching the bench's ranks")?,
@@ -142,6 +142,36 @@ pub fn with_lines<T>(
     })();
     drop(lines);
     ranks.join(done)
+}
+
+/// As [`with_lines`], over two jobs at once on the hosts of a lab, which get
+/// their turns. Gives the links of both.
+///
+/// # Errors
+/// As [`with_lines`].
+pub fn with_two_jobs<T>(
+    [one, other]: [JobSpec; 2],
+    lab: &Lab,
+    host: &mut Host,
+    work: impl FnOnce([&mut [Line]; 2]) -> Result<T>,
+) -> Result<([String; 2], T)> {
+    // Ranks of the same number are on the same core.
+    let mut same = host.clone();
+    let lab = || Some(lab.clone());
+    let (link, (others, found)) = with_lines(one, lab(), Helpers::All, host, |one| {
+        with_lines(other, lab(), Helpers::All, &mut same, |other| {
+            work([one, other])
+        })
+    })?;
+    Ok(([link, others], found))
+}
+
+/// The lines to the first two ranks, who measure.
+pub fn two(lines: &mut [Line]) -> Result<[&mut Line; 2]> {
+    match lines {
+        [leader, follower, ..] => Ok([leader, follower]),
+        _ => fail("this bench has two ranks at least"),
+    }
 }
 
 /// Starts this program as ranks.

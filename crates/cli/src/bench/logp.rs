@@ -96,6 +96,7 @@ pub fn bench(common: Common) -> Result<Found> {
                 harms: Vec::new(),
                 bursts: None,
                 wait: Wait::Poll,
+                both: false,
                 vs: Vec::new(),
             };
             paired(kind, measure, None).map(|(_, report)| report.rows)

@@ -4,18 +4,39 @@ use super::failure::{Result, fail};
 use crate::lab::{self, Burst, Impairment, Lab, LossCounters, Offload};
 
 /// What the switch does to packets while a column is measured.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Column {
     /// Percent of the packets that do not arrive as they were.
     pub loss: f64,
+    /// Lengths of bursts of losses; none: singly.
+    pub burst: Option<Burst>,
     /// More than losing some.
     pub harm: Option<Impairment>,
+    /// Strangers send forged packets meanwhile.
+    pub forged: bool,
 }
 
 impl Column {
-    /// Only loses packets, percent.
-    pub const fn losing(loss: f64) -> Self {
-        Self { loss, harm: None }
+    /// Nothing is done to packets.
+    pub const CLEAN: Self = Self {
+        loss: 0.0,
+        burst: None,
+        harm: None,
+        forged: false,
+    };
+    /// Forged ones come beside them.
+    pub const FORGED: Self = Self {
+        forged: true,
+        ..Self::CLEAN
+    };
+
+    /// Only loses packets, percent: in bursts where there are any to lose.
+    pub fn losing(loss: f64, burst: Option<Burst>) -> Self {
+        Self {
+            loss,
+            burst: burst.filter(|_| loss > 0.0),
+            ..Self::CLEAN
+        }
     }
 
     /// Does this.
@@ -23,12 +44,13 @@ impl Column {
         Self {
             loss: harm.takes() * 100.0,
             harm: Some(harm),
+            ..Self::CLEAN
         }
     }
 
     /// Whether nothing is done to packets.
     pub fn is_clean(&self) -> bool {
-        *self == Self::default()
+        *self == Self::CLEAN
     }
 }
 
@@ -66,21 +88,21 @@ const SEED: u64 = 0x706f_7274_6f6c_616e;
 pub struct LabLoss {
     loss: lab::Loss,
     _offload: Offload,
-    percent: f64,
-    /// Counters when the present share was set.
+    present: Column,
+    /// Counters when the present column was set.
     since: LossCounters,
-    /// What each share did so far.
-    totals: Vec<(f64, LossCounters)>,
+    /// What each column did so far.
+    totals: Vec<(Column, LossCounters)>,
 }
 
 impl LabLoss {
-    /// Begins with 0 percent; losses come in bursts of `burst`, or singly.
-    pub fn start(lab: &Lab, burst: Option<Burst>) -> Result<Self> {
+    /// Begins without loss.
+    pub fn start(lab: &Lab) -> Result<Self> {
         let offload = Offload::off(lab)?;
         Ok(Self {
-            loss: lab::Loss::attach(lab, SEED, burst.unwrap_or(Burst::SINGLE))?,
+            loss: lab::Loss::attach(lab, SEED)?,
             _offload: offload,
-            percent: 0.0,
+            present: Column::CLEAN,
             since: LossCounters::default(),
             totals: Vec::new(),
         })
@@ -91,9 +113,9 @@ impl LabLoss {
         let place = self
             .totals
             .iter()
-            .position(|(percent, _)| *percent == self.percent);
+            .position(|(column, _)| *column == self.present);
         let place = place.unwrap_or_else(|| {
-            self.totals.push((self.percent, LossCounters::default()));
+            self.totals.push((self.present, LossCounters::default()));
             self.totals.len() - 1
         });
         let total = &mut self.totals[place].1;
@@ -106,31 +128,32 @@ impl LabLoss {
 
 impl Loss for LabLoss {
     fn set(&mut self, column: &Column) -> Result<()> {
-        if column.loss == self.percent {
+        if *column == self.present {
             return Ok(());
         }
         self.account()?;
-        self.loss.set_percent(column.loss)?;
-        self.percent = column.loss;
+        self.loss
+            .set(column.loss, column.burst.unwrap_or(Burst::SINGLE))?;
+        self.present = *column;
         Ok(())
     }
 
     fn remarks(&mut self) -> Result<Vec<String>> {
         self.account()?;
-        let lossy = self.totals.iter().filter(|(percent, _)| *percent > 0.0);
+        let lossy = self.totals.iter().filter(|(column, _)| column.loss > 0.0);
         Ok(lossy
-            .map(
-                |(
-                    percent,
-                    LossCounters {
-                        dropped, passed, ..
-                    },
-                )| {
-                    let all = dropped + passed;
-                    let share = *dropped as f64 * 100.0 / all.max(1) as f64;
-                    format!("loss {percent} %: the switch dropped {share:.2} % of {all} packets")
-                },
-            )
+            .map(|(column, counted)| {
+                let all = counted.dropped + counted.passed;
+                let share = counted.dropped as f64 * 100.0 / all.max(1) as f64;
+                let bursts = column
+                    .burst
+                    .map(|burst| format!(" in bursts of {burst}"))
+                    .unwrap_or_default();
+                format!(
+                    "loss {} %{bursts}: the switch dropped {share:.2} % of {all} packets",
+                    column.loss
+                )
+            })
             .collect())
     }
 }

@@ -10,24 +10,32 @@ mod barrier;
 mod conduct;
 mod control;
 mod cost;
+mod course;
 mod death;
 mod drive;
 mod failure;
+mod fairness;
 mod figure;
 mod flood;
 mod floor;
+mod forged;
+mod forger;
 mod host;
 mod idle;
 mod incast;
 mod job;
 mod kernel;
+mod lanes;
 mod logp;
 mod loss;
 mod memory;
 mod mpi;
+mod networks;
 mod options;
+mod outage;
 mod plan;
 mod portolan;
+mod pour;
 mod rank;
 mod report;
 mod slice;
@@ -36,14 +44,15 @@ mod stalled;
 mod start;
 mod stats;
 mod summary;
+mod tcp_flow;
 mod ucx;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use asleep::Wait;
-use conduct::{Conductor, greet};
-use failure::{Context, Failure, Result};
+use conduct::Conductor;
+use failure::{Context, Result};
 use host::CpuTime;
 use job::Helpers;
 use loss::{LabHarm, LabLoss, Loss, NoLoss};
@@ -83,6 +92,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
             ranks,
             seconds,
         } => idle::bench(common, ranks, seconds)?,
+        Bench::Networks { common, size } => networks::bench(common, size.0)?,
+        Bench::Lanes { common, size } => lanes::bench(common, size)?,
+        Bench::Fairness(it) => fairness::bench(it)?,
+        Bench::Outage(it) => outage::bench(it)?,
+        Bench::Forged(it) => forged::bench(it)?,
         Bench::Start(it) => start::bench(it)?,
         Bench::Death(it) => death::bench(it)?,
         Bench::Spray { common, messages } => spray::bench(common, messages)?,
@@ -173,6 +187,7 @@ fn paired(
         size,
         losses,
         bursts,
+        both,
         harms,
         wait,
         vs,
@@ -191,6 +206,7 @@ fn paired(
         size,
         losses,
         bursts,
+        both,
         harms,
         pattern,
         wait,
@@ -207,9 +223,7 @@ fn paired(
             .map_or("127.0.0.1".to_owned(), |lab| lab.ipv4(host).to_string()),
         one_host: lab.is_none(),
     });
-    let payload = lab
-        .as_ref()
-        .map(|lab| u64::from(lab.mtu()) - portolan::PACKET_OVERHEAD);
+    let payload = lab.as_ref().map(portolan::payload_max);
     let mut host = Host {
         lab: common.lab.clone(),
         ..Host::here()
@@ -218,7 +232,7 @@ fn paired(
         Some(lab) if plan.columns.iter().any(|column| column.harm.is_some()) => {
             Box::new(LabHarm::start(lab)?)
         }
-        Some(lab) if plan.lossy => Box::new(LabLoss::start(lab, bursts)?),
+        Some(lab) if plan.lossy => Box::new(LabLoss::start(lab)?),
         _ => Box::new(NoLoss),
     };
     let before = CpuTime::now();
@@ -229,24 +243,9 @@ fn paired(
             spec.settings.insert(passes.to_owned(), "0".to_owned());
         }
     }
-    let mut ranks = job::start(spec, lab, Helpers::All)?;
-    let lines = std::mem::take(&mut ranks.lines);
-    let measured = (|| {
-        let mut lines = <[control::Line; 2]>::try_from(lines).map_err(|lines| {
-            Failure::new(format!(
-                "{} ranks have a line to the bench, not 2",
-                lines.len()
-            ))
-        })?;
-        let (link, first) = greet(&mut lines[0])?;
-        let (_, second) = greet(&mut lines[1])?;
-        host.pinned = vec![first, second];
-        let mut conductor = Conductor::new(&plan, lines, loss.as_mut(), sites, payload);
-        let cells = conductor.run()?;
-        conductor.finish()?;
-        Ok((link, cells))
-    })();
-    let (link, cells) = ranks.join(measured)?;
+    let (link, cells) = job::with_lines(spec, lab, Helpers::All, &mut host, |lines| {
+        Conductor::new(&plan, job::two(lines)?, loss.as_mut(), sites, payload).run()
+    })?;
     let steal = CpuTime::now().steal_since(&before);
     let setting = common.setting(link, 2);
     let mut rows = summary::rows(&cells, &plan, &setting);

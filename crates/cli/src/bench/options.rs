@@ -21,8 +21,9 @@ use crate::lab::{Burst, Impairment};
 
 const HOW: &str = "\
 All systems are measured by the same processes, pinned one to a core, in turns of at most
-100 ms; a claim is the median over slices of one figure divided by the other of the same
-slice. `noisy` (quartiles more than 20 % of the median apart): run it again.";
+100 ms (fairness and outage: of seconds); a claim is the median over slices of one figure
+divided by the other of the same slice. `noisy` (quartiles more than 20 % of the median apart):
+run it again.";
 
 #[derive(Args)]
 #[command(after_help = HOW)]
@@ -107,6 +108,28 @@ pub enum Bench {
         #[arg(long, value_name = "S", default_value_t = idle::SECONDS, conflicts_with = "slice_ms")]
         seconds: f64,
     },
+    /// What a second network adds: streams by the first of a lab's networks and by all
+    Networks {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes of a message, or with K or M
+        #[arg(long, value_name = "BYTES", default_value = "1M")]
+        size: Bytes,
+    },
+    /// Latency over shared memory with and without a connected peer on another host
+    Lanes {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes of a message
+        #[arg(long, value_name = "BYTES", default_value_t = 8)]
+        size: usize,
+    },
+    /// Shares of a line that a flow of ours and one of kernel TCP get
+    Fairness(Fairness),
+    /// How soon a stream goes on after a cable was pulled out, and what is missing
+    Outage(Outage),
+    /// What a flood of forged packets does to good traffic
+    Forged(Forged),
     /// Sends many messages before it reads any reflection
     Spray {
         #[command(flatten)]
@@ -130,6 +153,56 @@ pub enum Bench {
     Start(Start),
     /// Time from killing a rank until others know
     Death(Death),
+}
+
+#[derive(Args)]
+pub struct Fairness {
+    #[command(flatten)]
+    pub common: Common,
+    /// Bytes of a message, or with K or M
+    #[arg(long, value_name = "BYTES", default_value = "64K")]
+    pub size: Bytes,
+    /// Time that counts of a slice; before it the flows settle for half as long
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(20..=60_000))]
+    pub span_ms: u64,
+}
+
+#[derive(Args)]
+pub struct Outage {
+    #[command(flatten)]
+    pub common: Common,
+    /// Bytes of a message, or with K or M
+    #[arg(long, value_name = "BYTES", default_value = "1000")]
+    pub size: Bytes,
+    /// How long the receiver's cable is out
+    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=2_000))]
+    pub down_ms: u64,
+    /// Peers to measure in the same run: tcp
+    #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
+    pub vs: Vec<Peer>,
+}
+
+#[derive(Args)]
+pub struct Forged {
+    #[command(flatten)]
+    pub common: Common,
+    /// Forged packets per second
+    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub per_second: u64,
+    /// Bytes of one; those that ask for a connection have the 116 that these have
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = forged_size)]
+    pub size: usize,
+    /// Peers to flood in the same run: udp, tcp
+    #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
+    pub vs: Vec<Peer>,
+}
+
+/// Reads the size of a forged packet: at least that of ours, in one piece.
+fn forged_size(text: &str) -> std::result::Result<usize, String> {
+    match text.parse() {
+        Ok(size @ 28..=1_232) => Ok(size),
+        _ => Err("give 28 to 1232 bytes: a packet without its headers".to_owned()),
+    }
 }
 
 #[derive(Args)]
@@ -197,6 +270,9 @@ pub struct Measure {
     /// Lose as many in bursts, of lengths drawn from these: 3 to 64 packets
     #[arg(long, value_name = "MIN-MAX", requires = "losses")]
     pub bursts: Option<Burst>,
+    /// With --bursts: each loss singly too, in turns, and what bursts cost beside that
+    #[arg(long, requires = "bursts")]
+    pub both: bool,
     /// Other harm by the lab's switch, in turns with none; parts of one as of `lab impair`: repeat=50+jitter=10
     #[arg(
         long = "harm",

@@ -6,6 +6,7 @@ use super::bare::RAW_MAX;
 use super::control::{ANSWER_BYTES, Pattern, SystemKind};
 use super::failure::{Failure, Result};
 use super::loss::Column;
+use super::options::{Common, Link};
 use super::slice::SLICE_MS_MAX;
 use super::stats::SLICES_MIN;
 use crate::lab::{Burst, Impairment};
@@ -109,6 +110,8 @@ pub struct Asked {
     pub losses: Vec<f64>,
     /// Lengths of bursts of losses; none: singly.
     pub bursts: Option<Burst>,
+    /// With bursts: each loss singly too.
+    pub both: bool,
     /// Instead of losses: harm of any kind, set against none.
     pub harms: Vec<Impairment>,
     /// For bandwidth.
@@ -142,8 +145,6 @@ pub struct Plan {
     pub columns: Vec<Column>,
     /// `--loss` or `--harm` was given: offload is off in every column.
     pub lossy: bool,
-    /// Lengths of bursts of losses; none: singly.
-    pub bursts: Option<Burst>,
     /// How ranks wait for messages.
     pub wait: Wait,
     /// Ourselves first, then the peers.
@@ -152,6 +153,29 @@ pub struct Plan {
     pub slices: usize,
     /// Length of a slice, nanoseconds.
     pub slice_ns: u64,
+}
+
+impl Asked {
+    /// Messages of `size` bytes between two hosts of a lab, ourselves alone.
+    #[must_use]
+    pub fn in_lab(kind: Kind, size: usize, common: &Common) -> Self {
+        Self {
+            kind,
+            size: Some(size),
+            losses: Vec::new(),
+            bursts: None,
+            both: false,
+            harms: Vec::new(),
+            pattern: None,
+            vs: Vec::new(),
+            wait: Wait::Poll,
+            slices: common.slices,
+            slice_ms: common.slice_ms,
+            shm: false,
+            xdp: common.link == Link::Xdp,
+            lab: true,
+        }
+    }
 }
 
 impl Plan {
@@ -191,9 +215,9 @@ impl Plan {
                 }
             }
         }
-        let mut columns: Vec<_> = asked.losses.iter().copied().map(Column::losing).collect();
+        let mut columns = losing(asked);
         if columns.is_empty() {
-            columns.push(Column::default());
+            columns.push(Column::CLEAN);
             columns.extend(asked.harms.iter().copied().map(Column::doing));
         }
         let slice_ns = match asked.slice_ms {
@@ -207,7 +231,6 @@ impl Plan {
             sizes,
             columns,
             lossy,
-            bursts: asked.bursts,
             wait: asked.wait,
             systems,
             slices,
@@ -220,6 +243,17 @@ impl Plan {
     pub fn size_max(&self) -> usize {
         self.sizes.last().copied().unwrap_or(ANSWER_BYTES)
     }
+}
+
+/// A column for each loss; singly and in bursts where both were asked for.
+fn losing(asked: &Asked) -> Vec<Column> {
+    let mut columns = Vec::new();
+    for &loss in &asked.losses {
+        let singly = (asked.both && loss > 0.0).then(|| Column::losing(loss, None));
+        columns.extend(singly);
+        columns.push(Column::losing(loss, asked.bursts));
+    }
+    columns
 }
 
 fn check_loss(asked: &Asked, lossy: bool) -> Result<()> {
@@ -320,6 +354,7 @@ mod tests {
             size: None,
             losses: Vec::new(),
             bursts: None,
+            both: false,
             harms: Vec::new(),
             pattern: None,
             wait: Wait::Poll,
@@ -357,7 +392,10 @@ mod tests {
         .unwrap();
         assert_eq!(
             (lossy.sizes.as_slice(), lossy.columns.as_slice()),
-            (&[1 << 20][..], &[0.0, 5.0].map(Column::losing)[..])
+            (
+                &[1 << 20][..],
+                &[0.0, 5.0].map(|loss| Column::losing(loss, None))[..]
+            )
         );
     }
 
@@ -377,6 +415,27 @@ mod tests {
         let [repeats, spoils] = [1, 2].map(|column| plan.columns[column].loss);
         assert_eq!(repeats, 0.0);
         assert!((spoils - 19.0).abs() < 1e-9, "{spoils}");
+    }
+
+    #[test]
+    fn losses_come_singly_and_in_bursts_in_turns() {
+        let burst: Burst = "3-64".parse().unwrap();
+        let plan = |both| {
+            let plan = Plan::new(&Asked {
+                losses: vec![0.0, 1.0, 5.0],
+                bursts: Some(burst),
+                both,
+                lab: true,
+                shm: false,
+                ..asked(Kind::Bandwidth)
+            });
+            plan.unwrap().columns
+        };
+        let of = |loss, burst| Column::losing(loss, burst);
+        let (one, five) = (of(1.0, Some(burst)), of(5.0, Some(burst)));
+        assert_eq!(plan(false), [Column::CLEAN, one, five]);
+        let singly = [of(1.0, None), of(5.0, None)];
+        assert_eq!(plan(true), [Column::CLEAN, singly[0], one, singly[1], five]);
     }
 
     #[test]

@@ -17,10 +17,16 @@ use super::failure::{Failure, Result, fail};
 use super::rank::System;
 use super::slice::Rule;
 use super::stalled::{Part, Played};
+use crate::lab::Lab;
 
 /// What is not payload in a packet in the middle of a message, with the
 /// headers of IPv4 and UDP.
-pub const PACKET_OVERHEAD: u64 = (20 + 8 + HEADER_BYTES + BODY_BYTES + TAG_BYTES) as u64;
+const PACKET_OVERHEAD: u64 = (20 + 8 + HEADER_BYTES + BODY_BYTES + TAG_BYTES) as u64;
+
+/// Most payload of a packet between hosts of a lab, bytes.
+pub fn payload_max(lab: &Lab) -> u64 {
+    u64::from(lab.mtu()) - PACKET_OVERHEAD
+}
 
 /// Port of messages that are sent with a copy and handled where they arrive.
 const SHORT: u16 = 1;
@@ -29,13 +35,18 @@ const LONG: u16 = 2;
 /// Port of messages that are only counted.
 pub const PLAY: u16 = 3;
 /// Bytes from which on a message is long: it may fill a packet.
-const LONG_BYTES: usize = 1024;
+pub const LONG_BYTES: usize = 1024;
 /// A short message, of up to so many bytes.
 const MESSAGE: [u8; LONG_BYTES] = [0x5a; LONG_BYTES];
 /// Bytes of long messages under way before a sender waits for the first.
 const UNDER_WAY_BYTES: usize = 8 << 20;
 /// Long messages under way before a sender waits for the first.
 const UNDER_WAY: usize = 64;
+/// Long messages of `size` bytes that may be under way.
+pub fn under_way_max(size: usize) -> usize {
+    (UNDER_WAY_BYTES / size).clamp(2, UNDER_WAY)
+}
+
 /// Passes between two looks at the clock or at the bench.
 pub const PASSES: u32 = 64;
 
@@ -271,7 +282,7 @@ impl Pair {
         while self.under_way.front().is_some_and(Sending::is_done) {
             self.under_way.pop_front();
         }
-        if self.under_way.len() >= (UNDER_WAY_BYTES / size).clamp(2, UNDER_WAY) {
+        if self.under_way.len() >= under_way_max(size) {
             return Ok(false);
         }
         self.make_long(size);

@@ -22,6 +22,7 @@ use super::mpi::MARK;
 use super::portolan::Ours;
 use super::slice::Rule;
 use super::ucx::Ucx;
+use crate::lab::Lab;
 
 /// Half of a system that can be measured.
 pub trait System {
@@ -45,6 +46,14 @@ pub struct Site {
 }
 
 impl Site {
+    /// On a host of a lab, with the others elsewhere.
+    pub fn in_lab(lab: &Lab, host: u32) -> Self {
+        Self {
+            host: lab.ipv4(host).to_string(),
+            one_host: false,
+        }
+    }
+
     /// The host's address, IPv4 where it has one.
     pub fn address(&self) -> Result<IpAddr> {
         let found = (self.host.as_str(), 0)
@@ -254,6 +263,10 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
                 None => return fail("the bench began a slice before its connections"),
             },
             Order::Barriers(count) => line.say(&Answer::Met(ours.barriers(count)?))?,
+            Order::Pour(pour) => ours.pour(&pour, line)?,
+            Order::Catch(pour) => ours.catch(&pour, line)?,
+            Order::Nudge(whom) => ours.nudge(&whom, line)?,
+            Order::Tell => line.say(&Answer::Told(ours.standing()?))?,
             Order::Bye => return ours.close(),
             order @ (Order::Finish { .. } | Order::Stop | Order::Meet(_)) => {
                 return fail(format!("the bench sent {order:?} outside a slice"));

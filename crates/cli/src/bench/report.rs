@@ -22,9 +22,18 @@ pub struct Row {
     /// Packets lost on purpose, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// Lengths of the bursts in which they were lost, packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<String>,
     /// What else was done to packets on purpose, as `lab status` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
+    /// What else went on at the same time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
+    /// Networks that messages went by, where they differ.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
     /// How messages followed each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
@@ -46,6 +55,9 @@ pub struct Row {
     pub q1: f64,
     /// Upper quartile.
     pub q3: f64,
+    /// Largest or, of what should be large, smallest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub worst: Option<f64>,
     /// 99th percentile.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99: Option<f64>,
@@ -99,6 +111,9 @@ pub struct Ratio {
     /// Packets lost on purpose, percent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub loss: Option<f64>,
+    /// Lengths of the bursts in which they were lost, packets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<String>,
     /// What else was done to packets on purpose, as `lab status` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
@@ -315,13 +330,17 @@ impl Report {
             has(|row| row.pair.is_some(), "pair"),
             has(|row| row.size.is_some(), "size"),
             has(|row| row.loss.is_some(), "loss"),
+            has(|row| row.bursts.is_some(), "bursts"),
             has(|row| row.harm.is_some(), "harm"),
+            has(|row| row.beside.is_some(), "beside"),
+            has(|row| row.interface.is_some(), "networks"),
             has(|row| row.messages.is_some(), "sides"),
             has(|row| row.messages.is_some(), "messages"),
             if several { "ranks" } else { "" },
             has(|row| row.stalled_traffic.is_some(), "to stalled"),
             "median",
             "quartiles",
+            has(|row| row.worst.is_some(), "worst"),
             has(|row| row.p99.is_some(), "p99"),
             has(|row| row.p99.is_some(), "p99.5"),
             has(|row| row.p99.is_some(), "p99.9"),
@@ -344,7 +363,10 @@ impl Report {
                     row.pair.clone().unwrap_or_default(),
                     row.size.map(bytes).unwrap_or_default(),
                     row.loss.map(share).unwrap_or_default(),
+                    row.bursts.clone().unwrap_or_default(),
                     row.harm.clone().unwrap_or_default(),
+                    row.beside.clone().unwrap_or_default(),
+                    row.interface.clone().unwrap_or_default(),
                     row.messages.and(row.pattern.clone()).unwrap_or_default(),
                     row.messages.map(|n| n.to_string()).unwrap_or_default(),
                     if several {
@@ -357,6 +379,7 @@ impl Report {
                         .unwrap_or_default(),
                     figure(row.p50),
                     format!("{} .. {}", figure(row.q1), figure(row.q3)),
+                    some(row.worst),
                     some(row.p99),
                     some(row.p99_5),
                     some(row.p99_9),
@@ -386,6 +409,7 @@ impl Report {
             "metric",
             has(|ratio| ratio.size.is_some(), "size"),
             has(|ratio| ratio.loss.is_some(), "loss"),
+            has(|ratio| ratio.bursts.is_some(), "bursts"),
             has(|ratio| ratio.harm.is_some(), "harm"),
             has(|ratio| ratio.ranks.is_some(), "ranks"),
             "median",
@@ -401,6 +425,7 @@ impl Report {
                     ratio.metric.clone(),
                     ratio.size.map(bytes).unwrap_or_default(),
                     ratio.loss.map(share).unwrap_or_default(),
+                    ratio.bursts.clone().unwrap_or_default(),
                     ratio.harm.clone().unwrap_or_default(),
                     ratio.ranks.map(|n| n.to_string()).unwrap_or_default(),
                     format!("{:.3}", ratio.median),

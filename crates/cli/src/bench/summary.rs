@@ -37,7 +37,7 @@ impl Setting {
     }
 
     /// A system's name in JSON; it stays the same for ever.
-    fn name(&self, system: SystemKind) -> String {
+    pub fn name(&self, system: SystemKind) -> String {
         match system {
             SystemKind::Portolan => format!("portolan-{}", self.link),
             SystemKind::KernelUdp => "kernel-udp".to_owned(),
@@ -68,11 +68,9 @@ fn method(cell: &Cell, plan: &Plan) -> String {
         Wait::Block => ", both sides asleep until a message comes",
     };
     let offload = if plan.lossy { ", offload off" } else { "" };
-    let bursts = match plan.bursts {
-        Some(bursts) if !plan.columns[cell.column].is_clean() => {
-            format!(", losses in bursts of {bursts} packets")
-        }
-        _ => String::new(),
+    let bursts = match plan.columns[cell.column].burst {
+        Some(bursts) => format!(", losses in bursts of {bursts} packets"),
+        None => String::new(),
     };
     format!(
         "{how}{asleep}; interleaved slices of {} ms{offload}{bursts}",
@@ -92,6 +90,10 @@ pub fn row(cell: &Cell, plan: &Plan, setting: &Setting) -> Row {
         system: setting.name(cell.system),
         size: Some(cell.op.size),
         loss: plan.lossy.then(|| plan.columns[cell.column].loss),
+        bursts: bursts(cell, plan),
+        beside: plan.columns[cell.column]
+            .forged
+            .then(|| "forged packets".to_owned()),
         harm: plan.columns[cell.column].harm.map(|harm| harm.to_string()),
         pattern: (plan.kind == Kind::Bandwidth)
             .then(|| format!("{:?}", cell.op.pattern).to_lowercase()),
@@ -143,6 +145,13 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
         .collect()
 }
 
+/// The bursts in which its packets were lost.
+fn bursts(cell: &Cell, plan: &Plan) -> Option<String> {
+    plan.columns[cell.column]
+        .burst
+        .map(|burst| burst.to_string())
+}
+
 /// Buckets of a histogram within a factor of two.
 const BUCKETS: f64 = 4.0;
 
@@ -161,7 +170,7 @@ fn histogram(round_trips: &Histogram<u64>) -> Vec<(f64, u64)> {
 
 /// The kernel's congestion control of a new connection; those of a lab's hosts
 /// inherit it.
-fn tcp_congestion() -> Option<String> {
+pub fn tcp_congestion() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
     Some(text.trim().to_owned())
 }
@@ -211,7 +220,20 @@ pub fn besides(cells: &[Cell]) -> impl Iterator<Item = (&Cell, &Cell)> {
     })
 }
 
-/// Ourselves over each peer, and each column with loss over the one without.
+/// The figure with losses in bursts against that of the same slice with as many
+/// single losses.
+fn against_single(cell: &Cell, cells: &[Cell], plan: &Plan) -> Option<Quartiles> {
+    let column = plan.columns[cell.column];
+    column.burst?;
+    let single = Column::losing(column.loss, None);
+    let alike = |other: &&Cell| {
+        plan.columns[other.column] == single && other.system == cell.system && other.op == cell.op
+    };
+    paired(&cell.values, &cells.iter().find(alike)?.values)
+}
+
+/// Ourselves over each peer, each column with loss over the one without, and
+/// losses in bursts over single ones.
 pub fn ratios(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Ratio> {
     let mut ratios = Vec::new();
     for (ours, peer) in besides(cells) {
@@ -222,6 +244,10 @@ pub fn ratios(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Ratio> {
     for cell in cells {
         if let Some(q) = kept(cell, cells, plan) {
             ratios.push(ratio("goodput_kept", cell, cell, plan, setting).with(&q));
+        }
+        if let Some(q) = against_single(cell, cells, plan) {
+            let metric = format!("{}_bursts", plan.kind.metric());
+            ratios.push(ratio(&metric, cell, cell, plan, setting).with(&q));
         }
         if plan.lossy
             && let Some(q) = packets(cell, plan)
@@ -238,6 +264,7 @@ pub fn ratio(metric: &str, ours: &Cell, over: &Cell, plan: &Plan, setting: &Sett
         metric: metric.to_owned(),
         size: Some(ours.op.size),
         loss: plan.lossy.then(|| plan.columns[ours.column].loss),
+        bursts: bursts(ours, plan),
         harm: plan.columns[ours.column].harm.map(|harm| harm.to_string()),
         wait: told(plan.wait),
         system: setting.name(ours.system),
@@ -366,9 +393,11 @@ mod tests {
                 Pattern::Stream
             },
             sizes: sizes.to_vec(),
-            columns: losses.iter().copied().map(Column::losing).collect(),
+            columns: losses
+                .iter()
+                .map(|&loss| Column::losing(loss, None))
+                .collect(),
             lossy: losses.len() > 1,
-            bursts: None,
             wait: Wait::Poll,
             systems: systems.to_vec(),
             slices: 21,
@@ -460,6 +489,29 @@ mod tests {
             (Some(0.75), Some(1.05), Some(20.0))
         );
         assert_eq!((rows[0].kept, rows[0].loss), (None, Some(0.0)));
+    }
+
+    #[test]
+    fn bursts_are_set_against_as_many_single_losses() {
+        let mut plan = plan(
+            Kind::Bandwidth,
+            &[1 << 20],
+            &[0.0, 5.0, 5.0],
+            &[SystemKind::Portolan],
+        );
+        plan.columns[2].burst = Some("3-64".parse().unwrap());
+        let values = [100.0, 90.0, 72.0].into_iter().enumerate();
+        let cells: Vec<Cell> = values
+            .map(|(column, value)| cell(&plan, SystemKind::Portolan, 1 << 20, column, value))
+            .collect();
+        let ratios = ratios(&cells, &plan, &setting());
+        let bursts: Vec<&Ratio> = ratios
+            .iter()
+            .filter(|r| r.metric == "bandwidth_mb_s_bursts")
+            .collect();
+        assert_eq!(bursts.len(), 1);
+        assert_eq!((bursts[0].median, bursts[0].loss), (0.8, Some(5.0)));
+        assert_eq!(bursts[0].bursts.as_deref(), Some("3-64"));
     }
 
     #[test]

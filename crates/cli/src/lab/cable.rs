@@ -98,7 +98,7 @@ impl Lab {
 ///
 /// # Errors
 /// No such switch; not root.
-pub(super) fn plug(lab: &Lab, host: u32, switch: Option<u32>, up: bool) -> Result<()> {
+pub fn plug(lab: &Lab, host: u32, switch: Option<u32>, up: bool) -> Result<()> {
     store::need_root()?;
     if let Some(switch) = switch.filter(|switch| !lab.switches().contains(switch)) {
         return Err(Failure::usage(format!(

@@ -37,33 +37,32 @@ pub struct LossCounters {
 /// end of the process, however it comes, from Linux 6.6.
 pub struct Loss {
     lab: Lab,
-    burst: Burst,
     program: Option<Ebpf>,
 }
 
 impl Loss {
     /// Begins, with 0 percent. Under the same `seed` the n-th packet through
-    /// a port always has the same fate. Packets are lost in bursts of `burst`.
+    /// a port always has the same fate.
     ///
     /// # Errors
     /// Not root, or the kernel refused the program.
-    pub fn attach(lab: &Lab, seed: u64, burst: Burst) -> Result<Self> {
+    pub fn attach(lab: &Lab, seed: u64) -> Result<Self> {
         let program = lab.in_switch(|| attach(lab, seed))?;
         Ok(Self {
             lab: lab.clone(),
-            burst,
             program: Some(program),
         })
     }
 
-    /// Changes the share of packets that are lost, percent of 0 to 100.
+    /// Changes the share of packets that are lost, percent of 0 to 100, and the
+    /// lengths of the bursts in which they are.
     ///
     /// # Errors
-    /// It is not between 0 and 100.
-    pub fn set_percent(&mut self, percent: f64) -> Result<()> {
+    /// The share is not between 0 and 100.
+    pub fn set(&mut self, percent: f64, burst: Burst) -> Result<()> {
         let share = threshold("loss", percent)?;
         let bpf = self.program.as_mut().expect("held until drop");
-        set(bpf, rule(Choice::default(), share, self.burst, false, 0))
+        set(bpf, rule(Choice::default(), share, burst, false, 0))
     }
 
     /// What happened since it began.

@@ -46,6 +46,7 @@ use crate::failure::{Failure, Result};
 #[cfg(test)]
 pub use built::Built;
 use cable::Cable;
+pub use cable::plug;
 pub use command::{Arguments, command};
 pub use host::{HostArguments, become_host};
 pub use impair::impair;
@@ -204,6 +205,18 @@ impl Lab {
     #[must_use]
     pub fn has_rate(&self) -> bool {
         self.shape.line.is_some()
+    }
+
+    /// Rate of its lines, bits per second.
+    #[must_use]
+    pub fn rate_bits_per_s(&self) -> Option<u64> {
+        self.shape.line.map(|line| line.rate.bits_per_s())
+    }
+
+    /// Whether each host has an interface on a second switch.
+    #[must_use]
+    pub fn has_two_switches(&self) -> bool {
+        self.shape.switches > 1
     }
 
     /// Whether its ports mark packets.

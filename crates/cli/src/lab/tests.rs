@@ -99,11 +99,11 @@ fn loss_can_be_changed_and_ends_with_its_owner() {
     let built = Built::up("t-unit-loss");
     let lab = &built.0;
     assert_eq!(arriving(lab, 500).len(), 500);
-    let mut loss = Loss::attach(lab, 5, Burst::SINGLE).unwrap();
+    let mut loss = Loss::attach(lab, 5).unwrap();
     assert_eq!(arriving(lab, 500).len(), 500);
-    loss.set_percent(100.0).unwrap();
+    loss.set(100.0, Burst::SINGLE).unwrap();
     assert_eq!(arriving(lab, 500).len(), 0);
-    loss.set_percent(20.0).unwrap();
+    loss.set(20.0, Burst::SINGLE).unwrap();
     let before = loss.counters().unwrap();
     let arrived = arriving(lab, 2000).len();
     let after = loss.counters().unwrap();
@@ -111,7 +111,7 @@ fn loss_can_be_changed_and_ends_with_its_owner() {
     assert!((1500..1700).contains(&arrived), "{arrived}");
     assert!(after.dropped - before.dropped >= 2000 - arrived as u64);
     assert!(after.passed - before.passed >= arrived as u64);
-    assert!(loss.set_percent(101.0).is_err());
+    assert!(loss.set(101.0, Burst::SINGLE).is_err());
     drop(loss);
     // A process that another test is starting may hold it for a moment more.
     let all_arrive = |_| arriving(lab, 500).len() == 500;
@@ -123,8 +123,8 @@ fn loss_repeats_under_the_same_seed() {
     let built = Built::up("t-unit-seed");
     let lab = &built.0;
     let run = |seed| {
-        let mut loss = Loss::attach(lab, seed, Burst::SINGLE).unwrap();
-        loss.set_percent(30.0).unwrap();
+        let mut loss = Loss::attach(lab, seed).unwrap();
+        loss.set(30.0, Burst::SINGLE).unwrap();
         arriving(lab, 300)
     };
     assert_ne!(run(1), run(2));
@@ -138,8 +138,8 @@ fn loss_repeats_under_the_same_seed() {
 fn a_bench_may_lose_in_bursts() {
     let name = format!("t-unit-burst-{}", std::process::id());
     let built = Built::up(&name);
-    let mut loss = Loss::attach(&built.0, 5, Burst { min: 8, max: 16 }).unwrap();
-    loss.set_percent(20.0).unwrap();
+    let mut loss = Loss::attach(&built.0, 5).unwrap();
+    loss.set(20.0, Burst { min: 8, max: 16 }).unwrap();
     let arrived = arriving(&built.0, 2000);
     let pairs = arrived.windows(2).map(|pair| pair[1] - pair[0] - 1);
     let gaps: Vec<u32> = pairs.filter(|gap| *gap > 0).collect();

@@ -249,6 +249,15 @@ fn label(row: &Row) -> String {
     if let Some(loss) = row.loss {
         let _ = write!(name, ", {loss} %");
     }
+    if let Some(bursts) = &row.bursts {
+        let _ = write!(name, " in bursts of {bursts}");
+    }
+    if let Some(beside) = &row.beside {
+        let _ = write!(name, " beside {beside}");
+    }
+    if let Some(interface) = &row.interface {
+        let _ = write!(name, " by {interface}");
+    }
     if let Some(pair) = &row.pair {
         let _ = write!(name, " {pair}");
     }
@@ -270,6 +279,9 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
         let mut when = condition(ratio.size, ratio.loss, ratio.ranks);
         if let Some(wait) = &ratio.wait {
             let _ = write!(when, ", {wait}");
+        }
+        if let Some(bursts) = &ratio.bursts {
+            let _ = write!(when, ", bursts of {bursts}");
         }
         let _ = writeln!(
             body,

@@ -2,6 +2,7 @@
 #![allow(dead_code)] // Each test program uses its part.
 
 pub mod cluster;
+pub mod figures;
 pub mod pmi;
 pub mod slurm;
 
