@@ -18,6 +18,7 @@ mod describe;
 mod endpoint;
 mod error;
 mod future;
+mod glance;
 mod helper;
 mod incoming;
 mod lanes;

@@ -261,6 +261,17 @@ impl NetLane {
         moved + self.transmit(core, lazy)
     }
 
+    /// The clock as of the last pass, ns.
+    pub const fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Whether something waits to be sent by the next pass.
+    #[inline(always)]
+    pub fn is_owed(&self) -> bool {
+        self.dirty || !self.pending.is_empty()
+    }
+
     /// Lets packets leave that are ready; gives how many.
     pub fn transmit(&mut self, core: &mut Core, lazy: bool) -> usize {
         let mut sent = 0;
@@ -470,7 +481,7 @@ impl NetLane {
 
     /// When the lane must be looked at again, ns of the monotonic clock.
     pub fn next_timeout(&mut self) -> Option<u64> {
-        if self.dirty || !self.pending.is_empty() {
+        if self.is_owed() {
             return Some(0);
         }
         self.tables.view().next_timeout()

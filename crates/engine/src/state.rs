@@ -14,6 +14,7 @@ use portolan_wire::{ARGS_MAX, MessageNo};
 use crate::config::{Notice, Returned, Watch};
 use crate::core::Core;
 use crate::error::{Death, SendError};
+use crate::glance::Glance;
 use crate::lanes::Lane;
 use crate::message::SendOptions;
 use crate::nap::{Nap, Woken};
@@ -50,6 +51,7 @@ pub(crate) struct State {
     /// Processes on this host, by rank, while they live.
     pids: Vec<(u32, Pidfd)>,
     pub rest: Rest,
+    glance: Glance,
     wakers: Vec<Waker>,
     empty_passes: u32,
     /// When rings that nobody uses were last given back.
@@ -89,6 +91,7 @@ impl State {
             watch,
             pids,
             rest: Rest::new(beds),
+            glance: Glance::new(),
             tidied_at: now_ns(),
             wakers: Vec::new(),
             empty_passes: 0,
@@ -113,12 +116,22 @@ impl State {
     #[inline]
     pub fn pass(&mut self) -> usize {
         let mut moved = 0;
-        let Self { core, net, shm, .. } = self;
+        let Self {
+            core,
+            net,
+            shm,
+            glance,
+            ..
+        } = self;
         if let Some(shm) = shm {
             moved += shm.pass(core, net.as_mut());
         }
-        if let Some(net) = net {
-            moved += net.pass(core, shm.as_mut());
+        if let Some(net) = net
+            && (!glance.can_wait(moved > 0) || net.is_owed())
+        {
+            let found = net.pass(core, shm.as_mut());
+            glance.looked(net.now(), found > 0);
+            moved += found;
         }
         if self.core.attention {
             moved += self.slow();
@@ -211,6 +224,7 @@ impl State {
     /// One pass, and a look at what rarely has news.
     #[cold]
     pub fn attend(&mut self) {
+        self.glance.reset();
         self.pass();
         if self.look() > 0 {
             self.pass();
@@ -414,6 +428,7 @@ impl State {
 
     /// Ends what [`State::prepare`] began.
     pub fn awake(&mut self, woken: &Woken) {
+        self.glance.reset();
         if self.rest.is_declared() {
             self.rouse();
         }
