@@ -158,6 +158,10 @@ impl<S: Seal> Endpoint<'_, S> {
                     again |= self.meta[frame as usize].again;
                     self.frame_acked(now, path, frame, number == largest, &mut sample, host);
                 }
+                (false, SLOT_PROBE) if number + reorder < largest => {
+                    *p.slot(number) = SLOT_ACKED;
+                    p.mtu.probe_lost();
+                }
                 // The largest itself is missing only if it was refused.
                 (false, frame)
                     if frame < SLOT_FRAMES

@@ -12,7 +12,8 @@ use crate::tables::NONE;
 pub(crate) const BASE: u16 = 1232;
 /// Probes of one size before a smaller one is tried.
 const TRIES: u8 = 6;
-/// Probes of the size in use before it is given up, once it is suspected.
+/// Probes of the size in use that are lost, though what left after them arrived,
+/// before it is given up, once it is suspected.
 const VERIFY_TRIES: u8 = 3;
 /// Half the first wait for a probe's acknowledgement, ns; doubled from try to
 /// try, so that all six outlast any queue in a LAN and a host that is late, and
@@ -39,6 +40,7 @@ pub(crate) struct Mtu {
     lost_in_row: u8,
     /// The size tried is the one in use: it is given up if that fails.
     verifying: bool,
+    missed: u8,
     next_at: u64,
 }
 
@@ -50,6 +52,7 @@ impl Mtu {
         tries: 0,
         lost_in_row: 0,
         verifying: false,
+        missed: 0,
         next_at: u64::MAX,
     };
 
@@ -108,9 +111,14 @@ impl Mtu {
             self.probing = self.limit;
             self.tries = 0;
         }
-        if self.tries == VERIFY_TRIES && self.verifying {
-            self.give_up(now);
-            return 0;
+        if self.verifying {
+            if self.missed >= VERIFY_TRIES {
+                self.give_up(now);
+                return 0;
+            }
+            self.tries = (self.tries + 1).min(TRIES);
+            self.next_at = now + (PROBE_WAIT_NS << self.tries);
+            return self.probing;
         }
         if self.tries == TRIES {
             // Half way down; small steps are not worth their probes.
@@ -140,7 +148,17 @@ impl Mtu {
     pub const fn acked(&mut self, bytes: usize) {
         if bytes > BASE as usize {
             self.lost_in_row = 0;
+            if self.verifying {
+                self.verifying = false;
+                self.probing = 0;
+                self.next_at = u64::MAX;
+            }
         }
+    }
+
+    /// A probe was lost, and what left after it arrived.
+    pub const fn probe_lost(&mut self) {
+        self.missed = self.missed.saturating_add(1);
     }
 
     /// A packet of a size was lost; many in a row may mean that the path
@@ -156,6 +174,7 @@ impl Mtu {
             self.probing = self.confirmed;
             self.tries = 0;
             self.verifying = true;
+            self.missed = 0;
             self.next_at = now;
         }
     }

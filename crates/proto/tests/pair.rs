@@ -192,6 +192,28 @@ fn a_path_that_shrinks_after_a_quiet_time_may_grow_again() {
 }
 
 #[test]
+fn bursts_of_losses_leave_the_size_alone() {
+    let mut pair = Pair::new(&Config::default());
+    let room = |pair: &mut Pair| pair.nodes[0].with(|e, _| e.inline_max(PeerId(0), 0));
+    pair.send(0, b"x");
+    pair.run(SECOND, all);
+    let most = room(&mut pair);
+    let (mut packets, mut most_at) = (0, [0; 2]);
+    for message in 1..=2_000 {
+        pair.send(0, &[9; 1400]);
+        if message % 100 == 0 {
+            pair.run(SECOND, |_| {
+                packets += 1;
+                packets % 80 >= 64
+            });
+            most_at[usize::from(room(&mut pair) == most)] += 1;
+        }
+    }
+    assert_eq!(pair.nodes[1].log.got.len(), 2_001);
+    assert_eq!(most_at, [0, 20]);
+}
+
+#[test]
 fn a_size_that_was_not_found_is_looked_for_once_a_rested_pair_goes_on() {
     let mut pair = Pair::new(&Config::default());
     let room = |pair: &mut Pair| pair.nodes[0].with(|e, _| e.inline_max(PeerId(0), 0));
