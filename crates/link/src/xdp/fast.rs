@@ -4,7 +4,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use portolan_ring::{BATCH, Corrupt, Descriptor, KernelConsumer, KernelProducer};
-use portolan_sys::memory::SharedMemory;
+use portolan_sys::memory::{SharedMemory, prefetch};
 use portolan_sys::raw::Errno;
 use portolan_sys::xdp::{self, Rings, Sizes, XdpError};
 
@@ -269,6 +269,7 @@ impl Fast {
                 // Not a chunk: it cannot be given back either.
                 return (shown, Some(Failed::ForNow));
             };
+            prefetch(packet);
             if let Some(found) = parse(packet, port) {
                 shown += 1;
                 bytes += found.end - found.start;
