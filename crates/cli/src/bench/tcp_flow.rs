@@ -25,13 +25,15 @@ pub struct TcpFlow {
 }
 
 impl TcpFlow {
-    /// From host 0 to host 1, as much as goes between the two times.
-    pub fn start(lab: &Lab, [start_ns, end_ns]: [u64; 2]) -> Result<Self> {
+    /// From host `from` to host 1, as much as goes between the two times.
+    pub fn start(lab: &Lab, from: u32, [start_ns, end_ns]: [u64; 2]) -> Result<Self> {
         let listener = lab.in_host(1, || {
             TcpListener::bind((lab.ipv4(1), 0)).context("TCP listen")
         })?;
         let to = listener.local_addr()?;
-        let out = lab.in_host(0, || TcpStream::connect(to).context(format!("TCP to {to}")))?;
+        let out = lab.in_host(from, || {
+            TcpStream::connect(to).context(format!("TCP to {to}"))
+        })?;
         let (inward, _) = listener.accept().context("accepting a TCP connection")?;
         out.set_write_timeout(Some(PATIENCE))?;
         inward.set_read_timeout(Some(PATIENCE))?;
