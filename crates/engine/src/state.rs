@@ -1,5 +1,7 @@
 //! One endpoint's state as a whole, and one pass of progress over it.
 
+mod news;
+
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -7,11 +9,10 @@ use std::task::Waker;
 
 use portolan_link::shm::Slumbering;
 use portolan_sys::clock::now_ns;
-use portolan_sys::epoll::Epoll;
 use portolan_sys::process::Pidfd;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
-use crate::config::{Notice, Returned, Watch};
+use crate::config::Watch;
 use crate::core::Core;
 use crate::error::{Death, SendError};
 use crate::glance::Glance;
@@ -36,9 +37,6 @@ const LOOK_EVERY: u32 = 1024;
 
 /// Time between two givings back of rings that nobody uses, ns.
 const TIDY_EVERY_NS: u64 = 1_000_000_000;
-/// A launcher that has not said within this how a process ended is not waited
-/// for, ns.
-const HOW_NS_MAX: u64 = 5_000_000;
 /// Longest sleep while frames wait that could not be taken, ns.
 const BLOCKED_NAP_NS: u64 = 1_000_000;
 
@@ -269,118 +267,6 @@ impl State {
             }
         }
         news
-    }
-
-    pub fn hear(&mut self) -> usize {
-        let mut news = 0;
-        let Some(mut watch) = self.watch.take() else {
-            return 0;
-        };
-        // Taken out before asking: the descriptor may be closed by that.
-        let _ = watch.fd().map(|fd| self.rest.beds.events.remove(fd));
-        while let Some(notice) = watch.poll() {
-            news += 1;
-            match notice {
-                Notice::Died(rank, why) => self.ended(rank, why),
-                Notice::Stopped(rank) => {
-                    if let (Some(Lane::Net(peer)), Some(net)) =
-                        (self.core.lanes.get(rank), &mut self.net)
-                    {
-                        net.excuse(peer);
-                    }
-                }
-                Notice::Left(rank) => self.gone(rank, Death::Closed),
-                Notice::Back(it) => self.back(&it),
-                Notice::Ending(why) => {
-                    log::info!("rank {}: the job is being ended: {why}", self.core.rank);
-                    self.ending = Some(why);
-                }
-            }
-        }
-        let _ = watch
-            .fd()
-            .map(|fd| self.rest.beds.events.add(fd, TOKEN_WATCH));
-        self.watch = Some(watch);
-        news
-    }
-
-    /// A rank's process has ended: the launcher is about to say how.
-    fn ask_how(&mut self, rank: u32) {
-        let until = now_ns() + HOW_NS_MAX;
-        let is_told = |s: &Self| matches!(s.core.lanes.get(rank), Some(Lane::Dead(_)) | None);
-        while !is_told(self) {
-            let Some(left) = until.checked_sub(now_ns()) else {
-                return;
-            };
-            // Without a launcher, or a descriptor to spare, it stays unknown.
-            let said = self.watch.as_ref().and_then(|watch| {
-                let one = Epoll::new().ok()?;
-                one.add(watch.fd()?, 0).ok()?;
-                one.wait(Some(left), |_| ()).ok()
-            });
-            if said.unwrap_or_default() == 0 {
-                return;
-            }
-            self.hear();
-        }
-    }
-
-    /// A rank's process has ended.
-    pub fn ended(&mut self, rank: u32, how: Death) {
-        if let Some(at) = self.pids.iter().position(|(r, _)| *r == rank) {
-            let (_, pid) = self.pids.remove(at);
-            let _ = self.rest.beds.events.remove(pid.as_fd());
-        }
-        self.gone(rank, how);
-    }
-
-    /// A rank is gone: what it still said is read, then it is buried.
-    fn gone(&mut self, rank: u32, why: Death) {
-        if why == Death::Ended {
-            // The launcher may have said more.
-            self.hear();
-        }
-        let Self { core, net, shm, .. } = self;
-        let mut why = why;
-        match (core.lanes.get(rank), net, shm) {
-            (Some(Lane::Net(peer)), Some(net), shm) => {
-                net.pass(core, shm.as_mut());
-                net.peer_died(core, peer, why);
-            }
-            (Some(Lane::Shm(index)), net, Some(shm)) => {
-                if why.is_end() {
-                    shm.link.mark_dead(index);
-                    if shm.why(index) == Death::Closed {
-                        why = Death::Closed;
-                    }
-                }
-                // Bounded: others may go on sending.
-                for _ in 0..1024 {
-                    if shm.pass(core, net.as_mut()) == 0 {
-                        break;
-                    }
-                }
-                shm.forget(index);
-                shm.settle(index);
-            }
-            _ => {}
-        }
-        self.core.bury(rank, why);
-    }
-
-    /// A rank is there again.
-    fn back(&mut self, it: &Returned) {
-        // The table may have said it already.
-        if it.since <= self.core.lanes.returns.since(it.rank) {
-            return;
-        }
-        self.ended(it.rank, Death::Restarted);
-        let Some(net) = &mut self.net else { return };
-        let Some(peer) = net.peer_returned(&mut self.core, it) else {
-            return;
-        };
-        let (core, mut ways) = self.split();
-        core.welcome(&mut ways, it, peer);
     }
 
     /// Prepares to sleep, after a pass that moved nothing: `None` if something

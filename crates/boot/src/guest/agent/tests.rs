@@ -215,6 +215,13 @@ fn nobody_else_is_let_in() {
     sleeper.kill().unwrap();
     sleeper.wait().unwrap();
     served.join().unwrap().unwrap();
-    assert!(meet(job_id, 0).unwrap_err().contains("reaching"));
+    // A process that another test is just starting holds all that is open here
+    // until it has become another program.
+    let nobody_is_reached = || {
+        let gone = meet(job_id, 0).unwrap_err().contains("reaching");
+        std::thread::sleep(Duration::from_millis(if gone { 0 } else { 10 }));
+        gone
+    };
+    assert!((0..500).any(|_| nobody_is_reached()));
     drop(agent);
 }
