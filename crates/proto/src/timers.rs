@@ -20,6 +20,11 @@ const PROBES: u64 = 100;
 const PROMPT_ROUNDS: u8 = 8;
 const ROUNDS: u64 = 16;
 
+/// Who closes takes a peer for closed that has answered none of so many probes
+/// in this part of the silence.
+const CLOSE_PROBES: u8 = 16;
+const CLOSE_PARTS: u64 = 8;
+
 /// Signs of life asked of a peer that owes the rest of a message, in one
 /// silence.
 const NUDGES: u64 = 16;
@@ -123,6 +128,9 @@ impl<S: Seal> Endpoint<'_, S> {
         } else if silent_for >= config.silence_ns {
             self.bury(peer, DeathReason::Silent, host);
             return;
+        } else if silent_for >= config.silence_ns / CLOSE_PARTS && self.is_deaf_to_close(conn) {
+            self.bury(peer, DeathReason::Closed, host);
+            return;
         }
         let c = &self.conns[conn as usize];
         if c.connect_next <= now {
@@ -166,6 +174,14 @@ impl<S: Seal> Endpoint<'_, S> {
         if now.saturating_sub(quiet_since) >= config.idle_ns && self.is_quiet(conn) {
             self.deactivate(conn);
         }
+    }
+
+    /// Whether a close was said so often that only a peer which has gone gives
+    /// no answer: of two that close at once, the one whose close is
+    /// acknowledged first does not wait to see its own acknowledgement arrive.
+    fn is_deaf_to_close(&self, conn: u32) -> bool {
+        let unanswered = |path| self.paths[path as usize].backoff >= CLOSE_PROBES;
+        self.core.closing && self.paths_of(conn).any(unanswered)
     }
 
     /// Part of a message is here, and the rest is to come from the peer.

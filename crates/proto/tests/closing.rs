@@ -4,7 +4,7 @@
 mod common;
 
 use common::Pair;
-use portolan_proto::{Config, Message, Outcome, PeerId, Release, SourceId};
+use portolan_proto::{Config, DeathReason, Message, Outcome, PeerId, PeerState, Release, SourceId};
 use portolan_wire::Priority;
 
 const LONG: Message<'static> = Message {
@@ -72,4 +72,31 @@ fn a_late_acknowledgement_spares_the_copy() {
     pair.deliver(0);
     pair.flush(0, true, &mut |_| false);
     assert!(pair.nodes[0].with(|e, _| e.idle()));
+}
+
+#[test]
+fn who_closes_does_not_wait_for_one_that_has_gone() {
+    let config = Config::default();
+    let mut pair = Pair::new(&config);
+    pair.send(0, b"hello");
+    pair.run(1_000_000_000, |_| true);
+    // Both close at once. The second hears of it and is gone; that it has
+    // heard is lost.
+    let now = pair.now;
+    pair.nodes[0].with(|e, _| e.close(now));
+    let mut asked = 0;
+    while !pair.nodes[0].with(|e, _| e.idle()) {
+        pair.flush(0, true, &mut |_| false);
+        let due = pair.nodes[0].with(|e, _| e.next_timeout()).unwrap();
+        pair.now = due;
+        pair.nodes[0].with(|e, log| e.handle_timeouts(due, log));
+        asked += 1;
+    }
+    // Soon, though not before it was asked often and for a while.
+    let took = pair.now - now;
+    assert!(took < config.silence_ns / 4, "{took} ns");
+    assert!(took >= config.silence_ns / 8, "{took} ns");
+    assert!(asked >= 16, "{asked} times");
+    let state = pair.nodes[0].with(|e, _| e.peer_state(PeerId(0)));
+    assert_eq!(state, PeerState::Dead(DeathReason::Closed));
 }
