@@ -20,7 +20,7 @@ const PROBES: u64 = 100;
 const PROMPT_ROUNDS: u8 = 8;
 const ROUNDS: u64 = 16;
 
-/// Who closes takes a peer for closed that has answered none of so many probes
+/// Who closes takes a peer for dead that has answered none of so many probes
 /// in this part of the silence.
 const CLOSE_PROBES: u8 = 16;
 const CLOSE_PARTS: u64 = 8;
@@ -129,7 +129,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.bury(peer, DeathReason::Silent, host);
             return;
         } else if silent_for >= config.silence_ns / CLOSE_PARTS && self.is_deaf_to_close(conn) {
-            self.bury(peer, DeathReason::Closed, host);
+            self.bury(peer, DeathReason::Silent, host);
             return;
         }
         let c = &self.conns[conn as usize];

@@ -98,5 +98,5 @@ fn who_closes_does_not_wait_for_one_that_has_gone() {
     assert!(took >= config.silence_ns / 8, "{took} ns");
     assert!(asked >= 16, "{asked} times");
     let state = pair.nodes[0].with(|e, _| e.peer_state(PeerId(0)));
-    assert_eq!(state, PeerState::Dead(DeathReason::Closed));
+    assert_eq!(state, PeerState::Dead(DeathReason::Silent));
 }
