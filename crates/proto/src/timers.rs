@@ -125,10 +125,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.conns[conn as usize].waiting_told = true;
                 host.peer_event(PeerId(peer), PeerEvent::Waiting);
             }
-        } else if silent_for >= config.silence_ns {
-            self.bury(peer, DeathReason::Silent, host);
-            return;
-        } else if silent_for >= config.silence_ns / CLOSE_PARTS && self.is_deaf_to_close(conn) {
+        } else if silent_for >= self.patience(conn) {
             self.bury(peer, DeathReason::Silent, host);
             return;
         }
@@ -176,12 +173,18 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Whether a close was said so often that only a peer which has gone gives
-    /// no answer: of two that close at once, the one whose close is
-    /// acknowledged first does not wait to see its own acknowledgement arrive.
-    fn is_deaf_to_close(&self, conn: u32) -> bool {
+    /// How long a peer that is waited for may be silent, ns. A close that was
+    /// said often enough fails to be answered only by one that has gone: of two
+    /// that close at once, the one whose close is acknowledged first does not
+    /// wait to see its own acknowledgement arrive.
+    fn patience(&self, conn: u32) -> u64 {
+        let silence = self.core.config.silence_ns;
         let unanswered = |path| self.paths[path as usize].backoff >= CLOSE_PROBES;
-        self.core.closing && self.paths_of(conn).any(unanswered)
+        if self.core.closing && self.paths_of(conn).any(unanswered) {
+            silence / CLOSE_PARTS
+        } else {
+            silence
+        }
     }
 
     /// Part of a message is here, and the rest is to come from the peer.
