@@ -24,20 +24,28 @@ impl Run {
         }
     }
 
-    /// A round trip in which `acked` packets come back, of a path that limits
-    /// or does not.
-    fn round(&mut self, acked: u32, limits: bool) -> Option<Reroute> {
+    /// What a round trip shows in which `acked` packets come back, of a path
+    /// that limits.
+    fn pass(&mut self, acked: u32) -> Sight {
         self.now += ROUND;
         let largest = self.number;
         self.number += u64::from(acked);
-        let sight = Sight {
+        Sight {
             now: self.now,
             largest,
             next: self.number,
             acked,
             idle: false,
-            narrow: limits,
+            narrow: true,
             full: true,
+        }
+    }
+
+    /// Such a round trip, of a path that limits or does not.
+    fn round(&mut self, acked: u32, limits: bool) -> Option<Reroute> {
+        let sight = Sight {
+            narrow: limits,
+            ..self.pass(acked)
         };
         if self.rerouting.is_off(self.now, sight.idle) {
             return None;
@@ -72,17 +80,7 @@ fn a_way_is_left_after_two_spans_that_it_limits() {
     let mut rounds = 0;
     loop {
         rounds += 1;
-        run.now += ROUND;
-        run.number += 50;
-        let sight = Sight {
-            now: run.now,
-            largest: run.number - 50,
-            next: run.number,
-            acked: 50,
-            idle: false,
-            narrow: true,
-            full: true,
-        };
+        let sight = run.pass(50);
         if run.rerouting.see(&sight, || 7).is_some() {
             break;
         }
@@ -99,16 +97,11 @@ fn what_does_not_limit_is_not_left() {
     ] {
         let mut run = Run::new();
         for _ in 0..1_000 {
-            run.now += ROUND;
-            run.number += 50;
             let sight = Sight {
-                now: run.now,
-                largest: run.number - 50,
-                next: run.number,
-                acked: 50,
                 idle,
                 narrow,
                 full,
+                ..run.pass(50)
             };
             if !run.rerouting.is_off(run.now, idle) {
                 assert_eq!(run.rerouting.see(&sight, || 0), None);

@@ -5,13 +5,13 @@ use portolan_boot::launch::{JobSpec, RANKS_MAX};
 use super::conduct::{Progress, hear, unexpected};
 use super::control::{Answer, Line, Order};
 use super::failure::Result;
-use super::host::{CpuTime, Host};
 use super::mpi::{Kind, Mpi};
 use super::options::{Common, Link};
 use super::plan::wrong;
-use super::report::{Ratio, Report, Row};
+use super::report::{Report, Row};
 use super::slice::SLICE_MS_MAX;
 use super::stats::{Quartiles, paired};
+use super::watch::Watch;
 use super::{Found, check, job, through_shm};
 use crate::lab::Lab;
 
@@ -70,17 +70,12 @@ pub fn bench(common: Common, ranks: u32, vs: &[Kind]) -> Result<Found> {
         spec.hosts = JobSpec::blocks(ranks, lab.hosts().min(ranks));
         spec.link = portolan_boot::LinkChoice::Auto;
     }
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
+    let mut watch = Watch::begin(common.lab.as_deref());
     let slice_ns = common.slice_ms.unwrap_or(SLICE_MS_MAX) * 1_000_000;
-    let before = CpuTime::now();
     let (link, (ours, theirs)) =
-        job::with_lines(spec, lab, job::Helpers::All, &mut host, |lines| {
+        job::with_lines(spec, lab, job::Helpers::All, &mut watch.host, |lines| {
             run(lines, &mut peers, ranks, common.slices(), slice_ns)
         })?;
-    let steal = CpuTime::now().steal_since(&before);
     let setting = common.setting(link, ranks);
     let like = Row {
         metric: "latency_us".to_owned(),
@@ -101,23 +96,12 @@ pub fn bench(common: Common, ranks: u32, vs: &[Kind]) -> Result<Found> {
             ranks,
             ..Row::default()
         }));
-        if let Some(q) = paired(&ours.values, &column.values) {
-            let base = Ratio {
-                metric: like.metric.clone(),
-                system: like.system.clone(),
-                over,
-                ..Ratio::default()
-            };
-            ratios.push(base.with(&q));
-        }
+        let q = paired(&ours.values, &column.values);
+        ratios.extend(q.map(|q| like.over(&like.metric, &over).with(&q)));
     }
     let report = Report {
-        bench: "barrier".to_owned(),
-        host,
-        rows,
         ratios,
-        steal,
-        remarks: Vec::new(),
+        ..watch.report("barrier", rows)
     };
     Ok((common.json, report))
 }

@@ -14,13 +14,13 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::conduct::Progress;
 use super::failure::{Context, Failure, Result, fail};
-use super::host::{CpuTime, Host};
 use super::mpi::{MARK, Trouble, hear_of};
 use super::options::Death;
 use super::plan::wrong;
 use super::portolan::ours;
-use super::report::{Report, Row};
+use super::report::Row;
 use super::stats::Quartiles;
+use super::watch::Watch;
 use super::{Found, check};
 
 /// The hidden command that is a rank of this bench.
@@ -46,7 +46,7 @@ pub fn bench(arguments: Death) -> Result<Found> {
     }
     let sizes = &arguments.memory;
     let mut seen = vec![[Vec::new(), Vec::new()]; sizes.len()];
-    let before = CpuTime::now();
+    let watch = Watch::begin(arguments.lab.as_deref());
     let mut progress = Progress::new(arguments.slices);
     for round in 0..=arguments.slices {
         progress.show(round);
@@ -59,7 +59,6 @@ pub fn bench(arguments: Death) -> Result<Found> {
         }
     }
     progress.done();
-    let steal = CpuTime::now().steal_since(&before);
     let mut rows = Vec::new();
     let two_hosts = arguments.lab.is_some() || arguments.hosts.is_some();
     let elsewhere = if two_hosts { "other-host" } else { "same-host" };
@@ -83,18 +82,7 @@ pub fn bench(arguments: Death) -> Result<Found> {
             rows.push(row.with(&q));
         }
     }
-    let report = Report {
-        bench: "death".to_owned(),
-        host: Host {
-            lab: arguments.lab.clone(),
-            ..Host::here()
-        },
-        rows,
-        ratios: Vec::new(),
-        steal,
-        remarks: Vec::new(),
-    };
-    Ok((arguments.json, report))
+    Ok((arguments.json, watch.report("death", rows)))
 }
 
 /// One job: times at the killer and at the third rank, us.

@@ -7,15 +7,15 @@ use super::conduct::Progress;
 use super::control::Line;
 use super::course::Course;
 use super::failure::{Failure, Result};
-use super::host::{CpuTime, Host};
 use super::job::{Helpers, two, with_lines};
 use super::options::Fairness;
 use super::plan::wrong;
 use super::pour::{LEAD_NS, Pour, through};
-use super::report::{Ratio, Report, Row};
+use super::report::{Report, Row};
 use super::stats::Quartiles;
-use super::summary::tcp_congestion;
+use super::summary::tcp_row;
 use super::tcp_flow::TcpFlow;
+use super::watch::Watch;
 use super::{Found, check, through_shm};
 use crate::lab::Lab;
 
@@ -75,25 +75,20 @@ pub fn bench(asked: Fairness) -> Result<Found> {
     };
     let shm = through_shm(&common, Some(&lab))?;
     let spec = common.spec(2, true, shm)?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
+    let mut watch = Watch::begin(common.lab.as_deref());
     let span_ns = span_ms * 1_000_000;
-    let before = CpuTime::now();
-    let (link, shared) = with_lines(spec, Some(lab.clone()), Helpers::All, &mut host, |lines| {
-        run(&lab, lines, size.0, common.slices(), span_ns)
-    })?;
+    let (link, shared) = with_lines(
+        spec,
+        Some(lab.clone()),
+        Helpers::All,
+        &mut watch.host,
+        |lines| run(&lab, lines, size.0, common.slices(), span_ns),
+    )?;
     let ours = Row {
         size: Some(size.0),
         ..common.setting(link, 2).row()
     };
-    let tcp = Row {
-        system: "kernel-tcp".to_owned(),
-        congestion: tcp_congestion(),
-        ranks: 2,
-        ..Row::default()
-    };
+    let tcp = tcp_row();
     let method = format!(
         "bytes that arrived in {span_ms} ms, after {} ms to settle",
         span_ms / 2
@@ -113,29 +108,20 @@ pub fn bench(asked: Fairness) -> Result<Found> {
             rows.extend(figures(values, rate, &row)?);
         }
         let share = Quartiles::of(&shares(&kept.beside, rate));
-        let base = Ratio {
-            metric: "link_share".to_owned(),
-            size: like.size,
-            system: like.system.clone(),
-            over: "line".to_owned(),
-            ..Ratio::default()
-        };
-        ratios.extend(share.map(|q| base.with(&q)));
+        ratios.extend(share.map(|q| like.over("link_share", "line").with(&q)));
+    }
+    let mut remarks = Vec::new();
+    if tcp_from(&lab) == 0 {
+        remarks.push(
+            "both flows leave by one host, in whose queue TCP holds itself back (TCP small \
+             queues): with a third host they meet in the switch"
+                .to_owned(),
+        );
     }
     let report = Report {
-        bench: "fairness".to_owned(),
-        host,
-        rows,
         ratios,
-        steal: CpuTime::now().steal_since(&before),
-        remarks: match tcp_from(&lab) {
-            0 => vec![
-                "both flows leave by one host, in whose queue TCP holds itself back (TCP small \
-                 queues): with a third host they meet in the switch"
-                    .to_owned(),
-            ],
-            _ => Vec::new(),
-        },
+        remarks,
+        ..watch.report("fairness", rows)
     };
     Ok((common.json, report))
 }

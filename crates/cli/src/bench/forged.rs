@@ -7,7 +7,6 @@ use super::conduct::{Cell, Conductor, hear, unexpected};
 use super::control::{Answer, Line, Order};
 use super::failure::{Result, fail};
 use super::forger::{Flood, Forger, STRANGER};
-use super::host::{CpuTime, Host};
 use super::job::{Helpers, two, with_lines};
 use super::loss::Column;
 use super::options::Forged;
@@ -16,6 +15,7 @@ use super::portolan::{Ours, ours, payload_max};
 use super::rank::Site;
 use super::report::{Ratio, Report, Row};
 use super::stats::{Quartiles, paired};
+use super::watch::Watch;
 use super::{Found, check, summary, through_shm};
 use crate::lab::Lab;
 
@@ -105,11 +105,7 @@ pub fn bench(asked: Forged) -> Result<Found> {
         ));
     }
     through_shm(&common, Some(&lab))?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
-    let before = CpuTime::now();
+    let mut watch = Watch::begin(common.lab.as_deref());
     let (mut rows, mut ratios, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
     let (mut flood, mut like) = (Flood::default(), Row::default());
     for (kind, bytes) in PARTS {
@@ -122,7 +118,13 @@ pub fn bench(asked: Forged) -> Result<Found> {
         let mut forger = Forger::listen(&lab, per_second, size)?;
         let spec = common.spec(2, true, false)?;
         let measure = |lines: &mut [Line]| run(&plan, &lab, &mut forger, lines);
-        let (link, found) = with_lines(spec, Some(lab.clone()), Helpers::All, &mut host, measure)?;
+        let (link, found) = with_lines(
+            spec,
+            Some(lab.clone()),
+            Helpers::All,
+            &mut watch.host,
+            measure,
+        )?;
         let setting = common.setting(link, 2);
         let system = setting.row().system;
         rows.extend(summary::rows(&found.cells, &plan, &setting));
@@ -142,12 +144,9 @@ pub fn bench(asked: Forged) -> Result<Found> {
         flood.packets
     ));
     let report = Report {
-        bench: "forged".to_owned(),
-        host,
-        rows,
         ratios,
-        steal: CpuTime::now().steal_since(&before),
         remarks,
+        ..watch.report("forged", rows)
     };
     Ok((common.json, report))
 }

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use super::conduct::{Progress, hear, unexpected};
 use super::control::{Answer, Line, Order};
 use super::failure::{Result, fail};
-use super::host::{CpuTime, Host};
 use super::options::{Common, Link};
 use super::plan::wrong;
 use super::portolan::{Ours, PLAY, ours};
-use super::report::{Report, Row};
+use super::report::Row;
 use super::stats::Quartiles;
+use super::watch::Watch;
 use super::{Found, check, job, links, through_shm};
 use crate::lab::Lab;
 
@@ -135,10 +135,7 @@ pub fn bench(common: Common, ranks: u32, seconds: f64) -> Result<Found> {
     }
     check(common.json.as_deref(), 1)?;
     let lab = common.lab.as_deref().map(Lab::open).transpose()?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
+    let mut watch = Watch::begin(common.lab.as_deref());
     let slice_ns = match common.slice_ms {
         Some(ms) => ms * 1_000_000,
         None => (seconds * 1e9) as u64 / common.slices() as u64,
@@ -148,7 +145,6 @@ pub fn bench(common: Common, ranks: u32, seconds: f64) -> Result<Found> {
         (Link::Auto, Some(_)) => &[Link::Udp, Link::Xdp],
         (_, lab) => links(&common, lab.as_ref()),
     };
-    let before = CpuTime::now();
     let mut rows = Vec::new();
     for &link in all {
         let of_link = Common {
@@ -160,9 +156,9 @@ pub fn bench(common: Common, ranks: u32, seconds: f64) -> Result<Found> {
         if let Some(lab) = &lab {
             spec.hosts = JobSpec::blocks(ranks, lab.hosts().min(ranks));
         }
-        let watch = |lines: &mut [Line]| run(lines, common.slices(), slice_ns);
+        let work = |lines: &mut [Line]| run(lines, common.slices(), slice_ns);
         let (link, percents) =
-            job::with_lines(spec, lab.clone(), job::Helpers::All, &mut host, watch)?;
+            job::with_lines(spec, lab.clone(), job::Helpers::All, &mut watch.host, work)?;
         let like = of_link.setting(link, ranks).row();
         for ((_, metric), percents) in PLACES.iter().zip(&percents) {
             let Some(q) = Quartiles::of(percents) else {
@@ -180,15 +176,7 @@ pub fn bench(common: Common, ranks: u32, seconds: f64) -> Result<Found> {
             rows.push(row.with(&q));
         }
     }
-    let report = Report {
-        bench: "idle".to_owned(),
-        host,
-        rows,
-        ratios: Vec::new(),
-        steal: CpuTime::now().steal_since(&before),
-        remarks: Vec::new(),
-    };
-    Ok((common.json, report))
+    Ok((common.json, watch.report("idle", rows)))
 }
 
 /// Percent of a core that the busiest rank used, of each place a value a slice.

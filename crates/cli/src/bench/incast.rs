@@ -8,14 +8,15 @@ use super::control::{Answer, Line, Order, SystemKind};
 use super::cost;
 use super::failure::{Failure, Result, fail};
 use super::flood::{Flooded, Role, Turn};
-use super::host::{CpuTime, Host};
 use super::job::{Helpers, with_lines};
 use super::options::Common;
 use super::plan::{Peer, wrong};
 use super::rank::Site;
-use super::report::{Ratio, Report, Row};
+use super::report::{Report, Row};
 use super::slice::SLICE_MS_MAX;
 use super::stats::{Quartiles, paired};
+use super::summary::KERNEL_TCP;
+use super::watch::Watch;
 use super::{Found, check, through_shm};
 use crate::lab::Lab;
 
@@ -144,21 +145,23 @@ pub fn bench(shape: Shape, common: Common, size: usize, vs: &[Peer]) -> Result<F
     check(common.json.as_deref(), ranks as usize)?;
     let shm = through_shm(&common, Some(&lab))?;
     let spec = common.spec(ranks, true, shm)?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
+    let mut watch = Watch::begin(common.lab.as_deref());
     let mut systems = vec![SystemKind::Portolan];
     if !vs.is_empty() {
         systems.push(SystemKind::KernelTcp);
     }
     let slice_ns = common.slice_ms.unwrap_or(SLICE_MS_MAX) * 1_000_000;
-    let before = CpuTime::now();
     let measure = |lines: &mut [Line]| {
         prepare(shape, &lab, size, lines)?;
         run(&lab, &systems, size, common.slices(), slice_ns, lines)
     };
-    let (link, columns) = with_lines(spec, Some(lab.clone()), Helpers::All, &mut host, measure)?;
+    let (link, columns) = with_lines(
+        spec,
+        Some(lab.clone()),
+        Helpers::All,
+        &mut watch.host,
+        measure,
+    )?;
     let setting = common.setting(link, ranks);
     let like = Row {
         size: Some(size),
@@ -170,7 +173,7 @@ pub fn bench(shape: Shape, common: Common, size: usize, vs: &[Peer]) -> Result<F
             like.clone()
         } else {
             Row {
-                system: "kernel-tcp".to_owned(),
+                system: KERNEL_TCP.to_owned(),
                 size: Some(size),
                 ranks,
                 ..Row::default()
@@ -188,14 +191,8 @@ pub fn bench(shape: Shape, common: Common, size: usize, vs: &[Peer]) -> Result<F
             ("message_us", &ours.medians, &theirs.medians),
             (cost::OF_MEGABYTE, &ours.cpu_us, &theirs.cpu_us),
         ] {
-            let base = Ratio {
-                metric: metric.to_owned(),
-                size: Some(size),
-                system: like.system.clone(),
-                over: "kernel-tcp".to_owned(),
-                ..Ratio::default()
-            };
-            ratios.extend(paired(ours, theirs).map(|q| base.with(&q)));
+            let q = paired(ours, theirs);
+            ratios.extend(q.map(|q| like.over(metric, KERNEL_TCP).with(&q)));
         }
     }
     if !lab.has_rate() {
@@ -205,12 +202,9 @@ pub fn bench(shape: Shape, common: Common, size: usize, vs: &[Peer]) -> Result<F
         ));
     }
     let report = Report {
-        bench: name.to_owned(),
-        host,
-        rows,
         ratios,
-        steal: CpuTime::now().steal_since(&before),
         remarks,
+        ..watch.report(name, rows)
     };
     Ok((common.json, report))
 }

@@ -10,7 +10,6 @@ use portolan::SendError;
 use super::conduct::{Cell, Conductor, Progress, expect_ready, hear, unexpected};
 use super::control::{Answer, Line, Order};
 use super::failure::{Result, fail};
-use super::host::{CpuTime, Host};
 use super::job::{two, with_two_jobs};
 use super::loss::NoLoss;
 use super::options::{Common, Link};
@@ -19,6 +18,7 @@ use super::portolan::{Ours, PLAY, ours};
 use super::rank::Site;
 use super::report::{Ratio, Report, Row};
 use super::stats::paired;
+use super::watch::Watch;
 use super::{Found, check, summary};
 use crate::lab::Lab;
 
@@ -79,14 +79,11 @@ pub fn bench(common: Common, size: usize) -> Result<Found> {
         shm: true,
         ..Asked::in_lab(Kind::Latency, size, &common)
     })?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
-    let before = CpuTime::now();
-    let (links, cells) = with_two_jobs([alone, beside], &lab, &mut host, |[alone, beside]| {
-        run(&plan, &lab, alone, beside)
-    })?;
+    let mut watch = Watch::begin(common.lab.as_deref());
+    let (links, cells) =
+        with_two_jobs([alone, beside], &lab, &mut watch.host, |[alone, beside]| {
+            run(&plan, &lab, alone, beside)
+        })?;
     let mut rows = Vec::new();
     for (((cells, link), ranks), beside) in cells
         .iter()
@@ -106,12 +103,8 @@ pub fn bench(common: Common, size: usize) -> Result<Found> {
     }
     let ratios = ratio(&rows, &cells).into_iter().collect();
     let report = Report {
-        bench: "lanes".to_owned(),
-        host,
-        rows,
         ratios,
-        steal: CpuTime::now().steal_since(&before),
-        remarks: Vec::new(),
+        ..watch.report("lanes", rows)
     };
     Ok((common.json, report))
 }
@@ -158,12 +151,6 @@ fn run(plan: &Plan, lab: &Lab, alone: &mut [Line], beside: &mut [Line]) -> Resul
 /// The latency with a peer elsewhere over that without.
 fn ratio(rows: &[Row], [alone, beside]: &[Vec<Cell>; 2]) -> Option<Ratio> {
     let (row, alone, beside) = (rows.first()?, alone.first()?, beside.first()?);
-    let base = Ratio {
-        metric: "latency_us_beside".to_owned(),
-        size: row.size,
-        system: row.system.clone(),
-        over: row.system.clone(),
-        ..Ratio::default()
-    };
-    paired(&beside.values, &alone.values).map(|q| base.with(&q))
+    let q = paired(&beside.values, &alone.values)?;
+    Some(row.over("latency_us_beside", &row.system).with(&q))
 }

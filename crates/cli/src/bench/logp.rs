@@ -15,12 +15,12 @@ use super::asleep::Wait;
 use super::conduct::{Progress, hear, unexpected};
 use super::control::{Answer, Line, Order};
 use super::failure::{Failure, Result, fail};
-use super::host::{CpuTime, Host};
 use super::options::{Common, Measure};
 use super::plan::Kind;
 use super::portolan::{Ours, PLAY, ours};
-use super::report::{Report, Row};
+use super::report::Row;
 use super::stats::Quartiles;
+use super::watch::Watch;
 use super::{Found, check, job, links, paired, through_shm};
 use crate::lab::Lab;
 
@@ -75,11 +75,7 @@ impl Ours {
 pub fn bench(common: Common) -> Result<Found> {
     check(common.json.as_deref(), 2)?;
     let lab = common.lab.as_deref().map(Lab::open).transpose()?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
-    let before = CpuTime::now();
+    let mut watch = Watch::begin(common.lab.as_deref());
     let mut rows = Vec::new();
     for &link in links(&common, lab.as_ref()) {
         let common = Common {
@@ -106,10 +102,13 @@ pub fn bench(common: Common) -> Result<Found> {
         let sweep = part(Kind::Bandwidth)?;
         let shm = through_shm(&common, lab.as_ref())?;
         let spec = common.spec(2, lab.is_some(), shm)?;
-        let (link, overheads) =
-            job::with_lines(spec, lab.clone(), job::Helpers::None, &mut host, |lines| {
-                run(lines, common.slices())
-            })?;
+        let (link, overheads) = job::with_lines(
+            spec,
+            lab.clone(),
+            job::Helpers::None,
+            &mut watch.host,
+            |lines| run(lines, common.slices()),
+        )?;
         let like = common.setting(link, 2).row();
         rows.extend(parameters(&like, &overheads, &latency, &rate)?);
         rows.extend(
@@ -118,15 +117,7 @@ pub fn bench(common: Common) -> Result<Found> {
                 .filter(|row| row.metric == "half_power_bytes"),
         );
     }
-    let report = Report {
-        bench: "logp".to_owned(),
-        host,
-        rows,
-        ratios: Vec::new(),
-        steal: CpuTime::now().steal_since(&before),
-        remarks: Vec::new(),
-    };
-    Ok((common.json, report))
+    Ok((common.json, watch.report("logp", rows)))
 }
 
 /// Mean times of sending and taking a message, us, by slice.

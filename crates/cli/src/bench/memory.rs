@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::conduct::Progress;
 use super::failure::{Context, Failure, Result, fail};
-use super::host::{CpuTime, Host};
-use super::report::{Report, Row};
+use super::report::Row;
+use super::watch::Watch;
 use super::{Found, check};
 
 /// The hidden command that is a process of this bench.
@@ -316,7 +316,7 @@ fn make_room() -> Result<()> {
 pub fn bench(json: Option<std::path::PathBuf>) -> Result<Found> {
     check(json.as_deref(), 1)?;
     make_room()?;
-    let before = CpuTime::now();
+    let watch = Watch::begin(None);
     let sizes = [(FEWER, 0), (PEERS, 0), (PEERS, TALKED)];
     let mut all = sizes
         .iter()
@@ -383,15 +383,5 @@ pub fn bench(json: Option<std::path::PathBuf>) -> Result<Found> {
             "memory that the process wrote in opening, without helper thread and peers".to_owned(),
         ),
     ];
-    Ok((
-        json,
-        Report {
-            bench: "memory".to_owned(),
-            host: Host::here(),
-            rows,
-            ratios: Vec::new(),
-            steal: CpuTime::now().steal_since(&before),
-            remarks: Vec::new(),
-        },
-    ))
+    Ok((json, watch.report("memory", rows)))
 }

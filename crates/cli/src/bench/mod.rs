@@ -46,6 +46,7 @@ mod stats;
 mod summary;
 mod tcp_flow;
 mod ucx;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,12 +54,12 @@ use std::process::ExitCode;
 use asleep::Wait;
 use conduct::Conductor;
 use failure::{Context, Result};
-use host::CpuTime;
 use job::Helpers;
 use loss::{LabHarm, LabLoss, Loss, NoLoss};
 use options::{Bench, Common, Link};
 use plan::{Asked, Kind, Plan, wrong};
 use rank::Site;
+use watch::Watch;
 
 use crate::lab::Lab;
 pub use death::BENCH_DEATH_COMMAND;
@@ -224,10 +225,7 @@ fn paired(
         one_host: lab.is_none(),
     });
     let payload = lab.as_ref().map(portolan::payload_max);
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
+    let mut watch = Watch::begin(common.lab.as_deref());
     let mut loss: Box<dyn Loss> = match &lab {
         Some(lab) if plan.columns.iter().any(|column| column.harm.is_some()) => {
             Box::new(LabHarm::start(lab)?)
@@ -235,7 +233,6 @@ fn paired(
         Some(lab) if plan.lossy => Box::new(LabLoss::start(lab)?),
         _ => Box::new(NoLoss),
     };
-    let before = CpuTime::now();
     let mut spec = common.spec(2, lab.is_some(), shm)?;
     if wait == Wait::Block {
         // A wait sleeps at once.
@@ -243,10 +240,9 @@ fn paired(
             spec.settings.insert(passes.to_owned(), "0".to_owned());
         }
     }
-    let (link, cells) = job::with_lines(spec, lab, Helpers::All, &mut host, |lines| {
+    let (link, cells) = job::with_lines(spec, lab, Helpers::All, &mut watch.host, |lines| {
         Conductor::new(&plan, job::two(lines)?, loss.as_mut(), sites, payload).run()
     })?;
-    let steal = CpuTime::now().steal_since(&before);
     let setting = common.setting(link, 2);
     let mut rows = summary::rows(&cells, &plan, &setting);
     let (curves, mut remarks) = summary::curves(&cells, &plan, &setting);
@@ -256,28 +252,19 @@ fn paired(
     remarks.extend(loss.remarks()?);
     let mut ratios = summary::ratios(&cells, &plan, &setting);
     ratios.extend(cost::ratios(&cells, &plan, &setting));
-    let bench = kind.name().to_owned();
-    Ok((
-        common.json,
-        Report {
-            bench,
-            host,
-            rows,
-            ratios,
-            steal,
-            remarks,
-        },
-    ))
+    let report = Report {
+        ratios,
+        remarks,
+        ..watch.report(kind.name(), rows)
+    };
+    Ok((common.json, report))
 }
 
 /// The bench of four ranks, over each link in turn.
 fn stalled(common: Common, size: usize) -> Result<Found> {
     check(common.json.as_deref(), stalled::RANKS as usize)?;
     let lab = common.lab.as_deref().map(Lab::open).transpose()?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
+    let mut watch = Watch::begin(common.lab.as_deref());
     if size > stalled::SIZE_MAX {
         return wrong(format!(
             "--size {size}: give at most {} bytes",
@@ -285,7 +272,6 @@ fn stalled(common: Common, size: usize) -> Result<Found> {
         ));
     }
     let slice_ns = common.slice_ms.unwrap_or(slice::SLICE_MS_MAX) * 1_000_000;
-    let before = CpuTime::now();
     let (mut rows, mut ratios, mut remarks) = (Vec::new(), Vec::new(), Vec::new());
     for &link in links(&common, lab.as_ref()) {
         let of_link = Common {
@@ -304,7 +290,7 @@ fn stalled(common: Common, size: usize) -> Result<Found> {
             spec,
             lab.clone(),
             Helpers::AllBut(stalled::STALLED),
-            &mut host,
+            &mut watch.host,
             |lines| stalled::run(lines, size, common.slices(), slice_ns),
         )?;
         let setting = of_link.setting(link, stalled::RANKS);
@@ -321,16 +307,10 @@ fn stalled(common: Common, size: usize) -> Result<Found> {
         ratios.extend(more_ratios);
         remarks.extend(more_remarks);
     }
-    let steal = CpuTime::now().steal_since(&before);
-    Ok((
-        common.json,
-        Report {
-            bench: "stalled".to_owned(),
-            host,
-            rows,
-            ratios,
-            steal,
-            remarks,
-        },
-    ))
+    let report = Report {
+        ratios,
+        remarks,
+        ..watch.report("stalled", rows)
+    };
+    Ok((common.json, report))
 }

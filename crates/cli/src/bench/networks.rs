@@ -4,7 +4,6 @@
 use super::conduct::{Cell, Conductor, Progress};
 use super::control::Line;
 use super::failure::Result;
-use super::host::{CpuTime, Host};
 use super::job::{two, with_two_jobs};
 use super::loss::NoLoss;
 use super::options::{Common, Link};
@@ -13,6 +12,7 @@ use super::portolan::payload_max;
 use super::rank::Site;
 use super::report::{Ratio, Report, Row};
 use super::stats::paired;
+use super::watch::Watch;
 use super::{Found, check, summary, through_shm};
 use crate::lab::Lab;
 
@@ -53,12 +53,9 @@ pub fn bench(common: Common, size: usize) -> Result<Found> {
     };
     let specs = [spec(&interfaces[0])?, spec(&interfaces[1])?];
     let plan = Plan::new(&Asked::in_lab(Kind::Bandwidth, size, &common))?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
-    let before = CpuTime::now();
-    let (links, cells) = with_two_jobs(specs, &lab, &mut host, |jobs| run(&plan, &lab, jobs))?;
+    let mut watch = Watch::begin(common.lab.as_deref());
+    let (links, cells) =
+        with_two_jobs(specs, &lab, &mut watch.host, |jobs| run(&plan, &lab, jobs))?;
     let mut rows = Vec::new();
     for ((cells, link), interface) in cells.iter().zip(links).zip(&interfaces) {
         let setting = common.setting(link, 2);
@@ -70,12 +67,8 @@ pub fn bench(common: Common, size: usize) -> Result<Found> {
     }
     let ratios = ratio(&rows, &cells).into_iter().collect();
     let report = Report {
-        bench: "networks".to_owned(),
-        host,
-        rows,
         ratios,
-        steal: CpuTime::now().steal_since(&before),
-        remarks: Vec::new(),
+        ..watch.report("networks", rows)
     };
     Ok((common.json, report))
 }
@@ -117,14 +110,8 @@ fn run(plan: &Plan, lab: &Lab, [first, every]: [&mut [Line]; 2]) -> Result<[Vec<
 /// What all networks carry over what the first does.
 fn ratio(rows: &[Row], [first, every]: &[Vec<Cell>; 2]) -> Option<Ratio> {
     let (row, first, every) = (rows.first()?, first.first()?, every.first()?);
-    let base = Ratio {
-        metric: "bandwidth_mb_s_networks".to_owned(),
-        size: row.size,
-        system: row.system.clone(),
-        over: row.system.clone(),
-        ..Ratio::default()
-    };
-    paired(&every.values, &first.values).map(|q| base.with(&q))
+    let q = paired(&every.values, &first.values)?;
+    Some(row.over("bandwidth_mb_s_networks", &row.system).with(&q))
 }
 
 #[cfg(test)]

@@ -10,15 +10,15 @@ use super::conduct::Progress;
 use super::control::Line;
 use super::course::Course;
 use super::failure::{Failure, Result};
-use super::host::{CpuTime, Host};
 use super::job::{Helpers, two, with_lines};
 use super::options::Outage;
 use super::plan::{Peer, wrong};
 use super::pour::{LEAD_NS, Pour, through};
 use super::report::{Report, Row};
 use super::stats::Quartiles;
-use super::summary::tcp_congestion;
+use super::summary::tcp_row;
 use super::tcp_flow::TcpFlow;
+use super::watch::Watch;
 use super::{Found, check, through_shm};
 use crate::lab::{self, Lab};
 
@@ -90,37 +90,27 @@ pub fn bench(asked: Outage) -> Result<Found> {
     }
     let shm = through_shm(&common, Some(&lab))?;
     let spec = common.spec(2, true, shm)?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
+    let mut watch = Watch::begin(common.lab.as_deref());
     let down = Duration::from_millis(down_ms);
     let outages = common.slices.unwrap_or(OUTAGES);
-    let before = CpuTime::now();
-    let (link, [ours, tcp]) =
-        with_lines(spec, Some(lab.clone()), Helpers::All, &mut host, |lines| {
-            run(&lab, lines, size.0, outages, down, !vs.is_empty())
-        })?;
+    let (link, [ours, tcp]) = with_lines(
+        spec,
+        Some(lab.clone()),
+        Helpers::All,
+        &mut watch.host,
+        |lines| run(&lab, lines, size.0, outages, down, !vs.is_empty()),
+    )?;
     let like = Row {
         size: Some(size.0),
         ..common.setting(link, 2).row()
     };
     let mut rows = ours.rows(&like)?;
     if !vs.is_empty() {
-        rows.extend(tcp.rows(&Row {
-            system: "kernel-tcp".to_owned(),
-            congestion: tcp_congestion(),
-            ranks: 2,
-            ..Row::default()
-        })?);
+        rows.extend(tcp.rows(&tcp_row())?);
     }
     let report = Report {
-        bench: "outage".to_owned(),
-        host,
-        rows,
-        ratios: Vec::new(),
-        steal: CpuTime::now().steal_since(&before),
         remarks: vec![ours.remark(&like)],
+        ..watch.report("outage", rows)
     };
     Ok((common.json, report))
 }

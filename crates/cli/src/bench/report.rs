@@ -149,6 +149,18 @@ impl Row {
             ..self
         }
     }
+
+    /// A ratio of this system's messages over another's.
+    #[must_use]
+    pub fn over(&self, metric: &str, other: &str) -> Ratio {
+        Ratio {
+            metric: metric.to_owned(),
+            size: self.size,
+            system: self.system.clone(),
+            over: other.to_owned(),
+            ..Ratio::default()
+        }
+    }
 }
 
 impl Ratio {

@@ -13,12 +13,12 @@ use serde::{Deserialize, Serialize};
 use super::conduct::{Progress, expect_ready, hear, unexpected};
 use super::control::{Answer, Line, Order};
 use super::failure::{Result, fail};
-use super::host::{CpuTime, Host};
 use super::options::Common;
 use super::plan::wrong;
 use super::portolan::{Arrived, Ours, PASSES, ours};
 use super::report::{Report, Row};
 use super::stats::Quartiles;
+use super::watch::Watch;
 use super::{Found, check, job, links, through_shm};
 use crate::lab::Lab;
 
@@ -153,12 +153,8 @@ pub fn bench(common: Common, messages: u64) -> Result<Found> {
     }
     check(common.json.as_deref(), 2)?;
     let lab = common.lab.as_deref().map(Lab::open).transpose()?;
-    let mut host = Host {
-        lab: common.lab.clone(),
-        ..Host::here()
-    };
+    let mut watch = Watch::begin(common.lab.as_deref());
     let slices = common.slices.unwrap_or(SLICES);
-    let before = CpuTime::now();
     let mut rows = Vec::new();
     for &link in links(&common, lab.as_ref()) {
         let of_link = Common {
@@ -168,10 +164,13 @@ pub fn bench(common: Common, messages: u64) -> Result<Found> {
         let shm = through_shm(&of_link, lab.as_ref())?;
         let spec = of_link.spec(2, lab.is_some(), shm)?;
         let mut cells = cells(messages);
-        let (link, ()) =
-            job::with_lines(spec, lab.clone(), job::Helpers::All, &mut host, |lines| {
-                run(lines, &mut cells, slices)
-            })?;
+        let (link, ()) = job::with_lines(
+            spec,
+            lab.clone(),
+            job::Helpers::All,
+            &mut watch.host,
+            |lines| run(lines, &mut cells, slices),
+        )?;
         let like = of_link.setting(link, 2).row();
         rows.extend(
             cells
@@ -184,12 +183,8 @@ pub fn bench(common: Common, messages: u64) -> Result<Found> {
             .to_owned(),
     ];
     let report = Report {
-        bench: "spray".to_owned(),
-        host,
-        rows,
-        ratios: Vec::new(),
-        steal: CpuTime::now().steal_since(&before),
         remarks,
+        ..watch.report("spray", rows)
     };
     Ok((common.json, report))
 }

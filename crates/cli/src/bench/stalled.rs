@@ -180,16 +180,8 @@ impl Found {
                 };
                 rows.push(row.with(&q));
             }
-            if let Some(q) = paired(&values[1], &values[0]) {
-                let base = Ratio {
-                    metric: metric.to_owned(),
-                    size: like.size,
-                    system: like.system.clone(),
-                    over: like.system.clone(),
-                    ..Ratio::default()
-                };
-                ratios.push(base.with(&q));
-            }
+            let q = paired(&values[1], &values[0]);
+            ratios.extend(q.map(|q| like.over(metric, &like.system).with(&q)));
         }
         let remark = Quartiles::of(&self.towards).map(|q| {
             format!("{}: the stalled receiver was sent {} messages in a slice, then none fitted any more", like.system, q.median)

@@ -7,12 +7,12 @@ use clap::ValueEnum;
 
 use super::conduct::Progress;
 use super::failure::{Context, Result, fail};
-use super::host::{CpuTime, Host};
 use super::mpi::{Mpi, PATIENCE, Trouble, launch};
 use super::options::Start;
 use super::plan::wrong;
 use super::report::{Ratio, Report, Row};
 use super::stats::{Quartiles, paired};
+use super::watch::Watch;
 use super::{Found, check};
 
 /// The hidden command that is a rank of this bench.
@@ -63,7 +63,7 @@ pub fn bench(arguments: Start) -> Result<Found> {
             values: vec![Default::default(); 1 + peers.len()],
         })
         .collect();
-    let before = CpuTime::now();
+    let watch = Watch::begin(None);
     let mut progress = Progress::new(arguments.slices);
     // The first round warms up the page cache.
     for round in 0..=arguments.slices {
@@ -83,7 +83,6 @@ pub fn bench(arguments: Start) -> Result<Found> {
         }
     }
     progress.done();
-    let steal = CpuTime::now().steal_since(&before);
     let systems: Vec<(String, String)> =
         std::iter::once(("portolan".to_owned(), format!("portolan run --link {link}")))
             .chain(
@@ -94,12 +93,8 @@ pub fn bench(arguments: Start) -> Result<Found> {
             .collect();
     let (rows, ratios) = report(&cells, &systems);
     let report = Report {
-        bench: "start".to_owned(),
-        host: Host::here(),
-        rows,
         ratios,
-        steal,
-        remarks: Vec::new(),
+        ..watch.report("start", rows)
     };
     Ok((arguments.json, report))
 }

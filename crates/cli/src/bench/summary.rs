@@ -10,6 +10,9 @@ use super::plan::{Kind, Plan};
 use super::report::{Ratio, Row};
 use super::stats::{Line, Quartiles, half_power, paired};
 
+/// The kernel's TCP in JSON.
+pub const KERNEL_TCP: &str = "kernel-tcp";
+
 /// What is said of the run as a whole.
 #[derive(Clone, Debug)]
 pub struct Setting {
@@ -41,7 +44,7 @@ impl Setting {
         match system {
             SystemKind::Portolan => format!("portolan-{}", self.link),
             SystemKind::KernelUdp => "kernel-udp".to_owned(),
-            SystemKind::KernelTcp => "kernel-tcp".to_owned(),
+            SystemKind::KernelTcp => KERNEL_TCP.to_owned(),
             SystemKind::RawXdp => "raw-xdp".to_owned(),
             SystemKind::ShmFloor | SystemKind::ShmLine => "shm-floor".to_owned(),
             SystemKind::ShmCopy => "shm-copy".to_owned(),
@@ -173,6 +176,16 @@ fn histogram(round_trips: &Histogram<u64>) -> Vec<(f64, u64)> {
 pub fn tcp_congestion() -> Option<String> {
     let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
     Some(text.trim().to_owned())
+}
+
+/// What every row of a pair's kernel TCP flow has.
+pub fn tcp_row() -> Row {
+    Row {
+        system: KERNEL_TCP.to_owned(),
+        congestion: tcp_congestion(),
+        ranks: 2,
+        ..Row::default()
+    }
 }
 
 /// Data packets sent against those needed, where messages fill packets.

@@ -255,7 +255,20 @@ struct Astray<'a> {
     now: u64,
 }
 
-impl Astray<'_> {
+impl<'a> Astray<'a> {
+    /// The ends on the first two hosts, and the port that the first sends from.
+    fn of(built: &Built, [from, at]: [&'a mut Xdp; 2]) -> (Self, u16) {
+        let own = from.local_address().unwrap().port;
+        let to = LinkAddress {
+            ip: built.0.ipv4(1).to_ipv6_mapped().octets(),
+            ..at.local_address().unwrap()
+        };
+        let now = now_ns();
+        let mut it = Self { from, at, to, now };
+        assert_eq!(it.send(1, 10), (own, 0));
+        (it, own)
+    }
+
     /// Sends `count` packets of `len` bytes, and gives the source port that they
     /// came from and how many took the kernel's way.
     fn send(&mut self, count: usize, len: usize) -> (u16, u64) {
@@ -305,15 +318,8 @@ impl Astray<'_> {
 fn what_arrives_by_a_detour_is_sent_from_other_ports() {
     let built = Built::up("t-unit-ports");
     let [(mut from, _a), (mut at, _b)] = [0, 1].map(|host| open(&built.0, host));
-    let own = from.local_address().unwrap().port;
-    let to = LinkAddress {
-        ip: built.0.ipv4(1).to_ipv6_mapped().octets(),
-        ..at.local_address().unwrap()
-    };
-    let now = now_ns();
-    let (from, at) = (&mut from, &mut at);
-    let mut it = Astray { from, at, to, now };
-    assert_eq!(it.send(1, 10), (own, 0));
+    let (mut it, own) = Astray::of(&built, [&mut from, &mut at]);
+    let to = it.to;
     // Too few packets, or heard of too long ago.
     for _ in 0..100 {
         it.from.astray(&to);
@@ -359,15 +365,8 @@ fn what_arrives_by_a_detour_is_sent_from_other_ports() {
 fn a_congested_way_is_left_by_streams_too() {
     let built = Built::up("t-unit-ways");
     let [(mut from, _a), (mut at, _b)] = [0, 1].map(|host| open(&built.0, host));
-    let own = from.local_address().unwrap().port;
-    let to = LinkAddress {
-        ip: built.0.ipv4(1).to_ipv6_mapped().octets(),
-        ..at.local_address().unwrap()
-    };
-    let now = now_ns();
-    let (from, at) = (&mut from, &mut at);
-    let mut it = Astray { from, at, to, now };
-    assert_eq!(it.send(1, 10), (own, 0));
+    let (mut it, own) = Astray::of(&built, [&mut from, &mut at]);
+    let to = it.to;
     assert_eq!(it.send(8, 1_400), (own, 8));
     assert!(it.from.has_ways());
     let mut ports = vec![own];
