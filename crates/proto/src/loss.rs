@@ -233,12 +233,16 @@ impl<S: Seal> Endpoint<'_, S> {
             // The receiver refused it; the network did not lose it.
             sample.lost_packets = 0;
         }
+        if sample.lost_packets > 0 {
+            p.lost_at = now;
+        }
         p.congestion.on_ack(now, sample);
         p.pacer.set_rate(p.congestion.rate());
         p.pacer.set_smooth(sample.mean_ns > 0 || p.is_long());
         if sample.acked_packets > 0 {
             if !waits || again {
                 p.backoff = 0;
+                p.asks = 0;
                 p.probe_from = now;
             }
             let flying = self.flying(conn);

@@ -66,8 +66,12 @@ pub struct Path {
     pub(crate) rerouting: Rerouting,
     pub(crate) ce_seen: u32,
     pub(crate) backoff: u8,
+    /// Pings that leave before the next probe.
+    pub(crate) asks: u8,
     /// Probes in a row without any answer.
     pub(crate) quiet: u8,
+    /// When packets were last seen to be lost; 0: never.
+    pub(crate) lost_at: u64,
     /// When the probe clock was last restarted.
     pub(crate) probe_from: u64,
     pub(crate) mtu: Mtu,
@@ -131,7 +135,9 @@ impl Default for Path {
             rerouting: Rerouting::NONE,
             ce_seen: 0,
             backoff: 0,
+            asks: 0,
             quiet: 0,
+            lost_at: 0,
             probe_from: 0,
             mtu: Mtu::BASE,
             ping_owed: false,

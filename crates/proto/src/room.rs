@@ -84,6 +84,7 @@ impl<S: Seal> Endpoint<'_, S> {
             for path in self.paths_of(conn) {
                 let p = self.path_mut(path);
                 p.backoff = 0;
+                p.asks = 0;
                 p.probe_from = now;
             }
             self.make_ready(conn);

@@ -1,6 +1,8 @@
 //! Time: deadlines are found by looking, not kept in a wheel. Active peers
 //! are few, and [`Endpoint::next_timeout`] is the earliest of them all.
 
+use core::ops::RangeInclusive;
+
 use portolan_seal::Seal;
 
 use crate::conn::Listed;
@@ -15,6 +17,13 @@ const PROMPT: u8 = 64;
 /// be lost in a row before one that lives is taken for dead, and one that was
 /// cut off is heard so soon after it is back.
 const PROBES: u64 = 100;
+
+/// Where packets were lost a moment ago a burst of losses may still go on: so
+/// many pings leave between these probes in vain, for each takes one loss out
+/// of it.
+const ASKS: u8 = 7;
+const ASKED: RangeInclusive<u8> = 2..=16;
+const MOMENT_NS: u64 = 1_000_000_000;
 
 /// The same of a peer that has no room: with each leaves all that it refused.
 const PROMPT_ROUNDS: u8 = 8;
@@ -81,7 +90,35 @@ impl<S: Seal> Endpoint<'_, S> {
         let doublings = p.backoff.saturating_sub(prompt);
         let wait = p.answer_after(self.core.config.probe_slack_ns, doublings);
         let often = (self.core.config.silence_ns / probes).max(1);
-        p.probe_from.saturating_add(wait.min(often))
+        let parts = u64::from(1 + self.asks_between(path));
+        p.probe_from.saturating_add(wait.min(often) / parts)
+    }
+
+    /// Pings between the last probe of a path and its next.
+    #[inline]
+    fn asks_between(&self, path: u32) -> u8 {
+        let p = &self.paths[path as usize];
+        let lately = p.lost_at != 0 && p.probe_from.saturating_sub(p.lost_at) < MOMENT_NS;
+        if ASKED.contains(&p.backoff) && lately && !self.waits_for_room(p.conn) {
+            ASKS
+        } else {
+            0
+        }
+    }
+
+    /// The probe clock ran out: a ping, if some are to leave before the probe.
+    fn ask_or_probe(&mut self, now: u64, path: u32) {
+        let p = self.path_mut(path);
+        if p.asks == 0 {
+            self.probe(now, path);
+            self.path_mut(path).asks = self.asks_between(path);
+        } else {
+            p.asks -= 1;
+            p.probe_from = now;
+            p.ping_owed = true;
+            let conn = p.conn;
+            self.make_ready(conn);
+        }
     }
 
     /// Does what is due.
@@ -136,7 +173,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if state == PeerState::Up {
             for path in self.paths_of(conn) {
                 if self.probe_at(path) <= now {
-                    self.probe(now, path);
+                    self.ask_or_probe(now, path);
                 }
                 if self.trial_at(path) <= now {
                     self.make_ready(conn);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::script::{SECOND, Script, all_but, message};
+use common::script::{SECOND, Said, Script, all_but, message};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{Config, DeathReason, PeerId, PeerState, Verdict};
 use portolan_wire::{Ack, Chunk, Flags};
@@ -249,6 +249,50 @@ fn after_eight_probes_pings_ask_on() {
         })
         .collect();
     assert_eq!(probes, [vec![false; 8], vec![true; 4]].concat());
+}
+
+#[test]
+fn where_packets_were_lost_a_silence_is_asked_out_of() {
+    for (lost, pause, asked) in [
+        (false, 0, [1; 5]),
+        (true, 0, [1, 1, 8, 8, 8]),
+        (true, 2 * SECOND, [1; 5]),
+    ] {
+        let mut s = Script::new(&Config::default());
+        let numbers = s.send(5);
+        if lost {
+            s.hear(Some(&all_but(numbers[4], &numbers[..1])), &[]);
+        }
+        let again = s.say();
+        assert_eq!(again.len(), usize::from(lost));
+        let last = again.last().map_or(numbers[4], Said::number);
+        s.hear(Some(&all_but(last, &[])), &[]);
+        s.say();
+        assert!(s.pair.nodes[0].with(|e, _| e.idle()));
+        s.pair.now += pause;
+        s.send(1);
+        let probes = |s: &mut Script| s.pair.nodes[0].with(|e, _| e.counters().probes_sent);
+        let mut packets = [0; 5];
+        for packets in &mut packets {
+            let before = probes(&mut s);
+            while probes(&mut s) == before {
+                s.wait();
+                *packets += s.say().len();
+            }
+        }
+        assert_eq!(packets, asked, "{lost} {pause}");
+        // Who answers is asked at a probe's pace again.
+        let last = s.send(1)[0];
+        s.hear(Some(&all_but(last, &[])), &[]);
+        s.send(1);
+        let before = probes(&mut s);
+        let mut said = 0;
+        while said == 0 {
+            s.wait();
+            said = s.say().len();
+        }
+        assert_eq!((probes(&mut s) - before, said), (1, 1));
+    }
 }
 
 #[test]

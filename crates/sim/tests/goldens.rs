@@ -147,6 +147,36 @@ fn random_loss_of_any_packet_costs_little_goodput() {
     }
 }
 
+/// The same where they get lost in bursts, on the way of acknowledgements too:
+/// what is sent or asked next is lost as well, until the burst is over.
+#[test]
+fn bursts_of_losses_are_asked_out_of() {
+    let course = Course {
+        up: Pipe::FREE,
+        down: Pipe::FREE,
+        run_ns: 1_000_000_000,
+        parts: 1,
+        packet_ns: 2_000,
+        ..SWITCH
+    };
+    for (loss_ppm, least) in [(10_000, 0.9), (50_000, 0.7), (200_000, 0.4)] {
+        let rate = |faults| Course { faults, ..course }.run().parts[0].bytes as f64;
+        let single = rate(Faults {
+            loss: loss_ppm,
+            ..course.faults
+        });
+        let bursts = rate(Faults {
+            burst_start: loss_ppm / 16 * 1_000_000 / (1_000_000 - loss_ppm),
+            burst_end: 1_000_000 / 16,
+            burst_loss: 1_000_000,
+            ..course.faults
+        });
+        let kept = bursts / single;
+        println!("{loss_ppm} ppm: {kept:.3} of the goodput with single losses");
+        assert!(kept >= least, "{loss_ppm} ppm: {kept:.3}");
+    }
+}
+
 /// Packets that come late, out of order or more than once, behind a line of
 /// 200 Mbit/s with a buffer of 64 KB.
 #[test]

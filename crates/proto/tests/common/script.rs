@@ -102,11 +102,16 @@ impl Script {
         let probes = |s: &mut Self| s.pair.nodes[0].with(|e, _| e.counters().probes_sent);
         let before = probes(self);
         while probes(self) == before {
-            let at = self.pair.nodes[0].with(|e, _| e.next_timeout()).unwrap();
-            self.pair.now = self.pair.now.max(at);
-            let now = self.pair.now;
-            self.pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
+            self.wait();
         }
+    }
+
+    /// Time passes until the node has something to do.
+    pub fn wait(&mut self) {
+        let at = self.pair.nodes[0].with(|e, _| e.next_timeout()).unwrap();
+        self.pair.now = self.pair.now.max(at);
+        let now = self.pair.now;
+        self.pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
     }
 
     /// The node gets a packet with a number and flags of the test's choice.
