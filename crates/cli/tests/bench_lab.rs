@@ -80,7 +80,7 @@ fn shares_of_a_line_are_no_more_than_the_line() {
     let lab = TestLab::with(TestLab::own("t-bl-fair"), &options);
     for (link, congestion) in [("udp", "lan"), ("xdp", "shared")] {
         let slices = ["--slices", "1", "--span-ms", "300"];
-        let how = ["--link", link, "--congestion", congestion];
+        let how = ["--link", link, "--congestion", congestion, "--tcp", "reno"];
         let arguments = [&["fairness", "--lab", lab.0][..], &slices, &how].concat();
         let (json, _) = bench_as_asked("fairness", &arguments);
         let ours = format!("portolan-{link}");
@@ -95,8 +95,13 @@ fn shares_of_a_line_are_no_more_than_the_line() {
         let both = share(&ours, Some("kernel-tcp")) + share("kernel-tcp", Some(&ours));
         assert!((0.1..1.02).contains(&both), "{json}");
         assert_eq!(json["rows"][0]["congestion"], congestion);
+        let tcp = row(&json, "kernel-tcp", "link_share", None);
+        assert_eq!(tcp["congestion"], "reno");
         assert_eq!(texts(&json, "ratios", "over"), set(&["line"]));
     }
+    say(&["bench", "fairness", "--lab", lab.0, "--tcp", "none-such"])
+        .expect(1)
+        .complains(&["none-such", "tcp_available_congestion_control"]);
     let free = TestLab::up(TestLab::own("t-bl-free"), "2");
     say(&["bench", "fairness", "--lab", free.0])
         .expect(2)

@@ -55,6 +55,7 @@ pub fn bench(asked: Fairness) -> Result<Found> {
         common,
         size,
         span_ms,
+        tcp: control,
     } = asked;
     check(common.json.as_deref(), 2)?;
     if common.slice_ms.is_some() {
@@ -77,18 +78,16 @@ pub fn bench(asked: Fairness) -> Result<Found> {
     let spec = common.spec(2, true, shm)?;
     let mut watch = Watch::begin(common.lab.as_deref());
     let span_ns = span_ms * 1_000_000;
-    let (link, shared) = with_lines(
-        spec,
-        Some(lab.clone()),
-        Helpers::All,
-        &mut watch.host,
-        |lines| run(&lab, lines, size.0, common.slices(), span_ns),
-    )?;
+    let start_tcp = |span| TcpFlow::start(&lab, tcp_from(&lab), span, control.as_deref());
+    let measure = |lines: &mut [Line]| run(&start_tcp, lines, size.0, common.slices(), span_ns);
+    let at = Some(lab.clone());
+    let (link, shared) = with_lines(spec, at, Helpers::All, &mut watch.host, measure)?;
     let ours = Row {
         size: Some(size.0),
         ..common.setting(link, 2).row()
     };
-    let tcp = tcp_row();
+    let mut tcp = tcp_row();
+    tcp.congestion = control.or(tcp.congestion);
     let method = format!(
         "bytes that arrived in {span_ms} ms, after {} ms to settle",
         span_ms / 2
@@ -111,6 +110,9 @@ pub fn bench(asked: Fairness) -> Result<Found> {
         ratios.extend(share.map(|q| like.over("link_share", "line").with(&q)));
     }
     let mut remarks = Vec::new();
+    if let Some(name) = &tcp.congestion {
+        remarks.push(format!("{}: congestion control {name}", tcp.system));
+    }
     if tcp_from(&lab) == 0 {
         remarks.push(
             "both flows leave by one host, in whose queue TCP holds itself back (TCP small \
@@ -148,7 +150,13 @@ fn figures(values: &[f64], rate: u64, like: &Row) -> Result<[Row; 2]> {
     ])
 }
 
-fn run(lab: &Lab, lines: &mut [Line], size: usize, slices: usize, span_ns: u64) -> Result<Shared> {
+fn run(
+    start_tcp: &dyn Fn([u64; 2]) -> Result<TcpFlow>,
+    lines: &mut [Line],
+    size: usize,
+    slices: usize,
+    span_ns: u64,
+) -> Result<Shared> {
     let mut shared = Shared::default();
     let mut progress = Progress::new(slices);
     for round in 0..=slices {
@@ -160,9 +168,7 @@ fn run(lab: &Lab, lines: &mut [Line], size: usize, slices: usize, span_ns: u64) 
             let rate = |course: Course| course.mb_s([settled_ns, end_ns]);
             let tcp = || match turn {
                 Turn::Ours => Ok(None),
-                Turn::Tcp | Turn::Both => {
-                    TcpFlow::start(lab, tcp_from(lab), [start_ns, end_ns]).map(Some)
-                }
+                Turn::Tcp | Turn::Both => start_tcp([start_ns, end_ns]).map(Some),
             };
             let pour = Pour {
                 size,

@@ -165,6 +165,10 @@ pub struct Fairness {
     /// Time that counts of a slice; before it the flows settle for half as long
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(20..=60_000))]
     pub span_ms: u64,
+    /// Congestion control of the TCP flow, as the kernel names it, for example
+    /// cubic or bbr [default: that of the kernel's settings]
+    #[arg(long, value_name = "NAME")]
+    pub tcp: Option<String>,
 }
 
 #[derive(Args)]

@@ -147,7 +147,7 @@ fn run(
         ours.messages += sent;
         if with_tcp {
             let [start_ns, end_ns] = span();
-            let flow = TcpFlow::start(lab, 0, [start_ns, end_ns])?;
+            let flow = TcpFlow::start(lab, 0, [start_ns, end_ns], None)?;
             let moments = interrupt(lab, start_ns, down)?;
             tcp.keep(&flow.end()?, start_ns, moments);
         }

@@ -8,6 +8,7 @@ use std::thread::{JoinHandle, sleep};
 use std::time::Duration;
 
 use portolan_sys::clock::now_ns;
+use rustix::net::sockopt::set_tcp_congestion;
 
 use super::course::Course;
 use super::failure::{Context, Result, fail};
@@ -25,8 +26,14 @@ pub struct TcpFlow {
 }
 
 impl TcpFlow {
-    /// From host `from` to host 1, as much as goes between the two times.
-    pub fn start(lab: &Lab, from: u32, [start_ns, end_ns]: [u64; 2]) -> Result<Self> {
+    /// From host `from` to host 1, as much as goes between the two times, with
+    /// a congestion control of the kernel's or that of its settings.
+    pub fn start(
+        lab: &Lab,
+        from: u32,
+        [start_ns, end_ns]: [u64; 2],
+        congestion: Option<&str>,
+    ) -> Result<Self> {
         let listener = lab.in_host(1, || {
             TcpListener::bind((lab.ipv4(1), 0)).context("TCP listen")
         })?;
@@ -34,6 +41,12 @@ impl TcpFlow {
         let out = lab.in_host(from, || {
             TcpStream::connect(to).context(format!("TCP to {to}"))
         })?;
+        if let Some(name) = congestion {
+            set_tcp_congestion(&out, name).context(format!(
+                "TCP with congestion control {name} \
+                 (/proc/sys/net/ipv4/tcp_available_congestion_control lists what there is)"
+            ))?;
+        }
         let (inward, _) = listener.accept().context("accepting a TCP connection")?;
         out.set_write_timeout(Some(PATIENCE))?;
         inward.set_read_timeout(Some(PATIENCE))?;
