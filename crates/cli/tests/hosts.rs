@@ -421,28 +421,12 @@ fn two_users_share_hosts_and_hear_nothing_of_each_other() {
     );
     let ring = copy(&cluster, &example("ring"), "ring");
     let start_as = |user: &User| {
-        let (uid, gid) = user.ids();
-        let key = format!("key-{}", user.0);
-        fs::copy(cluster.path("key"), cluster.path(&key)).unwrap();
-        std::os::unix::fs::chown(cluster.path(&key), Some(uid), Some(gid)).unwrap();
-        cluster.configure(user.0, "known_hosts", &key);
-        let ssh = format!("ssh -F {}", cluster.path(&format!("{}.config", user.0)));
-        let (uid, gid) = (uid.to_string(), gid.to_string());
+        let ssh = cluster.ssh_of(user);
         let prefix = cluster.path("prefix");
         // Rank 0 waits for a word; the others have opened their sockets.
         let script = format!("id -u; read word; exec {ring} 100");
-        portolan(&[
-            "lab",
-            "exec",
-            cluster.lab.0,
-            "h2",
-            "--",
-            "setpriv",
-            "--reuid",
-            &uid,
-            "--regid",
-            &gid,
-            "--clear-groups",
+        let there = ["lab", "exec", cluster.lab.0, "h2", "--"];
+        let job = [
             &binary,
             "run",
             "--ssh",
@@ -455,13 +439,14 @@ fn two_users_share_hosts_and_hear_nothing_of_each_other() {
             "sh",
             "-c",
             &script,
-        ])
-        .current_dir("/")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap()
+        ];
+        portolan(&[&there[..], &user.becomes(), &job].concat())
+            .current_dir("/")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap()
     };
     let mut jobs = users.each_ref().map(start_as);
     // All ranks of both run at once.
@@ -478,23 +463,13 @@ fn two_users_share_hosts_and_hear_nothing_of_each_other() {
         outputs.push(output);
     }
     // One user sends to every socket of both.
-    let (uid, gid) = users[1].ids();
-    let (uid, gid) = (uid.to_string(), gid.to_string());
     for (host, sockets) in [("h0", 2), ("h1", 4)] {
         let script = format!(
             "for i in 1 2 3 4 5; do for port in {}; do head -c 300 /dev/urandom \
              > /dev/udp/{host}/$port; done; done",
             cluster.udp_ports(host, sockets).join(" ")
         );
-        let user = [
-            "setpriv",
-            "--reuid",
-            &uid,
-            "--regid",
-            &gid,
-            "--clear-groups",
-        ];
-        let junk = [&user[..], &["bash", "-c", &script]].concat();
+        let junk = [&users[1].becomes()[..], &["bash", "-c", &script]].concat();
         cluster.lab.exec("h2", &junk).expect(0);
     }
     for (mut job, mut output) in jobs.into_iter().zip(outputs) {

@@ -210,27 +210,12 @@ fn users_that_are_named_have_host_ports_and_others_do_without() {
     let binary = copy(OWN, "prefix/bin/portolan");
     let ring = copy(&example("ring"), "ring");
     let as_user = |user: &User, host: &str, words: &[&str]| {
-        let (uid, gid) = user.ids();
-        let (uid, gid) = (uid.to_string(), gid.to_string());
-        let become_user = [
-            "setpriv",
-            "--reuid",
-            &uid,
-            "--regid",
-            &gid,
-            "--clear-groups",
-        ];
         let exec = ["lab", "exec", lab, host, "--"];
-        let mut command = portolan(&[&exec[..], &become_user, words].concat());
+        let mut command = portolan(&[&exec[..], &user.becomes(), words].concat());
         Said::from(command.current_dir("/").output().unwrap())
     };
     let run = |user: &User, link: &str| {
-        let (uid, gid) = user.ids();
-        let key = format!("key-{}", user.0);
-        fs::copy(cluster.path("key"), cluster.path(&key)).unwrap();
-        std::os::unix::fs::chown(cluster.path(&key), Some(uid), Some(gid)).unwrap();
-        cluster.configure(user.0, "known_hosts", &key);
-        let ssh = format!("ssh -F {}", cluster.path(&format!("{}.config", user.0)));
+        let ssh = cluster.ssh_of(user);
         let prefix = cluster.path("prefix");
         let words = [
             &binary,

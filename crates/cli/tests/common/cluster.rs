@@ -127,6 +127,16 @@ impl Cluster {
         fs::write(self.path(&format!("{name}.config")), text).unwrap();
     }
 
+    /// The command by which a user reaches hosts, with a key of its own.
+    pub fn ssh_of(&self, user: &User) -> String {
+        let (uid, gid) = user.ids();
+        let key = format!("key-{}", user.0);
+        fs::copy(self.path("key"), self.path(&key)).unwrap();
+        std::os::unix::fs::chown(self.path(&key), Some(uid), Some(gid)).unwrap();
+        self.configure(user.0, "known_hosts", &key);
+        format!("ssh -F {}", self.path(&format!("{}.config", user.0)))
+    }
+
     fn start_daemon(&mut self, host: &str) {
         let config = self.path(&format!("sshd-{host}"));
         let text = format!(
@@ -279,6 +289,18 @@ impl User {
         ];
         succeeds(Command::new("useradd").args(new).arg(name));
         user
+    }
+
+    /// The words before a command that make it the user's.
+    pub fn becomes(&self) -> [&str; 6] {
+        [
+            "setpriv",
+            "--reuid",
+            self.0,
+            "--regid",
+            self.0,
+            "--clear-groups",
+        ]
     }
 
     pub fn ids(&self) -> (u32, u32) {
