@@ -155,12 +155,18 @@ impl Turns {
         self.share.chunk_to_send(self.words(memory))
     }
 
+    /// Several of them, as many as `found` takes; false if there are fewer.
+    pub fn chunks_to_send(&self, memory: &SharedMemory, found: &mut [u32]) -> bool {
+        self.share.chunks_to_send(self.words(memory), found)
+    }
+
     /// All of our chunks that are sent from, if the kernel has none of them.
     pub fn all_to_send(&self, memory: &SharedMemory) -> Option<Range<u32>> {
         self.share.all_to_send(self.words(memory))
     }
 
-    /// The kernel gets a chunk that [`Self::chunk_to_send`] gave.
+    /// The kernel gets a chunk that [`Self::chunk_to_send`] or
+    /// [`Self::chunks_to_send`] gave.
     #[inline]
     pub fn send(&mut self, memory: &SharedMemory, chunk: u32) {
         self.share.send(self.words(memory), chunk);
