@@ -468,6 +468,13 @@ impl Xdp {
             .udp
             .rx_burst(max, |frame| sink(RxFrame { detour, ..frame }))?;
         self.looks.saw_kernel(self.now, found);
+        // A driver that copies nothing takes all chunks long before packets come.
+        let waits = !self.zero_copy && self.lost_until == 0 && self.looks.fast_is_silent(self.now);
+        if let Some(fast) = self.fast.as_mut().filter(|_| waits)
+            && let Err(how) = fast.look_after(self.now)
+        {
+            self.lose(how);
+        }
         Ok(found)
     }
 

@@ -498,21 +498,16 @@ fn rob_the_dead(all: &mut Shared, len: usize) {
     assert_eq!(all.part(0).counters().lost, 0);
 }
 
-#[test]
-fn the_dead_are_robbed_and_the_stopped_are_left() {
-    let built = Built::up("t-unit-rob");
-    let mut all = Shared::open(&built.0);
-    let len = 4;
-    rob_the_dead(&mut all, len);
+/// Two of three find the rings held, and their holder alive: they go by the
+/// kernel. With frames of `len` bytes.
+fn leave_the_stopped(all: &mut Shared, len: usize) {
     let mut child = Command::new("sleep")
-        .arg("20")
+        .arg("40")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    let living = child.id();
-    // Whoever finds it held, and its holder alive, goes by the kernel.
-    all.hold(living);
+    all.hold(child.id());
     for part in [0, 1] {
         let address = all.addresses[part];
         let until = now_ns() + 2_000_000_000;
@@ -527,9 +522,18 @@ fn the_dead_are_robbed_and_the_stopped_are_left() {
         assert_eq!(after.rx_frames - before.rx_frames, 5_000);
         assert_eq!(after.tx_frames - before.tx_frames, 5_000);
     }
-    // The third has not come to it yet, and need not.
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn the_dead_are_robbed_and_the_stopped_are_left() {
+    let built = Built::up("t-unit-rob");
+    let mut all = Shared::open(&built.0);
+    let len = 4;
+    rob_the_dead(&mut all, len);
+    leave_the_stopped(&mut all, len);
+    // The third has not come to it yet, and need not.
     let address = all.addresses[2];
     carries(&mut all.other, &mut all.parts[2], address, len);
     assert_eq!(all.part(2).counters().lost, 0);

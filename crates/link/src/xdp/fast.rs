@@ -245,6 +245,21 @@ impl Fast {
         }
     }
 
+    /// Nothing has come for a while. Where nothing can, since no chunk waits for
+    /// it, whoever holds the rings may be stopped: a turn tells, which otherwise
+    /// is taken only by those who receive.
+    pub fn look_after(&mut self, now: u64) -> Result<(), Failed> {
+        if !matches!(self.rx.look(), Ok(0)) || !self.turns.is_drained() {
+            return Ok(());
+        }
+        self.take_turn(now)?;
+        if self.turns.may_recover(now) {
+            Ok(())
+        } else {
+            Err(Failed::ForGood)
+        }
+    }
+
     /// Has the kernel send what is in the ring.
     #[inline]
     pub fn kick(&mut self, counters: &mut XdpCounters) -> Result<(), Failed> {

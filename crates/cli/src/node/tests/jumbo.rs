@@ -215,3 +215,44 @@ fn the_dead_are_robbed_of_the_chunks_of_long_packets() {
     let mut all = Shared::open(&built.0);
     (0..20).for_each(|_| rob_the_dead(&mut all, LONG));
 }
+
+#[test]
+fn who_gets_no_more_chunks_finds_the_stopped() {
+    let built = jumbo("t-unit-stop9");
+    let mut all = Shared::open(&built.0);
+    // What the first has, until it leaves, the others have not: nothing comes to
+    // the second, which is how it finds out.
+    leave_the_stopped(&mut all, LONG);
+}
+
+#[test]
+fn who_gets_no_more_chunks_leaves_the_queue() {
+    let built = jumbo("t-unit-dry9");
+    let mut all = Shared::open(&built.0);
+    all.hold(std::process::id());
+    // One for which no time passes takes all chunks and gives none back.
+    let (End::Fast(mut greedy), at) = (all.parts.remove(0), all.addresses.remove(0)) else {
+        unreachable!("all have a host port")
+    };
+    greedy.set_now(now_ns());
+    let bytes = &[7; LONG];
+    let (mut came, mut quiet) = (0, 0);
+    while quiet < 300 {
+        let frame = TxFrame {
+            to: at,
+            bytes,
+            ecn: false,
+        };
+        let _ = all.other.tx_burst(&[frame]);
+        let found = greedy.rx_burst(32, |_| {}).unwrap();
+        came += found;
+        quiet = if found == 0 { quiet + 1 } else { 0 };
+    }
+    assert!(came > 1_000 && greedy.counters().lost == 0, "{came}");
+    all.hold(0);
+    drop(greedy);
+    let address = all.addresses[0];
+    carry(&mut all.other, &mut all.parts[0], address, 100, LONG);
+    assert_eq!(all.part(0).counters().lost, 1);
+    carries(&mut all.other, &mut all.parts[0], address, LONG);
+}
