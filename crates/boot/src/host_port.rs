@@ -18,6 +18,10 @@ pub struct HostPortInfo {
     pub mtu: u32,
     /// Which part of the queue it has: its number there, and how many have one.
     pub sharing: [u32; 2],
+    /// A packet may lie in several chunks. Those who do not say so open none
+    /// that can.
+    #[serde(default)]
+    pub multi_buffer: bool,
     /// Bytes of a chunk, chunks, and entries of the receive, transmit, fill
     /// and completion rings.
     pub sizes: [u32; 6],

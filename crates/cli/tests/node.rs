@@ -20,6 +20,7 @@ use common::{
 };
 use portolan_boot::HostPort;
 use portolan_boot::node::{NodeError, NodeService, Question};
+use portolan_sys::features::Disabled;
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
 };
@@ -132,7 +133,7 @@ fn within<T: Send>(lab: &str, act: impl FnOnce() -> T + Send) -> T {
 /// Asks the service of h0 for a host port.
 fn ask(lab: &str) -> Result<HostPort, NodeError> {
     within(lab, || {
-        NodeService::connect(&socket(lab, "h0"))?.host_port(None, 1, false)
+        NodeService::connect(&socket(lab, "h0"))?.host_port(None, 1, &Disabled::default())
     })
 }
 
@@ -314,7 +315,7 @@ fn nobody_has_more_than_the_settings_allow() {
     until("connections stay", || {
         let asked = NodeService::connect(&path)
             .unwrap()
-            .host_port(None, 1, false);
+            .host_port(None, 1, &Disabled::default());
         matches!(asked, Err(NodeError::Refused(why)) if why.contains("another network namespace"))
     });
 }
@@ -373,6 +374,7 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     let open = Question::Open {
         at: None,
         copy: false,
+        one_buffer: false,
         ranks: 1,
         network: within(lab.0, portolan_boot::node::own_network),
     };
@@ -471,8 +473,9 @@ fn a_host_port_is_held_as_long_as_somebody_has_its_socket() {
     // One connection may have several asked for, one after the other.
     let path = socket(lab.0, "h0");
     let service: Arc<NodeService> = NodeService::connect(&path).unwrap();
+    let copy = Disabled::parse("zerocopy").unwrap();
     for _ in 0..3 {
-        drop(within(lab.0, || service.host_port(None, 1, true)).unwrap());
+        drop(within(lab.0, || service.host_port(None, 1, &copy)).unwrap());
     }
 }
 
@@ -481,8 +484,11 @@ fn ranks_that_one_launcher_asks_for_share_a_queue() {
     let lab = TestLab::up(own("share"), "1");
     let node = Node::start(lab.0, "h0", "user_ports = 3\nuser_memory_mib = 9");
     let path = socket(lab.0, "h0");
-    let open =
-        |service: &Arc<NodeService>, ranks| within(lab.0, || service.host_port(None, ranks, false));
+    let open = |service: &Arc<NodeService>, ranks| {
+        within(lab.0, || {
+            service.host_port(None, ranks, &Disabled::default())
+        })
+    };
     let service = NodeService::connect(&path).unwrap();
     let (first, second) = (open(&service, 2).unwrap(), open(&service, 2).unwrap());
     assert_eq!([first.info.sharing, second.info.sharing], [[0, 2], [1, 2]]);
@@ -505,6 +511,19 @@ fn ranks_that_one_launcher_asks_for_share_a_queue() {
     let service = NodeService::connect(&path).unwrap();
     let why = refusal(open(&service, 4));
     assert!(why.contains("one more host port takes 10"), "{why}");
+}
+
+#[test]
+fn a_packet_may_lie_in_several_chunks_unless_one_buffer_is_asked_for() {
+    let lab = TestLab::with(own("long"), &["--hosts", "1", "--mtu", "9000"]);
+    let _node = Node::start(lab.0, "h0", "");
+    let path = socket(lab.0, "h0");
+    for (disabled, expected) in [("", true), ("multibuffer", false), ("zerocopy", true)] {
+        let disabled = Disabled::parse(disabled).unwrap();
+        let service = NodeService::connect(&path).unwrap();
+        let port = within(lab.0, || service.host_port(None, 1, &disabled)).unwrap();
+        assert_eq!(port.info.multi_buffer, expected, "{disabled:?}");
+    }
 }
 
 #[test]
@@ -563,7 +582,7 @@ fn an_interface_that_comes_back_under_its_number_is_attached_anew() {
     let mut node = Node::start(lab.0, "h0", "");
     let at = "192.0.2.1".parse().unwrap();
     let port = within(lab.0, || {
-        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), 1, false)
+        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), 1, &Disabled::default())
     });
     let HostPort { descriptors, .. } = port.unwrap();
     assert!(has_program());
@@ -580,7 +599,7 @@ fn an_interface_that_comes_back_under_its_number_is_attached_anew() {
     until("the program stays", || !has_program());
     // One that is gone for good is forgotten.
     let port = within(lab.0, || {
-        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), 1, false)
+        NodeService::connect(&socket(lab.0, "h0"))?.host_port(Some(at), 1, &Disabled::default())
     });
     there("ip link del vx");
     drop(port);

@@ -2,11 +2,13 @@
 
 mod common;
 
+use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
 use common::{TestLab, example, finish, none_left, portolan, read_until, say, signal, start};
 use rustix::process::Signal;
+use serde_json::Value;
 
 const RIGHT: &str = "the sum is right";
 
@@ -237,6 +239,65 @@ fn a_rank_whose_interface_is_down_at_first_joins_when_it_is_up() {
         set("down");
     }
     none_left("xdp-late");
+}
+
+/// What a job of two ranks that exchange rows of 8,000 bytes says at its end,
+/// and how many bytes the packets that each took past the kernel had on average,
+/// once both send packets of up to `max` bytes.
+fn exchange_rows(lab: &TestLab, disabled: &str, max: u64) -> (String, Vec<u64>) {
+    let words = ["run", "-v", "-n", "2", "--lab", lab.0, "--link", "xdp"];
+    let heat = example("heat");
+    let words = [&words[..], &["--", &heat, "1000", "1000000"]].concat();
+    let job = portolan(&words)
+        .env(common::MARK, "xdp-long")
+        .env("PORTOLAN_DISABLE", disabled)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut job = job.unwrap();
+    let id = common::job_id(&mut job);
+    let largest = |rank: &Value| rank["state"]["xdp_path"][0]["packet_max"].as_u64();
+    for look in 0.. {
+        sleep(Duration::from_millis(100));
+        let now = common::ranks(&["--dump", &id]);
+        if now.len() == 2 && now.iter().all(|rank| largest(rank) == Some(max)) {
+            break;
+        }
+        assert!(look < 100, "{now:#?}");
+    }
+    let taken = || {
+        let names = ["fast_packets_received", "fast_packet_bytes_received"];
+        let count = |rank: &Value| names.map(|name| rank["counters"][name].as_u64().unwrap());
+        let ranks = common::ranks(&["--once", &id]);
+        ranks.iter().map(count).collect::<Vec<_>>()
+    };
+    let before = taken();
+    sleep(Duration::from_secs(1));
+    let means = taken().into_iter().zip(before);
+    let means = means.map(|(now, before)| (now[1] - before[1]) / (now[0] - before[0]).max(1));
+    let means = means.collect();
+    signal(job.id(), Signal::TERM);
+    let said = finish(job).err;
+    none_left("xdp-long");
+    (said, means)
+}
+
+#[test]
+fn packets_longer_than_a_chunk_go_past_the_kernel() {
+    const IN_ONE: u64 = 3_826;
+    let lab = TestLab::with("t-xdp-long", &["--mtu", "9000"]);
+    let (said, means) = exchange_rows(&lab, "", 9_000 - 48);
+    assert!(means.iter().any(|mean| *mean > IN_ONE), "{means:?}");
+    assert!(said.contains("host port on eth0)"), "{said}");
+    // Where the kernel takes one buffer only.
+    let (said, means) = exchange_rows(&lab, "multibuffer", IN_ONE - 48);
+    assert!(
+        means.iter().all(|mean| (1_000..IN_ONE).contains(mean)),
+        "{means:?}"
+    );
+    let limit = "host port on eth0, packets of up to 3826 bytes)";
+    assert!(said.contains(limit), "{said}");
+    assert!(!link(&lab, "h0").contains("prog/xdp"));
 }
 
 #[test]

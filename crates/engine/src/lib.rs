@@ -54,7 +54,10 @@ pub use message::{Event, Message, SendOptions};
 pub use open::{Opening, ShmAttachment};
 pub use ops::Op;
 pub use own::Threads;
-pub use portolan_link::xdp::{HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes};
+pub use portolan_link::xdp::{
+    HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,
+    packet_max as host_port_packet_max,
+};
 pub use portolan_proto::Field;
 pub use portolan_proto::congestion::Mode as Congestion;
 pub use portolan_seal::{Secret, SuiteId};

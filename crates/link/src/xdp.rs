@@ -8,8 +8,10 @@
 //! other, and nothing that is lost of the fast path loses a packet's content.
 
 mod bare;
+mod chunks;
 mod fast;
 mod gate;
+mod joint;
 mod looks;
 mod packet;
 mod port;
@@ -21,10 +23,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use portolan_sys::epoll::Epoll;
 use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno;
-use portolan_sys::xdp::{self, PACKET_HEADROOM};
+use portolan_sys::xdp;
 pub use portolan_sys::xdp::{Sizes, XdpError};
 
 pub use self::bare::Bare;
+pub use self::chunks::packet_max;
 use self::fast::{Failed, Fast, Put};
 pub use self::gate::{GATE_COUNTERS, GATE_WORDS, Gate, GateCounters};
 pub use self::looks::Looks;
@@ -62,6 +65,8 @@ pub struct HostPort {
     pub sizes: Sizes,
     /// Which part of the queue it has.
     pub sharing: Sharing,
+    /// A packet may lie in several chunks.
+    pub multi_buffer: bool,
     /// Index of the interface.
     pub interface: u32,
     /// Its Ethernet address.
@@ -172,6 +177,7 @@ impl Xdp {
             gate,
             sizes,
             sharing,
+            multi_buffer,
             interface,
             mac,
             mtu,
@@ -186,14 +192,16 @@ impl Xdp {
         })?;
         let bell = Bell::new().map_err(failed("epoll_create"))?;
         let watch = |fd| bell.add(fd).map_err(failed("epoll_ctl"));
-        let fast = Fast::map(area, socket, &sizes, sharing)?;
+        let most = packet_max(sizes.chunk, mtu, multi_buffer) as usize;
+        // Frames must fit whichever IP a peer has.
+        let packet = most.min(mtu as usize) + ETHERNET;
+        let largest = packet.saturating_sub(HEADERS_V6);
+        let wanted = config.frame_max.unwrap_or(usize::MAX);
+        let frame_max = largest.min(wanted).max(1);
+        let several = multi_buffer.then_some(frame_max + HEADERS_V6);
+        let fast = Fast::map(area, socket, &sizes, sharing, several)?;
         watch(udp.fd())?;
         watch(fast.fd())?;
-        let chunk_max = sizes.chunk - PACKET_HEADROOM;
-        // Frames must fit whichever IP a peer has.
-        let packet_max = (mtu as usize + ETHERNET).min(chunk_max as usize);
-        let largest = packet_max.saturating_sub(HEADERS_V6);
-        let wanted = config.frame_max.unwrap_or(usize::MAX);
         let ways = Ways::new(Own {
             interface,
             mac,
@@ -205,7 +213,7 @@ impl Xdp {
             gate,
             ways: ways.map_err(failed("netlink"))?,
             port: own.port,
-            frame_max: largest.min(wanted).max(1),
+            frame_max,
             bell,
             now: 0,
             looks: Looks::default(),
@@ -278,14 +286,12 @@ impl Xdp {
     /// what may be granted to all peers in sum.
     #[must_use]
     pub fn receive_capacity(&self) -> ReceiveCapacity {
-        let chunks = self
-            .fast
-            .as_ref()
-            .map_or(usize::MAX, |fast| fast.rx_chunks());
+        let fast = self.fast.as_ref();
+        let (full, small) = fast.map_or((usize::MAX, usize::MAX), |fast| fast.rx_packets());
         let kernel = self.udp.receive_capacity();
         ReceiveCapacity {
-            full_packets: kernel.full_packets.min(chunks),
-            small_packets: kernel.small_packets.min(chunks),
+            full_packets: kernel.full_packets.min(full),
+            small_packets: kernel.small_packets.min(small),
         }
     }
 
@@ -462,6 +468,13 @@ impl Xdp {
             .udp
             .rx_burst(max, |frame| sink(RxFrame { detour, ..frame }))?;
         self.looks.saw_kernel(self.now, found);
+        // A driver that copies nothing takes all chunks long before packets come.
+        let waits = !self.zero_copy && self.lost_until == 0 && self.looks.fast_is_silent(self.now);
+        if let Some(fast) = self.fast.as_mut().filter(|_| waits)
+            && let Err(how) = fast.look_after(self.now)
+        {
+            self.lose(how);
+        }
         Ok(found)
     }
 

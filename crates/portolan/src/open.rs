@@ -251,7 +251,12 @@ fn mode(sharing: Sharing, to: &Address) -> Congestion {
 /// How this rank reaches other hosts.
 enum Way {
     /// By a host port on this interface.
-    HostPort { interface: u32, name: String },
+    HostPort {
+        interface: u32,
+        name: String,
+        /// Bytes of the longest packet, where the interface takes longer ones.
+        packet_max: Option<u32>,
+    },
     /// By its socket; why, where somebody asked for a host port.
     Socket { why: Option<String> },
 }
@@ -260,11 +265,19 @@ impl Way {
     /// The link to a peer at `address` on another host, and why that one.
     fn to_host(&self, address: &Address) -> (&'static str, Cow<'static, str>) {
         match self {
-            Self::HostPort { interface, name } => {
+            Self::HostPort {
+                interface,
+                name,
+                packet_max,
+            } => {
                 let route = Netlink::open().and_then(|kernel| kernel.route(ip_of(address), 0));
                 let leaves_there = route.is_ok_and(|route| route.interface == *interface);
                 if leaves_there {
-                    ("xdp", format!("another host: host port on {name}").into())
+                    let packets = packet_max.map_or_else(String::new, |most| {
+                        format!(", packets of up to {most} bytes")
+                    });
+                    let why = format!("another host: host port on {name}{packets}");
+                    ("xdp", why.into())
                 } else {
                     let why = format!("another host, not by {name}, where the host port is");
                     ("udp", why.into())
@@ -470,13 +483,16 @@ fn host_port(
             let portolan_boot::OwnHostPort { info, descriptors } = port;
             let [area, socket, udp, gate] = descriptors;
             let [index, count] = info.sharing;
+            let sizes = engine::HostPortSizes::from_words(info.sizes);
+            let most = engine::host_port_packet_max(sizes.chunk, info.mtu, info.multi_buffer);
             let port = engine::HostPort {
                 area,
                 socket,
                 udp,
                 gate,
-                sizes: engine::HostPortSizes::from_words(info.sizes),
+                sizes,
                 sharing: engine::HostPortSharing { index, count },
+                multi_buffer: info.multi_buffer,
                 interface: info.interface,
                 mac: info.mac,
                 mtu: info.mtu,
@@ -484,6 +500,7 @@ fn host_port(
             let way = Way::HostPort {
                 interface: info.interface,
                 name: info.name,
+                packet_max: (most < info.mtu).then_some(most),
             };
             Ok((way, Some(port)))
         }

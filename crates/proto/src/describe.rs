@@ -112,6 +112,7 @@ pub const PATH_FIELDS: &[Field] = &[
     field!("received_all_to", Path, base),
     field!("next_packet", Path, next_number),
     field!("packet_limit", Path, packet_limit),
+    field!("packet_max", Path, mtu.confirmed),
 ];
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ const BLACK_HOLE: u8 = 24;
 /// Packet size of one path, and the search for a larger one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Mtu {
-    confirmed: u16,
+    pub(crate) confirmed: u16,
     /// What both interfaces take.
     limit: u16,
     /// Size being tried; 0: none.

@@ -19,6 +19,12 @@ pub struct Descriptor {
     pub options: u32,
 }
 
+impl Descriptor {
+    /// In its options: the packet goes on in the next descriptor
+    /// (`XDP_PKT_CONTD`).
+    pub const CONTINUED: u32 = 1;
+}
+
 /// The kernel waits to be called (`XDP_RING_NEED_WAKEUP`).
 const NEED_WAKEUP: u32 = 1;
 
@@ -144,7 +150,27 @@ impl KernelProducer {
                 return false;
             }
         }
-        let at = (self.written & (count - 1)) as usize;
+        self.write(entry);
+        true
+    }
+
+    /// Writes all of these entries; false, and none, if there is no room for
+    /// all.
+    pub fn put_all(&mut self, entries: impl ExactSizeIterator<Item = Descriptor>) -> bool {
+        self.read = self.ring.consumer().load(Acquire);
+        let used = self.written.wrapping_sub(self.read);
+        let room = self.ring.count().saturating_sub(used);
+        let fits = entries.len() <= room as usize;
+        if fits {
+            entries.for_each(|entry| self.write(entry));
+        }
+        fits
+    }
+
+    /// Writes an entry where there is room.
+    #[inline(always)]
+    fn write(&mut self, entry: Descriptor) {
+        let at = (self.written & (self.ring.count() - 1)) as usize;
         // SAFETY: `at` is below the number of entries, each aligned and as
         // large as a descriptor (`new`); the kernel has read what was there before, and
         // looks again only after `submit`.
@@ -156,7 +182,6 @@ impl KernelProducer {
                 .write(entry)
         };
         self.written = self.written.wrapping_add(1);
-        true
     }
 
     /// Shows the kernel what was written.

@@ -34,6 +34,10 @@ use crate::atomic::Ordering::{AcqRel, Acquire, Release};
 /// Most entries of each ring that are moved while the lock is held.
 pub const BATCH: usize = 64;
 
+/// Chunks for sending that are looked at for one that is free: they come back
+/// nearly in the order in which they left.
+const NEAR: u32 = 8;
+
 const LOCK: usize = 0;
 const FILL_LOG: usize = 8;
 const DONE_LOG: usize = 9;
@@ -188,19 +192,36 @@ impl<F: Offsets, C: Offsets> Share<F, C> {
         free.then_some(first..first + count)
     }
 
-    /// A chunk of ours that the kernel does not have, as far as is known.
+    /// Chunks of ours that the kernel does not have, as far as is known, of so
+    /// many that are next.
     #[inline]
-    pub fn chunk_to_send(&self, words: &(impl Words + ?Sized)) -> Option<u32> {
+    fn free(&self, words: &(impl Words + ?Sized), near: u32) -> impl Iterator<Item = u32> {
         let (first, count) = self.ours;
-        // They come back nearly in the order in which they left.
-        (self.next..self.next + count.min(8)).find_map(|at| {
+        (self.next..self.next + count.min(near)).filter_map(move |at| {
             let chunk = first + if at < count { at } else { at - count };
             let at = self.state_of(chunk)?;
             words.load(at).is_multiple_of(2).then_some(chunk)
         })
     }
 
-    /// The kernel is about to get a chunk that [`Self::chunk_to_send`] gave.
+    /// A chunk of ours that the kernel does not have, as far as is known.
+    #[inline]
+    pub fn chunk_to_send(&self, words: &(impl Words + ?Sized)) -> Option<u32> {
+        self.free(words, NEAR).next()
+    }
+
+    /// Several of them, as many as `found` takes; false if there are fewer.
+    pub fn chunks_to_send(&self, words: &(impl Words + ?Sized), found: &mut [u32]) -> bool {
+        let mut free = self.free(words, NEAR + found.len() as u32);
+        found.iter_mut().all(|it| {
+            let chunk = free.next();
+            *it = chunk.unwrap_or_default();
+            chunk.is_some()
+        })
+    }
+
+    /// The kernel is about to get a chunk that [`Self::chunk_to_send`] or
+    /// [`Self::chunks_to_send`] gave.
     #[inline]
     pub fn send(&mut self, words: &(impl Words + ?Sized), chunk: u32) {
         if let Some(at) = self.state_of(chunk) {

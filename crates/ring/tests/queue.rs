@@ -186,6 +186,31 @@ fn chunks_go_round() {
 }
 
 #[test]
+fn a_chain_takes_chunks_that_are_free_or_none() {
+    let queue = Queue::new();
+    let (mut a, mut b) = (queue.share(0), queue.share(1));
+    let words = &queue.memory;
+    let mut chain = [0; 3];
+    assert!(a.chunks_to_send(words, &mut chain));
+    assert_eq!(chain, [100, 101, 102]);
+    // It was not sent yet.
+    assert!(a.chunks_to_send(words, &mut chain));
+    chain.iter().for_each(|chunk| a.send(words, *chunk));
+    assert!(!a.chunks_to_send(words, &mut [0; 2]));
+    assert_eq!(a.chunk_to_send(words), Some(103));
+    // A part of it has come back, and by another's hand.
+    queue.completion.push(101);
+    queue.completion.push(102);
+    assert_eq!(b.exchange(words, nobody), Ok(Exchange::Done));
+    assert!(a.chunks_to_send(words, &mut chain));
+    assert_eq!(chain, [103, 101, 102]);
+    assert!(!a.chunks_to_send(words, &mut [0; 4]));
+    chain.iter().for_each(|chunk| a.send(words, *chunk));
+    assert_eq!(a.chunk_to_send(words), None);
+    assert!(!a.chunks_to_send(words, &mut [0; 5]), "more than there are");
+}
+
+#[test]
 fn a_full_ring_leaves_the_rest_and_nonsense_is_told() {
     let queue = Queue::new();
     let mut a = queue.share(0);

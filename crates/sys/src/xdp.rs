@@ -79,6 +79,15 @@ impl Sizes {
     }
 }
 
+/// What is asked of a queue beside its rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modes {
+    /// Packets are copied even where the driver could do without.
+    pub copy: bool,
+    /// A packet may lie in several chunks (`XDP_USE_SG`, from Linux 6.6).
+    pub multi_buffer: bool,
+}
+
 /// Why there is no socket. Each text names cause and remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum XdpError {
@@ -130,18 +139,19 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> XdpError {
 
 /// Opens a socket on queue `queue` of interface `interface` of the calling
 /// thread's network, with the beginning of `area` as its packet area. It
-/// carries nothing: others [`join`] it. `copy`: not even where the driver
-/// could do without a copy. The packet area may be unmapped afterwards;
-/// whoever has its descriptor and that of a joined socket can use both.
+/// carries nothing: others [`join`] it, and have its modes. The packet area may
+/// be unmapped afterwards; whoever has its descriptor and that of a joined
+/// socket can use both.
 ///
 /// # Errors
-/// [`XdpError`]; nothing stays open.
+/// [`XdpError`]; nothing stays open. [`XdpError::Unsupported`] too where the
+/// kernel does not know a mode.
 pub fn open(
     area: &SharedMemory,
     sizes: &Sizes,
     interface: u32,
     queue: u32,
-    copy: bool,
+    modes: Modes,
 ) -> Result<OwnedFd, XdpError> {
     let bytes = sizes.area_bytes().filter(|bytes| *bytes <= area.bytes());
     let bytes = bytes.ok_or(XdpError::Sizes)?;
@@ -161,8 +171,11 @@ pub fn open(
     // The kernel wants one of them; nothing is ever steered there.
     sockopt::set_xdp_rx_ring_size(&fd, 1).map_err(failed("XDP_RX_RING"))?;
     let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
-    if copy {
+    if modes.copy {
         flags |= SocketAddrXdpFlags::XDP_COPY;
+    }
+    if modes.multi_buffer {
+        flags |= SocketAddrXdpFlags::XDP_USE_SG;
     }
     bind(&fd, &SocketAddrXdp::new(flags, interface, queue)).map_err(not_bound)?;
     Ok(fd)

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan_sys::features::Disabled;
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
 use rustix::net::{
@@ -118,8 +119,8 @@ impl NodeService {
 
     /// A host port in the calling thread's network, one of `ranks` that are
     /// asked for over this connection and share a queue, on the interface with
-    /// address `at`, or else the first that has one; `copy`: not even where the
-    /// driver could do without a copy. Dropping its lease gives it back.
+    /// address `at`, or else the first that has one; it does without what is
+    /// `disabled`. Dropping its lease gives it back.
     ///
     /// # Errors
     /// [`NodeError`].
@@ -127,12 +128,13 @@ impl NodeService {
         self: &Arc<Self>,
         at: Option<IpAddr>,
         ranks: u32,
-        copy: bool,
+        disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         let network = own_network();
         let question = Question::Open {
             at,
-            copy,
+            copy: disabled.zerocopy,
+            one_buffer: disabled.multibuffer,
             ranks,
             network,
         };

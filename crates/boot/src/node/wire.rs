@@ -24,6 +24,7 @@ const MAY: u8 = 1;
 const OPEN: u8 = 2;
 const RELEASE: u8 = 3;
 const COPY: u8 = 1;
+const ONE_BUFFER: u8 = 2;
 
 const WELCOME: u8 = 1;
 const GRANTED: u8 = 2;
@@ -40,6 +41,8 @@ pub enum Question {
         at: Option<IpAddr>,
         /// Not even where the driver could do without a copy.
         copy: bool,
+        /// A packet in one buffer only, also where it could lie in several.
+        one_buffer: bool,
         /// So many will be asked for over this connection.
         ranks: u32,
         /// The network that it is for, as [`own_network`](super::own_network)
@@ -70,12 +73,13 @@ impl Question {
             Self::Open {
                 at,
                 copy,
+                one_buffer,
                 ranks,
                 network,
             } => {
                 bytes[8] = OPEN;
                 bytes[40..44].copy_from_slice(&ranks.to_le_bytes());
-                bytes[9] = if *copy { COPY } else { 0 };
+                bytes[9] = (u8::from(*copy) * COPY) | (u8::from(*one_buffer) * ONE_BUFFER);
                 bytes[16..24].copy_from_slice(&network.to_le_bytes());
                 let at = match at {
                     None => Ipv6Addr::UNSPECIFIED,
@@ -104,7 +108,8 @@ impl Question {
             MAY => Self::May,
             OPEN => Self::Open {
                 at: (!ip.is_unspecified()).then(|| ip.to_canonical()),
-                copy: bytes[9] == COPY,
+                copy: bytes[9] & COPY != 0,
+                one_buffer: bytes[9] & ONE_BUFFER != 0,
                 ranks: word(40)?,
                 network,
             },
@@ -231,17 +236,19 @@ mod tests {
     #[test]
     fn questions_and_answers_come_back_as_they_went() {
         let at = |text: &str| Some(text.parse().unwrap());
-        let open = |at, copy| Question::Open {
+        let open = |at, copy, one_buffer| Question::Open {
             at,
             copy,
+            one_buffer,
             ranks: 3,
             network: 0xf000_0001_2345,
         };
         for question in [
             Question::May,
-            open(None, false),
-            open(at("10.1.2.3"), true),
-            open(at("fd00::7"), false),
+            open(None, false, false),
+            open(at("10.1.2.3"), true, false),
+            open(at("fd00::7"), false, true),
+            open(None, true, true),
             Question::Release {
                 number: 0xdead_beef,
             },
@@ -254,6 +261,7 @@ mod tests {
             mac: [2, 0, 0, 0, 0, 9],
             mtu: 9000,
             sharing: [1, 2],
+            multi_buffer: true,
             sizes: [1, 2, 3, 4, 5, 6],
         };
         for answer in [

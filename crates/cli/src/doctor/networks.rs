@@ -8,7 +8,7 @@ use portolan_sys::features::Disabled;
 use portolan_sys::net::{Interface, interfaces};
 
 use super::Finding;
-use crate::node::{PACKET_MAX, carries, reachable, service};
+use crate::node::{ONE_BUFFER_MAX, carries, reachable, service};
 
 /// A line for each interface with an address, and one for all where they are too
 /// many. Where there is none the subnets' lines say so.
@@ -31,7 +31,7 @@ pub fn look(disabled: &Disabled) -> Vec<Finding> {
                 taken: indices.contains(&it.index),
                 counted: taken.is_ok(),
             };
-            about.finding(it, &host_port(it, &fast, served))
+            about.finding(it, &host_port(it, &fast, served, !disabled.multibuffer))
         })
         .collect();
     if let (Err(why), false) = (taken, findings.is_empty()) {
@@ -95,7 +95,12 @@ impl About {
 }
 
 /// Whether a rank of this user may have a host port there.
-fn host_port(it: &Interface, fast: &Result<(), String>, served: bool) -> String {
+fn host_port(
+    it: &Interface,
+    fast: &Result<(), String>,
+    served: bool,
+    multi_buffer: bool,
+) -> String {
     let no = |why: &str| format!("no host port: {why}");
     match fast {
         Err(why) => no(why),
@@ -103,9 +108,13 @@ fn host_port(it: &Interface, fast: &Result<(), String>, served: bool) -> String 
         Ok(()) if !carries(it) => no("it is down"),
         // The service's own program serves all.
         Ok(()) if it.xdp && !served => no("another XDP program, or a running job, has it"),
-        Ok(()) if it.mtu > PACKET_MAX => format!(
-            "a host port, with packets of up to {PACKET_MAX} bytes, where its driver runs XDP \
-             programs"
+        Ok(()) if it.mtu > ONE_BUFFER_MAX && multi_buffer => format!(
+            "a host port where its driver runs XDP programs (packets of up to {ONE_BUFFER_MAX} \
+             bytes where kernel or driver take none in several buffers)"
+        ),
+        Ok(()) if it.mtu > ONE_BUFFER_MAX => format!(
+            "a host port, with packets of up to {ONE_BUFFER_MAX} bytes, where its driver runs \
+             XDP programs"
         ),
         Ok(()) => "a host port where its driver runs XDP programs".to_owned(),
     }
@@ -161,7 +170,7 @@ mod tests {
 
     #[test]
     fn a_network_is_one_line() {
-        let it = TAKEN.finding(&eth(), &host_port(&eth(), &Ok(()), false));
+        let it = TAKEN.finding(&eth(), &host_port(&eth(), &Ok(()), false, true));
         assert_eq!(it.state, State::Well);
         assert_eq!(
             it.found,
@@ -206,9 +215,16 @@ mod tests {
             (Interface { up: false, ..eth() }, &ok, false, "down"),
             (Interface { xdp: true, ..eth() }, &ok, false, "another XDP"),
             (Interface { xdp: true, ..eth() }, &ok, true, "a host port"),
-            (Interface { mtu: 9000, ..eth() }, &ok, false, "3826 bytes"),
         ] {
-            let said = host_port(&it, fast, served);
+            let said = host_port(&it, fast, served, true);
+            assert!(said.contains(part), "{said}");
+        }
+        let jumbo = Interface { mtu: 9000, ..eth() };
+        for (multi_buffer, part) in [
+            (true, "programs (packets of up to 3826"),
+            (false, "port, with packets of up to 3826"),
+        ] {
+            let said = host_port(&jumbo, &ok, false, multi_buffer);
             assert!(said.contains(part), "{said}");
         }
     }

@@ -10,13 +10,19 @@ pub struct Built(pub Lab);
 
 impl Built {
     pub fn up(name: &str) -> Self {
+        Self::with(name, &[])
+    }
+
+    /// Made with these options, for two hosts.
+    pub fn with(name: &str, options: &[&str]) -> Self {
         assert!(
             rustix::process::geteuid().is_root(),
             "this test builds a lab of network namespaces and needs root: run the tests as \
              root (sudo -E env PATH=$PATH cargo test -p portolan-cli)"
         );
         let _ = command(&["lab", "down", name]);
-        assert!(command(&["lab", "up", name, "--hosts", "2"]));
+        let up = ["lab", "up", name, "--hosts", "2"];
+        assert!(command(&[&up, options].concat()));
         Self(Lab::open(name).unwrap())
     }
 }

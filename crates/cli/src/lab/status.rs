@@ -13,14 +13,12 @@ use super::cable::Cable;
 use super::impair::{self, Current};
 use super::{Lab, LossCounters, PLAIN_XDP_MTU_MAX, remove, store, tool, wires};
 use crate::failure::{Failure, Result};
+use crate::node::ONE_BUFFER_MAX;
 
 /// How long the cores are looked at.
 const LOOK: Duration = Duration::from_millis(200);
 /// Percent of a core's time from which on cores and not wires limit.
 const BUSY_PERCENT: u32 = 80;
-
-/// Longest packet that a host port sends, bytes: docs/host-ports.md.
-const HOST_PORT_PACKET_MAX: u32 = 3826;
 
 /// Where the answer goes.
 pub(super) enum Form {
@@ -239,8 +237,8 @@ fn processes(lab: &Lab, host: u32) -> Result<Vec<i32>> {
 pub(super) fn large_mtu() -> String {
     format!(
         "MTU above {PLAIN_XDP_MTU_MAX}: native XDP takes programs that understand packets in \
-         several buffers only, as those of host ports, which send packets of up to \
-         {HOST_PORT_PACKET_MAX} bytes"
+         several buffers only, as those of host ports, which before Linux 6.6 send packets of \
+         up to {ONE_BUFFER_MAX} bytes"
     )
 }
 

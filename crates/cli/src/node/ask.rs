@@ -35,7 +35,7 @@ impl Opener {
         disabled: &Disabled,
     ) -> Result<HostPort, String> {
         switched_on(disabled)?;
-        match self.ask(socket, at, ranks, disabled.zerocopy) {
+        match self.ask(socket, at, ranks, disabled) {
             Err(absent @ NodeError::Absent(_)) => {
                 alone(absent, disabled)?;
                 self.own.open(at, ranks, disabled)
@@ -49,12 +49,12 @@ impl Opener {
         socket: &Path,
         at: Option<IpAddr>,
         ranks: u32,
-        copy: bool,
+        disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         if self.silent {
             return Err(NodeError::Silent);
         }
-        let asked = self.ask_anew(socket, at, ranks, copy);
+        let asked = self.ask_anew(socket, at, ranks, disabled);
         self.silent = matches!(asked, Err(NodeError::Silent));
         asked
     }
@@ -64,17 +64,17 @@ impl Opener {
         socket: &Path,
         at: Option<IpAddr>,
         ranks: u32,
-        copy: bool,
+        disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         if let Some(service) = &self.service {
-            match service.host_port(at, ranks, copy) {
+            match service.host_port(at, ranks, disabled) {
                 // It was started anew, or has long heard nothing of us.
                 Err(NodeError::Gone) => {}
                 asked => return asked,
             }
         }
         let service = NodeService::connect(socket)?;
-        self.service.insert(service).host_port(at, ranks, copy)
+        self.service.insert(service).host_port(at, ranks, disabled)
     }
 }
 

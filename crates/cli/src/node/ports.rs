@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use portolan_boot::{HostPort, HostPortInfo};
 use portolan_link::udp::UdpConfig;
-use portolan_link::xdp::{SHARES_MAX, Sharing, Sizes, memory_bytes, sizes};
+use portolan_link::xdp::{SHARES_MAX, Sharing, Sizes, memory_bytes, packet_max, sizes};
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::{Interface, UdpSocket, interfaces};
-use portolan_sys::xdp::{self, PACKET_HEADROOM, XdpError};
+use portolan_sys::xdp::{self, Modes, XdpError};
 
 use super::pins::Pins;
 use super::steering::Steering;
@@ -21,7 +21,7 @@ use super::steering::Steering;
 /// wait for the fast path.
 const RECEIVE_BUFFER: usize = 2_400 << 10;
 
-const ETHERNET_HEADER: usize = 14;
+const ETHERNET_HEADER: u32 = 14;
 /// The smallest and the largest chunk that the kernel takes.
 const CHUNK_MIN: u32 = 2_048;
 const CHUNK_MAX: u32 = 4_096;
@@ -53,6 +53,8 @@ struct Queue {
     base: OwnedFd,
     memory: SharedMemory,
     sizes: Sizes,
+    /// A packet may lie in several chunks.
+    multi_buffer: bool,
     /// Who comes next, and for how many it is.
     next: Sharing,
     /// Parts that were not given back.
@@ -117,8 +119,13 @@ impl Queue {
         let (sizes, next) = division(interface, ranks);
         let bytes = memory_bytes(&sizes, next).ok_or_else(|| "sizes make no sense".to_owned())?;
         let memory = SharedMemory::create("portolan-packets", bytes).map_err(|e| e.to_string())?;
-        let base = xdp::open(&memory, &sizes, interface.index, QUEUE, disabled.zerocopy);
-        let base = base.map_err(|e| {
+        let open = |multi_buffer| {
+            let copy = disabled.zerocopy;
+            let modes = Modes { copy, multi_buffer };
+            xdp::open(&memory, &sizes, interface.index, QUEUE, modes)
+        };
+        let several = interface.mtu > ONE_BUFFER_MAX && !disabled.multibuffer;
+        let (base, multi_buffer) = or_in_one_buffer(several, open).map_err(|e| {
             let why = format!("queue {QUEUE} of {}: {e}", interface.name);
             match e {
                 XdpError::Busy => PortError::Busy(why),
@@ -130,9 +137,22 @@ impl Queue {
             base,
             memory,
             sizes,
+            multi_buffer,
             next,
             held: 0,
         })
+    }
+}
+
+/// Opens something for packets in `several` buffers, or in one where kernel or
+/// driver refuse that; gives which.
+fn or_in_one_buffer<T>(
+    several: bool,
+    open: impl Fn(bool) -> Result<T, XdpError>,
+) -> Result<(T, bool), XdpError> {
+    match open(several) {
+        Err(XdpError::Unsupported(_)) if several => Ok((open(false)?, false)),
+        opened => Ok((opened?, several)),
     }
 }
 
@@ -266,7 +286,8 @@ impl HostPorts {
                 format!("all {count} parts of queue {QUEUE} of {name} were given out").into(),
             );
         }
-        let sizes = queue.sizes;
+        let (sizes, multi_buffer) = (queue.sizes, queue.multi_buffer);
+        let mtu = u32::try_from(interface.mtu).unwrap_or(u32::MAX);
         let socket = xdp::join(queue.base.as_fd(), &sizes, interface.index, QUEUE)
             .map_err(|e| format!("queue {QUEUE} of {name}: {e}"))?;
         let config = UdpConfig {
@@ -278,18 +299,19 @@ impl HostPorts {
             .map_err(|e| format!("the kernel's socket of a host port: {e}"))?;
         let local = udp.local_address().map_err(|e| e.to_string())?;
         let own: Vec<IpAddr> = interface.addresses.iter().map(|(ip, _)| *ip).collect();
-        let len_max = sizes.chunk - PACKET_HEADROOM;
+        let len_max = packet_max(sizes.chunk, mtu, multi_buffer) + ETHERNET_HEADER;
         let gate = steering.add(local.port(), &own, QUEUE, len_max, &socket)?;
         queue.next.index += 1;
         queue.held += 1;
         let memory: OwnedFd = queue.memory.duplicate_fd().map_err(|e| e.to_string())?;
         let info = HostPortInfo {
             sharing: [sharing.index, sharing.count],
+            multi_buffer,
             sizes: sizes.to_words(),
             interface: interface.index,
             name: interface.name.clone(),
             mac: interface.mac.unwrap_or_default(),
-            mtu: u32::try_from(interface.mtu).unwrap_or(u32::MAX),
+            mtu,
         };
         let descriptors = [memory, socket, udp.into(), gate];
         let lease = Lease {
@@ -337,15 +359,12 @@ pub fn carries(it: &Interface) -> bool {
     it.up && !it.loopback && it.mac.is_some() && !it.addresses.is_empty()
 }
 
-/// Largest IP packet that is sent past the kernel, bytes: what the largest chunk
-/// holds behind the kernel's headroom and Ethernet's header.
-pub const PACKET_MAX: usize = (CHUNK_MAX - PACKET_HEADROOM) as usize - ETHERNET_HEADER;
+/// Longest IP packet that a host port sends in one buffer, bytes.
+pub const ONE_BUFFER_MAX: usize = packet_max(CHUNK_MAX, 0, false) as usize;
 
 /// How the queue of an interface is divided among so many ranks.
 fn division(interface: &Interface, ranks: u32) -> (Sizes, Sharing) {
-    // A chunk holds a frame behind the kernel's headroom.
-    let room = (CHUNK_MIN - PACKET_HEADROOM) as usize;
-    let small = interface.mtu + ETHERNET_HEADER <= room;
+    let small = interface.mtu <= packet_max(CHUNK_MIN, 0, false) as usize;
     let count = ranks.clamp(1, SHARES_MAX);
     let sizes = sizes(if small { CHUNK_MIN } else { CHUNK_MAX }, count);
     (sizes, Sharing { index: 0, count })
@@ -377,4 +396,36 @@ pub fn choose(
     found
         .find(allows)
         .ok_or_else(|| format!("interface {first} may not carry host ports (interfaces)"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan_sys::raw::Errno;
+    use std::cell::RefCell;
+
+    #[test]
+    fn who_refuses_several_buffers_is_asked_for_one() {
+        const OLD: XdpError = XdpError::Unsupported(Errno::INVAL);
+        let (yes, no) = (Ok, Err(OLD));
+        let busy = Err(XdpError::Busy);
+        // What is asked for, what several buffers and one give, what comes of it
+        // and what was tried.
+        let cases = [
+            (true, [yes(1), yes(2)], Ok((1, true)), &[true][..]),
+            (true, [no, yes(2)], Ok((2, false)), &[true, false]),
+            (true, [no, no], Err(OLD), &[true, false]),
+            (true, [busy, yes(2)], Err(XdpError::Busy), &[true]),
+            (false, [yes(1), yes(2)], Ok((2, false)), &[false]),
+        ];
+        for (several, [many, one], expected, questions) in cases {
+            let asked = RefCell::new(Vec::new());
+            let open = |several| {
+                asked.borrow_mut().push(several);
+                if several { many } else { one }
+            };
+            assert_eq!(or_in_one_buffer(several, open), expected);
+            assert_eq!(*asked.borrow(), questions);
+        }
+    }
 }

@@ -42,7 +42,8 @@ struct Caller {
 #[derive(Clone, Copy)]
 struct Waiting {
     at: Option<IpAddr>,
-    copy: bool,
+    /// By the service, or by who asks.
+    disabled: Disabled,
     ranks: u32,
     tries: u32,
 }
@@ -214,12 +215,21 @@ impl Service {
                 self.answer(number, &Answer::Refused(why.to_owned()));
             }
             Question::Open {
-                at, copy, ranks, ..
+                at,
+                copy,
+                one_buffer,
+                ranks,
+                ..
             } => {
                 let ranks = ranks.min(self.book.config.user_ports);
+                let disabled = Disabled {
+                    zerocopy: self.disabled.zerocopy || copy,
+                    multibuffer: self.disabled.multibuffer || one_buffer,
+                    ..self.disabled
+                };
                 let waiting = Waiting {
                     at,
-                    copy,
+                    disabled,
                     ranks,
                     tries: 0,
                 };
@@ -292,13 +302,9 @@ impl Service {
         let (bytes, now) = self.interfaces.cost(&interface, number, asked.ranks);
         self.book.check_bounds(uid, now)?;
         let (index, name) = (interface.index, interface.name.clone());
-        let disabled = Disabled {
-            zerocopy: self.disabled.zerocopy || asked.copy,
-            ..self.disabled
-        };
         let port = self
             .interfaces
-            .open(interface, number, asked.ranks, &disabled)?;
+            .open(interface, number, asked.ranks, &asked.disabled)?;
         let failed = |e: rustix::io::Errno| format!("a host port's socket: {e}");
         let [_, _, udp, _] = &port.descriptors;
         let address = getsockname(udp).map_err(failed)?;

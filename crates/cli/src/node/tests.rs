@@ -1,5 +1,7 @@
 //! Host ports between two hosts of a lab. Needs root.
 
+mod jumbo;
+
 use std::any::Any;
 use std::fs::File;
 use std::net::{IpAddr, UdpSocket};
@@ -28,8 +30,20 @@ fn open_part(
     ports: &HostPorts,
     ranks: u32,
 ) -> Result<(Xdp, Box<dyn Any + Send>), String> {
+    let (port, lease) = open_without(lab, host, ports, ranks, &Disabled::default())?;
+    Ok((adopt(lab, host, port), lease))
+}
+
+/// The same, as it is passed on, without what is disabled.
+fn open_without(
+    lab: &Lab,
+    host: u32,
+    ports: &HostPorts,
+    ranks: u32,
+    disabled: &Disabled,
+) -> Result<(HostPort, Box<dyn Any + Send>), String> {
     let opened = lab
-        .in_host(host, || Ok(ports.open(None, ranks, &Disabled::default())))
+        .in_host(host, || Ok(ports.open(None, ranks, disabled)))
         .unwrap()?;
     let portolan_boot::HostPort {
         info,
@@ -45,13 +59,18 @@ fn open_part(
         gate,
         sizes: Sizes::from_words(info.sizes),
         sharing: Sharing { index, count },
+        multi_buffer: info.multi_buffer,
         interface: info.interface,
         mac: info.mac,
         mtu: info.mtu,
     };
+    Ok((port, lease))
+}
+
+fn adopt(lab: &Lab, host: u32, port: HostPort) -> Xdp {
     // Routes and neighbours are those of the thread's network.
     let adopt = || Ok(Xdp::adopt(port, &UdpConfig::default()).unwrap());
-    Ok((lab.in_host(host, adopt).unwrap(), lease))
+    lab.in_host(host, adopt).unwrap()
 }
 
 /// One end, either link, that makes its calls in its own network and always
@@ -381,22 +400,24 @@ fn a_congested_way_is_left_by_streams_too() {
     assert_eq!(it.send(8, 1_400), (own, 8));
 }
 
-/// Sends from one end to the other until `count` frames have come; gives what
-/// has.
-fn carry(from: &mut End, to: &mut End, address: LinkAddress, count: u32) -> Vec<u32> {
-    let (mut sent, mut got) = (0, Vec::new());
+/// Sends from one end to the other until `count` frames of `len` bytes have
+/// come; gives what has.
+fn carry(from: &mut End, to: &mut End, at: LinkAddress, count: u32, len: usize) -> Vec<u32> {
+    let (mut sent, mut got) = (0_u32, Vec::new());
+    let mut bytes = vec![7; len];
     let start = now_ns();
     while got.len() < count as usize && now_ns() - start < 5_000_000_000 {
         if sent < count {
-            let bytes = &sent.to_le_bytes();
+            bytes[..4].copy_from_slice(&sent.to_le_bytes());
             let frame = TxFrame {
-                to: address,
-                bytes,
+                to: at,
+                bytes: &bytes,
                 ecn: false,
             };
             sent += from.tx_burst(&[frame]).map_or(0, |taken| taken as u32);
         }
         let take = |frame: RxFrame<'_>| {
+            assert_eq!(frame.bytes[4..], bytes[4..]);
             got.extend(frame.bytes.first_chunk().map(|n| u32::from_le_bytes(*n)));
         };
         to.rx_burst(8, take).unwrap();
@@ -406,9 +427,9 @@ fn carry(from: &mut End, to: &mut End, address: LinkAddress, count: u32) -> Vec<
 }
 
 /// As [`carry`]; all must come, in as many frames as chunks go round often.
-fn carries(from: &mut End, to: &mut End, address: LinkAddress) {
+fn carries(from: &mut End, to: &mut End, at: LinkAddress, len: usize) {
     const FRAMES: u32 = 5_000;
-    let got = carry(from, to, address, FRAMES);
+    let got = carry(from, to, at, FRAMES, len);
     assert!(got.iter().copied().eq(0..FRAMES), "{} came", got.len());
 }
 
@@ -466,56 +487,70 @@ impl Shared {
     }
 }
 
-#[test]
-fn the_dead_are_robbed_and_the_stopped_are_left() {
-    let built = Built::up("t-unit-rob");
-    let mut all = Shared::open(&built.0);
-    let mut child = Command::new("sleep")
-        .arg("20")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let living = child.id();
+/// With frames of `len` bytes.
+fn rob_the_dead(all: &mut Shared, len: usize) {
     let mut dead = Command::new("true").spawn().unwrap();
     dead.wait().unwrap();
     all.hold(dead.id());
     let address = all.addresses[0];
-    carries(&mut all.other, &mut all.parts[0], address);
-    carries(&mut all.parts[0], &mut all.other, all.there);
+    carries(&mut all.other, &mut all.parts[0], address, len);
+    carries(&mut all.parts[0], &mut all.other, all.there, len);
     assert_eq!(all.part(0).counters().lost, 0);
-    // Whoever finds it held, and its holder alive, goes by the kernel.
-    all.hold(living);
+}
+
+/// Two of three find the rings held, and their holder alive: they go by the
+/// kernel. With frames of `len` bytes.
+fn leave_the_stopped(all: &mut Shared, len: usize) {
+    let mut child = Command::new("sleep")
+        .arg("40")
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    all.hold(child.id());
     for part in [0, 1] {
         let address = all.addresses[part];
         let until = now_ns() + 2_000_000_000;
         while all.part(part).counters().lost == 0 && now_ns() < until {
-            carry(&mut all.other, &mut all.parts[part], address, 100);
+            carry(&mut all.other, &mut all.parts[part], address, 100, len);
         }
         assert_eq!(all.part(part).counters().lost, 1);
         let before = all.part(part).kernel_counters();
-        carries(&mut all.other, &mut all.parts[part], address);
-        carries(&mut all.parts[part], &mut all.other, all.there);
+        carries(&mut all.other, &mut all.parts[part], address, len);
+        carries(&mut all.parts[part], &mut all.other, all.there, len);
         let after = all.part(part).kernel_counters();
         assert_eq!(after.rx_frames - before.rx_frames, 5_000);
         assert_eq!(after.tx_frames - before.tx_frames, 5_000);
     }
-    // The third has not come to it yet, and need not.
     child.kill().unwrap();
     child.wait().unwrap();
+}
+
+#[test]
+fn the_dead_are_robbed_and_the_stopped_are_left() {
+    let built = Built::up("t-unit-rob");
+    let mut all = Shared::open(&built.0);
+    let len = 4;
+    rob_the_dead(&mut all, len);
+    leave_the_stopped(&mut all, len);
+    // The third has not come to it yet, and need not.
     let address = all.addresses[2];
-    carries(&mut all.other, &mut all.parts[2], address);
+    carries(&mut all.other, &mut all.parts[2], address, len);
     assert_eq!(all.part(2).counters().lost, 0);
 }
 
 #[test]
 fn ranks_of_a_host_share_a_queue() {
-    let built = Built::up("t-unit-share");
-    let mut all = Shared::open(&built.0);
+    share(&Built::up("t-unit-share").0, 4);
+}
+
+/// With frames of `len` bytes.
+fn share(lab: &Lab, len: usize) {
+    let mut all = Shared::open(lab);
     for part in 0..3 {
         let address = all.addresses[part];
-        carries(&mut all.other, &mut all.parts[part], address);
-        carries(&mut all.parts[part], &mut all.other, all.there);
+        carries(&mut all.other, &mut all.parts[part], address, len);
+        carries(&mut all.parts[part], &mut all.other, all.there, len);
         let counters = all.part(part).counters();
         assert_eq!((counters.tx_frames, counters.rx_frames), (5_000, 5_000));
         assert_eq!(all.part(part).kernel_counters().rx_frames, 0);
@@ -524,8 +559,8 @@ fn ranks_of_a_host_share_a_queue() {
     // that packets have come to are gone, with those in its ring.
     let address = all.addresses[0];
     let dying = all.parts.remove(0);
-    for n in 0..600_u32 {
-        let bytes = &n.to_le_bytes();
+    let bytes = &vec![7; len];
+    for _ in 0..600 {
         let frame = TxFrame {
             to: address,
             bytes,
@@ -536,8 +571,8 @@ fn ranks_of_a_host_share_a_queue() {
     drop(dying);
     for part in 0..2 {
         let address = all.addresses[part + 1];
-        carries(&mut all.other, &mut all.parts[part], address);
-        carries(&mut all.parts[part], &mut all.other, all.there);
+        carries(&mut all.other, &mut all.parts[part], address, len);
+        carries(&mut all.parts[part], &mut all.other, all.there, len);
         assert_eq!(all.part(part).kernel_counters().rx_frames, 0);
     }
 }

@@ -6,9 +6,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use portolan_ring::{BATCH, Corrupt, Descriptor, KernelConsumer, KernelProducer};
 use portolan_sys::memory::{SharedMemory, prefetch};
 use portolan_sys::raw::Errno;
-use portolan_sys::xdp::{self, Rings, Sizes, XdpError};
+use portolan_sys::xdp::{self, PACKET_HEADROOM, Rings, Sizes, XdpError};
 
 use super::XdpCounters;
+use super::chunks::{BUFFERS_MAX, Chunks};
+use super::joint::Joint;
 use super::packet::{Template, parse};
 use super::turns::{Sharing, Turn, Turns, memory_bytes};
 use crate::{RxFrame, TxFrame};
@@ -40,19 +42,21 @@ pub(super) enum Failed {
 #[derive(Debug)]
 pub(super) struct Fast {
     socket: OwnedFd,
-    area: SharedMemory,
-    /// Bytes of it that are chunks.
-    chunks_bytes: usize,
-    chunk: usize,
+    chunks: Chunks,
     rx: KernelConsumer,
     tx: KernelProducer,
     turns: Turns,
+    /// Where a packet may lie in several chunks: those that arrive so.
+    joint: Option<Joint>,
+    /// Packets of full length that are kept until the next look.
+    rx_full: usize,
     /// Packets are in the ring that the kernel has yet to take.
     owed: bool,
 }
 
 impl Fast {
-    /// Maps what belongs to `socket`.
+    /// Maps what belongs to `socket`. `several`: a packet may lie in several
+    /// chunks, and has up to so many bytes.
     ///
     /// # Errors
     /// [`XdpError`].
@@ -61,20 +65,29 @@ impl Fast {
         socket: OwnedFd,
         sizes: &Sizes,
         sharing: Sharing,
+        several: Option<usize>,
     ) -> Result<Self, XdpError> {
         let bytes = memory_bytes(sizes, sharing).ok_or(XdpError::Sizes)?;
         let area = SharedMemory::from_fd(area, Some(bytes)).map_err(XdpError::Memory)?;
+        let chunks = Chunks::new(area, sizes).ok_or(XdpError::Sizes)?;
         let rings = Rings::map(socket.as_fd(), sizes)?;
         let mut turns = Turns::new(rings.fill, rings.completion, sizes, sharing);
-        turns.begin(&area);
+        turns.begin(chunks.memory());
+        let rx_full = match several {
+            None => turns.rx_chunks(),
+            Some(bytes) => {
+                let each = bytes.div_ceil((sizes.chunk - PACKET_HEADROOM) as usize);
+                turns.rx_chunks().min(sizes.rx as usize) / each.max(1)
+            }
+        };
         Ok(Self {
             socket,
-            area,
-            chunks_bytes: sizes.area_bytes().ok_or(XdpError::Sizes)?,
-            chunk: sizes.chunk as usize,
+            chunks,
             rx: KernelConsumer::new(rings.rx),
             tx: KernelProducer::new(rings.tx),
             turns,
+            joint: several.map(Joint::new),
+            rx_full,
             owed: false,
         })
     }
@@ -84,9 +97,10 @@ impl Fast {
         self.socket.as_fd()
     }
 
-    /// Chunks that we brought along for what arrives.
-    pub fn rx_chunks(&self) -> usize {
-        self.turns.rx_chunks()
+    /// Packets that are kept until the next look: of full length, and of one
+    /// chunk.
+    pub fn rx_packets(&self) -> (usize, usize) {
+        (self.rx_full, self.turns.rx_chunks())
     }
 
     /// Whether the kernel has yet to take packets.
@@ -105,28 +119,6 @@ impl Fast {
         self.tx.pending()
     }
 
-    /// The bytes of the area from `at`, `len` of them within one chunk; `None`
-    /// if they are not.
-    #[inline]
-    fn bytes(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
-        let at = usize::try_from(at).ok()?;
-        let within = at % self.chunk;
-        if at >= self.chunks_bytes || len > self.chunk - within {
-            return None;
-        }
-        // SAFETY: the range lies within the mapping, which lives as long as
-        // `self`. The kernel writes only to chunks in the fill ring and reads
-        // only from those in the transmit ring, and callers name neither, nor
-        // chunks of another process. No other slice of the chunks exists: this
-        // one borrows `self`.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.area.start().as_ptr().add(at), len) })
-    }
-
-    #[inline]
-    fn offset(&self, chunk: u32) -> u64 {
-        u64::from(chunk) * self.chunk as u64
-    }
-
     /// Puts a frame into the ring. It leaves after [`Self::submit`].
     #[inline]
     pub fn put(&mut self, headers: &Template, frame: &TxFrame<'_>, now: u64) -> Put {
@@ -135,15 +127,43 @@ impl Fast {
             Ok(None) => return Put::Full,
             Err(failed) => return Put::Failed(failed),
         };
-        let (at, chunk) = (self.offset(number), self.chunk);
+        let (at, chunk) = (self.chunks.offset(number), self.chunks.size());
         let written = self
+            .chunks
             .bytes(at, chunk)
             .and_then(|packet| headers.write(packet, frame.bytes, frame.ecn));
         match written {
+            None if self.joint.is_some() => self.put_over_several(headers, frame, now),
             None => Put::TooBig,
             Some(len) if self.put_again(number, len as u32) => Put::Done,
             Some(_) => Put::Full,
         }
+    }
+
+    /// Puts a frame that one chunk does not hold into the ring. The kernel never
+    /// sees a part of it alone: all are there before [`Self::submit`].
+    #[inline(never)]
+    fn put_over_several(&mut self, headers: &Template, frame: &TxFrame<'_>, now: u64) -> Put {
+        let len = headers.len() + frame.bytes.len();
+        let mut numbers = [0; BUFFERS_MAX];
+        let Some(numbers) = numbers.get_mut(..len.div_ceil(self.chunks.size())) else {
+            return Put::TooBig;
+        };
+        match self.chunks_to_send(numbers, now) {
+            Ok(true) => {}
+            Ok(false) => return Put::Full,
+            Err(failed) => return Put::Failed(failed),
+        }
+        if self.chunks.lay(headers, frame, numbers).is_none() {
+            return Put::TooBig;
+        }
+        if !self.tx.put_all(self.chunks.chain(numbers, len)) {
+            return Put::Full;
+        }
+        for number in numbers {
+            self.turns.send(self.chunks.memory(), *number);
+        }
+        Put::Done
     }
 
     /// Puts the packet of `len` bytes that a chunk holds into the ring; false
@@ -151,12 +171,12 @@ impl Fast {
     #[inline]
     pub fn put_again(&mut self, number: u32, len: u32) -> bool {
         let put = self.tx.put(Descriptor {
-            address: self.offset(number),
+            address: self.chunks.offset(number),
             len,
             options: 0,
         });
         if put {
-            self.turns.send(&self.area, number);
+            self.turns.send(self.chunks.memory(), number);
         }
         put
     }
@@ -168,16 +188,16 @@ impl Fast {
         let mut tries = 0;
         let numbers = loop {
             self.take_turn(now).ok()?;
-            match self.turns.all_to_send(&self.area) {
+            match self.turns.all_to_send(self.chunks.memory()) {
                 Some(numbers) => break numbers,
                 None if tries == FILL_TRIES => return None,
                 None => tries += 1,
             }
             std::thread::yield_now();
         };
-        let (mut len, chunk) = (0, self.chunk);
+        let (mut len, chunk) = (0, self.chunks.size());
         for number in numbers {
-            let packet = self.bytes(self.offset(number), chunk)?;
+            let packet = self.chunks.bytes(self.chunks.offset(number), chunk)?;
             len = headers.write(packet, payload, false)?;
         }
         Some(len)
@@ -193,19 +213,28 @@ impl Fast {
     /// A chunk of ours that nobody uses.
     #[inline]
     pub fn chunk_to_send(&mut self, now: u64) -> Result<Option<u32>, Failed> {
-        let found = self.turns.chunk_to_send(&self.area);
+        let found = self.turns.chunk_to_send(self.chunks.memory());
         if found.is_some() {
             return Ok(found);
         }
         self.take_turn(now)?;
-        Ok(self.turns.chunk_to_send(&self.area))
+        Ok(self.turns.chunk_to_send(self.chunks.memory()))
+    }
+
+    /// Several, as many as `found` takes; false if there are fewer.
+    fn chunks_to_send(&mut self, found: &mut [u32], now: u64) -> Result<bool, Failed> {
+        if self.turns.chunks_to_send(self.chunks.memory(), found) {
+            return Ok(true);
+        }
+        self.take_turn(now)?;
+        Ok(self.turns.chunks_to_send(self.chunks.memory(), found))
     }
 
     /// Gives back chunks for what arrives, and takes back those whose packets
     /// have left.
     #[cold]
     fn take_turn(&mut self, now: u64) -> Result<(), Failed> {
-        match self.turns.take(&self.area, now) {
+        match self.turns.take(self.chunks.memory(), now) {
             Turn::Done { wake: true } => {
                 // Only what could not be filled would be lost.
                 let _ = xdp::wake(self.socket.as_fd());
@@ -213,6 +242,21 @@ impl Fast {
             }
             Turn::Done { .. } | Turn::Later => Ok(()),
             Turn::Never => Err(Failed::ForGood),
+        }
+    }
+
+    /// Nothing has come for a while. Where nothing can, since no chunk waits for
+    /// it, whoever holds the rings may be stopped: a turn tells, which otherwise
+    /// is taken only by those who receive.
+    pub fn look_after(&mut self, now: u64) -> Result<(), Failed> {
+        if !matches!(self.rx.look(), Ok(0)) || !self.turns.is_drained() {
+            return Ok(());
+        }
+        self.take_turn(now)?;
+        if self.turns.may_recover(now) {
+            Ok(())
+        } else {
+            Err(Failed::ForGood)
         }
     }
 
@@ -260,16 +304,27 @@ impl Fast {
             Err(Corrupt) => return (0, Some(Failed::ForNow)),
         }
         let (mut taken, mut shown, mut bytes) = (0, 0, 0);
-        while taken < max
+        // A packet counts once, however many parts it has.
+        let mut most = max;
+        while taken < most
             && let Some(descriptor) = self.rx.take()
         {
             taken += 1;
             let at = descriptor.address;
-            let Some(packet) = self.bytes(at, descriptor.len as usize) else {
+            let Some(mut packet) = self.chunks.bytes(at, descriptor.len as usize) else {
                 // Not a chunk: it cannot be given back either.
                 return (shown, Some(Failed::ForNow));
             };
             prefetch(packet);
+            if let Some(joint) = &mut self.joint {
+                let is_last = descriptor.options & Descriptor::CONTINUED == 0;
+                let Some(whole) = joint.add(packet, is_last) else {
+                    most = most.saturating_add(1);
+                    self.turns.keep(self.chunks.number(at));
+                    continue;
+                };
+                packet = whole;
+            }
             if let Some(found) = parse(packet, port) {
                 shown += 1;
                 bytes += found.end - found.start;
@@ -282,7 +337,7 @@ impl Fast {
             } else {
                 counters.rx_strange += 1;
             }
-            self.turns.keep((at / self.chunk as u64) as u32);
+            self.turns.keep(self.chunks.number(at));
         }
         self.rx.release();
         counters.rx_frames += shown as u64;

@@ -39,7 +39,7 @@ pub struct GateCounters {
     pub steered: u64,
     /// Passed on to the kernel since they came by another queue.
     pub other_queue: u64,
-    /// Passed on to the kernel since they were longer than a chunk.
+    /// Passed on to the kernel since they were longer than it takes.
     pub too_long: u64,
     /// Dropped: of another version of the wire format.
     pub bad_version: u64,

@@ -32,9 +32,16 @@ impl Looks {
     #[inline]
     #[must_use]
     pub const fn kernel_is_due(&self, now: u64) -> bool {
-        let fast = now.wrapping_sub(self.fast_at) < FAST_FOR_NS && now != 0;
+        let fast = !self.fast_is_silent(now);
         let recent = now.wrapping_sub(self.kernel_at) < KERNEL_EVERY_NS;
         !(fast && recent)
+    }
+
+    /// Whether nothing comes by the fast path.
+    #[inline]
+    #[must_use]
+    pub const fn fast_is_silent(&self, now: u64) -> bool {
+        now.wrapping_sub(self.fast_at) >= FAST_FOR_NS || now == 0
     }
 
     /// When it is due at the latest, if nothing more comes by the fast path.

@@ -95,8 +95,22 @@ impl Template {
     /// bytes, or `None` if there is too little room.
     #[inline]
     pub fn write(&self, packet: &mut [u8], payload: &[u8], ecn: bool) -> Option<usize> {
+        self.write_beginning(packet, payload, payload.len(), ecn)?;
+        Some(self.len() + payload.len())
+    }
+
+    /// Writes headers and `here` bytes of `payload` to the start of `packet`:
+    /// the rest of it lies elsewhere. `None` if there is too little room.
+    #[inline]
+    pub fn write_beginning(
+        &self,
+        packet: &mut [u8],
+        payload: &[u8],
+        here: usize,
+        ecn: bool,
+    ) -> Option<()> {
         let (head, body) = packet.split_at_mut_checked(self.len())?;
-        body.get_mut(..payload.len())?.copy_from_slice(payload);
+        body.get_mut(..here)?.copy_from_slice(payload.get(..here)?);
         let udp_len = u16::try_from(payload.len() + 8).ok()?;
         let class = if ecn { ECT0 } else { 0 };
         if self.len() == HEADERS_V4 {
@@ -125,7 +139,7 @@ impl Template {
             };
             head[60..62].copy_from_slice(&sum.to_be_bytes());
         }
-        Some(self.len() + payload.len())
+        Some(())
     }
 }
 

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use portolan_ring::{BATCH, ChunkRing, Exchange, LINE_BYTES, Line, Share, queue_lines};
+use portolan_ring::{BATCH, ChunkRing, Exchange, LINE_BYTES, Line, Offsets, Share, queue_lines};
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Pidfd, own_pid};
 use portolan_sys::raw::Errno;
@@ -91,6 +91,8 @@ pub(super) struct Turns {
     words: (usize, usize),
     /// Since when somebody else has been seen to hold the rings; 0: nobody.
     held_since: u64,
+    /// Since when no chunk has been seen to wait for what arrives; 0: some do.
+    drained_since: u64,
 }
 
 impl Turns {
@@ -115,6 +117,7 @@ impl Turns {
                 queue_lines(all_tx),
             ),
             held_since: 0,
+            drained_since: 0,
         }
     }
 
@@ -155,12 +158,18 @@ impl Turns {
         self.share.chunk_to_send(self.words(memory))
     }
 
+    /// Several of them, as many as `found` takes; false if there are fewer.
+    pub fn chunks_to_send(&self, memory: &SharedMemory, found: &mut [u32]) -> bool {
+        self.share.chunks_to_send(self.words(memory), found)
+    }
+
     /// All of our chunks that are sent from, if the kernel has none of them.
     pub fn all_to_send(&self, memory: &SharedMemory) -> Option<Range<u32>> {
         self.share.all_to_send(self.words(memory))
     }
 
-    /// The kernel gets a chunk that [`Self::chunk_to_send`] gave.
+    /// The kernel gets a chunk that [`Self::chunk_to_send`] or
+    /// [`Self::chunks_to_send`] gave.
     #[inline]
     pub fn send(&mut self, memory: &SharedMemory, chunk: u32) {
         self.share.send(self.words(memory), chunk);
@@ -176,6 +185,23 @@ impl Turns {
     #[inline]
     pub fn is_due(&self) -> bool {
         self.share.kept() >= DUE
+    }
+
+    /// Whether no chunk waits for what arrives.
+    pub fn is_drained(&self) -> bool {
+        let fill = self.share.fill();
+        fill.producer() == fill.consumer()
+    }
+
+    /// Whether chunks wait again for what arrives, or may soon. A turn did not
+    /// help if they do not: they went with those who left the queue.
+    pub fn may_recover(&mut self, now: u64) -> bool {
+        if !self.is_drained() {
+            self.drained_since = 0;
+        } else if self.drained_since == 0 {
+            self.drained_since = now;
+        }
+        self.drained_since == 0 || now.saturating_sub(self.drained_since) < PATIENCE_NS
     }
 
     /// Takes a turn, if nobody else has it. `now`: ns of a monotonic clock.
