@@ -7,7 +7,7 @@ use std::fs;
 use std::path::PathBuf;
 use std::sync::PoisonError;
 
-use common::figures::{TURN, bench, bench_for, check_rows, set, texts};
+use common::figures::{TURN, bench, bench_as_asked, bench_for, check_rows, set, texts};
 use common::{TestLab, say};
 use serde_json::Value;
 
@@ -225,6 +225,30 @@ fn the_parameters_of_logp_are_found() {
     for metric in ["o_send_us", "o_recv_us", "l_us", "g_us", "half_power_bytes"] {
         assert!(metrics.contains(metric), "{metric} of {metrics:?}");
     }
+}
+
+#[test]
+fn matching_is_set_against_that_of_few() {
+    let (json, table) = bench_as_asked("match", &["match", "--slices", "2"]);
+    check_rows(&json);
+    let metrics = [
+        "match_unexpected_ns",
+        "match_posted_ns",
+        "match_unexpected_any_ns",
+        "match_posted_any_ns",
+    ];
+    assert_eq!(texts(&json, "rows", "metric"), set(&metrics));
+    let entries = |list: &str| -> Vec<u64> {
+        let list = json[list].as_array().unwrap();
+        list.iter()
+            .map(|it| it["entries"].as_u64().unwrap())
+            .collect()
+    };
+    assert_eq!(entries("rows"), [10, 1_000, 100_000].repeat(4));
+    assert_eq!(entries("ratios"), [1_000, 100_000].repeat(4));
+    let of = metrics.map(|metric| format!("{metric}_entries"));
+    assert_eq!(texts(&json, "ratios", "metric"), of.into());
+    assert!(table.contains("no claim can rest on that"), "{table}");
 }
 
 #[test]

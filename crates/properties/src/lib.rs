@@ -3,7 +3,9 @@
 #![forbid(unsafe_code)]
 
 mod input;
+mod matching;
 mod proto_input;
 mod record;
 
+pub use matching::{MatchStep, matching, matching_steps};
 pub use proto_input::proto_input;

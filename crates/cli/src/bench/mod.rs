@@ -28,6 +28,7 @@ mod kernel;
 mod lanes;
 mod logp;
 mod loss;
+mod matching;
 mod memory;
 mod mpi;
 mod networks;
@@ -101,6 +102,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Start(it) => start::bench(it)?,
         Bench::Death(it) => death::bench(it)?,
         Bench::Spray { common, messages } => spray::bench(common, messages)?,
+        Bench::Match(it) => matching::bench(it)?,
         Bench::Memory { json } => memory::bench(json)?,
         Bench::Logp { common } => logp::bench(common)?,
     };

@@ -143,6 +143,8 @@ pub enum Bench {
         #[command(flatten)]
         common: Common,
     },
+    /// Time to bring a receive and a message together, by how many others wait
+    Match(Matching),
     /// Bytes of memory that a peer costs, never talked to and quiet, and an endpoint
     Memory {
         /// Write rows to this file
@@ -153,6 +155,16 @@ pub enum Bench {
     Start(Start),
     /// Time from killing a rank until others know
     Death(Death),
+}
+
+#[derive(Args)]
+pub struct Matching {
+    /// Slices of each figure
+    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
+    pub slices: usize,
+    /// Write rows and ratios to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 #[derive(Args)]

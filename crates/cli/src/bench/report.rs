@@ -43,6 +43,9 @@ pub struct Row {
     /// Messages sent before any is read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub messages: Option<u64>,
+    /// Receives or messages that wait at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entries: Option<u64>,
     /// Whose messages, in a bench with several pairs: sender and receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
@@ -120,6 +123,9 @@ pub struct Ratio {
     /// `block` where ranks slept until a message came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
+    /// Receives or messages that wait at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub entries: Option<u64>,
     /// Processes of the job, in a bench of several numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
@@ -348,6 +354,7 @@ impl Report {
             has(|row| row.interface.is_some(), "networks"),
             has(|row| row.messages.is_some(), "sides"),
             has(|row| row.messages.is_some(), "messages"),
+            has(|row| row.entries.is_some(), "entries"),
             if several { "ranks" } else { "" },
             has(|row| row.stalled_traffic.is_some(), "to stalled"),
             "median",
@@ -381,6 +388,7 @@ impl Report {
                     row.interface.clone().unwrap_or_default(),
                     row.messages.and(row.pattern.clone()).unwrap_or_default(),
                     row.messages.map(|n| n.to_string()).unwrap_or_default(),
+                    row.entries.map(|n| n.to_string()).unwrap_or_default(),
                     if several {
                         row.ranks.to_string()
                     } else {
@@ -423,6 +431,7 @@ impl Report {
             has(|ratio| ratio.loss.is_some(), "loss"),
             has(|ratio| ratio.bursts.is_some(), "bursts"),
             has(|ratio| ratio.harm.is_some(), "harm"),
+            has(|ratio| ratio.entries.is_some(), "entries"),
             has(|ratio| ratio.ranks.is_some(), "ranks"),
             "median",
             "quartiles",
@@ -439,6 +448,7 @@ impl Report {
                     ratio.loss.map(share).unwrap_or_default(),
                     ratio.bursts.clone().unwrap_or_default(),
                     ratio.harm.clone().unwrap_or_default(),
+                    ratio.entries.map(|n| n.to_string()).unwrap_or_default(),
                     ratio.ranks.map(|n| n.to_string()).unwrap_or_default(),
                     format!("{:.3}", ratio.median),
                     format!("{:.3} .. {:.3}", ratio.q1, ratio.q3),

@@ -153,12 +153,19 @@ fn pictures(rows: &[&Row]) -> Result<Vec<(String, String)>> {
             .filter(|r| r.metric == metric)
             .collect();
         let over_messages = lines_over(&of_metric, |row| row.messages.map(|n| n as f64));
+        let over_entries = lines_over(&of_metric, |row| row.entries.map(|n| n as f64));
         let over_sizes = lines_over(&of_metric, |row| row.size.map(|n| n as f64));
         if let Some(lines) = over_messages {
             let caption = format!("{metric} by messages sent before any is read");
             pictures.push((
                 caption,
                 plot::lines("messages", metric, &lines, Legend::Right)?,
+            ));
+        } else if let Some(lines) = over_entries {
+            let caption = format!("{metric} by how many wait");
+            pictures.push((
+                caption,
+                plot::lines("entries", metric, &lines, Legend::Left)?,
             ));
         } else if let Some(lines) = over_sizes {
             let caption = format!("{metric} by size");
@@ -283,6 +290,9 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
         if let Some(bursts) = &ratio.bursts {
             let _ = write!(when, ", bursts of {bursts}");
         }
+        if let Some(entries) = ratio.entries {
+            let _ = write!(when, ", {entries} entries");
+        }
         let _ = writeln!(
             body,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{:.3}</td>\
@@ -323,6 +333,9 @@ fn figures(body: &mut String, rows: &[&Row]) {
         let mut when = condition(row.size, row.loss, Some(row.ranks));
         if let Some(messages) = row.messages {
             let _ = write!(when, ", {messages} messages");
+        }
+        if let Some(entries) = row.entries {
+            let _ = write!(when, ", {entries} entries");
         }
         if let Some(pattern) = &row.pattern {
             let _ = write!(when, ", {pattern}");
