@@ -163,11 +163,17 @@ fn a_second_job_on_the_same_interface_does_without() {
 fn an_interface_that_goes_down_and_up_loses_nothing() {
     let lab = TestLab::up("t-xdp-down", "2");
     let ring = example("ring");
-    let words = [
-        "run", "-n", "2", "--lab", lab.0, "--link", "xdp", "--", &ring,
-    ];
-    let job = start("xdp-down", &[&words[..], &["60000"]].concat());
-    sleep(Duration::from_millis(300));
+    let words = ["run", "-v", "-n", "2", "--lab", lab.0, "--link", "xdp"];
+    let mut job = start("xdp-down", &[&words[..], &["--", &ring, "60000"]].concat());
+    let id = common::job_id(&mut job);
+    let is_fast =
+        |rank: &serde_json::Value| rank["counters"]["fast_packets_received"].as_u64() > Some(100);
+    let both_are = |_| {
+        sleep(Duration::from_millis(20));
+        let ranks = common::ranks(&["--once", &id]);
+        ranks.len() == 2 && ranks.iter().all(is_fast)
+    };
+    assert!((0..1_000).any(both_are), "no packet came by the fast path");
     for _ in 0..2 {
         lab.exec("h1", &["ip", "link", "set", "eth0", "down"])
             .expect(0);

@@ -286,6 +286,10 @@ impl NetLane {
             ..
         } = self;
         let mut view = tables.view();
+        if pending.is_empty() && !view.may_transmit(lazy) && rerouted.is_empty() && gone.is_empty()
+        {
+            return 0;
+        }
         for (peer, how) in rerouted.drain(..) {
             if let Some(to) = view.peer_address(peer) {
                 link.first.reroute(&link_address(to), how);

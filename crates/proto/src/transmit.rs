@@ -38,7 +38,21 @@ impl<S: Seal> Endpoint<'_, S> {
     /// `lazy`: acknowledgements that might ride on an answer of the
     /// application leave too. Pass false in a pass that delivered something,
     /// so that the application gets to answer, and true in the next.
+    #[inline]
     pub fn poll_transmit(
+        &mut self,
+        now: u64,
+        lazy: bool,
+        host: &mut impl Host<S>,
+    ) -> Option<Transmit> {
+        if self.may_transmit(lazy) {
+            self.transmit_ready(now, lazy, host)
+        } else {
+            None
+        }
+    }
+
+    fn transmit_ready(
         &mut self,
         now: u64,
         lazy: bool,
@@ -94,6 +108,16 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.arm(due);
             }
         }
+    }
+
+    /// Whether [`Endpoint::poll_transmit`] may have a packet; what is false is
+    /// sure, and found at once.
+    #[inline]
+    #[must_use]
+    pub const fn may_transmit(&self, lazy: bool) -> bool {
+        let core = &self.core;
+        let waits = !core.ready.is_empty() || (lazy && !core.deferred.is_empty());
+        waits || core.full || !core.starved.is_empty() || !core.connects.is_empty()
     }
 
     /// Gives connections that found no frame another try, in the order in which
