@@ -159,14 +159,19 @@ fn bursts_of_losses_are_asked_out_of() {
         packet_ns: 2_000,
         ..SWITCH
     };
-    for (loss_ppm, least) in [(10_000, 0.9), (50_000, 0.7), (200_000, 0.4)] {
+    // Of the packets between bursts of 16 packets each so many begin one.
+    for (loss_ppm, burst_start, least) in [
+        (10_000, 631, 0.9),
+        (50_000, 3_289, 0.7),
+        (200_000, 15_625, 0.4),
+    ] {
         let rate = |faults| Course { faults, ..course }.run().parts[0].bytes as f64;
         let single = rate(Faults {
             loss: loss_ppm,
             ..course.faults
         });
         let bursts = rate(Faults {
-            burst_start: loss_ppm / 16 * 1_000_000 / (1_000_000 - loss_ppm),
+            burst_start,
             burst_end: 1_000_000 / 16,
             burst_loss: 1_000_000,
             ..course.faults
