@@ -18,16 +18,16 @@ const PROMPT: u8 = 64;
 /// cut off is heard so soon after it is back.
 const PROBES: u64 = 100;
 
+/// The same of a peer that has no room: with each leaves all that it refused.
+const PROMPT_ROUNDS: u8 = 8;
+const ROUNDS: u64 = 16;
+
 /// Where packets were lost a moment ago a burst of losses may still go on: so
 /// many pings leave between these probes in vain, for each takes one loss out
 /// of it.
 const ASKS: u8 = 7;
 const ASKED: RangeInclusive<u8> = 2..=16;
 const MOMENT_NS: u64 = 1_000_000_000;
-
-/// The same of a peer that has no room: with each leaves all that it refused.
-const PROMPT_ROUNDS: u8 = 8;
-const ROUNDS: u64 = 16;
 
 /// Who closes takes a peer for dead that has answered none of so many probes
 /// in this part of the silence.
@@ -98,8 +98,8 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     fn asks_between(&self, path: u32) -> u8 {
         let p = &self.paths[path as usize];
-        let lately = p.lost_at != 0 && p.probe_from.saturating_sub(p.lost_at) < MOMENT_NS;
-        if ASKED.contains(&p.backoff) && lately && !self.waits_for_room(p.conn) {
+        let lately = || p.lost_at != 0 && p.probe_from.saturating_sub(p.lost_at) < MOMENT_NS;
+        if ASKED.contains(&p.backoff) && lately() && !self.waits_for_room(p.conn) {
             ASKS
         } else {
             0

@@ -110,8 +110,9 @@ fn what_is_refused_comes_as_soon_as_there_is_room_and_rarely_before() {
         pair.flush(1, true, &mut but_own);
         pair.deliver(0);
     }
-    // A second of waiting: a probe each 188 ms at last, a round each; and a few
-    // as node 1, whose own messages get lost, asks.
+    // A second of waiting: a probe each 188 ms at last, a round each. Eight
+    // come before, soon: node 1, whose own messages get lost, asks, and so says
+    // early that it is full.
     let (begin, before) = (pair.now, resent(&mut pair));
     pair.run(SECOND, but_own);
     assert!(pair.now - begin > SECOND / 2, "it waits");

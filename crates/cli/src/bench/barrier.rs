@@ -72,10 +72,13 @@ pub fn bench(common: Common, ranks: u32, vs: &[Kind]) -> Result<Found> {
     }
     let mut watch = Watch::begin(common.lab.as_deref());
     let slice_ns = common.slice_ms.unwrap_or(SLICE_MS_MAX) * 1_000_000;
-    let (link, (ours, theirs)) =
-        job::with_lines(spec, lab, job::Helpers::All, &mut watch.host, |lines| {
-            run(lines, &mut peers, ranks, common.slices(), slice_ns)
-        })?;
+    let (link, (ours, theirs)) = job::with_lines(
+        spec,
+        lab.as_ref(),
+        job::Helpers::All,
+        &mut watch.host,
+        |lines| run(lines, &mut peers, ranks, common.slices(), slice_ns),
+    )?;
     let setting = common.setting(link, ranks);
     let like = Row {
         metric: "latency_us".to_owned(),

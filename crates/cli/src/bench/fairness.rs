@@ -80,8 +80,7 @@ pub fn bench(asked: Fairness) -> Result<Found> {
     let span_ns = span_ms * 1_000_000;
     let start_tcp = |span| TcpFlow::start(&lab, tcp_from(&lab), span, control.as_deref());
     let measure = |lines: &mut [Line]| run(&start_tcp, lines, size.0, common.slices(), span_ns);
-    let at = Some(lab.clone());
-    let (link, shared) = with_lines(spec, at, Helpers::All, &mut watch.host, measure)?;
+    let (link, shared) = with_lines(spec, Some(&lab), Helpers::All, &mut watch.host, measure)?;
     let ours = Row {
         size: Some(size.0),
         ..common.setting(link, 2).row()

@@ -118,13 +118,7 @@ pub fn bench(asked: Forged) -> Result<Found> {
         let mut forger = Forger::listen(&lab, per_second, size)?;
         let spec = common.spec(2, true, false)?;
         let measure = |lines: &mut [Line]| run(&plan, &lab, &mut forger, lines);
-        let (link, found) = with_lines(
-            spec,
-            Some(lab.clone()),
-            Helpers::All,
-            &mut watch.host,
-            measure,
-        )?;
+        let (link, found) = with_lines(spec, Some(&lab), Helpers::All, &mut watch.host, measure)?;
         let setting = common.setting(link, 2);
         let system = setting.row().system;
         rows.extend(summary::rows(&found.cells, &plan, &setting));

@@ -158,7 +158,7 @@ pub fn bench(common: Common, ranks: u32, seconds: f64) -> Result<Found> {
         }
         let work = |lines: &mut [Line]| run(lines, common.slices(), slice_ns);
         let (link, percents) =
-            job::with_lines(spec, lab.clone(), job::Helpers::All, &mut watch.host, work)?;
+            job::with_lines(spec, lab.as_ref(), job::Helpers::All, &mut watch.host, work)?;
         let like = of_link.setting(link, ranks).row();
         for ((_, metric), percents) in PLACES.iter().zip(&percents) {
             let Some(q) = Quartiles::of(percents) else {

@@ -155,13 +155,7 @@ pub fn bench(shape: Shape, common: Common, size: usize, vs: &[Peer]) -> Result<F
         prepare(shape, &lab, size, lines)?;
         run(&lab, &systems, size, common.slices(), slice_ns, lines)
     };
-    let (link, columns) = with_lines(
-        spec,
-        Some(lab.clone()),
-        Helpers::All,
-        &mut watch.host,
-        measure,
-    )?;
+    let (link, columns) = with_lines(spec, Some(&lab), Helpers::All, &mut watch.host, measure)?;
     let setting = common.setting(link, ranks);
     let like = Row {
         size: Some(size),

@@ -123,12 +123,12 @@ impl Ranks {
 /// As [`start`], those of `work`, and those of the ranks.
 pub fn with_lines<T>(
     spec: JobSpec,
-    lab: Option<Lab>,
+    lab: Option<&Lab>,
     helpers: Helpers,
     host: &mut Host,
     work: impl FnOnce(&mut [Line]) -> Result<T>,
 ) -> Result<(String, T)> {
-    let mut ranks = start(spec, lab, helpers)?;
+    let mut ranks = start(spec, lab.cloned(), helpers)?;
     let mut lines = std::mem::take(&mut ranks.lines);
     let done = (|| {
         let met = lines.iter_mut().map(greet).collect::<Result<Vec<_>>>()?;
@@ -157,9 +157,8 @@ pub fn with_two_jobs<T>(
 ) -> Result<([String; 2], T)> {
     // Ranks of the same number are on the same core.
     let mut same = host.clone();
-    let lab = || Some(lab.clone());
-    let (link, (others, found)) = with_lines(one, lab(), Helpers::All, host, |one| {
-        with_lines(other, lab(), Helpers::All, &mut same, |other| {
+    let (link, (others, found)) = with_lines(one, Some(lab), Helpers::All, host, |one| {
+        with_lines(other, Some(lab), Helpers::All, &mut same, |other| {
             work([one, other])
         })
     })?;

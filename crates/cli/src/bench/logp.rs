@@ -104,7 +104,7 @@ pub fn bench(common: Common) -> Result<Found> {
         let spec = common.spec(2, lab.is_some(), shm)?;
         let (link, overheads) = job::with_lines(
             spec,
-            lab.clone(),
+            lab.as_ref(),
             job::Helpers::None,
             &mut watch.host,
             |lines| run(lines, common.slices()),

@@ -3,7 +3,6 @@
 
 use portolan_matching::{Arrival, Envelope, Matcher, Post, Selector};
 use portolan_sys::clock::now_ns;
-use rustix::thread::{CpuSet, sched_setaffinity};
 
 use super::conduct::Progress;
 use super::failure::{Context, Result, fail};
@@ -168,11 +167,9 @@ impl Cell {
 fn bind() -> Result<usize> {
     let allowed = crate::run::allowed_cores().context("asking for the allowed cores")?;
     // The first core is where interrupts go.
-    let core = *allowed.last().expect("there is one") as usize;
-    let mut cores = CpuSet::new();
-    cores.set(core);
-    sched_setaffinity(None, &cores).context(format!("binding to core {core}"))?;
-    Ok(core)
+    let core = *allowed.last().expect("there is one");
+    crate::run::bind_to(core).context(format!("binding to core {core}"))?;
+    Ok(core as usize)
 }
 
 /// Measures all cases in turns.

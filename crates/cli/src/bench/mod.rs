@@ -242,9 +242,10 @@ fn paired(
             spec.settings.insert(passes.to_owned(), "0".to_owned());
         }
     }
-    let (link, cells) = job::with_lines(spec, lab, Helpers::All, &mut watch.host, |lines| {
-        Conductor::new(&plan, job::two(lines)?, loss.as_mut(), sites, payload).run()
-    })?;
+    let (link, cells) =
+        job::with_lines(spec, lab.as_ref(), Helpers::All, &mut watch.host, |lines| {
+            Conductor::new(&plan, job::two(lines)?, loss.as_mut(), sites, payload).run()
+        })?;
     let setting = common.setting(link, 2);
     let mut rows = summary::rows(&cells, &plan, &setting);
     let (curves, mut remarks) = summary::curves(&cells, &plan, &setting);
@@ -290,7 +291,7 @@ fn stalled(common: Common, size: usize) -> Result<Found> {
         }
         let (link, found) = job::with_lines(
             spec,
-            lab.clone(),
+            lab.as_ref(),
             Helpers::AllBut(stalled::STALLED),
             &mut watch.host,
             |lines| stalled::run(lines, size, common.slices(), slice_ns),

@@ -93,13 +93,10 @@ pub fn bench(asked: Outage) -> Result<Found> {
     let mut watch = Watch::begin(common.lab.as_deref());
     let down = Duration::from_millis(down_ms);
     let outages = common.slices.unwrap_or(OUTAGES);
-    let (link, [ours, tcp]) = with_lines(
-        spec,
-        Some(lab.clone()),
-        Helpers::All,
-        &mut watch.host,
-        |lines| run(&lab, lines, size.0, outages, down, !vs.is_empty()),
-    )?;
+    let (link, [ours, tcp]) =
+        with_lines(spec, Some(&lab), Helpers::All, &mut watch.host, |lines| {
+            run(&lab, lines, size.0, outages, down, !vs.is_empty())
+        })?;
     let like = Row {
         size: Some(size.0),
         ..common.setting(link, 2).row()

@@ -166,7 +166,7 @@ pub fn bench(common: Common, messages: u64) -> Result<Found> {
         let mut cells = cells(messages);
         let (link, ()) = job::with_lines(
             spec,
-            lab.clone(),
+            lab.as_ref(),
             job::Helpers::All,
             &mut watch.host,
             |lines| run(lines, &mut cells, slices),

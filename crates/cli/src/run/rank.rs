@@ -50,9 +50,7 @@ pub fn become_rank(arguments: &RankArguments) -> Result<ExitCode> {
         let _ = cgroup::enter(group);
     }
     if let Some(core) = arguments.core {
-        let mut cores = CpuSet::new();
-        cores.set(core as usize);
-        sched_setaffinity(None, &cores).map_err(Failure::os(format!(
+        bind_to(core).map_err(Failure::os(format!(
             "binding to core {core} (--bind none does without)"
         )))?;
     }
@@ -121,6 +119,13 @@ fn executable(path: &Path) -> io::Result<()> {
 pub fn core_in_turn(local_index: u16) -> Option<u32> {
     let cores = allowed_cores().ok()?;
     cores.get(usize::from(local_index) % cores.len()).copied()
+}
+
+/// Binds the calling thread to a core.
+pub fn bind_to(core: u32) -> rustix::io::Result<()> {
+    let mut cores = CpuSet::new();
+    cores.set(core as usize);
+    sched_setaffinity(None, &cores)
 }
 
 /// The cores that this process may run on; at least one.
