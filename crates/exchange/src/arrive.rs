@@ -1,0 +1,330 @@
+//! What comes from other ranks.
+
+use portolan_matching::Envelope;
+
+use crate::credit::OVERHEAD;
+use crate::exchange::Exchange;
+use crate::host::{Host, Sink, Source};
+use crate::kind::{Kind, OVERLAP, SECOND, Words};
+use crate::message::{Dest, Origin, Part, Probed};
+use crate::ops::OpId;
+use crate::send::BYTES_MAX;
+
+/// The first part of a message of another exchange's, or all of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// Rank that sent it.
+    pub from: u32,
+    /// What it is.
+    pub kind: Kind,
+    /// Argument words, 8 bytes each, little-endian.
+    pub args: &'a [u8],
+    /// Bytes of its whole payload.
+    pub total: u64,
+    /// The first of them.
+    pub payload: &'a [u8],
+}
+
+impl Incoming<'_> {
+    const fn is_whole(&self) -> bool {
+        self.payload.len() as u64 == self.total
+    }
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Took {
+    /// All of it was taken.
+    Whole,
+    /// The rest of its payload goes where [`Exchange::room`] says, or by
+    /// [`Exchange::write_part`]; then [`Exchange::arrived`]. The number is never 0.
+    Part(u64),
+    /// Not now: offer it again when [`Exchange::take_freed`] says so.
+    NotNow,
+    /// It makes no sense, or comes from somebody dead.
+    Refused,
+}
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Takes a message, or the first part of one.
+    #[inline]
+    pub fn arrive(&mut self, host: &mut impl Host<Source = S, Sink = K>, m: &Incoming<'_>) -> Took {
+        match self.peers.get(m.from) {
+            Some(peer) if !peer.dead => {}
+            _ => return Took::Refused,
+        }
+        match m.kind {
+            Kind::Eager => self.arrive_eager(host, m),
+            Kind::Offer => self.arrive_offer(host, m),
+            Kind::Push => self.arrive_push(host, m),
+            Kind::Pulled => self.arrive_pulled(host, m),
+            _ if m.total > 0 => Took::Refused,
+            Kind::Pull => {
+                let words = Words(m.args);
+                let args = [0, 1, 2, 3].map(|i| words.or_zero(i));
+                self.asked(host, m.from, args);
+                Took::Whole
+            }
+            Kind::Done => {
+                self.answered(m.from, OpId(Words(m.args).or_zero(0)));
+                Took::Whole
+            }
+            Kind::Credit => {
+                if let Some(peer) = self.peers.get(m.from) {
+                    peer.limit = peer.limit.max(Words(m.args).or_zero(0));
+                }
+                Took::Whole
+            }
+        }
+    }
+
+    /// Whether a sender may push so many bytes more; then they are counted.
+    fn charge(&mut self, from: u32, bytes: u64) -> bool {
+        let Some(peer) = self.peers.get(from) else {
+            return false;
+        };
+        let fits = (peer.taken.checked_add(bytes)).is_some_and(|taken| taken <= peer.told);
+        if fits {
+            peer.taken += bytes;
+        }
+        fits
+    }
+
+    fn arrive_eager(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        let words = Words(m.args);
+        let Some(tag) = words.get(0) else {
+            return Took::Refused;
+        };
+        let charge = m.total.saturating_add(OVERHEAD);
+        if !self.charge(m.from, charge) {
+            // Whoever pushes beyond its credit waits.
+            return Took::NotNow;
+        }
+        let what = Probed {
+            from: m.from,
+            tag,
+            total: m.total,
+            data: words.get(1),
+        };
+        let missing = u32::from(!m.is_whole());
+        if let Some(id) = self.first_receive(&what) {
+            self.meet(id, &what, Origin::Eager, m.total, missing, true);
+            self.write(id, 0, m.payload);
+            self.free_pushed(host, m.from, charge);
+            if missing == 0 {
+                self.settle(host, id);
+                return Took::Whole;
+            }
+            return self.part(m.from, Dest::Receive(id), 0, None);
+        }
+        let mut body = self.vector(m.total);
+        body.extend_from_slice(m.payload);
+        body.resize(m.total as usize, 0);
+        let number = self.keep(what, Origin::Eager, body, charge);
+        if missing == 0 {
+            return Took::Whole;
+        }
+        self.miss(number, missing, true);
+        self.part(m.from, Dest::Message(number), 0, None)
+    }
+
+    fn arrive_offer(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        let words = Words(m.args);
+        let (Some(tag), Some(total), Some(op)) = (words.get(0), words.get(1), words.get(2)) else {
+            return Took::Refused;
+        };
+        let (address, flags) = (words.or_zero(3), words.or_zero(4));
+        let (first, second, overlap) = (m.total, flags & SECOND, flags & OVERLAP != 0);
+        let Some(pushed) = first.checked_add(second).filter(|pushed| *pushed <= total) else {
+            return Took::Refused;
+        };
+        if total > BYTES_MAX || self.seconds.contains_key(&(m.from, op)) {
+            return Took::Refused;
+        }
+        let what = Probed {
+            from: m.from,
+            tag,
+            total,
+            data: words.get(5),
+        };
+        let full =
+            (self.peers.get(m.from)).is_some_and(|peer| peer.offers >= self.config.offers_max);
+        let envelope = Envelope {
+            source: m.from,
+            tag,
+        };
+        if full && self.matcher.peek_posted(&envelope).is_none() {
+            return Took::NotNow;
+        }
+        if !self.charge(m.from, pushed) {
+            return Took::NotNow;
+        }
+        let origin = Origin::Offer { op, address };
+        let missing = u32::from(!m.is_whole()) + u32::from(second > 0);
+        let dest = if let Some(id) = self.first_receive(&what) {
+            self.meet(id, &what, origin, pushed, missing, overlap);
+            self.write(id, 0, m.payload);
+            self.free_pushed(host, m.from, pushed);
+            self.fetch_rest(host, id);
+            self.settle(host, id);
+            Dest::Receive(id)
+        } else {
+            let mut body = self.vector(pushed);
+            body.extend_from_slice(m.payload);
+            body.resize(pushed as usize, 0);
+            let number = self.keep(what, origin, body, pushed);
+            self.miss(number, missing, overlap);
+            Dest::Message(number)
+        };
+        if second > 0 {
+            self.seconds.insert((m.from, op), (dest, first, second));
+        }
+        if m.is_whole() {
+            Took::Whole
+        } else {
+            self.part(m.from, dest, 0, None)
+        }
+    }
+
+    fn arrive_push(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        let key = (m.from, Words(m.args).or_zero(0));
+        match self.seconds.get(&key) {
+            Some(&(dest, at, bytes)) if bytes == m.total => {
+                self.seconds.remove(&key);
+                let number = self.parts.insert(Part {
+                    from: m.from,
+                    dest,
+                    at,
+                    pulled: None,
+                });
+                self.begin_part(host, number, m)
+            }
+            _ => Took::Refused,
+        }
+    }
+
+    fn arrive_pulled(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        let words = Words(m.args);
+        let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
+        if !self.was_asked(m.from, id, at, m.total) {
+            return Took::Refused;
+        }
+        let number = self.parts.insert(Part {
+            from: m.from,
+            dest: Dest::Receive(id),
+            at,
+            pulled: Some(m.total),
+        });
+        self.begin_part(host, number, m)
+    }
+
+    fn begin_part(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        number: u64,
+        m: &Incoming<'_>,
+    ) -> Took {
+        self.write_part(number, 0, m.payload);
+        if m.is_whole() {
+            self.arrived(host, number);
+            Took::Whole
+        } else {
+            Took::Part(number)
+        }
+    }
+
+    fn part(&mut self, from: u32, dest: Dest, at: u64, pulled: Option<u64>) -> Took {
+        Took::Part(self.parts.insert(Part {
+            from,
+            dest,
+            at,
+            pulled,
+        }))
+    }
+
+    /// Where `bytes` bytes of a partly arrived payload go, from `at` on. `None`:
+    /// not to one place; give them to [`Exchange::write_part`].
+    #[inline]
+    pub fn room(&mut self, part: u64, at: u64, bytes: usize) -> Option<&mut [u8]> {
+        let Part { dest, at: base, .. } = *self.parts.get(part)?;
+        let at = base.checked_add(at)?;
+        let end = at.checked_add(bytes as u64)?;
+        match dest {
+            Dest::Receive(id) => {
+                let sink = self.ops.receive(id)?.sink.as_mut()?;
+                if end <= sink.len() {
+                    sink.slice(at, bytes)
+                } else {
+                    None
+                }
+            }
+            Dest::Message(number) => {
+                let body = &mut self.messages.get_mut(number)?.body;
+                body.get_mut(at as usize..end as usize)
+            }
+        }
+    }
+
+    /// Writes bytes of a partly arrived payload, from `at` on.
+    pub fn write_part(&mut self, part: u64, at: u64, bytes: &[u8]) {
+        let Some(&Part { dest, at: base, .. }) = self.parts.get(part) else {
+            return;
+        };
+        let Some(at) = base.checked_add(at) else {
+            return;
+        };
+        match dest {
+            Dest::Receive(id) => self.write(id, at, bytes),
+            Dest::Message(number) => {
+                if let Some(message) = self.messages.get_mut(number)
+                    && let Some(into) = (at as usize)
+                        .checked_add(bytes.len())
+                        .and_then(|end| message.body.get_mut(at as usize..end))
+                {
+                    into.copy_from_slice(bytes);
+                }
+            }
+        }
+    }
+
+    /// All of a payload is here.
+    pub fn arrived(&mut self, host: &mut impl Host<Source = S, Sink = K>, part: u64) {
+        let Some(Part { dest, pulled, .. }) = self.parts.remove(part) else {
+            return;
+        };
+        match (dest, pulled) {
+            (Dest::Receive(id), Some(bytes)) => self.answer_ends(host, id, bytes),
+            (Dest::Receive(id), None) => {
+                if let Some(meeting) = self.ops.meeting(id) {
+                    meeting.pushes = meeting.pushes.saturating_sub(1);
+                    self.fetch_rest(host, id);
+                    self.settle(host, id);
+                }
+            }
+            (Dest::Message(number), _) => {
+                if let Some(message) = self.messages.get_mut(number) {
+                    message.pushes = message.pushes.saturating_sub(1);
+                    if message.pushes == 0 {
+                        self.move_body(host, number);
+                    }
+                }
+            }
+        }
+    }
+}

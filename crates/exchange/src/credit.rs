@@ -1,0 +1,98 @@
+//! Who may push how much before anybody asks for it. Counts are absolute, of
+//! bytes since connect, so a count that is told twice does no harm.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+
+/// Bytes that every sender may push at first, and always has room for.
+pub const PUSHED_MIN: u64 = 4096;
+
+/// What a pushed message counts beside its bytes.
+pub(crate) const OVERHEAD: u64 = 128;
+
+/// What is known of a rank that messages were exchanged with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// Bytes that we have pushed.
+    pub pushed: u64,
+    /// Bytes that we may have pushed.
+    pub limit: u64,
+    /// Bytes that it has pushed.
+    pub taken: u64,
+    /// Those of them that are no longer kept.
+    pub freed: u64,
+    /// What it was told that it may have pushed.
+    pub told: u64,
+    /// Offers of its that are kept.
+    pub offers: u32,
+    pub dead: bool,
+}
+
+impl Peer {
+    const NEW: Self = Self {
+        pushed: 0,
+        limit: PUSHED_MIN,
+        taken: 0,
+        freed: 0,
+        told: PUSHED_MIN,
+        offers: 0,
+        dead: false,
+    };
+
+    /// What we may push now.
+    pub const fn may_push(&self) -> u64 {
+        self.limit.saturating_sub(self.pushed)
+    }
+
+    /// Bytes of its that are kept.
+    pub const fn kept(&self) -> u64 {
+        self.taken - self.freed
+    }
+
+    /// What it is to be told, if that is worth a message: when half of its
+    /// share is free that it does not know of.
+    pub fn news(&mut self, share: u64) -> Option<u64> {
+        let limit = self.freed + share;
+        if limit < self.told + (share / 2).max(1) {
+            return None;
+        }
+        self.told = limit;
+        Some(limit)
+    }
+}
+
+/// All of them, by rank; those that were never met take a pointer.
+#[derive(Debug)]
+pub(crate) struct Peers(Vec<Option<Box<Peer>>>);
+
+impl Peers {
+    pub fn new(size: u32) -> Self {
+        let mut all = Vec::new();
+        all.resize_with(size as usize, || None);
+        Self(all)
+    }
+
+    /// `None`: there is no such rank.
+    #[inline]
+    pub fn get(&mut self, rank: u32) -> Option<&mut Peer> {
+        let slot = self.0.get_mut(rank as usize)?;
+        Some(slot.get_or_insert_with(|| Box::new(Peer::NEW)))
+    }
+
+    /// It begins anew: nothing was pushed in its new life.
+    pub fn renew(&mut self, rank: u32) {
+        if let Some(slot) = self.0.get_mut(rank as usize) {
+            *slot = None;
+        }
+    }
+
+    pub fn met(&self) -> impl Iterator<Item = (u32, &Peer)> {
+        let all = (0..).zip(&self.0);
+        all.filter_map(|(rank, slot)| Some((rank, slot.as_deref()?)))
+    }
+
+    pub fn met_mut(&mut self) -> impl Iterator<Item = (u32, &mut Peer)> {
+        let all = (0..).zip(&mut self.0);
+        all.filter_map(|(rank, slot)| Some((rank, slot.as_deref_mut()?)))
+    }
+}

@@ -1,0 +1,144 @@
+//! Ends that are nobody's success: cancels, deaths, the close of the endpoint.
+
+use alloc::vec::Vec;
+
+use portolan_matching::{Envelope, Selector};
+
+use crate::exchange::Exchange;
+use crate::host::{Host, Sink, Source};
+use crate::message::Origin;
+use crate::ops::{Body, OpError, OpId, QueueId, ReceiveStage, SendStage};
+
+/// A queue that there never is: what ends there is forgotten.
+const NOWHERE: QueueId = QueueId(u32::MAX);
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Cancels a receive that no message has met; it ends with
+    /// [`OpError::Cancelled`]. False if it has met one, or has ended, or is a
+    /// send: then it goes on.
+    pub fn cancel(&mut self, id: OpId) -> bool {
+        let Some(receive) = self.ops.receive(id) else {
+            return false;
+        };
+        let ReceiveStage::Posted(Some(ticket)) = receive.stage else {
+            return false;
+        };
+        self.matcher.cancel(ticket);
+        self.ops.end(id, Err(OpError::Cancelled));
+        true
+    }
+
+    /// Nobody will ask how an operation ended: its number is void when it has.
+    pub fn forget_end(&mut self, id: OpId) {
+        if self.ops.is_done(id) == Some(true) {
+            self.ops.take(id);
+        } else if let Some(notify) = self.ops.notify(id) {
+            notify.queue = Some(NOWHERE);
+        }
+    }
+
+    /// A rank is dead. What has arrived of it in full stays; all else that
+    /// depends on it ends with [`OpError::PeerDead`]. Messages that are being
+    /// read from a send's memory were [`released`](Exchange::released) before,
+    /// or will be.
+    pub fn peer_died(&mut self, host: &mut impl Host<Source = S, Sink = K>, rank: u32) {
+        match self.peers.get(rank) {
+            Some(peer) if !peer.dead => peer.dead = true,
+            _ => return,
+        }
+        self.drop_backlog(rank);
+        self.seconds.retain(|(from, _), _| *from != rank);
+        let parts: Vec<u64> = (self.parts.iter())
+            .filter(|(_, part)| part.from == rank)
+            .map(|(number, _)| number)
+            .collect();
+        for number in parts {
+            self.parts.remove(number);
+        }
+        let to_it = self
+            .ops
+            .live_where(|body| matches!(body, Body::Send(send) if send.to == rank));
+        for id in to_it {
+            if let Some(send) = self.ops.send(id) {
+                send.stage = SendStage::Lost;
+            }
+            self.end_send(id);
+        }
+        let from_it = self.ops.live_where(|body| match body {
+            Body::Receive(receive) => {
+                matches!(receive.stage, ReceiveStage::Met(m) if m.from == rank)
+            }
+            Body::Send(_) => false,
+        });
+        for id in from_it {
+            if let Some(&mut meeting) = self.ops.meeting(id) {
+                self.pulls.forget(id, &meeting);
+            }
+            self.ops.end(id, Err(OpError::PeerDead));
+        }
+        let forgotten = self.matcher.forget(rank);
+        for id in forgotten.receives {
+            self.ops.end(id, Err(OpError::PeerDead));
+        }
+        for number in forgotten.messages {
+            self.keep_or_lose(host, number);
+        }
+        let others: Vec<u64> = (self.messages.iter())
+            .filter(|(_, m)| m.what.from == rank && (m.claimed || m.met.is_some()))
+            .map(|(number, _)| number)
+            .collect();
+        for number in others {
+            let Some(message) = self.messages.get_mut(number) else {
+                continue;
+            };
+            if message.met.is_some() {
+                self.release_message(host, number);
+            } else {
+                message.lost = message.pushes > 0 || message.origin != Origin::Eager;
+            }
+        }
+        self.ask(host);
+    }
+
+    /// An unexpected message of a dead sender: receivable if it is whole.
+    fn keep_or_lose(&mut self, host: &mut impl Host<Source = S, Sink = K>, number: u64) {
+        let Some(message) = self.messages.get(number) else {
+            return;
+        };
+        if message.pushes == 0 && message.origin == Origin::Eager {
+            let envelope = Envelope {
+                source: message.what.from,
+                tag: message.what.tag,
+            };
+            // What fits it would have taken it before.
+            self.matcher.arrive(envelope, number);
+        } else {
+            self.release_message(host, number);
+        }
+    }
+
+    /// A rank that had died is back in a new life: nothing of the life before
+    /// is received any more, but for messages that are claimed.
+    pub fn peer_back(&mut self, host: &mut impl Host<Source = S, Sink = K>, rank: u32) {
+        self.peer_died(host, rank);
+        let all = Selector::from(rank, 0).ignoring(u64::MAX);
+        while let Some((_, number)) = self.matcher.claim(&all) {
+            self.release_message(host, number);
+        }
+        // Claimed ones are counted no more: the count begins anew.
+        for message in self.messages.iter_mut() {
+            if message.what.from == rank {
+                message.charge = 0;
+            }
+        }
+        self.peers.renew(rank);
+    }
+
+    /// The endpoint is closed: what has not ended ends with
+    /// [`OpError::Closed`].
+    pub fn end_all(&mut self) {
+        for id in self.ops.live_where(|_| true) {
+            self.ops.end(id, Err(OpError::Closed));
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The state, and what waits for room.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+
+use portolan_matching::Matcher;
+
+use crate::credit::{PUSHED_MIN, Peers};
+use crate::host::{Host, Outgoing, Refusal, Sent, Sink, Source};
+use crate::kind::Kind;
+use crate::message::{Dest, Message, Part};
+use crate::ops::{Completion, Count, CounterId, Memory, OpId, Ops, QueueId};
+use crate::pull::Pulls;
+use crate::slab::Slab;
+
+/// Settings of an exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Config {
+    /// This process's rank.
+    pub rank: u32,
+    /// Ranks of the job.
+    pub size: u32,
+    /// Keys the hash of tags: random, unknown to peers.
+    pub secret: [u64; 2],
+    /// Pushed bytes that are kept until a receive asks for them, in all. Each
+    /// sender has [`PUSHED_MIN`] of its own, whatever this says. Default 4 MiB.
+    pub pushed_bytes: u64,
+    /// What one sender may have of it. Default 1 MiB.
+    pub pushed_share: u64,
+    /// Offers of one sender that are kept. Default 65,536.
+    pub offers_max: u32,
+    /// Bytes that are asked for and have not come, of all senders together.
+    /// Default 512 KiB.
+    pub pull_window: u64,
+    /// Bytes that one request asks for. Default 128 KiB.
+    pub pull_chunk: u64,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            rank: 0,
+            size: 1,
+            secret: [0; 2],
+            pushed_bytes: 4 << 20,
+            pushed_share: 1 << 20,
+            offers_max: 1 << 16,
+            pull_window: 512 << 10,
+            pull_chunk: 128 << 10,
+        }
+    }
+}
+
+impl Config {
+    /// What each sender may have kept here.
+    pub(crate) fn share(&self) -> u64 {
+        let others = u64::from(self.size.max(2) - 1);
+        (self.pushed_bytes / others)
+            .min(self.pushed_share)
+            .max(PUSHED_MIN)
+    }
+}
+
+/// What an exchange holds at a moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Census {
+    /// Operations that have not ended.
+    pub operations: usize,
+    /// Messages that no receive has met, or whose pushes are still coming.
+    pub messages: usize,
+    /// Bytes of theirs that are charged to their senders.
+    pub pushed_bytes: u64,
+    /// Payloads that have arrived in part.
+    pub parts: usize,
+    /// Second pushes that have not begun to arrive.
+    pub seconds: usize,
+    /// Bytes that were asked for and have not arrived.
+    pub pulled_bytes: u64,
+    /// Ranks for which something waits for room to be sent.
+    pub backlogs: usize,
+}
+
+/// What was to be sent and found no room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Waiting {
+    /// A send's first message.
+    Start(OpId),
+    /// Its second push.
+    Second(OpId),
+    /// A message without payload.
+    Say(Kind, [u64; 4]),
+    /// An answer to a request.
+    Answer {
+        op: OpId,
+        receive: u64,
+        at: u64,
+        bytes: u64,
+    },
+}
+
+/// In order, by priority: requests, replies.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog([VecDeque<Waiting>; 2]);
+
+/// The matched messages of an endpoint.
+#[derive(Debug)]
+pub struct Exchange<S, K> {
+    pub(crate) config: Config,
+    pub(crate) matcher: Matcher<OpId, u64>,
+    pub(crate) ops: Ops<S, K>,
+    pub(crate) messages: Slab<Message>,
+    pub(crate) parts: Slab<Part>,
+    pub(crate) peers: Peers,
+    /// Second pushes that have not begun to arrive: where they go, from where on, how
+    /// many bytes.
+    pub(crate) seconds: BTreeMap<(u32, u64), (Dest, u64, u64)>,
+    pub(crate) pulls: Pulls,
+    backlogs: BTreeMap<u32, Backlog>,
+    /// Vectors for messages that are kept, to be used again.
+    pub(crate) spare: Vec<Vec<u8>>,
+    /// Something that was not taken may be taken now.
+    pub(crate) freed: bool,
+}
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Nothing is under way.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            matcher: Matcher::new(config.secret),
+            ops: Ops::new(),
+            messages: Slab::new(),
+            parts: Slab::new(),
+            peers: Peers::new(config.size),
+            seconds: BTreeMap::new(),
+            pulls: Pulls::new(),
+            backlogs: BTreeMap::new(),
+            spare: Vec::new(),
+            freed: false,
+            config,
+        }
+    }
+
+    /// Whether an operation has ended; `None`: there is none of that number,
+    /// or its end was taken.
+    #[inline]
+    #[must_use]
+    pub fn is_done(&self, op: OpId) -> Option<bool> {
+        self.ops.is_done(op)
+    }
+
+    /// How an operation ended, and its memory; `None` while it has not.
+    pub fn take(&mut self, op: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
+        self.ops.take(op)
+    }
+
+    /// What there is at this moment.
+    #[must_use]
+    pub fn census(&self) -> Census {
+        Census {
+            operations: self.ops.live(),
+            messages: self.messages.len(),
+            pushed_bytes: self.peers.met().map(|(_, peer)| peer.kept()).sum(),
+            parts: self.parts.len(),
+            seconds: self.seconds.len(),
+            pulled_bytes: self.pulls.outstanding(),
+            backlogs: self.backlogs.len(),
+        }
+    }
+
+    /// Changes what one sender may have kept here, bytes; at least
+    /// [`PUSHED_MIN`]. What was granted before stays granted until it is used.
+    pub fn set_pushed_share(&mut self, host: &mut impl Host<Source = S, Sink = K>, bytes: u64) {
+        self.config.pushed_share = bytes;
+        let share = self.config.share();
+        let me = self.config.rank;
+        let news: Vec<(u32, u64)> = (self.peers.met_mut())
+            .filter(|(rank, peer)| *rank != me && !peer.dead)
+            .filter_map(|(rank, peer)| Some((rank, peer.news(share)?)))
+            .collect();
+        for (rank, limit) in news {
+            self.say(host, rank, Kind::Credit, [limit, 0, 0, 0]);
+        }
+    }
+
+    /// Operations that have ended so far.
+    #[must_use]
+    pub const fn ends(&self) -> u64 {
+        self.ops.ends()
+    }
+
+    /// Makes a completion queue. It never drops: it holds at most what was
+    /// begun.
+    pub fn open_queue(&mut self) -> QueueId {
+        self.ops.open_queue()
+    }
+
+    /// Closes a queue: what it holds, and what would still come to it, is
+    /// forgotten.
+    pub fn close_queue(&mut self, queue: QueueId) {
+        self.ops.close_queue(queue);
+    }
+
+    /// The oldest completion in a queue, with the operation's memory.
+    pub fn next_of(&mut self, queue: QueueId) -> Option<(Completion, Option<Memory<S, K>>)> {
+        self.ops.next_of(queue)
+    }
+
+    /// Completions in a queue.
+    #[must_use]
+    pub fn queue_len(&self, queue: QueueId) -> usize {
+        self.ops.queue_len(queue)
+    }
+
+    /// Makes a counter, at zero.
+    pub fn open_counter(&mut self) -> CounterId {
+        self.ops.open_counter()
+    }
+
+    /// Closes a counter.
+    pub fn close_counter(&mut self, counter: CounterId) {
+        self.ops.close_counter(counter);
+    }
+
+    /// What a counter has counted; `None`: there is no such counter.
+    #[must_use]
+    pub fn count(&self, counter: CounterId) -> Option<Count> {
+        self.ops.count(counter)
+    }
+
+    /// Whether something was not taken that may be taken now; asked once.
+    pub const fn take_freed(&mut self) -> bool {
+        core::mem::replace(&mut self.freed, false)
+    }
+
+    /// Whether something waits for room to be sent.
+    #[inline]
+    #[must_use]
+    pub fn has_backlog(&self) -> bool {
+        !self.backlogs.is_empty()
+    }
+
+    pub(crate) fn waits_for(&self, to: u32, kind: Kind) -> bool {
+        let backlog = self.backlogs.get(&to);
+        backlog.is_some_and(|b| !b.0[usize::from(kind.is_reply())].is_empty())
+    }
+
+    pub(crate) fn put_off(&mut self, to: u32, what: Waiting) {
+        let queues = &mut self.backlogs.entry(to).or_default().0;
+        match what {
+            Waiting::Say(..) | Waiting::Answer { .. } => queues[1].push_back(what),
+            Waiting::Start(_) => queues[0].push_back(what),
+            // Before the next offer: where the receiver takes no more of
+            // those, this may be what it lacks to end one.
+            Waiting::Second(_) => queues[0].push_front(what),
+        }
+    }
+
+    pub(crate) fn drop_backlog(&mut self, to: u32) {
+        self.backlogs.remove(&to);
+    }
+
+    /// Says something without payload, now or when there is room.
+    pub(crate) fn say(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        to: u32,
+        kind: Kind,
+        args: [u64; 4],
+    ) {
+        if self.waits_for(to, kind) || say(host, to, kind, &args) == Err(Refusal::NoRoom) {
+            self.put_off(to, Waiting::Say(kind, args));
+        }
+    }
+
+    /// Tries again what found no room. Gives how many messages left.
+    pub fn resume(&mut self, host: &mut impl Host<Source = S, Sink = K>) -> usize {
+        let mut sent = 0;
+        let ranks: Vec<u32> = self.backlogs.keys().copied().collect();
+        for to in ranks {
+            // Replies first.
+            for reply in [1, 0] {
+                while let Some(next) =
+                    (self.backlogs.get_mut(&to)).and_then(|backlog| backlog.0[reply].pop_front())
+                {
+                    if self.try_again(host, to, next) == Err(Refusal::NoRoom) {
+                        let backlog = self.backlogs.entry(to).or_default();
+                        backlog.0[reply].push_front(next);
+                        break;
+                    }
+                    sent += 1;
+                }
+            }
+            let backlog = self.backlogs.get(&to);
+            if backlog.is_some_and(|b| b.0.iter().all(VecDeque::is_empty)) {
+                self.backlogs.remove(&to);
+            }
+        }
+        sent
+    }
+
+    fn try_again(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        to: u32,
+        what: Waiting,
+    ) -> Result<(), Refusal> {
+        match what {
+            Waiting::Start(op) => self.start(host, op),
+            Waiting::Second(op) => self.send_second(host, op),
+            Waiting::Say(kind, args) => say(host, to, kind, &args),
+            Waiting::Answer {
+                op,
+                receive,
+                at,
+                bytes,
+            } => self.answer(host, op, receive, at, bytes),
+        }
+    }
+
+    /// The caller is done with reading a send's memory for one message.
+    pub fn released(&mut self, op: OpId) {
+        if let Some(send) = self.ops.send(op) {
+            send.lent = send.lent.saturating_sub(1);
+            self.end_send(op);
+        }
+    }
+
+    /// Notes how a message with a send's bytes has left.
+    pub(crate) fn note_lent(&mut self, op: OpId, sent: Sent) {
+        if sent == Sent::Lent
+            && let Some(send) = self.ops.send(op)
+        {
+            send.lent += 1;
+        }
+    }
+}
+
+fn say(host: &mut impl Host, to: u32, kind: Kind, args: &[u64; 4]) -> Result<(), Refusal> {
+    // Zeros at the end need not travel.
+    let used = args
+        .iter()
+        .rposition(|word| *word != 0)
+        .map_or(0, |i| i + 1);
+    let args = &args[..used];
+    host.send(to, &Outgoing { kind, args })
+}

@@ -1,0 +1,160 @@
+//! What passes between the exchange and its caller.
+
+use crate::kind::Kind;
+use crate::ops::OpId;
+
+/// Bytes that a message or a put is read from, in one piece or several.
+pub trait Source {
+    /// How many.
+    fn len(&self) -> u64;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `into.len()` bytes from `at` on; the range lies within.
+    fn read(&self, at: u64, into: &mut [u8]);
+}
+
+/// Memory that a message or a get is written to, in one piece or several.
+pub trait Sink {
+    /// How many bytes there is room for.
+    fn len(&self) -> u64;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Writes bytes at `at`; the range lies within.
+    fn write(&mut self, at: u64, bytes: &[u8]);
+
+    /// The range as one slice; `None` if it lies in several pieces.
+    fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]>;
+}
+
+/// How much of a message leaves before it is asked for, bytes (Push-Pull
+/// Messaging, section 2). Messages up to `whole` are pushed whole while the
+/// receiver's credit lasts. Of a longer one `first` bytes leave with the offer,
+/// BTP(1), and up to `second` more right behind, BTP(2); the receiver pulls the rest.
+///
+/// Push-zero is all zeros; push-all is `whole` at its largest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Push {
+    /// Longest message that is pushed whole.
+    pub whole: u64,
+    /// Bytes of a longer one that its offer carries.
+    pub first: u64,
+    /// Bytes that follow the offer at once, while the receiver's request is on
+    /// its way.
+    pub second: u64,
+    /// The request leaves when the offer arrives (push-and-acknowledge
+    /// overlapping), not when all that was pushed has.
+    pub overlap: bool,
+    /// Memory is made ready after the first packet of a message or the request has left
+    /// (address translation overhead masking), not before.
+    pub masking: bool,
+}
+
+impl Default for Push {
+    fn default() -> Self {
+        Self {
+            whole: 16 << 10,
+            first: 1 << 10,
+            second: 15 << 10,
+            overlap: true,
+            masking: true,
+        }
+    }
+}
+
+/// A message of the exchange's to another rank.
+#[derive(Clone, Copy, Debug)]
+pub struct Outgoing<'a> {
+    /// What it is; says priority and flow too.
+    pub kind: Kind,
+    /// Argument words.
+    pub args: &'a [u64],
+}
+
+/// How a message left whose payload is the program's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Sent {
+    /// Its bytes were copied: the memory is free.
+    Copied,
+    /// They are read later: [`crate::Exchange::released`] follows.
+    Lent,
+}
+
+/// Why nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refusal {
+    /// No room now: [`crate::Exchange::resume`] tries again.
+    NoRoom,
+    /// The peer is dead, or going to be declared so.
+    Dead,
+}
+
+/// Why memory of another process was not copied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum FetchError {
+    /// It is not permitted here: ask for it by messages.
+    NotPermitted,
+    /// The process is gone, or has no such memory.
+    Gone,
+}
+
+/// The caller's side. Calls come only from within calls of [`crate::Exchange`].
+pub trait Host {
+    /// Memory that is sent from.
+    type Source: Source;
+    /// Memory that is received in.
+    type Sink: Sink;
+
+    /// Sends a message without payload.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was sent.
+    fn send(&mut self, to: u32, m: &Outgoing<'_>) -> Result<(), Refusal>;
+
+    /// Sends a message whose payload is `bytes` bytes of `source` from `at` on.
+    /// On [`Sent::Lent`] the memory is read until `released(op)` says otherwise.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was sent.
+    fn send_from(
+        &mut self,
+        to: u32,
+        m: &Outgoing<'_>,
+        source: &Self::Source,
+        at: u64,
+        bytes: u64,
+        op: OpId,
+    ) -> Result<Sent, Refusal>;
+
+    /// How messages to this rank are pushed.
+    fn push(&self, to: u32) -> Push;
+
+    /// Where a source lies in this process's memory, for a rank that may copy
+    /// from it; `None` if it cannot.
+    fn locate(&mut self, to: u32, source: &Self::Source) -> Option<u64>;
+
+    /// Copies `bytes` bytes from address `address` of the process `from` to
+    /// `at` of `into`.
+    ///
+    /// # Errors
+    /// [`FetchError`]; part of it may have been written.
+    fn fetch(
+        &mut self,
+        from: u32,
+        address: u64,
+        into: &mut Self::Sink,
+        at: u64,
+        bytes: u64,
+    ) -> Result<(), FetchError>;
+
+    /// The range of `sink` is about to be written: whoever maps memory lazily
+    /// does it now.
+    fn prepare(&mut self, _sink: &mut Self::Sink, _at: u64, _bytes: u64) {}
+}

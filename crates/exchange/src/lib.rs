@@ -1,0 +1,47 @@
+//! Matched messages over reliable ones, as a pure state machine: matching,
+//! pushes, pulls, credit, completion. It reads no clock and no socket; a
+//! [`Host`] carries its messages and copies its memory.
+//!
+//! A sender pushes a message whole where it is short and the receiver has
+//! granted room for it. Of a longer one it pushes the first bytes with an
+//! offer, and the receiver, once a receive has matched, pulls the rest straight
+//! into its destination, at its own pace (Push-Pull Messaging, sections 2.1 to
+//! 2.4). Between processes of one host the receiver copies the rest at once out
+//! of the sender's memory (cross-space zero buffer, section 2.2).
+//!
+//! What comes before its receive is kept, within a budget: each sender may have
+//! so many pushed bytes here that nobody has asked for; it is told by absolute
+//! counts. Beyond it offers carry no bytes. So nothing is lost, and memory is
+//! bounded by that budget and by the number of offers.
+//!
+//! Where things are: `kind` the messages; `host` what the caller gives; `ops`
+//! what the program has asked for; `send`, `receive` its calls; `arrive` what
+//! comes from others; `pull` who is asked next; `credit` who may push; `end`
+//! deaths and cancels.
+#![no_std]
+#![forbid(unsafe_code)]
+
+extern crate alloc;
+
+mod arrive;
+mod credit;
+mod end;
+mod exchange;
+mod host;
+mod kind;
+mod message;
+mod ops;
+mod pull;
+mod receive;
+mod send;
+mod slab;
+
+pub use arrive::{Incoming, Took};
+pub use credit::PUSHED_MIN;
+pub use exchange::{Census, Config, Exchange};
+pub use host::{FetchError, Host, Outgoing, Push, Refusal, Sent, Sink, Source};
+pub use kind::{KINDS, Kind};
+pub use message::{MessageId, Probed};
+pub use ops::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
+pub use portolan_matching::Selector;
+pub use send::{SendOptions, SendRefused};

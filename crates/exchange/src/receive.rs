@@ -1,0 +1,390 @@
+//! Receives: posted before their message or after it; probes and claims.
+
+use alloc::vec::Vec;
+
+use portolan_matching::{Arrival, Envelope, Post, Selector};
+
+use crate::exchange::Exchange;
+use crate::host::{FetchError, Host, Sink, Source};
+use crate::kind::Kind;
+use crate::message::{Message, MessageId, Origin, Probed};
+use crate::ops::{Body, Meeting, Notify, OpError, OpId, Receive, ReceiveStage, SendStage};
+
+/// Vectors kept for messages to come, at most, and how long they may be, bytes.
+const SPARE_MAX: usize = 64;
+const SPARE_BYTES: usize = 64 << 10;
+
+/// Longest piece that is copied at once within this process where memory is in
+/// several pieces, bytes.
+const PIECE: u64 = 4096;
+
+const fn envelope(what: &Probed) -> Envelope {
+    Envelope {
+        source: what.from,
+        tag: what.tag,
+    }
+}
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Posts a receive: it takes the first message that fits `selector`, of
+    /// those that wait or that come.
+    pub fn post_receive(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        selector: &Selector,
+        sink: K,
+        notify: Notify,
+    ) -> OpId {
+        let id = self.new_receive(selector.source, selector.tag, sink, notify);
+        match self.matcher.post(*selector, id) {
+            Post::Matched(met) => self.join(host, id, met.message),
+            Post::Posted(ticket) => {
+                let hopeless = selector.source.is_some_and(|source| {
+                    // Nothing of a dead sender comes any more.
+                    self.peers.get(source).is_none_or(|peer| peer.dead)
+                });
+                if hopeless {
+                    self.matcher.cancel(ticket);
+                    self.ops.end(id, Err(OpError::PeerDead));
+                } else if let Some(receive) = self.ops.receive(id) {
+                    receive.stage = ReceiveStage::Posted(Some(ticket));
+                }
+            }
+        }
+        id
+    }
+
+    fn new_receive(&mut self, source: Option<u32>, tag: u64, sink: K, notify: Notify) -> OpId {
+        let receive = Receive {
+            sink: Some(sink),
+            source,
+            stage: ReceiveStage::Posted(None),
+        };
+        self.ops.insert(Body::Receive(receive), notify, tag, None)
+    }
+
+    /// The message that a receive with this selector would take.
+    pub fn probe(&mut self, selector: &Selector) -> Option<Probed> {
+        let (_, _, &number) = self.matcher.peek(selector)?;
+        self.messages.get(number).map(|message| message.what)
+    }
+
+    /// Takes the message out that a receive with this selector would take: for
+    /// [`Exchange::receive_claimed`] or [`Exchange::discard`].
+    pub fn claim(&mut self, selector: &Selector) -> Option<(MessageId, Probed)> {
+        let (_, number) = self.matcher.claim(selector)?;
+        let message = self.messages.get_mut(number)?;
+        message.claimed = true;
+        Some((MessageId(number), message.what))
+    }
+
+    /// Receives a claimed message.
+    pub fn receive_claimed(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        claimed: MessageId,
+        sink: K,
+        notify: Notify,
+    ) -> OpId {
+        let what = self
+            .messages
+            .get(claimed.0)
+            .map(|m| (m.what.from, m.what.tag));
+        let (from, tag) = what.unwrap_or((u32::MAX, 0));
+        let id = self.new_receive(Some(from), tag, sink, notify);
+        self.join(host, id, claimed.0);
+        id
+    }
+
+    /// Throws a claimed message away; its sender is told that it was received.
+    pub fn discard(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        claimed: MessageId,
+        nothing: K,
+    ) {
+        // Received in no memory: what is being pushed still has to come.
+        let id = self.receive_claimed(host, claimed, nothing, Notify::default());
+        self.forget_end(id);
+    }
+
+    /// The receive that an arriving message meets. Where there is none it is
+    /// to be kept at once.
+    pub(crate) fn first_receive(&mut self, what: &Probed) -> Option<OpId> {
+        // Where it fits none it is known by the number it is kept under.
+        match self.matcher.arrive(envelope(what), self.messages.next()) {
+            Arrival::Unexpected(_) => None,
+            Arrival::Matched(met) => Some(met.receive),
+        }
+    }
+
+    /// Of a kept message so many pushes are missing.
+    pub(crate) fn miss(&mut self, number: u64, pushes: u32, overlap: bool) {
+        if let Some(message) = self.messages.get_mut(number) {
+            message.pushes = pushes;
+            message.overlap = overlap;
+        }
+    }
+
+    /// Keeps a message that [`Exchange::first_receive`] found none for.
+    pub(crate) fn keep(&mut self, what: Probed, origin: Origin, body: Vec<u8>, charge: u64) -> u64 {
+        if let Some(peer) = self.peers.get(what.from) {
+            peer.offers += u32::from(matches!(origin, Origin::Offer { .. }));
+            if origin == Origin::Eager && what.from == self.config.rank {
+                peer.taken += charge;
+            }
+        }
+        self.messages.insert(Message {
+            what,
+            origin,
+            overlap: false,
+            body,
+            pushes: 0,
+            charge,
+            met: None,
+            claimed: false,
+            lost: false,
+        })
+    }
+
+    /// A receive has met a message: what it is, where the rest of it is, and how
+    /// much is pushed, of which `pushes` pushes are missing.
+    pub(crate) fn meet(
+        &mut self,
+        id: OpId,
+        what: &Probed,
+        origin: Origin,
+        pushed: u64,
+        pushes: u32,
+        overlap: bool,
+    ) {
+        let Some(receive) = self.ops.receive(id) else {
+            return;
+        };
+        let room = receive.sink.as_ref().map_or(0, Sink::len);
+        let (offer, address) = match origin {
+            Origin::Offer { op, address } => (Some(op), address),
+            Origin::Eager | Origin::Local(_) => (None, 0),
+        };
+        let want = what.total.min(room);
+        let pushed = pushed.min(want);
+        let meeting = Meeting {
+            from: what.from,
+            total: what.total,
+            want,
+            pushes,
+            offer,
+            address,
+            overlap,
+            begun: offer.is_none(),
+            asked: pushed,
+            answered: pushed,
+        };
+        self.ops.meet(id, what.tag, what.data, meeting);
+    }
+
+    /// A receive gets a message that has been kept.
+    fn join(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId, number: u64) {
+        let Some(message) = self.messages.get_mut(number) else {
+            self.ops.end(id, Err(OpError::PeerDead));
+            return;
+        };
+        let (what, origin, lost) = (message.what, message.origin, message.lost);
+        let (pushes, overlap) = (message.pushes, message.overlap);
+        let pushed = message.body.len() as u64;
+        message.met = Some(id);
+        self.meet(id, &what, origin, pushed, pushes, overlap);
+        if lost {
+            self.release_message(host, number);
+            self.ops.end(id, Err(OpError::PeerDead));
+            return;
+        }
+        if let Origin::Local(op) = origin {
+            self.release_message(host, number);
+            self.copy_local(op, id);
+        } else if pushes == 0 {
+            self.move_body(host, number);
+        } else {
+            self.fetch_rest(host, id);
+        }
+    }
+
+    /// All pushes of a kept message that has met its receive are here.
+    pub(crate) fn move_body(&mut self, host: &mut impl Host<Source = S, Sink = K>, number: u64) {
+        let Some(message) = self.messages.get_mut(number) else {
+            return;
+        };
+        let Some(id) = message.met else { return };
+        let body = core::mem::take(&mut message.body);
+        self.write(id, 0, &body);
+        if let Some(message) = self.messages.get_mut(number) {
+            message.body = body;
+        }
+        self.release_message(host, number);
+        if let Some(meeting) = self.ops.meeting(id) {
+            meeting.pushes = 0;
+        }
+        self.fetch_rest(host, id);
+        self.settle(host, id);
+    }
+
+    /// Gives back what a kept message held.
+    pub(crate) fn release_message(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        number: u64,
+    ) {
+        let Some(message) = self.messages.remove(number) else {
+            return;
+        };
+        let from = message.what.from;
+        if let Some(peer) = self.peers.get(from) {
+            peer.offers -= u32::from(matches!(message.origin, Origin::Offer { .. }));
+        }
+        self.keep_vector(message.body);
+        self.freed = true;
+        self.free_pushed(host, from, message.charge);
+    }
+
+    /// Pushed bytes are no longer kept.
+    pub(crate) fn free_pushed(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        from: u32,
+        charge: u64,
+    ) {
+        let share = self.config.share();
+        let Some(peer) = self.peers.get(from) else {
+            return;
+        };
+        peer.freed += charge;
+        if from != self.config.rank
+            && !peer.dead
+            && let Some(limit) = peer.news(share)
+        {
+            self.say(host, from, Kind::Credit, [limit, 0, 0, 0]);
+        }
+    }
+
+    /// An empty vector with room for so many bytes.
+    pub(crate) fn vector(&mut self, bytes: u64) -> Vec<u8> {
+        let mut vector = self.spare.pop().unwrap_or_default();
+        vector.clear();
+        vector.reserve_exact(bytes as usize);
+        vector
+    }
+
+    fn keep_vector(&mut self, vector: Vec<u8>) {
+        if self.spare.len() < SPARE_MAX && (1..=SPARE_BYTES).contains(&vector.capacity()) {
+            self.spare.push(vector);
+        }
+    }
+
+    /// Writes bytes of a message to its receive's memory, as far as there is
+    /// room.
+    pub(crate) fn write(&mut self, id: OpId, at: u64, bytes: &[u8]) {
+        if let Some(receive) = self.ops.receive(id)
+            && let Some(sink) = &mut receive.sink
+        {
+            let room = sink.len().saturating_sub(at);
+            let fits = room.min(bytes.len() as u64) as usize;
+            if fits > 0 {
+                sink.write(at, &bytes[..fits]);
+            }
+        }
+    }
+
+    /// Gets what was not pushed, once that may be asked for.
+    pub(crate) fn fetch_rest(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
+        let Some(receive) = self.ops.receive(id) else {
+            return;
+        };
+        let (ReceiveStage::Met(meeting), Some(sink)) = (&mut receive.stage, &mut receive.sink)
+        else {
+            return;
+        };
+        if meeting.begun || (meeting.pushes > 0 && !meeting.overlap) {
+            return;
+        }
+        meeting.begun = true;
+        let (from, at) = (meeting.from, meeting.asked);
+        let bytes = meeting.want - at;
+        if bytes == 0 {
+            return;
+        }
+        if meeting.address != 0 {
+            match host.fetch(from, meeting.address + at, sink, at, bytes) {
+                Ok(()) => {
+                    meeting.asked = meeting.want;
+                    meeting.answered = meeting.want;
+                    return;
+                }
+                Err(FetchError::NotPermitted) => {}
+                // The host has it declared dead; that ends the receive.
+                Err(FetchError::Gone) => return,
+            }
+        }
+        if !host.push(from).masking {
+            host.prepare(sink, at, bytes);
+        }
+        self.pull(host, id);
+    }
+
+    /// Ends a receive that lacks nothing.
+    pub(crate) fn settle(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
+        let Some(meeting) = self.ops.meeting(id) else {
+            return;
+        };
+        if meeting.pushes > 0 || !meeting.begun || meeting.answered < meeting.want {
+            return;
+        }
+        let (from, offer) = (meeting.from, meeting.offer);
+        let result = if meeting.total > meeting.want {
+            Err(OpError::Truncated)
+        } else {
+            Ok(())
+        };
+        self.ops.end(id, result);
+        if let Some(op) = offer {
+            self.say(host, from, Kind::Done, [op, 0, 0, 0]);
+        }
+    }
+
+    /// Copies from a send to a receive of this process, and ends both.
+    pub(crate) fn copy_local(&mut self, from: OpId, to: OpId) {
+        let source = self.ops.send(from).and_then(|send| send.source.take());
+        let sink = self.ops.receive(to).and_then(|r| r.sink.take());
+        let (Some(source), Some(mut sink)) = (source, sink) else {
+            return;
+        };
+        let bytes = source.len().min(sink.len());
+        let mut at = 0;
+        if bytes > 0
+            && let Some(whole) = sink.slice(0, bytes as usize)
+        {
+            source.read(0, whole);
+            at = bytes;
+        }
+        let mut piece = [0; PIECE as usize];
+        while at < bytes {
+            let n = (bytes - at).min(PIECE);
+            source.read(at, &mut piece[..n as usize]);
+            sink.write(at, &piece[..n as usize]);
+            at += n;
+        }
+        let result = if source.len() > bytes {
+            Err(OpError::Truncated)
+        } else {
+            Ok(())
+        };
+        if let Some(receive) = self.ops.receive(to) {
+            receive.sink = Some(sink);
+        }
+        if let Some(send) = self.ops.send(from) {
+            send.source = Some(source);
+            send.stage = SendStage::Answered;
+        }
+        self.ops.end(to, result);
+        self.end_send(from);
+    }
+}

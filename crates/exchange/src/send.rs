@@ -1,0 +1,300 @@
+//! Sends: whole, offered, to oneself.
+
+use alloc::vec::Vec;
+
+use crate::credit::OVERHEAD;
+use crate::exchange::{Exchange, Waiting};
+use crate::host::{Host, Outgoing, Refusal, Sink, Source};
+use crate::kind::{Kind, OVERLAP, SECOND};
+use crate::message::{Origin, Probed};
+use crate::ops::{Body, Notify, OpError, OpId, Send, SendStage};
+
+/// How a message is to be sent beside where and with what tag.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct SendOptions {
+    /// A word for the receiver's completion. Default none.
+    pub data: Option<u64>,
+    /// The send ends when a receive has met the message, not before. Default
+    /// off.
+    pub sync: bool,
+    /// How its end is told.
+    pub notify: Notify,
+}
+
+/// Why nothing was begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SendRefused {
+    /// There is no such rank.
+    BadRank,
+    /// The rank is dead.
+    PeerDead,
+    /// Longer than any message can be.
+    TooLong,
+}
+
+/// Longest message, bytes: what the protocol's fragment numbers count.
+pub(crate) const BYTES_MAX: u64 = 1 << 38;
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Begins to send a message. It ends when the memory is the program's
+    /// again: when its bytes have been copied or received.
+    ///
+    /// # Errors
+    /// [`SendRefused`], with the memory; nothing was begun.
+    pub fn post_send(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        to: u32,
+        tag: u64,
+        options: &SendOptions,
+        source: S,
+    ) -> Result<OpId, (SendRefused, S)> {
+        let total = source.len();
+        let refused = match self.peers.get(to) {
+            None => Some(SendRefused::BadRank),
+            Some(peer) if peer.dead => Some(SendRefused::PeerDead),
+            Some(_) => (total > BYTES_MAX).then_some(SendRefused::TooLong),
+        };
+        if let Some(why) = refused {
+            return Err((why, source));
+        }
+        let send = Send {
+            source: Some(source),
+            to,
+            total,
+            sync: options.sync,
+            stage: SendStage::Waiting,
+            lent: 0,
+            gone: 0,
+            first: 0,
+            second: 0,
+        };
+        let id = (self.ops).insert(Body::Send(send), options.notify, tag, options.data);
+        if to == self.config.rank {
+            self.send_self(host, id);
+        } else if self.waits_for(to, Kind::Eager) {
+            self.put_off(to, Waiting::Start(id));
+        } else {
+            match self.start(host, id) {
+                Ok(()) => {}
+                Err(Refusal::NoRoom) => self.put_off(to, Waiting::Start(id)),
+                Err(Refusal::Dead) => self.ops.end(id, Err(OpError::PeerDead)),
+            }
+        }
+        Ok(id)
+    }
+
+    /// Takes credit for a message that is pushed whole and copied at once, if
+    /// it may be: then the caller sends it, by the kind [`Kind::Eager`] with
+    /// the tag, or gives the credit back by [`Exchange::unpush`].
+    #[inline]
+    pub fn may_push_whole(&mut self, to: u32, bytes: u64) -> bool {
+        if to == self.config.rank || self.has_backlog() {
+            return false;
+        }
+        let charge = bytes + OVERHEAD;
+        match self.peers.get(to) {
+            Some(peer) if !peer.dead && charge <= peer.may_push() => {
+                peer.pushed += charge;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// See [`Exchange::may_push_whole`].
+    pub fn unpush(&mut self, to: u32, bytes: u64) {
+        if let Some(peer) = self.peers.get(to) {
+            peer.pushed -= bytes + OVERHEAD;
+        }
+    }
+
+    /// Sends the first message of a send.
+    pub(crate) fn start(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        id: OpId,
+    ) -> Result<(), Refusal> {
+        let Some(op) = self.ops.get(id).filter(|op| op.ended.is_none()) else {
+            return Ok(());
+        };
+        let Body::Send(send) = &op.body else {
+            return Ok(());
+        };
+        let (Some(source), to, total) = (&send.source, send.to, send.total) else {
+            return Ok(());
+        };
+        let Some(peer) = self.peers.get(to) else {
+            return Ok(());
+        };
+        let push = host.push(to);
+        let credit = peer.may_push();
+        if !send.sync && total <= push.whole && total + OVERHEAD <= credit {
+            let mut args = [op.tag, 0];
+            let used = with_data(&mut args, op.data);
+            let out = Outgoing {
+                kind: Kind::Eager,
+                args: &args[..used],
+            };
+            let sent = host.send_from(to, &out, source, 0, total, id)?;
+            peer.pushed += total + OVERHEAD;
+            if let Some(send) = self.ops.send(id) {
+                send.stage = SendStage::Eager;
+            }
+            self.note_lent(id, sent);
+            self.end_send(id);
+            return Ok(());
+        }
+        // Where the receiver can copy for itself nothing need be pushed.
+        let address = if total > push.whole || credit == 0 {
+            host.locate(to, source).unwrap_or(0)
+        } else {
+            0
+        };
+        let most = if address == 0 { total.min(credit) } else { 0 };
+        let (first, second) = if total <= push.whole {
+            (most, 0)
+        } else {
+            let first = push.first.min(most);
+            (first, push.second.min(most - first).min(SECOND))
+        };
+        let overlap = if push.overlap { OVERLAP } else { 0 };
+        let mut args = [op.tag, total, id.0, address, overlap | second, 0];
+        let used = 4 + with_data(&mut args[4..], op.data);
+        let out = Outgoing {
+            kind: Kind::Offer,
+            args: &args[..used],
+        };
+        let sent = host.send_from(to, &out, source, 0, first, id)?;
+        peer.pushed += first + second;
+        if let Some(send) = self.ops.send(id) {
+            send.stage = SendStage::Offered;
+            send.gone = first + second;
+            send.first = first;
+            send.second = second;
+        }
+        self.note_lent(id, sent);
+        if second > 0 && self.send_second(host, id) == Err(Refusal::NoRoom) {
+            self.put_off(to, Waiting::Second(id));
+        }
+        Ok(())
+    }
+
+    /// Sends the bytes that follow an offer's. The receiver waits for them
+    /// before it answers.
+    pub(crate) fn send_second(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        id: OpId,
+    ) -> Result<(), Refusal> {
+        let Some(send) = self.ops.send(id) else {
+            return Ok(());
+        };
+        let Some(source) = &send.source else {
+            return Ok(());
+        };
+        let out = Outgoing {
+            kind: Kind::Push,
+            args: &[id.0],
+        };
+        let sent = host.send_from(send.to, &out, source, send.first, send.second, id)?;
+        self.note_lent(id, sent);
+        Ok(())
+    }
+
+    /// Ends a send whose memory nobody needs any more.
+    pub(crate) fn end_send(&mut self, id: OpId) {
+        if let Some(send) = self.ops.send(id)
+            && send.lent == 0
+        {
+            match send.stage {
+                SendStage::Eager | SendStage::Answered => self.ops.end(id, Ok(())),
+                SendStage::Lost => self.ops.end(id, Err(OpError::PeerDead)),
+                SendStage::Waiting | SendStage::Offered => {}
+            }
+        }
+    }
+
+    /// The receiver needs no more of an offered message.
+    pub(crate) fn answered(&mut self, from: u32, id: OpId) {
+        if let Some(send) = self.ops.send(id)
+            && send.to == from
+            && send.stage == SendStage::Offered
+        {
+            send.stage = SendStage::Answered;
+            self.end_send(id);
+        }
+    }
+
+    /// Sends the part of a message that its receiver has asked for.
+    pub(crate) fn answer(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        id: OpId,
+        receive: u64,
+        at: u64,
+        bytes: u64,
+    ) -> Result<(), Refusal> {
+        let Some(send) = self.ops.send(id) else {
+            return Ok(());
+        };
+        let Some(source) = &send.source else {
+            return Ok(());
+        };
+        let out = Outgoing {
+            kind: Kind::Pulled,
+            args: &[receive, at],
+        };
+        let sent = host.send_from(send.to, &out, source, at, bytes, id)?;
+        self.note_lent(id, sent);
+        Ok(())
+    }
+
+    /// A message to ourselves: kept as others' are where it is short and there
+    /// is room, else left where it is.
+    fn send_self(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
+        let share = self.config.share();
+        let Some(op) = self.ops.get(id) else { return };
+        let Body::Send(send) = &op.body else { return };
+        let (total, sync) = (send.total, send.sync);
+        let what = Probed {
+            from: send.to,
+            tag: op.tag,
+            total,
+            data: op.data,
+        };
+        let whole = host.push(send.to).whole;
+        let charge = total + OVERHEAD;
+        let keeps = !sync
+            && total <= whole
+            && (self.peers.get(send.to)).is_some_and(|peer| peer.kept() + charge <= share);
+        let origin = Origin::Local(id);
+        if let Some(receive) = self.first_receive(&what) {
+            self.meet(receive, &what, origin, 0, 0, true);
+            self.copy_local(id, receive);
+        } else if keeps {
+            let mut body = self.vector(total);
+            body.resize(total as usize, 0);
+            if let Some(source) = self.ops.send(id).and_then(|send| send.source.as_ref()) {
+                source.read(0, &mut body);
+            }
+            self.keep(what, Origin::Eager, body, charge);
+            self.ops.end(id, Ok(()));
+        } else {
+            self.keep(what, origin, Vec::new(), 0);
+            if let Some(send) = self.ops.send(id) {
+                send.stage = SendStage::Offered;
+            }
+        }
+    }
+}
+
+/// Adds what goes with a message; gives how many words there are.
+fn with_data(words: &mut [u64], data: Option<u64>) -> usize {
+    if let Some(data) = data {
+        words[1] = data;
+        2
+    } else {
+        1
+    }
+}

@@ -1,0 +1,356 @@
+//! Ranks with an exchange each, and a network between them that is reliable
+//! and keeps order within (sender, receiver, priority), but is slow, has little
+//! room, and cuts messages into parts.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use portolan_exchange::{
+    Config, Exchange, FetchError, Host, Incoming, Kind, OpId, Outgoing, Push, Refusal, Sent, Sink,
+    Source, Took,
+};
+
+/// SplitMix64.
+#[derive(Clone, Debug)]
+pub struct Rng(pub u64);
+
+impl Rng {
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.next() % n.max(1)
+    }
+
+    pub fn chance(&mut self, percent: u64) -> bool {
+        self.below(100) < percent
+    }
+}
+
+/// Memory in pieces, so that ranges are not always one slice.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pieces(pub Vec<Vec<u8>>);
+
+impl Pieces {
+    pub fn of(bytes: &[u8], rng: &mut Rng) -> Self {
+        let mut rest = bytes;
+        let mut pieces = Vec::new();
+        while !rest.is_empty() {
+            let n = if rng.chance(50) {
+                rest.len()
+            } else {
+                1 + rng.below(rest.len() as u64) as usize
+            };
+            let (piece, more) = rest.split_at(n);
+            pieces.push(piece.to_vec());
+            rest = more;
+        }
+        Self(pieces)
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        self.0.concat()
+    }
+}
+
+impl Source for Pieces {
+    fn len(&self) -> u64 {
+        self.0.iter().map(|p| p.len() as u64).sum()
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) {
+        let all = self.bytes();
+        into.copy_from_slice(&all[at as usize..at as usize + into.len()]);
+    }
+}
+
+impl Sink for Pieces {
+    fn len(&self) -> u64 {
+        Source::len(self)
+    }
+
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        assert!(at + bytes.len() as u64 <= Sink::len(self));
+        let mut places = self.0.iter_mut().flatten().skip(at as usize);
+        for byte in bytes {
+            *places.next().expect("within") = *byte;
+        }
+    }
+
+    fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]> {
+        match self.0.as_mut_slice() {
+            [only] => Some(&mut only[at as usize..at as usize + bytes]),
+            _ => None,
+        }
+    }
+}
+
+/// A message on its way.
+#[derive(Clone, Debug)]
+pub struct Packet {
+    pub kind: Kind,
+    pub args: Vec<u8>,
+    pub payload: Vec<u8>,
+    /// The sender's memory is read until it has arrived.
+    pub lent: Option<OpId>,
+    /// The receiver's number for what is arriving in parts, and how far it has.
+    pub part: Option<(u64, usize)>,
+}
+
+/// (from, to, reply).
+pub type Way = (u32, u32, bool);
+
+#[derive(Debug, Default)]
+pub struct Net {
+    pub ways: BTreeMap<Way, VecDeque<Packet>>,
+    pub room: usize,
+    pub push: Push,
+    /// Ranks copy from each other's memory.
+    pub direct: bool,
+    /// ...but find that it is not permitted.
+    pub forbidden: bool,
+    pub dead: Vec<u32>,
+    /// Memory that was given an address: by it, who and what.
+    pub located: BTreeMap<u64, (u32, Vec<u8>)>,
+    pub next_address: u64,
+    /// Longest payload that leaves as a copy.
+    pub copied: usize,
+}
+
+pub struct At<'a> {
+    pub net: &'a mut Net,
+    pub rank: u32,
+}
+
+impl At<'_> {
+    fn put(&mut self, to: u32, packet: Packet) -> Result<(), Refusal> {
+        if self.net.dead.contains(&to) {
+            return Err(Refusal::Dead);
+        }
+        let way = (self.rank, to, packet.kind.is_reply());
+        let queue = self.net.ways.entry(way).or_default();
+        if queue.len() >= self.net.room {
+            return Err(Refusal::NoRoom);
+        }
+        queue.push_back(packet);
+        Ok(())
+    }
+}
+
+fn words(args: &[u64]) -> Vec<u8> {
+    args.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+impl Host for At<'_> {
+    type Source = Pieces;
+    type Sink = Pieces;
+
+    fn send(&mut self, to: u32, m: &Outgoing<'_>) -> Result<(), Refusal> {
+        self.put(
+            to,
+            Packet {
+                kind: m.kind,
+                args: words(m.args),
+                payload: Vec::new(),
+                lent: None,
+                part: None,
+            },
+        )
+    }
+
+    fn send_from(
+        &mut self,
+        to: u32,
+        m: &Outgoing<'_>,
+        source: &Pieces,
+        at: u64,
+        bytes: u64,
+        op: OpId,
+    ) -> Result<Sent, Refusal> {
+        let mut payload = vec![0; bytes as usize];
+        source.read(at, &mut payload);
+        let lent = payload.len() > self.net.copied;
+        self.put(
+            to,
+            Packet {
+                kind: m.kind,
+                args: words(m.args),
+                payload,
+                lent: lent.then_some(op),
+                part: None,
+            },
+        )?;
+        Ok(if lent { Sent::Lent } else { Sent::Copied })
+    }
+
+    fn push(&self, _to: u32) -> Push {
+        self.net.push
+    }
+
+    fn locate(&mut self, _to: u32, source: &Pieces) -> Option<u64> {
+        if !self.net.direct {
+            return None;
+        }
+        self.net.next_address += 1 << 40;
+        let address = self.net.next_address;
+        self.net
+            .located
+            .insert(address, (self.rank, source.bytes()));
+        Some(address)
+    }
+
+    fn fetch(
+        &mut self,
+        from: u32,
+        address: u64,
+        into: &mut Pieces,
+        at: u64,
+        bytes: u64,
+    ) -> Result<(), FetchError> {
+        if self.net.forbidden {
+            return Err(FetchError::NotPermitted);
+        }
+        if self.net.dead.contains(&from) {
+            return Err(FetchError::Gone);
+        }
+        let (base, (owner, memory)) = self
+            .net
+            .located
+            .range(..=address)
+            .next_back()
+            .expect("it was given");
+        assert_eq!(*owner, from);
+        let start = (address - base) as usize;
+        into.write(at, &memory[start..start + bytes as usize]);
+        Ok(())
+    }
+}
+
+pub struct Cluster {
+    pub net: Net,
+    pub ranks: Vec<Exchange<Pieces, Pieces>>,
+}
+
+impl Cluster {
+    pub fn new(size: u32, config: &Config, net: Net) -> Self {
+        let of = |rank| {
+            Exchange::new(Config {
+                rank,
+                size,
+                ..*config
+            })
+        };
+        Self {
+            net,
+            ranks: (0..size).map(of).collect(),
+        }
+    }
+
+    pub fn with<R>(
+        &mut self,
+        rank: u32,
+        act: impl FnOnce(&mut Exchange<Pieces, Pieces>, &mut At<'_>) -> R,
+    ) -> R {
+        let mut at = At {
+            net: &mut self.net,
+            rank,
+        };
+        act(&mut self.ranks[rank as usize], &mut at)
+    }
+
+    /// Ways with something on them.
+    pub fn busy(&self) -> Vec<Way> {
+        let ways = self.net.ways.iter();
+        ways.filter(|(_, q)| !q.is_empty())
+            .map(|(w, _)| *w)
+            .collect()
+    }
+
+    /// Moves the first message of a way, or a part of it. Tells of a matched
+    /// message that has begun to arrive: (sender, words). False if it was not
+    /// taken.
+    pub fn carry(&mut self, way: Way, cut: usize, mut seen: impl FnMut(&Packet)) -> bool {
+        let (from, to, _) = way;
+        let Some(mut packet) = self.net.ways.get_mut(&way).and_then(VecDeque::pop_front) else {
+            return false;
+        };
+        let total = packet.payload.len();
+        let mut done = true;
+        match packet.part {
+            None => {
+                let first = if total > cut { cut } else { total };
+                let incoming = Incoming {
+                    from,
+                    kind: packet.kind,
+                    args: &packet.args,
+                    total: total as u64,
+                    payload: &packet.payload[..first],
+                };
+                match self.with(to, |x, at| x.arrive(at, &incoming)) {
+                    Took::NotNow => {
+                        self.net.ways.entry(way).or_default().push_front(packet);
+                        return false;
+                    }
+                    Took::Part(number) => {
+                        assert!(first < total);
+                        packet.part = Some((number, first));
+                        done = false;
+                        seen(&packet);
+                    }
+                    Took::Whole => {
+                        assert_eq!(first, total);
+                        seen(&packet);
+                    }
+                    Took::Refused => {}
+                }
+            }
+            Some((number, at)) => {
+                let n = cut.min(total - at);
+                let bytes = &packet.payload[at..at + n];
+                let x = &mut self.ranks[to as usize];
+                match x.room(number, at as u64, n) {
+                    Some(room) => room.copy_from_slice(bytes),
+                    None => x.write_part(number, at as u64, bytes),
+                }
+                packet.part = Some((number, at + n));
+                done = at + n == total;
+                if done {
+                    self.with(to, |x, at| x.arrived(at, number));
+                }
+            }
+        }
+        if !done {
+            self.net.ways.entry(way).or_default().push_front(packet);
+        } else if let Some(op) = packet.lent {
+            self.ranks[from as usize].released(op);
+        }
+        self.with(from, |x, at| x.resume(at));
+        self.with(to, |x, at| x.resume(at));
+        true
+    }
+
+    /// A rank dies: what is on its way from it is lost, others are told.
+    pub fn kill(&mut self, rank: u32) {
+        self.net.dead.push(rank);
+        let size = self.ranks.len() as u32;
+        let ways: Vec<Way> = self.net.ways.keys().copied().collect();
+        for way in ways {
+            if way.0 == rank || way.1 == rank {
+                for packet in self.net.ways.remove(&way).into_iter().flatten() {
+                    if let Some(op) = packet.lent {
+                        self.ranks[way.0 as usize].released(op);
+                    }
+                }
+            }
+        }
+        for other in (0..size).filter(|other| *other != rank) {
+            if !self.net.dead.contains(&other) {
+                self.with(other, |x, at| x.peer_died(at, rank));
+            }
+        }
+    }
+}
