@@ -344,6 +344,7 @@ impl Core {
             self.ports.get_or_make(port).update_fast();
             self.list(port);
         }
+        self.welcome_matched(ways, rank);
         self.lanes.set_back(rank, peer, &it.reason);
         self.lanes.returns.back(rank, it.restarts, it.since);
         self.tell(Event::PeerBack { rank });

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 
+use portolan_exchange::Push;
 use portolan_link::udp::UdpConfig;
 use portolan_proto::congestion::Mode;
 use portolan_seal::{PUBLIC_KEY_BYTES, Secret, SuiteId};
@@ -69,6 +70,15 @@ pub struct Config {
     /// On one host, messages from this length on are copied once by their
     /// receiver, out of the sender's memory, bytes. Default 64 KiB.
     pub copy_min: usize,
+    /// Matched messages: memory for those that no receive has met, and how they
+    /// are pulled. Rank, size and secret are set when the endpoint opens.
+    pub exchange: portolan_exchange::Config,
+    /// How matched messages are pushed by shared memory and to ourselves.
+    /// Default: those of up to 16 KiB whole.
+    pub push_shm: Push,
+    /// How they are pushed by the network. Default: those of up to 16 KiB
+    /// whole, of longer ones 1 KiB and 15 KiB.
+    pub push_net: Push,
     /// Closing waits that long for what is under way, ns. Default 3 s.
     pub close_ns: u64,
     /// Whether there is a network socket at all. Default on.
@@ -115,6 +125,9 @@ impl Default for Config {
             copy_bytes: 32 << 20,
             reply_bytes: 1 << 20,
             copy_min: 64 << 10,
+            exchange: portolan_exchange::Config::default(),
+            push_shm: Push::default(),
+            push_net: Push::default(),
             close_ns: 3_000_000_000,
             network: true,
             trace: None,

@@ -17,6 +17,7 @@ use crate::describe::Waiting;
 use crate::error::Death;
 use crate::incoming::{Dest, Incoming, Incomings};
 use crate::lanes::{Lane, Lanes};
+use crate::matched::{MATCHED, Matched};
 use crate::message::{Event, Message};
 use crate::ops::Ops;
 use crate::outbox::Outbox;
@@ -81,6 +82,7 @@ pub(crate) struct Core {
     pub ready: VecDeque<u16>,
     pub outbox: Outbox,
     pub barriers: Barriers,
+    pub matched: Matched,
     pub events: VecDeque<Event>,
     /// Peers on this host that seem to be gone, and why.
     pub suspects: Vec<(u32, Death)>,
@@ -100,6 +102,9 @@ impl Core {
     /// A first part has arrived.
     #[inline(always)]
     pub fn arrive(&mut self, ways: &mut dyn Ways, a: &Arrival<'_>) -> Took {
+        if a.meta.port >= MATCHED {
+            return self.arrive_matched(ways, a);
+        }
         if a.is_whole()
             && self.run
             && !self.outbox.is_full()
@@ -156,7 +161,7 @@ impl Core {
         self.keep(a, Charge::Queued)
     }
 
-    fn not_now(&mut self) -> Took {
+    pub fn not_now(&mut self) -> Took {
         self.starved = true;
         self.attention = true;
         self.counters.not_now += 1;
@@ -263,7 +268,7 @@ impl Core {
         self.begin_arrival(a, Dest::Bound { buffer, generation })
     }
 
-    fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> Took {
+    pub fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> Took {
         Took::Part(self.incoming.insert(Incoming {
             meta: a.meta,
             args: a.args.to_vec(),
@@ -272,20 +277,24 @@ impl Core {
         }))
     }
 
-    /// A further part of `len` bytes, which `fill` writes.
+    /// A further part of `len` bytes, which `fill` writes; gives what that
+    /// gives, if there is such a message.
     #[inline]
-    pub fn place(&mut self, cookie: u64, at: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
-        let Some(incoming) = self.incoming.get(cookie) else {
-            return;
-        };
-        let to = incoming.bytes_mut();
-        // The lanes have checked the range.
-        if let Some(to) = usize::try_from(at)
-            .ok()
-            .and_then(|at| to.get_mut(at..at.checked_add(len)?))
-        {
-            fill(to);
+    pub fn place<R>(
+        &mut self,
+        cookie: u64,
+        at: u64,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        let incoming = self.incoming.get(cookie)?;
+        if let Dest::Matched(part) = incoming.dest {
+            return self.place_matched(part, at, len, fill);
         }
+        // The lanes have checked the range.
+        let at = usize::try_from(at).ok()?;
+        let to = incoming.bytes_mut()?.get_mut(at..at.checked_add(len)?)?;
+        Some(fill(to))
     }
 
     /// All bytes of a message are where they belong.
@@ -300,6 +309,7 @@ impl Core {
             return;
         };
         match dest {
+            Dest::Matched(part) => self.finish_matched(ways, part),
             Dest::Bound { buffer, generation } => {
                 let len = total as usize;
                 let held = Held {
@@ -620,8 +630,11 @@ impl Core {
                     }
                     self.resume = true;
                 }
+                // The exchange is told of the death.
+                Dest::Matched(_) => {}
             }
         }
+        self.matched.dead.push(rank);
         self.counters.deaths += 1;
         self.tell(Event::PeerDead { rank, why });
     }

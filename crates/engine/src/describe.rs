@@ -45,10 +45,12 @@ pub enum Call {
     Broadcast = 5,
     /// Closing the endpoint.
     Close = 6,
+    /// A receive.
+    Receive = 7,
 }
 
 /// Names of [`Call`]'s numbers.
-pub const CALLS: [&str; 7] = [
+pub const CALLS: [&str; 8] = [
     "none",
     "condition",
     "operation",
@@ -56,6 +58,7 @@ pub const CALLS: [&str; 7] = [
     "barrier",
     "broadcast",
     "close",
+    "receive",
 ];
 
 /// No rank in particular.

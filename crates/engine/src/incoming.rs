@@ -14,6 +14,8 @@ pub(crate) enum Dest {
         charge: Charge,
         charged: usize,
     },
+    /// Where the exchange of matched messages says: its number for it.
+    Matched(u64),
 }
 
 /// A message of which parts are missing.
@@ -26,11 +28,12 @@ pub(crate) struct Incoming {
 }
 
 impl Incoming {
-    /// Room for the whole message.
-    pub fn bytes_mut(&mut self) -> &mut [u8] {
+    /// Room for the whole message, if it is of a port.
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.dest {
-            Dest::Bound { buffer, .. } => buffer.as_mut_slice(),
-            Dest::Own { body, .. } => body,
+            Dest::Bound { buffer, .. } => Some(buffer.as_mut_slice()),
+            Dest::Own { body, .. } => Some(body),
+            Dest::Matched(_) => None,
         }
     }
 }

@@ -22,6 +22,7 @@ mod glance;
 mod helper;
 mod incoming;
 mod lanes;
+mod matched;
 mod memory;
 mod message;
 mod nap;
@@ -49,11 +50,17 @@ pub use describe::{CALLS, Call, Table};
 pub use endpoint::Endpoint;
 pub use error::{Death, Misuse, OpenError, SendError, WaitError};
 pub use future::Arrival;
+pub use matched::{Ended, Gather, MatchError, Scatter};
 pub use memory::{Buffer, Payload};
 pub use message::{Event, Message, SendOptions};
 pub use open::{Opening, ShmAttachment};
 pub use ops::Op;
 pub use own::Threads;
+pub use portolan_exchange::{
+    Action, Census, Completion, Config as ExchangeConfig, Count, CounterId, Memory, MessageId,
+    Notify, OpError, OpId, PUSHED_MIN, Probed, Push, QueueId, Selector,
+    SendOptions as TaggedOptions,
+};
 pub use portolan_link::xdp::{
     HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,
     packet_max as host_port_packet_max,

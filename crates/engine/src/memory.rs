@@ -61,14 +61,56 @@ impl From<&'static [u8]> for Payload {
 pub(crate) enum Source {
     Given(Payload),
     Lent(Lent),
+    /// In several pieces, one after the other.
+    Pieces(Box<[Lent]>),
 }
 
 impl Source {
-    pub fn as_slice(&self) -> &[u8] {
+    pub fn len(&self) -> usize {
         match self {
-            Self::Given(p) => p.as_slice(),
-            Self::Lent(l) => l.as_slice(),
+            Self::Given(p) => p.as_slice().len(),
+            Self::Lent(l) => l.as_slice().len(),
+            Self::Pieces(pieces) => pieces.iter().map(|l| l.as_slice().len()).sum(),
         }
+    }
+
+    /// The bytes, where they lie in one piece.
+    pub fn as_slice(&self) -> Option<&[u8]> {
+        match self {
+            Self::Given(p) => Some(p.as_slice()),
+            Self::Lent(l) => Some(l.as_slice()),
+            Self::Pieces(_) => None,
+        }
+    }
+
+    /// Copies the bytes from `at` on, as far as there are any.
+    pub fn read(&self, at: usize, into: &mut [u8]) {
+        match self {
+            Self::Given(p) => read_pieces([p.as_slice()], at, into),
+            Self::Lent(l) => read_pieces([l.as_slice()], at, into),
+            Self::Pieces(pieces) => read_pieces(pieces.iter().map(Lent::as_slice), at, into),
+        }
+    }
+}
+
+/// Copies the bytes of pieces, from `at` on, as far as there are any.
+pub(crate) fn read_pieces<'a>(
+    pieces: impl IntoIterator<Item = &'a [u8]>,
+    mut at: usize,
+    mut into: &mut [u8],
+) {
+    for piece in pieces {
+        let Some(piece) = piece.get(at..) else {
+            at -= piece.len();
+            continue;
+        };
+        let n = piece.len().min(into.len());
+        let (now, later) = into.split_at_mut(n);
+        now.copy_from_slice(&piece[..n]);
+        if later.is_empty() {
+            return;
+        }
+        (into, at) = (later, 0);
     }
 }
 
@@ -92,7 +134,11 @@ impl Buffer {
     #[must_use]
     pub const unsafe fn lent(start: *mut u8, bytes: usize) -> Self {
         // SAFETY: the caller's promise is the one asked for.
-        Self(Kind::Lent(unsafe { LentMut::new(start, bytes) }))
+        Self::of(unsafe { LentMut::new(start, bytes) })
+    }
+
+    pub(crate) const fn of(lent: LentMut) -> Self {
+        Self(Kind::Lent(lent))
     }
 
     /// Its length, bytes.

@@ -27,6 +27,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Death, OpenError};
 use crate::incoming::Incomings;
 use crate::lanes::{Lane, Lanes};
+use crate::matched::Matched;
 use crate::net::{NetLane, ProtoTables};
 use crate::network::{First, Further, Network};
 use crate::ops::Ops;
@@ -313,6 +314,7 @@ impl Opening {
             ready: VecDeque::new(),
             outbox: Outbox::new(config.reply_bytes),
             barriers: Barriers::default(),
+            matched: Matched::new(&config, size),
             events: VecDeque::new(),
             suspects: Vec::new(),
             error_handler: None,

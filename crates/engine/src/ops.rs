@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context as TaskContext, Poll, Waker};
 
+use portolan_exchange::OpId;
 use portolan_proto::{Outcome, SourceId};
 use portolan_wire::{MessageNo, Priority};
 
@@ -128,6 +129,15 @@ impl Future for Op {
     }
 }
 
+/// Who is told how it ended.
+pub(crate) enum Teller {
+    Nobody,
+    /// The program, by its [`Op`].
+    Op(Arc<Completion>),
+    /// The send of a matched message that it reads from.
+    Matched(OpId),
+}
+
 /// One of them.
 pub(crate) struct Entry {
     pub source: Source,
@@ -135,7 +145,7 @@ pub(crate) struct Entry {
     pub priority: Priority,
     pub flow: u16,
     pub number: MessageNo,
-    pub completion: Option<Arc<Completion>>,
+    pub teller: Teller,
     /// Bytes of it that are charged to the memory for copies.
     pub charged: usize,
     pub refused: bool,
@@ -147,6 +157,8 @@ pub(crate) struct Ops {
     free: Vec<u32>,
     copied: usize,
     copied_max: usize,
+    /// Sends of matched messages of which a read has ended.
+    pub released: Vec<OpId>,
 }
 
 impl Ops {
@@ -156,6 +168,7 @@ impl Ops {
             free: Vec::new(),
             copied: 0,
             copied_max,
+            released: Vec::new(),
         }
     }
 
@@ -191,13 +204,9 @@ impl Ops {
     }
 
     pub fn read(&self, id: SourceId, offset: u64, into: &mut [u8]) {
-        let Some(Some(entry)) = self.slots.get(id.0 as usize) else {
-            return;
-        };
-        let bytes = entry.source.as_slice();
-        let at = (offset as usize).min(bytes.len());
-        let n = into.len().min(bytes.len() - at);
-        into[..n].copy_from_slice(&bytes[at..at + n]);
+        if let Some(Some(entry)) = self.slots.get(id.0 as usize) {
+            entry.source.read(offset as usize, into);
+        }
     }
 
     /// The link is done with the memory.
@@ -211,12 +220,16 @@ impl Ops {
                 why: why.unwrap_or(Death::Silent),
             }),
         };
-        if let Some(completion) = entry.completion {
-            let payload = match entry.source {
-                Source::Given(p) => Some(p),
-                Source::Lent(_) => None,
-            };
-            completion.complete(payload, error);
+        match entry.teller {
+            Teller::Nobody => {}
+            Teller::Matched(op) => self.released.push(op),
+            Teller::Op(completion) => {
+                let payload = match entry.source {
+                    Source::Given(p) => Some(p),
+                    Source::Lent(_) | Source::Pieces(_) => None,
+                };
+                completion.complete(payload, error);
+            }
         }
     }
 
@@ -233,7 +246,7 @@ impl Ops {
     pub fn end_all(&mut self) {
         for at in 0..self.slots.len() {
             if let Some(entry) = self.remove(SourceId(at as u64))
-                && let Some(completion) = entry.completion
+                && let Teller::Op(completion) = entry.teller
             {
                 completion.complete(None, Some(Misuse::Closed.into()));
             }
@@ -247,7 +260,7 @@ impl Ops {
                 e.to == to && e.priority == priority && e.flow == flow && e.number == number
             });
         match found {
-            Some(entry) if entry.completion.is_some() => {
+            Some(entry) if !matches!(entry.teller, Teller::Nobody) => {
                 entry.refused = true;
                 true
             }

@@ -11,14 +11,17 @@ use crate::error::{Death, Misuse, SendError};
 use crate::lanes::Lane;
 use crate::memory::{Payload, Source};
 use crate::message::{Event, SendOptions};
-use crate::ops::{Completion, Entry, Op, done};
+use crate::ops::{Completion, Entry, Op, Teller, done};
 use crate::outbox::Out;
 use crate::ports::{Charge, Meta, PORTS_RESERVED, PortState};
 use crate::shm::ShmFailure;
 use crate::ways::Ways;
 
 /// Flows that a pair keeps, of each priority.
-pub const FLOWS_MAX: u16 = proto::FLOWS_MAX as u16;
+pub const FLOWS_MAX: u16 = proto::FLOWS_MAX as u16 - 2;
+
+/// Flows with those of matched messages.
+pub(crate) const FLOWS_ALL: u16 = proto::FLOWS_MAX as u16;
 
 impl Core {
     /// Sends, with a copy, if there is credit.
@@ -36,6 +39,9 @@ impl Core {
         }
         if self.closing {
             return Err(Misuse::Closed.into());
+        }
+        if o.flow >= FLOWS_MAX {
+            return Err(SendError::BadFlow);
         }
         let number = self.send_any(ways, rank, port, o, payload)?;
         self.note_sent(rank, port, o, number, payload.len());
@@ -69,7 +75,7 @@ impl Core {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        if o.flow >= FLOWS_MAX {
+        if o.flow >= FLOWS_ALL {
             return Err(SendError::BadFlow);
         }
         if o.args.len() > ARGS_MAX {
@@ -126,7 +132,7 @@ impl Core {
             port,
             o,
             source,
-            None,
+            Teller::Nobody,
             payload.len(),
             Release::Copied,
         )
@@ -171,25 +177,25 @@ impl Core {
         clippy::too_many_arguments,
         reason = "one call site for each kind of send"
     )]
-    fn begin(
+    pub fn begin(
         &mut self,
         ways: &mut dyn Ways,
         rank: u32,
         port: u16,
         o: &SendOptions<'_>,
         source: Source,
-        completion: Option<Arc<Completion>>,
+        teller: Teller,
         charged: usize,
         release: Release,
     ) -> Result<(MessageNo, SourceId), (SendError, Option<Source>)> {
-        let total = source.as_slice().len() as u64;
+        let total = source.len() as u64;
         let id = self.ops.insert(Entry {
             source,
             to: rank,
             priority: o.priority,
             flow: o.flow,
             number: MessageNo(0),
-            completion,
+            teller,
             charged,
             refused: false,
         });
@@ -198,12 +204,11 @@ impl Core {
                 .net_send_long(peer, &message(port, o, &[]), total, id, release)
                 .map_err(|e| self.map(rank, e)),
             Some(Lane::Shm(to)) => {
-                let bytes = self
-                    .ops
-                    .get_mut(id)
-                    .map_or(&[][..], |e| e.source.as_slice());
-                ways.shm_send_long(to, port, o, bytes, id)
-                    .map_err(|e| self.map_shm(rank, e))
+                let sent = match self.ops.get_mut(id) {
+                    Some(entry) => ways.shm_send_long(to, port, o, &entry.source, id),
+                    None => Err(ShmFailure::NoPeer),
+                };
+                sent.map_err(|e| self.map_shm(rank, e))
             }
             Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
             Some(Lane::Myself) | None => Err(Misuse::BadRank.into()),
@@ -252,28 +257,30 @@ impl Core {
         if self.closing {
             return Err((Misuse::Closed.into(), Some(source)));
         }
-        let bytes = source.as_slice().len();
-        if bytes <= self.inline_max(ways, rank, o.args.len()) {
-            return match self.send_any(ways, rank, port, o, source.as_slice()) {
+        if o.flow >= FLOWS_MAX {
+            return Err((SendError::BadFlow, Some(source)));
+        }
+        let bytes = source.len();
+        if bytes <= self.inline_max(ways, rank, o.args.len())
+            && let Some(payload) = source.as_slice()
+        {
+            return match self.send_any(ways, rank, port, o, payload) {
                 Ok(number) => {
                     self.note_sent(rank, port, o, number, bytes);
                     let payload = match source {
                         Source::Given(payload) => payload,
-                        Source::Lent(_) => Payload::Static(&[]),
+                        Source::Lent(_) | Source::Pieces(_) => Payload::Static(&[]),
                     };
                     Ok(Op::new(done(payload), number))
                 }
                 Err(e) => Err((e, Some(source))),
             };
         }
-        if o.flow >= FLOWS_MAX {
-            return Err((SendError::BadFlow, Some(source)));
-        }
         if o.args.len() > ARGS_MAX {
             return Err((SendError::TooManyArgs, Some(source)));
         }
         let completion = Arc::new(Completion::default());
-        let shared = Some(Arc::clone(&completion));
+        let shared = Teller::Op(Arc::clone(&completion));
         let (number, _) = self.begin(ways, rank, port, o, source, shared, 0, release)?;
         self.note_sent(rank, port, o, number, bytes);
         Ok(Op::new(completion, number))
@@ -404,6 +411,11 @@ impl Core {
     /// A message of ours was refused.
     pub fn refused(&mut self, to: u32, priority: Priority, flow: u16, number: MessageNo) {
         self.counters.refused += 1;
+        if flow >= FLOWS_MAX {
+            // Of the engine's own: what it was about ends by a death.
+            log::debug!("rank {}: rank {to} refused a message", self.rank);
+            return;
+        }
         if !self.ops.refuse(to, priority, flow, number) {
             self.tell(Event::Refused {
                 to,

@@ -23,12 +23,12 @@ pub(crate) use self::send::ShmTx;
 use crate::core::Core;
 use crate::error::Death;
 use crate::net::NetLane;
-use crate::send::FLOWS_MAX;
+use crate::send::FLOWS_ALL;
 use crate::ways::InShm;
 
 /// Frames that one pass takes.
 const BURST: usize = 64;
-const FLOWS: usize = FLOWS_MAX as usize;
+const FLOWS: usize = FLOWS_ALL as usize;
 
 /// Why nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -131,7 +131,7 @@ impl State {
             glance.looked(net.now(), found > 0);
             moved += found;
         }
-        if self.core.attention {
+        if self.core.attention || self.core.matched_has_news() {
             moved += self.slow();
         }
         if moved == 0 {
@@ -172,6 +172,7 @@ impl State {
         if !core.outbox.is_empty() {
             moved += core.run_outbox(&mut ways);
         }
+        moved += core.run_matched(&mut ways);
         moved += core.run_ready(&mut ways);
         if core.run && !core.events.is_empty() {
             moved += core.events.len();
@@ -185,6 +186,7 @@ impl State {
         }
         let core = &mut self.core;
         core.attention |= !core.outbox.is_empty()
+            || core.matched.has_backlog()
             || !core.events.is_empty()
             || !core.ready.is_empty()
             || (core.starved && core.resume);
@@ -297,7 +299,7 @@ impl State {
             due = due.min(now_ns() + BLOCKED_NAP_NS);
         }
         if let Some(shm) = &self.shm
-            && (shm.blocked || self.core.starved)
+            && (shm.blocked || self.core.starved || self.core.matched.has_backlog())
         {
             // Its frames ring no bell again.
             due = due.min(now_ns() + BLOCKED_NAP_NS);
@@ -341,6 +343,7 @@ impl State {
             return;
         }
         if !self.core.outbox.is_empty()
+            || self.core.matched.has_backlog()
             || self.shm.as_ref().is_some_and(|shm| !shm.idle())
             || self
                 .net
@@ -490,6 +493,7 @@ impl State {
     pub fn idle(&mut self) -> bool {
         self.core.ops.is_empty()
             && self.core.outbox.is_empty()
+            && !self.core.matched.has_backlog()
             && self.shm.as_ref().is_none_or(ShmLane::idle)
             && self.net.as_mut().is_none_or(NetLane::idle)
     }
@@ -497,6 +501,7 @@ impl State {
     /// Whether nothing of ours waits for a call to leave.
     pub fn has_left(&mut self) -> bool {
         self.core.outbox.is_empty()
+            && !self.core.matched.has_backlog()
             && self.shm.as_ref().is_none_or(ShmLane::idle)
             && self.net.as_mut().is_none_or(NetLane::has_left)
     }
@@ -521,6 +526,7 @@ impl State {
         }
         self.closed = true;
         self.core.ops.end_all();
+        self.core.matched.state().end_all();
         self.core.trace = None;
         self.after();
         if let Some(watch) = &mut self.watch {

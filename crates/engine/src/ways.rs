@@ -4,8 +4,10 @@
 use portolan_link::shm::Outlet;
 use portolan_proto::{Endpoint as View, Message, PeerId, Release, SendError as NetError, SourceId};
 use portolan_seal::Seal;
+use portolan_sys::process::CopyError;
 use portolan_wire::MessageNo;
 
+use crate::memory::Source;
 use crate::message::SendOptions;
 use crate::net::NetLane;
 use crate::shm::{ShmFailure, ShmLane, ShmTx};
@@ -43,12 +45,19 @@ pub(crate) trait Ways {
         to: u16,
         port: u16,
         o: &SendOptions<'_>,
-        source: &[u8],
+        source: &Source,
         id: SourceId,
     ) -> Result<MessageNo, ShmFailure>;
 
     /// Largest payload for [`Ways::shm_send`].
     fn shm_inline_max(&self, args: usize) -> usize;
+
+    /// Whether a process of this host may copy from our memory, as far as it
+    /// has said so. Asks it where it has not.
+    fn shm_may_copy(&mut self, to: u16) -> bool;
+
+    /// Copies from address `remote` of a process of this host.
+    fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError>;
 }
 
 /// Both lanes, outside of any pass.
@@ -93,7 +102,7 @@ macro_rules! shm_by_lane {
             to: u16,
             port: u16,
             o: &SendOptions<'_>,
-            source: &[u8],
+            source: &Source,
             id: SourceId,
         ) -> Result<MessageNo, ShmFailure> {
             match &mut self.shm {
@@ -106,6 +115,25 @@ macro_rules! shm_by_lane {
 
         fn shm_inline_max(&self, args: usize) -> usize {
             self.shm.as_ref().map_or(0, |shm| shm.tx.inline_max(args))
+        }
+
+        fn shm_may_copy(&mut self, to: u16) -> bool {
+            match &mut self.shm {
+                Some(ShmLane { link, tx, .. }) => tx.may_copy(&mut link.outlet(), to),
+                None => false,
+            }
+        }
+
+        fn shm_copy_from(
+            &mut self,
+            from: u16,
+            remote: u64,
+            into: &mut [u8],
+        ) -> Result<(), CopyError> {
+            match &mut self.shm {
+                Some(shm) => copy_from(&mut shm.link.outlet(), from, remote, into),
+                None => Err(CopyError::Gone),
+            }
         }
     };
 }
@@ -190,7 +218,7 @@ impl Ways for InShm<'_, '_> {
         to: u16,
         port: u16,
         o: &SendOptions<'_>,
-        source: &[u8],
+        source: &Source,
         id: SourceId,
     ) -> Result<MessageNo, ShmFailure> {
         self.tx.send_long(self.outlet, to, port, o, source, id)
@@ -199,4 +227,28 @@ impl Ways for InShm<'_, '_> {
     fn shm_inline_max(&self, args: usize) -> usize {
         self.tx.inline_max(args)
     }
+
+    fn shm_may_copy(&mut self, to: u16) -> bool {
+        self.tx.may_copy(self.outlet, to)
+    }
+
+    fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
+        copy_from(self.outlet, from, remote, into)
+    }
+}
+
+/// Copies from a process's memory. One that closes takes back what it lent:
+/// looked at after the copy, its state tells whether the bytes were still
+/// those.
+pub(crate) fn copy_from(
+    outlet: &mut Outlet<'_>,
+    from: u16,
+    remote: u64,
+    into: &mut [u8],
+) -> Result<(), CopyError> {
+    outlet.copy_from_peer(from, remote, into)?;
+    if outlet.peer_state(from).is_gone() {
+        return Err(CopyError::Gone);
+    }
+    Ok(())
 }

@@ -63,6 +63,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ops.insert(Body::Receive(receive), notify, tag, None)
     }
 
+    /// Whether an operation is a receive from anybody that has met no message.
+    #[must_use]
+    pub fn is_from_anybody(&mut self, id: OpId) -> bool {
+        self.ops.receive(id).is_some_and(|receive| {
+            receive.source.is_none() && matches!(receive.stage, ReceiveStage::Posted(_))
+        })
+    }
+
     /// The message that a receive with this selector would take.
     pub fn probe(&mut self, selector: &Selector) -> Option<Probed> {
         let (_, _, &number) = self.matcher.peek(selector)?;

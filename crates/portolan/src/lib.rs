@@ -32,8 +32,10 @@ pub use guest::SecretFileError;
 pub use interfaces::{Chosen as Network, chosen as networks};
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
-    ARGS_MAX, Arrival, Binding, Buffer, CALLS, Context, Counters, Death, ErrorHandler, Event,
-    FLOWS_MAX, Group, Handler, Message, MessageNo, Misuse, Op, PORTS_RESERVED, Payload, Priority,
-    SendError, SendOptions, Threads, WaitError,
+    ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Census, Completion, Context, Count,
+    CounterId, Counters, Death, Ended, ErrorHandler, Event, FLOWS_MAX, Gather, Group, Handler,
+    MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, Op, OpError, OpId,
+    PORTS_RESERVED, PUSHED_MIN, Payload, Priority, Probed, Push, QueueId, Scatter, Selector,
+    SendError, SendOptions, TaggedOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};

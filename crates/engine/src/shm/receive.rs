@@ -8,7 +8,7 @@ use super::frame::{ANSWER, ASK, DONE, OFFER, OFFER_BYTES, control, meta, payload
 use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
-use crate::ways::InShm;
+use crate::ways::{InShm, copy_from};
 
 /// A message that arrives in bodies.
 #[derive(Clone, Copy, Debug, Default)]
@@ -269,24 +269,16 @@ impl ShmRx {
             Took::Refused => ways.tx.tell(ways.outlet, from, control(DONE, 1, id)),
             Took::Whole => ways.tx.tell(ways.outlet, from, control(DONE, 0, id)),
             Took::Part(cookie) => {
-                let Some(incoming) = core.incoming.get(cookie) else {
-                    return true;
-                };
-                let into = incoming.bytes_mut();
-                let into = &mut into[..total as usize];
-                let copied = ways.outlet.copy_from_peer(from, remote, into);
-                // One that closes takes back what it lent: looked at after the
-                // copy, its state tells whether the bytes were still those.
-                match copied {
-                    Ok(()) if !ways.outlet.peer_state(from).is_gone() => {
-                        ways.tx.tell(ways.outlet, from, control(DONE, 0, id));
-                        core.finish(ways, cookie);
-                    }
-                    _ => {
-                        // It closed or died, or lent us memory that it does not have.
-                        core.suspects.push((rank, Death::Ended));
-                        core.attention = true;
-                    }
+                let copied = core.place(cookie, 0, total as usize, |into| {
+                    copy_from(ways.outlet, from, remote, into)
+                });
+                if let Some(Ok(())) = copied {
+                    ways.tx.tell(ways.outlet, from, control(DONE, 0, id));
+                    core.finish(ways, cookie);
+                } else {
+                    // It closed or died, or lent us memory that it does not have.
+                    core.suspects.push((rank, Death::Ended));
+                    core.attention = true;
                 }
             }
         }

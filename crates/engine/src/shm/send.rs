@@ -11,6 +11,7 @@ use portolan_wire::{BODY_BYTES, Body, HEAD_BYTES, MessageNo, Priority};
 use super::choice::{Choice, Ticket, Way};
 use super::frame::{ASK, CONTROL_BYTES, OFFER, OFFER_BYTES, control, write_head};
 use super::{FLOWS, ShmFailure};
+use crate::memory::Source;
 use crate::message::SendOptions;
 use crate::ops::Ops;
 
@@ -171,7 +172,7 @@ impl ShmTx {
         to: u16,
         port: u16,
         o: &SendOptions<'_>,
-        source: &[u8],
+        source: &Source,
         id: SourceId,
     ) -> Result<MessageNo, ShmFailure> {
         let p = o.priority.index();
@@ -179,18 +180,18 @@ impl ShmTx {
         let total = source.len() as u64;
         let long = source.len() >= self.copy_min;
         let choosing = long && peer.copying == Copying::Yes;
-        let way = if choosing {
-            peer.choice.way(total)
-        } else {
-            Way::Ring
+        let whole = source.as_slice().filter(|_| choosing);
+        let way = match whole {
+            Some(_) => peer.choice.way(total),
+            None => Way::Ring,
         };
         let number = peer.numbers[p][o.flow as usize];
-        if way == Way::Copy {
+        if let Some(whole) = whole.filter(|_| way == Way::Copy) {
             let bytes = OFFER_BYTES + HEAD_BYTES + 8 * o.args.len();
             let mut slot = outlet.reserve(to, o.priority, bytes)?;
             let out = slot.bytes_mut();
             out[..8].copy_from_slice(&[OFFER, 0, 0, 0, 0, 0, 0, 0]);
-            out[8..16].copy_from_slice(&(source.as_ptr() as u64).to_le_bytes());
+            out[8..16].copy_from_slice(&(whole.as_ptr() as u64).to_le_bytes());
             out[16..24].copy_from_slice(&id.0.to_le_bytes());
             write_head(&mut out[OFFER_BYTES..], port, o, number, 0, total);
             slot.commit();
@@ -202,7 +203,7 @@ impl ShmTx {
             let mut slot = outlet.reserve(to, o.priority, HEAD_BYTES + 8 * o.args.len() + first)?;
             let out = slot.bytes_mut();
             let at = write_head(out, port, o, number, first, total);
-            out[at..].copy_from_slice(&source[..first]);
+            source.read(0, &mut out[at..]);
             slot.commit();
             peer.streaming[p] |= 1 << o.flow;
             self.streams.push_back(Stream {
@@ -212,15 +213,27 @@ impl ShmTx {
                 number,
                 id,
                 sent: first,
-                ticket: choosing.then(|| peer.choice.begin(way, total, now_ns())),
+                ticket: whole.map(|_| peer.choice.begin(way, total, now_ns())),
             });
-            if long && peer.copying == Copying::Unknown {
-                peer.copying = Copying::Asked;
-                self.tell(outlet, to, control(ASK, 0, 0));
+            if long {
+                self.may_copy(outlet, to);
             }
         }
         self.peers[to as usize].numbers[p][o.flow as usize] = number.next();
         Ok(number)
+    }
+
+    /// Whether a peer may copy from our memory, as far as it has said so. Asks
+    /// it where it has not.
+    pub fn may_copy(&mut self, outlet: &mut Outlet<'_>, to: u16) -> bool {
+        let Some(peer) = self.peers.get_mut(to as usize) else {
+            return false;
+        };
+        if self.copy_min != usize::MAX && peer.copying == Copying::Unknown {
+            peer.copying = Copying::Asked;
+            self.tell(outlet, to, control(ASK, 0, 0));
+        }
+        self.peers[to as usize].copying == Copying::Yes
     }
 
     /// Sends a control frame, now or as soon as there is room.
@@ -290,7 +303,7 @@ impl Stream {
         let Some(entry) = ops.get_mut(self.id) else {
             return (0, true);
         };
-        let source = entry.source.as_slice();
+        let source = &entry.source;
         while self.sent < source.len() {
             let n = (source.len() - self.sent).min(whole_units(frame_max - BODY_BYTES));
             let mut slot = match outlet.reserve(self.to, self.priority, BODY_BYTES + n) {
@@ -306,7 +319,7 @@ impl Stream {
                 payload: &[],
             }
             .write_header(out);
-            out[BODY_BYTES..].copy_from_slice(&source[self.sent..self.sent + n]);
+            source.read(self.sent, &mut out[BODY_BYTES..]);
             slot.commit();
             self.sent += n;
             frames += 1;

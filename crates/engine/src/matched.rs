@@ -1,0 +1,219 @@
+//! Matched messages: the exchange, carried by the lanes.
+//!
+//! Its messages come to ports from [`MATCHED`] on, one for each kind, in two
+//! flows of their own: what matching order depends on as requests, the rest as
+//! replies.
+
+mod calls;
+mod carrier;
+mod completion;
+mod memory;
+
+use portolan_exchange::{self as exchange, Exchange, Incoming, KINDS, Kind, OpId, Push, Took};
+use portolan_wire::Priority;
+
+use self::carrier::Carrier;
+pub use self::completion::{Ended, MatchError};
+pub use self::memory::{Gather, Scatter};
+use crate::config::Config;
+use crate::core::{Arrival, Core, Took as CoreTook};
+use crate::incoming::Dest;
+use crate::lanes::Lane;
+use crate::message::SendOptions;
+use crate::ports::PORTS_RESERVED;
+use crate::send::FLOWS_MAX;
+use crate::ways::Ways;
+
+/// The port of the first kind of message.
+pub(crate) const MATCHED: u16 = PORTS_RESERVED + 0x80;
+const _: () = assert!(MATCHED as u32 + KINDS as u32 <= u16::MAX as u32);
+const FLOW_REQUESTS: u16 = FLOWS_MAX;
+const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
+
+type State = Exchange<Gather, Scatter>;
+
+/// The exchange, and what the engine has yet to tell it.
+pub(crate) struct Matched {
+    /// Out of its place only while it is at work.
+    exchange: Option<Box<State>>,
+    /// Ranks that have died.
+    pub dead: Vec<u32>,
+    /// How messages are pushed by shared memory (and to ourselves), and by the
+    /// network.
+    push: [Push; 2],
+    /// For pieces that are put together to leave in one packet.
+    scratch: Vec<u8>,
+}
+
+const SHM: usize = 0;
+const NET: usize = 1;
+
+impl Matched {
+    pub fn new(config: &Config, size: u32) -> Self {
+        let exchange = exchange::Config {
+            rank: config.rank,
+            size,
+            // Peers choose tags; they do not know how ours are hashed.
+            secret: [config.seed, config.life.0.rotate_left(32) ^ config.seed],
+            ..config.exchange
+        };
+        Self {
+            exchange: Some(Box::new(Exchange::new(exchange))),
+            dead: Vec::new(),
+            push: [config.push_shm, config.push_net],
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The exchange, outside of its own work.
+    #[inline]
+    pub fn state(&mut self) -> &mut State {
+        self.exchange.as_mut().expect("it is at work nowhere")
+    }
+
+    /// Whether something waits for room to be sent.
+    #[inline]
+    pub fn has_backlog(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|x| x.has_backlog())
+    }
+
+    /// How messages to a rank are pushed.
+    fn push_to(&self, lane: Option<Lane>) -> Push {
+        self.push[if matches!(lane, Some(Lane::Net(_))) {
+            NET
+        } else {
+            SHM
+        }]
+    }
+}
+
+/// What a message of this kind is sent with.
+const fn options(kind: Kind, args: &[u64]) -> SendOptions<'_> {
+    let (flow, priority) = if kind.is_reply() {
+        (FLOW_REPLIES, Priority::Reply)
+    } else {
+        (FLOW_REQUESTS, Priority::Request)
+    };
+    SendOptions {
+        flow,
+        priority,
+        args,
+    }
+}
+
+impl Core {
+    /// Lets the exchange work, with the lanes to carry its messages.
+    #[inline]
+    pub fn exchange<R>(
+        &mut self,
+        ways: &mut dyn Ways,
+        act: impl FnOnce(&mut State, &mut Carrier<'_>) -> R,
+    ) -> R {
+        let mut state = self
+            .matched
+            .exchange
+            .take()
+            .expect("it is at work nowhere else");
+        let result = act(&mut state, &mut Carrier { core: self, ways });
+        if state.take_freed() {
+            self.resume = true;
+            self.attention |= self.starved;
+        }
+        self.attention |= state.has_backlog();
+        self.matched.exchange = Some(state);
+        result
+    }
+
+    /// A message of another rank's exchange.
+    #[inline]
+    pub fn arrive_matched(&mut self, ways: &mut dyn Ways, a: &Arrival<'_>) -> CoreTook {
+        let Some(kind) = Kind::of(a.meta.port - MATCHED) else {
+            return CoreTook::Refused;
+        };
+        let message = Incoming {
+            from: a.meta.from,
+            kind,
+            args: a.args,
+            total: a.total,
+            payload: a.payload,
+        };
+        let took = self.exchange(ways, |x, carrier| x.arrive(carrier, &message));
+        let counted = matches!(kind, Kind::Eager | Kind::Offer);
+        match took {
+            Took::NotNow => return self.not_now(),
+            Took::Refused => return CoreTook::Refused,
+            Took::Whole | Took::Part(_) if counted => {
+                self.counters.received += 1;
+                self.counters.bytes_received += a.total;
+            }
+            Took::Whole | Took::Part(_) => {}
+        }
+        match took {
+            Took::Part(part) => self.begin_arrival(a, Dest::Matched(part)),
+            _ => CoreTook::Whole,
+        }
+    }
+
+    /// A further part of such a message.
+    pub fn place_matched<R>(
+        &mut self,
+        part: u64,
+        at: u64,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        let Matched {
+            exchange: Some(state),
+            scratch,
+            ..
+        } = &mut self.matched
+        else {
+            return None;
+        };
+        if let Some(room) = state.room(part, at, len) {
+            return Some(fill(room));
+        }
+        scratch.resize(len, 0);
+        let filled = fill(&mut scratch[..len]);
+        state.write_part(part, at, &scratch[..len]);
+        Some(filled)
+    }
+
+    /// All of such a message is here.
+    pub fn finish_matched(&mut self, ways: &mut dyn Ways, part: u64) {
+        self.exchange(ways, |x, carrier| x.arrived(carrier, part));
+    }
+
+    /// Whether the exchange is to be told of something.
+    #[inline(always)]
+    pub fn matched_has_news(&self) -> bool {
+        !self.ops.released.is_empty()
+    }
+
+    /// Tells the exchange of reads that have ended and of deaths, and tries
+    /// again what found no room. Gives how much moved.
+    pub fn run_matched(&mut self, ways: &mut dyn Ways) -> usize {
+        let released: Vec<OpId> = std::mem::take(&mut self.ops.released);
+        let dead = std::mem::take(&mut self.matched.dead);
+        let moved = released.len() + dead.len();
+        if moved == 0 && !self.matched.has_backlog() {
+            return 0;
+        }
+        moved
+            + self.exchange(ways, |x, carrier| {
+                for op in released {
+                    x.released(op);
+                }
+                for rank in dead {
+                    x.peer_died(carrier, rank);
+                }
+                x.resume(carrier)
+            })
+    }
+
+    /// A rank that had died is back.
+    pub fn welcome_matched(&mut self, ways: &mut dyn Ways, rank: u32) {
+        self.run_matched(ways);
+        self.exchange(ways, |x, carrier| x.peer_back(carrier, rank));
+    }
+}

@@ -1,0 +1,567 @@
+//! The program's calls on matched messages.
+
+use std::time::Duration;
+
+use portolan_exchange::{
+    Census, Completion, Count, CounterId, MessageId, Notify, OpId, Probed, Push, QueueId, Selector,
+    SendOptions as TaggedOptions, SendRefused,
+};
+use portolan_ring::LentMut;
+use portolan_sys::clock::now_ns;
+
+use super::completion::{Ended, MatchError, check};
+use super::memory::{Gather, Scatter};
+use super::{Kind, MATCHED, NET, SHM, options};
+use crate::describe::{ANYBODY, Call, Waiting};
+use crate::endpoint::{Endpoint, Guard};
+use crate::error::{Death, Misuse, SendError};
+use crate::lanes::Lane;
+use crate::memory::Buffer;
+use crate::shm::{ShmFailure, ShmLane};
+use crate::state::State;
+
+impl State {
+    /// Sends a short message whole, by shared memory and at once. False: go
+    /// the usual way, which also says what is wrong.
+    #[inline(always)]
+    fn push_now(&mut self, rank: u32, tag: u64, payload: &[u8]) -> bool {
+        let Self {
+            core,
+            shm: Some(ShmLane { link, tx, .. }),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let Some(Lane::Shm(to)) = core.lanes.get(rank) else {
+            return false;
+        };
+        let bytes = payload.len() as u64;
+        if core.closing
+            || payload.len() > tx.inline_max(1)
+            || bytes > core.matched.push[SHM].whole
+            || !core.matched.state().may_push_whole(rank, bytes)
+        {
+            return false;
+        }
+        let port = MATCHED + Kind::Eager as u16;
+        let sent = tx.send(
+            &mut link.outlet(),
+            to,
+            port,
+            &options(Kind::Eager, &[tag]),
+            payload,
+        );
+        match sent {
+            Ok(_) => {
+                core.counters.sent += 1;
+                core.counters.bytes_sent += bytes;
+                true
+            }
+            Err(e) => {
+                core.counters.no_credit += u64::from(e == ShmFailure::Full);
+                core.matched.state().unpush(rank, bytes);
+                false
+            }
+        }
+    }
+
+    /// Begins a send.
+    fn post_tagged(
+        &mut self,
+        rank: u32,
+        tag: u64,
+        o: &TaggedOptions,
+        from: Gather,
+    ) -> Result<OpId, (SendError, Gather)> {
+        if self.core.closing {
+            return Err((Misuse::Closed.into(), from));
+        }
+        let why = match self.core.lanes.get(rank) {
+            Some(Lane::Dead(why)) => Some(why),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return Err((SendError::PeerDead { rank, why }, from));
+        }
+        self.touch(rank);
+        let bytes = portolan_exchange::Source::len(&from);
+        let (core, mut ways) = self.split();
+        let posted = core.exchange(&mut ways, |x, carrier| {
+            x.post_send(carrier, rank, tag, o, from)
+        });
+        let posted = posted.map_err(|(e, from)| {
+            let e = match e {
+                SendRefused::BadRank => Misuse::BadRank.into(),
+                SendRefused::TooLong => SendError::TooLong,
+                SendRefused::PeerDead => SendError::PeerDead {
+                    rank,
+                    why: core.lanes.dead(rank).unwrap_or(Death::Silent),
+                },
+            };
+            (e, from)
+        })?;
+        core.counters.sent += 1;
+        core.counters.bytes_sent += bytes;
+        self.flush();
+        Ok(posted)
+    }
+
+    fn post_receive(
+        &mut self,
+        selector: &Selector,
+        into: Scatter,
+        notify: Notify,
+    ) -> Result<OpId, Misuse> {
+        if self.core.closing {
+            return Err(Misuse::Closed);
+        }
+        if let Some(rank) = selector.source {
+            self.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
+            self.touch(rank);
+        }
+        let (core, mut ways) = self.split();
+        let id = core.exchange(&mut ways, |x, carrier| {
+            x.post_receive(carrier, selector, into, notify)
+        });
+        self.flush();
+        Ok(id)
+    }
+
+    /// The network's clock is to be read before something is sent by it.
+    fn touch(&mut self, rank: u32) {
+        if let Some(net) = &mut self.net
+            && matches!(self.core.lanes.get(rank), Some(Lane::Net(_)))
+        {
+            net.touch();
+        }
+    }
+
+    fn take_end(&mut self, id: OpId) -> Option<Ended> {
+        let (completion, memory) = self.core.matched.state().take(id)?;
+        Some(Ended { completion, memory })
+    }
+}
+
+impl Endpoint {
+    /// Sends a message to be matched by `tag`. Returns when the bytes are
+    /// yours again: of a short one as soon as it has left, of a long one when
+    /// its receiver has it. Makes progress and runs handlers meanwhile.
+    ///
+    /// # Errors
+    /// [`MatchError::PeerDead`], [`MatchError::TooLong`],
+    /// [`MatchError::Misuse`].
+    #[inline]
+    pub fn send_tagged(&self, rank: u32, tag: u64, payload: &[u8]) -> Result<(), MatchError> {
+        let mut s = self.enter()?;
+        if s.push_now(rank, tag, payload) {
+            s.end();
+            return Ok(());
+        }
+        self.send_tagged_waiting(s, rank, tag, &TaggedOptions::default(), payload)
+    }
+
+    /// As [`Endpoint::send_tagged`], with options; how it ends is not told
+    /// otherwise.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn send_tagged_with(
+        &self,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        payload: &[u8],
+    ) -> Result<(), MatchError> {
+        let options = TaggedOptions {
+            notify: Notify::default(),
+            ..*options
+        };
+        self.send_tagged_waiting(self.enter()?, rank, tag, &options, payload)
+    }
+
+    #[cold]
+    fn send_tagged_waiting(
+        &self,
+        mut s: Guard<'_>,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        payload: &[u8],
+    ) -> Result<(), MatchError> {
+        // SAFETY: the operation has ended, and with it every use of this
+        // memory, before this function returns or unwinds: the wait ends with
+        // its end only, and a handler's panic waits for that as well.
+        let from = unsafe { Gather::lent(payload.as_ptr(), payload.len()) };
+        let posted = s.post_tagged(rank, tag, options, from);
+        let id = posted.map_err(|(e, _)| match e {
+            SendError::PeerDead { rank, why } => MatchError::PeerDead { rank, why },
+            SendError::Misuse(m) => m.into(),
+            _ => MatchError::TooLong,
+        })?;
+        let why = Waiting::of(Call::Send, rank);
+        let ended = self.wait_loop(s, None, false, why, |s| s.take_end(id));
+        // Without a deadline only misuse is left: the endpoint was closed, and
+        // with it all operations.
+        let done = ended?.completion;
+        check(&done, self.enter()?.core.lanes.dead(rank))
+    }
+
+    /// Receives the first message that fits `selector`, in `into`. Makes
+    /// progress and runs handlers meanwhile.
+    ///
+    /// # Errors
+    /// - [`MatchError::Truncated`]: it was longer; its beginning is there.
+    /// - [`MatchError::PeerDead`]: its sender died. Of a receive from anybody
+    ///   this is told once for each peer whose process dies: call again to wait
+    ///   for others.
+    /// - [`MatchError::Misuse`].
+    #[inline]
+    pub fn receive_tagged(
+        &self,
+        selector: &Selector,
+        into: &mut [u8],
+    ) -> Result<Completion, MatchError> {
+        let mut s = self.enter()?;
+        // SAFETY: as for sends, the operation has ended before this function
+        // returns or unwinds; `into` is borrowed until then.
+        let lent = Buffer::of(unsafe { LentMut::new(into.as_mut_ptr(), into.len()) });
+        let id = s.post_receive(selector, lent.into(), Notify::default())?;
+        let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
+        let mut report = None;
+        let ended = self.wait_loop(s, None, false, why, |s| {
+            if let Some(ended) = s.take_end(id) {
+                return Some(ended);
+            }
+            if selector.source.is_none()
+                && report.is_none()
+                && s.core.lanes.has_reports()
+                && s.core.events.is_empty()
+            {
+                report = s.core.lanes.next_report();
+                // What is arriving already is received.
+                if report.is_some() && s.core.matched.state().cancel(id) {
+                    return s.take_end(id);
+                }
+            }
+            None
+        });
+        let done = ended?.completion;
+        if let (Some((rank, why)), true) = (report, done.result.is_err()) {
+            return Err(MatchError::PeerDead { rank, why });
+        }
+        if done.result.is_ok() {
+            return Ok(done);
+        }
+        check(&done, self.enter()?.core.lanes.dead(done.peer)).map(|()| done)
+    }
+
+    /// Begins to send a message to be matched by `tag`.
+    ///
+    /// # Errors
+    /// [`SendError::PeerDead`], [`SendError::TooLong`], [`SendError::Misuse`],
+    /// with the memory; nothing was begun.
+    pub fn post_send(
+        &self,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        from: impl Into<Gather>,
+    ) -> Result<OpId, (SendError, Gather)> {
+        let from = from.into();
+        let mut s = match self.enter() {
+            Ok(s) => s,
+            Err(m) => return Err((m.into(), from)),
+        };
+        let posted = s.post_tagged(rank, tag, options, from);
+        s.end();
+        posted
+    }
+
+    /// Posts a receive: of the messages that fit `selector` it takes the one
+    /// that arrived, or arrives, first.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn post_receive(
+        &self,
+        selector: &Selector,
+        into: impl Into<Scatter>,
+        notify: Notify,
+    ) -> Result<OpId, Misuse> {
+        let mut s = self.enter()?;
+        let id = s.post_receive(selector, into.into(), notify)?;
+        s.end();
+        Ok(id)
+    }
+
+    /// Cancels a receive that no message has met; it ends as cancelled. False
+    /// if it has met one: then it ends with that.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn cancel(&self, op: OpId) -> Result<bool, Misuse> {
+        Ok(self.enter()?.core.matched.state().cancel(op))
+    }
+
+    /// How an operation ended, and its memory, after one pass of progress if
+    /// need be; `None` while it has not ended. Its number is void once this was
+    /// told.
+    ///
+    /// # Errors
+    /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
+    pub fn poll_op(&self, op: OpId) -> Result<Option<Ended>, MatchError> {
+        let mut s = self.enter()?;
+        match s.core.matched.state().is_done(op) {
+            None => return Err(MatchError::NoSuchOperation),
+            Some(true) => return Ok(s.take_end(op)),
+            Some(false) => {}
+        }
+        s.begin();
+        s.pass();
+        let ended = s.take_end(op);
+        s.end();
+        s.rethrow();
+        Ok(ended)
+    }
+
+    /// Waits until an operation has ended, for `limit` at most, if there is
+    /// one. Makes progress and runs handlers.
+    ///
+    /// # Errors
+    /// [`MatchError::NoSuchOperation`], [`MatchError::TimedOut`],
+    /// [`MatchError::Misuse`]; [`MatchError::PeerDead`] once for each peer whose
+    /// process dies while a receive from anybody is waited for: it goes on.
+    pub fn wait_end(&self, op: OpId, limit: Option<Duration>) -> Result<Ended, MatchError> {
+        let s = self.enter()?;
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        self.wait_loop(s, limit.map(deadline), true, why, |s| {
+            match s.core.matched.state().is_done(op) {
+                None => return Some(Err(MatchError::NoSuchOperation)),
+                Some(true) => return s.take_end(op).map(Ok),
+                Some(false) => {}
+            }
+            s.report_to(op).map(Err)
+        })?
+    }
+
+    /// The message that a receive with this selector would take, after one
+    /// pass of progress if there is none yet. It stays.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn probe(&self, selector: &Selector) -> Result<Option<Probed>, Misuse> {
+        self.after_a_pass(|s| s.core.matched.state().probe(selector))
+    }
+
+    /// Takes the message out that a receive with this selector would take,
+    /// after one pass of progress if there is none yet: it waits for
+    /// [`Endpoint::receive_claimed`] or [`Endpoint::discard`], and no other
+    /// receive sees it.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn claim(&self, selector: &Selector) -> Result<Option<(MessageId, Probed)>, Misuse> {
+        self.after_a_pass(|s| s.core.matched.state().claim(selector))
+    }
+
+    fn after_a_pass<R>(&self, look: impl Fn(&mut State) -> Option<R>) -> Result<Option<R>, Misuse> {
+        let mut s = self.enter()?;
+        if let Some(found) = look(&mut s) {
+            return Ok(Some(found));
+        }
+        s.begin();
+        s.pass();
+        let found = look(&mut s);
+        s.end();
+        s.rethrow();
+        Ok(found)
+    }
+
+    /// Receives a claimed message.
+    ///
+    /// # Errors
+    /// [`Misuse`]; then the message is lost to the program.
+    pub fn receive_claimed(
+        &self,
+        message: MessageId,
+        into: impl Into<Scatter>,
+        notify: Notify,
+    ) -> Result<OpId, Misuse> {
+        let mut s = self.enter()?;
+        let into = into.into();
+        let id = s.with_exchange(|x, carrier| x.receive_claimed(carrier, message, into, notify));
+        s.end();
+        Ok(id)
+    }
+
+    /// Throws a claimed message away.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn discard(&self, message: MessageId) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(|x, carrier| x.discard(carrier, message, Vec::new().into()));
+        s.end();
+        Ok(())
+    }
+
+    /// Makes a completion queue. It never drops a completion.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn open_queue(&self) -> Result<QueueId, Misuse> {
+        Ok(self.enter()?.core.matched.state().open_queue())
+    }
+
+    /// Closes a completion queue: what it holds, and what would still come to
+    /// it, is forgotten.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn close_queue(&self, queue: QueueId) -> Result<(), Misuse> {
+        self.enter()?.core.matched.state().close_queue(queue);
+        Ok(())
+    }
+
+    /// The oldest completion in a queue, after one pass of progress if it is
+    /// empty.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn next_completion(&self, queue: QueueId) -> Result<Option<Ended>, Misuse> {
+        self.after_a_pass(|s| s.next_of(queue))
+    }
+
+    /// Waits for a completion in a queue, for `limit` at most, if there is one.
+    ///
+    /// # Errors
+    /// As [`Endpoint::wait_end`].
+    pub fn wait_completion(
+        &self,
+        queue: QueueId,
+        limit: Option<Duration>,
+    ) -> Result<Ended, MatchError> {
+        let s = self.enter()?;
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        self.wait_loop(s, limit.map(deadline), true, why, |s| {
+            if let Some(ended) = s.next_of(queue) {
+                return Some(Ok(ended));
+            }
+            s.report().map(Err)
+        })?
+    }
+
+    /// Makes a counter, at zero.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn open_counter(&self) -> Result<CounterId, Misuse> {
+        Ok(self.enter()?.core.matched.state().open_counter())
+    }
+
+    /// Closes a counter.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn close_counter(&self, counter: CounterId) -> Result<(), Misuse> {
+        self.enter()?.core.matched.state().close_counter(counter);
+        Ok(())
+    }
+
+    /// What a counter has counted, after one pass of progress; `None`: there is
+    /// no such counter.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn count(&self, counter: CounterId) -> Result<Option<Count>, Misuse> {
+        self.progress()?;
+        Ok(self.enter()?.core.matched.state().count(counter))
+    }
+
+    /// How messages to a rank are pushed: by shared memory or by the network.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn push_to(&self, rank: u32) -> Result<Push, Misuse> {
+        let s = self.enter()?;
+        let lane = s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
+        Ok(s.core.matched.push_to(Some(lane)))
+    }
+
+    /// Changes how messages are pushed from now on: by shared memory and to
+    /// ourselves, and by the network.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_push(&self, shm: Push, net: Push) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.core.matched.push[SHM] = shm;
+        s.core.matched.push[NET] = net;
+        Ok(())
+    }
+
+    /// Changes the pushed buffer: the bytes that each sender may push here
+    /// before a receive asks for them. At least [`portolan_exchange::PUSHED_MIN`]; what
+    /// was granted before stays granted until it is used.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_pushed_share(&self, bytes: u64) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(|x, carrier| x.set_pushed_share(carrier, bytes));
+        s.end();
+        Ok(())
+    }
+
+    /// What the matched messages hold at this moment.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn census(&self) -> Result<Census, Misuse> {
+        Ok(self.enter()?.core.matched.state().census())
+    }
+}
+
+fn deadline(limit: Duration) -> u64 {
+    now_ns().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
+}
+
+impl State {
+    fn with_exchange<R>(
+        &mut self,
+        act: impl FnOnce(&mut super::State, &mut super::Carrier<'_>) -> R,
+    ) -> R {
+        if let Some(net) = &mut self.net {
+            net.touch();
+        }
+        let (core, mut ways) = self.split();
+        let result = core.exchange(&mut ways, act);
+        self.flush();
+        result
+    }
+
+    fn next_of(&mut self, queue: QueueId) -> Option<Ended> {
+        let (completion, memory) = self.core.matched.state().next_of(queue)?;
+        Some(Ended { completion, memory })
+    }
+
+    /// A death that ends waits which may depend on anybody.
+    fn report(&mut self) -> Option<MatchError> {
+        // Error handlers are told first, so that they can say who it was.
+        if !self.core.lanes.has_reports() || !self.core.events.is_empty() {
+            return None;
+        }
+        let (rank, why) = self.core.lanes.next_report()?;
+        Some(MatchError::PeerDead { rank, why })
+    }
+
+    /// Likewise, if an operation is a receive from anybody.
+    fn report_to(&mut self, op: OpId) -> Option<MatchError> {
+        if self.core.matched.state().is_from_anybody(op) {
+            self.report()
+        } else {
+            None
+        }
+    }
+}

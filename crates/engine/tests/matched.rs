@@ -1,0 +1,474 @@
+//! Matched messages on every lane.
+
+mod common;
+
+use std::thread;
+use std::time::Duration;
+
+use common::{ALL, By, config, helped, job, pair, pattern, run};
+use portolan_engine::{
+    Action, Buffer, Census, Config, Death, Endpoint, Gather, MatchError, Misuse, Notify, OpError,
+    OpId, PUSHED_MIN, Push, Scatter, Selector, SendError, TaggedOptions,
+};
+
+const LENGTHS: [usize; 12] = [
+    0, 1, 8, 1_000, 1_500, 4_000, 16_384, 16_385, 70_001, 200_000, 1_000_000, 3_000_001,
+];
+
+fn pushes() -> [Push; 4] {
+    let zero = Push {
+        whole: 0,
+        first: 0,
+        second: 0,
+        ..Push::default()
+    };
+    let all = Push {
+        whole: u64::MAX >> 1,
+        ..Push::default()
+    };
+    let little = Push {
+        whole: 700,
+        first: 80,
+        second: 600,
+        overlap: false,
+        masking: false,
+    };
+    [Push::default(), zero, all, little]
+}
+
+fn done(e: &Endpoint, op: OpId) -> bool {
+    e.poll_op(op).map_or(true, |ended| {
+        assert!(ended.is_none(), "taken too early");
+        false
+    })
+}
+
+/// Progress on both until both operations have ended.
+fn both(
+    a: &Endpoint,
+    send: OpId,
+    b: &Endpoint,
+    receive: OpId,
+) -> (portolan_engine::Ended, portolan_engine::Ended) {
+    let (mut sent, mut received) = (None, None);
+    run(&[a, b], || {
+        if sent.is_none() {
+            sent = a.poll_op(send).unwrap();
+        }
+        if received.is_none() {
+            received = b.poll_op(receive).unwrap();
+        }
+        sent.is_some() && received.is_some()
+    });
+    (sent.unwrap(), received.unwrap())
+}
+
+#[test]
+fn every_length_lands_early_or_late_in_one_piece_or_several() {
+    for by in ALL {
+        for push in pushes() {
+            let (a, b) = pair(by, &config());
+            a.set_push(push, push).unwrap();
+            b.set_push(push, push).unwrap();
+            for (i, len) in LENGTHS.into_iter().enumerate() {
+                let bytes = pattern(len, i as u8);
+                let (early, cut) = (i % 2 == 0, i % 3 == 0 && len > 10);
+                let selector = Selector::from(0, i as u64);
+                let into = || {
+                    if cut {
+                        Scatter::from(vec![0; 7])
+                            .and(vec![0; len / 2])
+                            .and(vec![0; len - len / 2 - 7])
+                    } else {
+                        Scatter::from(vec![0; len])
+                    }
+                };
+                let from = if cut {
+                    Gather::from(bytes[..5].to_vec()).and(bytes[5..].to_vec())
+                } else {
+                    Gather::from(bytes.clone())
+                };
+                let options = TaggedOptions {
+                    data: (i % 4 == 1).then_some(77),
+                    ..TaggedOptions::default()
+                };
+                let posted = early.then(|| {
+                    b.post_receive(&selector, into(), Notify::default())
+                        .unwrap()
+                });
+                let send = a.post_send(1, i as u64, &options, from).unwrap();
+                if !early {
+                    run(&[&a, &b], || b.probe(&selector).unwrap().is_some());
+                }
+                let receive = posted.unwrap_or_else(|| {
+                    b.post_receive(&selector, into(), Notify::default())
+                        .unwrap()
+                });
+                let (sent, received) = both(&a, send, &b, receive);
+                assert_eq!(sent.completion.result, Ok(()));
+                let c = received.completion;
+                assert_eq!((c.result, c.action, c.peer), (Ok(()), Action::Receive, 0));
+                assert_eq!(
+                    (c.tag, c.bytes, c.total),
+                    (i as u64, len as u64, len as u64)
+                );
+                assert_eq!(c.data, options.data);
+                let Some(portolan_engine::Memory::Sink(scatter)) = received.memory else {
+                    panic!("the buffer comes back");
+                };
+                let all: Vec<u8> = scatter
+                    .into_buffers()
+                    .into_iter()
+                    .flat_map(|b| b.into_vec().unwrap())
+                    .collect();
+                assert!(all == bytes, "{by:?} {push:?} {len}");
+            }
+            for e in [&a, &b] {
+                assert_eq!(e.census().unwrap(), Census::default(), "{by:?}");
+            }
+        }
+    }
+}
+
+/// One rank sends to another, both blocking.
+fn pong(by: By, config: &Config, rounds: u32, len: usize) {
+    let (a, b) = pair(by, config);
+    let other = thread::spawn(move || {
+        let mut buffer = vec![0; len];
+        for i in 0..rounds {
+            let got = b
+                .receive_tagged(&Selector::from(0, u64::from(i)), &mut buffer)
+                .unwrap();
+            assert_eq!(got.bytes, len as u64);
+            b.send_tagged(0, u64::from(i), &buffer).unwrap();
+        }
+    });
+    let bytes = pattern(len, 3);
+    let mut back = vec![0; len];
+    for i in 0..rounds {
+        a.send_tagged(1, u64::from(i), &bytes).unwrap();
+        let got = a
+            .receive_tagged(&Selector::any(u64::from(i)), &mut back)
+            .unwrap();
+        assert_eq!((got.peer, got.bytes), (1, len as u64));
+        assert!(back == bytes);
+        back.fill(0);
+    }
+    other.join().unwrap();
+}
+
+#[test]
+fn two_that_wait_for_each_other_get_on() {
+    for by in ALL {
+        pong(by, &helped(), 300, 8);
+        pong(by, &helped(), 30, 100_000);
+        pong(by, &helped(), 3, 2_000_000);
+    }
+}
+
+#[test]
+fn a_synchronous_send_ends_when_a_receive_has_met_it() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        let sync = TaggedOptions {
+            sync: true,
+            ..TaggedOptions::default()
+        };
+        let send = a.post_send(1, 5, &sync, vec![1, 2, 3]).unwrap();
+        run(&[&a, &b], || b.probe(&Selector::any(5)).unwrap().is_some());
+        common::settle(&[&a, &b]);
+        assert!(!done(&a, send));
+        let receive = b
+            .post_receive(&Selector::any(5), vec![0; 3], Notify::default())
+            .unwrap();
+        let (_, received) = both(&a, send, &b, receive);
+        assert_eq!(received.into_received(), [1, 2, 3]);
+    }
+}
+
+#[test]
+fn a_message_longer_than_its_buffer_is_cut() {
+    for by in ALL {
+        for len in [9, 100_000] {
+            let (a, b) = pair(by, &config());
+            let receive = b
+                .post_receive(&Selector::any(5), vec![0; 8], Notify::default())
+                .unwrap();
+            let send = a
+                .post_send(1, 5, &TaggedOptions::default(), pattern(len, 1))
+                .unwrap();
+            let (sent, received) = both(&a, send, &b, receive);
+            assert_eq!(sent.completion.result, Ok(()));
+            let c = received.completion;
+            assert_eq!(
+                (c.result, c.bytes, c.total),
+                (Err(OpError::Truncated), 8, len as u64)
+            );
+            assert_eq!(received.into_received(), pattern(len, 1)[..8]);
+        }
+    }
+}
+
+#[test]
+fn probes_claims_and_cancels() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        for (tag, len) in [(1, 10), (2, 50_000), (3, 0)] {
+            a.post_send(1, tag, &TaggedOptions::default(), pattern(len, 9))
+                .unwrap();
+        }
+        run(&[&a, &b], || b.probe(&Selector::any(3)).unwrap().is_some());
+        let found = b.probe(&Selector::from(0, 2)).unwrap().unwrap();
+        assert_eq!((found.from, found.tag, found.total), (0, 2, 50_000));
+        assert_eq!(b.probe(&Selector::from(1, 2)).unwrap(), None);
+        let (id, what) = b.claim(&Selector::from(0, 2)).unwrap().unwrap();
+        assert_eq!(what, found);
+        assert_eq!(b.probe(&Selector::from(0, 2)).unwrap(), None);
+        let receive = b
+            .receive_claimed(id, vec![0; 50_000], Notify::default())
+            .unwrap();
+        let mut received = None;
+        run(&[&a, &b], || {
+            received = b.poll_op(receive).unwrap();
+            received.is_some()
+        });
+        assert!(received.unwrap().into_received() == pattern(50_000, 9));
+        let (id, _) = b.claim(&Selector::any(1)).unwrap().unwrap();
+        b.discard(id).unwrap();
+        // The wildcard takes what is left.
+        let all = Selector::any(0).ignoring(u64::MAX);
+        let receive = b.post_receive(&all, Vec::new(), Notify::default()).unwrap();
+        let ended = b.poll_op(receive).unwrap().unwrap();
+        assert_eq!(ended.completion.tag, 3);
+        assert_eq!(b.poll_op(receive).unwrap_err(), MatchError::NoSuchOperation);
+
+        let receive = b.post_receive(&all, vec![0; 4], Notify::default()).unwrap();
+        assert!(b.cancel(receive).unwrap());
+        assert!(!b.cancel(receive).unwrap());
+        let ended = b.poll_op(receive).unwrap().unwrap();
+        assert_eq!(ended.completion.result, Err(OpError::Cancelled));
+        assert_eq!(b.census().unwrap(), Census::default());
+    }
+}
+
+#[test]
+fn completions_come_in_queues_and_are_counted() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        let (queue, counter) = (b.open_queue().unwrap(), b.open_counter().unwrap());
+        for i in 0..100 {
+            let notify = Notify {
+                context: 1_000 + i,
+                queue: Some(queue),
+                counter: Some(counter),
+            };
+            b.post_receive(&Selector::any(i), vec![0; 64], notify)
+                .unwrap();
+        }
+        for i in (0..100).rev() {
+            a.post_send(1, i, &TaggedOptions::default(), pattern(64, i as u8))
+                .unwrap();
+        }
+        let mut next = 100;
+        run(&[&a, &b], || {
+            while let Some(ended) = b.next_completion(queue).unwrap() {
+                next -= 1;
+                assert_eq!(
+                    (ended.completion.tag, ended.completion.context),
+                    (next, 1_000 + next)
+                );
+                assert_eq!(ended.into_received(), pattern(64, next as u8));
+            }
+            next == 0
+        });
+        let count = b.count(counter).unwrap().unwrap();
+        assert_eq!((count.done, count.failed), (100, 0));
+        let short = Some(Duration::from_millis(1));
+        assert_eq!(
+            b.wait_completion(queue, short).unwrap_err(),
+            MatchError::TimedOut
+        );
+        b.close_counter(counter).unwrap();
+        assert_eq!(b.count(counter).unwrap(), None);
+        b.close_queue(queue).unwrap();
+    }
+}
+
+#[test]
+fn a_rank_sends_to_itself() {
+    for by in ALL {
+        let (a, _b) = pair(by, &config());
+        for len in [0, 5, 40_000] {
+            let early = a
+                .post_receive(&Selector::from(0, 1), vec![0; len], Notify::default())
+                .unwrap();
+            for tag in [1, 2] {
+                a.post_send(0, tag, &TaggedOptions::default(), pattern(len, tag as u8))
+                    .unwrap();
+            }
+            assert_eq!(
+                a.poll_op(early).unwrap().unwrap().into_received(),
+                pattern(len, 1)
+            );
+            let mut late = vec![0; len];
+            assert_eq!(
+                a.receive_tagged(&Selector::any(2), &mut late).unwrap().peer,
+                0
+            );
+            assert_eq!(late, pattern(len, 2));
+        }
+        assert_eq!(a.census().unwrap().operations, 0);
+    }
+}
+
+#[test]
+fn what_nobody_receives_stays_within_the_budget_and_none_is_lost() {
+    for by in ALL {
+        let mut config = config();
+        config.exchange.pushed_share = PUSHED_MIN;
+        let (a, b) = pair(by, &config);
+        let sends: Vec<OpId> = (0..500)
+            .map(|i| {
+                a.post_send(1, i, &TaggedOptions::default(), pattern(600, i as u8))
+                    .unwrap()
+            })
+            .collect();
+        run(&[&a, &b], || {
+            b.probe(&Selector::any(499)).unwrap().is_some()
+        });
+        let census = b.census().unwrap();
+        assert_eq!(census.messages, 500);
+        assert!(census.pushed_bytes <= PUSHED_MIN, "{census:?}");
+        assert!(
+            sends
+                .iter()
+                .filter(|op| matches!(a.poll_op(**op), Ok(None)))
+                .count()
+                > 480
+        );
+        // In reverse.
+        for i in (0..500).rev() {
+            let receive = b
+                .post_receive(&Selector::any(i), vec![0; 600], Notify::default())
+                .unwrap();
+            let mut got = None;
+            run(&[&a, &b], || {
+                got = b.poll_op(receive).unwrap();
+                got.is_some()
+            });
+            assert_eq!(got.unwrap().into_received(), pattern(600, i as u8));
+        }
+        run(&[&a, &b], || a.census().unwrap().operations == 0);
+        assert_eq!(b.census().unwrap(), Census::default());
+        // More room, told while it runs.
+        b.set_pushed_share(100_000).unwrap();
+        common::settle(&[&a, &b]);
+        for i in 0..100 {
+            a.post_send(1, i, &TaggedOptions::default(), pattern(600, 1))
+                .unwrap();
+        }
+        run(&[&a, &b], || b.probe(&Selector::any(99)).unwrap().is_some());
+        assert!(b.census().unwrap().pushed_bytes > 60_000);
+    }
+}
+
+#[test]
+fn a_death_ends_what_depends_on_it() {
+    for by in ALL {
+        let mut all = job(by, 3, &config());
+        let (c, b, a) = (all.pop().unwrap(), all.pop().unwrap(), all.pop().unwrap());
+        // Of the dead: one that has arrived whole, one that is only offered.
+        for (tag, len) in [(1, 100), (2, 3_000_000)] {
+            b.post_send(0, tag, &TaggedOptions::default(), pattern(len, 4))
+                .unwrap();
+        }
+        run(&[&a, &b, &c], || {
+            a.probe(&Selector::any(2)).unwrap().is_some()
+        });
+        let from_b = a
+            .post_receive(&Selector::from(1, 9), vec![0; 9], Notify::default())
+            .unwrap();
+        let from_any = a
+            .post_receive(&Selector::any(9), vec![0; 9], Notify::default())
+            .unwrap();
+        let to_b = a
+            .post_send(1, 7, &TaggedOptions::default(), pattern(1_000_000, 4))
+            .unwrap();
+        a.peer_died(1).unwrap();
+        for op in [from_b, to_b] {
+            let mut ended = None;
+            run(&[&a, &c], || {
+                ended = a.poll_op(op).unwrap();
+                ended.is_some()
+            });
+            let done = ended.unwrap().completion;
+            assert_eq!(
+                (done.result, done.peer),
+                (Err(OpError::PeerDead), 1),
+                "{by:?}"
+            );
+        }
+        assert_eq!(a.probe(&Selector::from(1, 2)).unwrap(), None);
+        let mut bytes = vec![0; 100];
+        a.receive_tagged(&Selector::from(1, 1), &mut bytes).unwrap();
+        assert_eq!(bytes, pattern(100, 4));
+        let dead = MatchError::PeerDead {
+            rank: 1,
+            why: Death::Ended,
+        };
+        assert_eq!(
+            a.receive_tagged(&Selector::from(1, 1), &mut bytes),
+            Err(dead)
+        );
+        assert_eq!(a.send_tagged(1, 1, &bytes), Err(dead));
+        let (e, _) = a
+            .post_send(1, 1, &TaggedOptions::default(), vec![1])
+            .unwrap_err();
+        assert_eq!(
+            e,
+            SendError::PeerDead {
+                rank: 1,
+                why: Death::Ended
+            }
+        );
+        // A receive from anybody is told of it once, and goes on.
+        assert_eq!(a.wait_end(from_any, None).unwrap_err(), dead);
+        c.send_tagged(0, 9, &[5; 9]).unwrap();
+        let mut ended = None;
+        run(&[&a, &c], || {
+            ended = a.poll_op(from_any).unwrap();
+            ended.is_some()
+        });
+        assert_eq!(ended.unwrap().into_received(), [5; 9]);
+        assert_eq!(a.census().unwrap(), Census::default());
+    }
+}
+
+#[test]
+fn wrong_calls_are_told() {
+    let (a, _b) = pair(By::Shm, &config());
+    assert_eq!(a.send_tagged(2, 0, &[]), Err(Misuse::BadRank.into()));
+    let receive = a.receive_tagged(&Selector::from(9, 0), &mut []);
+    assert_eq!(receive, Err(Misuse::BadRank.into()));
+    let posted = a.post_receive(&Selector::from(2, 0), vec![0; 4], Notify::default());
+    assert_eq!(posted, Err(Misuse::BadRank));
+    assert_eq!(a.poll_op(OpId(5)).unwrap_err(), MatchError::NoSuchOperation);
+    assert_eq!(
+        a.wait_end(OpId(5), None).unwrap_err(),
+        MatchError::NoSuchOperation
+    );
+    assert!(!a.cancel(OpId(5)).unwrap());
+    let posted = a
+        .post_receive(
+            &Selector::any(0),
+            Buffer::from(vec![0; 4]),
+            Notify::default(),
+        )
+        .unwrap();
+    a.close().ok();
+    let ended = a.poll_op(posted).unwrap().unwrap();
+    assert_eq!(ended.completion.result, Err(OpError::Closed));
+    assert_eq!(a.send_tagged(1, 0, &[]), Err(Misuse::Closed.into()));
+    let closed = a.post_receive(&Selector::any(0), vec![0; 4], Notify::default());
+    assert_eq!(closed, Err(Misuse::Closed));
+}
