@@ -112,13 +112,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let missing = u32::from(!m.is_whole());
         if let Some(id) = self.first_receive(&what) {
+            if missing == 0 {
+                self.ops.receive_whole(id, &what, m.payload);
+                self.free_pushed(host, m.from, charge);
+                return Took::Whole;
+            }
             self.meet(id, &what, Origin::Eager, m.total, missing, true);
             self.write(id, 0, m.payload);
             self.free_pushed(host, m.from, charge);
-            if missing == 0 {
-                self.settle(host, id);
-                return Took::Whole;
-            }
             return self.part(m.from, Dest::Receive(id), 0, None);
         }
         let mut body = self.vector(m.total);

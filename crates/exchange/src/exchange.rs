@@ -154,6 +154,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ops.take(op)
     }
 
+    /// The same, without the memory: of lent memory there is nothing to give
+    /// back.
+    #[inline]
+    pub fn finish(&mut self, op: OpId) -> Option<Completion> {
+        self.ops.finish(op)
+    }
+
     /// What there is at this moment.
     #[must_use]
     pub fn census(&self) -> Census {

@@ -6,6 +6,8 @@ use core::fmt;
 
 use portolan_matching::ReceiveTicket;
 
+use crate::host::Sink;
+use crate::message::Probed;
 use crate::slab::Slab;
 
 /// Names an operation until its end was taken; never another's.
@@ -291,6 +293,47 @@ impl<S, K> Ops<S, K> {
         }
     }
 
+    /// A receive has met a message that is all here: the short way to its end.
+    #[inline]
+    pub fn receive_whole(&mut self, id: OpId, what: &Probed, payload: &[u8])
+    where
+        K: Sink,
+    {
+        let Some(op) = self.slab.get_mut(id.0).filter(|op| op.ended.is_none()) else {
+            return;
+        };
+        let Body::Receive(receive) = &mut op.body else {
+            return;
+        };
+        let Some(sink) = &mut receive.sink else {
+            return;
+        };
+        let want = what.total.min(sink.len());
+        if want > 0 {
+            sink.write(0, &payload[..want as usize]);
+        }
+        op.tag = what.tag;
+        op.data = what.data;
+        receive.stage = ReceiveStage::Met(Meeting {
+            from: what.from,
+            total: what.total,
+            want,
+            pushes: 0,
+            offer: None,
+            address: 0,
+            overlap: true,
+            begun: true,
+            asked: want,
+            answered: want,
+        });
+        let result = if what.total > want {
+            Err(OpError::Truncated)
+        } else {
+            Ok(())
+        };
+        self.end(id, result);
+    }
+
     /// A receive has met a message.
     pub fn meet(&mut self, id: OpId, tag: u64, data: Option<u64>, meeting: Meeting) {
         if let Some(op) = self.slab.get_mut(id.0)
@@ -334,33 +377,25 @@ impl<S, K> Ops<S, K> {
         self.slab.get(id.0).map(|op| op.ended.is_some())
     }
 
-    /// Takes one out that has ended.
-    pub fn take(&mut self, id: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        let result = self.slab.get(id.0)?.ended?;
-        let op = self.slab.remove(id.0)?;
-        let (action, peer, bytes, total, memory) = match op.body {
+    /// How one has ended.
+    fn completion(&self, id: OpId) -> Option<Completion> {
+        let op = self.slab.get(id.0)?;
+        let result = op.ended?;
+        let (action, peer, bytes, total) = match &op.body {
             Body::Send(send) => {
                 let sent = if result.is_ok() { send.total } else { 0 };
-                let memory = send.source.map(Memory::Source);
-                (Action::Send, send.to, sent, send.total, memory)
+                (Action::Send, send.to, sent, send.total)
             }
             Body::Receive(receive) => {
-                let (from, want, total) = match receive.stage {
+                let (from, want, total) = match &receive.stage {
                     ReceiveStage::Met(m) => (m.from, m.want, m.total),
                     ReceiveStage::Posted(_) => (receive.source.unwrap_or(u32::MAX), 0, 0),
                 };
                 let whole = matches!(result, Ok(()) | Err(OpError::Truncated));
-                let got = if whole { want } else { 0 };
-                (
-                    Action::Receive,
-                    from,
-                    got,
-                    total,
-                    receive.sink.map(Memory::Sink),
-                )
+                (Action::Receive, from, if whole { want } else { 0 }, total)
             }
         };
-        let completion = Completion {
+        Some(Completion {
             op: id,
             action,
             peer,
@@ -370,8 +405,25 @@ impl<S, K> Ops<S, K> {
             data: op.data,
             context: op.notify.context,
             result,
+        })
+    }
+
+    /// Takes one out that has ended.
+    pub fn take(&mut self, id: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
+        let completion = self.completion(id)?;
+        let memory = match self.slab.remove(id.0)?.body {
+            Body::Send(send) => send.source.map(Memory::Source),
+            Body::Receive(receive) => receive.sink.map(Memory::Sink),
         };
         Some((completion, memory))
+    }
+
+    /// The same, without its memory.
+    #[inline]
+    pub fn finish(&mut self, id: OpId) -> Option<Completion> {
+        let completion = self.completion(id)?;
+        self.slab.discard(id.0);
+        Some(completion)
     }
 
     /// Numbers of those that have not ended and of which `of` says so.

@@ -67,6 +67,18 @@ impl<T> Slab<T> {
             .filter(|_| generation == (number >> 32) as u32)
     }
 
+    /// Drops an entry where it is.
+    pub fn discard(&mut self, number: u64) {
+        if let Some(slot) = self.slots.get_mut(number as u32 as usize)
+            && slot.generation == (number >> 32) as u32
+            && slot.entry.is_some()
+        {
+            slot.entry = None;
+            slot.generation = slot.generation.wrapping_add(1).max(1);
+            self.free.push(number as u32);
+        }
+    }
+
     pub fn remove(&mut self, number: u64) -> Option<T> {
         let slot = self.slots.get_mut(number as u32 as usize)?;
         if slot.generation != (number >> 32) as u32 {

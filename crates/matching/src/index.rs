@@ -58,8 +58,11 @@ pub(crate) struct Index<T> {
     heads: Vec<u32>,
     /// By slot.
     nodes: Vec<Node<T>>,
-    /// How many keys there are: never more than buckets.
+    /// How many keys are in buckets: never more than those.
     keys: usize,
+    /// The only entry there is, while it was never joined by another: it is
+    /// found without its hash. Most programs wait for one message at a time.
+    lone: u32,
 }
 
 impl<T: Default> Index<T> {
@@ -69,6 +72,7 @@ impl<T: Default> Index<T> {
             heads: Vec::new(),
             nodes: Vec::new(),
             keys: 0,
+            lone: NONE,
         }
     }
 
@@ -78,6 +82,7 @@ impl<T: Default> Index<T> {
         let buckets = entries.next_power_of_two().max(BUCKETS_MIN);
         self.heads.resize(buckets, NONE);
         self.keys = 0;
+        self.lone = NONE;
     }
 
     #[inline]
@@ -103,7 +108,8 @@ impl<T: Default> Index<T> {
     #[inline]
     pub fn first(&self, key: &Key) -> Option<u32> {
         if self.keys == 0 {
-            return None;
+            let lone = self.nodes.get(self.lone as usize)?;
+            return (lone.key == *key).then_some(self.lone);
         }
         self.first_of(self.bucket(key), key)
     }
@@ -122,9 +128,6 @@ impl<T: Default> Index<T> {
     /// Adds an entry that is not in it, as the last of its key.
     pub fn add(&mut self, slot: u32, key: Key, load: T) {
         assert!(slot < BUCKET, "2^31 entries are the most");
-        if self.keys == self.heads.len() {
-            self.grow();
-        }
         if self.nodes.len() <= slot as usize {
             self.nodes.resize_with(slot as usize + 1, || Node {
                 key,
@@ -135,28 +138,39 @@ impl<T: Default> Index<T> {
                 load: T::default(),
             });
         }
+        self.nodes[slot as usize] = Node {
+            key,
+            before: NONE,
+            after: NONE,
+            elder: slot,
+            younger: slot,
+            load,
+        };
+        if self.keys == 0 {
+            let lone = replace(&mut self.lone, NONE);
+            if lone == NONE {
+                self.lone = slot;
+                return;
+            }
+            self.join(lone);
+        }
+        self.join(slot);
+    }
+
+    /// Puts an entry in the chain of its key.
+    fn join(&mut self, slot: u32) {
+        if self.keys == self.heads.len() {
+            self.grow();
+        }
+        let key = self.nodes[slot as usize].key;
         let bucket = self.bucket(&key);
         if let Some(first) = self.first_of(bucket, &key) {
             let last = self.nodes[first as usize].elder;
-            self.nodes[slot as usize] = Node {
-                key,
-                before: NONE,
-                after: NONE,
-                elder: last,
-                younger: first,
-                load,
-            };
+            let node = &mut self.nodes[slot as usize];
+            (node.elder, node.younger) = (last, first);
             self.nodes[last as usize].younger = slot;
             self.nodes[first as usize].elder = slot;
         } else {
-            self.nodes[slot as usize] = Node {
-                key,
-                before: NONE,
-                after: NONE,
-                elder: slot,
-                younger: slot,
-                load,
-            };
             self.hang(slot, bucket);
             self.keys += 1;
         }
@@ -178,6 +192,10 @@ impl<T: Default> Index<T> {
     pub fn remove(&mut self, slot: u32) -> T {
         let node = &mut self.nodes[slot as usize];
         let load = take(&mut node.load);
+        if slot == self.lone {
+            self.lone = NONE;
+            return load;
+        }
         let Node {
             before,
             after,

@@ -200,10 +200,10 @@ impl Endpoint {
             _ => MatchError::TooLong,
         })?;
         let why = Waiting::of(Call::Send, rank);
-        let ended = self.wait_loop(s, None, false, why, |s| s.take_end(id));
+        let ended = self.wait_loop(s, None, false, why, |s| s.core.matched.state().finish(id));
         // Without a deadline only misuse is left: the endpoint was closed, and
         // with it all operations.
-        let done = ended?.completion;
+        let done = ended?;
         check(&done, self.enter()?.core.lanes.dead(rank))
     }
 
@@ -230,8 +230,8 @@ impl Endpoint {
         let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
         let mut report = None;
         let ended = self.wait_loop(s, None, false, why, |s| {
-            if let Some(ended) = s.take_end(id) {
-                return Some(ended);
+            if let Some(done) = s.core.matched.state().finish(id) {
+                return Some(done);
             }
             if selector.source.is_none()
                 && report.is_none()
@@ -241,12 +241,12 @@ impl Endpoint {
                 report = s.core.lanes.next_report();
                 // What is arriving already is received.
                 if report.is_some() && s.core.matched.state().cancel(id) {
-                    return s.take_end(id);
+                    return s.core.matched.state().finish(id);
                 }
             }
             None
         });
-        let done = ended?.completion;
+        let done = ended?;
         if let (Some((rank, why)), true) = (report, done.result.is_err()) {
             return Err(MatchError::PeerDead { rank, why });
         }

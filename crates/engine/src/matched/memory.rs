@@ -197,6 +197,11 @@ impl Sink for Scatter {
 
     #[inline]
     fn write(&mut self, at: u64, bytes: &[u8]) {
+        if self.more.is_empty() {
+            let into = &mut self.first.as_mut_slice()[at as usize..];
+            into[..bytes.len()].copy_from_slice(bytes);
+            return;
+        }
         let mut rest = bytes;
         for piece in self.pieces(at as usize, bytes.len()) {
             let (now, later) = rest.split_at(piece.len());
