@@ -4,18 +4,19 @@
 mod processes;
 
 use std::io::{IoSlice, IoSliceMut};
+use std::os::unix::process::parent_id;
 use std::process::Child;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::{Duration, Instant};
 
 use portolan_link::shm::{
-    Config, Exposed, OneSidedError, PeerState, Place, PublishError, Rights, Segment, ShmPort,
-    Terms, WithdrawError, lines_of,
+    Config, Exposed, OneSidedError, PeerState, Place, PublishError, RegionId, Rights, Segment,
+    ShmPort, Terms, WithdrawError, lines_of,
 };
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
-use portolan_sys::process::Condition;
+use portolan_sys::process::{Condition, threads};
 use portolan_wire::Priority::{Reply, Request};
 use processes::{child, host, receive_one, send, sleep, small, spawn};
 use rustix::process::{Pid, Signal, kill_process};
@@ -245,6 +246,8 @@ fn a_failed_access_holds_no_region() {
         let fault = Err(OneSidedError::Fault(0));
         assert_eq!(put(a, 1, 1, START, &[0]), fault);
         assert_eq!(get(a, 1, 1, Place::Address(0), &mut [0]), fault);
+        let around = put(a, 1, 1, Place::Offset(u64::MAX - 4), &[0; 10]);
+        assert_eq!(around, Err(OneSidedError::OutOfBounds(u64::MAX)));
         // The whole address space is a region too.
         let mut got = [0; 10];
         let place = Place::Address(memory.start());
@@ -368,9 +371,14 @@ impl Two {
 
     fn stop(&self) {
         self.signal(Signal::STOP);
-        while !Condition::of(self.process.id()).unwrap().stopped {
+        while !self.is_stopped() {
             std::thread::yield_now();
         }
+    }
+
+    /// Whether all its threads are.
+    fn is_stopped(&self) -> bool {
+        threads(self.process.id()).all(|thread| Condition::of(thread).unwrap().stopped)
     }
 }
 
@@ -426,7 +434,7 @@ fn a_stopped_process_is_put_to_and_got_from() {
     assert!(got.iter().all(|byte| *byte == 4));
     let outside = put(&mut two.port, 1, 1, Place::Offset(1), &got);
     assert_eq!(outside, Err(OneSidedError::OutOfBounds(BYTES as u64)));
-    assert!(Condition::of(two.process.id()).unwrap().stopped);
+    assert!(two.is_stopped());
     two.signal(Signal::CONT);
     send(&mut two.port, 1, Request, b"look").unwrap();
     assert_eq!(two.wait(), [1, 1]);
@@ -454,12 +462,13 @@ fn a_process_that_died_unnoticed_is_gone() {
     assert_eq!(gone, Err(OneSidedError::Gone(PeerState::Dead)));
 }
 
-/// The child puts without end; ours is the memory.
+/// The child puts until its parent ends; ours is the memory.
 fn child_puts(port: &mut ShmPort, bytes: usize) {
+    let parent = parent_id();
     let bytes = vec![1; bytes];
     let can = port.can_copy(0);
     send(port, 0, Reply, &[can.into()]).unwrap();
-    loop {
+    while parent_id() == parent {
         match put(port, 0, 1, START, &bytes) {
             Ok(()) | Err(OneSidedError::NoKey) => {}
             Err(e) => panic!("{e}"),
@@ -467,8 +476,22 @@ fn child_puts(port: &mut ShmPort, bytes: usize) {
     }
 }
 
+/// Publishes, until the child is met in the middle of a copy.
+fn withdraw_in_a_copy(two: &mut Two, memory: &Memory, prepare: impl Fn(&Two)) -> RegionId {
+    let end = Instant::now() + Duration::from_secs(30);
+    loop {
+        let id = two.port.publish(1, memory.exposed(), Rights::Put).unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+        prepare(two);
+        if two.port.try_withdraw(id) == Err(WithdrawError::InUse(1)) {
+            return id;
+        }
+        assert!(Instant::now() < end, "the child does not copy");
+    }
+}
+
 /// Withdraws until it succeeds, and sees that nobody writes from then on.
-fn withdraw_for_good(two: &mut Two, memory: &Memory, id: portolan_link::shm::RegionId) {
+fn withdraw_for_good(two: &mut Two, memory: &Memory, id: RegionId) {
     let end = Instant::now() + Duration::from_secs(30);
     while let Err(e) = two.port.try_withdraw(id) {
         assert_eq!(e, WithdrawError::InUse(1));
@@ -486,7 +509,7 @@ const LARGE: usize = 64 << 20;
 fn an_initiator_killed_in_a_copy_holds_nothing_up() {
     const TEST: &str = "an_initiator_killed_in_a_copy_holds_nothing_up";
     if let Some(mut port) = child() {
-        child_puts(&mut port, LARGE);
+        return child_puts(&mut port, LARGE);
     }
     for _ in 0..4 {
         let mut two = Two::new(TEST);
@@ -495,13 +518,7 @@ fn an_initiator_killed_in_a_copy_holds_nothing_up() {
             return;
         }
         let memory = Memory::new(LARGE, 0);
-        let id = loop {
-            let id = two.port.publish(1, memory.exposed(), Rights::Put).unwrap();
-            std::thread::sleep(Duration::from_millis(5));
-            if two.port.try_withdraw(id) == Err(WithdrawError::InUse(1)) {
-                break id;
-            }
-        };
+        let id = withdraw_in_a_copy(&mut two, &memory, |_| {});
         two.signal(Signal::KILL);
         // As early as anybody can hear of it.
         two.segment.mark_dead(1);
@@ -514,7 +531,7 @@ fn an_initiator_killed_in_a_copy_holds_nothing_up() {
 fn a_stopped_initiator_is_waited_for_while_it_can_go_on() {
     const TEST: &str = "a_stopped_initiator_is_waited_for_while_it_can_go_on";
     if let Some(mut port) = child() {
-        child_puts(&mut port, LARGE);
+        return child_puts(&mut port, LARGE);
     }
     let mut two = Two::new(TEST);
     if two.wait() != [1] || !can_copy(&mut two.port, 1) {
@@ -522,15 +539,11 @@ fn a_stopped_initiator_is_waited_for_while_it_can_go_on() {
         return;
     }
     let memory = Memory::new(LARGE, 0);
-    let id = loop {
-        let id = two.port.publish(1, memory.exposed(), Rights::Put).unwrap();
+    let id = withdraw_in_a_copy(&mut two, &memory, |two| {
+        two.signal(Signal::CONT);
         std::thread::sleep(Duration::from_millis(5));
         two.stop();
-        if two.port.try_withdraw(id).is_err() {
-            break id;
-        }
-        two.signal(Signal::CONT);
-    };
+    });
     two.segment.mark_dead(1);
     for _ in 0..100 {
         let held = two.port.try_withdraw(id);

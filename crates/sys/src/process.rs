@@ -132,7 +132,7 @@ unsafe fn transfer<const N: usize>(
         ];
         // SAFETY: both vectors live across the call; the caller vouches for
         // our range; the remote range is checked by the kernel.
-        let mut copied = match unsafe { syscall(call, args) } {
+        let copied = match unsafe { syscall(call, args) } {
             Ok(0) | Err(Errno::FAULT) => return Err(CopyError::Fault(done)),
             Ok(n) => n,
             Err(Errno::INTR) => 0,
@@ -141,17 +141,21 @@ unsafe fn transfer<const N: usize>(
             Err(e) => return Err(CopyError::Other(e)),
         };
         done += copied;
-        // What was copied in part goes on in its middle.
-        let mut whole = 0;
-        for (start, bytes) in &mut here[..count] {
-            let part = copied.min(*bytes);
-            (*start, *bytes) = (*start + part, *bytes - part);
-            copied -= part;
-            whole += usize::from(*bytes == 0);
-        }
-        here.copy_within(whole..count, 0);
-        count -= whole;
+        count = behind(&mut here[..count], copied);
     }
+}
+
+/// Makes `pieces` those behind the first `bytes` of them; gives how many.
+fn behind(pieces: &mut [(usize, usize)], mut bytes: usize) -> usize {
+    let mut whole = 0;
+    for (start, length) in &mut *pieces {
+        let part = bytes.min(*length);
+        (*start, *length) = (*start + part, *length - part);
+        bytes -= part;
+        whole += usize::from(*length == 0);
+    }
+    pieces.copy_within(whole.., 0);
+    pieces.len() - whole
 }
 
 /// From now on the calling thread goes before all that are not real-time ones,
@@ -457,6 +461,23 @@ mod tests {
         assert!(copy[..PAGE].iter().all(|byte| *byte == 7));
         // SAFETY: mapped above, referred to by nobody.
         unsafe { rustix::mm::munmap(start, 2 * PAGE).unwrap() };
+    }
+
+    #[test]
+    fn what_was_copied_in_part_goes_on_in_its_middle() {
+        let pieces = [(100, 10), (200, 20), (300, 30)];
+        for (bytes, left) in [
+            (0, &pieces[..]),
+            (9, &[(109, 1), (200, 20), (300, 30)]),
+            (10, &[(200, 20), (300, 30)]),
+            (29, &[(219, 1), (300, 30)]),
+            (31, &[(301, 29)]),
+            (60, &[]),
+        ] {
+            let mut here = pieces;
+            let count = behind(&mut here, bytes);
+            assert_eq!(here[..count], *left);
+        }
     }
 
     #[test]
