@@ -27,7 +27,7 @@ step "unit, packet-script, simulator and end-to-end tests"
 bounded $compile "compiling the tests" cargo test --locked --workspace --no-run
 bounded $test "unit, packet-script, simulator and end-to-end tests" cargo test --locked --workspace
 
-step "loom: ring, inbox, ownership, sleep and wake, queue"
+step "loom: ring, inbox, ownership, sleep and wake, queue, regions"
 RUSTFLAGS="--cfg loom" bounded $compile "loom" cargo test --locked --release -p portolan-ring --test loom \
     --target-dir "$target/loom"
 

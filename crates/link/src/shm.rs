@@ -17,16 +17,22 @@
 //! Long messages are better copied once, straight between the processes:
 //! [`ShmPort::copy_from_peer`]. Where that is not permitted, frames through
 //! the pair ring are a pipelined copy by both processes.
+//!
+//! Each endpoint can publish regions of its memory, by key, in a table that
+//! the others read: they put and get there without its doing anything.
 
 mod cma;
 pub mod floor;
 mod link;
+mod onesided;
 mod outlet;
 mod port;
 mod segment;
 mod send;
 
+pub use onesided::{OneSidedError, Place};
 pub use outlet::Outlet;
 pub use port::{Frame, HEAD_BYTES_MAX, PollError, ShmPort, ShortFrame, Slumbering};
+pub use portolan_ring::{Exposed, PublishError, RegionId, Rights, Terms, WithdrawError};
 pub use segment::{Config, ENDPOINTS_MAX, PeerState, Segment, SegmentError, lines_of};
 pub use send::{ShmError, Slot};

@@ -1,73 +1,22 @@
 //! The shm link: conformance, order across rings and inbox, two processes,
 //! sleeping, death, and memory that somebody scribbles over.
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::Command;
+mod processes;
+
 use std::sync::atomic::Ordering::Relaxed;
 
 use portolan_link::conformance::{self, Pair};
-use portolan_link::shm::{
-    Config, PeerState, Segment, SegmentError, ShmError, ShmPort, Slumbering, lines_of,
-};
+use portolan_link::shm::{Config, PeerState, Segment, SegmentError, ShmError, ShmPort, lines_of};
 use portolan_link::{Link, LinkAddress};
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
 use portolan_wire::Priority::{self, Reply, Request};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-/// Endpoints of one segment, all in this process.
-struct Host {
-    segment: Segment,
-    ports: Vec<ShmPort>,
-}
-
-fn host(endpoints: u16, config: &Config) -> Host {
-    let segment = Segment::create(endpoints.into(), config).unwrap();
-    let bells: Vec<_> = (0..endpoints).map(|_| Doorbell::new().unwrap()).collect();
-    let ports = (0..endpoints)
-        .map(|index| {
-            let bells = bells
-                .iter()
-                .map(|b| b.duplicate().unwrap().into())
-                .collect();
-            ShmPort::attach(segment.duplicate_fd().unwrap(), index, bells, true).unwrap()
-        })
-        .collect();
-    Host { segment, ports }
-}
-
-fn small() -> Config {
-    Config {
-        frame_bytes_max: 1_000,
-        ring_slots: 8,
-        ring_bytes: Some(4 << 10),
-        inbox_slots: 32,
-        inbox_frames: 2,
-        ..Config::default()
-    }
-}
-
-fn send(port: &mut ShmPort, to: u16, priority: Priority, bytes: &[u8]) -> Result<(), ShmError> {
-    let mut slot = port.reserve(to, priority, bytes.len())?;
-    slot.bytes_mut().copy_from_slice(bytes);
-    slot.commit();
-    Ok(())
-}
+use processes::{Host, child, host, receive_one, send, sleep, small, spawn};
 
 fn receive(port: &mut ShmPort) -> Vec<(u16, Priority, Vec<u8>)> {
     let mut got = Vec::new();
     port.poll(1000, |from, priority, bytes| {
         got.push((from, priority, bytes.to_vec()));
-        true
-    })
-    .unwrap();
-    got
-}
-
-fn receive_one(port: &mut ShmPort) -> Option<(u16, Priority, Vec<u8>)> {
-    let mut got = None;
-    port.poll(1, |from, priority, bytes| {
-        got = Some((from, priority, bytes.to_vec()));
         true
     })
     .unwrap();
@@ -278,19 +227,6 @@ fn attaching_wrongly_is_refused() {
     );
 }
 
-/// Waits for the doorbell; a test that waits in vain fails.
-fn sleep(port: &mut ShmPort) {
-    if port.sleep_prepare() == Slumbering::Yes {
-        let limit = Timespec {
-            tv_sec: 20,
-            tv_nsec: 0,
-        };
-        let n = poll(&mut [PollFd::new(port, PollFlags::IN)], Some(&limit)).unwrap();
-        assert!(n > 0, "slept through a message");
-    }
-    port.sleep_cancel();
-}
-
 /// Two ends that always sleep when they find nothing: each message, and each
 /// lack of room, must wake.
 #[test]
@@ -332,36 +268,6 @@ fn no_wakeup_is_lost() {
             }
         });
     }
-}
-
-const CHILD: &str = "PORTOLAN_TEST_SHM_CHILD";
-
-/// Starts this program again, to run `test` there with the descriptors that
-/// endpoint `index` needs.
-fn spawn(test: &str, index: u16, segment: &Segment, bells: &[Doorbell]) -> std::process::Child {
-    let mut fds: Vec<OwnedFd> = vec![segment.duplicate_fd().unwrap()];
-    fds.extend(bells.iter().map(|b| OwnedFd::from(b.duplicate().unwrap())));
-    for fd in &fds {
-        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).unwrap();
-    }
-    let numbers: Vec<_> = fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
-    Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(CHILD, format!("{index} {}", numbers.join(" ")))
-        .spawn()
-        .unwrap()
-}
-
-/// In a process that [`spawn`] started: its port.
-fn child() -> Option<ShmPort> {
-    let value = std::env::var(CHILD).ok()?;
-    let mut numbers = value.split(' ').map(|n| n.parse::<i32>().unwrap());
-    let index = numbers.next().unwrap() as u16;
-    let mut fds: Vec<_> = numbers
-        .map(|fd| portolan_sys::inherit::adopt_inherited(fd).unwrap())
-        .collect();
-    let segment = fds.remove(0);
-    Some(ShmPort::attach(segment, index, fds, true).unwrap())
 }
 
 #[test]

@@ -92,3 +92,36 @@ impl LentMut {
         self.start
     }
 }
+
+/// Memory that its owner lets other processes read and write, by address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exposed {
+    start: u64,
+    bytes: u64,
+}
+
+impl Exposed {
+    /// `bytes` bytes at `start`; they need not be mapped, all or any of them.
+    ///
+    /// # Safety
+    /// Until whoever is given this says that it is done, whatever of them is
+    /// mapped is memory that others may read at any time and, where they are
+    /// allowed to write, change at any time: no reference to it is held then
+    /// that excludes this.
+    #[must_use]
+    pub const unsafe fn new(start: u64, bytes: u64) -> Self {
+        Self { start, bytes }
+    }
+
+    /// Address of the first byte.
+    #[must_use]
+    pub const fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// How many.
+    #[must_use]
+    pub const fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}

@@ -1,5 +1,6 @@
 //! Memory shared between processes, or between the threads of one: rings,
-//! the many-producer inbox, sleeping and waking, ownership, plain tables.
+//! the many-producer inbox, sleeping and waking, ownership, plain tables,
+//! tables of memory regions.
 //!
 //! Nothing here holds a pointer in shared memory, and nothing believes an
 //! index, a length or a counter that it reads there: other processes may have
@@ -19,6 +20,7 @@ mod line;
 mod owned;
 mod ownership;
 mod queue;
+mod regions;
 mod sleep;
 mod spsc;
 mod table;
@@ -29,7 +31,7 @@ pub use inbox::{InboxConsumer, InboxLayout, InboxProducer, InboxSlot, SKIP_WINDO
 #[cfg(not(loom))]
 pub use kernel::{ChunkRing, Descriptor, KernelConsumer, KernelProducer};
 #[cfg(not(loom))]
-pub use lent::{Lent, LentMut};
+pub use lent::{Exposed, Lent, LentMut};
 #[cfg(not(loom))]
 pub use line::address_of;
 pub use line::{INLINE_BYTES, LINE_BYTES, Line, Message, Short};
@@ -39,6 +41,10 @@ pub use ownership::Ownership;
 #[cfg(not(loom))]
 pub use queue::queue_lines;
 pub use queue::{BATCH, Exchange, Offsets, Share, Words};
+pub use regions::{
+    Held, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionsLayout, Rights, Terms,
+    UseWord, WithdrawError,
+};
 pub use sleep::{Fence, SleepWord, Slumber};
 pub use spsc::{Consumer, Position, Producer, RingLayout, RingSlot};
 pub use table::{ForkMark, Plain, Table};

@@ -2,13 +2,15 @@
 //! `RUSTFLAGS="--cfg loom" cargo test -p portolan-ring --release --test loom`.
 #![cfg(loom)]
 
+use loom::cell::UnsafeCell;
 use loom::sync::atomic::AtomicU64;
 use loom::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use portolan_ring::{
     BATCH, Consumer, Exchange, Fence, InboxConsumer, InboxLayout, InboxProducer, Line, Offsets,
-    Ownership, Position, Producer, RingLayout, Share, SleepWord, Slumber, Words,
+    Ownership, Position, Producer, Region, RegionId, RegionOwner, RegionTable, RegionsLayout,
+    Rights, RingLayout, Share, SleepWord, Slumber, UseWord, WithdrawError, Words,
 };
 
 fn lines(count: usize) -> Arc<Vec<Line>> {
@@ -515,4 +517,87 @@ fn queue_with_a_death(kill: u32) {
 fn a_queue_survives_the_death_of_its_holder_at_every_step() {
     // The last ones live through it.
     (0..20).for_each(queue_with_a_death);
+}
+
+const REGIONS: RegionsLayout = RegionsLayout { regions: 2 };
+
+fn region(key: u64, start: u64) -> Region {
+    Region {
+        key,
+        start,
+        length: start,
+        rights: Rights::Both,
+    }
+}
+
+fn withdraw(owner: &mut RegionOwner<'_>, id: RegionId, users: &[AtomicU64]) {
+    loop {
+        match owner.try_withdraw(id, (0..).zip(users), |_| false) {
+            Ok(()) => return,
+            Err(WithdrawError::InUse(_)) => thread::yield_now(),
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn nobody_copies_where_a_region_was_withdrawn() {
+    model(3, || {
+        let lines = lines(REGIONS.lines());
+        let words: Arc<Vec<_>> = Arc::new((0..2).map(|_| AtomicU64::new(0)).collect());
+        // What users write and the owner reuses: loom finds any overlap.
+        let memory: Arc<[UnsafeCell<u32>; 2]> = Arc::new(Default::default());
+        let mut owner = RegionOwner::new(RegionTable::new(&lines, REGIONS), 1);
+        let id = owner.publish(region(5, 1)).unwrap();
+        let users: Vec<_> = (0..2)
+            .map(|user| {
+                let (lines, words, memory) = (lines.clone(), words.clone(), memory.clone());
+                thread::spawn(move || {
+                    let table = RegionTable::new(&lines, REGIONS);
+                    let mut word = UseWord::new(&words[user]);
+                    if let Some(held) = word.hold(1, &table, 5) {
+                        // SAFETY: loom checks that nobody else is there.
+                        memory[user].with_mut(|at| unsafe { *at += 1 });
+                        drop(held);
+                    }
+                })
+            })
+            .collect();
+        withdraw(&mut owner, id, &words);
+        for cell in &*memory {
+            // SAFETY: as above.
+            cell.with_mut(|at| unsafe { *at += 1 });
+        }
+        for user in users {
+            user.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_entry_is_never_a_mixture_of_two() {
+    model(3, || {
+        let lines = lines(REGIONS.lines());
+        let words: Arc<Vec<_>> = Arc::new(vec![AtomicU64::new(0)]);
+        let mut owner = RegionOwner::new(RegionTable::new(&lines, REGIONS), 1);
+        let first = owner.publish(region(5, 1)).unwrap();
+        let (theirs, word) = (lines.clone(), words.clone());
+        let user = thread::spawn(move || {
+            let table = RegionTable::new(&theirs, REGIONS);
+            let mut word = UseWord::new(&word[0]);
+            for key in [5, 6] {
+                if let Some(held) = word.hold(1, &table, key) {
+                    let it = held.region();
+                    assert_eq!((it.key, it.start), (key, it.length));
+                    assert!(it.start == 2 || (it.start == 1 && key == 5));
+                }
+            }
+        });
+        // The same slot again, under the same key and under another.
+        withdraw(&mut owner, first, &words);
+        let second = owner.publish(region(5, 2)).unwrap();
+        withdraw(&mut owner, second, &words);
+        owner.publish(region(6, 2)).unwrap();
+        user.join().unwrap();
+    });
 }

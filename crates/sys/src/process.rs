@@ -1,6 +1,7 @@
 //! Other processes: whether they live, and their memory.
 
 use std::fmt;
+use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -90,39 +91,71 @@ impl fmt::Display for CopyError {
 
 impl std::error::Error for CopyError {}
 
-fn transfer(
+/// Pieces of ours in one call, where there may be several.
+const PIECES: usize = 64;
+
+/// Copies between pieces of ours, (address, bytes) each, and what lies at
+/// `remote` and behind it in process `pid`; up to `N` pieces a call.
+///
+/// # Safety
+/// All pieces are valid for what the call does with them.
+unsafe fn transfer<const N: usize>(
     call: usize,
     pid: u32,
-    local: *const u8,
-    bytes: usize,
+    pieces: impl Iterator<Item = (usize, usize)>,
     remote: u64,
 ) -> Result<(), CopyError> {
+    let mut pieces = pieces.filter(|(_, bytes)| *bytes > 0).fuse();
+    let mut here = [(0, 0); N];
+    let mut count = 0;
     let mut done = 0;
-    while done < bytes {
-        let here = [local as usize + done, bytes - done];
-        let there = [(remote as usize).wrapping_add(done), bytes - done];
+    loop {
+        while count < N
+            && let Some(piece) = pieces.next()
+        {
+            here[count] = piece;
+            count += 1;
+        }
+        if count == 0 {
+            return Ok(());
+        }
+        let bytes: usize = here[..count].iter().map(|piece| piece.1).sum();
+        let ours = here.map(|(start, bytes)| [start, bytes]);
+        let there = [(remote as usize).wrapping_add(done), bytes];
         let args = [
             pid as usize,
-            here.as_ptr() as usize,
-            1,
+            ours.as_ptr() as usize,
+            count,
             there.as_ptr() as usize,
             1,
             0,
         ];
-        // SAFETY: both vectors live across the call; the local range is a
-        // slice of the caller's, exclusive where the kernel writes it; the
-        // remote range is checked by the kernel.
-        match unsafe { syscall(call, args) } {
-            Ok(0) => return Err(CopyError::Fault(done)),
-            Ok(n) => done += n,
-            Err(Errno::INTR) => {}
-            Err(Errno::FAULT) => return Err(CopyError::Fault(done)),
+        // SAFETY: both vectors live across the call; the caller vouches for
+        // our range; the remote range is checked by the kernel.
+        let copied = match unsafe { syscall(call, args) } {
+            Ok(0) | Err(Errno::FAULT) => return Err(CopyError::Fault(done)),
+            Ok(n) => n,
+            Err(Errno::INTR) => 0,
             Err(Errno::PERM | Errno::ACCESS) => return Err(CopyError::NotPermitted),
             Err(Errno::SRCH) => return Err(CopyError::Gone),
             Err(e) => return Err(CopyError::Other(e)),
-        }
+        };
+        done += copied;
+        count = behind(&mut here[..count], copied);
     }
-    Ok(())
+}
+
+/// Makes `pieces` those behind the first `bytes` of them; gives how many.
+fn behind(pieces: &mut [(usize, usize)], mut bytes: usize) -> usize {
+    let mut whole = 0;
+    for (start, length) in &mut *pieces {
+        let part = bytes.min(*length);
+        (*start, *length) = (*start + part, *length - part);
+        bytes -= part;
+        whole += usize::from(*length == 0);
+    }
+    pieces.copy_within(whole.., 0);
+    pieces.len() - whole
 }
 
 /// From now on the calling thread goes before all that are not real-time ones,
@@ -164,13 +197,32 @@ pub fn thread_sleeps() -> u64 {
 /// # Errors
 /// [`CopyError`]; `into` may then be filled in part.
 pub fn read_memory(pid: u32, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
-    transfer(
-        number::PROCESS_VM_READV,
-        pid,
-        into.as_mut_ptr(),
-        into.len(),
-        remote,
-    )
+    let piece = (into.as_mut_ptr() as usize, into.len());
+    // SAFETY: the piece is exclusively ours.
+    unsafe {
+        transfer::<1>(
+            number::PROCESS_VM_READV,
+            pid,
+            std::iter::once(piece),
+            remote,
+        )
+    }
+}
+
+/// As [`read_memory`], into several pieces one after the other.
+///
+/// # Errors
+/// [`CopyError`]; `into` may then be filled in part.
+pub fn read_memory_vectored(
+    pid: u32,
+    remote: u64,
+    into: &mut [IoSliceMut<'_>],
+) -> Result<(), CopyError> {
+    let pieces = into
+        .iter_mut()
+        .map(|piece| (piece.as_mut_ptr() as usize, piece.len()));
+    // SAFETY: the pieces are exclusively ours.
+    unsafe { transfer::<PIECES>(number::PROCESS_VM_READV, pid, pieces, remote) }
 }
 
 /// Copies all of `from` to address `remote` of process `pid`.
@@ -178,13 +230,37 @@ pub fn read_memory(pid: u32, remote: u64, into: &mut [u8]) -> Result<(), CopyErr
 /// # Errors
 /// [`CopyError`]; part of it may then have been written.
 pub fn write_memory(pid: u32, remote: u64, from: &[u8]) -> Result<(), CopyError> {
-    transfer(
-        number::PROCESS_VM_WRITEV,
-        pid,
-        from.as_ptr(),
-        from.len(),
-        remote,
-    )
+    let piece = (from.as_ptr() as usize, from.len());
+    // SAFETY: the kernel only reads the piece.
+    unsafe {
+        transfer::<1>(
+            number::PROCESS_VM_WRITEV,
+            pid,
+            std::iter::once(piece),
+            remote,
+        )
+    }
+}
+
+/// As [`write_memory`], from several pieces one after the other.
+///
+/// # Errors
+/// [`CopyError`]; part of it may then have been written.
+pub fn write_memory_vectored(pid: u32, remote: u64, from: &[IoSlice<'_>]) -> Result<(), CopyError> {
+    let pieces = from
+        .iter()
+        .map(|piece| (piece.as_ptr() as usize, piece.len()));
+    // SAFETY: the kernel only reads the pieces.
+    unsafe { transfer::<PIECES>(number::PROCESS_VM_WRITEV, pid, pieces, remote) }
+}
+
+/// The threads of process `pid`, its first one included while /proc shows it
+/// (as a zombie too). None where there is no such process or no /proc.
+pub fn threads(pid: u32) -> impl Iterator<Item = u32> {
+    std::fs::read_dir(format!("/proc/{pid}/task"))
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// Whether the kernel lets us reach into process `pid`. It says nothing of
@@ -330,6 +406,89 @@ mod tests {
         assert_eq!(target, [1, 2, 3]);
         assert_eq!(read_memory(pid, 0, &mut [0; 8]), Err(CopyError::Fault(0)));
         assert_eq!(read_memory(pid, 0, &mut []), Ok(()));
+    }
+
+    #[test]
+    fn pieces_are_copied_one_after_the_other() {
+        let pid = own_pid();
+        if !cma_permitted(pid) {
+            eprintln!("*** process_vm_writev IS NOT PERMITTED HERE: NOT TESTED ***");
+            return;
+        }
+        // More pieces than one call takes, empty ones among them.
+        let source: Vec<Vec<u8>> = (0..200u8).map(|i| vec![i; usize::from(i) % 7]).collect();
+        let whole = source.concat();
+        let mut target = vec![0u8; whole.len() + 1];
+        let at = target.as_mut_ptr() as u64;
+        let from: Vec<_> = source.iter().map(|piece| IoSlice::new(piece)).collect();
+        write_memory_vectored(pid, at, &from).unwrap();
+        assert_eq!(target[..whole.len()], whole);
+        assert_eq!(target[whole.len()], 0);
+        let mut copy: Vec<Vec<u8>> = source.iter().map(|piece| vec![0; piece.len()]).collect();
+        let mut into: Vec<_> = copy.iter_mut().map(|it| IoSliceMut::new(it)).collect();
+        read_memory_vectored(pid, at, &mut into).unwrap();
+        assert_eq!(copy, source);
+        assert_eq!(write_memory_vectored(pid, 0, &[]), Ok(()));
+    }
+
+    #[test]
+    fn a_copy_that_meets_a_hole_says_how_far_it_came() {
+        let pid = own_pid();
+        if !cma_permitted(pid) {
+            eprintln!("*** process_vm_writev IS NOT PERMITTED HERE: NOT TESTED ***");
+            return;
+        }
+        use rustix::mm::{MapFlags, MprotectFlags, ProtFlags};
+        const PAGE: usize = 65_536;
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: the kernel picks the address; nobody refers to the second
+        // half, which nobody can reach from here on.
+        let start = unsafe {
+            let none = std::ptr::null_mut();
+            let start =
+                rustix::mm::mmap_anonymous(none, 2 * PAGE, access, MapFlags::PRIVATE).unwrap();
+            rustix::mm::mprotect(start.byte_add(PAGE), PAGE, MprotectFlags::empty()).unwrap();
+            start
+        };
+        let at = start as u64;
+        let bytes = vec![7; 100];
+        let pieces: Vec<_> = (0..1_000).map(|_| IoSlice::new(&bytes)).collect();
+        let written = write_memory_vectored(pid, at, &pieces);
+        assert_eq!(written, Err(CopyError::Fault(PAGE)));
+        let mut copy = vec![0; 2 * PAGE];
+        let read = read_memory(pid, at, &mut copy);
+        assert_eq!(read, Err(CopyError::Fault(PAGE)));
+        assert!(copy[..PAGE].iter().all(|byte| *byte == 7));
+        // SAFETY: mapped above, referred to by nobody.
+        unsafe { rustix::mm::munmap(start, 2 * PAGE).unwrap() };
+    }
+
+    #[test]
+    fn what_was_copied_in_part_goes_on_in_its_middle() {
+        let pieces = [(100, 10), (200, 20), (300, 30)];
+        for (bytes, left) in [
+            (0, &pieces[..]),
+            (9, &[(109, 1), (200, 20), (300, 30)]),
+            (10, &[(200, 20), (300, 30)]),
+            (29, &[(219, 1), (300, 30)]),
+            (31, &[(301, 29)]),
+            (60, &[]),
+        ] {
+            let mut here = pieces;
+            let count = behind(&mut here, bytes);
+            assert_eq!(here[..count], *left);
+        }
+    }
+
+    #[test]
+    fn threads_are_listed() {
+        let (send, receive) = std::sync::mpsc::channel::<()>();
+        let other = std::thread::spawn(move || receive.recv());
+        let here: Vec<u32> = threads(own_pid()).collect();
+        assert!(here.contains(&own_pid()) && here.len() >= 2, "{here:?}");
+        drop(send);
+        let _ = other.join();
+        assert_eq!(threads(u32::MAX).count(), 0);
     }
 
     #[test]

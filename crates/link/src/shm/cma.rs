@@ -43,6 +43,11 @@ impl Cma {
         }
     }
 
+    /// Whether it may be tried at all.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled
+    }
+
     fn look(&self, map: &Map, peer: u16) -> Verdict {
         debug_assert!(*self.token != 0);
         let line = map.identity(peer);

@@ -4,6 +4,7 @@ use portolan_sys::process::CopyError;
 use portolan_wire::Priority;
 
 use super::cma::Cma;
+use super::onesided::OneSided;
 use super::segment::{Map, PeerState};
 use super::send::{Outgoing, ShmError, Slot};
 
@@ -13,6 +14,7 @@ pub struct Outlet<'a> {
     pub(super) out: &'a mut Outgoing,
     pub(super) map: &'a Map,
     pub(super) cma: &'a mut Cma,
+    pub(super) onesided: &'a mut OneSided,
 }
 
 impl Outlet<'_> {

@@ -13,6 +13,7 @@ use portolan_sys::process::own_pid;
 use portolan_wire::Priority;
 
 use super::cma::Cma;
+use super::onesided::OneSided;
 use super::outlet::Outlet;
 use super::segment::{Map, PeerState, SegmentError, control};
 use super::send::Outgoing;
@@ -124,6 +125,7 @@ pub struct ShmPort {
     /// Peers whose end has been dealt with, by index.
     settled: Vec<bool>,
     pub(super) cma: Cma,
+    onesided: OneSided,
     pub(super) whole: Vec<u8>,
     opened_by: u32,
     // Last: the lines above lie in it.
@@ -185,6 +187,7 @@ impl ShmPort {
             sleep: SleepWord::new(own, control::SLEEP, layout.fence),
             settled: vec![false; usize::from(layout.endpoints)],
             cma: Cma::new(&map, index, cma),
+            onesided: OneSided::new(&map, index),
             // Whatever length somebody scribbles into a header fits.
             whole: vec![0; usize::from(u16::MAX)],
             opened_by: own_pid(),
@@ -276,9 +279,15 @@ impl ShmPort {
             out,
             map,
             cma,
+            onesided,
             ..
         } = self;
-        let mut outlet = Outlet { out, map, cma };
+        let mut outlet = Outlet {
+            out,
+            map,
+            cma,
+            onesided,
+        };
         let mut take = |from, priority, frame: &Frame<'_>| take(&mut outlet, from, priority, frame);
         let took = inlet.poll(max, map, &mut take);
         if inlet.freed {
@@ -348,6 +357,7 @@ impl ShmPort {
             out: &mut self.out,
             map: &self.map,
             cma: &mut self.cma,
+            onesided: &mut self.onesided,
         }
     }
 
@@ -455,6 +465,7 @@ impl Drop for ShmPort {
     fn drop(&mut self) {
         // A forked child drops a copy; the endpoint is its parent's.
         if own_pid() == self.opened_by {
+            self.onesided.close();
             // Whoever was marked dead stays so.
             let (alive, closed) = (PeerState::Alive.word(), PeerState::Closed.word());
             let _ = self

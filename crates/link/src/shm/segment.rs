@@ -2,30 +2,36 @@
 //!
 //! | lines | what |
 //! | --- | --- |
-//! | 2 | header: magic, version, number of endpoints, the settings |
+//! | 3 | header: magic, version; number of endpoints, the settings |
 //! | endpoints × | control line, identity line, inbox for requests, inbox for replies |
+//! | endpoints × | use line, whose first word names the memory region that the endpoint copies from or to |
+//! | endpoints × | table of the memory regions that the endpoint has published |
 //! | rings / 8, rounded up | owner word of each pair ring: 0 free, else who sends to whom |
 //! | rings × | pair rings |
 //!
 //! Everything in it is an offset or an index. All of it is derived from the
 //! header once, from a checked copy, so that scribbling there moves nothing.
 
-use std::fmt;
+mod error;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-use portolan_ring::{Fence, InboxLayout, LINE_BYTES, Line, RingLayout};
+use portolan_ring::{Fence, InboxLayout, LINE_BYTES, Line, RegionsLayout, RingLayout};
 use portolan_sys::barrier;
-use portolan_sys::memory::{MemoryError, SharedMemory};
+use portolan_sys::memory::SharedMemory;
 use portolan_wire::Priority;
+
+pub use error::SegmentError;
 
 /// Endpoints of one host at most: an inbox names its senders in 12 bits.
 pub const ENDPOINTS_MAX: u16 = 4_096;
 
 /// "portolan", little-endian.
 const MAGIC: u64 = 0x6e61_6c6f_7472_6f70;
-const VERSION: u64 = 1;
-const HEADER_LINES: usize = 2;
+const VERSION: u64 = 2;
+const HEADER_LINES: usize = 3;
 
 /// Words of an endpoint's control line. All but the last are read at each
 /// send to it, and change when it opens, sleeps, wakes or ends.
@@ -77,6 +83,9 @@ pub struct Config {
     pub inbox_slots: u32,
     /// Long frames that wait in an inbox, 1 to 1,024. Default 4.
     pub inbox_frames: u32,
+    /// Memory regions that an endpoint can publish to the others, at most
+    /// 65,536. Default 1,024, which takes 64 KiB for each endpoint.
+    pub regions: u32,
     /// Leave memory barriers to who sleeps, where the kernel can (default);
     /// else every send executes one.
     pub remote_barrier: bool,
@@ -91,77 +100,9 @@ impl Default for Config {
             rings: None,
             inbox_slots: 128,
             inbox_frames: 4,
+            regions: 1_024,
             remote_barrier: true,
         }
-    }
-}
-
-/// Why a segment cannot be made or joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SegmentError {
-    /// A setting is out of range: its name.
-    Setting(&'static str),
-    /// The number of endpoints is 0 or beyond [`ENDPOINTS_MAX`].
-    Endpoints(u32),
-    /// The memory itself.
-    Memory(MemoryError),
-    /// The memory is no segment of this version.
-    Foreign,
-    /// There is no endpoint of this index in the segment.
-    NoIndex(u16),
-    /// Somebody has opened this index before.
-    Taken(u16),
-    /// Not one doorbell for each endpoint: how many belong.
-    Doorbells(u16),
-    /// The kernel refused this process the barrier that the launcher chose.
-    Barrier,
-}
-
-impl fmt::Display for SegmentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Setting(name) => write!(
-                f,
-                "shared memory setting {name} is out of range: see its description"
-            ),
-            Self::Endpoints(n) => write!(
-                f,
-                "{n} processes cannot share memory on one host: between 1 and {ENDPOINTS_MAX} can; \
-                 use more hosts or --link udp"
-            ),
-            Self::Memory(e) => e.fmt(f),
-            Self::Foreign => f.write_str(
-                "the shared memory passed to this process is not of this version of Portolan: \
-                 start the job with the launcher of the same version",
-            ),
-            Self::NoIndex(i) => {
-                write!(
-                    f,
-                    "the shared memory has no endpoint {i}: start the job again"
-                )
-            }
-            Self::Taken(i) => write!(
-                f,
-                "endpoint {i} of the shared memory is taken: a process opens it once"
-            ),
-            Self::Doorbells(n) => write!(
-                f,
-                "a doorbell is needed for each of the {n} endpoints: start the job again with \
-                 the launcher of the same version"
-            ),
-            Self::Barrier => f.write_str(
-                "this process may not use membarrier though the launcher may: allow it in the \
-                 seccomp profile or set PORTOLAN_DISABLE=membarrier for the whole job",
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SegmentError {}
-
-impl From<MemoryError> for SegmentError {
-    fn from(e: MemoryError) -> Self {
-        Self::Memory(e)
     }
 }
 
@@ -220,12 +161,13 @@ pub(super) struct Layout {
     pub rings: u32,
     pub ring: RingLayout,
     pub inbox: InboxLayout,
+    pub regions: RegionsLayout,
     pub frame_bytes_max: usize,
     pub fence: Fence,
 }
 
 impl Layout {
-    const WORDS: usize = 8;
+    const WORDS: usize = 9;
 
     fn new(endpoints: u32, config: &Config) -> Result<Self, SegmentError> {
         if endpoints == 0 || endpoints > u32::from(ENDPOINTS_MAX) {
@@ -269,11 +211,16 @@ impl Layout {
             config.inbox_slots <= 1 << 16 && inbox.is_valid(),
             "inbox_slots",
         )?;
+        let regions = RegionsLayout {
+            regions: config.regions,
+        };
+        check(regions.is_valid(), "regions")?;
         Ok(Self {
             endpoints: endpoints as u16,
             rings,
             ring,
             inbox,
+            regions,
             frame_bytes_max: frame as usize,
             fence: if config.remote_barrier && barrier::available() {
                 Fence::Remote
@@ -293,6 +240,7 @@ impl Layout {
             u64::from(self.inbox.blocks),
             self.frame_bytes_max as u64,
             u64::from(self.fence == Fence::Remote),
+            u64::from(self.regions.regions),
         ]
     }
 
@@ -309,6 +257,7 @@ impl Layout {
             rings: Some(small[1]),
             inbox_slots: small[4],
             inbox_frames: small[5],
+            regions: small[8],
             remote_barrier: false,
         };
         let mut layout = Self::new(small[0], &config).ok()?;
@@ -328,7 +277,7 @@ impl Layout {
 
     const fn lines(&self) -> usize {
         HEADER_LINES
-            + self.endpoints as usize * self.endpoint_lines()
+            + self.endpoints as usize * (self.endpoint_lines() + 1 + self.regions.lines())
             + self.owner_lines()
             + self.rings as usize * self.ring.lines()
     }
@@ -365,11 +314,34 @@ impl Map {
         &self.endpoint(index)[2 + priority * lines..][..lines]
     }
 
-    fn rings_at(&self) -> usize {
+    fn uses_at(&self) -> usize {
         HEADER_LINES + usize::from(self.layout.endpoints) * self.layout.endpoint_lines()
     }
 
-    pub fn ring_owner(&self, ring: u32) -> &std::sync::atomic::AtomicU64 {
+    /// Where an endpoint says what it copies from or to.
+    pub fn use_word(&self, index: u16) -> &AtomicU64 {
+        assert!(index < self.layout.endpoints);
+        self.lines()[self.uses_at() + usize::from(index)].word(0)
+    }
+
+    fn regions_at(&self) -> usize {
+        self.uses_at() + usize::from(self.layout.endpoints)
+    }
+
+    /// The table of an endpoint's memory regions.
+    pub fn regions(&self, index: u16) -> &[Line] {
+        assert!(index < self.layout.endpoints);
+        let lines = self.layout.regions.lines();
+        let start = self.regions_at() + usize::from(index) * lines;
+        &self.lines()[start..][..lines]
+    }
+
+    fn rings_at(&self) -> usize {
+        let lines = self.layout.regions.lines();
+        self.regions_at() + usize::from(self.layout.endpoints) * lines
+    }
+
+    pub fn ring_owner(&self, ring: u32) -> &AtomicU64 {
         assert!(ring < self.layout.rings);
         self.lines()[self.rings_at() + ring as usize / 8].word(ring as usize % 8)
     }
@@ -399,7 +371,7 @@ impl Map {
             return Err(SegmentError::Foreign);
         }
         let word = |line: usize, i: usize| lines[line].word(i).load(Acquire);
-        let layout = Layout::parse(std::array::from_fn(|i| word(1, i)));
+        let layout = Layout::parse(std::array::from_fn(|i| word(1 + i / 8, i % 8)));
         match layout {
             Some(layout)
                 if word(0, 0) == MAGIC
@@ -447,7 +419,7 @@ impl Segment {
         let memory = SharedMemory::create("portolan", layout.lines() * LINE_BYTES)?;
         let lines = lines_of(&memory);
         for (i, word) in layout.words().into_iter().enumerate() {
-            lines[1].word(i).store(word, Relaxed);
+            lines[1 + i / 8].word(i % 8).store(word, Relaxed);
         }
         lines[0].word(1).store(VERSION, Relaxed);
         lines[0].word(0).store(MAGIC, Release);
@@ -511,8 +483,16 @@ mod tests {
             assert_eq!(map.layout, s.0.layout);
             assert_eq!(s.state(0), PeerState::Absent);
             let last = map.layout.rings.checked_sub(1).map(|r| map.ring(r));
-            let end = last.map_or(map.inbox(0, 1), |l| l).as_ptr_range().end;
+            let end = last.map_or(map.regions(0), |l| l).as_ptr_range().end;
             assert_eq!(end, map.lines().as_ptr_range().end);
+            // What lies one behind the other does not overlap.
+            let index = endpoints as u16 - 1;
+            let inbox = map.inbox(index, 1).as_ptr_range();
+            let uses = [map.use_word(0), map.use_word(index)].map(|it| it.as_ptr().addr());
+            assert_eq!(inbox.end.addr(), uses[0]);
+            assert_eq!(uses[1] + LINE_BYTES, map.regions(0).as_ptr().addr());
+            let regions = map.regions(index).as_ptr_range();
+            assert!(regions.end <= end);
         }
     }
 
@@ -569,6 +549,13 @@ mod tests {
                 },
                 "rings",
             ),
+            (
+                Config {
+                    regions: 65_537,
+                    ..d
+                },
+                "regions",
+            ),
         ];
         for (config, name) in cases {
             assert_eq!(bytes(2, config), SegmentError::Setting(name), "{config:?}");
@@ -585,7 +572,16 @@ mod tests {
             SegmentError::Foreign
         );
         // Every word of the header matters.
-        for at in [(0, 0), (0, 1), (1, 0), (1, 2), (1, 3), (1, 4), (1, 5)] {
+        for at in [
+            (0, 0),
+            (0, 1),
+            (1, 0),
+            (1, 2),
+            (1, 3),
+            (1, 4),
+            (1, 5),
+            (2, 0),
+        ] {
             let s = Segment::create(3, &Config::default()).unwrap();
             let word = s.0.lines()[at.0].word(at.1);
             for garbage in [0, word.load(Relaxed) + 1, word.load(Relaxed) * 2, u64::MAX] {
