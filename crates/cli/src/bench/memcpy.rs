@@ -129,7 +129,10 @@ mod tests {
             let mut wraps = 0;
             for _ in 0..3_000 {
                 let at = memcpy.advance(size);
-                assert!(at + size <= POOL && at % ALIGN == 0, "{size} at {at}");
+                assert!(
+                    at + size <= POOL && at.is_multiple_of(ALIGN),
+                    "{size} at {at}"
+                );
                 wraps += u32::from(at == 0);
             }
             assert!((2..1_000).contains(&wraps), "{size}: {wraps}");

@@ -342,11 +342,11 @@ mod tests {
         let us = |text, size| parse(text, size).map(|us| (us * 1e4).round() / 1e4);
         assert_eq!(
             us("   65536 5786.169567   0.00008641\n", 65_536),
-            Some(86.4129)
+            Some(86.413)
         );
         // The time alone would be 0.26.
         assert_eq!(us("       8 238.164322   0.00000026\n", 8), Some(0.2563));
-        assert_eq!(us("1 0.000004 2.00000000\n", 1), Some(1_907_348.6328));
+        assert_eq!(us("1 0.003815 0.00200000\n", 1), Some(1_999.841_3));
     }
 
     #[test]
