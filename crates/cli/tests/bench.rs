@@ -3,12 +3,17 @@
 
 mod common;
 
+use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::PoisonError;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use common::figures::{TURN, bench, bench_as_asked, bench_for, check_rows, set, texts};
-use common::{TestLab, say};
+use common::{Said, TestLab, marked, portolan, say, start};
 use serde_json::Value;
 
 #[test]
@@ -175,6 +180,151 @@ fn a_barrier_stands_beside_other_mpis() {
         "{table}"
     );
     assert_eq!(json["rows"][0]["ranks"], 4);
+}
+
+#[test]
+fn other_mpis_stand_beside_memcpy() {
+    let (json, table) = bench_for("5", "netpipe", &["netpipe", "--size", "8,64K"]);
+    check_rows(&json);
+    let systems = ["memcpy", "openmpi", "mpich"];
+    assert_eq!(texts(&json, "rows", "system"), set(&systems));
+    assert_eq!(texts(&json, "rows", "buffers"), set(&["warm", "cold"]));
+    let metrics = set(&["bandwidth_mb_s", "latency_us"]);
+    assert_eq!(texts(&json, "rows", "metric"), metrics);
+    let over = set(&["openmpi", "mpich", "best-mpi"]);
+    assert_eq!(texts(&json, "ratios", "over"), over);
+    let rows = json["rows"].as_array().unwrap();
+    // Of two sizes, warm and cold.
+    assert_eq!(rows.len(), 3 * 2 * 4);
+    assert_eq!(json["ratios"].as_array().unwrap().len(), 3 * 4);
+    for row in rows.iter().filter(|row| row["system"] != "memcpy") {
+        let method = row["method"].as_str().unwrap();
+        assert_eq!(method.contains(" -I"), row["buffers"] == "cold", "{row}");
+        assert!(method.contains("best of 3 trials"), "{row}");
+        assert_eq!(row["ranks"], 2);
+    }
+    // A long message takes longer: what was read is the time of each size.
+    let median = |system: &str, size: u64| {
+        let of = |row: &&Value| {
+            row["system"] == system
+                && row["size"] == size
+                && row["buffers"] == "warm"
+                && row["metric"] == "latency_us"
+        };
+        rows.iter().find(of).unwrap()["p50"].as_f64().unwrap()
+    };
+    for system in systems {
+        assert!(median(system, 8) < median(system, 65_536), "{table}");
+    }
+    assert!(table.contains("memcpy / best-mpi"), "{table}");
+}
+
+/// A folder with these programs, before the usual ones or alone.
+fn folder_of(name: &str, scripts: &[(&str, &str)]) -> PathBuf {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
+    fs::create_dir_all(&folder).unwrap();
+    for (program, script) in scripts {
+        let path = folder.join(program);
+        fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    folder
+}
+
+/// `bench netpipe` with the programs of this PATH.
+fn netpipe_in(path: &str, vs: &str) -> Said {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let arguments = ["bench", "netpipe", "--vs", vs, "--size", "8"];
+    Said::from(portolan(&arguments).env("PATH", path).output().unwrap())
+}
+
+#[test]
+fn a_netpipe_that_is_missing_names_its_package() {
+    for (vs, package) in [("openmpi", "netpipe-openmpi"), ("mpich", "netpipe-mpich2")] {
+        let said = netpipe_in("/nonexistent", vs).expect(1);
+        said.complains(&[package, "apt install", &format!("leave {vs} out")]);
+    }
+    // The launcher alone is not enough.
+    let some = folder_of("netpipe-launcher", &[("mpirun.mpich", "exit 0")]);
+    let said = netpipe_in(some.to_str().unwrap(), "mpich").expect(1);
+    said.complains(&["NPmpich2", "netpipe-mpich2"]);
+}
+
+#[test]
+fn a_netpipe_that_fails_or_writes_nonsense_is_no_figure() {
+    let usual = std::env::var("PATH").unwrap();
+    let write = |text: &str| format!("for file; do :; done; printf '{text}' > $file");
+    for (name, script, word) in [
+        (
+            "fails",
+            "echo no memory >&2; exit 3".to_owned(),
+            "no memory",
+        ),
+        ("nothing", "exit 0".to_owned(), "wrote \"\""),
+        (
+            "other",
+            write("16 100.0 0.00000122\\n"),
+            "no figure of 8 bytes",
+        ),
+        ("words", write("a b c\\n"), "netpipe-mpich2"),
+    ] {
+        let folder = folder_of(&format!("netpipe-{name}"), &[("NPmpich2", &script)]);
+        let path = format!("{}:{usual}", folder.display());
+        netpipe_in(&path, "mpich")
+            .expect(1)
+            .complains(&[word, "mpich"]);
+    }
+    // What one run wrote is not the next one's figure.
+    let write = write("8 100.0 0.00000061\\n");
+    let script = format!("if mkdir \"$0.once\" 2>/dev/null; then {write}; fi");
+    let folder = folder_of("netpipe-once", &[("NPmpich2", &script)]);
+    let _ = fs::remove_dir(folder.join("NPmpich2.once"));
+    let path = format!("{}:{usual}", folder.display());
+    netpipe_in(&path, "mpich")
+        .expect(1)
+        .complains(&["wrote \"\""]);
+    // Open MPI takes the other down with one that fails.
+    let folder = folder_of("netpipe-dies", &[("NPopenmpi", "kill -9 $$")]);
+    let path = format!("{}:{usual}", folder.display());
+    netpipe_in(&path, "openmpi")
+        .expect(1)
+        .complains(&["cannot run here"]);
+}
+
+/// Open MPI's files in shared memory.
+fn segments() -> BTreeSet<OsString> {
+    let all = fs::read_dir("/dev/shm").unwrap();
+    let names = all.map(|entry| entry.unwrap().file_name());
+    names
+        .filter(|name| name.to_string_lossy().starts_with("vader_segment"))
+        .collect()
+}
+
+#[test]
+fn nothing_is_left_of_netpipe_when_the_bench_is_killed() {
+    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = segments();
+    for vs in ["openmpi", "mpich"] {
+        let mark = format!("netpipe-{vs}");
+        let arguments = ["bench", "netpipe", "--vs", vs, "--size", "1M"];
+        let mut bench = start(&mark, &arguments);
+        let begun = |pid: &u32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            name.starts_with("NP")
+        };
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while marked(&mark).iter().filter(|pid| begun(pid)).count() < 2 {
+            assert!(Instant::now() < deadline, "{vs} does not begin");
+            sleep(Duration::from_millis(10));
+        }
+        bench.kill().unwrap();
+        bench.wait().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !(marked(&mark).is_empty() && segments() == before) {
+            assert!(Instant::now() < deadline, "{:?}", marked(&mark));
+            sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 #[test]
@@ -378,7 +528,10 @@ fn many_to_one_and_all_to_all_fill_the_switch() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_at_once() {
-    let cases: [(&[&str], &str); 14] = [
+    let cases: [(&[&str], &str); 17] = [
+        (&["netpipe", "--size", "0"], "--size"),
+        (&["netpipe", "--size", "8,5M"], "4194304"),
+        (&["netpipe", "--vs", "ucx"], "possible values"),
         (
             &["latency", "--wait", "block", "--vs", "ucx"],
             "--vs udp,tcp",

@@ -29,8 +29,11 @@ mod lanes;
 mod logp;
 mod loss;
 mod matching;
+mod memcpy;
 mod memory;
 mod mpi;
+mod mpis;
+mod netpipe;
 mod networks;
 mod options;
 mod outage;
@@ -103,6 +106,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Death(it) => death::bench(it)?,
         Bench::Spray { common, messages } => spray::bench(common, messages)?,
         Bench::Match(it) => matching::bench(it)?,
+        Bench::Netpipe(it) => mpis::bench(it)?,
         Bench::Memory { json } => memory::bench(json)?,
         Bench::Logp { common } => logp::bench(common)?,
     };

@@ -9,6 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use portolan_sys::clock::now_ns;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::failure::{Context, Failure, Result, fail};
 use crate::run::RANK_COMMAND;
@@ -18,6 +19,8 @@ const SOURCE: &str = include_str!("mpi.c");
 pub const MARK: &str = "portolan-bench ";
 /// Longest that one run may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
+/// So long it has to end when it is asked to.
+const GRACE: Duration = Duration::from_secs(10);
 /// Barriers of the first run; the next ones go by its speed.
 const FIRST_COUNT: u64 = 64;
 /// Most barriers of one run.
@@ -48,7 +51,8 @@ impl Kind {
         }
     }
 
-    const fn launcher(self) -> &'static str {
+    /// Its launcher.
+    pub const fn launcher(self) -> &'static str {
         match self {
             Self::Openmpi => "mpirun.openmpi",
             Self::Mpich => "mpirun.mpich",
@@ -293,18 +297,30 @@ pub fn hear_of<T>(
     }))
 }
 
-/// What `child` printed; `None` if it had to be killed after `patience`.
+/// What `child` printed; `None` if it had to be ended after `patience`.
 pub fn wait(mut child: Child, patience: Duration) -> Result<Option<Output>> {
+    if ends_within(&mut child, patience)? {
+        return Ok(Some(child.wait_with_output()?));
+    }
+    // A launcher that is asked takes its processes and files with it.
+    kill_process(Pid::from_child(&child), Signal::TERM)?;
+    if !ends_within(&mut child, GRACE)? {
+        child.kill()?;
+        child.wait()?;
+    }
+    Ok(None)
+}
+
+/// Whether `child` has ended by then.
+fn ends_within(child: &mut Child, patience: Duration) -> Result<bool> {
     let began = Instant::now();
     while child.try_wait()?.is_none() {
         if began.elapsed() > patience {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
+            return Ok(false);
         }
         std::thread::sleep(Duration::from_millis(1));
     }
-    Ok(Some(child.wait_with_output()?))
+    Ok(true)
 }
 
 /// What rank 0 printed.
@@ -325,5 +341,20 @@ mod tests {
         assert_eq!(told("noise\nportolan-bench 123456\n"), Some(123_456.0));
         assert_eq!(told("portolan-bench\n"), None);
         assert_eq!(told(""), None);
+    }
+
+    #[test]
+    fn who_does_not_end_is_asked_first() {
+        let file = std::env::temp_dir().join(format!("portolan-asked-{}", std::process::id()));
+        let script = format!(
+            "trap 'echo > {}; exit' TERM; while :; do sleep 0.01; done",
+            file.display()
+        );
+        let run = |script: &str| Command::new("sh").args(["-c", script]).spawn().unwrap();
+        let patience = Duration::from_millis(500);
+        assert!(wait(run(&script), patience).unwrap().is_none());
+        assert!(file.exists(), "it was not asked");
+        fs::remove_file(&file).unwrap();
+        assert!(wait(run("exit 3"), PATIENCE).unwrap().is_some());
     }
 }

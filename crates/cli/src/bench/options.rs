@@ -11,6 +11,7 @@ use super::control::Pattern;
 use super::failure::{Context, Result};
 use super::idle;
 use super::mpi;
+use super::netpipe::Buffers;
 use super::plan::Peer;
 use super::slice::SLICE_MS_MAX;
 use super::spray;
@@ -145,6 +146,16 @@ pub enum Bench {
     },
     /// Time to bring a receive and a message together, by how many others wait
     Match(Matching),
+    /// Messages of other MPIs through shared memory of this host, beside memcpy
+    ///
+    /// NetPIPE, as Debian builds it for each MPI, sends messages of one size back and forth
+    /// between two processes, each bound to a core, with nothing but the MPI's shared memory in
+    /// use; the MPI's ways through that are tried in the first round with each size, and the
+    /// fastest is measured. Half of the mean round trip is one way. memcpy is one copy by one core.
+    /// With cold buffers NetPIPE (-I) walks through two areas of 10 MB in either process, and
+    /// memcpy through two of 20 MB: more than a core's own caches hold, but a large shared cache
+    /// may keep some of it. All give the best of three trials in a slice.
+    Netpipe(Netpipe),
     /// Bytes of memory that a peer costs, never talked to and quiet, and an endpoint
     Memory {
         /// Write rows to this file
@@ -162,6 +173,45 @@ pub struct Matching {
     /// Slices of each figure
     #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
     pub slices: usize,
+    /// Write rows and ratios to this file
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Netpipe {
+    /// Bytes of a message, or with K or M: several in turns
+    #[arg(
+        long = "size",
+        value_name = "BYTES[,BYTES...]",
+        value_delimiter = ',',
+        default_value = "8,64K,1M"
+    )]
+    pub sizes: Vec<Bytes>,
+    /// Where messages lie
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHERE[,WHERE]",
+        value_delimiter = ',',
+        default_value = "warm,cold"
+    )]
+    pub buffers: Vec<Buffers>,
+    /// The MPIs
+    #[arg(
+        long,
+        value_enum,
+        value_name = "PEER[,PEER...]",
+        value_delimiter = ',',
+        default_value = "openmpi,mpich"
+    )]
+    pub vs: Vec<mpi::Kind>,
+    /// Slices of each figure
+    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
+    pub slices: usize,
+    /// Length of a slice, at most 100 [default: 100]
+    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=SLICE_MS_MAX))]
+    pub slice_ms: Option<u64>,
     /// Write rows and ratios to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

@@ -37,6 +37,9 @@ pub struct Row {
     /// How messages followed each other.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pattern: Option<String>,
+    /// `warm` or `cold`, where it is chosen where messages lie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffers: Option<String>,
     /// `block` where ranks slept until a message came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
@@ -120,6 +123,9 @@ pub struct Ratio {
     /// What else was done to packets on purpose, as `lab status` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
+    /// `warm` or `cold`, where it is chosen where messages lie.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub buffers: Option<String>,
     /// `block` where ranks slept until a message came.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
@@ -347,6 +353,7 @@ impl Report {
             "metric",
             has(|row| row.pair.is_some(), "pair"),
             has(|row| row.size.is_some(), "size"),
+            has(|row| row.buffers.is_some(), "buffers"),
             has(|row| row.loss.is_some(), "loss"),
             has(|row| row.bursts.is_some(), "bursts"),
             has(|row| row.harm.is_some(), "harm"),
@@ -381,6 +388,7 @@ impl Report {
                     row.metric.clone(),
                     row.pair.clone().unwrap_or_default(),
                     row.size.map(bytes).unwrap_or_default(),
+                    row.buffers.clone().unwrap_or_default(),
                     row.loss.map(share).unwrap_or_default(),
                     row.bursts.clone().unwrap_or_default(),
                     row.harm.clone().unwrap_or_default(),
@@ -428,6 +436,7 @@ impl Report {
             "ratio",
             "metric",
             has(|ratio| ratio.size.is_some(), "size"),
+            has(|ratio| ratio.buffers.is_some(), "buffers"),
             has(|ratio| ratio.loss.is_some(), "loss"),
             has(|ratio| ratio.bursts.is_some(), "bursts"),
             has(|ratio| ratio.harm.is_some(), "harm"),
@@ -445,6 +454,7 @@ impl Report {
                     format!("{} / {}", ratio.system, ratio.over),
                     ratio.metric.clone(),
                     ratio.size.map(bytes).unwrap_or_default(),
+                    ratio.buffers.clone().unwrap_or_default(),
                     ratio.loss.map(share).unwrap_or_default(),
                     ratio.bursts.clone().unwrap_or_default(),
                     ratio.harm.clone().unwrap_or_default(),

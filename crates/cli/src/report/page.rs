@@ -228,12 +228,13 @@ fn lines_over(rows: &[&Row], x: impl Fn(&Row) -> Option<f64>) -> Option<Vec<Line
     long.then_some(lines)
 }
 
-/// Whose figure it is, and how it waited.
+/// Whose figure it is, how it waited, and where messages lay.
 fn system(row: &Row) -> String {
-    match &row.wait {
-        Some(wait) => format!("{}, {wait}", row.system),
-        None => row.system.clone(),
+    let mut name = row.system.clone();
+    for how in [&row.wait, &row.buffers].into_iter().flatten() {
+        let _ = write!(name, ", {how}");
     }
+    name
 }
 
 /// What tells a line of a plot from another.
@@ -284,8 +285,8 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
     );
     for ratio in ratios {
         let mut when = condition(ratio.size, ratio.loss, ratio.ranks);
-        if let Some(wait) = &ratio.wait {
-            let _ = write!(when, ", {wait}");
+        for how in [&ratio.wait, &ratio.buffers].into_iter().flatten() {
+            let _ = write!(when, ", {how}");
         }
         if let Some(bursts) = &ratio.bursts {
             let _ = write!(when, ", bursts of {bursts}");
