@@ -77,6 +77,13 @@ impl Matched {
         self.exchange.as_ref().is_some_and(|x| x.has_backlog())
     }
 
+    /// Whether something is awaited of a rank.
+    pub fn awaits(&self, rank: u32) -> bool {
+        // While the exchange is at work the answer would be old in a moment:
+        // asking the rank for a sign of life does no harm.
+        self.exchange.as_ref().is_none_or(|x| x.awaits(rank))
+    }
+
     /// How messages to a rank are pushed.
     fn push_to(&self, lane: Option<Lane>) -> Push {
         self.push[if matches!(lane, Some(Lane::Net(_))) {

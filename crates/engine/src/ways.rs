@@ -27,6 +27,9 @@ pub(crate) trait Ways {
         release: Release,
     ) -> Result<MessageNo, NetError>;
 
+    /// Something is awaited of a peer on the network.
+    fn net_await(&mut self, peer: PeerId);
+
     /// Largest payload for [`Ways::net_send`].
     fn net_inline_max(&mut self, peer: PeerId, args: usize) -> usize;
 
@@ -162,6 +165,12 @@ macro_rules! net_by_lane {
             }
         }
 
+        fn net_await(&mut self, peer: PeerId) {
+            if let Some(net) = &mut self.net {
+                net.tables.view().await_peer(peer);
+            }
+        }
+
         fn net_inline_max(&mut self, peer: PeerId, args: usize) -> usize {
             self.net
                 .as_mut()
@@ -190,6 +199,10 @@ impl<S: Seal> Ways for InNet<'_, '_, S> {
     ) -> Result<MessageNo, NetError> {
         self.view
             .send_long(self.now, peer, m, total, source, release)
+    }
+
+    fn net_await(&mut self, peer: PeerId) {
+        self.view.await_peer(peer);
     }
 
     fn net_inline_max(&mut self, peer: PeerId, args: usize) -> usize {

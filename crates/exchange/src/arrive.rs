@@ -186,6 +186,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Dest::Message(number)
         };
         if second > 0 {
+            host.await_peer(m.from);
             self.seconds.insert((m.from, op), (dest, first, second));
         }
         if m.is_whole() {

@@ -37,6 +37,20 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
+    /// Whether an operation or a message depends on what a rank does next.
+    /// Looks at all there are.
+    #[must_use]
+    pub fn awaits(&self, rank: u32) -> bool {
+        self.seconds.keys().any(|(from, _)| *from == rank)
+            || self.ops.any_live(|body| match body {
+                Body::Send(send) => send.to == rank && send.stage == SendStage::Offered,
+                Body::Receive(receive) => match &receive.stage {
+                    ReceiveStage::Posted(_) => receive.source == Some(rank),
+                    ReceiveStage::Met(meeting) => meeting.from == rank,
+                },
+            })
+    }
+
     /// A rank is dead. What has arrived of it in full stays; all else that
     /// depends on it ends with [`OpError::PeerDead`]. Messages that are being
     /// read from a send's memory were [`released`](Exchange::released) before,

@@ -141,6 +141,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
+    /// This process's rank.
+    #[must_use]
+    pub const fn rank(&self) -> u32 {
+        self.config.rank
+    }
+
     /// Whether an operation has ended; `None`: there is none of that number,
     /// or its end was taken.
     #[inline]

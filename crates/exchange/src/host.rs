@@ -154,6 +154,11 @@ pub trait Host {
         bytes: u64,
     ) -> Result<(), FetchError>;
 
+    /// Something is awaited of a rank from now on: should it fall silent, and
+    /// [`crate::Exchange::awaits`] still say so, it is to be asked for a sign of
+    /// life.
+    fn await_peer(&mut self, _rank: u32) {}
+
     /// The range of `sink` is about to be written: whoever maps memory lazily
     /// does it now.
     fn prepare(&mut self, _sink: &mut Self::Sink, _at: u64, _bytes: u64) {}

@@ -434,6 +434,11 @@ impl<S, K> Ops<S, K> {
             .collect()
     }
 
+    pub fn any_live(&self, of: impl Fn(&Body<S, K>) -> bool) -> bool {
+        let mut live = self.slab.iter().filter(|(_, op)| op.ended.is_none());
+        live.any(|(_, op)| of(&op.body))
+    }
+
     pub const fn live(&self) -> usize {
         self.live
     }

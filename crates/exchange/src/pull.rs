@@ -40,6 +40,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// The rest of a message is to be pulled.
     pub(crate) fn pull(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
         if let Some(meeting) = self.ops.meeting(id) {
+            host.await_peer(meeting.from);
             self.pulls
                 .waiting
                 .insert((meeting.want - meeting.asked, id));

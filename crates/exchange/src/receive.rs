@@ -48,6 +48,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     self.ops.end(id, Err(OpError::PeerDead));
                 } else if let Some(receive) = self.ops.receive(id) {
                     receive.stage = ReceiveStage::Posted(Some(ticket));
+                    if let Some(source) = selector.source {
+                        host.await_peer(source);
+                    }
                 }
             }
         }

@@ -174,6 +174,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             send.second = second;
         }
         self.note_lent(id, sent);
+        host.await_peer(to);
         if second > 0 && self.send_second(host, id) == Err(Refusal::NoRoom) {
             self.put_off(to, Waiting::Second(id));
         }

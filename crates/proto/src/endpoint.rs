@@ -284,6 +284,11 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             heard_at: now,
             way: conn,
             heard_by: conn,
+            nudge_at: if up {
+                now.saturating_add(self.core.config.silence_ns / 2)
+            } else {
+                u64::MAX
+            },
             confirmed: up,
             keyed: up,
             // It gave its state back once it had acknowledged our close.

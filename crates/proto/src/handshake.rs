@@ -445,6 +445,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.tell_networks(conn);
         self.make_ready(conn);
+        self.arm_nudge(conn);
         host.peer_event(PeerId(peer), PeerEvent::Up);
     }
 

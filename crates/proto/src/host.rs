@@ -156,6 +156,13 @@ pub trait Host<S: Seal> {
     /// A peer came up, is silent or died.
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent);
 
+    /// Whether the caller waits for something from a peer beside what is
+    /// arriving. Asked when that has been silent for half of
+    /// [`crate::Config::silence_ns`]; then it is probed.
+    fn awaits(&mut self, _peer: PeerId) -> bool {
+        false
+    }
+
     /// The way that a path takes to a peer stays congested: packets by it are
     /// to leave from another UDP source port from now on, by which networks
     /// with several ways choose. False if the link cannot do that.

@@ -9,6 +9,7 @@ use crate::conn::Listed;
 use crate::endpoint::Endpoint;
 use crate::host::{DeathReason, Host, PeerEvent, PeerId};
 use crate::peer::PeerState;
+use crate::tables::NONE;
 
 /// Probes before each waits twice as long as the one before: as many as the
 /// longest burst of losses that a link is to get over at its own pace.
@@ -204,8 +205,9 @@ impl<S: Seal> Endpoint<'_, S> {
         if self.sizes_due(conn) <= now && state == PeerState::Up {
             self.make_ready(conn);
         }
-        let quiet_since = self.conns[conn as usize].used_at;
-        if now.saturating_sub(quiet_since) >= config.idle_ns && self.is_quiet(conn) {
+        let c = &self.conns[conn as usize];
+        let awaited = c.nudge_at != u64::MAX;
+        if now.saturating_sub(c.used_at) >= config.idle_ns && !awaited && self.is_quiet(conn) {
             self.deactivate(conn);
         }
     }
@@ -252,11 +254,23 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
+    /// The caller waits for something from a peer: that will be probed in time
+    /// when it falls silent, as long as [`Host::awaits`] says so. A peer that
+    /// was never connected to is not; one whose connection makes room for
+    /// another's is not until it is heard of again.
+    pub fn await_peer(&mut self, peer: PeerId) {
+        let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
+        if conn != NONE {
+            self.arm_nudge(conn);
+        }
+    }
+
     /// Asks a peer that owes the rest of a message for a sign of life. One
     /// that gives none is dead; one that is dead anyway owes nothing more.
     fn nudge(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
         let silence = self.core.config.silence_ns;
-        let incomplete = self.is_incomplete(conn);
+        let peer = PeerId(self.conns[conn as usize].peer);
+        let incomplete = self.is_incomplete(conn) || host.awaits(peer);
         let c = &mut self.conns[conn as usize];
         let quiet = now.saturating_sub(c.heard_at);
         if !incomplete {
@@ -310,7 +324,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if c.refusals.repeats_until != 0 {
             at = at.min(c.refusals.repeats_until);
         }
-        if self.is_quiet(conn) {
+        if c.nudge_at == u64::MAX && self.is_quiet(conn) {
             at = at.min(c.used_at.saturating_add(config.idle_ns));
         }
         at

@@ -86,6 +86,12 @@ impl Host for Carrier<'_> {
             .then_some(whole.as_ptr() as u64)
     }
 
+    fn await_peer(&mut self, rank: u32) {
+        if let Some(Lane::Net(peer)) = self.core.lanes.get(rank) {
+            self.ways.net_await(peer);
+        }
+    }
+
     fn fetch(
         &mut self,
         from: u32,

@@ -99,6 +99,11 @@ impl<S: Seal> Host<S> for NetHost<'_> {
         }
     }
 
+    fn awaits(&mut self, peer: PeerId) -> bool {
+        let rank = self.rank(peer);
+        self.core.matched.awaits(rank)
+    }
+
     fn reroute(&mut self, peer: PeerId, path: u8, how: Reroute) -> bool {
         // Sockets, as further networks have, cannot change their port.
         let rank = self.rank(peer);

@@ -1,0 +1,469 @@
+//! A rank of the model: protocol, exchange, and memory to send from.
+
+use std::collections::BTreeMap;
+
+use portolan_exchange::{
+    Census, Completion, Config as ExchangeConfig, Exchange, FetchError, Host as Carrier, Incoming,
+    Kind, Memory as OpMemory, Notify, OpId, Outgoing, Push, Refusal, Selector, SendOptions, Sent,
+    Sink, Source, Took,
+};
+use portolan_proto::congestion::Mode;
+use portolan_proto::{
+    Config, Delivery, Endpoint, Host, Identity, Message, Outcome, PeerEvent, PeerId, PeerState,
+    Release, SendError, SourceId, Verdict,
+};
+use portolan_seal::{Checksum, Secret};
+use portolan_sim::memory::Memory;
+use portolan_sim::net::Network;
+use portolan_sim::node::address;
+use portolan_wire::{EndpointId, Life, MessageNo, Priority};
+
+/// The bytes of a message.
+pub fn content(tag: u64, bytes: usize) -> Vec<u8> {
+    (0..bytes)
+        .map(|i| (i as u64 * 31 + tag * 7 + i as u64 / 251) as u8)
+        .collect()
+}
+
+#[derive(Debug)]
+pub struct Bytes(Vec<u8>);
+
+impl Source for Bytes {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn read(&self, at: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[at as usize..][..into.len()]);
+    }
+}
+
+impl Sink for Bytes {
+    fn len(&self) -> u64 {
+        self.0.len() as u64
+    }
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        self.0[at as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+    fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]> {
+        self.0.get_mut(at as usize..at as usize + bytes)
+    }
+}
+
+/// A message whose payload the protocol reads as it goes.
+struct Lent {
+    op: OpId,
+    bytes: Vec<u8>,
+}
+
+/// An operation that has ended, with the bytes of its memory.
+pub struct Ending {
+    pub completion: Completion,
+    pub bytes: Vec<u8>,
+}
+
+/// What is carried for the exchange.
+#[derive(Default)]
+struct Load {
+    lent: BTreeMap<u64, Lent>,
+    sources: u64,
+    push: Push,
+}
+
+struct App {
+    load: Load,
+    exchange: Option<Exchange<Bytes, Bytes>>,
+    released: Vec<OpId>,
+    now: u64,
+    dead: bool,
+    ops: Vec<OpId>,
+}
+
+pub struct Node {
+    who: usize,
+    memory: Memory,
+    app: App,
+    timeout: u64,
+}
+
+/// The exchange's host, for one call.
+struct At<'a, 'm> {
+    load: &'a mut Load,
+    view: &'a mut Endpoint<'m, Checksum>,
+    now: u64,
+}
+
+/// Packets that one pass takes, and that it sends.
+const BURST: u32 = 2;
+const PORT: u16 = 100;
+const REQUESTS: u16 = 6;
+
+fn message<'a>(m: &'a Outgoing<'a>, payload: &'a [u8]) -> Message<'a> {
+    Message {
+        priority: if m.kind.is_reply() {
+            Priority::Reply
+        } else {
+            Priority::Request
+        },
+        flow: REQUESTS + u16::from(m.kind.is_reply()),
+        port: PORT + m.kind as u16,
+        args: m.args,
+        payload,
+    }
+}
+
+fn refusal(e: SendError) -> Refusal {
+    match e {
+        SendError::NoCredit => Refusal::NoRoom,
+        SendError::PeerDead => Refusal::Dead,
+        e => panic!("{e:?}"),
+    }
+}
+
+const OTHER: PeerId = PeerId(0);
+
+impl Carrier for At<'_, '_> {
+    type Source = Bytes;
+    type Sink = Bytes;
+
+    fn send(&mut self, _to: u32, m: &Outgoing<'_>) -> Result<(), Refusal> {
+        let sent = self.view.send(self.now, OTHER, &message(m, &[]));
+        sent.map(drop).map_err(refusal)
+    }
+
+    fn send_from(
+        &mut self,
+        _to: u32,
+        m: &Outgoing<'_>,
+        source: &Bytes,
+        at: u64,
+        bytes: u64,
+        op: OpId,
+    ) -> Result<Sent, Refusal> {
+        let mut payload = vec![0; bytes as usize];
+        source.read(at, &mut payload);
+        if payload.len() <= self.view.inline_max(OTHER, m.args.len()) {
+            let sent = self.view.send(self.now, OTHER, &message(m, &payload));
+            return sent.map(|_| Sent::Copied).map_err(refusal);
+        }
+        let number = self.load.sources;
+        let sent = self.view.send_long(
+            self.now,
+            OTHER,
+            &message(m, &[]),
+            bytes,
+            SourceId(number),
+            Release::Copied,
+        );
+        sent.map_err(refusal)?;
+        self.load.sources += 1;
+        self.load.lent.insert(number, Lent { op, bytes: payload });
+        Ok(Sent::Lent)
+    }
+
+    fn push(&self, _to: u32) -> Push {
+        self.load.push
+    }
+
+    fn locate(&mut self, _to: u32, _source: &Bytes) -> Option<u64> {
+        None
+    }
+
+    fn await_peer(&mut self, _rank: u32) {
+        self.view.await_peer(OTHER);
+    }
+
+    fn fetch(&mut self, _: u32, _: u64, _: &mut Bytes, _: u64, _: u64) -> Result<(), FetchError> {
+        unreachable!("nothing was located")
+    }
+}
+
+impl Host<Checksum> for App {
+    fn deliver(&mut self, view: &mut Endpoint<'_, Checksum>, d: Delivery<'_>) -> Verdict {
+        let mut exchange = self.exchange.take().expect("it is at work nowhere else");
+        let mut at = At {
+            load: &mut self.load,
+            view,
+            now: self.now,
+        };
+        let verdict = if d.cookie == 0 {
+            let kind = Kind::of(d.port - PORT).expect("only exchanges talk");
+            let m = Incoming {
+                from: 1 - exchange.rank(),
+                kind,
+                args: d.args,
+                total: d.total,
+                payload: d.payload,
+            };
+            match exchange.arrive(&mut at, &m) {
+                Took::Whole => Verdict::Take(0),
+                Took::Part(part) => Verdict::Take(part),
+                Took::NotNow => Verdict::NotNow,
+                Took::Refused => panic!("{kind:?} was refused"),
+            }
+        } else {
+            match exchange.room(d.cookie, d.offset, d.payload.len()) {
+                Some(room) => room.copy_from_slice(d.payload),
+                None => exchange.write_part(d.cookie, d.offset, d.payload),
+            }
+            if d.last {
+                exchange.arrived(&mut at, d.cookie);
+            }
+            Verdict::Take(0)
+        };
+        self.exchange = Some(exchange);
+        verdict
+    }
+
+    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]) {
+        let lent = &self.load.lent[&source.0];
+        into.copy_from_slice(&lent.bytes[offset as usize..][..into.len()]);
+    }
+
+    fn released(&mut self, source: SourceId, _: Outcome) {
+        let lent = self.load.lent.remove(&source.0).expect("it was lent");
+        self.released.push(lent.op);
+    }
+
+    fn refused(&mut self, _: PeerId, _: Priority, _: u16, _: MessageNo) {
+        panic!("nothing is refused");
+    }
+
+    fn awaits(&mut self, _: PeerId) -> bool {
+        self.exchange
+            .as_ref()
+            .is_none_or(|x| x.awaits(1 - x.rank()))
+    }
+
+    fn peer_event(&mut self, _: PeerId, event: PeerEvent) {
+        self.dead |= matches!(event, PeerEvent::Dead(_));
+    }
+}
+
+impl Node {
+    pub fn new(who: usize, seed: u64, push: Push) -> Self {
+        let ids = [1, 2].map(EndpointId);
+        let lives = [11, 22].map(Life);
+        let me = Identity {
+            id: ids[who],
+            life: lives[who],
+        };
+        let config = Config {
+            // Little, so that much finds no room.
+            queue_frames: 8,
+            ..Config::default()
+        };
+        let mut memory = Memory::new(&config, me, Secret([5; 32]), seed ^ (who as u64 + 1));
+        let other = 1 - who;
+        let mut seal = Checksum;
+        Endpoint::new(memory.tables(), &mut seal)
+            .add_peer(ids[other], lives[other], address(other), Mode::Lan)
+            .expect("room for one peer");
+        let exchange = Exchange::new(ExchangeConfig {
+            rank: who as u32,
+            size: 2,
+            secret: [seed, 1],
+            pushed_share: 16 << 10,
+            pull_window: 64 << 10,
+            pull_chunk: 30_000,
+            ..ExchangeConfig::default()
+        });
+        Self {
+            who,
+            memory,
+            app: App {
+                load: Load {
+                    push,
+                    ..Load::default()
+                },
+                exchange: Some(exchange),
+                released: Vec::new(),
+                now: 0,
+                dead: false,
+                ops: Vec::new(),
+            },
+            timeout: 0,
+        }
+    }
+
+    fn with<R>(
+        &mut self,
+        now: u64,
+        act: impl FnOnce(&mut Exchange<Bytes, Bytes>, &mut At<'_, '_>) -> R,
+    ) -> R {
+        let mut seal = Checksum;
+        let mut view = Endpoint::new(self.memory.tables(), &mut seal);
+        let mut exchange = self.app.exchange.take().expect("it is at work nowhere");
+        let mut at = At {
+            load: &mut self.app.load,
+            view: &mut view,
+            now,
+        };
+        let result = act(&mut exchange, &mut at);
+        self.app.exchange = Some(exchange);
+        self.timeout = now;
+        result
+    }
+
+    pub fn send(&mut self, now: u64, tag: u64, bytes: usize) {
+        let source = Bytes(content(tag, bytes));
+        let to = 1 - self.who as u32;
+        let options = SendOptions {
+            sync: tag % 2 == 1,
+            ..SendOptions::default()
+        };
+        let posted = self.with(now, |x, at| x.post_send(at, to, tag, &options, source));
+        match posted {
+            Ok(op) => self.app.ops.push(op),
+            // The other is known to be dead: counted as one that failed.
+            Err(_) => self.app.ops.push(OpId(0)),
+        }
+    }
+
+    pub fn receive(&mut self, now: u64, tag: u64) {
+        let selector = Selector::from(1 - self.who as u32, tag);
+        let sink = Bytes(vec![0; 300_000]);
+        let op = self.with(now, |x, at| {
+            x.post_receive(at, &selector, sink, Notify::default())
+        });
+        self.app.ops.push(op);
+    }
+
+    /// Told from outside that the other's process has ended.
+    pub fn tell_of_death(&mut self, now: u64) {
+        let mut seal = Checksum;
+        Endpoint::new(self.memory.tables(), &mut seal).peer_died(OTHER, &mut self.app);
+        self.timeout = now;
+    }
+
+    /// One pass of progress.
+    pub fn pass(&mut self, now: u64, net: &mut Network) {
+        self.app.now = now;
+        let mut seal = Checksum;
+        let mut packets = 0;
+        // Few at a time: more states in which a side can be killed.
+        while packets < BURST
+            && let Some(mut packet) = net.receive(self.who)
+        {
+            packets += 1;
+            let mut view = Endpoint::new(self.memory.tables(), &mut seal);
+            view.handle_packet(
+                now,
+                address(packet.from),
+                packet.ce,
+                &mut packet.bytes,
+                &mut self.app,
+            );
+        }
+        Endpoint::new(self.memory.tables(), &mut seal).handle_timeouts(now, &mut self.app);
+        let released = std::mem::take(&mut self.app.released);
+        let dead = std::mem::take(&mut self.app.dead);
+        let other = 1 - self.who as u32;
+        let freed = self.with(now, |x, at| {
+            for op in released {
+                x.released(op);
+            }
+            if dead {
+                x.peer_died(at, other);
+            }
+            x.resume(at);
+            x.take_freed()
+        });
+        let mut view = Endpoint::new(self.memory.tables(), &mut seal);
+        if freed {
+            view.resume(now, &mut self.app);
+        }
+        let mut sent = 0;
+        while sent < BURST
+            && let Some(t) = view.poll_transmit(now, packets == 0, &mut self.app)
+        {
+            sent += 1;
+            net.send(self.who, 1 - self.who, view.frame(&t), t.ecn);
+            view.transmitted(t.frame);
+        }
+        self.timeout = view.next_timeout().unwrap_or(u64::MAX);
+        if sent == BURST || !self.app.released.is_empty() || self.app.dead {
+            self.timeout = now;
+        }
+    }
+
+    /// Whether it is connected to the other.
+    pub fn is_up(&mut self) -> bool {
+        let mut seal = Checksum;
+        let view = Endpoint::new(self.memory.tables(), &mut seal);
+        view.peer_state(OTHER) == PeerState::Up
+    }
+
+    /// When it is to be given a pass.
+    pub fn due(&self, net: &Network) -> u64 {
+        if net.waiting(self.who) > 0 {
+            0
+        } else {
+            self.timeout
+        }
+    }
+
+    /// Nothing of its own is under way: its operations have ended, and what it
+    /// sent is acknowledged.
+    pub fn is_idle(&mut self) -> bool {
+        let mut seal = Checksum;
+        let idle = Endpoint::new(self.memory.tables(), &mut seal).idle();
+        idle && self.census().operations == 0
+            && self.census().backlogs == 0
+            && self.app.released.is_empty()
+            && !self.app.dead
+    }
+
+    pub fn census(&self) -> Census {
+        self.app
+            .exchange
+            .as_ref()
+            .expect("it is at work nowhere")
+            .census()
+    }
+
+    /// Payloads that the protocol still reads.
+    pub fn lent(&self) -> usize {
+        self.app.load.lent.len()
+    }
+
+    /// Takes what has ended.
+    pub fn endings(&mut self) -> Vec<Ending> {
+        let ops = std::mem::take(&mut self.app.ops);
+        let x = self.app.exchange.as_mut().expect("it is at work nowhere");
+        let take = |op| {
+            if op == OpId(0) {
+                let completion = Completion {
+                    op,
+                    action: portolan_exchange::Action::Send,
+                    peer: 0,
+                    tag: 0,
+                    bytes: 0,
+                    total: 0,
+                    data: None,
+                    context: 0,
+                    result: Err(portolan_exchange::OpError::PeerDead),
+                };
+                return Ending {
+                    completion,
+                    bytes: Vec::new(),
+                };
+            }
+            let (completion, memory) = x.take(op).expect("it has ended");
+            let bytes = match memory.expect("memory comes back") {
+                OpMemory::Source(bytes) | OpMemory::Sink(bytes) => bytes.0,
+            };
+            Ending { completion, bytes }
+        };
+        ops.into_iter().map(take).collect()
+    }
+
+    /// Throws whole messages away that nobody received.
+    pub fn drain(&mut self) {
+        let all = Selector::any(0).ignoring(u64::MAX);
+        self.with(0, |x, at| {
+            while let Some((id, _)) = x.claim(&all) {
+                x.discard(at, id, Bytes(Vec::new()));
+            }
+        });
+    }
+}
