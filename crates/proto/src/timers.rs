@@ -138,7 +138,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         for conn in 0..self.core.conns_used {
             if self.conns[conn as usize].listed != Listed::Free {
-                let at = self.deadline(conn);
+                let at = self.deadline(now, conn);
                 self.arm(at);
             }
         }
@@ -297,7 +297,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The earliest thing that a connection waits for.
-    fn deadline(&self, conn: u32) -> u64 {
+    fn deadline(&self, now: u64, conn: u32) -> u64 {
         let config = &self.core.config;
         let c = &self.conns[conn as usize];
         let state = self.peers[c.peer as usize].state;
@@ -324,8 +324,10 @@ impl<S: Seal> Endpoint<'_, S> {
         if c.refusals.repeats_until != 0 {
             at = at.min(c.refusals.repeats_until);
         }
-        if c.nudge_at == u64::MAX && self.is_quiet(conn) {
-            at = at.min(c.used_at.saturating_add(config.idle_ns));
+        // It may fall quiet until then without another timer's help.
+        let idle_at = c.used_at.saturating_add(config.idle_ns);
+        if idle_at > now || (c.nudge_at == u64::MAX && self.is_quiet(conn)) {
+            at = at.min(idle_at);
         }
         at
     }
