@@ -35,3 +35,27 @@ fn a_silent_peer_that_somebody_vouches_for_is_waited_for() {
     pair.nodes[0].with(|e, _| e.excuse(now, PeerId(0)));
     pair.nodes[0].with(|e, _| e.excuse(now, PeerId(77)));
 }
+
+#[test]
+fn what_a_silent_peer_owes_is_asked_for() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.run(SECOND, |_| true);
+    // Nothing is under way, so nobody notices that it is gone.
+    pair.run(20 * SECOND, |_| false);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
+    // One that was never talked to is not asked.
+    pair.nodes[0].with(|e, _| e.await_peer(PeerId(77)));
+    pair.send(0, b"y");
+    pair.run(SECOND, |_| true);
+    pair.nodes[0].log.awaits = true;
+    pair.nodes[0].with(|e, _| e.await_peer(PeerId(0)));
+    // It answers for as long as it is there.
+    pair.run(20 * SECOND, |_| true);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
+    pair.run(2 * SECOND, |_| false);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
+    pair.run(3 * SECOND, |_| false);
+    let dead = PeerEvent::Dead(DeathReason::Silent);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up, dead]);
+}

@@ -24,6 +24,8 @@ pub struct Log {
     pub verdict: Option<Verdict>,
     pub source: Vec<u8>,
     pub reply_to: Option<PeerId>,
+    /// Something is awaited of every peer.
+    pub awaits: bool,
 }
 
 impl<S: Seal> Host<S> for Log {
@@ -54,6 +56,9 @@ impl<S: Seal> Host<S> for Log {
             }
         }
         Verdict::Take(7)
+    }
+    fn awaits(&mut self, _: PeerId) -> bool {
+        self.awaits
     }
     fn read(&mut self, _: SourceId, offset: u64, into: &mut [u8]) {
         into.copy_from_slice(&self.source[offset as usize..][..into.len()]);
