@@ -6,6 +6,7 @@ use core::fmt;
 
 use portolan_matching::ReceiveTicket;
 
+use crate::remote::Remote;
 use crate::slab::Slab;
 
 /// Names an operation until its end was taken; never another's.
@@ -39,6 +40,16 @@ pub enum Action {
     Send,
     /// Receives one.
     Receive,
+    /// Writes another rank's memory.
+    Put,
+    /// Reads it.
+    Get,
+    /// Adds to 8 bytes of it.
+    FetchAdd,
+    /// Replaces 8 bytes of it that are as expected.
+    CompareSwap,
+    /// Waits until what was put there is visible.
+    Flush,
 }
 
 /// Why an operation failed.
@@ -52,6 +63,18 @@ pub enum OpError {
     Cancelled,
     /// The endpoint was closed.
     Closed,
+    /// The target has no such region, or no longer. Like the errors that
+    /// follow, the target said it of the access: nothing there was touched.
+    BadKey,
+    /// The region's rights do not allow it, or the target forbids all
+    /// one-sided access.
+    NotPermitted,
+    /// It does not lie in the region.
+    OutOfBounds,
+    /// The offset of an atomic operation is no multiple of 8.
+    Unaligned,
+    /// The target has no such port for the signal.
+    NoPort,
 }
 
 impl fmt::Display for OpError {
@@ -63,6 +86,11 @@ impl fmt::Display for OpError {
             }
             Self::Cancelled => "the operation was cancelled",
             Self::Closed => "the endpoint was closed",
+            Self::BadKey => "the other side has no region under this key",
+            Self::NotPermitted => "the other side does not permit this access to its memory",
+            Self::OutOfBounds => "the access does not lie in the other side's region",
+            Self::Unaligned => "the offset of an atomic operation must be a multiple of 8",
+            Self::NoPort => "the other side has no port for the signal",
         })
     }
 }
@@ -79,13 +107,15 @@ pub struct Completion {
     /// The other side. Of a receive from anybody that was cancelled:
     /// `u32::MAX`.
     pub peer: u32,
-    /// Tag of the message; of a receive that got none, its own.
+    /// Tag of the message; of a receive that got none, its own; of one-sided
+    /// operations 0.
     pub tag: u64,
-    /// Bytes that were sent, or written to the receiver's memory.
+    /// Bytes that were sent, or written to the memory of receive, put or get.
     pub bytes: u64,
-    /// Bytes of the message.
+    /// Bytes of the message, or of the access.
     pub total: u64,
-    /// What the sender sent beside the tag.
+    /// What the sender sent beside the tag. Of an atomic operation: what the 8
+    /// bytes held before it.
     pub data: Option<u64>,
     /// See [`Notify::context`].
     pub context: u64,
@@ -96,9 +126,9 @@ pub struct Completion {
 /// Memory of an operation, given back with its end.
 #[derive(Debug)]
 pub enum Memory<S, K> {
-    /// Of a send.
+    /// Of a send or a put.
     Source(S),
-    /// Of a receive.
+    /// Of a receive or a get.
     Sink(K),
 }
 
@@ -162,6 +192,8 @@ pub(crate) struct Meeting {
     pub begun: bool,
     /// Pulled from here on...
     pub asked: u64,
+    /// ...begun to arrive up to here...
+    pub came: u64,
     /// ...and arrived so far.
     pub answered: u64,
 }
@@ -186,6 +218,7 @@ pub(crate) struct Receive<K> {
 pub(crate) enum Body<S, K> {
     Send(Send<S>),
     Receive(Receive<K>),
+    Remote(Remote<S, K>),
 }
 
 #[derive(Debug)]
@@ -282,12 +315,37 @@ impl<S, K> Ops<S, K> {
         }
     }
 
+    /// A one-sided operation that has not ended.
+    #[inline]
+    pub fn remote(&mut self, id: OpId) -> Option<&mut Remote<S, K>> {
+        match self.slab.get_mut(id.0)? {
+            Op {
+                body: Body::Remote(remote),
+                ended: None,
+                ..
+            } => Some(remote),
+            _ => None,
+        }
+    }
+
     /// A receive whose message is arriving.
     #[inline]
     pub fn meeting(&mut self, id: OpId) -> Option<&mut Meeting> {
         match &mut self.receive(id)?.stage {
             ReceiveStage::Met(meeting) => Some(meeting),
             ReceiveStage::Posted(_) => None,
+        }
+    }
+
+    /// The rank that a receive or a get asks for bytes.
+    pub fn asks(&self, id: OpId) -> Option<u32> {
+        match &self.slab.get(id.0)?.body {
+            Body::Receive(Receive {
+                stage: ReceiveStage::Met(meeting),
+                ..
+            }) => Some(meeting.from),
+            Body::Remote(remote) => Some(remote.to),
+            _ => None,
         }
     }
 
@@ -338,6 +396,7 @@ impl<S, K> Ops<S, K> {
     pub fn take(&mut self, id: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
         let result = self.slab.get(id.0)?.ended?;
         let op = self.slab.remove(id.0)?;
+        let mut data = op.data;
         let (action, peer, bytes, total, memory) = match op.body {
             Body::Send(send) => {
                 let sent = if result.is_ok() { send.total } else { 0 };
@@ -359,6 +418,13 @@ impl<S, K> Ops<S, K> {
                     receive.sink.map(Memory::Sink),
                 )
             }
+            Body::Remote(remote) => {
+                data = remote.found;
+                let done = if result.is_ok() { remote.total } else { 0 };
+                let source = remote.source.map(Memory::Source);
+                let memory = source.or(remote.sink.map(Memory::Sink));
+                (remote.deed.action(), remote.to, done, remote.total, memory)
+            }
         };
         let completion = Completion {
             op: id,
@@ -367,7 +433,7 @@ impl<S, K> Ops<S, K> {
             tag: op.tag,
             bytes,
             total,
-            data: op.data,
+            data,
             context: op.notify.context,
             result,
         };
