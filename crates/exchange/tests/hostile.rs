@@ -47,6 +47,7 @@ impl Run {
             forbidden: true,
             copied: rng.below(300) as usize,
             reserved_max: 3,
+            mixed: rng.chance(50).then(|| rng.clone()),
             ..Net::default()
         };
         let config = Config {

@@ -91,6 +91,7 @@ impl Run {
             direct: rng.chance(40),
             forbidden: rng.chance(30),
             copied: rng.below(300) as usize,
+            mixed: rng.chance(50).then(|| rng.clone()),
             ..Net::default()
         };
         let config = Config {

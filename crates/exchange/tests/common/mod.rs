@@ -138,8 +138,23 @@ pub struct Net {
     /// Places that are kept for others, and those there may be.
     pub reserved: BTreeMap<u32, usize>,
     pub reserved_max: usize,
+    /// A message may begin to arrive while parts of those before it are
+    /// missing.
+    pub mixed: Option<Rng>,
     /// Messages since the last look: whose, to whom, and where they wait.
     pub fresh: Vec<(u32, u32, Packet)>,
+}
+
+impl Net {
+    /// Which message of a way is moved next.
+    fn pick(&mut self, way: Way) -> usize {
+        let queue = self.ways.entry(way).or_default();
+        let begun = queue.iter().take_while(|p| p.part.is_some()).count();
+        match &mut self.mixed {
+            Some(rng) => rng.below((begun as u64 + 1).min(queue.len() as u64)) as usize,
+            None => 0,
+        }
+    }
 }
 
 pub type Rank = Exchange<Pieces, Pieces>;
@@ -412,7 +427,7 @@ impl Cluster {
             .collect()
     }
 
-    /// Moves the first message of a way, or a part of it. Tells of what has
+    /// Moves a message of a way, or a part of it. Tells of what has
     /// arrived of a message: which bytes. False if it was not taken.
     pub fn carry(
         &mut self,
@@ -421,7 +436,9 @@ impl Cluster {
         mut seen: impl FnMut(&Packet, Range<usize>),
     ) -> bool {
         let (from, to, _) = way;
-        let Some(mut packet) = self.net.ways.get_mut(&way).and_then(VecDeque::pop_front) else {
+        let index = self.net.pick(way);
+        let queue = self.net.ways.entry(way).or_default();
+        let Some(mut packet) = queue.remove(index) else {
             return false;
         };
         let total = packet.payload.len();
@@ -438,7 +455,8 @@ impl Cluster {
                 };
                 match self.with(to, |x, at| x.arrive(at, &incoming)) {
                     Took::NotNow => {
-                        self.net.ways.entry(way).or_default().push_front(packet);
+                        let queue = self.net.ways.entry(way).or_default();
+                        queue.insert(index, packet);
                         return false;
                     }
                     Took::Part(number) => {
@@ -471,7 +489,8 @@ impl Cluster {
             }
         }
         if !done {
-            self.net.ways.entry(way).or_default().push_front(packet);
+            let queue = self.net.ways.entry(way).or_default();
+            queue.insert(index, packet);
         } else if let Some(op) = packet.lent {
             self.ranks[from as usize].released(op);
         }

@@ -160,7 +160,7 @@ impl Run {
             });
             match ported {
                 Ok((region, at)) => {
-                    self.parts.insert(way, (region, at, op));
+                    self.parts.insert((way, op), (region, at));
                     self.plain.regions[region].uses += 1;
                 }
                 Err(why) => {
@@ -173,12 +173,11 @@ impl Run {
                 }
             }
         }
-        if let Some(&(region, at, of)) = self.parts.get(&way) {
-            assert_eq!(of, op);
+        if let Some(&(region, at)) = self.parts.get(&(way, op)) {
             self.plain
                 .write(region, at + bytes.start, &packet.payload[bytes]);
             if whole {
-                self.parts.remove(&way);
+                self.parts.remove(&(way, op));
                 self.plain.regions[region].uses -= 1;
                 let begun = self.ops.get_mut(&(from, op)).expect("begun");
                 begun.landed = true;

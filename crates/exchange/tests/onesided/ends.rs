@@ -2,7 +2,6 @@
 
 use portolan_exchange::{Memory, OpError, Place};
 
-use crate::common::Way;
 use crate::run::{Run, What};
 
 impl Run {
@@ -80,14 +79,13 @@ impl Run {
 
     pub fn kill(&mut self, rank: u32) {
         self.cluster.kill(rank);
-        let ways: Vec<Way> = self.parts.keys().copied().collect();
-        for way in ways {
-            if way.0 == rank {
-                let (region, ..) = self.parts.remove(&way).expect("listed");
-                self.plain.regions[region].uses -= 1;
-            }
-        }
         let plain = &mut self.plain;
+        self.parts.retain(|(way, _), (region, _)| {
+            if way.0 == rank {
+                plain.regions[*region].uses -= 1;
+            }
+            way.0 != rank
+        });
         self.served.retain(|name, (region, ..)| {
             if name.0 == rank {
                 plain.regions[*region].uses -= 1;

@@ -48,8 +48,8 @@ pub struct Run {
     pub order: BTreeMap<(u32, u32), Vec<OpId>>,
     pub open: Vec<(u32, OpId)>,
     pub fences: BTreeMap<(u32, u32), u64>,
-    /// Puts that arrive in parts: region, place, operation.
-    pub parts: BTreeMap<Way, (usize, usize, OpId)>,
+    /// Puts that arrive in parts: region and place.
+    pub parts: BTreeMap<(Way, OpId), (usize, usize)>,
     /// Answers to gets by (initiator, operation, place in it): region, place, bytes.
     pub served: BTreeMap<(u32, u64, u64), (usize, usize, usize)>,
     pub signals: usize,
@@ -65,6 +65,7 @@ impl Run {
             copied: rng.below(300) as usize,
             direct_regions: rng.chance(25),
             reserved_max: 1 + rng.below(2) as usize,
+            mixed: rng.chance(50).then(|| rng.clone()),
             ..Net::default()
         };
         let config = Config {
