@@ -40,7 +40,9 @@ pub enum Took {
     /// The rest of its payload goes where [`Exchange::room`] says, or by
     /// [`Exchange::write_part`]; then [`Exchange::arrived`]. The number is never 0.
     Part(u64),
-    /// Not now: offer it again when [`Exchange::take_freed`] says so.
+    /// Not now: offer it again when [`Exchange::take_freed`] says so. Replies, and
+    /// parts of what was taken before it, must go on arriving meanwhile: it may
+    /// wait for those.
     NotNow,
     /// It makes no sense, or comes from somebody dead.
     Refused,

@@ -398,8 +398,23 @@ fn a_close_gives_all_memory_back() {
         .expect("alive");
     c.ranks[0].fence(1);
     let held = put(&mut c, 0, 1, at(key, 0), &[1; 8], &PutOptions::default());
-    assert_eq!(c.ranks[0].census().accesses, 2);
+    // And an answer that has found no room.
+    c.net.room = 0;
+    let words: [u64; 7] = [7, 0, 0, 8, 9, 0, 8];
+    let args: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
+    let ask = Incoming {
+        from: 1,
+        kind: Kind::Get,
+        args: &args,
+        total: 0,
+        payload: &[],
+    };
+    assert_eq!(c.with(0, |x, at| x.arrive(at, &ask)), Took::Whole);
+    assert_eq!(c.ranks[0].census().accesses, 3);
     c.ranks[0].end_all();
+    c.net.room = 100;
+    assert_eq!(c.with(0, |x, at| x.resume(at)), 1);
+    assert!(!c.busy().contains(&(0, 1, true)));
     for op in [got, held] {
         let (done, memory) = c.ranks[0].take(op).expect("it has ended");
         assert_eq!(done.result, Err(OpError::Closed));
@@ -460,4 +475,35 @@ fn accesses_of_one_rank_beyond_the_bound_wait() {
     c.with(1, |x, at| x.resume(at));
     assert!(c.ranks[1].take_freed());
     assert_eq!(arrive(&mut c), Took::Whole);
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let mut c = cluster(roomy());
+    let (id, key) = register(&mut c, 1, 8, Rights::Both);
+    let words = |words: &[u64]| -> Vec<u8> { words.iter().flat_map(|w| w.to_le_bytes()).collect() };
+    let say = |c: &mut Cluster, to: u32, kind, args: &[u8], total, payload: &[u8]| {
+        let m = Incoming {
+            from: 1 - to,
+            kind,
+            args,
+            total,
+            payload,
+        };
+        c.with(to, |x, at| x.arrive(at, &m))
+    };
+    // More bytes than it has.
+    let args = words(&[7, 0, 0, 9]);
+    let took = say(&mut c, 1, Kind::Put, &args, 4, &[1; 8]);
+    assert_eq!((took, bytes(&c, 1, id)), (Took::Refused, vec![0; 8]));
+    // A put failed that there was not.
+    let add = c.with(0, |x, host| x.fetch_add(host, 1, at(key, 0), 1, NONE));
+    let args = words(&[0, 1]);
+    assert_eq!(say(&mut c, 0, Kind::Result, &args, 0, &[]), Took::Refused);
+    // A status that there is not.
+    let args = words(&[add.expect("alive").0, 6]);
+    assert_eq!(say(&mut c, 0, Kind::Result, &args, 0, &[]), Took::Refused);
+    let flush = c.with(0, |x, at| x.flush(at, 1, NONE)).expect("alive");
+    carry(&mut c);
+    assert_eq!(take(&mut c, 0, flush).result, Ok(()));
 }
