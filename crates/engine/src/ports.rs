@@ -265,6 +265,9 @@ impl Budget {
         }
     }
 
+    /// What a message without bytes is charged.
+    pub const EMPTY: usize = OVERHEAD;
+
     /// Takes memory for a message, if there is any; gives what was charged.
     pub fn charge(&mut self, from: u32, bytes: u64) -> Option<usize> {
         let bytes = usize::try_from(bytes).ok()?.checked_add(OVERHEAD)?;

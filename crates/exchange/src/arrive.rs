@@ -9,6 +9,7 @@ use crate::kind::{Kind, OVERLAP, SECOND, Words};
 use crate::message::{Dest, Origin, Part, Probed};
 use crate::ops::OpId;
 use crate::send::BYTES_MAX;
+use crate::serve::Arriving;
 
 /// The first part of a message of another exchange's, or all of it.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +27,7 @@ pub struct Incoming<'a> {
 }
 
 impl Incoming<'_> {
-    const fn is_whole(&self) -> bool {
+    pub(crate) const fn is_whole(&self) -> bool {
         self.payload.len() as u64 == self.total
     }
 }
@@ -39,7 +40,9 @@ pub enum Took {
     /// The rest of its payload goes where [`Exchange::room`] says, or by
     /// [`Exchange::write_part`]; then [`Exchange::arrived`]. The number is never 0.
     Part(u64),
-    /// Not now: offer it again when [`Exchange::take_freed`] says so.
+    /// Not now: offer it again when [`Exchange::take_freed`] says so. Replies, and
+    /// parts of what was taken before it, must go on arriving meanwhile: it may
+    /// wait for those.
     NotNow,
     /// It makes no sense, or comes from somebody dead.
     Refused,
@@ -53,11 +56,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Some(peer) if !peer.dead => {}
             _ => return Took::Refused,
         }
+        if m.payload.len() as u64 > m.total {
+            return Took::Refused;
+        }
         match m.kind {
             Kind::Eager => self.arrive_eager(host, m),
             Kind::Offer => self.arrive_offer(host, m),
             Kind::Push => self.arrive_push(host, m),
             Kind::Pulled => self.arrive_pulled(host, m),
+            Kind::Put => self.arrive_put(host, m),
+            Kind::Got => self.arrive_got(host, m),
             _ if m.total > 0 => Took::Refused,
             Kind::Pull => {
                 let words = Words(m.args);
@@ -75,6 +83,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 }
                 Took::Whole
             }
+            Kind::Get => self.arrive_get(host, m),
+            Kind::Atomic => self.arrive_atomic(host, m),
+            Kind::Flush => self.arrive_flush(host, m),
+            Kind::Result => self.arrive_result(host, m),
         }
     }
 
@@ -236,7 +248,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.begin_part(host, number, m)
     }
 
-    fn begin_part(
+    pub(crate) fn begin_part(
         &mut self,
         host: &mut impl Host<Source = S, Sink = K>,
         number: u64,
@@ -264,10 +276,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// not to one place; give them to [`Exchange::write_part`].
     #[inline]
     pub fn room(&mut self, part: u64, at: u64, bytes: usize) -> Option<&mut [u8]> {
-        let Part { dest, at: base, .. } = *self.parts.get(part)?;
-        let at = base.checked_add(at)?;
+        let part = *self.parts.get(part)?;
+        let at = part.at.checked_add(at)?;
         let end = at.checked_add(bytes as u64)?;
-        match dest {
+        match part.dest {
             Dest::Receive(id) => {
                 let sink = self.ops.receive(id)?.sink.as_mut()?;
                 if end <= sink.len() {
@@ -280,18 +292,39 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 let body = &mut self.messages.get_mut(number)?.body;
                 body.get_mut(at as usize..end as usize)
             }
+            Dest::Put(number) => {
+                let Arriving {
+                    spot, bytes: most, ..
+                } = *self.puts.get(number)?;
+                let memory = self.regions.memory_mut(spot.region)?;
+                if end <= most {
+                    memory.slice(spot.at + at, bytes)
+                } else {
+                    None
+                }
+            }
+            Dest::Get(id) => {
+                let sink = self.ops.remote(id)?.sink.as_mut()?;
+                if end <= part.at + part.pulled.unwrap_or(0) {
+                    sink.slice(at, bytes)
+                } else {
+                    None
+                }
+            }
+            Dest::Nowhere => None,
         }
     }
 
     /// Writes bytes of a partly arrived payload, from `at` on.
     pub fn write_part(&mut self, part: u64, at: u64, bytes: &[u8]) {
-        let Some(&Part { dest, at: base, .. }) = self.parts.get(part) else {
+        let Some(&part) = self.parts.get(part) else {
             return;
         };
-        let Some(at) = base.checked_add(at) else {
+        let Some(at) = part.at.checked_add(at) else {
             return;
         };
-        match dest {
+        let end = at.checked_add(bytes.len() as u64);
+        match part.dest {
             Dest::Receive(id) => self.write(id, at, bytes),
             Dest::Message(number) => {
                 if let Some(message) = self.messages.get_mut(number)
@@ -302,15 +335,34 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     into.copy_from_slice(bytes);
                 }
             }
+            Dest::Put(number) => {
+                if let Some(&Arriving {
+                    spot, bytes: most, ..
+                }) = self.puts.get(number)
+                    && end.is_some_and(|end| end <= most)
+                    && let Some(memory) = self.regions.memory_mut(spot.region)
+                {
+                    memory.write(spot.at + at, bytes);
+                }
+            }
+            Dest::Get(id) => {
+                if end.is_some_and(|end| end <= part.at + part.pulled.unwrap_or(0))
+                    && !bytes.is_empty()
+                    && let Some(sink) = self.ops.remote(id).and_then(|r| r.sink.as_mut())
+                {
+                    sink.write(at, bytes);
+                }
+            }
+            Dest::Nowhere => {}
         }
     }
 
     /// All of a payload is here.
     pub fn arrived(&mut self, host: &mut impl Host<Source = S, Sink = K>, part: u64) {
-        let Some(Part { dest, pulled, .. }) = self.parts.remove(part) else {
+        let Some(part) = self.parts.remove(part) else {
             return;
         };
-        match (dest, pulled) {
+        match (part.dest, part.pulled) {
             (Dest::Receive(id), Some(bytes)) => self.answer_ends(host, id, bytes),
             (Dest::Receive(id), None) => {
                 if let Some(meeting) = self.ops.meeting(id) {
@@ -327,6 +379,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     }
                 }
             }
+            (Dest::Put(number), _) => self.put_part_ends(host, part.from, Some(number)),
+            (Dest::Nowhere, _) => self.put_part_ends(host, part.from, None),
+            (Dest::Get(id), bytes) => self.got(host, id, bytes.unwrap_or(0)),
         }
     }
 }

@@ -25,6 +25,10 @@ pub(crate) struct Peer {
     pub told: u64,
     /// Offers of its that are kept.
     pub offers: u32,
+    /// Its gets whose answers have not left, or whose memory is still read.
+    pub serving: u32,
+    /// Its puts that have arrived in part.
+    pub putting: u32,
     pub dead: bool,
 }
 
@@ -36,6 +40,8 @@ impl Peer {
         freed: 0,
         told: PUSHED_MIN,
         offers: 0,
+        serving: 0,
+        putting: 0,
         dead: false,
     };
 

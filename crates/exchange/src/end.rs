@@ -6,17 +6,26 @@ use portolan_matching::{Envelope, Selector};
 
 use crate::exchange::Exchange;
 use crate::host::{Host, Sink, Source};
-use crate::message::Origin;
+use crate::message::{Dest, Origin, Part};
 use crate::ops::{Body, OpError, OpId, QueueId, ReceiveStage, SendStage};
+use crate::remote::{Deed, RemoteStage};
 
 /// A queue that there never is: what ends there is forgotten.
 const NOWHERE: QueueId = QueueId(u32::MAX);
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Cancels a receive that no message has met; it ends with
-    /// [`OpError::Cancelled`]. False if it has met one, or has ended, or is a
-    /// send: then it goes on.
+    /// [`OpError::Cancelled`]; or a one-sided operation that waits for a fence or for
+    /// room to leave. False if it has met one or has left, or has ended, or
+    /// is a send: then it goes on.
     pub fn cancel(&mut self, id: OpId) -> bool {
+        if let Some(remote) = self.ops.remote(id) {
+            let waits = remote.stage == RemoteStage::Waiting && !remote.copied;
+            if waits {
+                self.end_remote(id, Err(OpError::Cancelled));
+            }
+            return waits;
+        }
         let Some(receive) = self.ops.receive(id) else {
             return false;
         };
@@ -48,6 +57,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     ReceiveStage::Posted(_) => receive.source == Some(rank),
                     ReceiveStage::Met(meeting) => meeting.from == rank,
                 },
+                Body::Remote(remote) => remote.to == rank,
             })
     }
 
@@ -67,8 +77,21 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .map(|(number, _)| number)
             .collect();
         for number in parts {
-            self.parts.remove(number);
+            if let Some(Part {
+                dest: Dest::Put(put),
+                ..
+            }) = self.parts.remove(number)
+                && let Some(port) = self.drop_put(put)
+            {
+                host.unreserve_signal(rank, port);
+            }
         }
+        self.drop_served(Some(rank));
+        if let Some(peer) = self.peers.get(rank) {
+            peer.serving = 0;
+            peer.putting = 0;
+        }
+        self.end_remotes(rank);
         let to_it = self
             .ops
             .live_where(|body| matches!(body, Body::Send(send) if send.to == rank));
@@ -82,7 +105,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Body::Receive(receive) => {
                 matches!(receive.stage, ReceiveStage::Met(m) if m.from == rank)
             }
-            Body::Send(_) => false,
+            Body::Send(_) | Body::Remote(_) => false,
         });
         for id in from_it {
             if let Some(&mut meeting) = self.ops.meeting(id) {
@@ -114,6 +137,28 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ask(host);
     }
 
+    /// Ends what was begun on a dead rank's memory.
+    fn end_remotes(&mut self, rank: u32) {
+        self.toward.remove(&rank);
+        let all =
+            (self.ops).live_where(|body| matches!(body, Body::Remote(remote) if remote.to == rank));
+        for id in all {
+            let Some(remote) = self.ops.remote(id) else {
+                continue;
+            };
+            remote.counted = false;
+            if remote.deed == Deed::Get {
+                let (left, due) = (remote.total - remote.asked, remote.asked - remote.answered);
+                self.pulls.wait_no_more(left, id);
+                self.pulls.came(rank, due);
+            }
+            if !matches!(remote.stage, RemoteStage::Answered(_)) {
+                remote.stage = RemoteStage::Answered(Err(OpError::PeerDead));
+            }
+            self.end_answered(id);
+        }
+    }
+
     /// An unexpected message of a dead sender: receivable if it is whole.
     fn keep_or_lose(&mut self, host: &mut impl Host<Source = S, Sink = K>, number: u64) {
         let Some(message) = self.messages.get(number) else {
@@ -139,20 +184,38 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         while let Some((_, number)) = self.matcher.claim(&all) {
             self.release_message(host, number);
         }
-        // Claimed ones are counted no more: the count begins anew.
+        // Claimed ones are counted no more: the counts begin anew.
         for message in self.messages.iter_mut() {
             if message.what.from == rank {
                 message.charge = 0;
+                message.origin = Origin::Eager;
             }
         }
         self.peers.renew(rank);
     }
 
     /// The endpoint is closed: what has not ended ends with
-    /// [`OpError::Closed`].
+    /// [`OpError::Closed`]. Nobody reaches into regions any more; their memory
+    /// comes back by [`Exchange::deregister`] once none of it is lent.
     pub fn end_all(&mut self) {
         for id in self.ops.live_where(|_| true) {
             self.ops.end(id, Err(OpError::Closed));
+        }
+        self.pulls.clear();
+        self.toward.clear();
+        self.regions.close_all();
+        self.drop_served(None);
+        let parts: Vec<(u64, Dest)> = (self.parts.iter())
+            .map(|(number, part)| (number, part.dest))
+            .collect();
+        for (number, dest) in parts {
+            match dest {
+                // The host's signals are closed as well.
+                Dest::Put(put) => drop(self.drop_put(put)),
+                Dest::Get(_) | Dest::Nowhere => {}
+                Dest::Receive(_) | Dest::Message(_) => continue,
+            }
+            self.parts.remove(number);
         }
     }
 }

@@ -6,11 +6,15 @@ use alloc::vec::Vec;
 use portolan_matching::Matcher;
 
 use crate::credit::{PUSHED_MIN, Peers};
-use crate::host::{Host, Outgoing, Refusal, Sent, Sink, Source};
+use crate::host::{Host, Refusal, Sent, Sink, Source};
 use crate::kind::Kind;
 use crate::message::{Dest, Message, Part};
+use crate::onesided::tell;
 use crate::ops::{Completion, Count, CounterId, Memory, OpId, Ops, QueueId};
 use crate::pull::Pulls;
+use crate::regions::Regions;
+use crate::remote::Toward;
+use crate::serve::{Arriving, Served};
 use crate::slab::Slab;
 
 /// Settings of an exchange.
@@ -20,7 +24,8 @@ pub struct Config {
     pub rank: u32,
     /// Ranks of the job.
     pub size: u32,
-    /// Keys the hash of tags: random, unknown to peers.
+    /// Keys the hash of tags, and what tells regions apart that have the same key
+    /// one after another: random, unknown to peers.
     pub secret: [u64; 2],
     /// Pushed bytes that are kept until a receive asks for them, in all. Each
     /// sender has [`PUSHED_MIN`] of its own, whatever this says. Default 4 MiB.
@@ -29,11 +34,17 @@ pub struct Config {
     pub pushed_share: u64,
     /// Offers of one sender that are kept. Default 65,536.
     pub offers_max: u32,
-    /// Bytes that are asked for and have not come, of all senders together.
-    /// Default 512 KiB.
+    /// Bytes that are asked for and have not come, of all senders together; of
+    /// each only the first half is counted. Default 512 KiB.
     pub pull_window: u64,
     /// Bytes that one request asks for. Default 128 KiB.
     pub pull_chunk: u64,
+    /// Regions that may be registered at once. Default 65,536.
+    pub regions_max: u32,
+    /// One-sided accesses of one rank to this one's memory that may be under
+    /// way: puts that arrive in parts, answers that have not left. At least
+    /// 1. Default 1,024.
+    pub accesses_max: u32,
 }
 
 impl Default for Config {
@@ -47,6 +58,8 @@ impl Default for Config {
             offers_max: 1 << 16,
             pull_window: 512 << 10,
             pull_chunk: 128 << 10,
+            regions_max: 1 << 16,
+            accesses_max: 1 << 10,
         }
     }
 }
@@ -78,6 +91,13 @@ pub struct Census {
     pub pulled_bytes: u64,
     /// Ranks for which something waits for room to be sent.
     pub backlogs: usize,
+    /// Ranks towards which one-sided operations have not ended, or were not
+    /// flushed.
+    pub unflushed: usize,
+    /// Regions that are registered, or are still in use.
+    pub regions: usize,
+    /// Accesses to them that are under way.
+    pub accesses: u64,
 }
 
 /// What was to be sent and found no room.
@@ -96,13 +116,19 @@ pub(crate) enum Waiting {
         at: u64,
         bytes: u64,
     },
+    /// The message of a one-sided operation other than a get.
+    Remote(OpId),
+    /// A request of a get.
+    Ask { op: OpId, at: u64, bytes: u64 },
+    /// The answer to one.
+    Served(u64),
 }
 
 /// In order, by priority: requests, replies.
 #[derive(Debug, Default)]
 pub(crate) struct Backlog([VecDeque<Waiting>; 2]);
 
-/// The matched messages of an endpoint.
+/// The matched messages and the one-sided memory of an endpoint.
 #[derive(Debug)]
 pub struct Exchange<S, K> {
     pub(crate) config: Config,
@@ -115,6 +141,14 @@ pub struct Exchange<S, K> {
     /// many bytes.
     pub(crate) seconds: BTreeMap<(u32, u64), (Dest, u64, u64)>,
     pub(crate) pulls: Pulls,
+    pub(crate) regions: Regions<K>,
+    /// Others' puts that arrive in parts, and answers to their gets.
+    pub(crate) puts: Slab<Arriving>,
+    pub(crate) served: Slab<Served>,
+    /// Ranks towards which one-sided operations are under way.
+    pub(crate) toward: BTreeMap<u32, Toward>,
+    /// An access was not taken up.
+    pub(crate) held_up: bool,
     backlogs: BTreeMap<u32, Backlog>,
     /// Vectors for messages that are kept, to be used again.
     pub(crate) spare: Vec<Vec<u8>>,
@@ -133,7 +167,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             parts: Slab::new(),
             peers: Peers::new(config.size),
             seconds: BTreeMap::new(),
-            pulls: Pulls::new(),
+            pulls: Pulls::new(config.pull_window.max(1)),
+            regions: Regions::new(config.regions_max, config.secret[0] ^ config.secret[1]),
+            puts: Slab::new(),
+            served: Slab::new(),
+            toward: BTreeMap::new(),
+            held_up: false,
             backlogs: BTreeMap::new(),
             spare: Vec::new(),
             freed: false,
@@ -178,6 +217,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             seconds: self.seconds.len(),
             pulled_bytes: self.pulls.outstanding(),
             backlogs: self.backlogs.len(),
+            unflushed: self.toward.len(),
+            regions: self.regions.len(),
+            accesses: self.regions.uses(),
         }
     }
 
@@ -258,11 +300,22 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         backlog.is_some_and(|b| !b.0[usize::from(kind.is_reply())].is_empty())
     }
 
+    /// Replies to a rank that wait for room.
+    pub(crate) fn replies_waiting(&self, to: u32) -> usize {
+        self.backlogs
+            .get(&to)
+            .map_or(0, |backlog| backlog.0[1].len())
+    }
+
     pub(crate) fn put_off(&mut self, to: u32, what: Waiting) {
         let queues = &mut self.backlogs.entry(to).or_default().0;
         match what {
-            Waiting::Say(..) | Waiting::Answer { .. } => queues[1].push_back(what),
-            Waiting::Start(_) => queues[0].push_back(what),
+            Waiting::Say(..) | Waiting::Answer { .. } | Waiting::Served(_) => {
+                queues[1].push_back(what);
+            }
+            Waiting::Start(_) | Waiting::Remote(_) | Waiting::Ask { .. } => {
+                queues[0].push_back(what);
+            }
             // Before the next offer: where the receiver takes no more of
             // those, this may be what it lacks to end one.
             Waiting::Second(_) => queues[0].push_front(what),
@@ -281,7 +334,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         kind: Kind,
         args: [u64; 4],
     ) {
-        if self.waits_for(to, kind) || say(host, to, kind, &args) == Err(Refusal::NoRoom) {
+        if self.waits_for(to, kind) || tell(host, to, kind, &args) == Err(Refusal::NoRoom) {
             self.put_off(to, Waiting::Say(kind, args));
         }
     }
@@ -302,6 +355,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                         break;
                     }
                     sent += 1;
+                    if reply == 1 {
+                        self.hold_no_more();
+                    }
                 }
             }
             let backlog = self.backlogs.get(&to);
@@ -321,21 +377,31 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         match what {
             Waiting::Start(op) => self.start(host, op),
             Waiting::Second(op) => self.send_second(host, op),
-            Waiting::Say(kind, args) => say(host, to, kind, &args),
+            Waiting::Say(kind, args) => tell(host, to, kind, &args),
             Waiting::Answer {
                 op,
                 receive,
                 at,
                 bytes,
             } => self.answer(host, op, receive, at, bytes),
+            Waiting::Remote(op) => self.send_remote(host, op),
+            Waiting::Ask { op, at, bytes } => self.send_ask(host, op, at, bytes),
+            Waiting::Served(number) => self.send_served(host, number),
         }
     }
 
-    /// The caller is done with reading a send's memory for one message.
+    /// The caller is done with reading lent memory for one message: a send's, a
+    /// put's, a region's.
     pub fn released(&mut self, op: OpId) {
+        if self.region_released(op) {
+            return;
+        }
         if let Some(send) = self.ops.send(op) {
             send.lent = send.lent.saturating_sub(1);
             self.end_send(op);
+        } else if let Some(remote) = self.ops.remote(op) {
+            remote.lent = remote.lent.saturating_sub(1);
+            self.end_answered(op);
         }
     }
 
@@ -347,14 +413,4 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             send.lent += 1;
         }
     }
-}
-
-fn say(host: &mut impl Host, to: u32, kind: Kind, args: &[u64; 4]) -> Result<(), Refusal> {
-    // Zeros at the end need not travel.
-    let used = args
-        .iter()
-        .rposition(|word| *word != 0)
-        .map_or(0, |i| i + 1);
-    let args = &args[..used];
-    host.send(to, &Outgoing { kind, args })
 }

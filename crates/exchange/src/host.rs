@@ -1,7 +1,8 @@
 //! What passes between the exchange and its caller.
 
 use crate::kind::Kind;
-use crate::ops::OpId;
+use crate::ops::{OpError, OpId};
+use crate::remote::{Place, Signal};
 
 /// Bytes that a message or a put is read from, in one piece or several.
 pub trait Source {
@@ -17,7 +18,8 @@ pub trait Source {
     fn read(&self, at: u64, into: &mut [u8]);
 }
 
-/// Memory that a message or a get is written to, in one piece or several.
+/// Memory that a message or a get is written to, or that is registered for
+/// others to read and write, in one piece or several.
 pub trait Sink {
     /// How many bytes there is room for.
     fn len(&self) -> u64;
@@ -26,6 +28,9 @@ pub trait Sink {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+
+    /// Copies `into.len()` bytes from `at` on; the range lies within.
+    fn read(&self, at: u64, into: &mut [u8]);
 
     /// Writes bytes at `at`; the range lies within.
     fn write(&mut self, at: u64, bytes: &[u8]);
@@ -105,6 +110,26 @@ pub enum FetchError {
     Gone,
 }
 
+/// Why memory of another process was not accessed directly.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DirectError {
+    /// It is not possible here, or not known: ask for it by messages.
+    NotPossible,
+    /// It was refused, as the target itself would have: this ends the operation.
+    /// Nothing was touched there.
+    Refused(OpError),
+}
+
+/// Why the target of a put with a signal cannot take it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SignalRefusal {
+    /// There is no room for a signal now. Whoever makes room offers again what
+    /// was answered by [`crate::Took::NotNow`].
+    NoRoom,
+    /// There is no such port.
+    NoPort,
+}
+
 /// The caller's side. Calls come only from within calls of [`crate::Exchange`].
 pub trait Host {
     /// Memory that is sent from.
@@ -128,6 +153,21 @@ pub trait Host {
         to: u32,
         m: &Outgoing<'_>,
         source: &Self::Source,
+        at: u64,
+        bytes: u64,
+        op: OpId,
+    ) -> Result<Sent, Refusal>;
+
+    /// Sends a message whose payload is `bytes` bytes of a region's memory from
+    /// `at` on. On [`Sent::Lent`] it is read until `released(op)` says otherwise.
+    ///
+    /// # Errors
+    /// [`Refusal`]; nothing was sent.
+    fn send_region(
+        &mut self,
+        to: u32,
+        m: &Outgoing<'_>,
+        memory: &Self::Sink,
         at: u64,
         bytes: u64,
         op: OpId,
@@ -162,4 +202,45 @@ pub trait Host {
     /// The range of `sink` is about to be written: whoever maps memory lazily
     /// does it now.
     fn prepare(&mut self, _sink: &mut Self::Sink, _at: u64, _bytes: u64) {}
+
+    /// Writes all of `source` to another rank's memory at once. Default: not
+    /// possible.
+    ///
+    /// # Errors
+    /// [`DirectError`].
+    fn direct_put(
+        &mut self,
+        _to: u32,
+        _place: &Place,
+        _source: &Self::Source,
+    ) -> Result<(), DirectError> {
+        Err(DirectError::NotPossible)
+    }
+
+    /// Fills all of `sink` from another rank's memory at once. Default: not
+    /// possible.
+    ///
+    /// # Errors
+    /// [`DirectError`]; part of `sink` may have been written.
+    fn direct_get(
+        &mut self,
+        _from: u32,
+        _place: &Place,
+        _sink: &mut Self::Sink,
+    ) -> Result<(), DirectError> {
+        Err(DirectError::NotPossible)
+    }
+
+    /// A put with a signal begins to arrive: keeps room for that.
+    ///
+    /// # Errors
+    /// [`SignalRefusal`]; nothing is kept.
+    fn reserve_signal(&mut self, from: u32, port: u32) -> Result<(), SignalRefusal>;
+
+    /// The bytes of a put, so many, are visible: tells this rank's program.
+    /// Uses the room that [`Host::reserve_signal`] kept.
+    fn signal(&mut self, from: u32, signal: &Signal, bytes: u64);
+
+    /// The put will not come to its end: gives the room back.
+    fn unreserve_signal(&mut self, from: u32, port: u32);
 }

@@ -9,9 +9,24 @@
 //! | 4 | pulled | receiver's operation, offset | the bytes |
 //! | 5 | done | sender's operation | |
 //! | 6 | credit | bytes that may be pushed since connect | |
+//! | 7 | put | key, salt, offset, initiator's operation or 0, flags, port and word of the signal if there is one, bytes that are there already | the bytes |
+//! | 8 | get | key, salt, offset, length of the whole get, initiator's operation, where in the get, flags and bytes of this request | |
+//! | 9 | got | initiator's operation, where in the get | the bytes |
+//! | 10 | atomic | key, salt, offset, initiator's operation, flags, what is added or stored, what is expected | |
+//! | 11 | flush | initiator's operation | |
+//! | 12 | result | initiator's operation or 0, status, what an atomic operation found | |
 //!
 //! Eager, offer and push go as requests, in one flow, so that messages of a
-//! pair are matched in the order of sending; the others as replies, in another.
+//! pair are matched in the order of sending; put, get, atomic and flush as
+//! requests too, in one flow, so that they are executed and flushed in order:
+//! the same or one of their own. The others are replies, in another.
+//!
+//! An offset counts from the beginning of a region, which is named by its key
+//! and salt; salt 0 is whatever region has the key. An access whose flags say
+//! "fence" waits at the target until all of the earlier puts is there.
+//! Statuses: 0 done; refused because of 1 key, 2 rights, 3 bounds, 4 alignment,
+//! 5 the signal's port. A put whose initiator's operation is 0 is answered only
+//! if it is refused.
 
 /// What a message of the exchange is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,10 +46,22 @@ pub enum Kind {
     Done = 5,
     /// More may be pushed.
     Credit = 6,
+    /// Bytes for a region.
+    Put = 7,
+    /// Asks for bytes of a region.
+    Get = 8,
+    /// Those.
+    Got = 9,
+    /// Changes 8 bytes of a region.
+    Atomic = 10,
+    /// Asks for a word when all puts before it are visible.
+    Flush = 11,
+    /// How an access ended.
+    Result = 12,
 }
 
 /// How many there are.
-pub const KINDS: u16 = 7;
+pub const KINDS: u16 = 13;
 
 impl Kind {
     /// The kind of a number.
@@ -48,6 +75,12 @@ impl Kind {
             4 => Self::Pulled,
             5 => Self::Done,
             6 => Self::Credit,
+            7 => Self::Put,
+            8 => Self::Get,
+            9 => Self::Got,
+            10 => Self::Atomic,
+            11 => Self::Flush,
+            12 => Self::Result,
             _ => return None,
         })
     }
@@ -55,7 +88,22 @@ impl Kind {
     /// Whether it is said as a reply, in the flow of those.
     #[must_use]
     pub const fn is_reply(self) -> bool {
-        !matches!(self, Self::Eager | Self::Offer | Self::Push)
+        !matches!(
+            self,
+            Self::Eager
+                | Self::Offer
+                | Self::Push
+                | Self::Put
+                | Self::Get
+                | Self::Atomic
+                | Self::Flush
+        )
+    }
+
+    /// Whether it is of one-sided memory, not of matched messages.
+    #[must_use]
+    pub const fn is_one_sided(self) -> bool {
+        self as u16 >= Self::Put as u16
     }
 }
 
@@ -81,3 +129,10 @@ impl Words<'_> {
 pub(crate) const OVERLAP: u64 = 1 << 63;
 /// The bytes of its second push.
 pub(crate) const SECOND: u64 = (1 << 48) - 1;
+
+/// Of an access: it waits until the initiator's puts before it are there.
+pub(crate) const FENCE: u64 = 1 << 63;
+/// Of a put's flags: the target's program is told.
+pub(crate) const SIGNAL: u64 = 1;
+/// Of an atomic's flags: compare and swap, not fetch and add.
+pub(crate) const SWAP: u64 = 1;

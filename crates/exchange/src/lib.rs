@@ -1,6 +1,7 @@
-//! Matched messages over reliable ones, as a pure state machine: matching,
-//! pushes, pulls, credit, completion. It reads no clock and no socket; a
-//! [`Host`] carries its messages and copies its memory.
+//! Matched messages and one-sided memory over reliable messages, as a pure
+//! state machine: matching, pushes, pulls, credit, completion; regions, puts,
+//! gets, atomic operations. It reads no clock and no socket; a [`Host`] carries its
+//! messages and copies its memory.
 //!
 //! A sender pushes a message whole where it is short and the receiver has
 //! granted room for it. Of a longer one it pushes the first bytes with an
@@ -14,34 +15,50 @@
 //! counts. Beyond it offers carry no bytes. So nothing is lost, and memory is
 //! bounded by that budget and by the number of offers.
 //!
+//! Of one-sided memory every access is checked by its target, before anything is
+//! touched: key, rights, bounds. Gets are asked for in parts by the schedule of
+//! pulls. What is under way towards a region keeps it from going, and is
+//! bounded for each initiator.
+//!
 //! Where things are: `kind` the messages; `host` what the caller gives; `ops`
 //! what the program has asked for; `send`, `receive` its calls; `arrive` what
 //! comes from others; `pull` who is asked next; `credit` who may push; `end`
-//! deaths and cancels.
+//! deaths and cancels; `regions` what others may access; `remote`, `onesided`,
+//! `answers` accesses to others' memory, `serve` others' accesses.
 #![no_std]
 #![forbid(unsafe_code)]
 
 extern crate alloc;
 
+mod answers;
 mod arrive;
+mod copy;
 mod credit;
 mod end;
 mod exchange;
 mod host;
 mod kind;
 mod message;
+mod onesided;
 mod ops;
 mod pull;
 mod receive;
+mod regions;
+mod remote;
 mod send;
+mod serve;
 mod slab;
 
 pub use arrive::{Incoming, Took};
 pub use credit::PUSHED_MIN;
 pub use exchange::{Census, Config, Exchange};
-pub use host::{FetchError, Host, Outgoing, Push, Refusal, Sent, Sink, Source};
+pub use host::{
+    DirectError, FetchError, Host, Outgoing, Push, Refusal, Sent, SignalRefusal, Sink, Source,
+};
 pub use kind::{KINDS, Kind};
 pub use message::{MessageId, Probed};
 pub use ops::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
 pub use portolan_matching::Selector;
+pub use regions::{DeregisterError, RegionId, RegisterError, RemoteKey, Rights};
+pub use remote::{Place, PutEnd, PutOptions, Signal};
 pub use send::{SendOptions, SendRefused};

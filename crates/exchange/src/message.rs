@@ -55,13 +55,19 @@ pub(crate) struct Message {
     pub lost: bool,
 }
 
-/// Where the bytes of a push or of an answer go.
+/// Where the bytes of a push, a put or an answer go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dest {
     /// To a receive's memory.
     Receive(OpId),
     /// To a message that is kept.
     Message(u64),
+    /// To a region, for a put.
+    Put(u64),
+    /// To a get's memory.
+    Get(OpId),
+    /// Nowhere: they were refused.
+    Nowhere,
 }
 
 /// A message of the exchange's that arrives in several parts.
@@ -69,7 +75,7 @@ pub(crate) enum Dest {
 pub(crate) struct Part {
     pub from: u32,
     pub dest: Dest,
-    /// Where its bytes begin in the matched message.
+    /// Where its bytes begin in the matched message, or in the get.
     pub at: u64,
     /// It answers a request for so many bytes.
     pub pulled: Option<u64>,

@@ -8,6 +8,7 @@ use portolan_matching::ReceiveTicket;
 
 use crate::host::Sink;
 use crate::message::Probed;
+use crate::remote::Remote;
 use crate::slab::Slab;
 
 /// Names an operation until its end was taken; never another's.
@@ -41,6 +42,16 @@ pub enum Action {
     Send,
     /// Receives one.
     Receive,
+    /// Writes another rank's memory.
+    Put,
+    /// Reads it.
+    Get,
+    /// Adds to 8 bytes of it.
+    FetchAdd,
+    /// Replaces 8 bytes of it that are as expected.
+    CompareSwap,
+    /// Waits until what was put there is visible.
+    Flush,
 }
 
 /// Why an operation failed.
@@ -54,6 +65,18 @@ pub enum OpError {
     Cancelled,
     /// The endpoint was closed.
     Closed,
+    /// The target has no such region, or no longer. Like the errors that
+    /// follow, the target said it of the access: nothing there was touched.
+    BadKey,
+    /// The region's rights do not allow it, or the target forbids all
+    /// one-sided access.
+    NotPermitted,
+    /// It does not lie in the region.
+    OutOfBounds,
+    /// The offset of an atomic operation is no multiple of 8.
+    Unaligned,
+    /// The target has no such port for the signal.
+    NoPort,
 }
 
 impl fmt::Display for OpError {
@@ -65,6 +88,11 @@ impl fmt::Display for OpError {
             }
             Self::Cancelled => "the operation was cancelled",
             Self::Closed => "the endpoint was closed",
+            Self::BadKey => "the other side has no region under this key",
+            Self::NotPermitted => "the other side does not permit this access to its memory",
+            Self::OutOfBounds => "the access does not lie in the other side's region",
+            Self::Unaligned => "the offset of an atomic operation must be a multiple of 8",
+            Self::NoPort => "the other side has no port for the signal",
         })
     }
 }
@@ -81,13 +109,15 @@ pub struct Completion {
     /// The other side. Of a receive from anybody that was cancelled:
     /// `u32::MAX`.
     pub peer: u32,
-    /// Tag of the message; of a receive that got none, its own.
+    /// Tag of the message; of a receive that got none, its own; of one-sided
+    /// operations 0.
     pub tag: u64,
-    /// Bytes that were sent, or written to the receiver's memory.
+    /// Bytes that were sent, or written to the memory of receive, put or get.
     pub bytes: u64,
-    /// Bytes of the message.
+    /// Bytes of the message, or of the access.
     pub total: u64,
-    /// What the sender sent beside the tag.
+    /// What the sender sent beside the tag. Of an atomic operation: what the 8
+    /// bytes held before it.
     pub data: Option<u64>,
     /// See [`Notify::context`].
     pub context: u64,
@@ -98,9 +128,9 @@ pub struct Completion {
 /// Memory of an operation, given back with its end.
 #[derive(Debug)]
 pub enum Memory<S, K> {
-    /// Of a send.
+    /// Of a send or a put.
     Source(S),
-    /// Of a receive.
+    /// Of a receive or a get.
     Sink(K),
 }
 
@@ -164,6 +194,8 @@ pub(crate) struct Meeting {
     pub begun: bool,
     /// Pulled from here on...
     pub asked: u64,
+    /// ...begun to arrive up to here...
+    pub came: u64,
     /// ...and arrived so far.
     pub answered: u64,
 }
@@ -188,6 +220,7 @@ pub(crate) struct Receive<K> {
 pub(crate) enum Body<S, K> {
     Send(Send<S>),
     Receive(Receive<K>),
+    Remote(Remote<S, K>),
 }
 
 #[derive(Debug)]
@@ -284,6 +317,19 @@ impl<S, K> Ops<S, K> {
         }
     }
 
+    /// A one-sided operation that has not ended.
+    #[inline]
+    pub fn remote(&mut self, id: OpId) -> Option<&mut Remote<S, K>> {
+        match self.slab.get_mut(id.0)? {
+            Op {
+                body: Body::Remote(remote),
+                ended: None,
+                ..
+            } => Some(remote),
+            _ => None,
+        }
+    }
+
     /// A receive whose message is arriving.
     #[inline]
     pub fn meeting(&mut self, id: OpId) -> Option<&mut Meeting> {
@@ -324,6 +370,7 @@ impl<S, K> Ops<S, K> {
             overlap: true,
             begun: true,
             asked: want,
+            came: want,
             answered: want,
         });
         let result = if what.total > want {
@@ -332,6 +379,18 @@ impl<S, K> Ops<S, K> {
             Ok(())
         };
         self.end(id, result);
+    }
+
+    /// The rank that a receive or a get asks for bytes.
+    pub fn asks(&self, id: OpId) -> Option<u32> {
+        match &self.slab.get(id.0)?.body {
+            Body::Receive(Receive {
+                stage: ReceiveStage::Met(meeting),
+                ..
+            }) => Some(meeting.from),
+            Body::Remote(remote) => Some(remote.to),
+            _ => None,
+        }
     }
 
     /// A receive has met a message.
@@ -381,6 +440,7 @@ impl<S, K> Ops<S, K> {
     fn completion(&self, id: OpId) -> Option<Completion> {
         let op = self.slab.get(id.0)?;
         let result = op.ended?;
+        let mut data = op.data;
         let (action, peer, bytes, total) = match &op.body {
             Body::Send(send) => {
                 let sent = if result.is_ok() { send.total } else { 0 };
@@ -394,6 +454,11 @@ impl<S, K> Ops<S, K> {
                 let whole = matches!(result, Ok(()) | Err(OpError::Truncated));
                 (Action::Receive, from, if whole { want } else { 0 }, total)
             }
+            Body::Remote(remote) => {
+                data = remote.found;
+                let done = if result.is_ok() { remote.total } else { 0 };
+                (remote.deed.action(), remote.to, done, remote.total)
+            }
         };
         Some(Completion {
             op: id,
@@ -402,7 +467,7 @@ impl<S, K> Ops<S, K> {
             tag: op.tag,
             bytes,
             total,
-            data: op.data,
+            data,
             context: op.notify.context,
             result,
         })
@@ -414,6 +479,10 @@ impl<S, K> Ops<S, K> {
         let memory = match self.slab.remove(id.0)?.body {
             Body::Send(send) => send.source.map(Memory::Source),
             Body::Receive(receive) => receive.sink.map(Memory::Sink),
+            Body::Remote(remote) => {
+                let source = remote.source.map(Memory::Source);
+                source.or(remote.sink.map(Memory::Sink))
+            }
         };
         Some((completion, memory))
     }

@@ -1,7 +1,7 @@
-//! Whose bytes are asked for next: of all messages that are being received the
-//! one that lacks least, and only so much at once as the way to us can hold.
+//! Whose bytes are asked for next: of all messages that are being received and
+//! all gets the one that lacks least, and only so much at once as the way to us can hold.
 
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 
 use crate::exchange::{Exchange, Waiting};
 use crate::host::{Host, Refusal, Sink, Source};
@@ -11,28 +11,83 @@ use crate::ops::{Meeting, OpId, SendStage};
 /// The receiver's side.
 #[derive(Debug)]
 pub(crate) struct Pulls {
-    /// Receives by the bytes that have not been asked for.
+    /// Receives and gets by the bytes that have not been asked for.
     waiting: BTreeSet<(u64, OpId)>,
-    /// Bytes that were asked for and have not arrived.
-    outstanding: u64,
+    /// Bytes that were asked for and have not arrived, by rank.
+    outstanding: BTreeMap<u32, u64>,
+    /// Their sum, of each rank at most half a window: so a silent one does not
+    /// stop the others.
+    counted: u64,
+    window: u64,
 }
 
 impl Pulls {
-    pub const fn new() -> Self {
+    pub const fn new(window: u64) -> Self {
         Self {
             waiting: BTreeSet::new(),
-            outstanding: 0,
+            outstanding: BTreeMap::new(),
+            counted: 0,
+            window,
         }
     }
 
-    pub const fn outstanding(&self) -> u64 {
-        self.outstanding
+    pub fn outstanding(&self) -> u64 {
+        self.outstanding.values().sum()
+    }
+
+    /// An operation lacks so many bytes that are to be asked for.
+    pub fn wait(&mut self, left: u64, id: OpId) {
+        self.waiting.insert((left, id));
+    }
+
+    /// They are not to be asked for.
+    pub fn wait_no_more(&mut self, left: u64, id: OpId) {
+        self.waiting.remove(&(left, id));
+    }
+
+    /// The operation that is served next, of those towards ranks that may be asked.
+    fn next(&mut self, of: impl Fn(OpId) -> Option<u32>) -> Option<OpId> {
+        if self.counted >= self.window {
+            return None;
+        }
+        let (outstanding, window) = (&self.outstanding, self.window);
+        let first = (self.waiting.iter().copied()).find(|(_, id)| {
+            let due = of(*id).and_then(|rank| outstanding.get(&rank));
+            due.is_none_or(|due| *due < window)
+        })?;
+        self.waiting.remove(&first);
+        Some(first.1)
+    }
+
+    fn change(&mut self, rank: u32, by: impl FnOnce(u64) -> u64) {
+        let half = (self.window / 2).max(1);
+        let due = self.outstanding.entry(rank).or_default();
+        let new = by(*due);
+        self.counted = self.counted - half.min(*due) + half.min(new);
+        *due = new;
+        if new == 0 {
+            self.outstanding.remove(&rank);
+        }
+    }
+
+    fn asked(&mut self, rank: u32, bytes: u64) {
+        self.change(rank, |due| due + bytes);
+    }
+
+    /// Bytes that a rank was asked for are here, or will not come.
+    pub fn came(&mut self, rank: u32, bytes: u64) {
+        self.change(rank, |due| due - bytes);
     }
 
     /// A receive that is being pulled is given up.
     pub fn forget(&mut self, id: OpId, meeting: &Meeting) {
-        self.waiting.remove(&(meeting.want - meeting.asked, id));
-        self.outstanding -= meeting.asked - meeting.answered;
+        self.wait_no_more(meeting.want - meeting.asked, id);
+        self.came(meeting.from, meeting.asked - meeting.answered);
+    }
+
+    /// Everything is given up.
+    pub fn clear(&mut self) {
+        *self = Self::new(self.window);
     }
 }
 
@@ -41,18 +96,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub(crate) fn pull(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
         if let Some(meeting) = self.ops.meeting(id) {
             host.await_peer(meeting.from);
-            self.pulls
-                .waiting
-                .insert((meeting.want - meeting.asked, id));
+            self.pulls.wait(meeting.want - meeting.asked, id);
             self.ask(host);
         }
     }
 
     /// Asks for as much as may be under way.
     pub(crate) fn ask(&mut self, host: &mut impl Host<Source = S, Sink = K>) {
-        while self.pulls.outstanding < self.config.pull_window
-            && let Some((_, id)) = self.pulls.waiting.pop_first()
-        {
+        while let Some(id) = self.pulls.next(|id| self.ops.asks(id)) {
+            if self.ask_for_get(host, id) {
+                continue;
+            }
             let Some(meeting) = self.ops.meeting(id) else {
                 continue;
             };
@@ -61,9 +115,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             let args = [meeting.offer.unwrap_or(0), meeting.asked, bytes, id.0];
             let (from, at) = (meeting.from, meeting.asked);
             meeting.asked += bytes;
-            self.pulls.outstanding += bytes;
+            self.pulls.asked(from, bytes);
             if bytes < left {
-                self.pulls.waiting.insert((left - bytes, id));
+                self.pulls.wait(left - bytes, id);
             }
             self.say(host, from, Kind::Pull, args);
             if host.push(from).masking
@@ -75,13 +129,44 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Whether a receive has asked for these bytes, and they are the next.
+    /// Asks for the next part of a get; false: it is none.
+    fn ask_for_get(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) -> bool {
+        let chunk = self.config.pull_chunk.max(1);
+        let Some(remote) = self.ops.remote(id) else {
+            return false;
+        };
+        if let Some(bytes) = remote.next_ask(chunk) {
+            let at = remote.asked;
+            remote.asked += bytes;
+            remote.asks += 1;
+            let (from, left) = (remote.to, remote.total - remote.asked);
+            self.pulls.asked(from, bytes);
+            if left > 0 {
+                self.pulls.wait(left, id);
+            }
+            self.ask_get(host, id, at, bytes);
+            if host.push(from).masking
+                && let Some(remote) = self.ops.remote(id)
+                && let Some(sink) = &mut remote.sink
+            {
+                host.prepare(sink, at, bytes);
+            }
+        }
+        true
+    }
+
+    /// Whether a receive has asked for these bytes, and they are the next;
+    /// then they have begun to arrive.
     pub(crate) fn was_asked(&mut self, from: u32, id: OpId, at: u64, bytes: u64) -> bool {
         self.ops.meeting(id).is_some_and(|meeting| {
-            meeting.from == from
-                && meeting.answered == at
+            let fits = meeting.from == from
+                && meeting.came == at
                 && bytes > 0
-                && bytes <= meeting.asked - meeting.answered
+                && bytes <= meeting.asked - meeting.came;
+            if fits {
+                meeting.came += bytes;
+            }
+            fits
         })
     }
 
@@ -94,7 +179,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ) {
         if let Some(meeting) = self.ops.meeting(id) {
             meeting.answered += bytes;
-            self.pulls.outstanding -= bytes;
+            self.pulls.came(meeting.from, bytes);
             self.settle(host, id);
             self.ask(host);
         }

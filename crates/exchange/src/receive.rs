@@ -4,6 +4,7 @@ use alloc::vec::Vec;
 
 use portolan_matching::{Arrival, Envelope, Post, Selector};
 
+use crate::copy::copy;
 use crate::exchange::Exchange;
 use crate::host::{FetchError, Host, Sink, Source};
 use crate::kind::Kind;
@@ -13,10 +14,6 @@ use crate::ops::{Body, Meeting, Notify, OpError, OpId, Receive, ReceiveStage, Se
 /// Vectors kept for messages to come, at most, and how long they may be, bytes.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES: usize = 64 << 10;
-
-/// Longest piece that is copied at once within this process where memory is in
-/// several pieces, bytes.
-const PIECE: u64 = 4096;
 
 const fn envelope(what: &Probed) -> Envelope {
     Envelope {
@@ -189,6 +186,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             overlap,
             begun: offer.is_none(),
             asked: pushed,
+            came: pushed,
             answered: pushed,
         };
         self.ops.meet(id, what.tag, what.data, meeting);
@@ -323,10 +321,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if bytes == 0 {
             return;
         }
-        if meeting.address != 0 {
-            match host.fetch(from, meeting.address + at, sink, at, bytes) {
+        if meeting.address != 0
+            && let Some(address) = meeting.address.checked_add(at)
+        {
+            match host.fetch(from, address, sink, at, bytes) {
                 Ok(()) => {
                     meeting.asked = meeting.want;
+                    meeting.came = meeting.want;
                     meeting.answered = meeting.want;
                     return;
                 }
@@ -369,20 +370,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         };
         let bytes = source.len().min(sink.len());
-        let mut at = 0;
-        if bytes > 0
-            && let Some(whole) = sink.slice(0, bytes as usize)
-        {
-            source.read(0, whole);
-            at = bytes;
-        }
-        let mut piece = [0; PIECE as usize];
-        while at < bytes {
-            let n = (bytes - at).min(PIECE);
-            source.read(at, &mut piece[..n as usize]);
-            sink.write(at, &piece[..n as usize]);
-            at += n;
-        }
+        copy(|at, into| source.read(at, into), &mut sink, 0, bytes);
         let result = if source.len() > bytes {
             Err(OpError::Truncated)
         } else {

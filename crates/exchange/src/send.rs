@@ -28,7 +28,7 @@ pub enum SendRefused {
     BadRank,
     /// The rank is dead.
     PeerDead,
-    /// Longer than any message can be.
+    /// Longer than any message can be, 2^38 bytes.
     TooLong,
 }
 
@@ -50,12 +50,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         source: S,
     ) -> Result<OpId, (SendRefused, S)> {
         let total = source.len();
-        let refused = match self.peers.get(to) {
-            None => Some(SendRefused::BadRank),
-            Some(peer) if peer.dead => Some(SendRefused::PeerDead),
-            Some(_) => (total > BYTES_MAX).then_some(SendRefused::TooLong),
-        };
-        if let Some(why) = refused {
+        if let Err(why) = self.may_begin(to, total) {
             return Err((why, source));
         }
         let send = Send {
@@ -82,6 +77,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
         }
         Ok(id)
+    }
+
+    /// Whether something of this length may be begun towards a rank.
+    pub(crate) fn may_begin(&mut self, to: u32, total: u64) -> Result<(), SendRefused> {
+        match self.peers.get(to) {
+            None => Err(SendRefused::BadRank),
+            Some(peer) if peer.dead => Err(SendRefused::PeerDead),
+            Some(_) if total > BYTES_MAX => Err(SendRefused::TooLong),
+            Some(_) => Ok(()),
+        }
     }
 
     /// Takes credit for a message that is pushed whole and copied at once, if

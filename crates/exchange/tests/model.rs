@@ -1,5 +1,6 @@
 //! Random programs on a random network, beside two plain lists for each rank.
 
+#[allow(dead_code, reason = "each test uses its part")]
 mod common;
 
 use std::collections::BTreeMap;
@@ -90,6 +91,7 @@ impl Run {
             direct: rng.chance(40),
             forbidden: rng.chance(30),
             copied: rng.below(300) as usize,
+            mixed: rng.chance(50).then(|| rng.clone()),
             ..Net::default()
         };
         let config = Config {
@@ -281,8 +283,8 @@ impl Run {
         let way = busy[self.rng.below(busy.len() as u64) as usize];
         let cut = 64 * (1 + self.rng.below(20) as usize);
         let mut began = false;
-        self.cluster.carry(way, cut, |packet| {
-            began = matches!(packet.kind, Kind::Eager | Kind::Offer);
+        self.cluster.carry(way, cut, |packet, bytes| {
+            began = bytes.start == 0 && matches!(packet.kind, Kind::Eager | Kind::Offer);
         });
         if began {
             let order = self.on_the_way.entry((way.0, way.1)).or_default();

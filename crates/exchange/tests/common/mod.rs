@@ -4,10 +4,14 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use std::ops::Range;
+
 use portolan_exchange::{
-    Config, Exchange, FetchError, Host, Incoming, Kind, OpId, Outgoing, Push, Refusal, Sent, Sink,
-    Source, Took,
+    Config, DirectError, Exchange, FetchError, Host, Incoming, Kind, OpError, OpId, Outgoing,
+    Place, Push, Refusal, Sent, Signal, SignalRefusal, Sink, Source, Took,
 };
+
+pub mod memory;
 
 /// SplitMix64.
 #[derive(Clone, Debug)]
@@ -73,6 +77,10 @@ impl Sink for Pieces {
         Source::len(self)
     }
 
+    fn read(&self, at: u64, into: &mut [u8]) {
+        Source::read(self, at, into);
+    }
+
     fn write(&mut self, at: u64, bytes: &[u8]) {
         assert!(at + bytes.len() as u64 <= Sink::len(self));
         let mut places = self.0.iter_mut().flatten().skip(at as usize);
@@ -95,6 +103,8 @@ pub struct Packet {
     pub kind: Kind,
     pub args: Vec<u8>,
     pub payload: Vec<u8>,
+    /// The operation of the sender's whose payload it is.
+    pub op: Option<OpId>,
     /// The sender's memory is read until it has arrived.
     pub lent: Option<OpId>,
     /// The receiver's number for what is arriving in parts, and how far it has.
@@ -119,11 +129,44 @@ pub struct Net {
     pub next_address: u64,
     /// Longest payload that leaves as a copy.
     pub copied: usize,
+    /// Ranks put in and get from each other's regions themselves.
+    pub direct_regions: bool,
+    /// What came of the last such access.
+    pub last_direct: Option<Result<(), OpError>>,
+    /// Signals: who got which, from whom.
+    pub signals: Vec<(u32, u32, Signal, u64)>,
+    /// Places that are kept for others, and those there may be.
+    pub reserved: BTreeMap<u32, usize>,
+    pub reserved_max: usize,
+    /// A message may begin to arrive while parts of those before it are
+    /// missing.
+    pub mixed: Option<Rng>,
+    /// Messages since the last look: whose, to whom, and where they wait.
+    pub fresh: Vec<(u32, u32, Packet)>,
 }
+
+impl Net {
+    /// Which message of a way is moved next.
+    fn pick(&mut self, way: Way) -> usize {
+        let queue = self.ways.entry(way).or_default();
+        let begun = queue.iter().take_while(|p| p.part.is_some()).count();
+        match &mut self.mixed {
+            Some(rng) => rng.below((begun as u64 + 1).min(queue.len() as u64)) as usize,
+            None => 0,
+        }
+    }
+}
+
+pub type Rank = Exchange<Pieces, Pieces>;
+
+/// Ports from here on do not exist.
+pub const PORTS: u32 = 8;
 
 pub struct At<'a> {
     pub net: &'a mut Net,
     pub rank: u32,
+    /// All ranks; in the place of this one nothing.
+    pub others: &'a mut [Rank],
 }
 
 impl At<'_> {
@@ -135,6 +178,9 @@ impl At<'_> {
         let queue = self.net.ways.entry(way).or_default();
         if queue.len() >= self.net.room {
             return Err(Refusal::NoRoom);
+        }
+        if packet.kind.is_one_sided() {
+            self.net.fresh.push((self.rank, to, packet.clone()));
         }
         queue.push_back(packet);
         Ok(())
@@ -156,6 +202,7 @@ impl Host for At<'_> {
                 kind: m.kind,
                 args: words(m.args),
                 payload: Vec::new(),
+                op: None,
                 lent: None,
                 part: None,
             },
@@ -172,7 +219,7 @@ impl Host for At<'_> {
         op: OpId,
     ) -> Result<Sent, Refusal> {
         let mut payload = vec![0; bytes as usize];
-        source.read(at, &mut payload);
+        Source::read(source, at, &mut payload);
         let lent = payload.len() > self.net.copied;
         self.put(
             to,
@@ -180,11 +227,61 @@ impl Host for At<'_> {
                 kind: m.kind,
                 args: words(m.args),
                 payload,
+                op: Some(op),
                 lent: lent.then_some(op),
                 part: None,
             },
         )?;
         Ok(if lent { Sent::Lent } else { Sent::Copied })
+    }
+
+    fn send_region(
+        &mut self,
+        to: u32,
+        m: &Outgoing<'_>,
+        memory: &Pieces,
+        at: u64,
+        bytes: u64,
+        op: OpId,
+    ) -> Result<Sent, Refusal> {
+        self.send_from(to, m, memory, at, bytes, op)
+    }
+
+    fn direct_put(&mut self, to: u32, place: &Place, source: &Pieces) -> Result<(), DirectError> {
+        let bytes = source.bytes();
+        self.direct(to, Kind::Put, place, &bytes, 0).map(|_| ())
+    }
+
+    fn direct_get(
+        &mut self,
+        from: u32,
+        place: &Place,
+        sink: &mut Pieces,
+    ) -> Result<(), DirectError> {
+        let bytes = self.direct(from, Kind::Get, place, &[], Sink::len(sink))?;
+        sink.write(0, &bytes);
+        Ok(())
+    }
+
+    fn reserve_signal(&mut self, _from: u32, port: u32) -> Result<(), SignalRefusal> {
+        if port >= PORTS {
+            return Err(SignalRefusal::NoPort);
+        }
+        let reserved = self.net.reserved.entry(self.rank).or_default();
+        if *reserved >= self.net.reserved_max {
+            return Err(SignalRefusal::NoRoom);
+        }
+        *reserved += 1;
+        Ok(())
+    }
+
+    fn signal(&mut self, from: u32, signal: &Signal, bytes: u64) {
+        *self.net.reserved.get_mut(&self.rank).expect("reserved") -= 1;
+        self.net.signals.push((self.rank, from, *signal, bytes));
+    }
+
+    fn unreserve_signal(&mut self, _from: u32, _port: u32) {
+        *self.net.reserved.get_mut(&self.rank).expect("reserved") -= 1;
     }
 
     fn push(&self, _to: u32) -> Push {
@@ -230,9 +327,68 @@ impl Host for At<'_> {
     }
 }
 
+impl At<'_> {
+    /// An access by our own hand: what the target would do, at once.
+    fn direct(
+        &mut self,
+        to: u32,
+        kind: Kind,
+        place: &Place,
+        payload: &[u8],
+        bytes: u64,
+    ) -> Result<Vec<u8>, DirectError> {
+        let target = &mut self.others[to as usize];
+        if !self.net.direct_regions || self.net.dead.contains(&to) || target.has_backlog() {
+            return Err(DirectError::NotPossible);
+        }
+        let key = u128::from_le_bytes(place.key.to_bytes());
+        let (low, high) = (key as u64, (key >> 64) as u64);
+        let args = match kind {
+            Kind::Put => words(&[low, high, place.offset, 1]),
+            _ => words(&[low, high, place.offset, bytes, 1, 0, bytes]),
+        };
+        let incoming = Incoming {
+            from: self.rank,
+            kind,
+            args: &args,
+            total: payload.len() as u64,
+            payload,
+        };
+        // What it answers goes nowhere but to us.
+        let mut net = Net {
+            room: 1,
+            copied: usize::MAX,
+            ..Net::default()
+        };
+        let mut at = At {
+            net: &mut net,
+            rank: to,
+            others: &mut [],
+        };
+        if target.arrive(&mut at, &incoming) != Took::Whole {
+            return Err(DirectError::NotPossible);
+        }
+        let (_, _, answer) = net.fresh.pop().expect("it answers");
+        let status = match (answer.kind, answer.args.get(8)) {
+            (Kind::Result, Some(status)) => *status,
+            _ => 0,
+        };
+        let result = match status {
+            0 => Ok(()),
+            1 => Err(OpError::BadKey),
+            2 => Err(OpError::NotPermitted),
+            3 => Err(OpError::OutOfBounds),
+            _ => panic!("{answer:?}"),
+        };
+        self.net.last_direct = Some(result);
+        result.map_err(DirectError::Refused)?;
+        Ok(answer.payload)
+    }
+}
+
 pub struct Cluster {
     pub net: Net,
-    pub ranks: Vec<Exchange<Pieces, Pieces>>,
+    pub ranks: Vec<Rank>,
 }
 
 impl Cluster {
@@ -250,16 +406,17 @@ impl Cluster {
         }
     }
 
-    pub fn with<R>(
-        &mut self,
-        rank: u32,
-        act: impl FnOnce(&mut Exchange<Pieces, Pieces>, &mut At<'_>) -> R,
-    ) -> R {
+    pub fn with<R>(&mut self, rank: u32, act: impl FnOnce(&mut Rank, &mut At<'_>) -> R) -> R {
+        let nothing = Exchange::new(Config::default());
+        let mut x = std::mem::replace(&mut self.ranks[rank as usize], nothing);
         let mut at = At {
             net: &mut self.net,
             rank,
+            others: &mut self.ranks,
         };
-        act(&mut self.ranks[rank as usize], &mut at)
+        let result = act(&mut x, &mut at);
+        self.ranks[rank as usize] = x;
+        result
     }
 
     /// Ways with something on them.
@@ -270,12 +427,18 @@ impl Cluster {
             .collect()
     }
 
-    /// Moves the first message of a way, or a part of it. Tells of a matched
-    /// message that has begun to arrive: (sender, words). False if it was not
-    /// taken.
-    pub fn carry(&mut self, way: Way, cut: usize, mut seen: impl FnMut(&Packet)) -> bool {
+    /// Moves a message of a way, or a part of it. Tells of what has
+    /// arrived of a message: which bytes. False if it was not taken.
+    pub fn carry(
+        &mut self,
+        way: Way,
+        cut: usize,
+        mut seen: impl FnMut(&Packet, Range<usize>),
+    ) -> bool {
         let (from, to, _) = way;
-        let Some(mut packet) = self.net.ways.get_mut(&way).and_then(VecDeque::pop_front) else {
+        let index = self.net.pick(way);
+        let queue = self.net.ways.entry(way).or_default();
+        let Some(mut packet) = queue.remove(index) else {
             return false;
         };
         let total = packet.payload.len();
@@ -292,20 +455,21 @@ impl Cluster {
                 };
                 match self.with(to, |x, at| x.arrive(at, &incoming)) {
                     Took::NotNow => {
-                        self.net.ways.entry(way).or_default().push_front(packet);
+                        let queue = self.net.ways.entry(way).or_default();
+                        queue.insert(index, packet);
                         return false;
                     }
                     Took::Part(number) => {
                         assert!(first < total);
                         packet.part = Some((number, first));
                         done = false;
-                        seen(&packet);
+                        seen(&packet, 0..first);
                     }
                     Took::Whole => {
                         assert_eq!(first, total);
-                        seen(&packet);
+                        seen(&packet, 0..first);
                     }
-                    Took::Refused => {}
+                    Took::Refused => assert!(!packet.kind.is_one_sided(), "{packet:?}"),
                 }
             }
             Some((number, at)) => {
@@ -316,6 +480,7 @@ impl Cluster {
                     Some(room) => room.copy_from_slice(bytes),
                     None => x.write_part(number, at as u64, bytes),
                 }
+                seen(&packet, at..at + n);
                 packet.part = Some((number, at + n));
                 done = at + n == total;
                 if done {
@@ -324,7 +489,8 @@ impl Cluster {
             }
         }
         if !done {
-            self.net.ways.entry(way).or_default().push_front(packet);
+            let queue = self.net.ways.entry(way).or_default();
+            queue.insert(index, packet);
         } else if let Some(op) = packet.lent {
             self.ranks[from as usize].released(op);
         }

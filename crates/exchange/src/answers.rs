@@ -1,0 +1,165 @@
+//! What targets of one-sided operations answer. Nothing is believed that was
+//! not asked for.
+
+use crate::arrive::{Incoming, Took};
+use crate::exchange::{Exchange, Waiting};
+use crate::host::{Host, Refusal, Sink, Source};
+use crate::kind::{Kind, Words};
+use crate::message::{Dest, Part};
+use crate::ops::{OpError, OpId};
+use crate::remote::{Deed, PutEnd, Remote, RemoteStage, of_status};
+
+impl<S, K> Remote<S, K> {
+    /// Bytes of the next request of a get; `None`: there is to be none.
+    pub(crate) fn next_ask(&self, chunk: u64) -> Option<u64> {
+        let more = self.asked < self.total || (self.total == 0 && self.asks == 0);
+        (more && self.fault.is_none()).then(|| (self.total - self.asked).min(chunk))
+    }
+
+    /// Bytes of the request of a get that is to be answered next, by `from`.
+    fn next_answer(&self, from: u32, chunk: u64) -> Option<u64> {
+        let due = self.deed == Deed::Get
+            && self.to == from
+            && self.stage == RemoteStage::Left
+            && self.asks > 0;
+        due.then(|| (self.total - self.came).min(chunk))
+    }
+}
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Asks for the next part of a get, now or when there is room.
+    pub(crate) fn ask_get(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        id: OpId,
+        at: u64,
+        bytes: u64,
+    ) {
+        let Some(to) = self.ops.remote(id).map(|remote| remote.to) else {
+            return;
+        };
+        if self.waits_for(to, Kind::Get)
+            || self.send_ask(host, id, at, bytes) == Err(Refusal::NoRoom)
+        {
+            self.put_off(to, Waiting::Ask { op: id, at, bytes });
+        }
+    }
+
+    pub(crate) fn arrive_got(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        let words = Words(m.args);
+        let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
+        let chunk = self.config.pull_chunk.max(1);
+        let Some(remote) = self.ops.remote(id) else {
+            return Took::Refused;
+        };
+        if remote.next_answer(m.from, chunk) != Some(m.total) || at != remote.came {
+            return Took::Refused;
+        }
+        remote.came += m.total;
+        remote.asks -= 1;
+        let number = self.parts.insert(Part {
+            from: m.from,
+            dest: Dest::Get(id),
+            at,
+            pulled: Some(m.total),
+        });
+        self.begin_part(host, number, m)
+    }
+
+    /// A request of a get was answered in full, or refused.
+    pub(crate) fn got(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId, bytes: u64) {
+        let Some(remote) = self.ops.remote(id) else {
+            return;
+        };
+        remote.answered += bytes;
+        let to = remote.to;
+        self.pulls.came(to, bytes);
+        let over = remote.fault.is_some() || remote.asked == remote.total;
+        if over && remote.asks == 0 && remote.answered == remote.asked {
+            let result = remote.fault.map_or(Ok(()), Err);
+            self.end_remote(id, result);
+            self.pass_fences(host, to);
+        }
+        self.ask(host);
+    }
+
+    pub(crate) fn arrive_result(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        let words = Words(m.args);
+        let (id, found) = (OpId(words.or_zero(0)), words.or_zero(2));
+        let Some(result) = of_status(words.or_zero(1)) else {
+            return Took::Refused;
+        };
+        let taken = match (id, result) {
+            (OpId(0), Err(why)) => self.silent_failed(m.from, why),
+            _ => self.take_result(host, m.from, id, result, found),
+        };
+        if taken.is_some() {
+            Took::Whole
+        } else {
+            Took::Refused
+        }
+    }
+
+    /// A put was refused whose success is not told.
+    fn silent_failed(&mut self, from: u32, why: OpError) -> Option<()> {
+        let toward = self.toward.get_mut(&from)?;
+        if toward.silent == toward.flushed {
+            return None;
+        }
+        toward.fault.get_or_insert(why);
+        Some(())
+    }
+
+    fn take_result(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        from: u32,
+        id: OpId,
+        result: Result<(), OpError>,
+        found: u64,
+    ) -> Option<()> {
+        let chunk = self.config.pull_chunk.max(1);
+        let remote = self.ops.remote(id)?;
+        if remote.to != from || remote.stage != RemoteStage::Left {
+            return None;
+        }
+        match remote.deed {
+            Deed::Put {
+                end: PutEnd::Visible,
+                ..
+            } => remote.stage = RemoteStage::Answered(result),
+            Deed::FetchAdd(_) | Deed::CompareSwap { .. } => {
+                remote.found = result.is_ok().then_some(found);
+                remote.stage = RemoteStage::Answered(result);
+            }
+            Deed::Flush(silent) => {
+                result.ok()?;
+                let toward = self.toward.get_mut(&from)?;
+                toward.flushed = toward.flushed.max(silent);
+                let fault = toward.fault.take();
+                remote.stage = RemoteStage::Answered(fault.map_or(Ok(()), Err));
+            }
+            Deed::Get => {
+                let bytes = remote.next_answer(from, chunk)?;
+                let why = result.err()?;
+                remote.came += bytes;
+                remote.asks -= 1;
+                remote.fault.get_or_insert(why);
+                let left = remote.total - remote.asked;
+                self.pulls.wait_no_more(left, id);
+                self.got(host, id, bytes);
+            }
+            Deed::Put { .. } => return None,
+        }
+        self.end_answered(id);
+        Some(())
+    }
+}

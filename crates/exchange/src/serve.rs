@@ -1,0 +1,418 @@
+//! The target's side of one-sided memory: accesses are checked, executed,
+//! answered. Of the initiator nothing is believed.
+
+use crate::arrive::{Incoming, Took};
+use crate::copy::copy;
+use crate::exchange::{Exchange, Waiting};
+use crate::host::{Host, Outgoing, Refusal, Sent, SignalRefusal, Sink, Source};
+use crate::kind::{FENCE, Kind, SIGNAL, SWAP, Words};
+use crate::message::{Dest, Part};
+use crate::ops::{OpError, OpId};
+use crate::regions::{RemoteKey, Rights, Spot};
+use crate::remote::{Deed, Signal, to_status};
+use crate::send::BYTES_MAX;
+
+/// In the number under which a region's memory is lent; operations have none
+/// that large in the half that this is in.
+const LENT_REGION: u64 = 1 << 31;
+
+/// Who has no rank.
+const NOBODY: u32 = u32::MAX;
+
+/// A put whose bytes are arriving.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arriving {
+    pub from: u32,
+    /// Where its bytes go, and how many.
+    pub spot: Spot,
+    pub bytes: u64,
+    /// The initiator's operation; 0: no answer.
+    op: u64,
+    signal: Option<Signal>,
+}
+
+/// An answer to a get that has not left, or whose memory is still read.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Served {
+    from: u32,
+    spot: Spot,
+    bytes: u64,
+    /// The initiator's operation, and where in it.
+    op: u64,
+    at: u64,
+    lent: bool,
+}
+
+fn key_of(words: &Words<'_>) -> RemoteKey {
+    RemoteKey {
+        key: words.or_zero(0),
+        salt: words.or_zero(1),
+    }
+}
+
+impl<S: Source, K: Sink> Exchange<S, K> {
+    /// Whether another access of a rank is taken up now: not while too many are
+    /// unanswered, nor, behind a fence, while puts are arriving.
+    fn admits(&mut self, from: u32, fence: bool) -> bool {
+        let waiting = self.replies_waiting(from) as u64;
+        let Some(peer) = self.peers.get(from) else {
+            return false;
+        };
+        let open = waiting + u64::from(peer.serving) + u64::from(peer.putting);
+        let admits =
+            open < u64::from(self.config.accesses_max.max(1)) && !(fence && peer.putting > 0);
+        self.held_up |= !admits;
+        admits
+    }
+
+    /// What was held up may be taken up.
+    pub(crate) const fn hold_no_more(&mut self) {
+        self.freed |= self.held_up;
+        self.held_up = false;
+    }
+
+    fn result(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        to: u32,
+        op: u64,
+        result: Result<u64, OpError>,
+    ) {
+        let status = to_status(result.map(|_| ()));
+        self.say(host, to, Kind::Result, [op, status, result.unwrap_or(0), 0]);
+    }
+
+    pub(crate) fn arrive_put(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        let words = Words(m.args);
+        let (op, flags) = (words.or_zero(3), words.or_zero(4));
+        if !self.admits(m.from, flags & FENCE != 0) {
+            return Took::NotNow;
+        }
+        let port = (flags & SIGNAL != 0).then(|| u32::try_from(words.or_zero(5)));
+        // The bytes may be there already.
+        let bytes = m.total.max(words.or_zero(7));
+        let spot = (self.regions).check(key_of(&words), words.or_zero(2), bytes, Rights::Put);
+        let (spot, signal) = match (spot, port) {
+            (Err(why), _) => return self.refuse_put(host, m, op, why),
+            (Ok(_), Some(Err(_))) => return self.refuse_put(host, m, op, OpError::NoPort),
+            (Ok(spot), Some(Ok(port))) => match host.reserve_signal(m.from, port) {
+                Ok(()) => {
+                    let word = words.or_zero(6);
+                    (spot, Some(Signal { port, word }))
+                }
+                Err(SignalRefusal::NoPort) => {
+                    return self.refuse_put(host, m, op, OpError::NoPort);
+                }
+                Err(SignalRefusal::NoRoom) => {
+                    self.held_up = true;
+                    return Took::NotNow;
+                }
+            },
+            (Ok(spot), None) => (spot, None),
+        };
+        let put = Arriving {
+            from: m.from,
+            spot,
+            bytes,
+            op,
+            signal,
+        };
+        if !m.payload.is_empty()
+            && let Some(memory) = self.regions.memory_mut(spot.region)
+        {
+            memory.write(spot.at, m.payload);
+        }
+        if m.is_whole() {
+            self.put_ends(host, &put);
+            return Took::Whole;
+        }
+        self.regions.enter(spot.region);
+        let number = self.puts.insert(put);
+        self.put_part(m.from, Dest::Put(number))
+    }
+
+    /// Of a put that was refused no byte is kept.
+    fn refuse_put(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+        op: u64,
+        why: OpError,
+    ) -> Took {
+        self.result(host, m.from, op, Err(why));
+        if m.is_whole() {
+            Took::Whole
+        } else {
+            self.put_part(m.from, Dest::Nowhere)
+        }
+    }
+
+    fn put_part(&mut self, from: u32, dest: Dest) -> Took {
+        if let Some(peer) = self.peers.get(from) {
+            peer.putting += 1;
+        }
+        Took::Part(self.parts.insert(Part {
+            from,
+            dest,
+            at: 0,
+            pulled: None,
+        }))
+    }
+
+    /// All bytes of a put, or of a refused one, are here.
+    pub(crate) fn put_part_ends(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        from: u32,
+        number: Option<u64>,
+    ) {
+        if let Some(peer) = self.peers.get(from) {
+            peer.putting = peer.putting.saturating_sub(1);
+        }
+        if let Some(put) = number.and_then(|number| self.puts.remove(number)) {
+            self.regions.leave(put.spot.region);
+            self.put_ends(host, &put);
+        }
+        self.hold_no_more();
+    }
+
+    fn put_ends(&mut self, host: &mut impl Host<Source = S, Sink = K>, put: &Arriving) {
+        if let Some(signal) = &put.signal {
+            host.signal(put.from, signal, put.bytes);
+        }
+        if put.op != 0 {
+            self.result(host, put.from, put.op, Ok(0));
+        }
+    }
+
+    /// The rest of a put will not come. Gives the port that its signal was for.
+    pub(crate) fn drop_put(&mut self, number: u64) -> Option<u32> {
+        let put = self.puts.remove(number)?;
+        self.regions.leave(put.spot.region);
+        put.signal.map(|signal| signal.port)
+    }
+
+    pub(crate) fn arrive_get(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        let words = Words(m.args);
+        let [offset, total, op, at, bytes] = [2, 3, 4, 5, 6].map(|i| words.or_zero(i));
+        let (fence, bytes) = (bytes & FENCE != 0, bytes & !FENCE);
+        if bytes > BYTES_MAX || at.checked_add(bytes).is_none_or(|end| end > total) {
+            return Took::Refused;
+        }
+        if !self.admits(m.from, fence) {
+            return Took::NotNow;
+        }
+        match (self.regions).check(key_of(&words), offset, total, Rights::Get) {
+            Err(why) => self.result(host, m.from, op, Err(why)),
+            Ok(mut spot) => {
+                spot.at += at;
+                self.serve(
+                    host,
+                    Served {
+                        from: m.from,
+                        spot,
+                        bytes,
+                        op,
+                        at,
+                        lent: false,
+                    },
+                );
+            }
+        }
+        Took::Whole
+    }
+
+    fn serve(&mut self, host: &mut impl Host<Source = S, Sink = K>, served: Served) {
+        let to = served.from;
+        if let Some(peer) = self.peers.get(to) {
+            peer.serving += 1;
+        }
+        self.regions.enter(served.spot.region);
+        let number = self.served.insert(served);
+        if self.waits_for(to, Kind::Got) || self.send_served(host, number) == Err(Refusal::NoRoom) {
+            self.put_off(to, Waiting::Served(number));
+        }
+    }
+
+    /// Sends the answer to a get.
+    pub(crate) fn send_served(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        number: u64,
+    ) -> Result<(), Refusal> {
+        let Some(served) = self.served.get_mut(number) else {
+            return Ok(());
+        };
+        let Some(memory) = self.regions.memory(served.spot.region) else {
+            return Ok(());
+        };
+        let out = Outgoing {
+            kind: Kind::Got,
+            args: &[served.op, served.at],
+        };
+        let lender = OpId(number | LENT_REGION);
+        let (at, bytes) = (served.spot.at, served.bytes);
+        match host.send_region(served.from, &out, memory, at, bytes, lender)? {
+            Sent::Lent => served.lent = true,
+            Sent::Copied => self.end_served(number),
+        }
+        Ok(())
+    }
+
+    fn end_served(&mut self, number: u64) {
+        let Some(served) = self.served.remove(number) else {
+            return;
+        };
+        self.regions.leave(served.spot.region);
+        if served.from != NOBODY
+            && let Some(peer) = self.peers.get(served.from)
+        {
+            peer.serving = peer.serving.saturating_sub(1);
+        }
+        self.hold_no_more();
+    }
+
+    /// The memory lent under this number is read no more; false: it is not a
+    /// region's.
+    pub(crate) fn region_released(&mut self, OpId(lender): OpId) -> bool {
+        let number = lender & !LENT_REGION;
+        if lender & LENT_REGION != 0 && self.served.get(number).is_some_and(|s| s.lent) {
+            self.end_served(number);
+        }
+        lender & LENT_REGION != 0
+    }
+
+    /// Forgets answers that have not left, to one rank or to all. What is still
+    /// read for the dead is counted for nobody.
+    pub(crate) fn drop_served(&mut self, rank: Option<u32>) {
+        let theirs: alloc::vec::Vec<u64> = (self.served.iter())
+            .filter(|(_, served)| rank.is_none_or(|rank| served.from == rank))
+            .map(|(number, _)| number)
+            .collect();
+        for number in theirs {
+            match self.served.get_mut(number) {
+                Some(served) if served.lent => served.from = NOBODY,
+                _ => self.end_served(number),
+            }
+        }
+    }
+
+    pub(crate) fn arrive_atomic(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        let words = Words(m.args);
+        let [offset, op, flags, new, expected] = [2, 3, 4, 5, 6].map(|i| words.or_zero(i));
+        if !self.admits(m.from, flags & FENCE != 0) {
+            return Took::NotNow;
+        }
+        let deed = if flags & SWAP == 0 {
+            Deed::FetchAdd(new)
+        } else {
+            Deed::CompareSwap { expected, new }
+        };
+        let found = self.change(key_of(&words), offset, &deed);
+        self.result(host, m.from, op, found);
+        Took::Whole
+    }
+
+    /// Executes an atomic operation; gives what was there.
+    fn change(&mut self, key: RemoteKey, offset: u64, deed: &Deed) -> Result<u64, OpError> {
+        let spot = self.regions.check(key, offset, 8, Rights::Both)?;
+        if !offset.is_multiple_of(8) {
+            return Err(OpError::Unaligned);
+        }
+        let Some(memory) = self.regions.memory_mut(spot.region) else {
+            return Err(OpError::BadKey);
+        };
+        let mut word = [0; 8];
+        memory.read(spot.at, &mut word);
+        let found = u64::from_le_bytes(word);
+        let new = match *deed {
+            Deed::FetchAdd(add) => found.wrapping_add(add),
+            Deed::CompareSwap { expected, new } if found == expected => new,
+            _ => return Ok(found),
+        };
+        memory.write(spot.at, &new.to_le_bytes());
+        Ok(found)
+    }
+
+    pub(crate) fn arrive_flush(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        m: &Incoming<'_>,
+    ) -> Took {
+        if !self.admits(m.from, true) {
+            return Took::NotNow;
+        }
+        self.result(host, m.from, Words(m.args).or_zero(0), Ok(0));
+        Took::Whole
+    }
+
+    /// Executes an operation on this rank's own memory.
+    pub(crate) fn execute(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        id: OpId,
+    ) -> Result<(), Refusal> {
+        let Some(remote) = self.ops.remote(id) else {
+            return Ok(());
+        };
+        let (me, place, total, deed) = (remote.to, remote.place, remote.total, remote.deed);
+        let result = match deed {
+            Deed::Put { signal, .. } => {
+                let spot = (self.regions).check(place.key, place.offset, total, Rights::Put);
+                let kept = match (&spot, signal) {
+                    (Ok(_), Some(signal)) => host.reserve_signal(me, signal.port),
+                    _ => Ok(()),
+                };
+                match (spot, kept) {
+                    (_, Err(SignalRefusal::NoRoom)) => return Err(Refusal::NoRoom),
+                    (_, Err(SignalRefusal::NoPort)) => Err(OpError::NoPort),
+                    (Ok(spot), Ok(())) => {
+                        if let (Some(source), Some(memory)) =
+                            (&remote.source, self.regions.memory_mut(spot.region))
+                        {
+                            copy(|at, into| source.read(at, into), memory, spot.at, total);
+                        }
+                        if let Some(signal) = signal {
+                            host.signal(me, &signal, total);
+                        }
+                        Ok(())
+                    }
+                    (Err(why), Ok(())) => Err(why),
+                }
+            }
+            Deed::Get => {
+                let spot = (self.regions).check(place.key, place.offset, total, Rights::Get);
+                spot.map(|spot| {
+                    if let (Some(sink), Some(memory)) =
+                        (&mut remote.sink, self.regions.memory(spot.region))
+                    {
+                        let read = |at, into: &mut [u8]| memory.read(spot.at + at, into);
+                        copy(read, sink, 0, total);
+                    }
+                })
+            }
+            Deed::Flush(_) => Ok(()),
+            Deed::FetchAdd(_) | Deed::CompareSwap { .. } => {
+                let found = self.change(place.key, place.offset, &deed);
+                if let Some(remote) = self.ops.remote(id) {
+                    remote.found = found.ok();
+                }
+                found.map(|_| ())
+            }
+        };
+        self.end_remote(id, result);
+        Ok(())
+    }
+}

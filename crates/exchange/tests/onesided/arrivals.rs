@@ -1,0 +1,215 @@
+//! What has arrived, beside plain bytes.
+
+use portolan_exchange::{Kind, OpError, OpId, Place, Rights};
+
+use crate::common::{PORTS, Packet, Way};
+use crate::run::{Begun, Run, What};
+
+fn word(packet: &Packet, index: usize) -> u64 {
+    let bytes = packet.args.get(8 * index..8 * index + 8);
+    bytes.map_or(0, |b| u64::from_le_bytes(b.try_into().expect("8 bytes")))
+}
+
+impl Run {
+    /// What needs no messages.
+    pub fn at_once(&mut self, rank: u32, op: OpId) {
+        self.passes_fences(rank, op);
+        let Begun {
+            to, what, place, ..
+        } = self.ops[&(rank, op)].clone();
+        let (key, offset) = (place.key, place.offset);
+        let plain = &mut self.plain;
+        let (mut found, mut got) = (None, Vec::new());
+        let result = match what {
+            What::Put { bytes, .. } => plain
+                .check(to, key, offset, bytes.len() as u64, Rights::Put)
+                .map(|(region, at)| plain.write(region, at, &bytes)),
+            What::Get(bytes) => plain
+                .check(to, key, offset, bytes as u64, Rights::Get)
+                .map(|(region, at)| got = plain.read(region, at, bytes).to_vec()),
+            What::Add(add) => plain
+                .change(to, key, offset, |old| old.wrapping_add(add))
+                .map(|old| found = Some(old)),
+            What::Swap(expected, new) => plain
+                .change(
+                    to,
+                    key,
+                    offset,
+                    |old| if old == expected { new } else { old },
+                )
+                .map(|old| found = Some(old)),
+            What::Flush => Ok(()),
+        };
+        let begun = self.ops.get_mut(&(rank, op)).expect("begun");
+        begun.result = Some(result);
+        begun.landed = true;
+        begun.found = found;
+        begun.got = got;
+    }
+
+    /// An operation is executed: all behind the last fence before it were.
+    pub fn passes_fences(&self, rank: u32, op: OpId) {
+        let this = &self.ops[&(rank, op)];
+        for before in &self.order[&(rank, this.to)] {
+            let other = &self.ops[&(rank, *before)];
+            if other.epoch < this.epoch && !matches!(other.what, What::Flush) {
+                assert!(other.landed || other.cancelled, "{other:?} before {this:?}");
+            }
+        }
+    }
+
+    /// All puts and atomics begun before an operation are done.
+    pub fn all_before(&self, rank: u32, op: OpId) {
+        let this = &self.ops[&(rank, op)];
+        for before in self.order[&(rank, this.to)]
+            .iter()
+            .take_while(|o| **o != op)
+        {
+            let other = &self.ops[&(rank, *before)];
+            if !matches!(other.what, What::Get(_) | What::Flush) {
+                assert!(other.landed || other.cancelled, "{other:?} before {this:?}");
+            }
+        }
+    }
+
+    /// Answers to gets that have just left: their bytes were read now.
+    pub fn look(&mut self) {
+        for (_, to, packet) in std::mem::take(&mut self.cluster.net.fresh) {
+            if packet.kind != Kind::Got {
+                continue;
+            }
+            let name = (to, word(&packet, 0), word(&packet, 1));
+            let (region, at, bytes) = self.served[&name];
+            assert_eq!(packet.payload, self.plain.read(region, at, bytes));
+            let begun = self.ops.get_mut(&(to, OpId(name.1))).expect("begun");
+            // A part of it may have been refused before.
+            if begun.result.is_none() {
+                assert_eq!(begun.got.len() as u64, name.2);
+                begun.got.extend_from_slice(&packet.payload);
+                if let What::Get(total) = begun.what {
+                    begun.landed = begun.got.len() == total;
+                }
+            }
+            if packet.lent.is_none() {
+                self.plain.regions[region].uses -= 1;
+                self.served.remove(&name);
+            }
+        }
+    }
+
+    pub fn carry(&mut self) -> bool {
+        let busy = self.cluster.busy();
+        if busy.is_empty() {
+            return false;
+        }
+        let way = busy[self.rng.below(busy.len() as u64) as usize];
+        let cut = 64 * (1 + self.rng.below(20) as usize);
+        let mut seen = None;
+        self.cluster.carry(way, cut, |packet, bytes| {
+            seen = Some((packet.clone(), bytes));
+        });
+        if let Some((packet, bytes)) = seen {
+            match packet.kind {
+                Kind::Put => self.put_arrives(way, &packet, bytes),
+                Kind::Get => self.get_arrives(way, &packet),
+                Kind::Got if bytes.end == packet.payload.len() => {
+                    let name = (way.1, word(&packet, 0), word(&packet, 1));
+                    if let Some((region, ..)) = self.served.remove(&name) {
+                        self.plain.regions[region].uses -= 1;
+                    }
+                }
+                Kind::Atomic => {
+                    let op = OpId(word(&packet, 3));
+                    self.at_once(way.0, op);
+                }
+                Kind::Flush => {
+                    let op = OpId(word(&packet, 0));
+                    self.passes_fences(way.0, op);
+                    self.all_before(way.0, op);
+                    let begun = self.ops.get_mut(&(way.0, op)).expect("begun");
+                    begun.landed = true;
+                    begun.result = Some(self.faults.take(way.0, way.1));
+                }
+                _ => {}
+            }
+        }
+        self.look();
+        true
+    }
+
+    pub fn put_arrives(&mut self, way: Way, packet: &Packet, bytes: std::ops::Range<usize>) {
+        let (from, to, _) = way;
+        let op = packet.op.expect("of a put");
+        let whole = bytes.end == packet.payload.len();
+        let begun = &self.ops[&(from, op)];
+        let What::Put {
+            bytes: all,
+            signal,
+            local,
+        } = begun.what.clone()
+        else {
+            panic!("{begun:?}");
+        };
+        if bytes.start == 0 {
+            self.passes_fences(from, op);
+            let Place { key, offset } = begun.place;
+            let checked = (self.plain).check(to, key, offset, all.len() as u64, Rights::Put);
+            let ported = checked.and_then(|spot| match signal {
+                Some(signal) if signal.port >= PORTS => Err(OpError::NoPort),
+                _ => Ok(spot),
+            });
+            match ported {
+                Ok((region, at)) => {
+                    self.parts.insert((way, op), (region, at));
+                    self.plain.regions[region].uses += 1;
+                }
+                Err(why) => {
+                    let begun = self.ops.get_mut(&(from, op)).expect("begun");
+                    begun.landed = true;
+                    begun.result = Some(if local { Ok(()) } else { Err(why) });
+                    if local {
+                        self.faults.note(from, to, why);
+                    }
+                }
+            }
+        }
+        if let Some(&(region, at)) = self.parts.get(&(way, op)) {
+            self.plain
+                .write(region, at + bytes.start, &packet.payload[bytes]);
+            if whole {
+                self.parts.remove(&(way, op));
+                self.plain.regions[region].uses -= 1;
+                let begun = self.ops.get_mut(&(from, op)).expect("begun");
+                begun.landed = true;
+                begun.result = Some(Ok(()));
+                if let Some(signal) = signal {
+                    self.told.push((to, from, signal, all.len() as u64));
+                }
+            }
+        }
+        assert_eq!(self.cluster.net.signals, self.told);
+    }
+
+    pub fn get_arrives(&mut self, way: Way, packet: &Packet) {
+        let (from, to, _) = way;
+        let op = OpId(word(packet, 4));
+        self.passes_fences(from, op);
+        let begun = self.ops.get_mut(&(from, op)).expect("begun");
+        let What::Get(total) = begun.what else {
+            panic!("{begun:?}");
+        };
+        let Place { key, offset } = begun.place;
+        match (self.plain).check(to, key, offset, total as u64, Rights::Get) {
+            Err(why) => {
+                begun.landed = true;
+                begun.result.get_or_insert(Err(why));
+            }
+            Ok((region, at)) => {
+                let (skip, bytes) = (word(packet, 5), word(packet, 6) & !(1 << 63));
+                let spot = (region, at + skip as usize, bytes as usize);
+                self.served.insert((from, op.0, skip), spot);
+                self.plain.regions[region].uses += 1;
+            }
+        }
+    }
+}
