@@ -35,7 +35,7 @@ pub struct Config {
     /// Offers of one sender that are kept. Default 65,536.
     pub offers_max: u32,
     /// Bytes that are asked for and have not come, of all senders together; of
-    /// each only the first half is counted. Default 512 KiB.
+    /// each only the first half is counted. At least 2. Default 512 KiB.
     pub pull_window: u64,
     /// Bytes that one request asks for. Default 128 KiB.
     pub pull_chunk: u64,
@@ -167,7 +167,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             parts: Slab::new(),
             peers: Peers::new(config.size),
             seconds: BTreeMap::new(),
-            pulls: Pulls::new(config.pull_window.max(1)),
+            pulls: Pulls::new(config.pull_window.max(2)),
             regions: Regions::new(config.regions_max, config.secret[0] ^ config.secret[1]),
             puts: Slab::new(),
             served: Slab::new(),

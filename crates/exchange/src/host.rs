@@ -231,7 +231,8 @@ pub trait Host {
         Err(DirectError::NotPossible)
     }
 
-    /// A put with a signal begins to arrive: keeps room for that.
+    /// A put with a signal begins to arrive: keeps room for that. What one rank
+    /// can have kept should leave room for others: it may never end its put.
     ///
     /// # Errors
     /// [`SignalRefusal`]; nothing is kept.

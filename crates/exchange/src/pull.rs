@@ -60,7 +60,7 @@ impl Pulls {
     }
 
     fn change(&mut self, rank: u32, by: impl FnOnce(u64) -> u64) {
-        let half = (self.window / 2).max(1);
+        let half = self.window / 2;
         let due = self.outstanding.entry(rank).or_default();
         let new = by(*due);
         self.counted = self.counted - half.min(*due) + half.min(new);

@@ -240,11 +240,11 @@ fn a_rank_reaches_its_own_memory() {
         ..PutOptions::default()
     };
     // Its own signals wait for room as others' do, and keep what is behind them.
-    c.net.reserved.insert(0, 1);
+    c.net.reserved.insert((0, 0), 1);
     let done = put(&mut c, 0, 0, at(key, 0), &[1; 8], &there);
     let add = c.with(0, |x, host| x.fetch_add(host, 0, at(key, 0), 1, NONE));
     assert_eq!(c.ranks[0].is_done(done), Some(false));
-    c.net.reserved.insert(0, 0);
+    c.net.reserved.insert((0, 0), 0);
     c.with(0, |x, at| x.resume(at));
     assert_eq!(take(&mut c, 0, done).result, Ok(()));
     let add = take(&mut c, 0, add.expect("alive"));

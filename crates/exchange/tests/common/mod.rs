@@ -135,8 +135,9 @@ pub struct Net {
     pub last_direct: Option<Result<(), OpError>>,
     /// Signals: who got which, from whom.
     pub signals: Vec<(u32, u32, Signal, u64)>,
-    /// Places that are kept for others, and those there may be.
-    pub reserved: BTreeMap<u32, usize>,
+    /// Places for signals that are kept: whose, for whom; and those there may be
+    /// for each.
+    pub reserved: BTreeMap<(u32, u32), usize>,
     pub reserved_max: usize,
     /// A message may begin to arrive while parts of those before it are
     /// missing.
@@ -263,11 +264,11 @@ impl Host for At<'_> {
         Ok(())
     }
 
-    fn reserve_signal(&mut self, _from: u32, port: u32) -> Result<(), SignalRefusal> {
+    fn reserve_signal(&mut self, from: u32, port: u32) -> Result<(), SignalRefusal> {
         if port >= PORTS {
             return Err(SignalRefusal::NoPort);
         }
-        let reserved = self.net.reserved.entry(self.rank).or_default();
+        let reserved = self.net.reserved.entry((self.rank, from)).or_default();
         if *reserved >= self.net.reserved_max {
             return Err(SignalRefusal::NoRoom);
         }
@@ -276,12 +277,14 @@ impl Host for At<'_> {
     }
 
     fn signal(&mut self, from: u32, signal: &Signal, bytes: u64) {
-        *self.net.reserved.get_mut(&self.rank).expect("reserved") -= 1;
+        let reserved = self.net.reserved.get_mut(&(self.rank, from));
+        *reserved.expect("reserved") -= 1;
         self.net.signals.push((self.rank, from, *signal, bytes));
     }
 
-    fn unreserve_signal(&mut self, _from: u32, _port: u32) {
-        *self.net.reserved.get_mut(&self.rank).expect("reserved") -= 1;
+    fn unreserve_signal(&mut self, from: u32, _port: u32) {
+        let reserved = self.net.reserved.get_mut(&(self.rank, from));
+        *reserved.expect("reserved") -= 1;
     }
 
     fn push(&self, _to: u32) -> Push {
