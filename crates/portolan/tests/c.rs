@@ -132,6 +132,15 @@ fn every_call_and_its_edges_alone() {
 }
 
 #[test]
+fn matched_messages_of_two_ranks() {
+    for language in LANGUAGES {
+        let program = build("tagged", language);
+        run_pair(&program, "plain");
+        run_pair(&program, "threads");
+    }
+}
+
+#[test]
 fn two_ranks() {
     for language in LANGUAGES {
         let program = build("pair", language);
@@ -155,8 +164,10 @@ fn the_shared_library_exports_the_header() {
             .arg(format!("TARGET={}", target.display())),
     );
 
-    let header = fs::read_to_string(crate_dir().join("include/portolan.h")).unwrap();
-    let declared: BTreeSet<&str> = header
+    let headers = ["portolan.h", "portolan_matched.h"]
+        .map(|name| fs::read_to_string(crate_dir().join("include").join(name)).unwrap())
+        .concat();
+    let declared: BTreeSet<&str> = headers
         .lines()
         .filter(|line| !line.starts_with([' ', '/', '#']) && !line.starts_with("static"))
         .filter_map(|line| {
