@@ -13,7 +13,7 @@
  * order with messages to ports.
  *
  * Short messages are pushed whole while the receiver has room for them
- * (setting pushed_bytes); of longer ones the first bytes are pushed, and the
+ * (settings pushed_bytes, pushed_share); of longer ones the first bytes are pushed, and the
  * rest comes straight into the receive's memory once there is a receive.
  *
  * Operations. A call that posts stores the operation's number, never 0, and
@@ -295,8 +295,8 @@ int portolan_counter_wait(portolan_endpoint *endpoint, uint32_t counter, uint64_
 
 /* How much of a message leaves before it is asked for, bytes. Here 0 means 0:
  * begin with what portolan_push_read() gives. Push-zero is all zeros, push-all
- * is `whole` at its largest. Defaults: settings push_whole, push_first,
- * push_second; both flags. */
+ * is `whole` at its largest. Defaults: settings push_shm_whole, push_net_whole
+ * and so on; both flags. */
 typedef struct portolan_push {
     uint32_t size;
     /* PORTOLAN_PUSH_*. */

@@ -19,7 +19,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/matched.md")]
+mod matched_page {}
+
 mod c;
+mod configure;
 mod diary;
 mod guest;
 mod interfaces;
