@@ -8,6 +8,7 @@ TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION  := 0.1.0
+HEADERS  := portolan.h portolan_matched.h
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, or run jobs over (an sshd).
 TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server slurm-wlm
@@ -47,7 +48,7 @@ install: ## Installs binary, libraries, header, pkg-config file, the node servic
 	ln -sf libportolan.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libportolan.so.0
 	ln -sf libportolan.so.0 $(DESTDIR)$(PREFIX)/lib/libportolan.so
 	install -m 644 $(RELEASE)/libportolan.a $(DESTDIR)$(PREFIX)/lib/libportolan.a
-	install -m 644 crates/portolan/include/portolan.h $(DESTDIR)$(PREFIX)/include/portolan.h
+	install -m 644 $(addprefix crates/portolan/include/,$(HEADERS)) $(DESTDIR)$(PREFIX)/include/
 	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' crates/portolan/portolan.pc.in \
 	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/portolan
@@ -61,7 +62,7 @@ install: ## Installs binary, libraries, header, pkg-config file, the node servic
 	$(RELEASE)/portolan completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/portolan.fish
 
 uninstall: ## Removes what install put there.
-	rm -f $(DESTDIR)$(PREFIX)/bin/portolan $(DESTDIR)$(PREFIX)/include/portolan.h \
+	rm -f $(DESTDIR)$(PREFIX)/bin/portolan $(addprefix $(DESTDIR)$(PREFIX)/include/,$(HEADERS)) \
 	  $(DESTDIR)$(PREFIX)/lib/libportolan.a $(DESTDIR)$(PREFIX)/lib/libportolan.so \
 	  $(DESTDIR)$(PREFIX)/lib/libportolan.so.0 $(DESTDIR)$(PREFIX)/lib/libportolan.so.$(VERSION) \
 	  $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc \
@@ -81,8 +82,8 @@ lint: deps headers deny ## Formatting, clippy, licences, headers.
 
 headers:
 	@for std in "$(CC) -x c -std=c99" "g++ -x c++ -std=c++17"; do \
-	  echo "portolan.h with $$std"; \
-	  echo '#include <portolan.h>' | $$std -Wall -Wextra -Werror -pedantic -fsyntax-only -Icrates/portolan/include - || exit 1; done
+	  for header in $(HEADERS); do echo "$$header with $$std"; \
+	  echo "#include <$$header>" | $$std -Wall -Wextra -Werror -pedantic -fsyntax-only -Icrates/portolan/include - || exit 1; done; done
 
 $(TOOLS)/bin/cargo-deny:
 	$(CARGO) install cargo-deny --locked --root $(TOOLS) --target-dir $(TOOLS)/target

@@ -414,6 +414,16 @@ impl Endpoint {
         Ok((name, why.to_owned()))
     }
 
+    /// Why a rank is dead; `None` while it is not.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn death(&self, rank: u32) -> Result<Option<Death>, Misuse> {
+        let s = self.enter()?;
+        s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
+        Ok(s.core.lanes.dead(rank))
+    }
+
     /// Hands the host port, if there is one, to `act`, to measure what it can do
     /// without the protocol. What arrives meanwhile is lost to the endpoint, as
     /// on the network.

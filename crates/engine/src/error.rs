@@ -24,6 +24,12 @@ pub enum Misuse {
     BadRank,
     /// Ports from [`crate::PORTS_RESERVED`] on are the engine's own.
     ReservedPort,
+    /// There is no such completion queue, or it was closed.
+    NoSuchQueue,
+    /// There is no such counter, or it was closed.
+    NoSuchCounter,
+    /// There is no such claimed message, or it was received or discarded.
+    NoSuchMessage,
 }
 
 impl fmt::Display for Misuse {
@@ -45,6 +51,11 @@ impl fmt::Display for Misuse {
             Self::Closed => "the endpoint is closed",
             Self::BadRank => "there is no such rank in the job",
             Self::ReservedPort => "ports from 65,280 on are kept for Portolan itself",
+            Self::NoSuchQueue => "there is no such completion queue, or it was closed",
+            Self::NoSuchCounter => "there is no such counter, or it was closed",
+            Self::NoSuchMessage => {
+                "no such message was claimed, or it was received or discarded already"
+            }
         })
     }
 }

@@ -57,9 +57,10 @@ pub use open::{Opening, ShmAttachment};
 pub use ops::Op;
 pub use own::Threads;
 pub use portolan_exchange::{
-    Action, Census, Completion, Config as ExchangeConfig, Count, CounterId, Memory, MessageId,
-    Notify, OpError, OpId, PUSHED_MIN, Probed, Push, QueueId, Selector,
-    SendOptions as TaggedOptions,
+    Action, Census, Completion, Config as ExchangeConfig, Count, CounterId, DeregisterError,
+    Memory, MessageId, Notify, OpError, OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions,
+    QueueId, RegionId, RegisterError, RemoteKey, Rights, Selector, SendOptions as TaggedOptions,
+    Signal,
 };
 pub use portolan_link::xdp::{
     HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,

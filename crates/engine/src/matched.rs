@@ -8,6 +8,8 @@ mod calls;
 mod carrier;
 mod completion;
 mod memory;
+mod queues;
+mod remote;
 
 use portolan_exchange::{self as exchange, Exchange, Incoming, KINDS, Kind, OpId, Push, Took};
 use portolan_wire::Priority;

@@ -7,11 +7,8 @@ use portolan_matching::{Envelope, Selector};
 use crate::exchange::Exchange;
 use crate::host::{Host, Sink, Source};
 use crate::message::{Dest, Origin, Part};
-use crate::ops::{Body, OpError, OpId, QueueId, ReceiveStage, SendStage};
+use crate::ops::{Body, NOWHERE, OpError, OpId, ReceiveStage, SendStage};
 use crate::remote::{Deed, RemoteStage};
-
-/// A queue that there never is: what ends there is forgotten.
-const NOWHERE: QueueId = QueueId(u32::MAX);
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Cancels a receive that no message has met; it ends with

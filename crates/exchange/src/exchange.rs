@@ -250,6 +250,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ops.open_queue()
     }
 
+    /// Whether there is such a queue.
+    #[must_use]
+    pub fn has_queue(&self, queue: QueueId) -> bool {
+        self.ops.has_queue(queue)
+    }
+
     /// Closes a queue: what it holds, and what would still come to it, is
     /// forgotten.
     pub fn close_queue(&mut self, queue: QueueId) {

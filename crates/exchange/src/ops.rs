@@ -19,6 +19,9 @@ pub struct OpId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueId(pub u32);
 
+/// A queue that there never is: what ends there is forgotten.
+pub(crate) const NOWHERE: QueueId = QueueId(u32::MAX);
+
 /// Names a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct CounterId(pub u32);
@@ -520,18 +523,35 @@ impl<S, K> Ops<S, K> {
         QueueId(place(&mut self.queues, VecDeque::new()))
     }
 
-    /// What is in it is forgotten, and what comes after too.
-    pub fn close_queue(&mut self, QueueId(at): QueueId) {
-        let queue = self.queues.get_mut(at as usize).and_then(Option::take);
-        for id in queue.into_iter().flatten() {
+    pub fn has_queue(&self, QueueId(at): QueueId) -> bool {
+        matches!(self.queues.get(at as usize), Some(Some(_)))
+    }
+
+    /// What is in it is forgotten, and what comes after too, also when another
+    /// queue has its number.
+    pub fn close_queue(&mut self, number: QueueId) {
+        let queue = self.queues.get_mut(number.0 as usize);
+        let Some(queue) = queue.and_then(Option::take) else {
+            return;
+        };
+        for id in queue {
             self.slab.remove(id.0);
+        }
+        for op in self.slab.iter_mut() {
+            if op.notify.queue == Some(number) {
+                op.notify.queue = Some(NOWHERE);
+            }
         }
     }
 
-    /// The oldest completion of a queue.
+    /// The oldest completion of a queue. One may have been taken by its number.
     pub fn next_of(&mut self, QueueId(at): QueueId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        let id = self.queues.get_mut(at as usize)?.as_mut()?.pop_front()?;
-        self.take(id)
+        loop {
+            let id = self.queues.get_mut(at as usize)?.as_mut()?.pop_front()?;
+            if let Some(ended) = self.take(id) {
+                return Some(ended);
+            }
+        }
     }
 
     pub fn queue_len(&self, QueueId(at): QueueId) -> usize {
@@ -543,9 +563,15 @@ impl<S, K> Ops<S, K> {
         CounterId(place(&mut self.counters, Count::default()))
     }
 
-    pub fn close_counter(&mut self, CounterId(at): CounterId) {
-        if let Some(slot) = self.counters.get_mut(at as usize) {
-            *slot = None;
+    pub fn close_counter(&mut self, number: CounterId) {
+        let slot = self.counters.get_mut(number.0 as usize);
+        if slot.and_then(Option::take).is_none() {
+            return;
+        }
+        for op in self.slab.iter_mut() {
+            if op.notify.counter == Some(number) {
+                op.notify.counter = None;
+            }
         }
     }
 

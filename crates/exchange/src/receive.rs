@@ -86,6 +86,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Some((MessageId(number), message.what))
     }
 
+    /// Whether this names a message that was claimed, and neither received nor
+    /// discarded.
+    #[must_use]
+    pub fn is_claimed(&self, message: &MessageId) -> bool {
+        let found = self.messages.get(message.0);
+        found.is_some_and(|m| m.claimed && m.met.is_none())
+    }
+
     /// Receives a claimed message.
     pub fn receive_claimed(
         &mut self,

@@ -1,6 +1,7 @@
 /*
  * Portolan: reliable messages between processes on ordinary Ethernet.
- * The native interface for C99 and C++; link with -lportolan.
+ * The native interface for C99 and C++; link with -lportolan. Matched messages
+ * are in portolan_matched.h, which this includes.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
@@ -75,7 +76,7 @@ const char *portolan_strerror(int error);
 /* Argument words of a message, at most. */
 #define PORTOLAN_ARGS_MAX 20u
 /* Flows are numbered from 0 to one less than this. */
-#define PORTOLAN_FLOWS 8u
+#define PORTOLAN_FLOWS 6u
 
 /* ---- Types ------------------------------------------------------------ */
 
@@ -580,5 +581,7 @@ int portolan_peer_died(portolan_endpoint *endpoint, uint32_t rank);
 #ifdef __cplusplus
 }
 #endif
+
+#include "portolan_matched.h"
 
 #endif

@@ -19,7 +19,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/matched.md")]
+mod matched_page {}
+
 mod c;
+mod configure;
 mod diary;
 mod guest;
 mod interfaces;
@@ -33,9 +38,10 @@ pub use interfaces::{Chosen as Network, chosen as networks};
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
     ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Census, Completion, Context, Count,
-    CounterId, Counters, Death, Ended, ErrorHandler, Event, FLOWS_MAX, Gather, Group, Handler,
-    MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, Op, OpError, OpId,
-    PORTS_RESERVED, PUSHED_MIN, Payload, Priority, Probed, Push, QueueId, Scatter, Selector,
-    SendError, SendOptions, TaggedOptions, Threads, WaitError,
+    CounterId, Counters, Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Gather,
+    Group, Handler, MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, Op, OpError,
+    OpId, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Priority, Probed, Push, PutEnd, PutOptions,
+    QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter, Selector, SendError, SendOptions,
+    Signal, TaggedOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};

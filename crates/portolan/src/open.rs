@@ -5,25 +5,22 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
-use std::thread::available_parallelism;
 
-use portolan_boot::{
-    BootError, Congestion as Sharing, How, Job, LinkChoice, PeerInfo, Security, Suite,
-};
+use portolan_boot::{BootError, Congestion as Sharing, How, Job, LinkChoice, PeerInfo};
 use portolan_engine as engine;
 use portolan_engine::{
-    Address, Congestion, Death, EndpointId, KeyAddress, Life, Opening, PeerConfig, Secret,
-    ShmAttachment, SuiteId, Threads,
+    Address, Congestion, Death, KeyAddress, Opening, PeerConfig, ShmAttachment, Threads,
 };
-use portolan_sys::features::{Disabled, UnknownFeature};
+use portolan_sys::features::UnknownFeature;
 use portolan_sys::lives::Pulse;
 use portolan_sys::net::{Netlink, directly_connected};
 use portolan_sys::tell::tell;
 use rustix::rand::{GetRandomFlags, getrandom};
 
+use crate::configure::engine_config;
 use crate::guest::{self, Keys, SecretFileError};
 use crate::interfaces::{self, Chosen};
-use crate::settings::{Origin, SettingError, Settings};
+use crate::settings::{SettingError, Settings};
 
 /// What the call that opens an endpoint may say. All else comes from the
 /// launcher, the environment and the defaults.
@@ -521,71 +518,6 @@ fn networks(settings: &Settings, config: &mut engine::Config) -> Result<Vec<Chos
     let further = chosen.iter().skip(1);
     config.further = further.map(|it| (it.ip, it.prefix)).collect();
     Ok(chosen)
-}
-
-fn engine_config(
-    job: &Job,
-    settings: &Settings,
-    threads: Threads,
-) -> Result<engine::Config, OpenError> {
-    const MS: u64 = 1_000_000;
-    let suite = match (job.security, job.suite) {
-        (Security::None, _) => SuiteId::None,
-        (Security::Encrypt, Suite::Aes128Gcm) => SuiteId::AesGcm,
-        (Security::Encrypt, Suite::ChaCha20Poly1305) => SuiteId::ChaCha,
-    };
-    let mut config = engine::Config {
-        rank: job.rank,
-        id: EndpointId(u64::from(job.rank) + 1),
-        life: Life(job.life),
-        secret: Secret::new(job.secret),
-        suite,
-        seed: u64::from_ne_bytes(random()?),
-        host: portolan_boot::host_identity().unwrap_or(0),
-        threads,
-        helper: settings.switch("helper")?,
-        takeover_ns: settings.number::<u64>("takeover_us")?.saturating_mul(1000),
-        spin_passes: settings.number("spin_passes")?,
-        yield_passes: settings.number("yield_passes")?,
-        unexpected_bytes: settings.number("unexpected_bytes")?,
-        queue_bytes: settings.number("queue_bytes")?,
-        copy_min: settings.number("copy_min")?,
-        close_ns: settings.number::<u64>("close_ms")?.saturating_mul(MS),
-        trace: settings.file_of("trace", job.rank, job.restarts),
-        // The launcher says who is in which life.
-        fixed_lives: !job.is_guest(),
-        // Shared memory reaches everybody: no socket is needed. Guests do not
-        // know yet whether it reaches all.
-        network: job.size > 1 && (job.hosts > 1 || job.segment.is_none() || job.is_guest()),
-        ..engine::Config::default()
-    };
-    config.unexpected_share = config.unexpected_share.min(config.unexpected_bytes);
-    config.queue_share = config.queue_share.min(config.queue_bytes);
-    let cores = available_parallelism().map_or(1, usize::from);
-    let crowded = match job.core {
-        Some(_) => job.core_shared,
-        None => job.local_ranks.len() > cores,
-    };
-    if crowded && settings.origin("spin_passes") == Origin::Default {
-        config.spin_passes = 0;
-    }
-    config.udp.port = settings.number("port")?;
-    config.udp.receive_buffer = settings.number("receive_buffer")?;
-    config.udp.send_buffer = settings.number("send_buffer")?;
-    config.udp.frame_max = match settings.number::<usize>("packet_max")? {
-        0 => None,
-        bytes => Some(bytes),
-    };
-    config.udp.disabled = Disabled::from_env().map_err(OpenError::Disable)?;
-    config.proto.frames = settings.number("frames")?;
-    config.proto.active = settings.number("active_peers")?;
-    config.proto.silence_ns = settings.number::<u64>("silence_ms")?.saturating_mul(MS);
-    if job.is_guest() {
-        // Peers with different secrets never hear each other.
-        config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
-    }
-    config.proto.idle_ns = settings.number::<u64>("idle_ms")?.saturating_mul(MS);
-    Ok(config)
 }
 
 /// Fresh random bytes from the kernel.

@@ -50,7 +50,12 @@ fn succeeds(command: &mut Command) -> String {
 }
 
 /// Builds `tests/c/NAME.c` in one language, with every warning an error.
-fn build(name: &str, (standard, compiler): (&str, &str)) -> PathBuf {
+fn build(name: &str, language: (&str, &str)) -> PathBuf {
+    let source = crate_dir().join(format!("tests/c/{name}.c"));
+    build_source(name, &source, language)
+}
+
+fn build_source(name: &str, source: &Path, (standard, compiler): (&str, &str)) -> PathBuf {
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{standard}"));
     let language = if standard.contains("++") { "c++" } else { "c" };
     let mut command = Command::new(compiler);
@@ -59,7 +64,7 @@ fn build(name: &str, (standard, compiler): (&str, &str)) -> PathBuf {
         .args(["-Wall", "-Wextra", "-Werror", "-pedantic"])
         .arg("-I")
         .arg(crate_dir().join("include"))
-        .arg(crate_dir().join(format!("tests/c/{name}.c")))
+        .arg(source)
         .arg("-o")
         .arg(&program)
         .args(["-x", "none"])
@@ -132,11 +137,37 @@ fn every_call_and_its_edges_alone() {
 }
 
 #[test]
+fn matched_messages_of_two_ranks() {
+    for language in LANGUAGES {
+        let program = build("tagged", language);
+        run_pair(&program, "plain");
+        run_pair(&program, "threads");
+    }
+}
+
+#[test]
 fn two_ranks() {
     for language in LANGUAGES {
         let program = build("pair", language);
         run_pair(&program, "plain");
         run_pair(&program, "threads");
+    }
+}
+
+/// The programs in the documents.
+#[test]
+fn pages_have_programs_that_run() {
+    for page in ["native", "matched"] {
+        let path = crate_dir().join(format!("../../docs/{page}.md"));
+        let text = fs::read_to_string(path).unwrap();
+        let (_, program) = text.split_once("\n```c\n").expect("it has one");
+        let (program, _) = program.split_once("\n```\n").expect("it ends");
+        let name = format!("page-{page}");
+        let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
+        fs::write(&source, format!("{program}\n")).unwrap();
+        for language in LANGUAGES {
+            run_pair(&build_source(&name, &source, language), "");
+        }
     }
 }
 
@@ -155,8 +186,10 @@ fn the_shared_library_exports_the_header() {
             .arg(format!("TARGET={}", target.display())),
     );
 
-    let header = fs::read_to_string(crate_dir().join("include/portolan.h")).unwrap();
-    let declared: BTreeSet<&str> = header
+    let headers = ["portolan.h", "portolan_matched.h"]
+        .map(|name| fs::read_to_string(crate_dir().join("include").join(name)).unwrap())
+        .concat();
+    let declared: BTreeSet<&str> = headers
         .lines()
         .filter(|line| !line.starts_with([' ', '/', '#']) && !line.starts_with("static"))
         .filter_map(|line| {

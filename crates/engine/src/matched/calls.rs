@@ -3,15 +3,15 @@
 use std::time::Duration;
 
 use portolan_exchange::{
-    Census, Completion, Count, CounterId, MessageId, Notify, OpId, Probed, Push, QueueId, Selector,
-    SendOptions as TaggedOptions, SendRefused,
+    Completion, Memory, MessageId, Notify, OpId, Probed, Selector, SendOptions as TaggedOptions,
+    SendRefused,
 };
 use portolan_ring::LentMut;
 use portolan_sys::clock::now_ns;
 
 use super::completion::{Ended, MatchError, check};
 use super::memory::{Gather, Scatter};
-use super::{Kind, MATCHED, NET, SHM, options};
+use super::{Kind, MATCHED, SHM, options};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Death, Misuse, SendError};
@@ -77,6 +77,9 @@ impl State {
         if self.core.closing {
             return Err((Misuse::Closed.into(), from));
         }
+        if let Err(m) = self.check_notify(o.notify) {
+            return Err((m.into(), from));
+        }
         let why = match self.core.lanes.get(rank) {
             Some(Lane::Dead(why)) => Some(why),
             _ => None,
@@ -116,6 +119,7 @@ impl State {
         if self.core.closing {
             return Err(Misuse::Closed);
         }
+        self.check_notify(notify)?;
         if let Some(rank) = selector.source {
             self.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
             self.touch(rank);
@@ -128,6 +132,25 @@ impl State {
         Ok(id)
     }
 
+    /// The queue and the counter that are named must be there.
+    fn check_notify(&mut self, notify: Notify) -> Result<(), Misuse> {
+        if let Some(queue) = notify.queue {
+            self.check_queue(queue)?;
+        }
+        match notify.counter {
+            Some(counter) => self.check_counter(counter),
+            None => Ok(()),
+        }
+    }
+
+    fn check_claimed(&mut self, message: &MessageId) -> Result<(), Misuse> {
+        if self.core.closing {
+            return Err(Misuse::Closed);
+        }
+        let claimed = self.core.matched.state().is_claimed(message);
+        claimed.then_some(()).ok_or(Misuse::NoSuchMessage)
+    }
+
     /// The network's clock is to be read before something is sent by it.
     fn touch(&mut self, rank: u32) {
         if let Some(net) = &mut self.net
@@ -135,6 +158,16 @@ impl State {
         {
             net.touch();
         }
+    }
+
+    fn take_both(&mut self, id: OpId) -> Option<(Completion, Option<Memory<Gather, Scatter>>)> {
+        self.core.matched.state().take(id)
+    }
+
+    /// Of lent memory there is nothing to give back.
+    #[inline]
+    fn finish_end(&mut self, id: OpId) -> Option<(Completion, ())> {
+        Some((self.core.matched.state().finish(id)?, ()))
     }
 
     fn take_end(&mut self, id: OpId) -> Option<Ended> {
@@ -183,7 +216,7 @@ impl Endpoint {
     #[cold]
     fn send_tagged_waiting(
         &self,
-        mut s: Guard<'_>,
+        s: Guard<'_>,
         rank: u32,
         tag: u64,
         options: &TaggedOptions,
@@ -193,6 +226,41 @@ impl Endpoint {
         // memory, before this function returns or unwinds: the wait ends with
         // its end only, and a handler's panic waits for that as well.
         let from = unsafe { Gather::lent(payload.as_ptr(), payload.len()) };
+        let (done, ()) = self.send_and_wait(s, rank, tag, options, from, State::finish_end)?;
+        check(&done, self.enter()?.core.lanes.dead(rank))
+    }
+
+    /// As [`Endpoint::send_tagged_with`], from several pieces of memory; gives
+    /// them back, and tells how it ended.
+    ///
+    /// # Errors
+    /// As there, where nothing was begun.
+    pub fn send_pieces(
+        &self,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        from: impl Into<Gather>,
+    ) -> Result<Ended, MatchError> {
+        let options = TaggedOptions {
+            notify: Notify::default(),
+            ..*options
+        };
+        let s = self.enter()?;
+        let ended = self.send_and_wait(s, rank, tag, &options, from.into(), State::take_both);
+        ended.map(|(completion, memory)| Ended { completion, memory })
+    }
+
+    /// `end`: takes an operation that has ended, with its memory or without.
+    fn send_and_wait<M>(
+        &self,
+        mut s: Guard<'_>,
+        rank: u32,
+        tag: u64,
+        options: &TaggedOptions,
+        from: Gather,
+        end: impl Fn(&mut State, OpId) -> Option<(Completion, M)>,
+    ) -> Result<(Completion, M), MatchError> {
         let posted = s.post_tagged(rank, tag, options, from);
         let id = posted.map_err(|(e, _)| match e {
             SendError::PeerDead { rank, why } => MatchError::PeerDead { rank, why },
@@ -200,11 +268,9 @@ impl Endpoint {
             _ => MatchError::TooLong,
         })?;
         let why = Waiting::of(Call::Send, rank);
-        let ended = self.wait_loop(s, None, false, why, |s| s.core.matched.state().finish(id));
         // Without a deadline only misuse is left: the endpoint was closed, and
         // with it all operations.
-        let done = ended?;
-        check(&done, self.enter()?.core.lanes.dead(rank))
+        Ok(self.wait_loop(s, None, false, why, |s| end(s, id))?)
     }
 
     /// Receives the first message that fits `selector`, in `into`. Makes
@@ -222,16 +288,46 @@ impl Endpoint {
         selector: &Selector,
         into: &mut [u8],
     ) -> Result<Completion, MatchError> {
-        let mut s = self.enter()?;
         // SAFETY: as for sends, the operation has ended before this function
         // returns or unwinds; `into` is borrowed until then.
         let lent = Buffer::of(unsafe { LentMut::new(into.as_mut_ptr(), into.len()) });
-        let id = s.post_receive(selector, lent.into(), Notify::default())?;
+        let (done, ()) = self.receive_and_wait(selector, lent.into(), State::finish_end)?;
+        if done.result.is_ok() {
+            return Ok(done);
+        }
+        check(&done, self.enter()?.core.lanes.dead(done.peer)).map(|()| done)
+    }
+
+    /// As [`Endpoint::receive_tagged`], in several pieces of memory; gives them
+    /// back, and tells how it ended, of a message that was too long too.
+    ///
+    /// # Errors
+    /// - [`MatchError::PeerDead`]: of a receive from anybody, as there.
+    /// - [`MatchError::Misuse`].
+    #[inline]
+    pub fn receive_pieces(
+        &self,
+        selector: &Selector,
+        into: impl Into<Scatter>,
+    ) -> Result<Ended, MatchError> {
+        let ended = self.receive_and_wait(selector, into.into(), State::take_both);
+        ended.map(|(completion, memory)| Ended { completion, memory })
+    }
+
+    #[inline]
+    fn receive_and_wait<M>(
+        &self,
+        selector: &Selector,
+        into: Scatter,
+        end: impl Fn(&mut State, OpId) -> Option<(Completion, M)>,
+    ) -> Result<(Completion, M), MatchError> {
+        let mut s = self.enter()?;
+        let id = s.post_receive(selector, into, Notify::default())?;
         let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
         let mut report = None;
         let ended = self.wait_loop(s, None, false, why, |s| {
-            if let Some(done) = s.core.matched.state().finish(id) {
-                return Some(done);
+            if let Some(ended) = end(s, id) {
+                return Some(ended);
             }
             if selector.source.is_none()
                 && report.is_none()
@@ -241,19 +337,15 @@ impl Endpoint {
                 report = s.core.lanes.next_report();
                 // What is arriving already is received.
                 if report.is_some() && s.core.matched.state().cancel(id) {
-                    return s.core.matched.state().finish(id);
+                    return end(s, id);
                 }
             }
             None
-        });
-        let done = ended?;
-        if let (Some((rank, why)), true) = (report, done.result.is_err()) {
+        })?;
+        if let (Some((rank, why)), Err(_)) = (report, ended.0.result) {
             return Err(MatchError::PeerDead { rank, why });
         }
-        if done.result.is_ok() {
-            return Ok(done);
-        }
-        check(&done, self.enter()?.core.lanes.dead(done.peer)).map(|()| done)
+        Ok(ended)
     }
 
     /// Begins to send a message to be matched by `tag`.
@@ -296,12 +388,17 @@ impl Endpoint {
     }
 
     /// Cancels a receive that no message has met; it ends as cancelled. False
-    /// if it has met one: then it ends with that.
+    /// if it has met one, or is a send: then it goes on.
     ///
     /// # Errors
-    /// [`Misuse`].
-    pub fn cancel(&self, op: OpId) -> Result<bool, Misuse> {
-        Ok(self.enter()?.core.matched.state().cancel(op))
+    /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
+    pub fn cancel(&self, op: OpId) -> Result<bool, MatchError> {
+        let mut s = self.enter()?;
+        let state = s.core.matched.state();
+        if state.is_done(op).is_none() {
+            return Err(MatchError::NoSuchOperation);
+        }
+        Ok(state.cancel(op))
     }
 
     /// How an operation ended, and its memory, after one pass of progress if
@@ -365,7 +462,10 @@ impl Endpoint {
         self.after_a_pass(|s| s.core.matched.state().claim(selector))
     }
 
-    fn after_a_pass<R>(&self, look: impl Fn(&mut State) -> Option<R>) -> Result<Option<R>, Misuse> {
+    pub(super) fn after_a_pass<R>(
+        &self,
+        look: impl Fn(&mut State) -> Option<R>,
+    ) -> Result<Option<R>, Misuse> {
         let mut s = self.enter()?;
         if let Some(found) = look(&mut s) {
             return Ok(Some(found));
@@ -381,7 +481,8 @@ impl Endpoint {
     /// Receives a claimed message.
     ///
     /// # Errors
-    /// [`Misuse`]; then the message is lost to the program.
+    /// [`Misuse::NoSuchMessage`], and other [`Misuse`]: nothing was done, the
+    /// message is still claimed.
     pub fn receive_claimed(
         &self,
         message: MessageId,
@@ -389,6 +490,8 @@ impl Endpoint {
         notify: Notify,
     ) -> Result<OpId, Misuse> {
         let mut s = self.enter()?;
+        s.check_claimed(&message)?;
+        s.check_notify(notify)?;
         let into = into.into();
         let id = s.with_exchange(|x, carrier| x.receive_claimed(carrier, message, into, notify));
         s.end();
@@ -398,137 +501,22 @@ impl Endpoint {
     /// Throws a claimed message away.
     ///
     /// # Errors
-    /// [`Misuse`].
+    /// [`Misuse::NoSuchMessage`], and other [`Misuse`].
     pub fn discard(&self, message: MessageId) -> Result<(), Misuse> {
         let mut s = self.enter()?;
+        s.check_claimed(&message)?;
         s.with_exchange(|x, carrier| x.discard(carrier, message, Vec::new().into()));
         s.end();
         Ok(())
     }
-
-    /// Makes a completion queue. It never drops a completion.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn open_queue(&self) -> Result<QueueId, Misuse> {
-        Ok(self.enter()?.core.matched.state().open_queue())
-    }
-
-    /// Closes a completion queue: what it holds, and what would still come to
-    /// it, is forgotten.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn close_queue(&self, queue: QueueId) -> Result<(), Misuse> {
-        self.enter()?.core.matched.state().close_queue(queue);
-        Ok(())
-    }
-
-    /// The oldest completion in a queue, after one pass of progress if it is
-    /// empty.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn next_completion(&self, queue: QueueId) -> Result<Option<Ended>, Misuse> {
-        self.after_a_pass(|s| s.next_of(queue))
-    }
-
-    /// Waits for a completion in a queue, for `limit` at most, if there is one.
-    ///
-    /// # Errors
-    /// As [`Endpoint::wait_end`].
-    pub fn wait_completion(
-        &self,
-        queue: QueueId,
-        limit: Option<Duration>,
-    ) -> Result<Ended, MatchError> {
-        let s = self.enter()?;
-        let why = Waiting::of(Call::Operation, ANYBODY);
-        self.wait_loop(s, limit.map(deadline), true, why, |s| {
-            if let Some(ended) = s.next_of(queue) {
-                return Some(Ok(ended));
-            }
-            s.report().map(Err)
-        })?
-    }
-
-    /// Makes a counter, at zero.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn open_counter(&self) -> Result<CounterId, Misuse> {
-        Ok(self.enter()?.core.matched.state().open_counter())
-    }
-
-    /// Closes a counter.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn close_counter(&self, counter: CounterId) -> Result<(), Misuse> {
-        self.enter()?.core.matched.state().close_counter(counter);
-        Ok(())
-    }
-
-    /// What a counter has counted, after one pass of progress; `None`: there is
-    /// no such counter.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn count(&self, counter: CounterId) -> Result<Option<Count>, Misuse> {
-        self.progress()?;
-        Ok(self.enter()?.core.matched.state().count(counter))
-    }
-
-    /// How messages to a rank are pushed: by shared memory or by the network.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn push_to(&self, rank: u32) -> Result<Push, Misuse> {
-        let s = self.enter()?;
-        let lane = s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
-        Ok(s.core.matched.push_to(Some(lane)))
-    }
-
-    /// Changes how messages are pushed from now on: by shared memory and to
-    /// ourselves, and by the network.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn set_push(&self, shm: Push, net: Push) -> Result<(), Misuse> {
-        let mut s = self.enter()?;
-        s.core.matched.push[SHM] = shm;
-        s.core.matched.push[NET] = net;
-        Ok(())
-    }
-
-    /// Changes the pushed buffer: the bytes that each sender may push here
-    /// before a receive asks for them. At least [`portolan_exchange::PUSHED_MIN`]; what
-    /// was granted before stays granted until it is used.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn set_pushed_share(&self, bytes: u64) -> Result<(), Misuse> {
-        let mut s = self.enter()?;
-        s.with_exchange(|x, carrier| x.set_pushed_share(carrier, bytes));
-        s.end();
-        Ok(())
-    }
-
-    /// What the matched messages hold at this moment.
-    ///
-    /// # Errors
-    /// [`Misuse`].
-    pub fn census(&self) -> Result<Census, Misuse> {
-        Ok(self.enter()?.core.matched.state().census())
-    }
 }
 
-fn deadline(limit: Duration) -> u64 {
+pub(super) fn deadline(limit: Duration) -> u64 {
     now_ns().saturating_add(u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX))
 }
 
 impl State {
-    fn with_exchange<R>(
+    pub(super) fn with_exchange<R>(
         &mut self,
         act: impl FnOnce(&mut super::State, &mut super::Carrier<'_>) -> R,
     ) -> R {
@@ -541,13 +529,8 @@ impl State {
         result
     }
 
-    fn next_of(&mut self, queue: QueueId) -> Option<Ended> {
-        let (completion, memory) = self.core.matched.state().next_of(queue)?;
-        Some(Ended { completion, memory })
-    }
-
     /// A death that ends waits which may depend on anybody.
-    fn report(&mut self) -> Option<MatchError> {
+    pub(super) fn report(&mut self) -> Option<MatchError> {
         // Error handlers are told first, so that they can say who it was.
         if !self.core.lanes.has_reports() || !self.core.events.is_empty() {
             return None;

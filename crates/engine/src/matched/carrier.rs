@@ -1,15 +1,20 @@
 //! What the exchange asks of the engine: to carry, to locate, to copy.
 
-use portolan_exchange::{FetchError, Host, OpId, Outgoing, Push, Refusal, Sent, Source as _};
+use portolan_exchange::{
+    FetchError, Host, OpId, Outgoing, Push, Refusal, Sent, Signal, SignalRefusal, Sink as _,
+    Source as _,
+};
 use portolan_proto::Release;
 use portolan_sys::process::CopyError;
 
 use super::memory::{Gather, Scatter};
 use super::{MATCHED, options};
-use crate::core::Core;
+use crate::core::{Arrival, Core};
 use crate::error::{Death, SendError};
 use crate::lanes::Lane;
+use crate::memory::Source;
 use crate::ops::Teller;
+use crate::ports::{Budget, Charge, Meta, PORTS_RESERVED, PortState};
 use crate::ways::Ways;
 
 /// The engine without the exchange.
@@ -23,6 +28,52 @@ const fn refusal(e: SendError) -> Refusal {
         SendError::NoCredit => Refusal::NoRoom,
         // The rest cannot be; whoever waits for it learns of the death.
         _ => Refusal::Dead,
+    }
+}
+
+impl Carrier<'_> {
+    /// Whether so many bytes leave in one packet or frame.
+    fn fits(&mut self, to: u32, m: &Outgoing<'_>, bytes: usize) -> bool {
+        bytes <= self.core.inline_max(self.ways, to, m.args.len())
+    }
+
+    /// Sends bytes with a copy: of one slice, or of what `read` writes.
+    fn send_copied(
+        &mut self,
+        to: u32,
+        m: &Outgoing<'_>,
+        slice: Option<&[u8]>,
+        bytes: usize,
+        read: impl FnOnce(&mut [u8]),
+    ) -> Result<Sent, Refusal> {
+        let Self { core, ways } = self;
+        let (port, options) = (MATCHED + m.kind as u16, options(m.kind, m.args));
+        let sent = if let Some(slice) = slice {
+            core.send_any(*ways, to, port, &options, slice)
+        } else {
+            let mut scratch = std::mem::take(&mut core.matched.scratch);
+            scratch.resize(bytes, 0);
+            read(&mut scratch);
+            let sent = core.send_any(*ways, to, port, &options, &scratch);
+            core.matched.scratch = scratch;
+            sent
+        };
+        sent.map(|_| Sent::Copied).map_err(refusal)
+    }
+
+    /// Sends bytes that are read as there is room for them.
+    fn send_lent(
+        &mut self,
+        to: u32,
+        m: &Outgoing<'_>,
+        lent: Source,
+        op: OpId,
+    ) -> Result<Sent, Refusal> {
+        let Self { core, ways } = self;
+        let (port, options) = (MATCHED + m.kind as u16, options(m.kind, m.args));
+        let teller = Teller::Matched(op);
+        let begun = core.begin(*ways, to, port, &options, lent, teller, 0, Release::Copied);
+        begun.map(|_| Sent::Lent).map_err(|(e, _)| refusal(e))
     }
 }
 
@@ -46,29 +97,71 @@ impl Host for Carrier<'_> {
         bytes: u64,
         op: OpId,
     ) -> Result<Sent, Refusal> {
-        let Self { core, ways } = self;
-        let port = MATCHED + m.kind as u16;
-        let options = options(m.kind, m.args);
         // A message lies in memory, so its length fits that.
         let (from, len) = (at as usize, bytes as usize);
-        if len <= core.inline_max(*ways, to, m.args.len()) {
-            let sent = if let Some(slice) = source.slice(from, len) {
-                core.send_any(*ways, to, port, &options, slice)
-            } else {
-                let mut scratch = std::mem::take(&mut core.matched.scratch);
-                scratch.resize(len, 0);
-                source.read(at, &mut scratch);
-                let sent = core.send_any(*ways, to, port, &options, &scratch);
-                core.matched.scratch = scratch;
-                sent
-            };
-            return sent.map(|_| Sent::Copied).map_err(refusal);
+        if self.fits(to, m, len) {
+            return self.send_copied(to, m, source.slice(from, len), len, |into| {
+                source.read(at, into);
+            });
         }
-        let lent = source.lend(from, len);
-        let teller = Teller::Matched(op);
-        let release = Release::Copied;
-        let begun = core.begin(*ways, to, port, &options, lent, teller, 0, release);
-        begun.map(|_| Sent::Lent).map_err(|(e, _)| refusal(e))
+        self.send_lent(to, m, source.lend(from, len), op)
+    }
+
+    fn send_region(
+        &mut self,
+        to: u32,
+        m: &Outgoing<'_>,
+        memory: &Scatter,
+        at: u64,
+        bytes: u64,
+        op: OpId,
+    ) -> Result<Sent, Refusal> {
+        let (from, len) = (at as usize, bytes as usize);
+        if self.fits(to, m, len) {
+            return self.send_copied(to, m, memory.part(from, len), len, |into| {
+                memory.read(at, into);
+            });
+        }
+        self.send_lent(to, m, memory.lend(from, len), op)
+    }
+
+    fn reserve_signal(&mut self, from: u32, port: u32) -> Result<(), SignalRefusal> {
+        let port = u16::try_from(port)
+            .ok()
+            .filter(|port| *port < PORTS_RESERVED)
+            .ok_or(SignalRefusal::NoPort)?;
+        if self.core.ports.get_or_make(port).state == PortState::Closed {
+            return Err(SignalRefusal::NoPort);
+        }
+        match self.core.queued.charge(from, 0) {
+            Some(_) => Ok(()),
+            None => Err(SignalRefusal::NoRoom),
+        }
+    }
+
+    fn signal(&mut self, from: u32, signal: &Signal, bytes: u64) {
+        self.unreserve_signal(from, signal.port);
+        let mut args = [0; 16];
+        args[..8].copy_from_slice(&signal.word.to_le_bytes());
+        args[8..].copy_from_slice(&bytes.to_le_bytes());
+        let arrival = Arrival {
+            meta: Meta {
+                from,
+                // It was looked at when the room was kept.
+                port: signal.port as u16,
+                ..self.core.own_meta(0)
+            },
+            args: &args,
+            total: 0,
+            payload: &[],
+        };
+        // There is room: it was given back just now.
+        self.core.keep(&arrival, Charge::Queued);
+    }
+
+    fn unreserve_signal(&mut self, from: u32, _port: u32) {
+        self.core.queued.release(from, Budget::EMPTY);
+        self.core.resume = true;
     }
 
     fn push(&self, to: u32) -> Push {

@@ -67,41 +67,12 @@ impl Gather {
 
     /// The range as one slice, if it lies in one piece.
     pub(super) fn slice(&self, at: usize, bytes: usize) -> Option<&[u8]> {
-        let mut at = at;
-        for piece in self.pieces() {
-            if at < piece.len() || (bytes == 0 && at == piece.len()) {
-                return piece.get(at..at.checked_add(bytes)?);
-            }
-            at -= piece.len();
-        }
-        None
+        part_of(self.pieces(), at, bytes)
     }
 
     /// The range, to be read while the operation that it is of goes on.
     pub(super) fn lend(&self, at: usize, bytes: usize) -> Source {
-        let lend = |slice: &[u8]| {
-            // SAFETY: the exchange keeps this memory, which lies where it lies
-            // whatever happens to `self`, until it is told that every message
-            // that reads from it is done with.
-            unsafe { Lent::new(slice.as_ptr(), slice.len()) }
-        };
-        if let Some(slice) = self.slice(at, bytes) {
-            return Source::Lent(lend(slice));
-        }
-        let mut pieces = Vec::new();
-        let (mut at, mut left) = (at, bytes);
-        for piece in self.pieces() {
-            let Some(rest) = piece.get(at..) else {
-                at -= piece.len();
-                continue;
-            };
-            let n = rest.len().min(left);
-            if n > 0 {
-                pieces.push(lend(&rest[..n]));
-            }
-            (at, left) = (0, left - n);
-        }
-        Source::Pieces(pieces.into())
+        lend_pieces(self.pieces(), at, bytes)
     }
 
     /// The bytes of an owned piece that is alone; copies otherwise.
@@ -136,6 +107,51 @@ impl ExchangeSource for Gather {
     }
 }
 
+/// The range of a row of pieces as one slice, if it lies in one of them.
+fn part_of<'a>(
+    all: impl IntoIterator<Item = &'a [u8]>,
+    at: usize,
+    bytes: usize,
+) -> Option<&'a [u8]> {
+    let mut at = at;
+    for piece in all {
+        if at < piece.len() || (bytes == 0 && at == piece.len()) {
+            return piece.get(at..at.checked_add(bytes)?);
+        }
+        at -= piece.len();
+    }
+    None
+}
+
+/// The range of a row of pieces, to be read while the operation that it is of
+/// goes on.
+fn lend_pieces<'a>(all: impl IntoIterator<Item = &'a [u8]>, at: usize, bytes: usize) -> Source {
+    let lend = |slice: &[u8]| {
+        // SAFETY: the exchange keeps this memory, which lies where it lies
+        // whatever becomes of the value that names it, until it is told that
+        // every message that reads from it is done with.
+        unsafe { Lent::new(slice.as_ptr(), slice.len()) }
+    };
+    let mut pieces = Vec::new();
+    let (mut at, mut left) = (at, bytes);
+    for piece in all {
+        let Some(rest) = piece.get(at..) else {
+            at -= piece.len();
+            continue;
+        };
+        let n = rest.len().min(left);
+        if n > 0 {
+            pieces.push(lend(&rest[..n]));
+        }
+        (at, left) = (0, left - n);
+    }
+    match pieces.as_slice() {
+        [] => Source::Lent(lend(&[])),
+        [only] => Source::Lent(*only),
+        _ => Source::Pieces(pieces.into()),
+    }
+}
+
 /// What a message is received in: pieces of memory, filled one after the
 /// other.
 #[derive(Debug)]
@@ -162,6 +178,22 @@ impl Scatter {
         let mut all = vec![self.first];
         all.extend(self.more);
         all
+    }
+
+    fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&self.first)
+            .chain(&self.more)
+            .map(Buffer::as_slice)
+    }
+
+    /// The range as one slice, if it lies in one piece.
+    pub(super) fn part(&self, at: usize, bytes: usize) -> Option<&[u8]> {
+        part_of(self.slices(), at, bytes)
+    }
+
+    /// The range, to be read while the operation that it is of goes on.
+    pub(super) fn lend(&self, at: usize, bytes: usize) -> Source {
+        lend_pieces(self.slices(), at, bytes)
     }
 
     /// The range, piece by piece.
@@ -193,6 +225,10 @@ impl Sink for Scatter {
     #[inline]
     fn len(&self) -> u64 {
         self.bytes as u64
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) {
+        read_pieces(self.slices(), at as usize, into);
     }
 
     #[inline]

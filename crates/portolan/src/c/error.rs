@@ -7,7 +7,7 @@ use portolan_sys::memory::MemoryError;
 use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno as Kernel;
 
-use crate::{Death, Misuse, OpenError, SendError, WaitError};
+use crate::{Death, MatchError, Misuse, OpenError, SendError, WaitError};
 
 /// A positive errno value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +35,10 @@ errnos! {
     EDEADLK = DEADLK: c"called from within a handler or a condition: use the handler's context";
     ESHUTDOWN = SHUTDOWN: c"the endpoint is closed";
     ENXIO = NXIO: c"no such rank";
+    ENOENT = NOENT: c"no such operation, queue, counter or claimed message, or no longer";
     EACCES = ACCESS: c"ports from 65,280 on are the library's own";
-    ERANGE = RANGE: c"no such flow: they are numbered 0 to 7";
-    EMSGSIZE = MSGSIZE: c"longer than a message can be";
+    ERANGE = RANGE: c"no such flow: they are numbered 0 to 5";
+    EMSGSIZE = MSGSIZE: c"longer than a message can be, or than the memory for it";
     ECONNREFUSED = CONNREFUSED: c"the receiver refused the message: it closed the port, or has too little room";
     ETIMEDOUT = TIMEDOUT: c"the time was up";
     EPIPE = PIPE: c"the peer closed its endpoint";
@@ -47,7 +48,7 @@ errnos! {
     ESTALE = STALE: c"the peer was restarted";
     EBADMSG = BADMSG: c"the peer wrote nonsense to shared memory";
     EALREADY = ALREADY: c"this process has joined its job before";
-    ECANCELED = CANCELED: c"the job was ended";
+    ECANCELED = CANCELED: c"the job was ended, or the operation cancelled";
     EKEYREJECTED = KEYREJECTED: c"the launcher refused this process: another version, or another secret";
     ECONNABORTED = CONNABORTED: c"the launcher is gone";
     ENOMEM = NOMEM: c"too little memory, or too little may be locked or shared";
@@ -78,6 +79,7 @@ impl From<Misuse> for Errno {
             Misuse::Closed => ESHUTDOWN,
             Misuse::BadRank => ENXIO,
             Misuse::ReservedPort => EACCES,
+            Misuse::NoSuchQueue | Misuse::NoSuchCounter | Misuse::NoSuchMessage => ENOENT,
         }
     }
 }
@@ -117,6 +119,19 @@ impl From<WaitError> for Errno {
             WaitError::Refused => ECONNREFUSED,
             WaitError::TimedOut => ETIMEDOUT,
             WaitError::Misuse(m) => m.into(),
+        }
+    }
+}
+
+impl From<MatchError> for Errno {
+    #[cold]
+    fn from(e: MatchError) -> Self {
+        match e {
+            MatchError::PeerDead { why, .. } => why.into(),
+            MatchError::Truncated(_) | MatchError::TooLong => EMSGSIZE,
+            MatchError::NoSuchOperation => ENOENT,
+            MatchError::TimedOut => ETIMEDOUT,
+            MatchError::Misuse(m) => m.into(),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The C interface, as `include/portolan.h` documents it.
+//! The C interface, as `include/portolan.h` and `include/portolan_matched.h`
+//! document it.
 //!
 //! Every function checks null, converts, calls one safe function of the Rust
 //! interface, and maps the result to a count or a negative errno; panics end
@@ -8,9 +9,12 @@
 mod context;
 mod error;
 mod group;
+mod matched;
 mod open;
+mod pieces;
 mod ports;
 mod progress;
+mod queues;
 mod send;
 mod types;
 

@@ -1,4 +1,4 @@
-//! The structures of `portolan.h`.
+//! The structures of `portolan.h` and `portolan_matched.h`.
 //!
 //! Each begins with its size. A shorter one comes from a program that was
 //! built with an earlier library: what is missing is zero, which is the
@@ -36,6 +36,15 @@ unsafe fn size_of_c<T>(from: *const T) -> Result<usize, Errno> {
     } else {
         Err(EINVAL)
     }
+}
+
+/// Checks that a structure can be filled, before anything is done.
+///
+/// # Safety
+/// As for [`write`].
+pub(super) unsafe fn check<T: Sized32>(to: *mut T) -> Result<(), Errno> {
+    // SAFETY: see above.
+    unsafe { size_of_c(to.cast_const()) }.map(drop)
 }
 
 /// Reads a structure that the program filled.
@@ -79,6 +88,24 @@ pub(super) unsafe fn write<T: Sized32>(to: *mut T, value: &T) -> Result<(), Errn
         to.add(known - 4).write_bytes(0, size - known);
     }
     Ok(())
+}
+
+/// Fills structure `at` of an array, all as long as the first says it is.
+///
+/// # Safety
+/// As [`write`], for an array with so many.
+pub(super) unsafe fn write_at<T: Sized32>(
+    first: *mut T,
+    at: usize,
+    value: &T,
+) -> Result<(), Errno> {
+    // SAFETY: see above.
+    unsafe {
+        let size = size_of_c(first.cast_const())?;
+        let to = first.cast::<u8>().add(at * size);
+        to.cast::<u32>().write_unaligned(size as u32);
+        write(to.cast(), value)
+    }
 }
 
 #[repr(C)]
@@ -156,6 +183,82 @@ pub(super) struct CCounters {
     pub packets_dropped: u64,
 }
 
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CTaggedOptions {
+    pub size: u32,
+    pub flags: u32,
+    pub data: u64,
+    pub context: u64,
+    pub queue: u32,
+    pub counter: u32,
+}
+
+/// Flags of a matched send.
+pub(super) const SYNC: u32 = 1;
+pub(super) const WITH_DATA: u32 = 2;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CCompletion {
+    pub size: u32,
+    pub error: i32,
+    pub operation: u64,
+    pub action: u32,
+    pub peer: u32,
+    pub tag: u64,
+    pub bytes: u64,
+    pub total: u64,
+    pub data: u64,
+    pub has_data: u32,
+    pub reserved: u32,
+    pub context: u64,
+}
+
+/// What an operation did.
+pub(super) const SENT: u32 = 1;
+pub(super) const RECEIVED: u32 = 2;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CProbed {
+    pub size: u32,
+    pub from: u32,
+    pub tag: u64,
+    pub total: u64,
+    pub data: u64,
+    pub has_data: u32,
+    pub reserved: u32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CPush {
+    pub size: u32,
+    pub flags: u32,
+    pub whole: u64,
+    pub first: u64,
+    pub second: u64,
+}
+
+/// Flags of how messages are pushed.
+pub(super) const PUSH_OVERLAP: u32 = 1;
+pub(super) const PUSH_MASKING: u32 = 2;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CCensus {
+    pub size: u32,
+    pub reserved: u32,
+    pub operations: u64,
+    pub messages: u64,
+    pub pushed_bytes: u64,
+    pub parts: u64,
+    pub seconds: u64,
+    pub pulled_bytes: u64,
+    pub backlogs: u64,
+}
+
 /// Handlers read it; the program makes none.
 #[repr(C)]
 pub(super) struct CMessage {
@@ -205,6 +308,16 @@ unsafe impl Sized32 for CBinding {}
 unsafe impl Sized32 for CSendOptions {}
 // SAFETY: as above.
 unsafe impl Sized32 for CCounters {}
+// SAFETY: as above.
+unsafe impl Sized32 for CTaggedOptions {}
+// SAFETY: as above.
+unsafe impl Sized32 for CCompletion {}
+// SAFETY: as above.
+unsafe impl Sized32 for CProbed {}
+// SAFETY: as above.
+unsafe impl Sized32 for CPush {}
+// SAFETY: as above.
+unsafe impl Sized32 for CCensus {}
 
 // The layout that programs were built with, on 64-bit machines.
 const _: () = assert!(
@@ -212,6 +325,11 @@ const _: () = assert!(
         && size_of::<CBinding>() == 48
         && size_of::<CSendOptions>() == 40
         && size_of::<CCounters>() == 136
+        && size_of::<CTaggedOptions>() == 32
+        && size_of::<CCompletion>() == 72
+        && size_of::<CProbed>() == 40
+        && size_of::<CPush>() == 32
+        && size_of::<CCensus>() == 64
         && size_of::<CMessage>() == 48
         && size_of::<CEvent>() == 48
 );

@@ -1,0 +1,194 @@
+//! Completion queues and counters, and the settings that a program may change.
+
+use std::time::Duration;
+
+use portolan_exchange::{Census, Count, CounterId, Push, QueueId};
+
+use super::calls::deadline;
+use super::completion::{Ended, MatchError};
+use super::{NET, SHM};
+use crate::describe::{ANYBODY, Call, Waiting};
+use crate::endpoint::Endpoint;
+use crate::error::Misuse;
+use crate::state::State;
+
+impl State {
+    pub(super) fn check_queue(&mut self, queue: QueueId) -> Result<(), Misuse> {
+        let there = self.core.matched.state().has_queue(queue);
+        there.then_some(()).ok_or(Misuse::NoSuchQueue)
+    }
+
+    pub(super) fn check_counter(&mut self, counter: CounterId) -> Result<(), Misuse> {
+        let count = self.core.matched.state().count(counter);
+        count.map(drop).ok_or(Misuse::NoSuchCounter)
+    }
+
+    fn next_of(&mut self, queue: QueueId) -> Option<Ended> {
+        let (completion, memory) = self.core.matched.state().next_of(queue)?;
+        Some(Ended { completion, memory })
+    }
+}
+
+impl Endpoint {
+    /// Makes a completion queue. It never drops a completion.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn open_queue(&self) -> Result<QueueId, Misuse> {
+        Ok(self.enter()?.core.matched.state().open_queue())
+    }
+
+    /// Closes a completion queue: what it holds, and what would still come to
+    /// it, is forgotten.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
+    pub fn close_queue(&self, queue: QueueId) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.check_queue(queue)?;
+        s.core.matched.state().close_queue(queue);
+        Ok(())
+    }
+
+    /// The oldest completion in a queue, after one pass of progress if it is
+    /// empty.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
+    pub fn next_completion(&self, queue: QueueId) -> Result<Option<Ended>, Misuse> {
+        let next = self.after_a_pass(|s| match s.check_queue(queue) {
+            Ok(()) => s.next_of(queue).map(Ok),
+            Err(m) => Some(Err(m)),
+        });
+        next?.transpose()
+    }
+
+    /// Waits for a completion in a queue, for `limit` at most, if there is one.
+    ///
+    /// # Errors
+    /// [`MatchError::TimedOut`]; [`MatchError::PeerDead`] once for each peer
+    /// whose process dies, for any operation may depend on it: call again to
+    /// wait on; [`MatchError::Misuse`], [`Misuse::NoSuchQueue`] among it.
+    pub fn wait_completion(
+        &self,
+        queue: QueueId,
+        limit: Option<Duration>,
+    ) -> Result<Ended, MatchError> {
+        let mut s = self.enter()?;
+        s.check_queue(queue)?;
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        self.wait_loop(s, limit.map(deadline), true, why, |s| {
+            if let Some(ended) = s.next_of(queue) {
+                return Some(Ok(ended));
+            }
+            s.report().map(Err)
+        })?
+    }
+
+    /// Makes a counter, at zero.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn open_counter(&self) -> Result<CounterId, Misuse> {
+        Ok(self.enter()?.core.matched.state().open_counter())
+    }
+
+    /// Closes a counter.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchCounter`], and other [`Misuse`].
+    pub fn close_counter(&self, counter: CounterId) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.check_counter(counter)?;
+        s.core.matched.state().close_counter(counter);
+        Ok(())
+    }
+
+    /// What a counter has counted, after one pass of progress.
+    ///
+    /// # Errors
+    /// [`Misuse::NoSuchCounter`], and other [`Misuse`].
+    pub fn count(&self, counter: CounterId) -> Result<Count, Misuse> {
+        self.enter()?.check_counter(counter)?;
+        self.progress()?;
+        let count = self.enter()?.core.matched.state().count(counter);
+        count.ok_or(Misuse::NoSuchCounter)
+    }
+
+    /// Waits until a counter has counted `ended` operations in all, well or
+    /// not, for `limit` at most, if there is one.
+    ///
+    /// # Errors
+    /// As [`Endpoint::wait_completion`], with [`Misuse::NoSuchCounter`].
+    pub fn wait_count(
+        &self,
+        counter: CounterId,
+        ended: u64,
+        limit: Option<Duration>,
+    ) -> Result<Count, MatchError> {
+        let s = self.enter()?;
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        self.wait_loop(s, limit.map(deadline), true, why, |s| {
+            let Some(count) = s.core.matched.state().count(counter) else {
+                return Some(Err(Misuse::NoSuchCounter.into()));
+            };
+            if count.done.saturating_add(count.failed) >= ended {
+                return Some(Ok(count));
+            }
+            s.report().map(Err)
+        })?
+    }
+
+    /// How messages to a rank are pushed: by shared memory or by the network.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn push_to(&self, rank: u32) -> Result<Push, Misuse> {
+        let s = self.enter()?;
+        let lane = s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
+        Ok(s.core.matched.push_to(Some(lane)))
+    }
+
+    /// How messages are pushed: by shared memory and to ourselves, and by the
+    /// network.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn pushes(&self) -> Result<(Push, Push), Misuse> {
+        let push = self.enter()?.core.matched.push;
+        Ok((push[SHM], push[NET]))
+    }
+
+    /// Changes how messages are pushed from now on: by shared memory and to
+    /// ourselves, and by the network.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_push(&self, shm: Push, net: Push) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.core.matched.push[SHM] = shm;
+        s.core.matched.push[NET] = net;
+        Ok(())
+    }
+
+    /// Changes the pushed buffer: the bytes that each sender may push here
+    /// before a receive asks for them. At least [`portolan_exchange::PUSHED_MIN`]; what
+    /// was granted before stays granted until it is used.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_pushed_share(&self, bytes: u64) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(|x, carrier| x.set_pushed_share(carrier, bytes));
+        s.end();
+        Ok(())
+    }
+
+    /// What the matched messages hold at this moment.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn census(&self) -> Result<Census, Misuse> {
+        Ok(self.enter()?.core.matched.state().census())
+    }
+}

@@ -1,0 +1,251 @@
+//! The program's calls on memory of other ranks, and on its own that others
+//! reach.
+
+use portolan_exchange::{
+    DeregisterError, Notify, OpId, Place, PutOptions, RegionId, RegisterError, RemoteKey, Rights,
+    SendRefused,
+};
+
+use super::memory::{Gather, Scatter};
+use super::{Carrier, State as Exchange};
+use crate::describe::{ANYBODY, Call, Waiting};
+use crate::endpoint::Endpoint;
+use crate::error::{Death, Misuse, SendError};
+use crate::lanes::Lane;
+use crate::state::State;
+
+impl State {
+    /// Begins an operation towards a rank.
+    fn reach<M>(
+        &mut self,
+        rank: u32,
+        memory: M,
+        begin: impl FnOnce(&mut Exchange, &mut Carrier<'_>, M) -> Result<OpId, (SendRefused, M)>,
+    ) -> Result<OpId, (SendError, M)> {
+        if self.core.closing {
+            return Err((Misuse::Closed.into(), memory));
+        }
+        if let Some(Lane::Dead(why)) = self.core.lanes.get(rank) {
+            return Err((SendError::PeerDead { rank, why }, memory));
+        }
+        let begun = self.with_exchange(|x, carrier| begin(x, carrier, memory));
+        begun.map_err(|(e, memory)| {
+            let e = match e {
+                SendRefused::BadRank => Misuse::BadRank.into(),
+                SendRefused::TooLong => SendError::TooLong,
+                SendRefused::PeerDead => SendError::PeerDead {
+                    rank,
+                    why: self.core.lanes.dead(rank).unwrap_or(Death::Silent),
+                },
+            };
+            (e, memory)
+        })
+    }
+}
+
+impl Endpoint {
+    /// Lets other ranks reach into memory, with a key of the program's or, for
+    /// `None`, one that is chosen; by default they may do nothing with it. What
+    /// names it to them is its [`Endpoint::remote_key`], which the program gives
+    /// them. It works also while the program makes no calls, by the helper
+    /// thread.
+    ///
+    /// Lent memory ([`crate::Buffer::lent`]) is changed by others until it is
+    /// deregistered: look at it with volatile or atomic reads only.
+    ///
+    /// # Errors
+    /// [`RegisterError`], with the memory; [`Misuse`] as
+    /// [`RegisterError::Forbidden`] does not stand for it.
+    pub fn register(
+        &self,
+        memory: impl Into<Scatter>,
+        key: Option<u64>,
+        rights: Rights,
+    ) -> Result<Result<RegionId, (RegisterError, Scatter)>, Misuse> {
+        let mut s = self.enter()?;
+        let memory = memory.into();
+        Ok(s.core.matched.state().register(memory, key, rights))
+    }
+
+    /// What other ranks name a region by; `None` if it is not open.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn remote_key(&self, region: RegionId) -> Result<Option<RemoteKey>, Misuse> {
+        Ok(self.enter()?.core.matched.state().remote_key(region))
+    }
+
+    /// Reads a region of this rank's own while others may change it.
+    ///
+    /// # Errors
+    /// [`Misuse`]; `None` if there is no such region, or the range is not in it.
+    pub fn read_region(
+        &self,
+        region: RegionId,
+        at: u64,
+        into: &mut [u8],
+    ) -> Result<Option<()>, Misuse> {
+        use portolan_exchange::Sink as _;
+        let mut s = self.enter()?;
+        let Some(memory) = s.core.matched.state().region_memory(region) else {
+            return Ok(None);
+        };
+        let end = at.checked_add(into.len() as u64);
+        if end.is_none_or(|end| end > memory.len()) {
+            return Ok(None);
+        }
+        memory.read(at, into);
+        Ok(Some(()))
+    }
+
+    /// Ends a registration: no access is admitted any more, and those that are
+    /// under way are waited for, with progress. The memory comes back with its
+    /// last registration.
+    ///
+    /// # Errors
+    /// [`Misuse`]; the inner [`DeregisterError::NoSuchRegion`].
+    pub fn deregister(
+        &self,
+        region: RegionId,
+    ) -> Result<Result<Option<Scatter>, DeregisterError>, Misuse> {
+        let s = self.enter()?;
+        let why = Waiting::of(Call::Operation, ANYBODY);
+        let ended = self.wait_loop(s, None, true, why, |s| {
+            match s.core.matched.state().deregister(region) {
+                Err(DeregisterError::InUse(_)) => None,
+                ended => Some(ended),
+            }
+        });
+        // Without a deadline only misuse is left.
+        ended.map_err(|e| match e {
+            crate::WaitError::Misuse(m) => m,
+            _ => Misuse::Closed,
+        })
+    }
+
+    /// Forbids one-sided access to this rank's memory: nothing can be
+    /// registered any more.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn forbid_one_sided(&self) -> Result<(), Misuse> {
+        self.enter()?.core.matched.state().forbid();
+        Ok(())
+    }
+
+    /// Writes `from` to another rank's memory. A signal makes the handler of a
+    /// port there run, once the bytes are visible, with two words: the signal's
+    /// and how many bytes there were.
+    ///
+    /// # Errors
+    /// [`SendError`], with the memory; nothing was begun. Whether the target
+    /// took it the operation's end tells.
+    pub fn post_put(
+        &self,
+        rank: u32,
+        place: Place,
+        from: impl Into<Gather>,
+        options: &PutOptions,
+    ) -> Result<OpId, (SendError, Gather)> {
+        let from = from.into();
+        let mut s = match self.enter() {
+            Ok(s) => s,
+            Err(m) => return Err((m.into(), from)),
+        };
+        let begun = s.reach(rank, from, |x, carrier, from| {
+            x.put(carrier, rank, place, from, options)
+        });
+        s.end();
+        begun
+    }
+
+    /// Fills `into` from another rank's memory.
+    ///
+    /// # Errors
+    /// As [`Endpoint::post_put`].
+    pub fn post_get(
+        &self,
+        rank: u32,
+        place: Place,
+        into: impl Into<Scatter>,
+        notify: Notify,
+    ) -> Result<OpId, (SendError, Scatter)> {
+        let into = into.into();
+        let mut s = match self.enter() {
+            Ok(s) => s,
+            Err(m) => return Err((m.into(), into)),
+        };
+        let begun = s.reach(rank, into, |x, carrier, into| {
+            x.get(carrier, rank, place, into, notify)
+        });
+        s.end();
+        begun
+    }
+
+    /// Adds to a 64-bit little-endian number of another rank's, whose offset is
+    /// a multiple of 8; the completion's `data` is what was there before.
+    /// Atomic among such operations.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was begun.
+    pub fn post_fetch_add(
+        &self,
+        rank: u32,
+        place: Place,
+        add: u64,
+        notify: Notify,
+    ) -> Result<OpId, SendError> {
+        self.post_short(rank, |x, carrier| {
+            x.fetch_add(carrier, rank, place, add, notify)
+        })
+    }
+
+    /// Replaces such a number by `new` if it is `expected`. Else as
+    /// [`Endpoint::post_fetch_add`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn post_compare_swap(
+        &self,
+        rank: u32,
+        place: Place,
+        [expected, new]: [u64; 2],
+        notify: Notify,
+    ) -> Result<OpId, SendError> {
+        self.post_short(rank, |x, carrier| {
+            x.compare_swap(carrier, rank, place, expected, new, notify)
+        })
+    }
+
+    /// Ends when all puts and atomic operations towards a rank that were begun
+    /// before are visible there.
+    ///
+    /// # Errors
+    /// As [`Endpoint::post_fetch_add`].
+    pub fn post_flush(&self, rank: u32, notify: Notify) -> Result<OpId, SendError> {
+        self.post_short(rank, |x, carrier| x.flush(carrier, rank, notify))
+    }
+
+    /// One-sided operations towards a rank that are begun after this are
+    /// executed after those that were begun before. Does not wait.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn fence(&self, rank: u32) -> Result<(), Misuse> {
+        self.enter()?.core.matched.state().fence(rank);
+        Ok(())
+    }
+
+    fn post_short(
+        &self,
+        rank: u32,
+        begin: impl FnOnce(&mut Exchange, &mut Carrier<'_>) -> Result<OpId, SendRefused>,
+    ) -> Result<OpId, SendError> {
+        let mut s = self.enter()?;
+        let begun = s.reach(rank, (), |x, carrier, ()| {
+            begin(x, carrier).map_err(|e| (e, ()))
+        });
+        s.end();
+        begun.map_err(|(e, ())| e)
+    }
+}

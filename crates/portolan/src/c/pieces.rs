@@ -1,0 +1,69 @@
+//! Memory of matched messages, in one piece or several.
+
+use std::ffi::c_void;
+
+use super::error::{EFAULT, EINVAL, EMSGSIZE, Errno};
+use super::slice;
+use crate::{Buffer, Gather, Scatter};
+
+/// `struct iovec`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct Piece {
+    pub start: *mut c_void,
+    pub bytes: usize,
+}
+
+/// As many as the kernel takes in one call (IOV_MAX).
+const PIECES_MAX: usize = 1024;
+
+/// Pieces that may be memory of the program's.
+///
+/// # Safety
+/// `pieces` is null or readable for `count` pieces during `'a`.
+pub(super) unsafe fn pieces<'a>(pieces: *const Piece, count: usize) -> Result<&'a [Piece], Errno> {
+    if count > PIECES_MAX {
+        return Err(EINVAL);
+    }
+    // SAFETY: see above.
+    let pieces = unsafe { slice(pieces, count) }?;
+    if pieces.iter().any(|it| it.start.is_null() && it.bytes > 0) {
+        return Err(EFAULT);
+    }
+    let all = (pieces.iter()).try_fold(0_usize, |sum, it| sum.checked_add(it.bytes));
+    match all {
+        Some(bytes) if bytes <= isize::MAX as usize => Ok(pieces),
+        _ => Err(EMSGSIZE),
+    }
+}
+
+/// What a message is sent from.
+///
+/// # Safety
+/// The pieces were checked, and are as [`Gather::lent`] asks.
+pub(super) unsafe fn gather(pieces: &[Piece]) -> Gather {
+    let mut some = pieces.iter().filter(|it| it.bytes > 0).map(|it| {
+        // SAFETY: see above.
+        unsafe { Gather::lent(it.start.cast(), it.bytes) }
+    });
+    match some.next() {
+        Some(first) => some.fold(first, Gather::and),
+        None => Gather::from(Vec::new()),
+    }
+}
+
+/// What one is received in.
+///
+/// # Safety
+/// The pieces were checked, and are as [`Buffer::lent`] asks, until the
+/// operation has ended.
+pub(super) unsafe fn scatter(pieces: &[Piece]) -> Scatter {
+    let mut some = pieces.iter().filter(|it| it.bytes > 0).map(|it| {
+        // SAFETY: see above.
+        Scatter::from(unsafe { Buffer::lent(it.start.cast(), it.bytes) })
+    });
+    match some.next() {
+        Some(first) => some.fold(first, Scatter::and),
+        None => Scatter::from(Vec::new()),
+    }
+}

@@ -1,0 +1,157 @@
+//! What the settings mean for the engine.
+
+use std::thread::available_parallelism;
+
+use portolan_boot::{Job, Security, Suite};
+use portolan_engine as engine;
+use portolan_engine::{EndpointId, Life, Push, Secret, SuiteId, Threads};
+use portolan_sys::features::Disabled;
+
+use crate::open::{OpenError, random};
+use crate::settings::{Origin, SettingError, Settings};
+
+/// What is kept of matched messages, and how they are pulled.
+fn exchange_config(settings: &Settings) -> Result<engine::ExchangeConfig, SettingError> {
+    Ok(engine::ExchangeConfig {
+        pushed_bytes: settings.number("pushed_bytes")?,
+        pushed_share: settings.number("pushed_share")?,
+        offers_max: settings.number("offers_max")?,
+        pull_window: settings.number("pull_window")?,
+        pull_chunk: settings.number("pull_chunk")?,
+        ..engine::ExchangeConfig::default()
+    })
+}
+
+/// How they are pushed by shared memory, and by the network.
+fn pushes(settings: &Settings) -> Result<(Push, Push), SettingError> {
+    let shm = Push {
+        whole: settings.number("push_shm_whole")?,
+        first: settings.number("push_shm_first")?,
+        second: settings.number("push_shm_second")?,
+        ..Push::default()
+    };
+    let net = Push {
+        whole: settings.number("push_net_whole")?,
+        first: settings.number("push_net_first")?,
+        second: settings.number("push_net_second")?,
+        ..Push::default()
+    };
+    Ok((shm, net))
+}
+
+/// The engine's settings for a job.
+pub(crate) fn engine_config(
+    job: &Job,
+    settings: &Settings,
+    threads: Threads,
+) -> Result<engine::Config, OpenError> {
+    const MS: u64 = 1_000_000;
+    let suite = match (job.security, job.suite) {
+        (Security::None, _) => SuiteId::None,
+        (Security::Encrypt, Suite::Aes128Gcm) => SuiteId::AesGcm,
+        (Security::Encrypt, Suite::ChaCha20Poly1305) => SuiteId::ChaCha,
+    };
+    let (push_shm, push_net) = pushes(settings)?;
+    let mut config = engine::Config {
+        rank: job.rank,
+        id: EndpointId(u64::from(job.rank) + 1),
+        life: Life(job.life),
+        secret: Secret::new(job.secret),
+        suite,
+        seed: u64::from_ne_bytes(random()?),
+        host: portolan_boot::host_identity().unwrap_or(0),
+        threads,
+        helper: settings.switch("helper")?,
+        takeover_ns: settings.number::<u64>("takeover_us")?.saturating_mul(1000),
+        spin_passes: settings.number("spin_passes")?,
+        yield_passes: settings.number("yield_passes")?,
+        unexpected_bytes: settings.number("unexpected_bytes")?,
+        queue_bytes: settings.number("queue_bytes")?,
+        copy_min: settings.number("copy_min")?,
+        exchange: exchange_config(settings)?,
+        push_shm,
+        push_net,
+        close_ns: settings.number::<u64>("close_ms")?.saturating_mul(MS),
+        trace: settings.file_of("trace", job.rank, job.restarts),
+        // The launcher says who is in which life.
+        fixed_lives: !job.is_guest(),
+        // Shared memory reaches everybody: no socket is needed. Guests do not
+        // know yet whether it reaches all.
+        network: job.size > 1 && (job.hosts > 1 || job.segment.is_none() || job.is_guest()),
+        ..engine::Config::default()
+    };
+    config.unexpected_share = config.unexpected_share.min(config.unexpected_bytes);
+    config.queue_share = config.queue_share.min(config.queue_bytes);
+    let cores = available_parallelism().map_or(1, usize::from);
+    let crowded = match job.core {
+        Some(_) => job.core_shared,
+        None => job.local_ranks.len() > cores,
+    };
+    if crowded && settings.origin("spin_passes") == Origin::Default {
+        config.spin_passes = 0;
+    }
+    config.udp.port = settings.number("port")?;
+    config.udp.receive_buffer = settings.number("receive_buffer")?;
+    config.udp.send_buffer = settings.number("send_buffer")?;
+    config.udp.frame_max = match settings.number::<usize>("packet_max")? {
+        0 => None,
+        bytes => Some(bytes),
+    };
+    config.udp.disabled = Disabled::from_env().map_err(OpenError::Disable)?;
+    config.proto.frames = settings.number("frames")?;
+    config.proto.active = settings.number("active_peers")?;
+    config.proto.silence_ns = settings.number::<u64>("silence_ms")?.saturating_mul(MS);
+    if job.is_guest() {
+        // Peers with different secrets never hear each other.
+        config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
+    }
+    config.proto.idle_ns = settings.number::<u64>("idle_ms")?.saturating_mul(MS);
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_engine() {
+        let settings = Settings::gather([], []).unwrap();
+        let default = engine::Config::default();
+        assert_eq!(exchange_config(&settings), Ok(default.exchange));
+        let (shm, net) = pushes(&settings).unwrap();
+        assert_eq!((shm, net), (default.push_shm, default.push_net));
+    }
+
+    #[test]
+    fn each_setting_of_matched_messages_has_its_place() {
+        let given = [
+            ("pushed_bytes", "5001"),
+            ("pushed_share", "5002"),
+            ("offers_max", "5003"),
+            ("pull_window", "5004"),
+            ("pull_chunk", "5005"),
+            ("push_shm_whole", "5006"),
+            ("push_shm_first", "5007"),
+            ("push_shm_second", "5008"),
+            ("push_net_whole", "5009"),
+            ("push_net_first", "5010"),
+            ("push_net_second", "0"),
+        ];
+        let settings = Settings::gather(given, []).unwrap();
+        let x = exchange_config(&settings).unwrap();
+        assert_eq!((x.pushed_bytes, x.pushed_share), (5001, 5002));
+        assert_eq!(
+            (x.offers_max, x.pull_window, x.pull_chunk),
+            (5003, 5004, 5005)
+        );
+        let (shm, net) = pushes(&settings).unwrap();
+        assert_eq!((shm.whole, shm.first, shm.second), (5006, 5007, 5008));
+        assert_eq!((net.whole, net.first, net.second), (5009, 5010, 0));
+
+        // Counts of bytes since connect must not overflow.
+        let endless = Settings::gather([("pushed_bytes", "9223372036854775807")], []);
+        assert!(exchange_config(&endless.unwrap()).is_err());
+        let none = Settings::gather([("pull_window", "0")], []);
+        assert!(exchange_config(&none.unwrap()).is_err());
+    }
+}

@@ -1,0 +1,774 @@
+/* Matched messages of two ranks: `tagged plain` and `tagged threads`. */
+#include "check.h"
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define BIG (3u << 20)
+
+static portolan_endpoint *endpoint;
+static uint32_t me, other;
+static unsigned char *out, *in;
+
+static void fill(unsigned char *data, size_t bytes, uint32_t seed)
+{
+    size_t i;
+
+    for (i = 0; i < bytes; i++)
+        data[i] = (unsigned char)((i * 2654435761u + seed * 40503u) >> 11);
+}
+
+static int is_filled(const unsigned char *data, size_t bytes, uint32_t seed)
+{
+    size_t i;
+
+    for (i = 0; i < bytes; i++)
+        if (data[i] != (unsigned char)((i * 2654435761u + seed * 40503u) >> 11))
+            return 0;
+    return 1;
+}
+
+static void barrier(void)
+{
+    GIVES(0, portolan_barrier(endpoint, NULL));
+}
+
+static portolan_completion fresh(void)
+{
+    portolan_completion completion;
+
+    portolan_completion_init(&completion);
+    return completion;
+}
+
+/* What an operation has ended with. */
+static portolan_completion end_of(uint64_t operation)
+{
+    portolan_completion c = fresh();
+
+    GIVES(1, portolan_operation_wait(endpoint, operation, &c, -1));
+    CHECK(c.operation == operation && c.size == sizeof c);
+    GIVES(-ENOENT, portolan_operation_test(endpoint, operation, &c));
+    return c;
+}
+
+/* Nothing is held, once what is on its way has come. */
+static void nothing_is_held(void)
+{
+    portolan_census census;
+    int pass;
+
+    portolan_census_init(&census);
+    for (pass = 0; pass < 100000; pass++) {
+        GIVES(0, portolan_matched_census(endpoint, &census));
+        if (census.operations + census.messages + census.pushed_bytes + census.parts
+                + census.seconds + census.pulled_bytes + census.backlogs == 0)
+            return;
+        CHECK(portolan_progress(endpoint) >= 0);
+    }
+    CHECK(!"something is held");
+}
+
+/* The same on both ranks, before either goes on. */
+static void quiet(void)
+{
+    barrier();
+    nothing_is_held();
+    barrier();
+}
+
+static void wrong_arguments(void)
+{
+    portolan_endpoint *none = NULL;
+    portolan_tagged_options options, bad;
+    portolan_completion c = fresh(), unset;
+    portolan_probed probed, unset_probed;
+    portolan_push shm, net;
+    struct iovec pieces[2];
+    struct iovec *many = (struct iovec *)calloc(1025, sizeof *many);
+    uint64_t op = 9, message = 9, value;
+    uint32_t number = 9;
+    char data[8];
+
+    CHECK(many != NULL);
+    memset(&unset, 0, sizeof unset);
+    memset(&unset_probed, 0, sizeof unset_probed);
+    portolan_probed_init(&probed);
+    portolan_tagged_options_init(&options);
+
+    /* Null. */
+    GIVES(-EFAULT, portolan_send_tagged(none, 0, 1, data, 1));
+    GIVES(-EFAULT, portolan_send_taggedv(none, 0, 1, NULL, 0, NULL));
+    GIVES(-EFAULT, portolan_receive_tagged(none, 0, 1, 0, data, 1, NULL));
+    GIVES(-EFAULT, portolan_receive_taggedv(none, 0, 1, 0, NULL, 0, NULL));
+    GIVES(-EFAULT, portolan_post_send(none, 0, 1, data, 1, NULL, &op));
+    CHECK(op == 0);
+    GIVES(-EFAULT, portolan_post_sendv(none, 0, 1, NULL, 0, NULL, &op));
+    GIVES(-EFAULT, portolan_post_receive(none, 0, 1, 0, data, 1, NULL, &op));
+    GIVES(-EFAULT, portolan_post_receivev(none, 0, 1, 0, NULL, 0, NULL, &op));
+    GIVES(-EFAULT, portolan_probe(none, 0, 1, 0, NULL));
+    GIVES(-EFAULT, portolan_claim(none, 0, 1, 0, &message, NULL));
+    GIVES(-EFAULT, portolan_receive_claimed(none, 1, data, 1, NULL, &op));
+    GIVES(-EFAULT, portolan_receive_claimedv(none, 1, NULL, 0, NULL, &op));
+    GIVES(-EFAULT, portolan_discard(none, 1));
+    GIVES(-EFAULT, portolan_cancel(none, 1));
+    GIVES(-EFAULT, portolan_operation_test(none, 1, &c));
+    GIVES(-EFAULT, portolan_operation_wait(none, 1, &c, 0));
+    GIVES(-EFAULT, portolan_queue_open(none, &number));
+    GIVES(-EFAULT, portolan_queue_close(none, 1));
+    GIVES(-EFAULT, portolan_queue_read(none, 1, &c, 1));
+    GIVES(-EFAULT, portolan_queue_wait(none, 1, &c, 1, 0));
+    GIVES(-EFAULT, portolan_counter_open(none, &number));
+    GIVES(-EFAULT, portolan_counter_close(none, 1));
+    GIVES(-EFAULT, portolan_counter_value(none, 1, &value, &value));
+    GIVES(-EFAULT, portolan_counter_wait(none, 1, 0, &value, &value, 0));
+    GIVES(-EFAULT, portolan_push_read(none, NULL, NULL));
+    GIVES(-EFAULT, portolan_push_to(none, 0, NULL));
+    GIVES(-EFAULT, portolan_set_push(none, NULL, NULL));
+    GIVES(-EFAULT, portolan_set_pushed_share(none, 1));
+    GIVES(-EFAULT, portolan_matched_census(none, NULL));
+    GIVES(-EFAULT, portolan_send_tagged(endpoint, other, 1, NULL, 1));
+    GIVES(-EFAULT, portolan_receive_tagged(endpoint, other, 1, 0, NULL, 1, &c));
+    GIVES(-EFAULT, portolan_post_send(endpoint, other, 1, data, 1, NULL, NULL));
+    GIVES(-EFAULT, portolan_post_receive(endpoint, other, 1, 0, data, 1, NULL, NULL));
+    GIVES(-EFAULT, portolan_post_sendv(endpoint, other, 1, NULL, 1, NULL, &op));
+    GIVES(-EFAULT, portolan_claim(endpoint, other, 1, 0, NULL, &probed));
+    GIVES(-EFAULT, portolan_operation_test(endpoint, 1, NULL));
+    GIVES(-EFAULT, portolan_operation_wait(endpoint, 1, NULL, 0));
+    GIVES(-EFAULT, portolan_queue_open(endpoint, NULL));
+    GIVES(-EFAULT, portolan_counter_open(endpoint, NULL));
+    GIVES(-EFAULT, portolan_matched_census(endpoint, NULL));
+
+    /* Ranks. */
+    GIVES(-ENXIO, portolan_send_tagged(endpoint, 2, 1, data, 1));
+    GIVES(-ENXIO, portolan_send_tagged(endpoint, PORTOLAN_ANY, 1, data, 1));
+    GIVES(-ENXIO, portolan_post_send(endpoint, 2, 1, data, 1, NULL, &op));
+    GIVES(-ENXIO, portolan_receive_tagged(endpoint, 2, 1, 0, data, 1, &c));
+    GIVES(-ENXIO, portolan_post_receive(endpoint, 2, 1, 0, data, 1, NULL, &op));
+    GIVES(-ENXIO, portolan_probe(endpoint, 2, 1, 0, NULL));
+    GIVES(-ENXIO, portolan_claim(endpoint, 2, 1, 0, &message, NULL));
+    GIVES(-ENXIO, portolan_push_to(endpoint, 2, NULL));
+    CHECK(op == 0 && message == 0);
+
+    /* Memory. */
+    GIVES(-EMSGSIZE, portolan_send_tagged(endpoint, other, 1, data, SIZE_MAX));
+    GIVES(-EMSGSIZE, portolan_post_send(endpoint, other, 1, data, SIZE_MAX, NULL, &op));
+    GIVES(-EMSGSIZE, portolan_post_send(endpoint, other, 1, data, ((size_t)1 << 38) + 1, NULL, &op));
+    GIVES(-EMSGSIZE, portolan_receive_tagged(endpoint, other, 1, 0, data, SIZE_MAX, &c));
+    pieces[0].iov_base = pieces[1].iov_base = data;
+    pieces[0].iov_len = pieces[1].iov_len = SIZE_MAX / 2;
+    GIVES(-EMSGSIZE, portolan_post_sendv(endpoint, other, 1, pieces, 2, NULL, &op));
+    GIVES(-EMSGSIZE, portolan_post_receivev(endpoint, other, 1, 0, pieces, 2, NULL, &op));
+    pieces[0].iov_len = 1;
+    pieces[1].iov_base = NULL;
+    pieces[1].iov_len = 1;
+    GIVES(-EFAULT, portolan_post_sendv(endpoint, other, 1, pieces, 2, NULL, &op));
+    GIVES(-EFAULT, portolan_send_taggedv(endpoint, other, 1, pieces, 2, NULL));
+    GIVES(-EFAULT, portolan_receive_taggedv(endpoint, other, 1, 0, pieces, 2, &c));
+    GIVES(-EINVAL, portolan_post_sendv(endpoint, other, 1, many, 1025, NULL, &op));
+    GIVES(-EINVAL, portolan_send_taggedv(endpoint, other, 1, many, SIZE_MAX, NULL));
+    GIVES(-EINVAL, portolan_receive_taggedv(endpoint, other, 1, 0, many, 1025, &c));
+    GIVES(-EINVAL, portolan_post_receivev(endpoint, other, 1, 0, many, 1025, NULL, &op));
+
+    /* Structures. */
+    memset(&bad, 0, sizeof bad);
+    GIVES(-EINVAL, portolan_post_send(endpoint, other, 1, data, 1, &bad, &op));
+    bad = options;
+    bad.flags = 4;
+    GIVES(-EINVAL, portolan_post_send(endpoint, other, 1, data, 1, &bad, &op));
+    bad.flags = 0;
+    bad.data = 1;
+    GIVES(-EINVAL, portolan_post_send(endpoint, other, 1, data, 1, &bad, &op));
+    bad = options;
+    bad.flags = PORTOLAN_SYNC;
+    GIVES(-EINVAL, portolan_post_receive(endpoint, other, 1, 0, data, 1, &bad, &op));
+    bad.flags = PORTOLAN_DATA;
+    GIVES(-EINVAL, portolan_post_receive(endpoint, other, 1, 0, data, 1, &bad, &op));
+    bad = options;
+    bad.context = 1;
+    GIVES(-EINVAL, portolan_send_taggedv(endpoint, other, 1, NULL, 0, &bad));
+    GIVES(-EINVAL, portolan_receive_tagged(endpoint, other, 1, 0, data, 1, &unset));
+    GIVES(-EINVAL, portolan_probe(endpoint, other, 1, 0, &unset_probed));
+    GIVES(-EINVAL, portolan_claim(endpoint, other, 1, 0, &message, &unset_probed));
+    GIVES(-EINVAL, portolan_operation_test(endpoint, 1, &unset));
+    GIVES(-EINVAL, portolan_operation_wait(endpoint, 1, &unset, 0));
+    GIVES(-EINVAL, portolan_queue_read(endpoint, 1, &c, 0));
+    GIVES(-EINVAL, portolan_queue_wait(endpoint, 1, &c, 0, -1));
+    portolan_push_init(&shm);
+    memset(&net, 0, sizeof net);
+    GIVES(-EINVAL, portolan_push_read(endpoint, &shm, &net));
+    CHECK(shm.whole == 0);
+    GIVES(-EINVAL, portolan_set_push(endpoint, &shm, &net));
+    portolan_push_init(&net);
+    net.flags = 4;
+    GIVES(-EINVAL, portolan_set_push(endpoint, &shm, &net));
+
+    /* Numbers that nobody gave. */
+    bad = options;
+    bad.queue = 1;
+    GIVES(-ENOENT, portolan_post_send(endpoint, other, 1, data, 1, &bad, &op));
+    bad.queue = UINT32_MAX;
+    GIVES(-ENOENT, portolan_post_receive(endpoint, other, 1, 0, data, 1, &bad, &op));
+    bad.queue = 0;
+    bad.counter = 77;
+    GIVES(-ENOENT, portolan_post_receive(endpoint, other, 1, 0, data, 1, &bad, &op));
+    GIVES(-ENOENT, portolan_operation_test(endpoint, 0, &c));
+    GIVES(-ENOENT, portolan_operation_wait(endpoint, UINT64_MAX, &c, -1));
+    GIVES(-ENOENT, portolan_cancel(endpoint, 12345));
+    GIVES(-ENOENT, portolan_receive_claimed(endpoint, 1, data, 1, NULL, &op));
+    GIVES(-ENOENT, portolan_receive_claimedv(endpoint, UINT64_MAX, NULL, 0, NULL, &op));
+    GIVES(-ENOENT, portolan_discard(endpoint, 0));
+    for (number = 0; number < 3; number++) {
+        GIVES(-ENOENT, portolan_queue_close(endpoint, number));
+        GIVES(-ENOENT, portolan_queue_read(endpoint, number, &c, 1));
+        GIVES(-ENOENT, portolan_queue_wait(endpoint, number, &c, 1, -1));
+        GIVES(-ENOENT, portolan_counter_close(endpoint, number));
+        GIVES(-ENOENT, portolan_counter_value(endpoint, number, NULL, NULL));
+        GIVES(-ENOENT, portolan_counter_wait(endpoint, number, 0, NULL, NULL, -1));
+    }
+    CHECK(op == 0 && message == 0);
+    quiet();
+    free(many);
+}
+
+static void every_length(void)
+{
+    static const size_t lengths[] = {0, 1, 8, 1500, 16384, 16385, 70001, 500000, BIG};
+    portolan_completion c = fresh();
+    size_t i, n;
+
+    for (i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        n = lengths[i];
+        if (me == 0) {
+            fill(out, n, (uint32_t)i);
+            GIVES(0, portolan_send_tagged(endpoint, 1, i, n == 0 ? NULL : out, n));
+            GIVES(0, portolan_receive_tagged(endpoint, 1, i, 0, in, n, &c));
+        } else {
+            GIVES(0, portolan_receive_tagged(endpoint, PORTOLAN_ANY, 0, UINT64_MAX, in, BIG, &c));
+            GIVES(0, portolan_send_tagged(endpoint, 0, i, in, n));
+        }
+        CHECK(c.error == 0 && c.action == PORTOLAN_RECEIVED && c.peer == other && c.tag == i);
+        CHECK(c.bytes == n && c.total == n && c.has_data == 0 && c.size == sizeof c);
+        CHECK(is_filled(in, n, (uint32_t)i));
+    }
+    quiet();
+}
+
+static void several_pieces(void)
+{
+    portolan_tagged_options options;
+    portolan_completion c = fresh();
+    struct iovec pieces[4];
+    uint64_t op;
+    size_t n;
+
+    for (n = 300; n <= 900000; n *= 30) {
+        memset(pieces, 0, sizeof pieces);
+        pieces[0].iov_base = me == 0 ? out : in;
+        pieces[0].iov_len = n / 3;
+        pieces[2].iov_base = (me == 0 ? out : in) + n / 3;
+        pieces[2].iov_len = n - n / 3 - 50;
+        pieces[3].iov_base = (me == 0 ? out : in) + n - 50;
+        pieces[3].iov_len = 50;
+        portolan_tagged_options_init(&options);
+        fill(out, n, (uint32_t)n);
+        memset(in, 0, n);
+        if (me == 0) {
+            options.flags = PORTOLAN_SYNC | PORTOLAN_DATA;
+            options.data = 1u + n;
+            GIVES(0, portolan_send_taggedv(endpoint, 1, n, pieces, 4, &options));
+            options.context = 5;
+            GIVES(0, portolan_post_sendv(endpoint, 1, n, pieces, 4, &options, &op));
+            c = end_of(op);
+            CHECK(c.error == 0 && c.action == PORTOLAN_SENT && c.peer == 1 && c.tag == n);
+            CHECK(c.bytes == n && c.total == n && c.context == 5);
+        } else {
+            GIVES(0, portolan_receive_taggedv(endpoint, 0, n, 0, pieces, 4, &c));
+            CHECK(is_filled(in, n, (uint32_t)n) && c.bytes == n);
+            CHECK(c.has_data == 1 && c.data == 1u + n);
+            memset(in, 0, n);
+            options.context = 6;
+            GIVES(0, portolan_post_receivev(endpoint, 0, n, 0, pieces, 4, &options, &op));
+            c = end_of(op);
+            CHECK(c.error == 0 && c.bytes == n && c.data == 1u + n && c.context == 6);
+            CHECK(is_filled(in, n, (uint32_t)n));
+        }
+    }
+    /* No pieces at all. */
+    if (me == 0) {
+        GIVES(0, portolan_send_taggedv(endpoint, 1, 1, NULL, 0, NULL));
+        GIVES(0, portolan_post_send(endpoint, 1, 2, "two", 3, NULL, &op));
+        CHECK(end_of(op).error == 0);
+    } else {
+        GIVES(0, portolan_receive_taggedv(endpoint, 0, 1, 0, NULL, 0, NULL));
+        GIVES(-EMSGSIZE, portolan_receive_taggedv(endpoint, 0, 2, 0, NULL, 0, &c));
+        CHECK(c.error == -EMSGSIZE && c.bytes == 0 && c.total == 3);
+    }
+    quiet();
+}
+
+static void too_long(void)
+{
+    portolan_completion c = fresh();
+    uint64_t op;
+    size_t n;
+
+    for (n = 100; n <= 1000000; n *= 100) {
+        fill(out, n, 3);
+        if (me == 0) {
+            GIVES(0, portolan_send_tagged(endpoint, 1, 4, out, n));
+            GIVES(0, portolan_send_tagged(endpoint, 1, 5, out, n));
+        } else {
+            memset(in, 0, n);
+            GIVES(-EMSGSIZE, portolan_receive_tagged(endpoint, 0, 4, 0, in, n - 7, &c));
+            CHECK(c.error == -EMSGSIZE && c.bytes == n - 7 && c.total == n);
+            CHECK(is_filled(in, n - 7, 3) && in[n - 7] == 0 && in[n - 1] == 0);
+            GIVES(0, portolan_post_receive(endpoint, 0, 5, 0, in, 9, NULL, &op));
+            c = end_of(op);
+            CHECK(c.error == -EMSGSIZE && c.bytes == 9 && c.total == n);
+        }
+    }
+    quiet();
+}
+
+/* A synchronous send ends when its message has met a receive. */
+static void synchronous(void)
+{
+    portolan_tagged_options options;
+    portolan_completion c = fresh();
+    uint64_t op = 0;
+    int i;
+
+    portolan_tagged_options_init(&options);
+    options.flags = PORTOLAN_SYNC;
+    if (me == 0)
+        GIVES(0, portolan_post_send(endpoint, 1, 1, "sync", 4, &options, &op));
+    else
+        while (portolan_probe(endpoint, 0, 1, 0, NULL) == 0)
+            ;
+    barrier();
+    if (me == 0) {
+        for (i = 0; i < 100; i++)
+            GIVES(0, portolan_operation_test(endpoint, op, &c));
+        GIVES(-ETIMEDOUT, portolan_operation_wait(endpoint, op, &c, 1000000));
+        GIVES(0, portolan_cancel(endpoint, op));
+    }
+    barrier();
+    if (me == 0) {
+        CHECK(end_of(op).error == 0);
+    } else {
+        GIVES(0, portolan_receive_tagged(endpoint, 0, 1, 0, in, 4, NULL));
+        CHECK(memcmp(in, "sync", 4) == 0);
+    }
+    quiet();
+}
+
+/* Wildcards, and bits of the tag that do not count. */
+static void matching(void)
+{
+    portolan_completion c = fresh();
+    uint64_t op[4];
+    unsigned char got[4][8];
+    unsigned i;
+
+    memset(got, 0, sizeof got);
+    if (me == 1) {
+        GIVES(0, portolan_post_receive(endpoint, 0, 0x10, 0, got[0], 8, NULL, &op[0]));
+        GIVES(0, portolan_post_receive(endpoint, PORTOLAN_ANY, 0x20, 0x0f, got[1], 8, NULL, &op[1]));
+        GIVES(0, portolan_post_receive(endpoint, 0, 0, UINT64_MAX, got[2], 8, NULL, &op[2]));
+        GIVES(0, portolan_post_receive(endpoint, PORTOLAN_ANY, 0x10, 0, got[3], 8, NULL, &op[3]));
+    }
+    barrier();
+    if (me == 0) {
+        GIVES(0, portolan_send_tagged(endpoint, 1, 0x10, "a", 1));
+        GIVES(0, portolan_send_tagged(endpoint, 1, 0x10, "b", 1));
+        GIVES(0, portolan_send_tagged(endpoint, 1, 0x10, "c", 1));
+        GIVES(0, portolan_send_tagged(endpoint, 1, 0x2c, "d", 1));
+    } else {
+        static const uint64_t tags[] = {0x10, 0x2c, 0x10, 0x10};
+
+        for (i = 0; i < 4; i++) {
+            c = end_of(op[i]);
+            CHECK(c.error == 0 && c.peer == 0 && c.tag == tags[i] && c.bytes == 1);
+        }
+        CHECK(got[0][0] == 'a' && got[1][0] == 'd' && got[2][0] == 'b' && got[3][0] == 'c');
+    }
+    /* To this rank itself. */
+    GIVES(0, portolan_send_tagged(endpoint, me, 7, "self", 4));
+    GIVES(0, portolan_receive_tagged(endpoint, me, 7, 0, in, 4, &c));
+    CHECK(c.peer == me && memcmp(in, "self", 4) == 0);
+    quiet();
+}
+
+static void probes_and_claims(void)
+{
+    portolan_probed probed;
+    portolan_tagged_options options;
+    portolan_completion c = fresh();
+    struct iovec piece;
+    uint64_t message = 0, op = 0, spare;
+    size_t n;
+
+    portolan_probed_init(&probed);
+    portolan_tagged_options_init(&options);
+    for (n = 5; n <= 500000; n *= 100) {
+        if (me == 0) {
+            fill(out, n, 8);
+            options.flags = PORTOLAN_DATA;
+            options.data = 44;
+            GIVES(0, portolan_send_tagged(endpoint, 1, 9, out, 2));
+            GIVES(0, portolan_post_send(endpoint, 1, 8, out, n, &options, &op));
+            CHECK(end_of(op).error == 0);
+            GIVES(0, portolan_send_tagged(endpoint, 1, 8, out, n));
+            GIVES(0, portolan_send_tagged(endpoint, 1, 8, out, n));
+            continue;
+        }
+        GIVES(0, portolan_receive_tagged(endpoint, 0, 9, 0, in, 2, NULL));
+        while (portolan_probe(endpoint, PORTOLAN_ANY, 0, UINT64_MAX, &probed) == 0)
+            ;
+        CHECK(probed.from == 0 && probed.tag == 8 && probed.total == n);
+        CHECK(probed.has_data == 1 && probed.data == 44 && probed.size == sizeof probed);
+        GIVES(0, portolan_probe(endpoint, 0, 7, 0, &probed));
+        GIVES(0, portolan_claim(endpoint, 0, 7, 0, &message, &probed));
+        CHECK(message == 0);
+        GIVES(1, portolan_claim(endpoint, 0, 8, 0, &message, &probed));
+        CHECK(message != 0 && probed.total == n && probed.data == 44);
+        /* Wrong options leave it claimed. */
+        options.queue = 5;
+        GIVES(-ENOENT, portolan_receive_claimed(endpoint, message, in, n, &options, &op));
+        options.queue = 0;
+        GIVES(0, portolan_receive_claimed(endpoint, message, in, n, &options, &op));
+        GIVES(-ENOENT, portolan_receive_claimed(endpoint, message, in, n, &options, &spare));
+        GIVES(-ENOENT, portolan_discard(endpoint, message));
+        c = end_of(op);
+        CHECK(c.error == 0 && c.bytes == n && c.tag == 8 && c.peer == 0 && c.data == 44);
+        CHECK(is_filled(in, n, 8));
+        /* The next in pieces, and the last not at all. */
+        while (portolan_claim(endpoint, 0, 8, 0, &message, NULL) == 0)
+            ;
+        memset(in, 0, n);
+        piece.iov_base = in;
+        piece.iov_len = n;
+        GIVES(0, portolan_receive_claimedv(endpoint, message, &piece, 1, NULL, &op));
+        c = end_of(op);
+        CHECK(c.error == 0 && c.has_data == 0 && is_filled(in, n, 8));
+        while (portolan_claim(endpoint, 0, 8, 0, &message, NULL) == 0)
+            ;
+        GIVES(0, portolan_discard(endpoint, message));
+        GIVES(-ENOENT, portolan_discard(endpoint, message));
+    }
+    quiet();
+}
+
+static void cancelled(void)
+{
+    portolan_completion c = fresh();
+    uint64_t op;
+
+    GIVES(0, portolan_post_receive(endpoint, PORTOLAN_ANY, 0xabc, 0, in, 8, NULL, &op));
+    GIVES(-ETIMEDOUT, portolan_operation_wait(endpoint, op, &c, 1000000));
+    GIVES(1, portolan_cancel(endpoint, op));
+    GIVES(0, portolan_cancel(endpoint, op));
+    GIVES(1, portolan_operation_test(endpoint, op, &c));
+    CHECK(c.error == -ECANCELED && c.peer == PORTOLAN_ANY && c.tag == 0xabc && c.bytes == 0);
+    GIVES(-ENOENT, portolan_cancel(endpoint, op));
+    quiet();
+}
+
+#define MANY 100
+
+static void queues_and_counters(void)
+{
+    portolan_tagged_options options;
+    portolan_completion c[16];
+    uint64_t op, done, failed, word[MANY];
+    uint32_t queue, late, counter;
+    int64_t i, n, k = 0;
+
+    memset(c, 0, sizeof c);
+    portolan_tagged_options_init(&options);
+    GIVES(0, portolan_queue_open(endpoint, &queue));
+    GIVES(0, portolan_counter_open(endpoint, &counter));
+    CHECK(queue != 0 && counter != 0);
+    options.queue = queue;
+    options.counter = counter;
+    c[0].size = sizeof *c;
+    GIVES(0, portolan_queue_read(endpoint, queue, c, 16));
+    GIVES(-ETIMEDOUT, portolan_queue_wait(endpoint, queue, c, 16, 1000000));
+    GIVES(-ETIMEDOUT, portolan_counter_wait(endpoint, counter, 1, NULL, NULL, 1000000));
+    if (me == 1)
+        for (i = 0; i < MANY; i++) {
+            options.context = (uint64_t)i;
+            GIVES(0, portolan_post_receive(endpoint, 0, (uint64_t)i, 0, &word[i], sizeof word[i],
+                                           &options, &op));
+        }
+    barrier();
+    if (me == 0)
+        for (i = 0; i < MANY; i++) {
+            word[i] = 3 * (uint64_t)i;
+            options.context = (uint64_t)i;
+            GIVES(0, portolan_post_send(endpoint, 1, (uint64_t)i, &word[i], sizeof word[i],
+                                        &options, &op));
+        }
+    while (k < MANY) {
+        n = portolan_queue_wait(endpoint, queue, c, 16, -1);
+        CHECK(n >= 1 && n <= 16);
+        for (i = 0; i < n; i++, k++) {
+            CHECK(c[i].error == 0 && c[i].context == (uint64_t)k && c[i].tag == (uint64_t)k);
+            CHECK(c[i].size == sizeof *c && c[i].bytes == 8 && c[i].peer == other);
+            CHECK(word[k] == 3 * (uint64_t)k);
+        }
+    }
+    GIVES(0, portolan_counter_wait(endpoint, counter, MANY, &done, &failed, -1));
+    CHECK(done == MANY && failed == 0);
+    /* An older program's shorter structures lie closer together. */
+    for (i = 0; i < 2; i++) {
+        GIVES(0, portolan_post_receive(endpoint, other, 1, 0, in, 8, &options, &op));
+        GIVES(1, portolan_cancel(endpoint, op));
+    }
+    memset(c, 0xee, sizeof c);
+    c[0].size = 16;
+    GIVES(2, portolan_queue_read(endpoint, queue, c, 2));
+    CHECK(c[0].error == -ECANCELED && c[0].size == 16 && c[0].action == 16);
+    CHECK((int32_t)c[0].peer == -ECANCELED && c[0].tag == op && c[0].bytes == 0xeeeeeeeeeeeeeeee);
+    GIVES(0, portolan_counter_value(endpoint, counter, &done, &failed));
+    CHECK(done == MANY && failed == 2);
+    GIVES(0, portolan_counter_value(endpoint, counter, NULL, NULL));
+    /* A receive that is under way when its queue is closed goes on; the next
+     * queue of that number hears nothing of it. */
+    GIVES(0, portolan_post_receive(endpoint, other, 2, 0, in, 8, &options, &op));
+    GIVES(0, portolan_queue_close(endpoint, queue));
+    GIVES(0, portolan_counter_close(endpoint, counter));
+    GIVES(-ENOENT, portolan_post_receive(endpoint, other, 2, 0, in, 8, &options, &op));
+    GIVES(0, portolan_queue_open(endpoint, &late));
+    CHECK(late == queue);
+    GIVES(0, portolan_send_tagged(endpoint, other, 2, "late", 4));
+    quiet();
+    c[0].size = sizeof *c;
+    GIVES(0, portolan_queue_read(endpoint, late, c, 16));
+    CHECK(memcmp(in, "late", 4) == 0);
+    GIVES(0, portolan_queue_close(endpoint, late));
+    barrier();
+}
+
+/* Push-zero, push-all, and something between. */
+static void pushes(void)
+{
+    portolan_push shm, net, now, was[2];
+    portolan_completion c = fresh();
+    portolan_census census;
+    uint64_t op;
+    int i;
+
+    portolan_push_init(&shm);
+    portolan_push_init(&net);
+    portolan_push_init(&now);
+    portolan_census_init(&census);
+    portolan_push_init(&was[0]);
+    portolan_push_init(&was[1]);
+    GIVES(0, portolan_push_read(endpoint, &was[0], &was[1]));
+    CHECK(was[0].whole == 16384 && was[0].first == 1024 && was[0].second == 15360);
+    CHECK(was[0].flags == (PORTOLAN_PUSH_OVERLAP | PORTOLAN_PUSH_MASKING));
+    for (i = 0; i < 3; i++) {
+        shm.whole = net.whole = i == 1 ? UINT64_MAX : 0;
+        shm.first = net.first = i == 2 ? 100 : 0;
+        shm.second = i == 2 ? UINT64_MAX : 0;
+        net.second = i == 2 ? 2000 : 1;
+        net.flags = i == 2 ? PORTOLAN_PUSH_OVERLAP : PORTOLAN_PUSH_MASKING;
+        GIVES(0, portolan_set_push(endpoint, &shm, &net));
+        GIVES(0, portolan_push_to(endpoint, me, &now));
+        CHECK(memcmp(&now, &shm, sizeof now) == 0);
+        GIVES(0, portolan_push_to(endpoint, other, &now));
+        CHECK(memcmp(&now, &shm, sizeof now) == 0 || memcmp(&now, &net, sizeof now) == 0);
+        GIVES(0, portolan_push_read(endpoint, &now, &now));
+        CHECK(memcmp(&now, &net, sizeof now) == 0);
+        fill(out, BIG, 70u + (uint32_t)i);
+        GIVES(0, portolan_post_receive(endpoint, other, 3, 0, in, BIG, NULL, &op));
+        GIVES(0, portolan_matched_census(endpoint, &census));
+        CHECK(census.operations == 1 && census.size == sizeof census);
+        barrier();
+        GIVES(0, portolan_send_tagged(endpoint, other, 3, out, BIG));
+        c = end_of(op);
+        CHECK(c.error == 0 && c.bytes == BIG && is_filled(in, BIG, 70u + (uint32_t)i));
+        barrier();
+    }
+    GIVES(0, portolan_set_push(endpoint, &was[0], &was[1]));
+    /* Kept while nobody asks for it. */
+    GIVES(0, portolan_send_tagged(endpoint, me, 5, out, 1000));
+    GIVES(0, portolan_matched_census(endpoint, &census));
+    CHECK(census.messages == 1 && census.pushed_bytes >= 1000);
+    GIVES(0, portolan_receive_tagged(endpoint, me, 5, 0, in, 1000, NULL));
+    /* With the least that can be granted, and the most. */
+    GIVES(0, portolan_set_pushed_share(endpoint, 0));
+    GIVES(0, portolan_send_tagged(endpoint, me, 5, out, 3000));
+    GIVES(0, portolan_post_send(endpoint, me, 5, out, 3000, NULL, &op));
+    GIVES(0, portolan_operation_test(endpoint, op, &c));
+    GIVES(0, portolan_receive_tagged(endpoint, me, 5, 0, in, 3000, NULL));
+    GIVES(0, portolan_receive_tagged(endpoint, me, 5, 0, in, 3000, NULL));
+    CHECK(end_of(op).error == 0);
+    GIVES(0, portolan_set_pushed_share(endpoint, UINT64_MAX));
+    GIVES(0, portolan_post_send(endpoint, me, 5, out, 3000, NULL, &op));
+    GIVES(1, portolan_operation_test(endpoint, op, &c));
+    GIVES(0, portolan_receive_tagged(endpoint, me, 5, 0, in, 3000, NULL));
+    quiet();
+}
+
+static void calls_all(portolan_context *context, const portolan_message *m, void *user)
+{
+    portolan_completion c = fresh();
+    uint64_t op;
+
+    (void)context;
+    (void)m;
+    GIVES(-EDEADLK, portolan_send_tagged(endpoint, other, 1, "x", 1));
+    GIVES(-EDEADLK, portolan_post_send(endpoint, other, 1, "x", 1, NULL, &op));
+    GIVES(-EDEADLK, portolan_receive_tagged(endpoint, other, 1, 0, in, 1, &c));
+    GIVES(-EDEADLK, portolan_post_receive(endpoint, other, 1, 0, in, 1, NULL, &op));
+    GIVES(-EDEADLK, portolan_probe(endpoint, other, 1, 0, NULL));
+    GIVES(-EDEADLK, portolan_cancel(endpoint, 1));
+    GIVES(-EDEADLK, portolan_queue_read(endpoint, 1, &c, 1));
+    ((struct seen *)user)->messages++;
+}
+
+static void not_from_handlers_nor_children(void)
+{
+    portolan_binding binding;
+    struct seen seen;
+    pid_t child;
+    int status;
+
+    memset(&seen, 0, sizeof seen);
+    portolan_binding_init(&binding);
+    binding.handler = calls_all;
+    binding.user = &seen;
+    GIVES(0, portolan_bind(endpoint, 1, &binding));
+    GIVES(0, portolan_send(endpoint, me, 1, NULL, 0));
+    await_messages(endpoint, &seen, 1);
+    GIVES(0, portolan_unbind(endpoint, 1));
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        _exit(portolan_probe(endpoint, me, 1, 0, NULL) != -ECHILD
+              || portolan_send_tagged(endpoint, me, 1, "x", 1) != -ECHILD);
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    quiet();
+}
+
+/* Rank 1 leaves. What it sent before is received all the same. */
+static void the_end(void)
+{
+    portolan_tagged_options options;
+    portolan_completion c = fresh();
+    uint64_t posted, kept, sync, any;
+
+    portolan_tagged_options_init(&options);
+    options.flags = PORTOLAN_SYNC;
+    if (me == 1) {
+        GIVES(0, portolan_send_tagged(endpoint, 0, 1, "last", 4));
+        barrier();
+        GIVES(0, portolan_close(endpoint));
+        return;
+    }
+    GIVES(0, portolan_post_receive(endpoint, 1, 2, 0, out, 8, NULL, &posted));
+    GIVES(0, portolan_post_receive(endpoint, PORTOLAN_ANY, 3, 0, out + 8, 8, NULL, &any));
+    GIVES(0, portolan_post_send(endpoint, 1, 4, out + 16, 8, &options, &sync));
+    barrier();
+    c = end_of(posted);
+    CHECK(c.error == -EPIPE && c.peer == 1 && c.tag == 2 && c.bytes == 0);
+    c = end_of(sync);
+    CHECK(c.error == -EPIPE && c.action == PORTOLAN_SENT && c.bytes == 0 && c.total == 8);
+    /* Told once: nobody is left to wait for. */
+    GIVES(-EPIPE, portolan_operation_wait(endpoint, any, &c, -1));
+    GIVES(-ETIMEDOUT, portolan_operation_wait(endpoint, any, &c, 1000000));
+    GIVES(1, portolan_cancel(endpoint, any));
+    CHECK(end_of(any).error == -ECANCELED);
+    GIVES(-EPIPE, portolan_send_tagged(endpoint, 1, 1, "x", 1));
+    GIVES(-EPIPE, portolan_send_taggedv(endpoint, 1, 1, NULL, 0, NULL));
+    GIVES(-EPIPE, portolan_post_send(endpoint, 1, 1, "x", 1, NULL, &posted));
+    CHECK(posted == 0);
+    GIVES(0, portolan_receive_tagged(endpoint, PORTOLAN_ANY, 1, 0, in, 4, &c));
+    CHECK(memcmp(in, "last", 4) == 0 && c.peer == 1);
+    GIVES(-EPIPE, portolan_receive_tagged(endpoint, 1, 1, 0, in, 4, &c));
+    CHECK(c.error == -EPIPE);
+    GIVES(0, portolan_post_receive(endpoint, 1, 1, 0, in, 4, NULL, &kept));
+    CHECK(end_of(kept).error == -EPIPE);
+    nothing_is_held();
+    GIVES(0, portolan_close(endpoint));
+}
+
+static void plain(void)
+{
+    wrong_arguments();
+    every_length();
+    several_pieces();
+    too_long();
+    synchronous();
+    matching();
+    probes_and_claims();
+    cancelled();
+    queues_and_counters();
+    pushes();
+    not_from_handlers_nor_children();
+    the_end();
+}
+
+#define THREADS 4
+#define EACH 300
+
+/* Each thread has a tag, and plays with the same one of the other rank. */
+static void *player(void *user)
+{
+    uint64_t tag = *(uint64_t *)user, i, word;
+    portolan_completion c = fresh();
+
+    for (i = 0; i < EACH; i++) {
+        word = tag << 32 | i;
+        if (me == 0)
+            GIVES(0, portolan_send_tagged(endpoint, 1, tag, &word, sizeof word));
+        word = 0;
+        GIVES(0, portolan_receive_tagged(endpoint, PORTOLAN_ANY, tag, 0, &word, sizeof word, &c));
+        CHECK(word == (tag << 32 | i) && c.tag == tag && c.peer == other);
+        if (me == 1)
+            GIVES(0, portolan_send_tagged(endpoint, 0, tag, &word, sizeof word));
+    }
+    return NULL;
+}
+
+static void threads(void)
+{
+    pthread_t thread[THREADS];
+    uint64_t tag[THREADS];
+    int i;
+
+    for (i = 0; i < THREADS; i++) {
+        tag[i] = (uint64_t)i;
+        CHECK(pthread_create(&thread[i], NULL, player, &tag[i]) == 0);
+    }
+    for (i = 0; i < THREADS; i++)
+        CHECK(pthread_join(thread[i], NULL) == 0);
+    quiet();
+    GIVES(0, portolan_close(endpoint));
+}
+
+int main(int argc, char **argv)
+{
+    int many = argc > 1 && strcmp(argv[1], "threads") == 0;
+
+    out = (unsigned char *)malloc(BIG);
+    in = (unsigned char *)malloc(BIG);
+    CHECK(out != NULL && in != NULL);
+    endpoint = open_plain(many ? PORTOLAN_THREADS_MULTIPLE : PORTOLAN_THREADS_SINGLE,
+                          PORTOLAN_HELPER_ON);
+    me = (uint32_t)portolan_rank(endpoint);
+    GIVES(2, portolan_size(endpoint));
+    other = 1 - me;
+    if (many)
+        threads();
+    else
+        plain();
+    free(out);
+    free(in);
+    printf("tagged, rank %u: all is well\n", me);
+    return 0;
+}
