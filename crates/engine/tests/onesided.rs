@@ -1,0 +1,364 @@
+//! Memory of other ranks, on every lane.
+
+mod common;
+
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use common::{ALL, By, config, helped, job, pair, pattern, run};
+use portolan_engine::{
+    Action, Binding, Buffer, Census, DeregisterError, Ended, Endpoint, Memory, Misuse, Notify,
+    OpError, OpId, Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError, Signal,
+};
+
+const BYTES: usize = 1_000_000;
+
+fn place(key: RemoteKey, offset: u64) -> Place {
+    Place { key, offset }
+}
+
+/// A region of so many zeros.
+fn region(e: &Endpoint, bytes: usize, rights: Rights) -> (portolan_engine::RegionId, RemoteKey) {
+    let id = e.register(vec![0; bytes], None, rights).unwrap().unwrap();
+    (id, e.remote_key(id).unwrap().unwrap())
+}
+
+fn end(both: &[&Endpoint], of: &Endpoint, op: OpId) -> Ended {
+    let mut ended = None;
+    run(both, || {
+        ended = of.poll_op(op).unwrap();
+        ended.is_some()
+    });
+    ended.unwrap()
+}
+
+fn bytes_of(e: &Endpoint, region: portolan_engine::RegionId, at: usize, len: usize) -> Vec<u8> {
+    let mut bytes = vec![0; len];
+    e.read_region(region, at as u64, &mut bytes)
+        .unwrap()
+        .unwrap();
+    bytes
+}
+
+#[test]
+fn what_is_put_is_there_and_is_got_back() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        let (id, key) = region(&b, BYTES, Rights::Both);
+        for (i, len) in [0, 1, 8, 1_300, 1_500, 20_000, 200_001, BYTES - 64]
+            .into_iter()
+            .enumerate()
+        {
+            let at = (i * 7 % 64) as u64;
+            let bytes = pattern(len, i as u8);
+            let put = a
+                .post_put(1, place(key, at), bytes.clone(), &PutOptions::default())
+                .unwrap();
+            let ended = end(&[&a, &b], &a, put);
+            let c = ended.completion;
+            assert_eq!(
+                (c.result, c.action, c.bytes),
+                (Ok(()), Action::Put, len as u64)
+            );
+            assert!(matches!(ended.memory, Some(Memory::Source(_))));
+            // Its end means that it is visible.
+            assert!(bytes_of(&b, id, at as usize, len) == bytes, "{by:?} {len}");
+            let get = a
+                .post_get(1, place(key, at), vec![0; len], Notify::default())
+                .unwrap();
+            let ended = end(&[&a, &b], &a, get);
+            assert_eq!(ended.completion.result, Ok(()));
+            let Some(Memory::Sink(sink)) = ended.memory else {
+                panic!("a get gives its memory back");
+            };
+            let got = sink.into_buffers().remove(0).into_vec().unwrap();
+            assert!(got == bytes, "{by:?} {len}");
+        }
+        let memory = b.deregister(id).unwrap().unwrap().expect("it was the last");
+        assert_eq!(memory.into_buffers()[0].len(), BYTES);
+        for e in [&a, &b] {
+            assert_eq!(e.census().unwrap(), Census::default());
+        }
+    }
+}
+
+#[test]
+fn numbers_are_changed_at_once_by_many() {
+    for by in ALL {
+        let all = job(by, 3, &config());
+        let (id, key) = region(&all[0], 64, Rights::Both);
+        let mut found = Vec::new();
+        for round in 0..50 {
+            let ops: Vec<(usize, OpId)> = (0..3)
+                .map(|rank| {
+                    let op =
+                        all[rank].post_fetch_add(0, place(key, 8), round + 1, Notify::default());
+                    (rank, op.unwrap())
+                })
+                .collect();
+            let refs: Vec<&Endpoint> = all.iter().collect();
+            for (rank, op) in ops {
+                let c = end(&refs, &all[rank], op).completion;
+                assert_eq!((c.result, c.action), (Ok(()), Action::FetchAdd));
+                found.push(c.data.unwrap());
+            }
+        }
+        let sum: u64 = (1..=50).map(|n| 3 * n).sum();
+        assert_eq!(bytes_of(&all[0], id, 8, 8), sum.to_le_bytes());
+        found.sort_unstable();
+        found.dedup();
+        assert_eq!(found.len(), 150, "each saw another value");
+        let refs: Vec<&Endpoint> = all.iter().collect();
+        for (expected, new, then) in [(sum, 7, 7), (sum, 9, 7)] {
+            let op = all[1].post_compare_swap(0, place(key, 8), [expected, new], Notify::default());
+            let c = end(&refs, &all[1], op.unwrap()).completion;
+            assert_eq!(c.data, Some(if then == new { sum } else { then }));
+            assert_eq!(bytes_of(&all[0], id, 8, 8), u64::to_le_bytes(then));
+        }
+    }
+}
+
+#[test]
+fn a_signal_comes_when_the_bytes_are_there() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        let b = Arc::new(b);
+        let (id, key) = region(&b, 100_000, Rights::Put);
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&seen);
+        b.bind(
+            5,
+            Binding::to(move |_, m| log.lock().unwrap().push((m.from, m.arg(0), m.arg(1)))),
+        )
+        .unwrap();
+        for (word, len) in [(1, 0), (2, 100), (3, 100_000)] {
+            let options = PutOptions {
+                end: PutEnd::Local,
+                signal: Some(Signal { port: 5, word }),
+                ..PutOptions::default()
+            };
+            let put = a
+                .post_put(1, place(key, 0), pattern(len, word as u8), &options)
+                .unwrap();
+            run(&[&a, &b], || seen.lock().unwrap().len() == word as usize);
+            assert_eq!(*seen.lock().unwrap().last().unwrap(), (0, word, len as u64));
+            assert!(bytes_of(&b, id, 0, len) == pattern(len, word as u8));
+            assert_eq!(end(&[&a, &b], &a, put).completion.result, Ok(()));
+        }
+        b.close_port(6).unwrap();
+        for port in [6, 70_000] {
+            let options = PutOptions {
+                signal: Some(Signal { port, word: 0 }),
+                ..PutOptions::default()
+            };
+            let put = a.post_put(1, place(key, 0), vec![9; 10], &options).unwrap();
+            assert_eq!(
+                end(&[&a, &b], &a, put).completion.result,
+                Err(OpError::NoPort)
+            );
+            assert_eq!(bytes_of(&b, id, 0, 3), pattern(3, 3));
+        }
+    }
+}
+
+#[test]
+fn a_flush_ends_when_all_before_it_is_there() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        let (id, key) = region(&b, 64_000, Rights::Put);
+        let local = PutOptions {
+            end: PutEnd::Local,
+            ..PutOptions::default()
+        };
+        for i in 0..1_000_u64 {
+            let put = a
+                .post_put(1, place(key, i * 64), vec![i as u8; 64], &local)
+                .unwrap();
+            if i % 50 == 0 {
+                end(&[&a, &b], &a, put);
+            }
+            a.progress().unwrap();
+        }
+        let flush = a.post_flush(1, Notify::default()).unwrap();
+        assert_eq!(end(&[&a, &b], &a, flush).completion.result, Ok(()));
+        let expected: Vec<u8> = (0..1_000).flat_map(|i| [i as u8; 64]).collect();
+        assert!(bytes_of(&b, id, 0, 64_000) == expected);
+    }
+}
+
+#[test]
+fn what_is_not_allowed_is_told_and_touches_nothing() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        let (id, key) = region(&b, 100, Rights::Get);
+        let (_, write_only) = region(&b, 100, Rights::Put);
+        let (_, none) = region(&b, 100, Rights::default());
+        let put = |key, at, len| {
+            let op = a
+                .post_put(1, place(key, at), vec![1; len], &PutOptions::default())
+                .unwrap();
+            end(&[&a, &b], &a, op).completion.result
+        };
+        let get = |key, at, len| {
+            let op = a
+                .post_get(1, place(key, at), vec![1; len], Notify::default())
+                .unwrap();
+            end(&[&a, &b], &a, op).completion.result
+        };
+        for len in [1, 100] {
+            assert_eq!(put(key, 0, len), Err(OpError::NotPermitted));
+            assert_eq!(get(write_only, 0, len), Err(OpError::NotPermitted));
+            assert_eq!(get(none, 0, len), Err(OpError::NotPermitted));
+        }
+        for (at, len) in [(0, 101), (100, 1), (u64::MAX, 2), (50, 200_000)] {
+            assert_eq!(put(write_only, at, len), Err(OpError::OutOfBounds));
+            assert_eq!(get(key, at, len), Err(OpError::OutOfBounds));
+        }
+        let op = a
+            .post_fetch_add(1, place(key, 0), 1, Notify::default())
+            .unwrap();
+        assert_eq!(
+            end(&[&a, &b], &a, op).completion.result,
+            Err(OpError::NotPermitted)
+        );
+        let (_, both) = region(&b, 100, Rights::Both);
+        let op = a
+            .post_fetch_add(1, place(both, 4), 1, Notify::default())
+            .unwrap();
+        assert_eq!(
+            end(&[&a, &b], &a, op).completion.result,
+            Err(OpError::Unaligned)
+        );
+        assert_eq!(bytes_of(&b, id, 0, 100), [0; 100]);
+        // A key whose region is gone reaches nothing, nor a later one under it.
+        let first = b
+            .register(vec![0; 10], Some(77), Rights::Both)
+            .unwrap()
+            .unwrap();
+        let old = b.remote_key(first).unwrap().unwrap();
+        let taken = b.register(vec![0; 10], Some(77), Rights::Both).unwrap();
+        assert_eq!(taken.unwrap_err().0, RegisterError::KeyTaken);
+        b.deregister(first).unwrap().unwrap();
+        assert_eq!(
+            b.deregister(first).unwrap().unwrap_err(),
+            DeregisterError::NoSuchRegion
+        );
+        assert_eq!(put(old, 0, 1), Err(OpError::BadKey));
+        let second = b
+            .register(vec![0; 10], Some(77), Rights::Both)
+            .unwrap()
+            .unwrap();
+        assert_eq!(put(old, 0, 1), Err(OpError::BadKey));
+        assert_eq!(put(b.remote_key(second).unwrap().unwrap(), 0, 1), Ok(()));
+        assert_eq!(b.read_region(second, 5, &mut [0; 6]).unwrap(), None);
+        b.forbid_one_sided().unwrap();
+        let forbidden = b.register(vec![0; 10], None, Rights::Both).unwrap();
+        assert_eq!(forbidden.unwrap_err().0, RegisterError::Forbidden);
+        let wrong = a.post_put(7, place(key, 0), vec![1], &PutOptions::default());
+        assert_eq!(wrong.unwrap_err().0, SendError::Misuse(Misuse::BadRank));
+        let wrong = a.post_flush(7, Notify::default());
+        assert_eq!(wrong.unwrap_err(), SendError::Misuse(Misuse::BadRank));
+    }
+}
+
+#[test]
+fn it_works_while_the_target_makes_no_call() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        let (_, key) = region(&b, 300_000, Rights::Both);
+        // The other makes no call from here on: its helper thread serves.
+        let limit = Some(Duration::from_secs(20));
+        for len in [8, 300_000] {
+            let put = a
+                .post_put(1, place(key, 0), pattern(len, 5), &PutOptions::default())
+                .unwrap();
+            assert_eq!(a.wait_end(put, limit).unwrap().completion.result, Ok(()));
+            let get = a
+                .post_get(1, place(key, 0), vec![0; len], Notify::default())
+                .unwrap();
+            let ended = a.wait_end(get, limit).unwrap();
+            assert_eq!(ended.completion.result, Ok(()));
+            let Some(Memory::Sink(sink)) = ended.memory else {
+                panic!("a get gives its memory back");
+            };
+            assert!(sink.into_buffers()[0].as_slice() == pattern(len, 5));
+        }
+        let add = a
+            .post_fetch_add(1, place(key, 0), 1, Notify::default())
+            .unwrap();
+        assert_eq!(a.wait_end(add, limit).unwrap().completion.result, Ok(()));
+        drop(thread::spawn(move || drop((a, b))).join());
+    }
+}
+
+#[test]
+fn a_death_ends_what_depends_on_it_and_gives_memory_back() {
+    for by in ALL {
+        let mut all = job(by, 3, &config());
+        let (c, b, a) = (all.pop().unwrap(), all.pop().unwrap(), all.pop().unwrap());
+        let (_, key) = region(&b, BYTES, Rights::Both);
+        let (mine, my_key) = region(&a, BYTES, Rights::Both);
+        // A put of b's is under way when it dies.
+        let theirs = b
+            .post_put(
+                0,
+                place(my_key, 0),
+                pattern(BYTES, 1),
+                &PutOptions::default(),
+            )
+            .unwrap();
+        b.progress().unwrap();
+        a.progress().unwrap();
+        let ops = [
+            a.post_put(1, place(key, 0), pattern(BYTES, 2), &PutOptions::default())
+                .unwrap(),
+            a.post_get(1, place(key, 0), vec![0; BYTES], Notify::default())
+                .unwrap(),
+            a.post_fetch_add(1, place(key, 0), 1, Notify::default())
+                .unwrap(),
+            a.post_flush(1, Notify::default()).unwrap(),
+        ];
+        a.peer_died(1).unwrap();
+        for op in ops {
+            let c = end(&[&a, &c], &a, op).completion;
+            assert_eq!(
+                (c.result, c.peer),
+                (Err(OpError::PeerDead), 1),
+                "{by:?} {:?}",
+                c.action
+            );
+        }
+        let memory = a.deregister(mine).unwrap().unwrap();
+        assert!(memory.is_some(), "a put of the dead does not hold it");
+        assert_eq!(a.census().unwrap(), Census::default());
+        drop((theirs, b));
+    }
+}
+
+#[test]
+fn lent_memory_is_read_where_it_lies() {
+    let (a, b) = pair(By::Shm, &config());
+    let mut memory = vec![0_u8; 4096];
+    let start = memory.as_mut_ptr();
+    // SAFETY: the vector outlives the registration, and is looked at by volatile
+    // reads only meanwhile.
+    let lent = unsafe { Buffer::lent(start, 4096) };
+    let id = b.register(lent, None, Rights::Put).unwrap().unwrap();
+    let key = b.remote_key(id).unwrap().unwrap();
+    let options = PutOptions {
+        end: PutEnd::Local,
+        ..PutOptions::default()
+    };
+    let put = a
+        .post_put(1, place(key, 8), 42_u64.to_le_bytes().to_vec(), &options)
+        .unwrap();
+    // SAFETY: it lies within the vector.
+    run(
+        &[&a, &b],
+        || unsafe { start.add(8).cast::<u64>().read_volatile() } == 42,
+    );
+    end(&[&a, &b], &a, put);
+    b.deregister(id).unwrap().unwrap();
+    assert_eq!(memory[8], 42);
+}
