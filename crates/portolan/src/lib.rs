@@ -23,6 +23,10 @@
 #[doc = include_str!("../../../docs/matched.md")]
 mod matched_page {}
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/onesided.md")]
+mod onesided_page {}
+
 mod c;
 mod configure;
 mod diary;

@@ -194,7 +194,8 @@ impl Host for Carrier<'_> {
         bytes: u64,
     ) -> Result<(), FetchError> {
         let Some(Lane::Shm(index)) = self.core.lanes.get(from) else {
-            return Err(FetchError::Gone);
+            // What another host says of its memory is of no use here.
+            return Err(FetchError::NotPermitted);
         };
         let mut next = address;
         for piece in into.pieces(at as usize, bytes as usize) {
