@@ -537,13 +537,14 @@ fn queues_counters_and_claimed_messages_that_are_not_there_are_told() {
     assert!(a.next_completion(queue).unwrap().is_none());
     assert_eq!(a.count(counter), Ok(portolan_engine::Count::default()));
 
-    // One that was taken by its number does not hide those behind it.
-    let (first, second) = (send(named).unwrap(), send(named).unwrap());
-    assert!(a.poll_op(first).unwrap().is_some());
+    // Those that were taken by their numbers do not hide what is behind them.
+    let ops = [(); 3].map(|()| send(named).unwrap());
+    assert!(a.poll_op(ops[0]).unwrap().is_some());
+    assert!(a.poll_op(ops[1]).unwrap().is_some());
     let next = a.next_completion(queue).unwrap().unwrap();
-    assert_eq!(next.completion.op, second);
-    assert_eq!(a.wait_count(counter, 2, None).unwrap().done, 2);
-    assert_eq!(a.wait_count(counter, 3, none), Err(MatchError::TimedOut));
+    assert_eq!(next.completion.op, ops[2]);
+    assert_eq!(a.wait_count(counter, 3, None).unwrap().done, 3);
+    assert_eq!(a.wait_count(counter, 4, none), Err(MatchError::TimedOut));
 
     // Messages wait that nobody has claimed; one is, once.
     let other = portolan_engine::MessageId(1 << 32);
@@ -557,6 +558,8 @@ fn queues_counters_and_claimed_messages_that_are_not_there_are_told() {
     let ended = a.wait_end(received.unwrap(), None).unwrap();
     assert_eq!(ended.into_received(), [1; 4]);
     assert_eq!(a.discard(again()), Err(Misuse::NoSuchMessage));
+    let (id, _) = a.claim(&Selector::any(1)).unwrap().unwrap();
+    a.discard(id).unwrap();
     let (id, _) = a.claim(&Selector::any(1)).unwrap().unwrap();
     a.discard(id).unwrap();
     assert_eq!(a.census().unwrap(), Census::default());

@@ -13,8 +13,9 @@
  * order with messages to ports.
  *
  * Short messages are pushed whole while the receiver has room for them
- * (settings pushed_bytes, pushed_share); of longer ones the first bytes are pushed, and the
- * rest comes straight into the receive's memory once there is a receive.
+ * (settings pushed_bytes, pushed_share); of longer ones the first bytes are
+ * pushed, and the rest comes straight into the receive's memory once there is
+ * a receive.
  *
  * Operations. A call that posts stores the operation's number, never 0, and
  * returns at once. The operation ends later, within calls that make progress,
@@ -23,9 +24,9 @@
  * the options name; then its number is void.
  * Memory given to a call that posts is lent until the operation's end was told
  * or the endpoint was closed: that of a send must not change, that of a
- * receive must be touched by nobody and pieces of it must not overlap. Also
- * the closing of a queue does not end what would have come to it. The array
- * of pieces itself is read only during the call.
+ * receive must be touched by nobody and pieces of it must not overlap. That a
+ * queue is closed does not end what would have come to it. The array of
+ * pieces itself is read only during the call.
  * In handlers none of these calls may be made (-EDEADLK).
  *
  * Errors of all calls with memory:

@@ -142,6 +142,7 @@ fn matched_messages_of_two_ranks() {
         let program = build("tagged", language);
         run_pair(&program, "plain");
         run_pair(&program, "threads");
+        run_pair(&build("misuse", language), "");
     }
 }
 

@@ -1,14 +1,10 @@
 /* Matched messages of two ranks: `tagged plain` and `tagged threads`. */
-#include "check.h"
+#include "tagged.h"
 
 #include <pthread.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #define BIG (3u << 20)
 
-static portolan_endpoint *endpoint;
-static uint32_t me, other;
 static unsigned char *out, *in;
 
 static void fill(unsigned char *data, size_t bytes, uint32_t seed)
@@ -27,209 +23,6 @@ static int is_filled(const unsigned char *data, size_t bytes, uint32_t seed)
         if (data[i] != (unsigned char)((i * 2654435761u + seed * 40503u) >> 11))
             return 0;
     return 1;
-}
-
-static void barrier(void)
-{
-    GIVES(0, portolan_barrier(endpoint, NULL));
-}
-
-static portolan_completion fresh(void)
-{
-    portolan_completion completion;
-
-    portolan_completion_init(&completion);
-    return completion;
-}
-
-/* What an operation has ended with. */
-static portolan_completion end_of(uint64_t operation)
-{
-    portolan_completion c = fresh();
-
-    GIVES(1, portolan_operation_wait(endpoint, operation, &c, -1));
-    CHECK(c.operation == operation && c.size == sizeof c);
-    GIVES(-ENOENT, portolan_operation_test(endpoint, operation, &c));
-    return c;
-}
-
-/* Nothing is held, once what is on its way has come. */
-static void nothing_is_held(void)
-{
-    portolan_census census;
-    int pass;
-
-    portolan_census_init(&census);
-    for (pass = 0; pass < 100000; pass++) {
-        GIVES(0, portolan_matched_census(endpoint, &census));
-        if (census.operations + census.messages + census.pushed_bytes + census.parts
-                + census.seconds + census.pulled_bytes + census.backlogs == 0)
-            return;
-        CHECK(portolan_progress(endpoint) >= 0);
-    }
-    CHECK(!"something is held");
-}
-
-/* The same on both ranks, before either goes on. */
-static void quiet(void)
-{
-    barrier();
-    nothing_is_held();
-    barrier();
-}
-
-static void wrong_arguments(void)
-{
-    portolan_endpoint *none = NULL;
-    portolan_tagged_options options, bad;
-    portolan_completion c = fresh(), unset;
-    portolan_probed probed, unset_probed;
-    portolan_push shm, net;
-    struct iovec pieces[2];
-    struct iovec *many = (struct iovec *)calloc(1025, sizeof *many);
-    uint64_t op = 9, message = 9, value;
-    uint32_t number = 9;
-    char data[8];
-
-    CHECK(many != NULL);
-    memset(&unset, 0, sizeof unset);
-    memset(&unset_probed, 0, sizeof unset_probed);
-    portolan_probed_init(&probed);
-    portolan_tagged_options_init(&options);
-
-    /* Null. */
-    GIVES(-EFAULT, portolan_send_tagged(none, 0, 1, data, 1));
-    GIVES(-EFAULT, portolan_send_taggedv(none, 0, 1, NULL, 0, NULL));
-    GIVES(-EFAULT, portolan_receive_tagged(none, 0, 1, 0, data, 1, NULL));
-    GIVES(-EFAULT, portolan_receive_taggedv(none, 0, 1, 0, NULL, 0, NULL));
-    GIVES(-EFAULT, portolan_post_send(none, 0, 1, data, 1, NULL, &op));
-    CHECK(op == 0);
-    GIVES(-EFAULT, portolan_post_sendv(none, 0, 1, NULL, 0, NULL, &op));
-    GIVES(-EFAULT, portolan_post_receive(none, 0, 1, 0, data, 1, NULL, &op));
-    GIVES(-EFAULT, portolan_post_receivev(none, 0, 1, 0, NULL, 0, NULL, &op));
-    GIVES(-EFAULT, portolan_probe(none, 0, 1, 0, NULL));
-    GIVES(-EFAULT, portolan_claim(none, 0, 1, 0, &message, NULL));
-    GIVES(-EFAULT, portolan_receive_claimed(none, 1, data, 1, NULL, &op));
-    GIVES(-EFAULT, portolan_receive_claimedv(none, 1, NULL, 0, NULL, &op));
-    GIVES(-EFAULT, portolan_discard(none, 1));
-    GIVES(-EFAULT, portolan_cancel(none, 1));
-    GIVES(-EFAULT, portolan_operation_test(none, 1, &c));
-    GIVES(-EFAULT, portolan_operation_wait(none, 1, &c, 0));
-    GIVES(-EFAULT, portolan_queue_open(none, &number));
-    GIVES(-EFAULT, portolan_queue_close(none, 1));
-    GIVES(-EFAULT, portolan_queue_read(none, 1, &c, 1));
-    GIVES(-EFAULT, portolan_queue_wait(none, 1, &c, 1, 0));
-    GIVES(-EFAULT, portolan_counter_open(none, &number));
-    GIVES(-EFAULT, portolan_counter_close(none, 1));
-    GIVES(-EFAULT, portolan_counter_value(none, 1, &value, &value));
-    GIVES(-EFAULT, portolan_counter_wait(none, 1, 0, &value, &value, 0));
-    GIVES(-EFAULT, portolan_push_read(none, NULL, NULL));
-    GIVES(-EFAULT, portolan_push_to(none, 0, NULL));
-    GIVES(-EFAULT, portolan_set_push(none, NULL, NULL));
-    GIVES(-EFAULT, portolan_set_pushed_share(none, 1));
-    GIVES(-EFAULT, portolan_matched_census(none, NULL));
-    GIVES(-EFAULT, portolan_send_tagged(endpoint, other, 1, NULL, 1));
-    GIVES(-EFAULT, portolan_receive_tagged(endpoint, other, 1, 0, NULL, 1, &c));
-    GIVES(-EFAULT, portolan_post_send(endpoint, other, 1, data, 1, NULL, NULL));
-    GIVES(-EFAULT, portolan_post_receive(endpoint, other, 1, 0, data, 1, NULL, NULL));
-    GIVES(-EFAULT, portolan_post_sendv(endpoint, other, 1, NULL, 1, NULL, &op));
-    GIVES(-EFAULT, portolan_claim(endpoint, other, 1, 0, NULL, &probed));
-    GIVES(-EFAULT, portolan_operation_test(endpoint, 1, NULL));
-    GIVES(-EFAULT, portolan_operation_wait(endpoint, 1, NULL, 0));
-    GIVES(-EFAULT, portolan_queue_open(endpoint, NULL));
-    GIVES(-EFAULT, portolan_counter_open(endpoint, NULL));
-    GIVES(-EFAULT, portolan_matched_census(endpoint, NULL));
-
-    /* Ranks. */
-    GIVES(-ENXIO, portolan_send_tagged(endpoint, 2, 1, data, 1));
-    GIVES(-ENXIO, portolan_send_tagged(endpoint, PORTOLAN_ANY, 1, data, 1));
-    GIVES(-ENXIO, portolan_post_send(endpoint, 2, 1, data, 1, NULL, &op));
-    GIVES(-ENXIO, portolan_receive_tagged(endpoint, 2, 1, 0, data, 1, &c));
-    GIVES(-ENXIO, portolan_post_receive(endpoint, 2, 1, 0, data, 1, NULL, &op));
-    GIVES(-ENXIO, portolan_probe(endpoint, 2, 1, 0, NULL));
-    GIVES(-ENXIO, portolan_claim(endpoint, 2, 1, 0, &message, NULL));
-    GIVES(-ENXIO, portolan_push_to(endpoint, 2, NULL));
-    CHECK(op == 0 && message == 0);
-
-    /* Memory. */
-    GIVES(-EMSGSIZE, portolan_send_tagged(endpoint, other, 1, data, SIZE_MAX));
-    GIVES(-EMSGSIZE, portolan_post_send(endpoint, other, 1, data, SIZE_MAX, NULL, &op));
-    GIVES(-EMSGSIZE, portolan_post_send(endpoint, other, 1, data, ((size_t)1 << 38) + 1, NULL, &op));
-    GIVES(-EMSGSIZE, portolan_receive_tagged(endpoint, other, 1, 0, data, SIZE_MAX, &c));
-    pieces[0].iov_base = pieces[1].iov_base = data;
-    pieces[0].iov_len = pieces[1].iov_len = SIZE_MAX / 2;
-    GIVES(-EMSGSIZE, portolan_post_sendv(endpoint, other, 1, pieces, 2, NULL, &op));
-    GIVES(-EMSGSIZE, portolan_post_receivev(endpoint, other, 1, 0, pieces, 2, NULL, &op));
-    pieces[0].iov_len = 1;
-    pieces[1].iov_base = NULL;
-    pieces[1].iov_len = 1;
-    GIVES(-EFAULT, portolan_post_sendv(endpoint, other, 1, pieces, 2, NULL, &op));
-    GIVES(-EFAULT, portolan_send_taggedv(endpoint, other, 1, pieces, 2, NULL));
-    GIVES(-EFAULT, portolan_receive_taggedv(endpoint, other, 1, 0, pieces, 2, &c));
-    GIVES(-EINVAL, portolan_post_sendv(endpoint, other, 1, many, 1025, NULL, &op));
-    GIVES(-EINVAL, portolan_send_taggedv(endpoint, other, 1, many, SIZE_MAX, NULL));
-    GIVES(-EINVAL, portolan_receive_taggedv(endpoint, other, 1, 0, many, 1025, &c));
-    GIVES(-EINVAL, portolan_post_receivev(endpoint, other, 1, 0, many, 1025, NULL, &op));
-
-    /* Structures. */
-    memset(&bad, 0, sizeof bad);
-    GIVES(-EINVAL, portolan_post_send(endpoint, other, 1, data, 1, &bad, &op));
-    bad = options;
-    bad.flags = 4;
-    GIVES(-EINVAL, portolan_post_send(endpoint, other, 1, data, 1, &bad, &op));
-    bad.flags = 0;
-    bad.data = 1;
-    GIVES(-EINVAL, portolan_post_send(endpoint, other, 1, data, 1, &bad, &op));
-    bad = options;
-    bad.flags = PORTOLAN_SYNC;
-    GIVES(-EINVAL, portolan_post_receive(endpoint, other, 1, 0, data, 1, &bad, &op));
-    bad.flags = PORTOLAN_DATA;
-    GIVES(-EINVAL, portolan_post_receive(endpoint, other, 1, 0, data, 1, &bad, &op));
-    bad = options;
-    bad.context = 1;
-    GIVES(-EINVAL, portolan_send_taggedv(endpoint, other, 1, NULL, 0, &bad));
-    GIVES(-EINVAL, portolan_receive_tagged(endpoint, other, 1, 0, data, 1, &unset));
-    GIVES(-EINVAL, portolan_probe(endpoint, other, 1, 0, &unset_probed));
-    GIVES(-EINVAL, portolan_claim(endpoint, other, 1, 0, &message, &unset_probed));
-    GIVES(-EINVAL, portolan_operation_test(endpoint, 1, &unset));
-    GIVES(-EINVAL, portolan_operation_wait(endpoint, 1, &unset, 0));
-    GIVES(-EINVAL, portolan_queue_read(endpoint, 1, &c, 0));
-    GIVES(-EINVAL, portolan_queue_wait(endpoint, 1, &c, 0, -1));
-    portolan_push_init(&shm);
-    memset(&net, 0, sizeof net);
-    GIVES(-EINVAL, portolan_push_read(endpoint, &shm, &net));
-    CHECK(shm.whole == 0);
-    GIVES(-EINVAL, portolan_set_push(endpoint, &shm, &net));
-    portolan_push_init(&net);
-    net.flags = 4;
-    GIVES(-EINVAL, portolan_set_push(endpoint, &shm, &net));
-
-    /* Numbers that nobody gave. */
-    bad = options;
-    bad.queue = 1;
-    GIVES(-ENOENT, portolan_post_send(endpoint, other, 1, data, 1, &bad, &op));
-    bad.queue = UINT32_MAX;
-    GIVES(-ENOENT, portolan_post_receive(endpoint, other, 1, 0, data, 1, &bad, &op));
-    bad.queue = 0;
-    bad.counter = 77;
-    GIVES(-ENOENT, portolan_post_receive(endpoint, other, 1, 0, data, 1, &bad, &op));
-    GIVES(-ENOENT, portolan_operation_test(endpoint, 0, &c));
-    GIVES(-ENOENT, portolan_operation_wait(endpoint, UINT64_MAX, &c, -1));
-    GIVES(-ENOENT, portolan_cancel(endpoint, 12345));
-    GIVES(-ENOENT, portolan_receive_claimed(endpoint, 1, data, 1, NULL, &op));
-    GIVES(-ENOENT, portolan_receive_claimedv(endpoint, UINT64_MAX, NULL, 0, NULL, &op));
-    GIVES(-ENOENT, portolan_discard(endpoint, 0));
-    for (number = 0; number < 3; number++) {
-        GIVES(-ENOENT, portolan_queue_close(endpoint, number));
-        GIVES(-ENOENT, portolan_queue_read(endpoint, number, &c, 1));
-        GIVES(-ENOENT, portolan_queue_wait(endpoint, number, &c, 1, -1));
-        GIVES(-ENOENT, portolan_counter_close(endpoint, number));
-        GIVES(-ENOENT, portolan_counter_value(endpoint, number, NULL, NULL));
-        GIVES(-ENOENT, portolan_counter_wait(endpoint, number, 0, NULL, NULL, -1));
-    }
-    CHECK(op == 0 && message == 0);
-    quiet();
-    free(many);
 }
 
 static void every_length(void)
@@ -614,47 +407,6 @@ static void pushes(void)
     quiet();
 }
 
-static void calls_all(portolan_context *context, const portolan_message *m, void *user)
-{
-    portolan_completion c = fresh();
-    uint64_t op;
-
-    (void)context;
-    (void)m;
-    GIVES(-EDEADLK, portolan_send_tagged(endpoint, other, 1, "x", 1));
-    GIVES(-EDEADLK, portolan_post_send(endpoint, other, 1, "x", 1, NULL, &op));
-    GIVES(-EDEADLK, portolan_receive_tagged(endpoint, other, 1, 0, in, 1, &c));
-    GIVES(-EDEADLK, portolan_post_receive(endpoint, other, 1, 0, in, 1, NULL, &op));
-    GIVES(-EDEADLK, portolan_probe(endpoint, other, 1, 0, NULL));
-    GIVES(-EDEADLK, portolan_cancel(endpoint, 1));
-    GIVES(-EDEADLK, portolan_queue_read(endpoint, 1, &c, 1));
-    ((struct seen *)user)->messages++;
-}
-
-static void not_from_handlers_nor_children(void)
-{
-    portolan_binding binding;
-    struct seen seen;
-    pid_t child;
-    int status;
-
-    memset(&seen, 0, sizeof seen);
-    portolan_binding_init(&binding);
-    binding.handler = calls_all;
-    binding.user = &seen;
-    GIVES(0, portolan_bind(endpoint, 1, &binding));
-    GIVES(0, portolan_send(endpoint, me, 1, NULL, 0));
-    await_messages(endpoint, &seen, 1);
-    GIVES(0, portolan_unbind(endpoint, 1));
-    child = fork();
-    CHECK(child >= 0);
-    if (child == 0)
-        _exit(portolan_probe(endpoint, me, 1, 0, NULL) != -ECHILD
-              || portolan_send_tagged(endpoint, me, 1, "x", 1) != -ECHILD);
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    quiet();
-}
-
 /* Rank 1 leaves. What it sent before is received all the same. */
 static void the_end(void)
 {
@@ -699,7 +451,6 @@ static void the_end(void)
 
 static void plain(void)
 {
-    wrong_arguments();
     every_length();
     several_pieces();
     too_long();
@@ -709,7 +460,6 @@ static void plain(void)
     cancelled();
     queues_and_counters();
     pushes();
-    not_from_handlers_nor_children();
     the_end();
 }
 
@@ -758,11 +508,7 @@ int main(int argc, char **argv)
     out = (unsigned char *)malloc(BIG);
     in = (unsigned char *)malloc(BIG);
     CHECK(out != NULL && in != NULL);
-    endpoint = open_plain(many ? PORTOLAN_THREADS_MULTIPLE : PORTOLAN_THREADS_SINGLE,
-                          PORTOLAN_HELPER_ON);
-    me = (uint32_t)portolan_rank(endpoint);
-    GIVES(2, portolan_size(endpoint));
-    other = 1 - me;
+    join(many ? PORTOLAN_THREADS_MULTIPLE : PORTOLAN_THREADS_SINGLE);
     if (many)
         threads();
     else

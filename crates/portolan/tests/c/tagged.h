@@ -1,0 +1,67 @@
+/* What the tests of matched messages share. */
+#ifndef TAGGED_H
+#define TAGGED_H
+
+#include "check.h"
+
+static portolan_endpoint *endpoint;
+static uint32_t me, other;
+
+static inline void barrier(void)
+{
+    GIVES(0, portolan_barrier(endpoint, NULL));
+}
+
+static inline portolan_completion fresh(void)
+{
+    portolan_completion completion;
+
+    portolan_completion_init(&completion);
+    return completion;
+}
+
+/* What an operation has ended with. */
+static inline portolan_completion end_of(uint64_t operation)
+{
+    portolan_completion c = fresh();
+
+    GIVES(1, portolan_operation_wait(endpoint, operation, &c, -1));
+    CHECK(c.operation == operation && c.size == sizeof c);
+    GIVES(-ENOENT, portolan_operation_test(endpoint, operation, &c));
+    return c;
+}
+
+/* Nothing is held, once what is on its way has come. */
+static inline void nothing_is_held(void)
+{
+    portolan_census census;
+    int pass;
+
+    portolan_census_init(&census);
+    for (pass = 0; pass < 100000; pass++) {
+        GIVES(0, portolan_matched_census(endpoint, &census));
+        if (census.operations + census.messages + census.pushed_bytes + census.parts
+                + census.seconds + census.pulled_bytes + census.backlogs == 0)
+            return;
+        CHECK(portolan_progress(endpoint) >= 0);
+    }
+    CHECK(!"something is held");
+}
+
+/* The same on both ranks, before either goes on. */
+static inline void quiet(void)
+{
+    barrier();
+    nothing_is_held();
+    barrier();
+}
+
+static inline void join(uint32_t threads)
+{
+    endpoint = open_plain(threads, PORTOLAN_HELPER_ON);
+    me = (uint32_t)portolan_rank(endpoint);
+    GIVES(2, portolan_size(endpoint));
+    other = 1 - me;
+}
+
+#endif
