@@ -28,6 +28,7 @@ struct Side {
     /// Rounds of the loop in a microsecond.
     speed: Option<f64>,
     message_us: Vec<f64>,
+    computing_us: Vec<f64>,
     both_us: Vec<f64>,
     hidden: Vec<f64>,
     cpu_us: Vec<f64>,
@@ -41,6 +42,7 @@ impl Side {
             pace: Pace { us: None },
             speed: None,
             message_us: Vec::new(),
+            computing_us: Vec::new(),
             both_us: Vec::new(),
             hidden: Vec::new(),
             cpu_us: Vec::new(),
@@ -85,6 +87,7 @@ impl Side {
         self.pace.note((warm_up, count), &both);
         if counts {
             self.message_us.push(alone.us);
+            self.computing_us.push(computing.us);
             self.both_us.push(both.us);
             self.hidden.push(hidden(alone.us, computing.us, both.us));
             let cpu_ns = both.cost.cpu_ns + other.cost.cpu_ns;
@@ -116,6 +119,11 @@ impl Side {
                 "(message + computing - both) / the shorter of message and computing",
             ),
             row("message_us", &self.message_us, "post and wait"),
+            row(
+                "computing_us",
+                &self.computing_us,
+                "a loop without a message",
+            ),
             row("both_us", &self.both_us, "post, compute, wait"),
             row(
                 cost::OF_MESSAGE,
