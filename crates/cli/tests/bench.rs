@@ -528,10 +528,24 @@ fn many_to_one_and_all_to_all_fill_the_switch() {
 
 #[test]
 fn what_cannot_be_measured_is_refused_at_once() {
-    let cases: [(&[&str], &str); 17] = [
+    let cases: [(&[&str], &str); 25] = [
         (&["netpipe", "--size", "0"], "--size"),
         (&["netpipe", "--size", "8,5M"], "4194304"),
         (&["netpipe", "--vs", "ucx"], "possible values"),
+        (&["pushpull", "--size", "0"], "4194304"),
+        (
+            &["pushpull", "--link", "udp", "--vs", "mpich"],
+            "--link shm",
+        ),
+        (&["pushpull", "--sweep"], "--link udp"),
+        (
+            &["pushpull", "--link", "udp", "--sweep", "--whole", "64K"],
+            "leave out --whole",
+        ),
+        (&["pushpull", "--sweep", "--first", "8"], "--first"),
+        (&["early-late", "--pushed", "4095"], "4096"),
+        (&["early-late", "--size", "5M"], "4194304"),
+        (&["overlap", "--size", "0"], "--size"),
         (
             &["latency", "--wait", "block", "--vs", "ucx"],
             "--vs udp,tcp",

@@ -15,6 +15,7 @@ use super::failure::{Context, Failure, Result, fail};
 use super::flood::{Flooded, Role, Turn};
 use super::forged::Standing;
 use super::idle::{Repose, Rested};
+use super::matched::{Exchange, Exchanged};
 use super::pour::{Caught, Pour};
 use super::rank::Site;
 use super::slice::Rule;
@@ -171,6 +172,8 @@ pub enum Order {
     /// To a rank on another host: a word to these every now and then until
     /// `Stop`.
     Nudge(Vec<u32>),
+    /// To both ranks of a bench of matched messages: a slice.
+    Exchange(Exchange),
     /// Where do you stand?
     Tell,
     /// End.
@@ -220,6 +223,8 @@ pub enum Answer {
     Caught(Caught),
     /// To `Stop` after `Nudge`: the link that words to the first took.
     Nudged(String),
+    /// To `Exchange`.
+    Exchanged(Exchanged),
     /// To `Tell`.
     Told(Standing),
     /// It cannot.

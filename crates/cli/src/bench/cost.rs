@@ -15,7 +15,7 @@ use super::stats::{Quartiles, paired};
 use super::summary::{Setting, besides, ratio, row};
 
 /// Processor time of a message, us.
-const OF_MESSAGE: &str = "cpu_us";
+pub const OF_MESSAGE: &str = "cpu_us";
 /// Processor time of a million bytes, us.
 pub const OF_MEGABYTE: &str = "cpu_us_per_mb";
 /// Sleeps of a message.
@@ -153,8 +153,14 @@ pub fn is_cost(row: &Row) -> bool {
 #[must_use]
 pub fn of(rows: &[Row], figure: &Row, metric: &str) -> Option<f64> {
     let alike = |row: &&Row| {
-        (&row.system, row.size, row.loss, &row.harm)
-            == (&figure.system, figure.size, figure.loss, &figure.harm)
+        (&row.system, row.size, row.loss, &row.harm, &row.how)
+            == (
+                &figure.system,
+                figure.size,
+                figure.loss,
+                &figure.harm,
+                &figure.how,
+            )
     };
     let first = rows.iter().filter(alike).find(|row| !is_cost(row))?;
     let cost = rows.iter().filter(alike).find(|row| row.metric == metric)?;

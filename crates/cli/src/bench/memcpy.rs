@@ -18,13 +18,38 @@ const ALIGN: usize = 16 << 10;
 /// Bytes that are copied between two looks at the clock.
 const BATCH: usize = 64 << 10;
 
+/// A way through a pool that is larger than the caches.
+pub struct Walk {
+    bytes: usize,
+    /// The part that was used longest ago.
+    next: usize,
+}
+
+impl Walk {
+    /// Through so many bytes.
+    pub const fn through(bytes: usize) -> Self {
+        Self { bytes, next: 0 }
+    }
+
+    /// Where the next `size` bytes lie.
+    pub fn advance(&mut self, size: usize) -> usize {
+        let at = if self.next + size > self.bytes {
+            0
+        } else {
+            self.next
+        };
+        self.next = at + size + ALIGN - size % ALIGN;
+        at
+    }
+}
+
 /// Copies from one pool to the other.
 pub struct Memcpy {
     core: u32,
     from: Vec<u8>,
     to: Vec<u8>,
-    /// Where the next cold copy is: the part that was used longest ago.
-    next: usize,
+    /// Where cold copies are.
+    walk: Walk,
 }
 
 impl Memcpy {
@@ -35,7 +60,7 @@ impl Memcpy {
             // Written, so that the kernel has given the pages.
             from: vec![1; POOL],
             to: vec![2; POOL],
-            next: 0,
+            walk: Walk::through(POOL),
         }
     }
 
@@ -79,23 +104,13 @@ impl Memcpy {
         for _ in 0..count {
             let at = match case.buffers {
                 Buffers::Warm => 0,
-                Buffers::Cold => self.advance(size),
+                Buffers::Cold => self.walk.advance(size),
             };
             let from = &self.from[at..at + size];
             self.to[at..at + size].copy_from_slice(black_box(from));
             black_box(&mut self.to);
         }
         count as u64
-    }
-
-    fn advance(&mut self, size: usize) -> usize {
-        let at = if self.next + size > POOL {
-            0
-        } else {
-            self.next
-        };
-        self.next = at + size + ALIGN - size % ALIGN;
-        at
     }
 }
 
@@ -124,11 +139,11 @@ mod tests {
 
     #[test]
     fn cold_copies_of_any_size_stay_in_the_pool() {
-        let mut memcpy = Memcpy::new(0);
+        let mut walk = Walk::through(POOL);
         for size in [1, ALIGN - 1, ALIGN, super::super::netpipe::SIZE_MAX] {
             let mut wraps = 0;
             for _ in 0..3_000 {
-                let at = memcpy.advance(size);
+                let at = walk.advance(size);
                 assert!(
                     at + size <= POOL && at.is_multiple_of(ALIGN),
                     "{size} at {at}"

@@ -13,6 +13,7 @@ mod cost;
 mod course;
 mod death;
 mod drive;
+mod early_late;
 mod failure;
 mod fairness;
 mod figure;
@@ -21,6 +22,7 @@ mod floor;
 mod forged;
 mod forger;
 mod host;
+mod how;
 mod idle;
 mod incast;
 mod job;
@@ -28,6 +30,7 @@ mod kernel;
 mod lanes;
 mod logp;
 mod loss;
+mod matched;
 mod matching;
 mod memcpy;
 mod memory;
@@ -37,9 +40,11 @@ mod netpipe;
 mod networks;
 mod options;
 mod outage;
+mod overlap;
 mod plan;
 mod portolan;
 mod pour;
+mod pushpull;
 mod rank;
 mod report;
 mod slice;
@@ -107,6 +112,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Spray { common, messages } => spray::bench(common, messages)?,
         Bench::Match(it) => matching::bench(it)?,
         Bench::Netpipe(it) => mpis::bench(it)?,
+        Bench::Pushpull(it) => pushpull::bench(it)?,
+        Bench::EarlyLate(it) => early_late::bench(it)?,
+        Bench::Overlap { common, size } => overlap::bench(common, size.0)?,
         Bench::Memory { json } => memory::bench(json)?,
         Bench::Logp { common } => logp::bench(common)?,
     };
@@ -161,6 +169,18 @@ fn writable(file: &Path) -> Result<()> {
     ))
 }
 
+/// The lab of a bench of two ranks, if it is to run in one.
+fn lab_of_two(common: &Common) -> Result<Option<Lab>> {
+    let lab = common.lab.as_deref().map(Lab::open).transpose()?;
+    if let Some(lab) = lab.as_ref().filter(|lab| lab.hosts() < 2) {
+        return wrong(format!(
+            "lab {} has one host and the bench needs two: make one with --hosts 2",
+            lab.name()
+        ));
+    }
+    Ok(lab)
+}
+
 /// Whether the ranks will talk through shared memory.
 fn through_shm(common: &Common, lab: Option<&Lab>) -> Result<bool> {
     match (common.link, lab) {
@@ -200,13 +220,7 @@ fn paired(
         vs,
     } = measure;
     check(common.json.as_deref(), 2)?;
-    let lab = common.lab.as_deref().map(Lab::open).transpose()?;
-    if let Some(lab) = lab.as_ref().filter(|lab| lab.hosts() < 2) {
-        return wrong(format!(
-            "lab {} has one host and the bench needs two: make one with --hosts 2",
-            lab.name()
-        ));
-    }
+    let lab = lab_of_two(&common)?;
     let shm = through_shm(&common, lab.as_ref())?;
     let plan = Plan::new(&Asked {
         kind,

@@ -3,7 +3,8 @@
 use super::conduct::Progress;
 use super::failure::{Context, Result};
 use super::memcpy::Memcpy;
-use super::netpipe::{Case, Measured, Netpipe, SIZE_MAX, TRIALS, best};
+use super::mpi;
+use super::netpipe::{Buffers, Case, Measured, Netpipe, SIZE_MAX, TRIALS, best};
 use super::options;
 use super::plan::wrong;
 use super::report::{Ratio, Row};
@@ -45,9 +46,138 @@ struct Cell {
 }
 
 /// Each once, in order.
-fn once<T: PartialEq + Copy>(all: &[T]) -> Vec<T> {
+pub fn once<T: PartialEq + Copy>(all: &[T]) -> Vec<T> {
     let first = |(at, it): (usize, &T)| (!all[..at].contains(it)).then_some(*it);
     all.iter().enumerate().filter_map(first).collect()
+}
+
+/// All sizes with all buffers; each once.
+pub fn cases(sizes: &[usize], buffers: &[Buffers]) -> Vec<Case> {
+    let of = |buffers| move |size| Case { size, buffers };
+    let sizes = once(sizes);
+    let with = |&buffers: &Buffers| sizes.iter().copied().map(of(buffers));
+    once(buffers).iter().flat_map(with).collect()
+}
+
+/// The systems that are measured beside each other, with all cases.
+pub struct Others {
+    peers: Vec<Netpipe>,
+    memcpy: Option<Memcpy>,
+    cells: Vec<Cell>,
+    slice_ns: u64,
+}
+
+impl Others {
+    /// These MPIs and, where asked for, memcpy: on these cores, in slices of
+    /// that length.
+    ///
+    /// # Errors
+    /// Where a program is missing.
+    pub fn find(
+        mpis: &[mpi::Kind],
+        memcpy: bool,
+        cores: [u32; 2],
+        cases: &[Case],
+        slice_ns: u64,
+    ) -> Result<Self> {
+        let peers = once(mpis)
+            .into_iter()
+            .map(|kind| Netpipe::find(kind, cores))
+            .collect::<Result<Vec<_>>>()?;
+        let cell = |&case: &Case| Cell {
+            case,
+            memcpy: Column::default(),
+            peers: peers.iter().map(|_| Column::default()).collect(),
+        };
+        Ok(Self {
+            cells: cases.iter().map(cell).collect(),
+            memcpy: memcpy.then(|| Memcpy::new(cores[1])),
+            peers,
+            slice_ns,
+        })
+    }
+
+    /// Gives each a slice of a case. The first round finds out how each is
+    /// fastest, and does not count.
+    ///
+    /// # Errors
+    /// Where one cannot be measured.
+    pub fn slice(&mut self, case: Case, counts: bool) -> Result<()> {
+        let Some(cell) = self.cells.iter_mut().find(|cell| cell.case == case) else {
+            return Ok(());
+        };
+        if let Some(memcpy) = &mut self.memcpy {
+            let copied = memcpy.slice(case, self.slice_ns)?;
+            if counts {
+                cell.memcpy.keep(copied);
+            }
+        }
+        for (peer, column) in self.peers.iter_mut().zip(&mut cell.peers) {
+            let measured = peer.slice(case, self.slice_ns)?;
+            if counts {
+                column.keep(measured);
+            }
+        }
+        Ok(())
+    }
+
+    /// What was measured.
+    pub fn rows(&self) -> Vec<Row> {
+        let mut all = Vec::new();
+        for cell in &self.cells {
+            let slices = format!(
+                "best of {TRIALS} trials in each of the interleaved slices of {} ms",
+                self.slice_ns / 1_000_000
+            );
+            let how = format!("copies by one core; {slices}");
+            all.extend(rows(cell, MEMCPY, how, 1, &cell.memcpy));
+            for (peer, column) in self.peers.iter().zip(&cell.peers) {
+                let how = format!(
+                    "{}; half of the mean round trip, {slices}",
+                    peer.method(cell.case)
+                );
+                let name = peer.kind().name();
+                all.extend(rows(cell, name, how, 2, column));
+            }
+        }
+        all
+    }
+
+    /// Bandwidths of a case, slice by slice: of each MPI, of whichever of
+    /// several was the fastest, and of memcpy.
+    pub fn bandwidths(&self, case: Case) -> Vec<(&'static str, Vec<Option<f64>>)> {
+        let Some(cell) = self.cells.iter().find(|cell| cell.case == case) else {
+            return Vec::new();
+        };
+        let mut all = self.mpis(cell);
+        if self.memcpy.is_some() {
+            all.push((MEMCPY, cell.memcpy.mb_s(case.size)));
+        }
+        all
+    }
+
+    fn mpis(&self, cell: &Cell) -> Vec<(&'static str, Vec<Option<f64>>)> {
+        let names = self.peers.iter().map(|peer| peer.kind().name());
+        let values = cell.peers.iter().map(|peer| peer.mb_s(cell.case.size));
+        with_best(names.zip(values).collect())
+    }
+
+    /// memcpy over each of them.
+    fn ratios(&self) -> Vec<Ratio> {
+        let of_cell = |cell: &Cell| ratios(cell, self.mpis(cell));
+        self.cells.iter().flat_map(of_cell).collect()
+    }
+}
+
+/// With the best of several.
+fn with_best(
+    mut peers: Vec<(&'static str, Vec<Option<f64>>)>,
+) -> Vec<(&'static str, Vec<Option<f64>>)> {
+    if peers.len() > 1 {
+        let values: Vec<_> = peers.iter().map(|(_, values)| values.clone()).collect();
+        peers.push((BEST, best(&values)));
+    }
+    peers
 }
 
 /// Gives each system a slice of every case in turn.
@@ -59,62 +189,21 @@ pub fn bench(arguments: options::Netpipe) -> Result<Found> {
     check(arguments.json.as_deref(), 2)?;
     let allowed = crate::run::allowed_cores().context("asking for the allowed cores")?;
     let cores = [allowed[0], allowed[1]];
-    let found = once(&arguments.vs);
-    let mut peers = found
-        .iter()
-        .map(|&kind| Netpipe::find(kind, cores))
-        .collect::<Result<Vec<_>>>()?;
-    let mut memcpy = Memcpy::new(cores[1]);
-    let mut cells = Vec::new();
-    for &buffers in &once(&arguments.buffers) {
-        for &size in &once(&sizes) {
-            cells.push(Cell {
-                case: Case { size, buffers },
-                memcpy: Column::default(),
-                peers: peers.iter().map(|_| Column::default()).collect(),
-            });
-        }
-    }
+    let slice_ns = arguments.slice_ms.unwrap_or(SLICE_MS_MAX) * 1_000_000;
+    let cases = cases(&sizes, &arguments.buffers);
+    let mut others = Others::find(&arguments.vs, true, cores, &cases, slice_ns)?;
     let mut watch = Watch::begin(None);
     watch.host.pinned = cores.map(|core| Some(core as usize)).into();
-    let slice_ns = arguments.slice_ms.unwrap_or(SLICE_MS_MAX) * 1_000_000;
     let mut progress = Progress::new(arguments.slices);
-    // The first round finds out how each is fastest.
     for round in 0..=arguments.slices {
         progress.show(round);
-        for cell in &mut cells {
-            let copied = memcpy.slice(cell.case, slice_ns)?;
-            if round > 0 {
-                cell.memcpy.keep(copied);
-            }
-            for (peer, column) in peers.iter_mut().zip(&mut cell.peers) {
-                let measured = peer.slice(cell.case, slice_ns)?;
-                if round > 0 {
-                    column.keep(measured);
-                }
-            }
+        for &case in &cases {
+            others.slice(case, round > 0)?;
         }
     }
     progress.done();
-    let mut report = watch.report("netpipe", Vec::new());
-    for cell in &cells {
-        let slices = format!(
-            "best of {TRIALS} trials in each of the interleaved slices of {} ms",
-            slice_ns / 1_000_000
-        );
-        let how = format!("copies by one core; {slices}");
-        report.rows.extend(rows(cell, MEMCPY, how, 1, &cell.memcpy));
-        for (peer, column) in peers.iter().zip(&cell.peers) {
-            let how = format!(
-                "{}; half of the mean round trip, {slices}",
-                peer.method(cell.case)
-            );
-            let name = peer.kind().name();
-            report.rows.extend(rows(cell, name, how, 2, column));
-        }
-        let names: Vec<&str> = peers.iter().map(|peer| peer.kind().name()).collect();
-        report.ratios.extend(ratios(cell, &names));
-    }
+    let mut report = watch.report("netpipe", others.rows());
+    report.ratios = others.ratios();
     Ok((arguments.json, report))
 }
 
@@ -143,34 +232,26 @@ fn rows(cell: &Cell, system: &str, how: String, ranks: u32, column: &Column) -> 
         .collect()
 }
 
-/// memcpy over each peer, and over the best of several.
-fn ratios(cell: &Cell, names: &[&str]) -> Vec<Ratio> {
+/// memcpy over each of these.
+fn ratios(cell: &Cell, peers: Vec<(&str, Vec<Option<f64>>)>) -> Vec<Ratio> {
     let Case { size, buffers } = cell.case;
     let ours = cell.memcpy.mb_s(size);
-    let theirs: Vec<_> = cell.peers.iter().map(|peer| peer.mb_s(size)).collect();
-    let mut over: Vec<(&str, Vec<Option<f64>>)> =
-        names.iter().copied().zip(theirs.iter().cloned()).collect();
-    if over.len() > 1 {
-        over.push((BEST, best(&theirs)));
-    }
-    over.into_iter()
-        .filter_map(|(over, values)| {
-            let ratio = Ratio {
-                metric: "bandwidth_mb_s".to_owned(),
-                size: Some(size),
-                buffers: Some(buffers.name().to_owned()),
-                system: MEMCPY.to_owned(),
-                over: over.to_owned(),
-                ..Ratio::default()
-            };
-            Some(ratio.with(&paired(&ours, &values)?))
-        })
-        .collect()
+    let over = |(over, values): (&str, Vec<Option<f64>>)| {
+        let ratio = Ratio {
+            metric: "bandwidth_mb_s".to_owned(),
+            size: Some(size),
+            buffers: Some(buffers.name().to_owned()),
+            system: MEMCPY.to_owned(),
+            over: over.to_owned(),
+            ..Ratio::default()
+        };
+        Some(ratio.with(&paired(&ours, &values)?))
+    };
+    peers.into_iter().filter_map(over).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::netpipe::Buffers;
     use super::*;
 
     #[test]
@@ -187,13 +268,15 @@ mod tests {
             memcpy: column([1.0, 2.0]),
             peers: vec![column([4.0, 4.0]), column([2.0, 8.0])],
         };
-        let found = ratios(&cell, &["openmpi", "mpich"]);
+        let of = |at: usize| cell.peers[at].mb_s(1_000);
+        let both = with_best(vec![("openmpi", of(0)), ("mpich", of(1))]);
+        let found = ratios(&cell, both);
         let medians: Vec<(&str, f64)> = (found.iter())
             .map(|ratio| (ratio.over.as_str(), ratio.median))
             .collect();
         assert_eq!(medians, [("openmpi", 3.0), ("mpich", 3.0), (BEST, 2.0)]);
         assert!(found.iter().all(|it| it.buffers.as_deref() == Some("cold")));
-        assert_eq!(ratios(&cell, &["openmpi"]).len(), 1);
+        assert_eq!(with_best(vec![("openmpi", of(0))]).len(), 1);
         let rows = rows(&cell, "mpich", String::new(), 2, &cell.peers[1]);
         assert_eq!((rows[0].p50, rows[1].p50, rows[0].n), (312.5, 5.0, 2));
     }

@@ -8,6 +8,7 @@ use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{MemfdFlags, memfd_create};
+use serde::{Deserialize, Serialize};
 
 use super::failure::{Context, Failure, Result, fail};
 use super::mpi::{Kind, PATIENCE, wait};
@@ -25,7 +26,7 @@ const COUNT_MIN: u64 = 10;
 const COUNT_MAX: u64 = 10_000_000;
 
 /// Where messages lie, as `--buffers` takes it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Buffers {
     /// One buffer each, used over and over, in the caches where it fits
     Warm,

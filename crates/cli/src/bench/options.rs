@@ -8,11 +8,13 @@ use portolan_boot::launch::JobSpec;
 
 use super::asleep::Wait;
 use super::control::Pattern;
+use super::early_late::PushedBuffer;
 use super::failure::{Context, Result};
 use super::idle;
 use super::mpi;
 use super::netpipe::Buffers;
 use super::plan::Peer;
+use super::pushpull::{Beside, Mode};
 use super::slice::SLICE_MS_MAX;
 use super::spray;
 use super::summary::Setting;
@@ -156,6 +158,28 @@ pub enum Bench {
     /// memcpy through two of 20 MB: more than a core's own caches hold, but a large shared cache
     /// may keep some of it. All give the best of three trials in a slice.
     Netpipe(Netpipe),
+    /// Matched messages there and back: what pushing, masking and overlapping bring
+    ///
+    /// Beside each size the same message by a port. Times are half of a round trip of blocking
+    /// calls, the mean of the middle 80 % of a slice's (Push-Pull Messaging, section 3). With --vs
+    /// NetPIPE measures other MPIs through this host's shared memory, as `bench netpipe` does.
+    Pushpull(Pushpull),
+    /// Matched messages to a receiver that surely waits already, or surely does not yet
+    ///
+    /// Both ranks compute first, so that one calls later than the other. Time is from the later
+    /// one's call until the receiver has the message: the mean of the middle 80 % of a slice's.
+    EarlyLate(EarlyLate),
+    /// Share of a matched message's time that is hidden behind computing
+    ///
+    /// A rank begins to send or to receive, computes as long as the message takes alone, and waits:
+    /// (message + computing - both) / the shorter of message and computing.
+    Overlap {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes of a message, or with K or M
+        #[arg(long, value_name = "BYTES", default_value = "1M")]
+        size: Bytes,
+    },
     /// Bytes of memory that a peer costs, never talked to and quiet, and an endpoint
     Memory {
         /// Write rows to this file
@@ -215,6 +239,75 @@ pub struct Netpipe {
     /// Write rows and ratios to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub struct Pushpull {
+    #[command(flatten)]
+    pub common: Common,
+    /// Bytes of a message, or with K or M: several in turns [default: 8 to 1M; with --sweep 64K]
+    #[arg(long = "size", value_name = "BYTES[,BYTES...]", value_delimiter = ',')]
+    pub sizes: Vec<Bytes>,
+    /// Where messages lie
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WHERE[,WHERE]",
+        value_delimiter = ',',
+        default_value = "warm"
+    )]
+    pub buffers: Vec<Buffers>,
+    #[command(flatten)]
+    pub thresholds: Thresholds,
+    /// What is done while packets are on their way [default: all four where the network is used,
+    /// else both]
+    #[arg(long, value_enum, value_name = "MODE[,MODE...]", value_delimiter = ',')]
+    pub modes: Vec<Mode>,
+    /// Try many --first with many --second, and say the best of each size
+    #[arg(long, conflicts_with_all = ["first", "second", "modes", "vs"])]
+    pub sweep: bool,
+    /// Peers to measure in the same run, on this host
+    #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
+    pub vs: Vec<Beside>,
+}
+
+/// Bytes that are pushed, where they are not to be as the endpoint has them.
+#[derive(Args)]
+pub struct Thresholds {
+    /// Bytes of a longer message that leave with its offer, BTP(1) [default: the link's]
+    #[arg(long, value_name = "BYTES")]
+    pub first: Option<Bytes>,
+    /// Bytes that follow the offer at once, BTP(2) [default: the link's]
+    #[arg(long, value_name = "BYTES")]
+    pub second: Option<Bytes>,
+    /// Longest message that is pushed whole [default: the link's; with --sweep 0]
+    #[arg(long, value_name = "BYTES")]
+    pub whole: Option<Bytes>,
+}
+
+#[derive(Args)]
+pub struct EarlyLate {
+    #[command(flatten)]
+    pub common: Common,
+    /// Bytes of a message, or with K: several in turns
+    #[arg(
+        long = "size",
+        value_name = "BYTES[,BYTES...]",
+        value_delimiter = ',',
+        default_value = "1,64,512,2K,4K,8K,16K,64K"
+    )]
+    pub sizes: Vec<Bytes>,
+    /// What a sender may push before it is asked: bytes, or default
+    #[arg(
+        long,
+        value_name = "BYTES[,default]",
+        value_delimiter = ',',
+        default_value = "4K,default"
+    )]
+    pub pushed: Vec<PushedBuffer>,
+    /// The thresholds of push-pull
+    #[command(flatten)]
+    pub thresholds: Thresholds,
 }
 
 #[derive(Args)]

@@ -331,17 +331,26 @@ fn systems_of(peer: Peer, asked: &Asked, pattern: Pattern) -> Result<Vec<SystemK
 
 /// The longest slice with which all slices together keep to the budget.
 fn slice_within_budget(systems: &[SystemKind], columns: usize, slices: usize) -> u64 {
-    // One more round warms up.
     let rounds = (slices + 1) as u64;
-    let columns = columns as u64;
     let starts = if systems.contains(&SystemKind::Ucx) {
-        rounds * columns * UCX_START_NS
+        rounds * columns as u64 * UCX_START_NS
     } else {
         0
     };
-    let cells = rounds * columns * systems.len() as u64;
-    let ns = BUDGET_NS.saturating_sub(starts) / cells;
-    ns.clamp(2_000_000, SLICE_MS_MAX * 1_000_000)
+    let budget_ns = BUDGET_NS.saturating_sub(starts);
+    slice_within(budget_ns, columns * systems.len(), slices)
+}
+
+/// The longest slice with which so many figures of a bench of two ranks keep
+/// to the time that it has.
+pub fn slice_of(figures: usize, slices: usize) -> u64 {
+    slice_within(BUDGET_NS, figures, slices)
+}
+
+fn slice_within(budget_ns: u64, figures: usize, slices: usize) -> u64 {
+    // One more round warms up.
+    let all = (figures * (slices + 1)) as u64;
+    (budget_ns / all.max(1)).clamp(2_000_000, SLICE_MS_MAX * 1_000_000)
 }
 
 #[cfg(test)]

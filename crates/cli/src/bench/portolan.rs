@@ -130,6 +130,19 @@ impl Ours {
 
     /// This rank's half, for messages of up to `size_max` bytes.
     pub fn system(&self, size_max: usize, wait: Wait) -> Result<Box<dyn System>> {
+        let channel = self.channel(size_max)?;
+        let meter = Meter::new();
+        Ok(match wait {
+            Wait::Poll => Box::new(Half { channel, meter }),
+            Wait::Block => Box::new(Half {
+                channel: Asleep(channel),
+                meter,
+            }),
+        })
+    }
+
+    /// The two ranks as a channel, for messages of up to `size_max` bytes.
+    pub fn channel(&self, size_max: usize) -> Result<Pair> {
         let arrived = Arc::new(Arrived::default());
         let counter = || {
             let arrived = Arc::clone(&arrived);
@@ -141,21 +154,13 @@ impl Ours {
                 .bind(LONG, counter().with_buffer(vec![0; size_max]))
                 .map_err(ours)?;
         }
-        let channel = Pair {
+        Ok(Pair {
             endpoint: Rc::clone(&self.endpoint),
             peer: self.peer(),
             arrived,
             taken: 0,
             message: Arc::from([]),
             under_way: VecDeque::new(),
-        };
-        let meter = Meter::new();
-        Ok(match wait {
-            Wait::Poll => Box::new(Half { channel, meter }),
-            Wait::Block => Box::new(Half {
-                channel: Asleep(channel),
-                meter,
-            }),
         })
     }
 
@@ -249,7 +254,7 @@ impl Ours {
 }
 
 /// The two ranks as a channel.
-struct Pair {
+pub struct Pair {
     endpoint: Rc<Endpoint>,
     peer: u32,
     arrived: Arc<Arrived>,

@@ -18,6 +18,7 @@ use super::failure::{Context, Failure, Result, fail};
 use super::flood::Flood;
 use super::floor::Floor;
 use super::kernel::{BoundUdp, Tcp};
+use super::matched::Desk;
 use super::mpi::MARK;
 use super::portolan::Ours;
 use super::slice::Rule;
@@ -214,6 +215,7 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
     })?;
     let mut systems: HashMap<usize, Box<dyn System>> = HashMap::new();
     let mut flood = None;
+    let mut desk = None;
     loop {
         match line.hear()? {
             Order::Prepare {
@@ -266,6 +268,13 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
             Order::Pour(pour) => ours.pour(&pour, line)?,
             Order::Catch(pour) => ours.catch(&pour, line)?,
             Order::Nudge(whom) => ours.nudge(&whom, line)?,
+            Order::Exchange(slice) => {
+                let desk = match &mut desk {
+                    Some(desk) => desk,
+                    none => none.insert(Desk::new(&ours)?),
+                };
+                line.say(&Answer::Exchanged(desk.exchange(&slice)?))?;
+            }
             Order::Tell => line.say(&Answer::Told(ours.standing()?))?,
             Order::Bye => return ours.close(),
             order @ (Order::Finish { .. } | Order::Stop | Order::Meet(_)) => {

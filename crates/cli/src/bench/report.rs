@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use serde::{Deserialize, Serialize};
 
 use super::cost;
+use super::how::How;
 use super::stats::{Quartiles, SLICES_MIN};
 
 /// One measured figure. `p50`, `q1` and `q3` are over slices, the other
@@ -49,6 +50,9 @@ pub struct Row {
     /// Receives or messages that wait at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u64>,
+    /// How matched messages were pushed, where that is varied.
+    #[serde(flatten)]
+    pub how: How,
     /// Whose messages, in a bench with several pairs: sender and receiver.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pair: Option<String>,
@@ -132,6 +136,9 @@ pub struct Ratio {
     /// Receives or messages that wait at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub entries: Option<u64>,
+    /// How matched messages were pushed, where that is varied.
+    #[serde(flatten)]
+    pub how: How,
     /// Processes of the job, in a bench of several numbers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ranks: Option<u32>,
@@ -168,6 +175,7 @@ impl Row {
         Ratio {
             metric: metric.to_owned(),
             size: self.size,
+            how: self.how.clone(),
             system: self.system.clone(),
             over: other.to_owned(),
             ..Ratio::default()
@@ -362,6 +370,7 @@ impl Report {
             has(|row| row.messages.is_some(), "sides"),
             has(|row| row.messages.is_some(), "messages"),
             has(|row| row.entries.is_some(), "entries"),
+            has(|row| row.how != How::default(), "how"),
             if several { "ranks" } else { "" },
             has(|row| row.stalled_traffic.is_some(), "to stalled"),
             "median",
@@ -397,6 +406,7 @@ impl Report {
                     row.messages.and(row.pattern.clone()).unwrap_or_default(),
                     row.messages.map(|n| n.to_string()).unwrap_or_default(),
                     row.entries.map(|n| n.to_string()).unwrap_or_default(),
+                    row.how.text(),
                     if several {
                         row.ranks.to_string()
                     } else {
@@ -441,6 +451,7 @@ impl Report {
             has(|ratio| ratio.bursts.is_some(), "bursts"),
             has(|ratio| ratio.harm.is_some(), "harm"),
             has(|ratio| ratio.entries.is_some(), "entries"),
+            has(|ratio| ratio.how != How::default(), "how"),
             has(|ratio| ratio.ranks.is_some(), "ranks"),
             "median",
             "quartiles",
@@ -459,6 +470,7 @@ impl Report {
                     ratio.bursts.clone().unwrap_or_default(),
                     ratio.harm.clone().unwrap_or_default(),
                     ratio.entries.map(|n| n.to_string()).unwrap_or_default(),
+                    ratio.how.text(),
                     ratio.ranks.map(|n| n.to_string()).unwrap_or_default(),
                     format!("{:.3}", ratio.median),
                     format!("{:.3} .. {:.3}", ratio.q1, ratio.q3),

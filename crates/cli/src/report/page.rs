@@ -228,10 +228,15 @@ fn lines_over(rows: &[&Row], x: impl Fn(&Row) -> Option<f64>) -> Option<Vec<Line
     long.then_some(lines)
 }
 
-/// Whose figure it is, how it waited, and where messages lay.
+/// Whose figure it is, how it waited, where messages lay, and how they were
+/// pushed.
 fn system(row: &Row) -> String {
     let mut name = row.system.clone();
     for how in [&row.wait, &row.buffers].into_iter().flatten() {
+        let _ = write!(name, ", {how}");
+    }
+    let how = row.how.text();
+    if !how.is_empty() {
         let _ = write!(name, ", {how}");
     }
     name
@@ -286,6 +291,10 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
     for ratio in ratios {
         let mut when = condition(ratio.size, ratio.loss, ratio.ranks);
         for how in [&ratio.wait, &ratio.buffers].into_iter().flatten() {
+            let _ = write!(when, ", {how}");
+        }
+        let how = ratio.how.text();
+        if !how.is_empty() {
             let _ = write!(when, ", {how}");
         }
         if let Some(bursts) = &ratio.bursts {
@@ -396,6 +405,25 @@ mod tests {
         let two = format!("[{},{}]", row("ours", 8, 0.1), row("ours", 64, 0.2));
         let html = super::html(&[report(&two, "[]")]).unwrap();
         assert!(html.contains("latency_us by size"), "{html}");
+    }
+
+    #[test]
+    fn what_is_pushed_otherwise_is_another_line() {
+        let pushed = |size, how: &str| {
+            let how = format!(r#""push":"{how}","ranks":2"#);
+            row("ours", size, 0.1).replace(r#""ranks":2"#, &how)
+        };
+        let rows = [(8, "none"), (64, "none"), (8, "both"), (64, "both")];
+        let rows = rows.map(|(size, how)| pushed(size, how)).join(",");
+        let ratio = r#"[{"metric":"latency_us","size":8,"push":"both","system":"ours",
+            "over":"ours","median":1,"q1":1,"q3":1,"noisy":false}]"#;
+        let html = html(&[report(&format!("[{rows}]"), ratio)]).unwrap();
+        let (plots, tables) = html.split_once("<h3>Ratios").unwrap();
+        assert!(
+            plots.contains("ours, none") && plots.contains("ours, both"),
+            "{html}"
+        );
+        assert!(tables.contains("8 B, both"), "{html}");
     }
 
     #[test]

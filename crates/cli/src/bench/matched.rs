@@ -1,0 +1,544 @@
+//! Slices of the benches of matched messages, as ranks measure them. Rank 0
+//! leads: it measures. Both do as many exchanges as they are told, so neither
+//! has to look whether it is to stop.
+
+use std::hint::black_box;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+
+use portolan::{Binding, Endpoint, Notify, Push, Selector, TaggedOptions};
+use portolan_sys::clock::now_ns;
+use portolan_sys::ticks::{ns_per_tick, ticks};
+use serde::{Deserialize, Serialize};
+
+use super::conduct::{hear, unexpected};
+use super::control::{Answer, Line, Order};
+use super::cost::Cost;
+use super::drive::Channel;
+use super::failure::{Result, fail};
+use super::job::two;
+use super::memcpy::Walk;
+use super::netpipe::{Buffers, SIZE_MAX};
+use super::portolan::{Ours, Pair, ours};
+use super::slice::{CAP_NS, OPERATIONS_MIN};
+
+/// Cold buffers lie in so much for sending and as much for receiving, bytes:
+/// as NetPIPE's do.
+const POOL: usize = 10_000_000;
+/// Tag of what is measured.
+const TAG: u64 = 1;
+/// Port by which ranks meet: it is no matched message and takes none's credit.
+const MEET: u16 = 4;
+/// Nothing has come on a port for so long: the other rank is in trouble.
+const PATIENCE_NS: u64 = 20_000_000_000;
+
+/// How messages are to be pushed. What is left open is as the endpoint has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    /// Longest message that is pushed whole, bytes.
+    pub whole: Option<u64>,
+    /// BTP(1), bytes.
+    pub first: Option<u64>,
+    /// BTP(2), bytes.
+    pub second: Option<u64>,
+    /// Push-and-acknowledge overlapping; default as the endpoint has it.
+    pub overlap: Option<bool>,
+    /// Address translation overhead masking; likewise.
+    pub masking: Option<bool>,
+}
+
+impl Way {
+    fn push(&self, usual: &Push) -> Push {
+        Push {
+            whole: self.whole.unwrap_or(usual.whole),
+            first: self.first.unwrap_or(usual.first),
+            second: self.second.unwrap_or(usual.second),
+            overlap: self.overlap.unwrap_or(usual.overlap),
+            masking: self.masking.unwrap_or(usual.masking),
+        }
+    }
+}
+
+/// What is done over and over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Act {
+    /// A matched message there and one back, blocking.
+    Matched(Buffers),
+    /// The same by a port.
+    Port,
+    /// A matched message from rank 1 to rank 0: they call so long after they
+    /// have met, ns.
+    Timed {
+        /// The receiver.
+        receiver_ns: u64,
+        /// The sender.
+        sender_ns: u64,
+    },
+    /// A matched message, or computing, or both at once on rank 0.
+    Beside {
+        /// Rank 0 sends; otherwise it receives.
+        sends: bool,
+        /// There is a message.
+        message: bool,
+        /// Rank 0 goes so many times round a loop while its message is under
+        /// way.
+        rounds: u64,
+    },
+}
+
+/// A slice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exchange {
+    /// What is done.
+    pub act: Act,
+    /// Bytes of a message.
+    pub size: usize,
+    /// How messages are pushed.
+    pub way: Way,
+    /// Set what each sender may push before it is asked, bytes.
+    pub pushed_share: Option<u64>,
+    /// Exchanges before those that count.
+    pub warm_up: u64,
+    /// Exchanges that count.
+    pub count: u64,
+}
+
+/// What a rank says after it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Exchanged {
+    /// Mean time of the middle 80 % of all exchanges, us. Of rank 0.
+    pub us: f64,
+    /// Time until all were done, us.
+    pub elapsed_us: f64,
+    /// What those that count have cost.
+    pub cost: Cost,
+    /// How messages were pushed: `whole`, `first` and `second`, bytes.
+    pub push: [u64; 3],
+}
+
+/// Lets both ranks do it; gives what they say.
+pub fn exchange(lines: &mut [Line], slice: &Exchange) -> Result<[Exchanged; 2]> {
+    let [leader, follower] = two(lines)?;
+    for line in [&mut *leader, &mut *follower] {
+        line.say(&Order::Exchange(*slice))?;
+    }
+    let mut said = [Exchanged::default(); 2];
+    for (line, said) in [leader, follower].into_iter().zip(&mut said) {
+        match hear(line)? {
+            Answer::Exchanged(exchanged) => *said = exchanged,
+            other => return unexpected(&other),
+        }
+    }
+    Ok(said)
+}
+
+/// How many exchanges make a slice, by how long the last ones took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Pace {
+    /// Time of one of the last slice; none before the first.
+    pub us: Option<f64>,
+}
+
+impl Pace {
+    /// Exchanges for a slice of `slice_ns`: before those that count, and these.
+    pub fn count(&self, slice_ns: u64) -> (u64, u64) {
+        let Some(us) = self.us else {
+            return (1, OPERATIONS_MIN);
+        };
+        let within = |ns: u64| (ns as f64 / 1e3 / us) as u64;
+        let least = OPERATIONS_MIN.min(within(CAP_NS)).max(1);
+        let count = within(slice_ns).max(least);
+        (count.div_ceil(20), count)
+    }
+
+    /// So long they took.
+    pub fn note(&mut self, count: (u64, u64), said: &Exchanged) {
+        self.us = Some((said.elapsed_us / (count.0 + count.1) as f64).max(0.05));
+    }
+}
+
+/// Mean of the middle 80 %: a tenth at either end is left out, as Push-Pull
+/// Messaging has it (section 3).
+fn middle(samples: &mut [u64]) -> f64 {
+    samples.sort_unstable();
+    let cut = samples.len() / 10;
+    let kept = &samples[cut..samples.len() - cut];
+    kept.iter().sum::<u64>() as f64 / kept.len() as f64
+}
+
+/// Computes without a look at anything.
+fn compute(rounds: u64) {
+    let mut x = 1_u64;
+    for _ in 0..rounds {
+        x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
+    }
+}
+
+/// Computes until then, on the monotonic clock; gives when it ended.
+fn compute_until(ns: u64) -> u64 {
+    loop {
+        let now = now_ns();
+        if now >= ns {
+            return now;
+        }
+        compute(100);
+    }
+}
+
+/// Words of the other rank, as they come by the port.
+#[derive(Default)]
+struct Words {
+    count: AtomicU64,
+    last: AtomicU64,
+}
+
+/// What a rank needs for these slices.
+pub struct Desk {
+    endpoint: Rc<Endpoint>,
+    peer: u32,
+    leads: bool,
+    port: Pair,
+    words: Arc<Words>,
+    heard: u64,
+    usual: Push,
+    /// What is sent lies in the first half.
+    pools: Vec<u8>,
+    walks: [Walk; 2],
+    /// What is received without a call that waits for it.
+    room: Vec<u8>,
+    /// What is sent likewise.
+    message: Arc<[u8]>,
+    ns_per_tick: f64,
+    samples: Vec<u64>,
+}
+
+impl Desk {
+    /// Of one of two ranks.
+    pub fn new(of: &Ours) -> Result<Self> {
+        let endpoint = Rc::clone(&of.endpoint);
+        let peer = of.peer();
+        let words = Arc::new(Words::default());
+        let hear = Arc::clone(&words);
+        let binding = Binding::to(move |_, message| {
+            if let Ok(word) = <[u8; 8]>::try_from(message.payload) {
+                hear.last.store(u64::from_ne_bytes(word), Relaxed);
+                hear.count.store(hear.count.load(Relaxed) + 1, Relaxed);
+            }
+        });
+        endpoint.bind(MEET, binding).map_err(ours)?;
+        Ok(Self {
+            usual: endpoint.push_to(peer).map_err(ours)?,
+            leads: endpoint.rank() == 0,
+            port: of.channel(SIZE_MAX)?,
+            endpoint,
+            peer,
+            words,
+            heard: 0,
+            // Written, so that the kernel has given the pages.
+            pools: vec![1; 2 * POOL],
+            walks: [Walk::through(POOL), Walk::through(POOL)],
+            room: Vec::new(),
+            message: Arc::from([]),
+            ns_per_tick: ns_per_tick(10_000_000),
+            samples: Vec::new(),
+        })
+    }
+
+    /// Does its part of a slice.
+    pub fn exchange(&mut self, slice: &Exchange) -> Result<Exchanged> {
+        let push = slice.way.push(&self.usual);
+        self.endpoint.set_push(push, push).map_err(ours)?;
+        if let Some(bytes) = slice.pushed_share {
+            self.endpoint.set_pushed_share(bytes).map_err(ours)?;
+        }
+        self.message = vec![0x5a; slice.size].into();
+        self.room = vec![1; slice.size];
+        self.port.begin()?;
+        // Both have heard the order, and how messages are pushed.
+        self.meet()?;
+        let start_ns = now_ns();
+        self.samples.clear();
+        for _ in 0..slice.warm_up {
+            self.once(slice)?;
+        }
+        self.samples.clear();
+        let begun = Cost::now();
+        for _ in 0..slice.count {
+            self.once(slice)?;
+        }
+        let cost = begun.until_now();
+        let elapsed_us = (now_ns() - start_ns) as f64 / 1e3;
+        let us = match self.samples.len() {
+            0 => 0.0,
+            _ => middle(&mut self.samples) / 1e3,
+        };
+        Ok(Exchanged {
+            us,
+            elapsed_us,
+            cost,
+            push: [push.whole, push.first, push.second],
+        })
+    }
+
+    fn once(&mut self, slice: &Exchange) -> Result<()> {
+        match slice.act {
+            Act::Matched(buffers) => {
+                let start = ticks();
+                self.there_and_back(slice.size, buffers)?;
+                self.keep_half(start);
+                Ok(())
+            }
+            Act::Port => {
+                let start = ticks();
+                if self.leads {
+                    self.send_by_port(slice.size)?;
+                    self.receive_by_port(slice.size)?;
+                } else {
+                    self.receive_by_port(slice.size)?;
+                    self.send_by_port(slice.size)?;
+                }
+                self.keep_half(start);
+                Ok(())
+            }
+            Act::Timed {
+                receiver_ns,
+                sender_ns,
+            } => self.timed(slice.size, receiver_ns, sender_ns),
+            Act::Beside {
+                sends,
+                message,
+                rounds,
+            } => self.beside(slice.size, sends, message, rounds),
+        }
+    }
+
+    /// Half of a round trip that has ended.
+    fn keep_half(&mut self, start: u64) {
+        if self.leads {
+            let ns = (ticks() - start) as f64 * self.ns_per_tick / 2.0;
+            self.samples.push(ns as u64);
+        }
+    }
+
+    fn there_and_back(&mut self, size: usize, buffers: Buffers) -> Result<()> {
+        let Self {
+            endpoint,
+            peer,
+            leads,
+            pools,
+            walks,
+            ..
+        } = self;
+        let [from, into] = match buffers {
+            // One buffer for both, as NetPIPE has it.
+            Buffers::Warm => [0, 0],
+            Buffers::Cold => {
+                let [from, into] = walks;
+                [from.advance(size), POOL + into.advance(size)]
+            }
+        };
+        let send = |pools: &[u8]| {
+            let message = &pools[from..from + size];
+            endpoint.send_tagged(*peer, TAG, message).map_err(ours)
+        };
+        if *leads {
+            send(pools)?;
+        }
+        let selector = Selector::from(*peer, TAG);
+        let room = &mut pools[into..into + size];
+        endpoint.receive_tagged(&selector, room).map_err(ours)?;
+        if *leads { Ok(()) } else { send(pools) }
+    }
+
+    fn send_by_port(&mut self, size: usize) -> Result<()> {
+        let mut patience = Patience::default();
+        while !self.port.try_send(size)? {
+            self.port.poll(size)?;
+            patience.lose()?;
+        }
+        Ok(())
+    }
+
+    fn receive_by_port(&mut self, size: usize) -> Result<()> {
+        let mut patience = Patience::default();
+        while self.port.poll(size)? == 0 {
+            patience.lose()?;
+        }
+        Ok(())
+    }
+
+    /// A word to the other rank.
+    fn tell(&self, word: u64) -> Result<()> {
+        let word = word.to_ne_bytes();
+        let sent = self.endpoint.send(self.peer, MEET, &word);
+        sent.map(drop).map_err(ours)
+    }
+
+    /// The next word of the other rank.
+    fn hear(&mut self) -> Result<u64> {
+        self.heard += 1;
+        let (words, heard) = (&self.words, self.heard);
+        self.endpoint
+            .wait_until(|| words.count.load(Relaxed) >= heard)
+            .map_err(ours)?;
+        Ok(self.words.last.load(Relaxed))
+    }
+
+    /// Both are here.
+    fn meet(&mut self) -> Result<()> {
+        self.tell(0)?;
+        self.hear().map(drop)
+    }
+
+    /// The leader receives. Time is from the later one's call until it has the
+    /// message: all before is computing.
+    fn timed(&mut self, size: usize, receiver_ns: u64, sender_ns: u64) -> Result<()> {
+        if !self.leads {
+            let met_ns = self.hear()?;
+            let start_ns = compute_until(met_ns + sender_ns);
+            let message = &self.message;
+            self.endpoint
+                .send_tagged(self.peer, TAG, message)
+                .map_err(ours)?;
+            return self.tell(start_ns);
+        }
+        let met_ns = now_ns();
+        self.tell(met_ns)?;
+        let start_ns = compute_until(met_ns + receiver_ns);
+        self.receive(size)?;
+        let end_ns = now_ns();
+        let later_ns = self.hear()?.max(start_ns);
+        self.samples.push(end_ns.saturating_sub(later_ns));
+        Ok(())
+    }
+
+    /// The leader begins its part, computes, and waits for the end.
+    fn beside(&mut self, size: usize, sends: bool, message: bool, rounds: u64) -> Result<()> {
+        self.meet()?;
+        if !self.leads {
+            return match (message, sends) {
+                (false, _) => Ok(()),
+                (true, true) => self.receive(size),
+                (true, false) => (self.endpoint)
+                    .send_tagged(self.peer, TAG, &self.message)
+                    .map_err(ours),
+            };
+        }
+        let room = if message && !sends {
+            std::mem::take(&mut self.room)
+        } else {
+            Vec::new()
+        };
+        let begun_ns = now_ns();
+        let under_way = match (message, sends) {
+            (false, _) => None,
+            (true, true) => {
+                let (options, message) = (TaggedOptions::default(), Arc::clone(&self.message));
+                let posted = (self.endpoint).post_send(self.peer, TAG, &options, message);
+                Some(posted.map_err(|(error, _)| ours(error))?)
+            }
+            (true, false) => {
+                let selector = Selector::from(self.peer, TAG);
+                let posted = (self.endpoint).post_receive(&selector, room, Notify::default());
+                Some(posted.map_err(ours)?)
+            }
+        };
+        compute(rounds);
+        let ended = under_way.map(|op| self.endpoint.wait_end(op, None));
+        self.samples.push(now_ns() - begun_ns);
+        let Some(ended) = ended.transpose().map_err(ours)? else {
+            return Ok(());
+        };
+        if ended.completion.result.is_err() {
+            return fail(format!("a message ended so: {:?}", ended.completion));
+        }
+        if !sends {
+            self.room = ended.into_received();
+        }
+        Ok(())
+    }
+
+    /// Waits for the message.
+    fn receive(&mut self, size: usize) -> Result<()> {
+        let selector = Selector::from(self.peer, TAG);
+        let room = &mut self.room[..size];
+        let received = self.endpoint.receive_tagged(&selector, room);
+        received.map(drop).map_err(ours)
+    }
+}
+
+/// For polls that find nothing.
+#[derive(Default)]
+struct Patience {
+    empty: u32,
+    since_ns: Option<u64>,
+}
+
+impl Patience {
+    /// Another one; the clock is looked at rarely.
+    fn lose(&mut self) -> Result<()> {
+        self.empty = self.empty.wrapping_add(1);
+        if self.empty.is_multiple_of(4096) {
+            let now = now_ns();
+            let since = *self.since_ns.get_or_insert(now);
+            if now - since > PATIENCE_NS {
+                return fail(format!(
+                    "nothing came by a port within {} s",
+                    PATIENCE_NS / 1_000_000_000
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tenth_at_either_end_does_not_count() {
+        let mut samples: Vec<u64> = (0..10).rev().collect();
+        (samples[0], samples[9]) = (1_000_000, 0);
+        // 1 to 8.
+        assert_eq!(middle(&mut samples), 4.5);
+        assert_eq!(middle(&mut [7, 9]), 8.0);
+    }
+
+    #[test]
+    fn a_slice_has_ten_exchanges_unless_they_take_seconds() {
+        let mut pace = Pace::default();
+        assert_eq!(pace.count(1_000_000), (1, 10));
+        let mut count = |each_us: f64| {
+            let said = Exchanged {
+                elapsed_us: 11.0 * each_us,
+                ..Exchanged::default()
+            };
+            pace.note((1, 10), &said);
+            pace.count(1_000_000)
+        };
+        assert_eq!(count(1.0), (50, 1_000));
+        assert_eq!(count(5_000.0), (1, 10));
+        assert_eq!(count(1_000_000.0), (1, 2));
+        assert_eq!(count(9_000_000.0), (1, 1));
+    }
+
+    #[test]
+    fn a_way_changes_what_it_names() {
+        let usual = Push::default();
+        assert_eq!(Way::default().push(&usual), usual);
+        let way = Way {
+            first: Some(7),
+            overlap: Some(false),
+            ..Way::default()
+        };
+        let changed = Push {
+            first: 7,
+            overlap: false,
+            ..usual
+        };
+        assert_eq!(way.push(&usual), changed);
+    }
+}

@@ -1,0 +1,246 @@
+//! `portolan bench` of matched messages: the shape of what it reports, and what
+//! must hold however busy the machine is. The parts in a lab need root.
+
+mod common;
+
+use common::figures::{bench, bench_for, check_rows, set, texts};
+use common::{TestLab, say};
+use serde_json::Value;
+
+/// The only row with these fields.
+fn row<'a>(json: &'a Value, fields: &[(&str, Value)]) -> &'a Value {
+    let rows = json["rows"].as_array().unwrap();
+    let fits = |row: &&Value| fields.iter().all(|(field, value)| row[*field] == *value);
+    let found: Vec<&Value> = rows.iter().filter(fits).collect();
+    assert_eq!(found.len(), 1, "{fields:?}: {json}");
+    found[0]
+}
+
+fn median(row: &Value) -> f64 {
+    row["p50"].as_f64().unwrap()
+}
+
+#[test]
+fn modes_stand_beside_each_other_and_a_port() {
+    let arguments = ["pushpull", "--link", "udp", "--size", "8,40K"];
+    let (json, table) = bench("pushpull", &arguments);
+    check_rows(&json);
+    let systems = ["portolan-udp", "portolan-udp-port"];
+    assert_eq!(texts(&json, "rows", "system"), set(&systems));
+    let modes = ["none", "masking", "overlap", "both"];
+    assert_eq!(texts(&json, "rows", "push"), set(&modes));
+    let metrics = ["latency_us", "bandwidth_mb_s"];
+    assert_eq!(texts(&json, "rows", "metric"), set(&metrics));
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 2 * (modes.len() + 1));
+    for of in rows.iter().filter(|row| row["metric"] == "latency_us") {
+        let method = of["method"].as_str().unwrap();
+        assert!(method.contains("middle 80 %"), "{of}");
+        // One figure in two units.
+        let same = [
+            ("system", of["system"].clone()),
+            ("size", of["size"].clone()),
+            ("push", of["push"].clone()),
+            ("metric", "bandwidth_mb_s".into()),
+        ];
+        let size = of["size"].as_f64().unwrap();
+        let product = median(row(&json, &same)) * median(of);
+        // Medians of two slices each.
+        assert!((0.2..=5.0).contains(&(product / size)), "{of}");
+    }
+    // Every mode over none of them, and over the port.
+    let ratios = json["ratios"].as_array().unwrap();
+    assert_eq!(ratios.len(), 2 * (3 + 4));
+    let over_none = |ratio: &&Value| ratio["metric"] == "latency_us_push";
+    assert_eq!(ratios.iter().filter(over_none).count(), 2 * 3);
+    assert!(
+        table.contains("portolan-udp / portolan-udp-port"),
+        "{table}"
+    );
+    assert!(table.contains("masking"), "{table}");
+}
+
+#[test]
+fn thresholds_are_as_they_were_asked_for() {
+    let thresholds = ["--first", "100", "--second", "2K", "--whole", "512"];
+    let arguments = [
+        "pushpull", "--link", "udp", "--size", "40K", "--modes", "both",
+    ];
+    let (json, _) = bench("pushpull-few", &[&arguments[..], &thresholds].concat());
+    check_rows(&json);
+    let method = json["rows"][0]["method"].as_str().unwrap();
+    assert!(
+        method.contains("whole 512, first 100, second 2048"),
+        "{method}"
+    );
+}
+
+#[test]
+fn shared_memory_stands_beside_other_mpis_and_memcpy() {
+    let vs = ["--vs", "openmpi,mpich,memcpy", "--buffers", "warm,cold"];
+    let arguments = ["pushpull", "--link", "shm", "--size", "8,64K"];
+    let (json, table) = bench("pushpull-vs", &[&arguments[..], &vs].concat());
+    check_rows(&json);
+    let ours = ["portolan-shm", "portolan-shm-port"];
+    let systems = [&ours[..], &["openmpi", "mpich", "memcpy"]].concat();
+    assert_eq!(texts(&json, "rows", "system"), set(&systems));
+    assert_eq!(texts(&json, "rows", "buffers"), set(&["warm", "cold"]));
+    // Over shared memory masking and overlap change nothing.
+    assert_eq!(texts(&json, "rows", "push"), set(&["both"]));
+    let over = ["openmpi", "mpich", "best-mpi", "memcpy", ours[1]];
+    assert_eq!(texts(&json, "ratios", "over"), set(&over));
+    let ratios = json["ratios"].as_array().unwrap();
+    // Each case over four in two metrics, and warm over the port.
+    assert_eq!(ratios.len(), 4 * 4 * 2 + 2);
+    let of = |metric: &str| {
+        let fits = |ratio: &&Value| {
+            ratio["over"] == "best-mpi"
+                && ratio["metric"] == metric
+                && ratio["size"] == 65_536
+                && ratio["buffers"] == "cold"
+        };
+        ratios.iter().find(fits).unwrap()["median"]
+            .as_f64()
+            .unwrap()
+    };
+    let product = of("latency_us") * of("bandwidth_mb_s");
+    assert!((0.2..=5.0).contains(&product), "{table}");
+}
+
+#[test]
+fn a_sweep_says_which_thresholds_are_best() {
+    let arguments = ["pushpull", "--link", "udp", "--sweep", "--size", "40K"];
+    let (json, table) = bench("pushpull-sweep", &arguments);
+    check_rows(&json);
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2 * 15);
+    let firsts = rows.iter().filter(|row| row["first"] == 256);
+    assert_eq!(firsts.count(), 2 * 5);
+    let best = rows
+        .iter()
+        .filter(|row| row["metric"] == "latency_us")
+        .min_by(|a, b| median(a).total_cmp(&median(b)))
+        .unwrap();
+    let said = format!(
+        "fastest with --first {} --second {}",
+        best["first"], best["second"]
+    );
+    assert!(table.contains(&said), "{said}: {table}");
+    assert_eq!(json["ratios"].as_array().unwrap().len(), 14);
+    let metrics = texts(&json, "ratios", "metric");
+    assert_eq!(metrics, set(&["latency_us_thresholds"]));
+}
+
+#[test]
+fn receivers_are_early_and_late() {
+    for link in ["shm", "udp"] {
+        let arguments = ["early-late", "--link", link, "--size", "8,40K"];
+        let (json, table) = bench(&format!("early-late-{link}"), &arguments);
+        check_rows(&json);
+        let strategies = ["push-zero", "push-pull", "push-all"];
+        assert_eq!(texts(&json, "rows", "push"), set(&strategies));
+        assert_eq!(texts(&json, "rows", "receiver"), set(&["early", "late"]));
+        let buffers = texts(&json, "rows", "pushed_buffer");
+        assert_eq!(buffers, set(&["4096", "default"]));
+        assert_eq!(texts(&json, "rows", "metric"), set(&["exchange_us"]));
+        assert_eq!(json["rows"].as_array().unwrap().len(), 2 * 3 * 2 * 2);
+        let over = ["push-zero", "push-all", "better-push"];
+        assert_eq!(texts(&json, "ratios", "over"), set(&over));
+        assert_eq!(json["ratios"].as_array().unwrap().len(), 2 * 2 * 2 * 3);
+        assert!(table.contains("push-pull, late, buffer 4096"), "{table}");
+    }
+}
+
+#[test]
+fn what_was_pushed_is_there_when_a_late_receiver_comes() {
+    let arguments = [
+        "early-late",
+        "--link",
+        "udp",
+        "--size",
+        "8",
+        "--pushed",
+        "4K",
+    ];
+    let (json, table) = bench_for("40", "late", &arguments);
+    let of = |push: &str, receiver: &str| {
+        let fields = [("push", push.into()), ("receiver", receiver.into())];
+        median(row(&json, &fields))
+    };
+    // Without the way of a packet: not even that of the offer.
+    assert!(of("push-all", "late") < of("push-all", "early"), "{table}");
+    // With the request's way and the answer's.
+    assert!(of("push-all", "late") < of("push-zero", "late"), "{table}");
+}
+
+#[test]
+fn computing_before_a_message_is_none_of_its_time() {
+    let arguments = ["early-late", "--link", "udp", "--size", "256K"];
+    let (json, table) = bench("late-long", &[&arguments[..], &["--pushed", "4K"]].concat());
+    for of in json["rows"].as_array().unwrap() {
+        // One of them computes for 13 ms; so long a message takes a tenth of that.
+        assert!(of["method"].as_str().unwrap().contains("13307 us"), "{of}");
+        assert!(median(of) < 10_000.0, "{table}");
+    }
+}
+
+#[test]
+fn what_is_hidden_is_a_share() {
+    for link in ["shm", "udp"] {
+        let arguments = ["overlap", "--link", link, "--size", "256K"];
+        let (json, table) = bench(&format!("overlap-{link}"), &arguments);
+        assert_eq!(
+            texts(&json, "rows", "computes"),
+            set(&["sender", "receiver"])
+        );
+        for computes in ["sender", "receiver"] {
+            let of = |metric: &str| {
+                let fields = [("computes", computes.into()), ("metric", metric.into())];
+                median(row(&json, &fields))
+            };
+            assert!(of("hidden") <= 1.2, "{table}");
+            assert!(of("message_us") > 0.0 && of("cpu_us") > 0.0, "{table}");
+            assert!(of("both_us") > 0.0, "{table}");
+            let alike = of("computing_us") / of("message_us");
+            assert!((0.2..=5.0).contains(&alike), "{table}");
+        }
+        assert!(table.contains("receiver computes"), "{table}");
+    }
+}
+
+#[test]
+fn lab_hosts_push_and_pull_by_either_link() {
+    let options = ["--rate", "200mbit", "--buffer", "64k"];
+    let lab = TestLab::with(TestLab::own("t-bm-push"), &options);
+    for link in ["udp", "xdp"] {
+        let at = ["--lab", lab.0, "--link", link];
+        let arguments = [
+            &["pushpull", "--size", "64K", "--modes", "none,both"][..],
+            &at,
+        ]
+        .concat();
+        let (json, _) = bench(&format!("lab-pushpull-{link}"), &arguments);
+        check_rows(&json);
+        for of in json["rows"].as_array().unwrap() {
+            assert_eq!(of["link"], link);
+            // The line carries no more than 25 MB/s.
+            let most = of["metric"] == "bandwidth_mb_s";
+            assert!(!most || median(of) < 25.0, "{of}");
+        }
+        let arguments = [&["early-late", "--size", "64K", "--pushed", "4K"][..], &at].concat();
+        let (json, _) = bench(&format!("lab-late-{link}"), &arguments);
+        check_rows(&json);
+        for of in json["rows"].as_array().unwrap() {
+            // 64 KiB take 2.6 ms; of a late receiver's some had come before.
+            let pushed = of["receiver"] == "late" && of["push"] == "push-all";
+            assert!(pushed || median(of) > 2_000.0, "{of}");
+        }
+        let arguments = [&["overlap", "--size", "64K"][..], &at].concat();
+        let (json, _) = bench(&format!("lab-overlap-{link}"), &arguments);
+        assert_eq!(texts(&json, "rows", "link"), set(&[link]));
+    }
+    let single = TestLab::with(TestLab::own("t-bm-one"), &["--hosts", "1"]);
+    say(&["bench", "pushpull", "--lab", single.0])
+        .expect(2)
+        .complains(&["--hosts 2"]);
+}
