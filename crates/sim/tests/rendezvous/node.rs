@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use portolan_exchange::{
     Census, Completion, Config as ExchangeConfig, Exchange, FetchError, Host as Carrier, Incoming,
     Kind, Memory as OpMemory, Notify, OpId, Outgoing, Push, Refusal, Selector, SendOptions, Sent,
-    Sink, Source, Took,
+    Signal, SignalRefusal, Sink, Source, Took,
 };
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
@@ -40,6 +40,9 @@ impl Source for Bytes {
 impl Sink for Bytes {
     fn len(&self) -> u64 {
         self.0.len() as u64
+    }
+    fn read(&self, at: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[at as usize..][..into.len()]);
     }
     fn write(&mut self, at: u64, bytes: &[u8]) {
         self.0[at as usize..][..bytes.len()].copy_from_slice(bytes);
@@ -121,6 +124,29 @@ fn refusal(e: SendError) -> Refusal {
 
 const OTHER: PeerId = PeerId(0);
 
+impl At<'_, '_> {
+    fn carry(&mut self, m: &Outgoing<'_>, payload: &[u8], op: OpId) -> Result<Sent, Refusal> {
+        if payload.len() <= self.view.inline_max(OTHER, m.args.len()) {
+            let sent = self.view.send(self.now, OTHER, &message(m, payload));
+            return sent.map(|_| Sent::Copied).map_err(refusal);
+        }
+        let number = self.load.sources;
+        let sent = self.view.send_long(
+            self.now,
+            OTHER,
+            &message(m, &[]),
+            payload.len() as u64,
+            SourceId(number),
+            Release::Copied,
+        );
+        sent.map_err(refusal)?;
+        self.load.sources += 1;
+        let bytes = payload.to_vec();
+        self.load.lent.insert(number, Lent { op, bytes });
+        Ok(Sent::Lent)
+    }
+}
+
 impl Carrier for At<'_, '_> {
     type Source = Bytes;
     type Sink = Bytes;
@@ -139,25 +165,31 @@ impl Carrier for At<'_, '_> {
         bytes: u64,
         op: OpId,
     ) -> Result<Sent, Refusal> {
-        let mut payload = vec![0; bytes as usize];
-        source.read(at, &mut payload);
-        if payload.len() <= self.view.inline_max(OTHER, m.args.len()) {
-            let sent = self.view.send(self.now, OTHER, &message(m, &payload));
-            return sent.map(|_| Sent::Copied).map_err(refusal);
-        }
-        let number = self.load.sources;
-        let sent = self.view.send_long(
-            self.now,
-            OTHER,
-            &message(m, &[]),
-            bytes,
-            SourceId(number),
-            Release::Copied,
-        );
-        sent.map_err(refusal)?;
-        self.load.sources += 1;
-        self.load.lent.insert(number, Lent { op, bytes: payload });
-        Ok(Sent::Lent)
+        self.carry(m, &source.0[at as usize..][..bytes as usize], op)
+    }
+
+    fn send_region(
+        &mut self,
+        _to: u32,
+        m: &Outgoing<'_>,
+        memory: &Bytes,
+        at: u64,
+        bytes: u64,
+        op: OpId,
+    ) -> Result<Sent, Refusal> {
+        self.carry(m, &memory.0[at as usize..][..bytes as usize], op)
+    }
+
+    fn reserve_signal(&mut self, _from: u32, _port: u32) -> Result<(), SignalRefusal> {
+        Err(SignalRefusal::NoPort)
+    }
+
+    fn signal(&mut self, _from: u32, _signal: &Signal, _bytes: u64) {
+        unreachable!("no room was kept for one");
+    }
+
+    fn unreserve_signal(&mut self, _from: u32, _port: u32) {
+        unreachable!("no room was kept for one");
     }
 
     fn push(&self, _to: u32) -> Push {
