@@ -132,6 +132,8 @@ pub(crate) struct Backlog([VecDeque<Waiting>; 2]);
 #[derive(Debug)]
 pub struct Exchange<S, K> {
     pub(crate) config: Config,
+    /// What each sender may have kept here.
+    pub(crate) share: u64,
     pub(crate) matcher: Matcher<OpId, u64>,
     pub(crate) ops: Ops<S, K>,
     pub(crate) messages: Slab<Message>,
@@ -176,6 +178,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             backlogs: BTreeMap::new(),
             spare: Vec::new(),
             freed: false,
+            share: config.share(),
             config,
         }
     }
@@ -227,7 +230,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// [`PUSHED_MIN`]. What was granted before stays granted until it is used.
     pub fn set_pushed_share(&mut self, host: &mut impl Host<Source = S, Sink = K>, bytes: u64) {
         self.config.pushed_share = bytes;
-        let share = self.config.share();
+        self.share = self.config.share();
+        let share = self.share;
         let me = self.config.rank;
         let news: Vec<(u32, u64)> = (self.peers.met_mut())
             .filter(|(rank, peer)| *rank != me && !peer.dead)

@@ -270,7 +270,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         from: u32,
         charge: u64,
     ) {
-        let share = self.config.share();
+        let share = self.share;
         let Some(peer) = self.peers.get(from) else {
             return;
         };

@@ -259,7 +259,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// A message to ourselves: kept as others' are where it is short and there
     /// is room, else left where it is.
     fn send_self(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
-        let share = self.config.share();
+        let share = self.share;
         let Some(op) = self.ops.get(id) else { return };
         let Body::Send(send) = &op.body else { return };
         let (total, sync) = (send.total, send.sync);

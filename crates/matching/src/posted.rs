@@ -58,6 +58,12 @@ impl<R> Posted<R> {
             live.receives += 1;
             return live.lane;
         }
+        if let [only] = self.shapes.as_mut_slice()
+            && only.receives == 0
+        {
+            (only.shape, only.receives) = (shape, 1);
+            return only.lane;
+        }
         // Lanes are numbered without gaps: in use, or given back.
         let lane = self.lanes.pop().unwrap_or(self.shapes.len() as u32);
         self.shapes.push(Live {
@@ -91,7 +97,8 @@ impl<R> Posted<R> {
         let (key, receive) = self.entries.take(ticket)?;
         let at = self.place(key.lane);
         self.shapes[at].receives -= 1;
-        if self.shapes[at].receives == 0 {
+        // Alone it does no harm, and the next receive is mostly of that shape.
+        if self.shapes[at].receives == 0 && self.shapes.len() > 1 {
             self.shapes.swap_remove(at);
             self.lanes.push(key.lane);
         }
@@ -100,7 +107,13 @@ impl<R> Posted<R> {
 
     /// Takes out the one that was posted first of those that the message fits.
     pub fn take_first(&mut self, envelope: &Envelope) -> Option<R> {
-        let (ticket, _) = self.first(envelope)?;
+        let ticket = match self.shapes.as_slice() {
+            [only] => {
+                let key = only.shape.key(only.lane, envelope);
+                self.entries.first(&key)?.ticket
+            }
+            _ => self.first(envelope)?.0,
+        };
         self.take(ticket)
     }
 
@@ -132,9 +145,14 @@ mod tests {
             for (bits, ticket) in tickets.into_iter().enumerate() {
                 assert_eq!(posted.take(ticket), Some(bits as u64));
             }
-            assert_eq!((posted.shapes.len(), posted.lanes.len()), (0, 20));
+            assert_eq!((posted.shapes.len(), posted.lanes.len()), (1, 19));
         }
+        // The last of them is kept until one of another shape comes.
+        posted.add(999, &Selector::any(1), 1);
+        assert_eq!((posted.shapes.len(), posted.lanes.len()), (1, 19));
+        assert_eq!(posted.first(&Envelope { source: 0, tag: 0 }), None);
         let mut lanes = posted.lanes;
+        lanes.push(posted.shapes[0].lane);
         lanes.sort_unstable();
         assert!(lanes.into_iter().eq(0..20));
     }
