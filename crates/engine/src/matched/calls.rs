@@ -261,7 +261,7 @@ impl Endpoint {
         from: Gather,
         end: impl Fn(&mut State, OpId) -> Option<(Completion, M)>,
     ) -> Result<(Completion, M), MatchError> {
-        let posted = s.post_tagged(rank, tag, options, from);
+        let posted = s.post_tagged(rank, tag, options, from.waiting());
         let id = posted.map_err(|(e, _)| match e {
             SendError::PeerDead { rank, why } => MatchError::PeerDead { rank, why },
             SendError::Misuse(m) => m.into(),

@@ -172,6 +172,11 @@ impl Host for Carrier<'_> {
         let Some(Lane::Shm(index)) = self.core.lanes.get(to) else {
             return None;
         };
+        // While both sides wait two cores share the work: what is pulled goes
+        // in pieces, each by the way that the lane finds faster.
+        if source.waits() {
+            return None;
+        }
         let bytes = usize::try_from(source.len()).ok()?;
         let whole = source.slice(0, bytes)?;
         self.ways

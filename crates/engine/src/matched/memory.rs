@@ -12,6 +12,8 @@ pub struct Gather {
     first: Piece,
     more: Vec<Piece>,
     bytes: usize,
+    /// Its sender makes progress until it has been received.
+    waits: bool,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,19 @@ impl Gather {
             first,
             more: Vec::new(),
             bytes,
+            waits: false,
         }
+    }
+
+    /// The same, sent by a call that waits for its end.
+    pub(super) const fn waiting(mut self) -> Self {
+        self.waits = true;
+        self
+    }
+
+    /// Whether it is sent by such a call.
+    pub(super) const fn waits(&self) -> bool {
+        self.waits
     }
 
     /// Memory of the program that stays its own.
