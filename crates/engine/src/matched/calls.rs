@@ -74,40 +74,53 @@ impl State {
         o: &TaggedOptions,
         from: Gather,
     ) -> Result<OpId, (SendError, Gather)> {
-        if self.core.closing {
-            return Err((Misuse::Closed.into(), from));
-        }
-        if let Err(m) = self.check_notify(o.notify) {
+        // Of a closed endpoint that is told first.
+        if !self.core.closing
+            && let Err(m) = self.check_notify(o.notify)
+        {
             return Err((m.into(), from));
         }
-        let why = match self.core.lanes.get(rank) {
-            Some(Lane::Dead(why)) => Some(why),
-            _ => None,
-        };
-        if let Some(why) = why {
-            return Err((SendError::PeerDead { rank, why }, from));
+        let bytes = portolan_exchange::Source::len(&from);
+        let posted = self.reach(rank, from, |x, carrier, from| {
+            x.post_send(carrier, rank, tag, o, from)
+        })?;
+        self.core.counters.sent += 1;
+        self.core.counters.bytes_sent += bytes;
+        Ok(posted)
+    }
+
+    /// Begins an operation towards a rank.
+    pub(super) fn reach<M>(
+        &mut self,
+        rank: u32,
+        memory: M,
+        begin: impl FnOnce(
+            &mut super::State,
+            &mut super::Carrier<'_>,
+            M,
+        ) -> Result<OpId, (SendRefused, M)>,
+    ) -> Result<OpId, (SendError, M)> {
+        if self.core.closing {
+            return Err((Misuse::Closed.into(), memory));
+        }
+        if let Some(Lane::Dead(why)) = self.core.lanes.get(rank) {
+            return Err((SendError::PeerDead { rank, why }, memory));
         }
         self.touch(rank);
-        let bytes = portolan_exchange::Source::len(&from);
         let (core, mut ways) = self.split();
-        let posted = core.exchange(&mut ways, |x, carrier| {
-            x.post_send(carrier, rank, tag, o, from)
-        });
-        let posted = posted.map_err(|(e, from)| {
+        let begun = core.exchange(&mut ways, |x, carrier| begin(x, carrier, memory));
+        self.flush();
+        begun.map_err(|(e, memory)| {
             let e = match e {
                 SendRefused::BadRank => Misuse::BadRank.into(),
                 SendRefused::TooLong => SendError::TooLong,
                 SendRefused::PeerDead => SendError::PeerDead {
                     rank,
-                    why: core.lanes.dead(rank).unwrap_or(Death::Silent),
+                    why: self.core.lanes.dead(rank).unwrap_or(Death::Silent),
                 },
             };
-            (e, from)
-        })?;
-        core.counters.sent += 1;
-        core.counters.bytes_sent += bytes;
-        self.flush();
-        Ok(posted)
+            (e, memory)
+        })
     }
 
     fn post_receive(

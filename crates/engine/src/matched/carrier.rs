@@ -1,18 +1,17 @@
 //! What the exchange asks of the engine: to carry, to locate, to copy.
 
 use portolan_exchange::{
-    FetchError, Host, OpId, Outgoing, Push, Refusal, Sent, Signal, SignalRefusal, Sink as _,
-    Source as _,
+    FetchError, Host, OpId, Outgoing, Push, Refusal, Sent, Signal, SignalRefusal, Source as _,
 };
 use portolan_proto::Release;
 use portolan_sys::process::CopyError;
 
-use super::memory::{Gather, Scatter};
+use super::memory::{Gather, Row, Scatter};
 use super::{MATCHED, options};
 use crate::core::{Arrival, Core};
 use crate::error::{Death, SendError};
 use crate::lanes::Lane;
-use crate::memory::Source;
+use crate::memory::read_pieces;
 use crate::ops::Teller;
 use crate::ports::{Budget, Charge, Meta, PORTS_RESERVED, PortState};
 use crate::ways::Ways;
@@ -32,48 +31,37 @@ const fn refusal(e: SendError) -> Refusal {
 }
 
 impl Carrier<'_> {
-    /// Whether so many bytes leave in one packet or frame.
-    fn fits(&mut self, to: u32, m: &Outgoing<'_>, bytes: usize) -> bool {
-        bytes <= self.core.inline_max(self.ways, to, m.args.len())
-    }
-
-    /// Sends bytes with a copy: of one slice, or of what `read` writes.
-    fn send_copied(
+    /// Sends a message with a range of memory: copied where it leaves in one
+    /// packet or frame, else read as there is room.
+    fn send_range(
         &mut self,
         to: u32,
         m: &Outgoing<'_>,
-        slice: Option<&[u8]>,
-        bytes: usize,
-        read: impl FnOnce(&mut [u8]),
+        memory: &impl Row,
+        at: u64,
+        bytes: u64,
+        op: OpId,
     ) -> Result<Sent, Refusal> {
         let Self { core, ways } = self;
         let (port, options) = (MATCHED + m.kind as u16, options(m.kind, m.args));
-        let sent = if let Some(slice) = slice {
+        // A message lies in memory, so its length fits that.
+        let (at, bytes) = (at as usize, bytes as usize);
+        if bytes > core.inline_max(*ways, to, m.args.len()) {
+            let (lent, teller) = (memory.lend(at, bytes), Teller::Matched(op));
+            let begun = core.begin(*ways, to, port, &options, lent, teller, 0, Release::Copied);
+            return begun.map(|_| Sent::Lent).map_err(|(e, _)| refusal(e));
+        }
+        let sent = if let Some(slice) = memory.part(at, bytes) {
             core.send_any(*ways, to, port, &options, slice)
         } else {
             let mut scratch = std::mem::take(&mut core.matched.scratch);
             scratch.resize(bytes, 0);
-            read(&mut scratch);
+            read_pieces(memory.slices(), at, &mut scratch);
             let sent = core.send_any(*ways, to, port, &options, &scratch);
             core.matched.scratch = scratch;
             sent
         };
         sent.map(|_| Sent::Copied).map_err(refusal)
-    }
-
-    /// Sends bytes that are read as there is room for them.
-    fn send_lent(
-        &mut self,
-        to: u32,
-        m: &Outgoing<'_>,
-        lent: Source,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        let Self { core, ways } = self;
-        let (port, options) = (MATCHED + m.kind as u16, options(m.kind, m.args));
-        let teller = Teller::Matched(op);
-        let begun = core.begin(*ways, to, port, &options, lent, teller, 0, Release::Copied);
-        begun.map(|_| Sent::Lent).map_err(|(e, _)| refusal(e))
     }
 }
 
@@ -97,14 +85,7 @@ impl Host for Carrier<'_> {
         bytes: u64,
         op: OpId,
     ) -> Result<Sent, Refusal> {
-        // A message lies in memory, so its length fits that.
-        let (from, len) = (at as usize, bytes as usize);
-        if self.fits(to, m, len) {
-            return self.send_copied(to, m, source.slice(from, len), len, |into| {
-                source.read(at, into);
-            });
-        }
-        self.send_lent(to, m, source.lend(from, len), op)
+        self.send_range(to, m, source, at, bytes, op)
     }
 
     fn send_region(
@@ -116,13 +97,7 @@ impl Host for Carrier<'_> {
         bytes: u64,
         op: OpId,
     ) -> Result<Sent, Refusal> {
-        let (from, len) = (at as usize, bytes as usize);
-        if self.fits(to, m, len) {
-            return self.send_copied(to, m, memory.part(from, len), len, |into| {
-                memory.read(at, into);
-            });
-        }
-        self.send_lent(to, m, memory.lend(from, len), op)
+        self.send_range(to, m, memory, at, bytes, op)
     }
 
     fn reserve_signal(&mut self, from: u32, port: u32) -> Result<(), SignalRefusal> {
@@ -178,7 +153,7 @@ impl Host for Carrier<'_> {
             return None;
         }
         let bytes = usize::try_from(source.len()).ok()?;
-        let whole = source.slice(0, bytes)?;
+        let whole = source.part(0, bytes)?;
         self.ways
             .shm_may_copy(index)
             .then_some(whole.as_ptr() as u64)

@@ -73,27 +73,11 @@ impl Gather {
         self
     }
 
-    fn pieces(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(&self.first)
-            .chain(&self.more)
-            .map(Piece::as_slice)
-    }
-
-    /// The range as one slice, if it lies in one piece.
-    pub(super) fn slice(&self, at: usize, bytes: usize) -> Option<&[u8]> {
-        part_of(self.pieces(), at, bytes)
-    }
-
-    /// The range, to be read while the operation that it is of goes on.
-    pub(super) fn lend(&self, at: usize, bytes: usize) -> Source {
-        lend_pieces(self.pieces(), at, bytes)
-    }
-
     /// The bytes of an owned piece that is alone; copies otherwise.
     #[must_use]
     pub fn into_vec(self) -> Vec<u8> {
         if !self.more.is_empty() {
-            return self.pieces().collect::<Vec<_>>().concat();
+            return self.slices().collect::<Vec<_>>().concat();
         }
         match self.first {
             Piece::Given(payload) => payload.into_vec(),
@@ -117,52 +101,69 @@ impl ExchangeSource for Gather {
     }
 
     fn read(&self, at: u64, into: &mut [u8]) {
-        read_pieces(self.pieces(), at as usize, into);
+        read_pieces(self.slices(), at as usize, into);
     }
 }
 
-/// The range of a row of pieces as one slice, if it lies in one of them.
-fn part_of<'a>(
-    all: impl IntoIterator<Item = &'a [u8]>,
-    at: usize,
-    bytes: usize,
-) -> Option<&'a [u8]> {
-    let mut at = at;
-    for piece in all {
-        if at < piece.len() || (bytes == 0 && at == piece.len()) {
-            return piece.get(at..at.checked_add(bytes)?);
-        }
-        at -= piece.len();
-    }
-    None
-}
+/// Bytes in a row of pieces.
+pub(super) trait Row {
+    /// The pieces, in order.
+    fn slices(&self) -> impl Iterator<Item = &[u8]>;
 
-/// The range of a row of pieces, to be read while the operation that it is of
-/// goes on.
-fn lend_pieces<'a>(all: impl IntoIterator<Item = &'a [u8]>, at: usize, bytes: usize) -> Source {
-    let lend = |slice: &[u8]| {
-        // SAFETY: the exchange keeps this memory, which lies where it lies
-        // whatever becomes of the value that names it, until it is told that
-        // every message that reads from it is done with.
-        unsafe { Lent::new(slice.as_ptr(), slice.len()) }
-    };
-    let mut pieces = Vec::new();
-    let (mut at, mut left) = (at, bytes);
-    for piece in all {
-        let Some(rest) = piece.get(at..) else {
+    /// The range as one slice, if it lies in one piece.
+    fn part(&self, at: usize, bytes: usize) -> Option<&[u8]> {
+        let mut at = at;
+        for piece in self.slices() {
+            if at < piece.len() || (bytes == 0 && at == piece.len()) {
+                return piece.get(at..at.checked_add(bytes)?);
+            }
             at -= piece.len();
-            continue;
-        };
-        let n = rest.len().min(left);
-        if n > 0 {
-            pieces.push(lend(&rest[..n]));
         }
-        (at, left) = (0, left - n);
+        None
     }
-    match pieces.as_slice() {
-        [] => Source::Lent(lend(&[])),
-        [only] => Source::Lent(*only),
-        _ => Source::Pieces(pieces.into()),
+
+    /// The range, to be read while the operation that it is of goes on.
+    fn lend(&self, at: usize, bytes: usize) -> Source {
+        let lend = |slice: &[u8]| {
+            // SAFETY: the exchange keeps this memory, which lies where it lies
+            // whatever becomes of the value that names it, until it is told that
+            // every message that reads from it is done with.
+            unsafe { Lent::new(slice.as_ptr(), slice.len()) }
+        };
+        let mut pieces = Vec::new();
+        let (mut at, mut left) = (at, bytes);
+        for piece in self.slices() {
+            let Some(rest) = piece.get(at..) else {
+                at -= piece.len();
+                continue;
+            };
+            let n = rest.len().min(left);
+            if n > 0 {
+                pieces.push(lend(&rest[..n]));
+            }
+            (at, left) = (0, left - n);
+        }
+        match pieces.as_slice() {
+            [] => Source::Lent(lend(&[])),
+            [only] => Source::Lent(*only),
+            _ => Source::Pieces(pieces.into()),
+        }
+    }
+}
+
+impl Row for Gather {
+    fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&self.first)
+            .chain(&self.more)
+            .map(Piece::as_slice)
+    }
+}
+
+impl Row for Scatter {
+    fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&self.first)
+            .chain(&self.more)
+            .map(Buffer::as_slice)
     }
 }
 
@@ -192,22 +193,6 @@ impl Scatter {
         let mut all = vec![self.first];
         all.extend(self.more);
         all
-    }
-
-    fn slices(&self) -> impl Iterator<Item = &[u8]> {
-        std::iter::once(&self.first)
-            .chain(&self.more)
-            .map(Buffer::as_slice)
-    }
-
-    /// The range as one slice, if it lies in one piece.
-    pub(super) fn part(&self, at: usize, bytes: usize) -> Option<&[u8]> {
-        part_of(self.slices(), at, bytes)
-    }
-
-    /// The range, to be read while the operation that it is of goes on.
-    pub(super) fn lend(&self, at: usize, bytes: usize) -> Source {
-        lend_pieces(self.slices(), at, bytes)
     }
 
     /// The range, piece by piece.
@@ -295,13 +280,13 @@ mod tests {
                 let mut read = vec![0; bytes];
                 lent.read(0, &mut read);
                 assert_eq!((read, lent.len()), (expected.clone(), bytes));
-                if let Some(slice) = gather.slice(at, bytes) {
+                if let Some(slice) = gather.part(at, bytes) {
                     assert_eq!(slice, expected);
                 }
             }
         }
-        assert_eq!(gather.slice(0, 3), Some(&[1, 2, 3][..]));
-        assert_eq!(gather.slice(2, 2), None);
+        assert_eq!(gather.part(0, 3), Some(&[1, 2, 3][..]));
+        assert_eq!(gather.part(2, 2), None);
         assert_eq!(gather.into_vec(), [1, 2, 3, 4, 5, 6]);
     }
 

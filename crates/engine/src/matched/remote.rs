@@ -10,38 +10,7 @@ use super::memory::{Gather, Scatter};
 use super::{Carrier, State as Exchange};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::Endpoint;
-use crate::error::{Death, Misuse, SendError};
-use crate::lanes::Lane;
-use crate::state::State;
-
-impl State {
-    /// Begins an operation towards a rank.
-    fn reach<M>(
-        &mut self,
-        rank: u32,
-        memory: M,
-        begin: impl FnOnce(&mut Exchange, &mut Carrier<'_>, M) -> Result<OpId, (SendRefused, M)>,
-    ) -> Result<OpId, (SendError, M)> {
-        if self.core.closing {
-            return Err((Misuse::Closed.into(), memory));
-        }
-        if let Some(Lane::Dead(why)) = self.core.lanes.get(rank) {
-            return Err((SendError::PeerDead { rank, why }, memory));
-        }
-        let begun = self.with_exchange(|x, carrier| begin(x, carrier, memory));
-        begun.map_err(|(e, memory)| {
-            let e = match e {
-                SendRefused::BadRank => Misuse::BadRank.into(),
-                SendRefused::TooLong => SendError::TooLong,
-                SendRefused::PeerDead => SendError::PeerDead {
-                    rank,
-                    why: self.core.lanes.dead(rank).unwrap_or(Death::Silent),
-                },
-            };
-            (e, memory)
-        })
-    }
-}
+use crate::error::{Misuse, SendError};
 
 impl Endpoint {
     /// Lets other ranks reach into memory, with a key of the program's or, for
