@@ -123,6 +123,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             data: words.get(1),
         };
         let missing = u32::from(!m.is_whole());
+        if missing == 0 && self.end_standing(&what, m.payload) {
+            self.free_pushed(host, m.from, charge);
+            return Took::Whole;
+        }
         if let Some(id) = self.first_receive(&what) {
             if missing == 0 {
                 self.ops.receive_whole(id, &what, m.payload);
@@ -174,7 +178,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             source: m.from,
             tag,
         };
-        if full && self.matcher.peek_posted(&envelope).is_none() {
+        if full
+            && !self.stands(|selector| selector.fits(&envelope))
+            && self.matcher.peek_posted(&envelope).is_none()
+        {
             return Took::NotNow;
         }
         if !self.charge(m.from, pushed) {
