@@ -297,6 +297,23 @@ impl Core {
         Some(fill(to))
     }
 
+    /// Bytes of a message of which parts are missing, or of that which it is a
+    /// part of.
+    pub fn extent(&mut self, cookie: u64) -> u64 {
+        match self.incoming.get(cookie) {
+            Some(Incoming {
+                dest: Dest::Matched(part),
+                total,
+                ..
+            }) => {
+                let (part, total) = (*part, *total);
+                self.matched.state().extent(part).max(total)
+            }
+            Some(incoming) => incoming.total,
+            None => 0,
+        }
+    }
+
     /// All bytes of a message are where they belong.
     pub fn finish(&mut self, ways: &mut dyn Ways, cookie: u64) {
         let Some(Incoming {

@@ -210,6 +210,21 @@ fn a_message_longer_than_its_buffer_is_cut() {
 }
 
 #[test]
+fn a_message_longer_than_the_caches_lands_whole() {
+    let (a, b) = pair(By::Shm, &config());
+    let message = pattern(50_000_003, 3);
+    let receive = b
+        .post_receive(&Selector::any(5), vec![0; message.len()], Notify::default())
+        .unwrap();
+    let send = a
+        .post_send(1, 5, &TaggedOptions::default(), message.clone())
+        .unwrap();
+    let (_, received) = both(&a, send, &b, receive);
+    assert_eq!(received.completion.result, Ok(()));
+    assert!(received.into_received() == message);
+}
+
+#[test]
 fn probes_claims_and_cancels() {
     for by in ALL {
         let (a, b) = pair(by, &config());

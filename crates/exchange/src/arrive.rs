@@ -328,6 +328,20 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
+    /// Bytes of the message, put or get that a partly arrived payload is a part
+    /// of, as far as there is room for them.
+    pub fn extent(&mut self, part: u64) -> u64 {
+        let Some(part) = self.parts.get(part).copied() else {
+            return 0;
+        };
+        match part.dest {
+            Dest::Receive(id) => self.ops.meeting(id).map_or(0, |meeting| meeting.want),
+            Dest::Get(id) => self.ops.remote(id).map_or(0, |remote| remote.total),
+            Dest::Put(number) => self.puts.get(number).map_or(0, |put| put.bytes),
+            Dest::Message(_) | Dest::Nowhere => 0,
+        }
+    }
+
     /// Writes bytes of a partly arrived payload, from `at` on.
     pub fn write_part(&mut self, part: u64, at: u64, bytes: &[u8]) {
         let Some(&part) = self.parts.get(part) else {

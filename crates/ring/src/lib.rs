@@ -10,6 +10,8 @@
 //! Under `--cfg loom` the atomics are loom's, for `tests/loom.rs`.
 
 mod atomic;
+#[cfg(not(loom))]
+mod beyond;
 mod inbox;
 #[cfg(not(loom))]
 mod kernel;

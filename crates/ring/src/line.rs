@@ -192,6 +192,30 @@ impl<'a> Message<'a> {
     #[cfg(not(loom))]
     #[inline]
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
+        self.copy_by(at, into, |from, into, bytes| {
+            // SAFETY: both ranges are good, as `copy_by` says.
+            unsafe { std::ptr::copy_nonoverlapping(from, into, bytes) };
+        });
+    }
+
+    /// As [`Message::copy_to`], past the caches where the processor can: for
+    /// messages that would not stay in them.
+    ///
+    /// # Panics
+    /// As there.
+    #[cfg(not(loom))]
+    pub fn copy_beyond(&self, at: usize, into: &mut [u8]) {
+        self.copy_by(at, into, |from, into, bytes| {
+            // SAFETY: likewise.
+            unsafe { crate::beyond::copy_beyond(from, into, bytes) };
+        });
+    }
+
+    /// `copy`: gets a source and a target of so many bytes, which do not
+    /// overlap.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn copy_by(&self, at: usize, into: &mut [u8], copy: impl FnOnce(*const u8, *mut u8, usize)) {
         let end = at.checked_add(into.len());
         assert!(
             end.is_some_and(|end| end <= self.bytes),
@@ -204,13 +228,8 @@ impl<'a> Message<'a> {
         // SAFETY: `long` covers `self.bytes` bytes (checked where it was made,
         // and `end` above), mapped for 'a. The bytes may change during the
         // copy; they are only moved, and no decision here depends on them.
-        unsafe {
-            std::ptr::copy_nonoverlapping(
-                address_of(self.long).add(at),
-                into.as_mut_ptr(),
-                into.len(),
-            );
-        }
+        let from = unsafe { address_of(self.long).add(at) };
+        copy(from, into.as_mut_ptr(), into.len());
     }
 }
 

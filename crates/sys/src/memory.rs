@@ -242,6 +242,22 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_default()
 }
 
+/// Bytes of the largest cache of the first core, as the kernel tells it; `None`
+/// where it does not.
+#[must_use]
+pub fn cache_bytes() -> Option<u64> {
+    let caches = Path::new("/sys/devices/system/cpu/cpu0/cache");
+    (0..8)
+        .filter_map(|index| cache_size(&read(&caches.join(format!("index{index}/size")))))
+        .max()
+}
+
+/// A size as the kernel writes it: `32768K`.
+fn cache_size(text: &str) -> Option<u64> {
+    let kib: u64 = text.trim().strip_suffix('K')?.parse().ok()?;
+    kib.checked_mul(1024)
+}
+
 /// A memfd, mapped whole, that nobody can shrink or grow any more: touching
 /// it never raises SIGBUS. Other processes may write it at any time, so its
 /// bytes are reached by pointer only.
@@ -423,6 +439,14 @@ pub fn prefetch(bytes: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_of_caches_are_read_as_the_kernel_writes_them() {
+        assert_eq!(cache_size("32768K\n"), Some(32 << 20));
+        for other in ["", "32768", "K", "-1K", "99999999999999999999K"] {
+            assert_eq!(cache_size(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn two_mappings_show_the_same_bytes() {

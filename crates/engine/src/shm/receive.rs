@@ -2,6 +2,7 @@
 
 use portolan_link::shm::{Frame, ShortFrame};
 use portolan_proto::SourceId;
+use portolan_sys::memory::cache_bytes;
 use portolan_wire::{BODY_BYTES, HEAD_BYTES, Priority};
 
 use super::frame::{ANSWER, ASK, DONE, OFFER, OFFER_BYTES, control, meta, payload_at, total};
@@ -9,6 +10,10 @@ use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
 use crate::ways::{InShm, copy_from};
+
+/// Longest message that is taken to stay in the caches where their size is not
+/// known, bytes. Else it is three quarters of that, as the C library has it.
+const CACHED_MAX: u64 = 24 << 20;
 
 /// A message that arrives in bodies.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,6 +23,8 @@ struct Active {
     /// Bytes still missing; 0: no message.
     left: u64,
     at: u64,
+    /// It is longer than what the caches hold.
+    vast: bool,
 }
 
 /// The receiving half's own state.
@@ -28,6 +35,9 @@ pub(super) struct ShmRx {
     /// Rank of each index.
     ranks: Vec<u32>,
     scratch: Vec<u8>,
+    /// Longer messages do not stay in the caches: each copy would push out of
+    /// them what the one before has brought there.
+    cached_max: u64,
 }
 
 impl ShmRx {
@@ -37,6 +47,7 @@ impl ShmRx {
             active: vec![[[Active::default(); FLOWS]; 2]; endpoints],
             ranks,
             scratch: vec![0; frame_max],
+            cached_max: cache_bytes().map_or(CACHED_MAX, |bytes| bytes / 4 * 3),
         }
     }
 
@@ -152,6 +163,7 @@ impl ShmRx {
                 cookie,
                 left: total - sent,
                 at: sent,
+                vast: core.extent(cookie) > self.cached_max,
             };
             return true;
         }
@@ -182,13 +194,19 @@ impl ShmRx {
                 if n > active.left {
                     return self.distrust(core, from);
                 }
-                let Active { cookie, at, .. } = *active;
+                let Active {
+                    cookie, at, vast, ..
+                } = *active;
                 active.left -= n;
                 active.at += n;
                 let last = active.left == 0;
                 if cookie != 0 {
                     core.place(cookie, at, n as usize, |into| {
-                        frame.copy_to(BODY_BYTES, into)
+                        if vast {
+                            frame.copy_beyond(BODY_BYTES, into);
+                        } else {
+                            frame.copy_to(BODY_BYTES, into);
+                        }
                     });
                     if last {
                         core.finish(ways, cookie);

@@ -94,6 +94,15 @@ impl Frame<'_> {
     pub fn copy_to(&self, at: usize, into: &mut [u8]) {
         self.message.copy_to(at, into);
     }
+
+    /// As [`Frame::copy_to`], past the caches where the processor can: for
+    /// messages that would not stay in them.
+    ///
+    /// # Panics
+    /// As there.
+    pub fn copy_beyond(&self, at: usize, into: &mut [u8]) {
+        self.message.copy_beyond(at, into);
+    }
 }
 
 /// A frame that fits a line, copied out of shared memory.
