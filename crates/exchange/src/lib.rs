@@ -59,6 +59,6 @@ pub use kind::{KINDS, Kind};
 pub use message::{MessageId, Probed};
 pub use ops::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
 pub use portolan_matching::Selector;
-pub use regions::{DeregisterError, RegionId, RegisterError, RemoteKey, Rights};
+pub use regions::{DeregisterError, Opened, RegionId, RegisterError, RemoteKey, Rights};
 pub use remote::{Place, PutEnd, PutOptions, Signal};
 pub use send::{SendOptions, SendRefused};
