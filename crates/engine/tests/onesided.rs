@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use common::{ALL, By, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Action, Binding, Buffer, Census, DeregisterError, Ended, Endpoint, Memory, Misuse, Notify,
-    OpError, OpId, Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError, Signal,
+    Action, Binding, Buffer, Census, Config, DeregisterError, Ended, Endpoint, Memory, Misuse,
+    Notify, OpError, OpId, Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError,
+    Signal,
 };
 
 const BYTES: usize = 1_000_000;
@@ -271,6 +272,25 @@ fn what_is_not_allowed_is_told_and_touches_nothing() {
         assert_eq!(wrong.unwrap_err().0, SendError::Misuse(Misuse::BadRank));
         let wrong = a.post_flush(7, Notify::default());
         assert_eq!(wrong.unwrap_err(), SendError::Misuse(Misuse::BadRank));
+    }
+}
+
+#[test]
+fn where_it_is_forbidden_nothing_is_registered_or_reached() {
+    for by in ALL {
+        let settings = Config {
+            one_sided: false,
+            ..config()
+        };
+        let (a, b) = pair(by, &settings);
+        let refused = b.register(vec![0; 8], None, Rights::Both).unwrap();
+        assert_eq!(refused.unwrap_err().0, RegisterError::Forbidden);
+        let key = RemoteKey::from_bytes([7; 16]);
+        let put = a
+            .post_put(1, place(key, 0), vec![1; 8], &PutOptions::default())
+            .unwrap();
+        let ended = end(&[&a, &b], &a, put).completion.result;
+        assert_eq!(ended, Err(OpError::Forbidden), "{by:?}");
     }
 }
 
