@@ -15,8 +15,8 @@
 //! counts. Beyond it offers carry no bytes. So nothing is lost, and memory is
 //! bounded by that budget and by the number of offers.
 //!
-//! Of one-sided memory every access is checked by its target, before anything is
-//! touched: key, rights, bounds. Gets are asked for in parts by the schedule of
+//! Of one-sided memory every access is checked before anything is touched: key,
+//! rights, bounds; by its target, or by a host that reaches there itself. Gets are asked for in parts by the schedule of
 //! pulls. What is under way towards a region keeps it from going, and is
 //! bounded for each initiator.
 //!
