@@ -244,3 +244,61 @@ fn lab_hosts_push_and_pull_by_either_link() {
         .expect(2)
         .complains(&["--hosts 2"]);
 }
+
+/// The ratios of puts and gets over the port.
+fn check_rma(json: &Value, link: &str, sizes: usize) {
+    check_rows(json);
+    let of = |act: &str| format!("portolan-{link}-{act}");
+    let acts = ["put", "get", "port"].map(of);
+    assert_eq!(
+        texts(json, "rows", "system"),
+        set(&acts.each_ref().map(String::as_str))
+    );
+    // Two metrics of puts and gets, three of the port.
+    assert_eq!(json["rows"].as_array().unwrap().len(), 7 * sizes);
+    assert_eq!(texts(json, "ratios", "over"), set(&[&acts[2]]));
+    let ratios = json["ratios"].as_array().unwrap();
+    assert_eq!(ratios.len(), 4 * sizes);
+    let metrics = |act: &str| {
+        let ours = ratios.iter().filter(|ratio| ratio["system"] == act);
+        let metrics = ours.map(|ratio| ratio["metric"].as_str().unwrap());
+        set(&metrics.collect::<Vec<_>>())
+    };
+    assert_eq!(metrics(&acts[0]), set(&["latency_us", "bandwidth_mb_s"]));
+    assert_eq!(metrics(&acts[1]), set(&["round_trip_us", "bandwidth_mb_s"]));
+}
+
+#[test]
+fn puts_and_gets_stand_beside_a_port() {
+    for link in ["shm", "udp"] {
+        let arguments = ["rma", "--link", link, "--size", "8,64K"];
+        let (json, table) = bench(&format!("rma-{link}"), &arguments);
+        check_rma(&json, link, 2);
+        let of = |act: &str, metric: &str| {
+            let fields = [
+                ("system", format!("portolan-{link}-{act}").into()),
+                ("metric", metric.into()),
+                ("size", 8.into()),
+            ];
+            median(row(&json, &fields))
+        };
+        // A port's round trip is two ways.
+        let ways = of("port", "round_trip_us") / of("port", "latency_us");
+        assert!((1.99..=2.01).contains(&ways), "{table}");
+        assert!(of("get", "round_trip_us") < 10_000.0, "{table}");
+        assert!(of("put", "latency_us") < 10_000.0, "{table}");
+    }
+    for size in ["7", "5M"] {
+        say(&["bench", "rma", "--link", "udp", "--size", size])
+            .expect(2)
+            .complains(&["give 8 to 4194304 bytes"]);
+    }
+}
+
+#[test]
+fn lab_hosts_put_and_get_by_a_host_port() {
+    let lab = TestLab::with(TestLab::own("t-bm-rma"), &[]);
+    let arguments = ["rma", "--lab", lab.0, "--link", "xdp", "--size", "8,1M"];
+    let (json, _) = bench("lab-rma", &arguments);
+    check_rma(&json, "xdp", 2);
+}

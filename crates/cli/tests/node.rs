@@ -731,3 +731,36 @@ fn a_service_keeps_four_capabilities() {
     assert_eq!(of("NoNewPrivs:"), "1");
     assert_eq!(of("CapInh:"), "0000000000000000");
 }
+
+#[test]
+fn node_conf_forbids_one_sided_access_to_programs_that_read_it() {
+    let folder = std::env::temp_dir().join(own("one-sided"));
+    fs::create_dir_all(&folder).unwrap();
+    // Each with an /etc of its own, where nothing else is different.
+    let bench = |conf: &str, mode: u32| {
+        let file = folder.join("node.conf");
+        fs::write(&file, conf).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        let script = "mount --make-rprivate / && cp -a /etc \"$0/etc\" \
+             && mkdir -p \"$0/etc/portolan\" && cp -a \"$0/node.conf\" \"$0/etc/portolan/\" \
+             && mount --bind \"$0/etc\" /etc && rm -f \"$0/node.conf\" && exec \"$@\"";
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", script]).arg(&folder);
+        command.args([OWN, "bench", "rma", "--link", "shm", "--size", "8"]);
+        command.args(["--slices", "2", "--slice-ms", "1"]);
+        let said = Said::from(command.output().unwrap());
+        fs::remove_dir_all(folder.join("etc")).unwrap();
+        said
+    };
+    bench("no_one_sided = 12345\n", 0o644).expect(0);
+    let why = "one-sided access is forbidden here";
+    for conf in [
+        "no_one_sided = 0\n",
+        "no_one_sided = any\n",
+        "no_one_sided = ada\n",
+    ] {
+        bench(conf, 0o644).expect(1).complains(&[why]);
+    }
+    bench("", 0o666).expect(1).complains(&[why]);
+    fs::remove_dir_all(&folder).unwrap();
+}

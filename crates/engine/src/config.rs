@@ -79,6 +79,9 @@ pub struct Config {
     /// How they are pushed by the network. Default: those of up to 16 KiB
     /// whole, of longer ones 1 KiB and 15 KiB.
     pub push_net: Push,
+    /// Others may put to this rank's memory and get from it, where it is
+    /// registered. Default true.
+    pub one_sided: bool,
     /// Closing waits that long for what is under way, ns. Default 3 s.
     pub close_ns: u64,
     /// Whether there is a network socket at all. Default on.
@@ -131,6 +134,7 @@ impl Default for Config {
                 ..Push::default()
             },
             push_net: Push::default(),
+            one_sided: true,
             close_ns: 3_000_000_000,
             network: true,
             trace: None,

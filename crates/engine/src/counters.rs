@@ -27,6 +27,9 @@ pub struct Counters {
     pub sleeps: u64,
     /// Packets that the link could not send (unreachable, too big).
     pub tx_failed: u64,
+    /// Puts and gets that were done without the target, in the memory of
+    /// another process of this host.
+    pub direct: u64,
     /// The network protocol's own counts; zero without a network lane.
     pub protocol: portolan_proto::Counters,
 }

@@ -495,11 +495,12 @@ impl Endpoint {
         s.flush();
         s.end();
         let told = self.wait_loop(s, Some(deadline), false, why, |s| s.idle().then_some(()));
+        let hidden = self.hide_regions(deadline);
         let mut s = self.enter()?;
         s.close_lanes();
         let closed = self.wait_loop(s, Some(deadline), false, why, |s| s.idle().then_some(()));
         self.enter()?.leave();
-        flushed.and(told).and(closed)
+        flushed.and(told).and(hidden).and(closed)
     }
 }
 

@@ -10,6 +10,7 @@ mod completion;
 mod memory;
 mod queues;
 mod remote;
+mod shown;
 
 use portolan_exchange::{self as exchange, Exchange, Incoming, KINDS, Kind, OpId, Push, Took};
 use portolan_wire::Priority;
@@ -17,6 +18,7 @@ use portolan_wire::Priority;
 use self::carrier::Carrier;
 pub use self::completion::{Ended, MatchError};
 pub use self::memory::{Gather, Scatter};
+use self::shown::Shown;
 use crate::config::Config;
 use crate::core::{Arrival, Core, Took as CoreTook};
 use crate::incoming::Dest;
@@ -38,6 +40,7 @@ type State = Exchange<Gather, Scatter>;
 pub(crate) struct Matched {
     /// Out of its place only while it is at work.
     exchange: Option<Box<State>>,
+    shown: Shown,
     /// Ranks that have died.
     pub dead: Vec<u32>,
     /// How messages are pushed by shared memory (and to ourselves), and by the
@@ -61,6 +64,7 @@ impl Matched {
         };
         Self {
             exchange: Some(Box::new(Exchange::new(exchange))),
+            shown: Shown::default(),
             dead: Vec::new(),
             push: [config.push_shm, config.push_net],
             scratch: Vec::new(),
@@ -71,6 +75,14 @@ impl Matched {
     #[inline]
     pub fn state(&mut self) -> &mut State {
         self.exchange.as_mut().expect("it is at work nowhere")
+    }
+
+    /// The exchange, and which of its regions others of this host see.
+    fn regions(&mut self) -> (&mut State, &mut Shown) {
+        let Self {
+            exchange, shown, ..
+        } = self;
+        (exchange.as_mut().expect("it is at work nowhere"), shown)
     }
 
     /// Whether something waits for room to be sent.
@@ -93,6 +105,16 @@ impl Matched {
         } else {
             SHM
         }]
+    }
+}
+
+impl Drop for Matched {
+    fn drop(&mut self) {
+        // A process that is stopped in the middle of a copy may go on with it
+        // later: memory that it may write to is not given back.
+        if self.shown.in_use() {
+            std::mem::forget(self.exchange.take());
+        }
     }
 }
 

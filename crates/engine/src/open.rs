@@ -348,6 +348,9 @@ impl Opening {
         let pulse = watch.as_mut().and_then(|watch| watch.pulse());
         let mut state = State::new(core, net, shm, watch, pids, Arc::clone(&beds))
             .map_err(system("epoll_ctl"))?;
+        if !config.one_sided {
+            state.forbid_one_sided();
+        }
         // Who has ended since the exchange nobody else may tell of.
         for rank in ended {
             state.ended(rank, Death::Ended);

@@ -1,7 +1,9 @@
 //! How calls and handlers reach the lanes, whichever of them is being read
 //! at the time.
 
-use portolan_link::shm::Outlet;
+use std::io::{IoSlice, IoSliceMut};
+
+use portolan_link::shm::{OneSidedError, Outlet, Place};
 use portolan_proto::{Endpoint as View, Message, PeerId, Release, SendError as NetError, SourceId};
 use portolan_seal::Seal;
 use portolan_sys::process::CopyError;
@@ -61,6 +63,24 @@ pub(crate) trait Ways {
 
     /// Copies from address `remote` of a process of this host.
     fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError>;
+
+    /// Writes to a region of a process of this host, by its key in the table.
+    fn shm_put(
+        &mut self,
+        to: u16,
+        key: u64,
+        offset: u64,
+        from: &[IoSlice<'_>],
+    ) -> Result<(), OneSidedError>;
+
+    /// Reads from a region of a process of this host, likewise.
+    fn shm_get(
+        &mut self,
+        from: u16,
+        key: u64,
+        offset: u64,
+        into: &mut [IoSliceMut<'_>],
+    ) -> Result<(), OneSidedError>;
 }
 
 /// Both lanes, outside of any pass.
@@ -136,6 +156,32 @@ macro_rules! shm_by_lane {
             match &mut self.shm {
                 Some(shm) => copy_from(&mut shm.link.outlet(), from, remote, into),
                 None => Err(CopyError::Gone),
+            }
+        }
+
+        fn shm_put(
+            &mut self,
+            to: u16,
+            key: u64,
+            offset: u64,
+            from: &[IoSlice<'_>],
+        ) -> Result<(), OneSidedError> {
+            match &mut self.shm {
+                Some(shm) => shm.link.put(to, key, Place::Offset(offset), from),
+                None => Err(OneSidedError::NoPeer),
+            }
+        }
+
+        fn shm_get(
+            &mut self,
+            from: u16,
+            key: u64,
+            offset: u64,
+            into: &mut [IoSliceMut<'_>],
+        ) -> Result<(), OneSidedError> {
+            match &mut self.shm {
+                Some(shm) => shm.link.get(from, key, Place::Offset(offset), into),
+                None => Err(OneSidedError::NoPeer),
             }
         }
     };
@@ -247,6 +293,26 @@ impl Ways for InShm<'_, '_> {
 
     fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
         copy_from(self.outlet, from, remote, into)
+    }
+
+    fn shm_put(
+        &mut self,
+        to: u16,
+        key: u64,
+        offset: u64,
+        from: &[IoSlice<'_>],
+    ) -> Result<(), OneSidedError> {
+        self.outlet.put(to, key, Place::Offset(offset), from)
+    }
+
+    fn shm_get(
+        &mut self,
+        from: u16,
+        key: u64,
+        offset: u64,
+        into: &mut [IoSliceMut<'_>],
+    ) -> Result<(), OneSidedError> {
+        self.outlet.get(from, key, Place::Offset(offset), into)
     }
 }
 

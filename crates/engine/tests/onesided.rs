@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use common::{ALL, By, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Action, Binding, Buffer, Census, DeregisterError, Ended, Endpoint, Memory, Misuse, Notify,
-    OpError, OpId, Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError, Signal,
+    Action, Binding, Buffer, Census, Config, DeregisterError, Ended, Endpoint, Memory, Misuse,
+    Notify, OpError, OpId, Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError,
+    Signal,
 };
 
 const BYTES: usize = 1_000_000;
@@ -230,6 +231,16 @@ fn what_is_not_allowed_is_told_and_touches_nothing() {
             end(&[&a, &b], &a, op).completion.result,
             Err(OpError::Unaligned)
         );
+        // Either half of a key alone is none.
+        let mut bytes = key.to_bytes();
+        for at in [0, 7, 8, 15] {
+            bytes[at] ^= 4;
+            let wrong = RemoteKey::from_bytes(bytes);
+            assert_eq!(get(wrong, 0, 1), Err(OpError::BadKey), "{by:?} {at}");
+            assert_eq!(put(wrong, 0, 1), Err(OpError::BadKey), "{by:?} {at}");
+            bytes[at] ^= 4;
+        }
+        assert_eq!(get(RemoteKey::from_bytes(bytes), 0, 1), Ok(()));
         assert_eq!(bytes_of(&b, id, 0, 100), [0; 100]);
         // A key whose region is gone reaches nothing, nor a later one under it.
         let first = b
@@ -253,12 +264,33 @@ fn what_is_not_allowed_is_told_and_touches_nothing() {
         assert_eq!(put(b.remote_key(second).unwrap().unwrap(), 0, 1), Ok(()));
         assert_eq!(b.read_region(second, 5, &mut [0; 6]).unwrap(), None);
         b.forbid_one_sided().unwrap();
+        assert_eq!(get(key, 0, 1), Err(OpError::Forbidden));
+        assert_eq!(put(write_only, 0, 1), Err(OpError::Forbidden));
         let forbidden = b.register(vec![0; 10], None, Rights::Both).unwrap();
         assert_eq!(forbidden.unwrap_err().0, RegisterError::Forbidden);
         let wrong = a.post_put(7, place(key, 0), vec![1], &PutOptions::default());
         assert_eq!(wrong.unwrap_err().0, SendError::Misuse(Misuse::BadRank));
         let wrong = a.post_flush(7, Notify::default());
         assert_eq!(wrong.unwrap_err(), SendError::Misuse(Misuse::BadRank));
+    }
+}
+
+#[test]
+fn where_it_is_forbidden_nothing_is_registered_or_reached() {
+    for by in ALL {
+        let settings = Config {
+            one_sided: false,
+            ..config()
+        };
+        let (a, b) = pair(by, &settings);
+        let refused = b.register(vec![0; 8], None, Rights::Both).unwrap();
+        assert_eq!(refused.unwrap_err().0, RegisterError::Forbidden);
+        let key = RemoteKey::from_bytes([7; 16]);
+        let put = a
+            .post_put(1, place(key, 0), vec![1; 8], &PutOptions::default())
+            .unwrap();
+        let ended = end(&[&a, &b], &a, put).completion.result;
+        assert_eq!(ended, Err(OpError::Forbidden), "{by:?}");
     }
 }
 
@@ -299,7 +331,9 @@ fn a_death_ends_what_depends_on_it_and_gives_memory_back() {
         let (c, b, a) = (all.pop().unwrap(), all.pop().unwrap(), all.pop().unwrap());
         let (_, key) = region(&b, BYTES, Rights::Both);
         let (mine, my_key) = region(&a, BYTES, Rights::Both);
-        // A put of b's is under way when it dies.
+        // A put of b's is under way when it dies; where it could be done
+        // directly it waits for an atomic operation.
+        let before = b.post_fetch_add(0, place(my_key, 0), 1, Notify::default());
         let theirs = b
             .post_put(
                 0,
@@ -311,11 +345,11 @@ fn a_death_ends_what_depends_on_it_and_gives_memory_back() {
         b.progress().unwrap();
         a.progress().unwrap();
         let ops = [
+            a.post_fetch_add(1, place(key, 0), 1, Notify::default())
+                .unwrap(),
             a.post_put(1, place(key, 0), pattern(BYTES, 2), &PutOptions::default())
                 .unwrap(),
             a.post_get(1, place(key, 0), vec![0; BYTES], Notify::default())
-                .unwrap(),
-            a.post_fetch_add(1, place(key, 0), 1, Notify::default())
                 .unwrap(),
             a.post_flush(1, Notify::default()).unwrap(),
         ];
@@ -332,7 +366,7 @@ fn a_death_ends_what_depends_on_it_and_gives_memory_back() {
         let memory = a.deregister(mine).unwrap().unwrap();
         assert!(memory.is_some(), "a put of the dead does not hold it");
         assert_eq!(a.census().unwrap(), Census::default());
-        drop((theirs, b));
+        drop((before.unwrap(), theirs, b));
     }
 }
 

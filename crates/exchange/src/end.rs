@@ -17,7 +17,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// is a send: then it goes on.
     pub fn cancel(&mut self, id: OpId) -> bool {
         if let Some(remote) = self.ops.remote(id) {
-            let waits = remote.stage == RemoteStage::Waiting && !remote.copied;
+            let waits = remote.stage == RemoteStage::Waiting;
             if waits {
                 self.end_remote(id, Err(OpError::Cancelled));
             }

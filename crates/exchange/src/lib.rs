@@ -15,8 +15,8 @@
 //! counts. Beyond it offers carry no bytes. So nothing is lost, and memory is
 //! bounded by that budget and by the number of offers.
 //!
-//! Of one-sided memory every access is checked by its target, before anything is
-//! touched: key, rights, bounds. Gets are asked for in parts by the schedule of
+//! Of one-sided memory every access is checked before anything is touched: key,
+//! rights, bounds; by its target, or by a host that reaches there itself. Gets are asked for in parts by the schedule of
 //! pulls. What is under way towards a region keeps it from going, and is
 //! bounded for each initiator.
 //!
@@ -60,7 +60,7 @@ pub use kind::{KINDS, Kind};
 pub use message::{MessageId, Probed};
 pub use ops::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
 pub use portolan_matching::Selector;
-pub use regions::{DeregisterError, RegionId, RegisterError, RemoteKey, Rights};
+pub use regions::{DeregisterError, Opened, RegionId, RegisterError, RemoteKey, Rights};
 pub use remote::{Place, PutEnd, PutOptions, Signal};
 pub use send::{SendOptions, SendRefused};
 pub use standing::Stood;

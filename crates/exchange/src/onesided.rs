@@ -3,10 +3,12 @@
 //!
 //! What order there is: operations towards one rank may be executed in any,
 //! but for atomic ones, which are executed in the order in which they were
-//! begun. Short puts usually are too; a long one arrives in parts, a long get is
-//! asked for in parts, and what can be done directly is done at once. Who needs an
-//! order between two operations puts a fence between them, or waits for the
-//! first one's end.
+//! begun. Short puts are too; a long one arrives in parts, and a long get is
+//! asked for in parts. Who needs an order between two operations puts a fence
+//! between them, or waits for the first one's end.
+//!
+//! What the host can do directly is done at once, and so only where nothing
+//! begun before may still be under way by messages: it would be overtaken.
 
 use crate::exchange::{Exchange, Waiting};
 use crate::host::{DirectError, Host, Outgoing, Refusal, Sent, Sink, Source};
@@ -171,7 +173,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             counted: !itself,
             epoch,
             lent: 0,
-            copied: false,
             asked: 0,
             came: 0,
             answered: 0,
@@ -210,9 +211,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     fn launch(&mut self, host: &mut impl Host<Source = S, Sink = K>, to: u32, id: OpId) {
-        // Behind a fence others may not be done yet.
-        let fenced = self.ops.remote(id).is_none_or(|remote| remote.epoch > 0);
-        if !fenced && self.try_direct(host, id) {
+        // Nothing is overtaken. What waited behind a fence did so for messages.
+        let toward = self.toward.get(&to);
+        let alone = toward.is_some_and(|toward| toward.has_one() && toward.epoch == 0);
+        if alone && self.try_direct(host, id) {
             return;
         }
         let (Some(remote), Some(toward)) = (self.ops.remote(id), self.toward.get_mut(&to)) else {
@@ -230,7 +232,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Deed::Put { end, .. } => toward.silent += u64::from(*end == PutEnd::Local),
             Deed::Flush(silent) => {
                 *silent = toward.silent;
-                if toward.open == 1 && toward.silent == toward.flushed {
+                if toward.has_one() {
                     self.end_remote(id, Ok(()));
                     return;
                 }
@@ -253,25 +255,22 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return true;
         };
         let (to, place) = (remote.to, remote.place);
-        let done = match (&remote.source, &mut remote.sink) {
-            (Some(source), _) => host.direct_put(to, &place, source),
-            (None, Some(sink)) => host.direct_get(to, &place, sink),
-            (None, None) => return false,
+        let done = match (remote.deed, &remote.source, &mut remote.sink) {
+            // The target itself has to look for the port, before any byte is there.
+            (
+                Deed::Put {
+                    signal: Some(_), ..
+                },
+                ..,
+            ) => return false,
+            (_, Some(source), _) => host.direct_put(to, &place, source),
+            (_, None, Some(sink)) => host.direct_get(to, &place, sink),
+            (_, None, None) => return false,
         };
         match done {
             Err(DirectError::NotPossible) => return false,
             Err(DirectError::Refused(why)) => self.end_remote(id, Err(why)),
-            Ok(()) => {
-                if let Deed::Put {
-                    signal: Some(_), ..
-                } = remote.deed
-                {
-                    // Only the signal is left to be sent.
-                    remote.copied = true;
-                    return false;
-                }
-                self.end_remote(id, Ok(()));
-            }
+            Ok(()) => self.end_remote(id, Ok(())),
         }
         true
     }
@@ -305,15 +304,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 }
                 let told = signal.unwrap_or_default();
                 let flags = fence | if signal.is_some() { SIGNAL } else { 0 };
-                let (bytes, copied) = if remote.copied {
-                    (0, remote.total)
-                } else {
-                    (remote.total, 0)
-                };
+                let bytes = remote.total;
                 let port = u64::from(told.port);
-                let args = [
-                    key.key, key.salt, offset, op, flags, port, told.word, copied,
-                ];
+                let args = [key.key, key.salt, offset, op, flags, port, told.word];
                 let out = Outgoing {
                     kind: Kind::Put,
                     args: trimmed(&args),

@@ -71,8 +71,7 @@ pub enum OpError {
     /// The target has no such region, or no longer. Like the errors that
     /// follow, the target said it of the access: nothing there was touched.
     BadKey,
-    /// The region's rights do not allow it, or the target forbids all
-    /// one-sided access.
+    /// The region's rights do not allow it.
     NotPermitted,
     /// It does not lie in the region.
     OutOfBounds,
@@ -80,6 +79,9 @@ pub enum OpError {
     Unaligned,
     /// The target has no such port for the signal.
     NoPort,
+    /// All one-sided access to the target is forbidden, by its program or by
+    /// its host's settings.
+    Forbidden,
 }
 
 impl fmt::Display for OpError {
@@ -96,6 +98,7 @@ impl fmt::Display for OpError {
             Self::OutOfBounds => "the access does not lie in the other side's region",
             Self::Unaligned => "the offset of an atomic operation must be a multiple of 8",
             Self::NoPort => "the other side has no port for the signal",
+            Self::Forbidden => "one-sided access is forbidden at the other side",
         })
     }
 }

@@ -70,6 +70,13 @@ impl RemoteKey {
         self.key
     }
 
+    /// One word for all of it, by which a table in shared memory may name the
+    /// region; `None` for [`RemoteKey::any`].
+    #[must_use]
+    pub fn in_table(&self) -> Option<u64> {
+        (self.salt != 0).then(|| mixed(self.key) ^ self.salt)
+    }
+
     /// As it is told to others.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 16] {
@@ -105,7 +112,10 @@ pub enum RegisterError {
 impl fmt::Display for RegisterError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Forbidden => "one-sided access is forbidden here",
+            Self::Forbidden => {
+                "one-sided access is forbidden here: by the program, or by no_one_sided in the \
+                 host's node.conf"
+            }
             Self::KeyTaken => "the key names another region",
             Self::Full => "no more regions can be registered",
             Self::OutOfBounds => "the part does not lie in the memory",
@@ -159,6 +169,24 @@ struct Region {
     uses: u32,
     /// Deregistered: nothing new is admitted.
     closing: bool,
+}
+
+/// A region that is open, as it was registered.
+#[derive(Debug)]
+pub struct Opened<'a, K> {
+    /// What others name it by.
+    pub key: RemoteKey,
+    /// What they may do.
+    pub rights: Rights,
+    /// The memory that it lies in...
+    pub memory: &'a mut K,
+    /// ...where it begins there...
+    pub start: u64,
+    /// ...and how many bytes it has.
+    pub bytes: u64,
+    /// How often it is registered: by so many calls of
+    /// [`Exchange::deregister`] it is closed.
+    pub count: u32,
 }
 
 /// Memory of a region where an access may go on.
@@ -313,7 +341,7 @@ impl<K> Regions<K> {
         rights: Rights,
     ) -> Result<Spot, OpError> {
         if self.forbidden {
-            return Err(OpError::NotPermitted);
+            return Err(OpError::Forbidden);
         }
         let number = *self.keys.get(&key.key).ok_or(OpError::BadKey)?;
         let region = self.regions.get(number).ok_or(OpError::BadKey)?;
@@ -427,6 +455,28 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.regions.opened(region).map(|region| region.key)
     }
 
+    /// A region, if it is open.
+    pub fn opened(&mut self, region: RegionId) -> Option<Opened<'_, K>> {
+        let Region {
+            key,
+            rights,
+            memory,
+            start,
+            bytes,
+            count,
+            ..
+        } = *self.regions.opened(region)?;
+        let memory = self.regions.memories.get_mut(memory)?;
+        Some(Opened {
+            key,
+            rights,
+            memory: &mut memory.memory,
+            start,
+            bytes,
+            count,
+        })
+    }
+
     /// The memory that a region lies in, while it is registered.
     #[must_use]
     pub fn region_memory(&self, region: RegionId) -> Option<&K> {
@@ -449,7 +499,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// One-sided access to this rank is forbidden from now on: nothing can be
     /// registered, and accesses that begin to arrive end with
-    /// [`OpError::NotPermitted`].
+    /// [`OpError::Forbidden`].
     pub const fn forbid(&mut self) {
         self.regions.forbidden = true;
     }

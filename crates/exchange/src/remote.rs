@@ -104,8 +104,6 @@ pub(crate) struct Remote<S, K> {
     pub epoch: u64,
     /// Messages under way that read the memory.
     pub lent: u32,
-    /// A put's bytes are there already.
-    pub copied: bool,
     /// Of a get: asked for up to here...
     pub asked: u64,
     /// ...begun to arrive...
@@ -144,6 +142,11 @@ pub(crate) struct Toward {
 }
 
 impl Toward {
+    /// All but one operation that has not ended is known to be done.
+    pub const fn has_one(&self) -> bool {
+        self.open == 1 && self.silent == self.flushed
+    }
+
     /// All that was begun is known to be done.
     pub const fn is_quiet(&self) -> bool {
         self.open == 0 && self.silent == self.flushed
@@ -151,12 +154,13 @@ impl Toward {
 }
 
 /// What the target of an access says: nothing went wrong, or a word for an error.
-const STATUS: [OpError; 5] = [
+const STATUS: [OpError; 6] = [
     OpError::BadKey,
     OpError::NotPermitted,
     OpError::OutOfBounds,
     OpError::Unaligned,
     OpError::NoPort,
+    OpError::Forbidden,
 ];
 
 pub(crate) fn to_status(result: Result<(), OpError>) -> u64 {
@@ -187,7 +191,7 @@ mod tests {
         for why in STATUS {
             assert_eq!(of_status(to_status(Err(why))), Some(Err(why)));
         }
-        assert_eq!(of_status(6), None);
+        assert_eq!(of_status(7), None);
         assert_eq!(of_status(u64::MAX), None);
     }
 }

@@ -93,8 +93,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Took::NotNow;
         }
         let port = (flags & SIGNAL != 0).then(|| u32::try_from(words.or_zero(5)));
-        // The bytes may be there already.
-        let bytes = m.total.max(words.or_zero(7));
+        let bytes = m.total;
         let spot = (self.regions).check(key_of(&words), words.or_zero(2), bytes, Rights::Put);
         let (spot, signal) = match (spot, port) {
             (Err(why), _) => return self.refuse_put(host, m, op, why),

@@ -119,7 +119,7 @@ fn what_is_forbidden_is_not_registered_and_not_reached() {
     assert_eq!(again(&mut c, Some(7)), Err(RegisterError::Forbidden));
     let op = put(&mut c, 0, 1, at(key, 0), &[1; 8], &PutOptions::default());
     carry(&mut c);
-    assert_eq!(take(&mut c, 0, op).result, Err(OpError::NotPermitted));
+    assert_eq!(take(&mut c, 0, op).result, Err(OpError::Forbidden));
     assert_eq!(bytes(&c, 1, id), [0; 8]);
 }
 
@@ -261,36 +261,60 @@ fn a_rank_reaches_its_own_memory() {
 }
 
 #[test]
-fn a_direct_put_is_signalled_and_a_refused_one_is_told() {
+fn what_is_done_directly_overtakes_nothing_and_tells_what_was_refused() {
     let mut c = cluster(Net {
         direct_regions: true,
         ..roomy()
     });
     let (id, key) = register(&mut c, 1, 16, Rights::Put);
-    let signal = Signal { port: 2, word: 3 };
-    let op = put(&mut c, 0, 1, at(key, 0), &[1; 16], &local(Some(signal)));
-    assert_eq!(bytes(&c, 1, id), [1; 16]);
+    let op = put(&mut c, 0, 1, at(key, 0), &[9; 16], &local(None));
+    assert_eq!(bytes(&c, 1, id), [9; 16]);
     assert_eq!(take(&mut c, 0, op).result, Ok(()));
-    assert!(c.net.signals.is_empty());
+    // Nothing is left to be flushed.
+    let flush = c.with(0, |x, at| x.flush(at, 1, NONE)).expect("alive");
+    assert_eq!(take(&mut c, 0, flush).result, Ok(()));
+    // A port that there is not is found before a byte is there.
+    let wrong = Signal { port: 99, word: 3 };
+    let there = PutOptions {
+        signal: Some(wrong),
+        ..PutOptions::default()
+    };
+    let op = put(&mut c, 0, 1, at(key, 0), &[8; 16], &there);
+    carry(&mut c);
+    assert_eq!(take(&mut c, 0, op).result, Err(OpError::NoPort));
+    assert_eq!(bytes(&c, 1, id), [9; 16]);
+    // What is begun behind a put that is under way comes behind it, until a
+    // flush says that it is there.
+    let signal = Signal { port: 2, word: 3 };
+    put(&mut c, 0, 1, at(key, 0), &[1; 16], &local(Some(signal)));
+    put(&mut c, 0, 1, at(key, 0), &[2; 16], &local(None));
+    assert_eq!(bytes(&c, 1, id), [9; 16]);
     carry(&mut c);
     assert_eq!(c.net.signals, [(1, 0, signal, 16)]);
+    assert_eq!(bytes(&c, 1, id), [2; 16]);
+    put(&mut c, 0, 1, at(key, 0), &[3; 16], &local(None));
+    assert_eq!(bytes(&c, 1, id), [2; 16]);
+    let flush = c.with(0, |x, at| x.flush(at, 1, NONE)).expect("alive");
+    carry(&mut c);
+    assert_eq!(take(&mut c, 0, flush).result, Ok(()));
     let sink = Pieces(vec![vec![0; 8]]);
     let get = c.with(0, |x, host| x.get(host, 1, at(key, 0), sink, NONE));
-    // The first put was not flushed, but no fence is behind it.
     let done = take(&mut c, 0, get.expect("alive"));
     assert_eq!(done.result, Err(OpError::NotPermitted));
     assert!(c.busy().is_empty());
-    // Behind a fence it is done by messages, until all before is known to be done.
-    c.ranks[0].fence(1);
-    let op = put(&mut c, 0, 1, at(key, 0), &[2; 16], &local(None));
-    assert_eq!(bytes(&c, 1, id), [1; 16]);
-    let flush = c.with(0, |x, at| x.flush(at, 1, NONE)).expect("alive");
-    carry(&mut c);
-    assert_eq!(bytes(&c, 1, id), [2; 16]);
-    assert_eq!(take(&mut c, 0, op).result, Ok(()));
-    assert_eq!(take(&mut c, 0, flush).result, Ok(()));
-    put(&mut c, 0, 1, at(key, 0), &[3; 16], &local(None));
+    // An atomic operation is not overtaken either, be it refused.
+    let add = c.with(0, |x, host| x.fetch_add(host, 1, at(key, 0), 1, NONE));
+    let op = put(&mut c, 0, 1, at(key, 0), &[4; 16], &PutOptions::default());
     assert_eq!(bytes(&c, 1, id), [3; 16]);
+    carry(&mut c);
+    let add = take(&mut c, 0, add.expect("alive"));
+    assert_eq!(add.result, Err(OpError::NotPermitted));
+    assert_eq!(take(&mut c, 0, op).result, Ok(()));
+    assert_eq!(bytes(&c, 1, id), [4; 16]);
+    // A fence with nothing before it costs nothing.
+    c.ranks[0].fence(1);
+    put(&mut c, 0, 1, at(key, 0), &[5; 16], &local(None));
+    assert_eq!(bytes(&c, 1, id), [5; 16]);
 }
 
 #[test]
@@ -501,7 +525,7 @@ fn what_makes_no_sense_is_refused() {
     let args = words(&[0, 1]);
     assert_eq!(say(&mut c, 0, Kind::Result, &args, 0, &[]), Took::Refused);
     // A status that there is not.
-    let args = words(&[add.expect("alive").0, 6]);
+    let args = words(&[add.expect("alive").0, 7]);
     assert_eq!(say(&mut c, 0, Kind::Result, &args, 0, &[]), Took::Refused);
     let flush = c.with(0, |x, at| x.flush(at, 1, NONE)).expect("alive");
     carry(&mut c);

@@ -388,6 +388,7 @@ impl Endpoint {
         let launcher: Vec<_> = job.settings.iter().map(|(n, v)| (&n[..], &v[..])).collect();
         let settings = said(&launcher)?;
         let mut engine_config = engine_config(&job, &settings, config.threads)?;
+        engine_config.one_sided = !portolan_boot::node::no_one_sided();
         let networks = networks(&settings, &mut engine_config)?;
         if let Some(keys) = &keys {
             keys.enter(&mut engine_config);

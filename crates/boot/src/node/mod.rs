@@ -8,12 +8,14 @@
 //! for over, until it is released or the connection ends.
 
 mod client;
+mod policy;
 mod wire;
 
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 pub use client::{NodeError, NodeService};
+pub use policy::{NO_ONE_SIDED, NODE_CONFIG, NoOneSided, PolicyError, no_one_sided};
 pub use wire::{Answer, Heard, QUESTION_BYTES, Question, answer, hear};
 
 /// Where the service listens, unless it is told otherwise.

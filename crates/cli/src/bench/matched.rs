@@ -21,7 +21,9 @@ use super::failure::{Result, fail};
 use super::job::two;
 use super::memcpy::Walk;
 use super::netpipe::{Buffers, SIZE_MAX};
+use super::patience::Patience;
 use super::portolan::{Ours, Pair, ours};
+use super::reach::Reach;
 use super::slice::{CAP_NS, OPERATIONS_MIN};
 
 /// Cold buffers lie in so much for sending and as much for receiving, bytes:
@@ -31,8 +33,6 @@ const POOL: usize = 10_000_000;
 const TAG: u64 = 1;
 /// Port by which ranks meet: it is no matched message and takes none's credit.
 const MEET: u16 = 4;
-/// Nothing has come on a port for so long: the other rank is in trouble.
-const PATIENCE_NS: u64 = 20_000_000_000;
 
 /// How messages are to be pushed. What is left open is as the endpoint has it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,6 +68,11 @@ pub enum Act {
     Matched(Buffers),
     /// The same by a port.
     Port,
+    /// A put there and one back: each rank waits until the other's shows in its
+    /// memory.
+    Put,
+    /// Rank 0 gets from rank 1.
+    Get,
     /// A matched message from rank 1 to rank 0: they call so long after they
     /// have met, ns.
     Timed {
@@ -210,6 +215,8 @@ pub struct Desk {
     room: Vec<u8>,
     /// What is sent likewise.
     message: Arc<[u8]>,
+    /// Memory for puts and gets.
+    reach: Option<Reach>,
     ns_per_tick: f64,
     samples: Vec<u64>,
 }
@@ -241,6 +248,7 @@ impl Desk {
             walks: [Walk::through(POOL), Walk::through(POOL)],
             room: Vec::new(),
             message: Arc::from([]),
+            reach: None,
             ns_per_tick: ns_per_tick(10_000_000),
             samples: Vec::new(),
         })
@@ -256,6 +264,9 @@ impl Desk {
         self.message = vec![0x5a; slice.size].into();
         self.room = vec![1; slice.size];
         self.port.begin()?;
+        if matches!(slice.act, Act::Put | Act::Get) {
+            self.reach = Some(Reach::open(&self.endpoint, self.peer, slice.size)?);
+        }
         // Both have heard the order, and how messages are pushed.
         self.meet()?;
         let start_ns = now_ns();
@@ -270,6 +281,10 @@ impl Desk {
         }
         let cost = begun.until_now();
         let elapsed_us = (now_ns() - start_ns) as f64 / 1e3;
+        if let Some(reach) = self.reach.take() {
+            self.await_leader()?;
+            reach.close()?;
+        }
         let us = match self.samples.len() {
             0 => 0.0,
             _ => middle(&mut self.samples) / 1e3,
@@ -302,6 +317,22 @@ impl Desk {
                 self.keep_half(start);
                 Ok(())
             }
+            Act::Put => {
+                let start = ticks();
+                if let Some(reach) = &mut self.reach {
+                    reach.there_and_back()?;
+                }
+                self.keep_half(start);
+                Ok(())
+            }
+            Act::Get => {
+                let start = ticks();
+                if let Some(reach) = self.reach.as_mut().filter(|_| self.leads) {
+                    reach.get()?;
+                }
+                self.keep(start);
+                Ok(())
+            }
             Act::Timed {
                 receiver_ns,
                 sender_ns,
@@ -316,10 +347,31 @@ impl Desk {
 
     /// Half of a round trip that has ended.
     fn keep_half(&mut self, start: u64) {
+        self.keep_share(start, 0.5);
+    }
+
+    /// The time of what has ended.
+    fn keep(&mut self, start: u64) {
+        self.keep_share(start, 1.0);
+    }
+
+    fn keep_share(&mut self, start: u64, share: f64) {
         if self.leads {
-            let ns = (ticks() - start) as f64 * self.ns_per_tick / 2.0;
+            let ns = (ticks() - start) as f64 * self.ns_per_tick * share;
             self.samples.push(ns as u64);
         }
+    }
+
+    /// Serves the leader, awake, until it is done.
+    fn await_leader(&mut self) -> Result<()> {
+        self.tell(0)?;
+        self.heard += 1;
+        let mut patience = Patience::default();
+        while self.words.count.load(Relaxed) < self.heard {
+            self.endpoint.progress().map_err(ours)?;
+            patience.lose()?;
+        }
+        Ok(())
     }
 
     fn there_and_back(&mut self, size: usize, buffers: Buffers) -> Result<()> {
@@ -466,31 +518,6 @@ impl Desk {
         let room = &mut self.room[..size];
         let received = self.endpoint.receive_tagged(&selector, room);
         received.map(drop).map_err(ours)
-    }
-}
-
-/// For polls that find nothing.
-#[derive(Default)]
-struct Patience {
-    empty: u32,
-    since_ns: Option<u64>,
-}
-
-impl Patience {
-    /// Another one; the clock is looked at rarely.
-    fn lose(&mut self) -> Result<()> {
-        self.empty = self.empty.wrapping_add(1);
-        if self.empty.is_multiple_of(4096) {
-            let now = now_ns();
-            let since = *self.since_ns.get_or_insert(now);
-            if now - since > PATIENCE_NS {
-                return fail(format!(
-                    "nothing came by a port within {} s",
-                    PATIENCE_NS / 1_000_000_000
-                ));
-            }
-        }
-        Ok(())
     }
 }
 

@@ -41,12 +41,15 @@ mod networks;
 mod options;
 mod outage;
 mod overlap;
+mod patience;
 mod plan;
 mod portolan;
 mod pour;
 mod pushpull;
 mod rank;
+mod reach;
 mod report;
+mod rma;
 mod slice;
 mod spray;
 mod stalled;
@@ -115,6 +118,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Pushpull(it) => pushpull::bench(it)?,
         Bench::EarlyLate(it) => early_late::bench(it)?,
         Bench::Overlap { common, size } => overlap::bench(common, size.0)?,
+        Bench::Rma { common, sizes } => rma::bench(common, &sizes)?,
         Bench::Memory { json } => memory::bench(json)?,
         Bench::Logp { common } => logp::bench(common)?,
     };

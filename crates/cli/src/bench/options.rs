@@ -180,6 +180,22 @@ pub enum Bench {
         #[arg(long, value_name = "BYTES", default_value = "1M")]
         size: Bytes,
     },
+    /// One-sided memory: puts and gets, beside messages of the same size by a port
+    ///
+    /// A put's time is half of a ping-pong in which each rank waits until the other's put shows
+    /// in its memory; a get's is a round trip. Means of the middle 80 % of a slice's.
+    Rma {
+        #[command(flatten)]
+        common: Common,
+        /// Bytes of an access, or with K or M: several in turns
+        #[arg(
+            long = "size",
+            value_name = "BYTES[,BYTES...]",
+            value_delimiter = ',',
+            default_value = "8,64K,1M"
+        )]
+        sizes: Vec<Bytes>,
+    },
     /// Bytes of memory that a peer costs, never talked to and quiet, and an endpoint
     Memory {
         /// Write rows to this file

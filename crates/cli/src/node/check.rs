@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::ExitCode;
 
-use portolan_boot::node::{NodeError, NodeService};
+use portolan_boot::node::{NODE_CONFIG, NodeError, NodeService};
 use portolan_sys::features::Disabled;
 use portolan_sys::net::{Interface, interfaces};
 
@@ -18,7 +18,7 @@ type Found = (String, Result<String, String>);
 
 /// Says all of it.
 pub fn run(config: &Config, files: &Files, disabled: &Disabled) -> ExitCode {
-    let mut all = vec![users(config), bounds(config)];
+    let mut all = vec![users(config), bounds(config), one_sided(config)];
     all.push((
         "kernel".to_owned(),
         possible(disabled).map(|()| "AF_XDP sockets can be opened".to_owned()),
@@ -65,6 +65,14 @@ fn users(config: &Config) -> Found {
         ),
     };
     ("users".to_owned(), Ok(text))
+}
+
+fn one_sided(config: &Config) -> Found {
+    let text = format!(
+        "forbidden to programs of {}, which read this in {NODE_CONFIG} when they start",
+        config.no_one_sided
+    );
+    ("one-sided".to_owned(), Ok(text))
 }
 
 fn bounds(config: &Config) -> Found {

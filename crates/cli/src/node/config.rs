@@ -8,9 +8,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use portolan_boot::node::{NO_ONE_SIDED, NoOneSided};
+
 /// Where the settings stand, unless the command line says otherwise. Without
 /// that file nobody but root has host ports.
-pub const CONFIG_FILE: &str = "/etc/portolan/node.conf";
+pub const CONFIG_FILE: &str = portolan_boot::node::NODE_CONFIG;
 
 const ROOT: u32 = 0;
 /// The word for all interfaces.
@@ -36,6 +38,9 @@ pub struct Config {
     /// Connections and questions of one user, each second; twice as many at
     /// once.
     pub user_requests: u32,
+    /// Whose processes let no others access their memory. They read this
+    /// themselves; here it is only looked at.
+    pub no_one_sided: NoOneSided,
 }
 
 impl Default for Config {
@@ -50,6 +55,7 @@ impl Default for Config {
             user_memory_mib: 256,
             user_connections: 16,
             user_requests: 50,
+            no_one_sided: NoOneSided::default(),
         }
     }
 }
@@ -178,6 +184,11 @@ impl Config {
                     config.interfaces =
                         (value != ANY).then(|| words().map(str::to_owned).collect());
                 }
+                NO_ONE_SIDED => {
+                    let named = NoOneSided::parse(value);
+                    config.no_one_sided =
+                        named.map_err(|word| wrong(word, NoOneSided::wrong(word)))?;
+                }
                 _ => {
                     let Some((into, most)) = config.number(name) else {
                         return Err(wrong(name, unknown(name)));
@@ -225,7 +236,7 @@ impl Config {
 fn unknown(name: &str) -> String {
     format!(
         "unknown setting {name}; known are: users, interfaces, ports, user_ports, \
-         user_memory_mib, user_connections, user_requests"
+         user_memory_mib, user_connections, user_requests, {NO_ONE_SIDED}"
     )
 }
 
@@ -275,6 +286,8 @@ mod tests {
         assert!(config.allows("eth2") && !config.allows("eth1"));
         assert!(parse("interfaces = any").unwrap().allows("eth1"));
         assert_eq!(parse("users =").unwrap(), unset());
+        let config = parse("no_one_sided = 7").unwrap();
+        assert!(config.no_one_sided.names(7) && !config.no_one_sided.names(8));
     }
 
     #[test]
@@ -297,6 +310,10 @@ mod tests {
             (
                 "ports = 1\nports = 2",
                 "node.conf:2:1: ports stands here a second time",
+            ),
+            (
+                "no_one_sided = 7, ada",
+                "node.conf:1:19: no_one_sided: ada is no number of a user (id -u ada), nor any",
             ),
             (
                 "user_memory_mib = lots",

@@ -1,8 +1,10 @@
 //! What the exchange asks of the engine: to carry, to locate, to copy.
 
 use portolan_exchange::{
-    FetchError, Host, OpId, Outgoing, Push, Refusal, Sent, Signal, SignalRefusal, Source as _,
+    DirectError, FetchError, Host, OpError, OpId, Outgoing, Place, Push, Refusal, Sent, Signal,
+    SignalRefusal, Source as _,
 };
+use portolan_link::shm::OneSidedError;
 use portolan_proto::Release;
 use portolan_sys::process::CopyError;
 
@@ -66,6 +68,48 @@ impl Carrier<'_> {
             sent
         };
         sent.map(|_| Sent::Copied).map_err(refusal)
+    }
+}
+
+impl Carrier<'_> {
+    /// Accesses a region of a process of this host, by its index there and the
+    /// key in its table.
+    fn directly(
+        &mut self,
+        rank: u32,
+        place: &Place,
+        access: impl FnOnce(&mut dyn Ways, u16, u64) -> Result<(), OneSidedError>,
+    ) -> Result<(), DirectError> {
+        let (Some(Lane::Shm(index)), Some(key)) = (self.core.lanes.get(rank), place.key.in_table())
+        else {
+            return Err(DirectError::NotPossible);
+        };
+        let why = match access(self.ways, index, key) {
+            Ok(()) => {
+                self.core.counters.direct += 1;
+                return Ok(());
+            }
+            Err(why) => why,
+        };
+        Err(match why {
+            OneSidedError::NoKey => DirectError::Refused(OpError::BadKey),
+            OneSidedError::Forbidden => DirectError::Refused(OpError::Forbidden),
+            OneSidedError::Denied(_) => DirectError::Refused(OpError::NotPermitted),
+            OneSidedError::OutOfBounds(_) => DirectError::Refused(OpError::OutOfBounds),
+            // The lane tells how it ended.
+            OneSidedError::Gone(_) => {
+                self.core.suspects.push((rank, Death::Ended));
+                self.core.attention = true;
+                DirectError::NotPossible
+            }
+            // The target can do what the kernel does not do for us.
+            OneSidedError::NoPeer
+            | OneSidedError::NotOpen
+            | OneSidedError::Elsewhere
+            | OneSidedError::NotPermitted
+            | OneSidedError::Fault(_)
+            | OneSidedError::Kernel(_) => DirectError::NotPossible,
+        })
     }
 }
 
@@ -168,6 +212,23 @@ impl Host for Carrier<'_> {
         self.ways
             .shm_may_copy(index)
             .then_some(whole.as_ptr() as u64)
+    }
+
+    fn direct_put(&mut self, to: u32, place: &Place, source: &Gather) -> Result<(), DirectError> {
+        self.directly(to, place, |ways, index, key| {
+            source.with_slices(|from| ways.shm_put(index, key, place.offset, from))
+        })
+    }
+
+    fn direct_get(
+        &mut self,
+        from: u32,
+        place: &Place,
+        sink: &mut Scatter,
+    ) -> Result<(), DirectError> {
+        self.directly(from, place, |ways, index, key| {
+            sink.with_slices(|into| ways.shm_get(index, key, place.offset, into))
+        })
     }
 
     fn await_peer(&mut self, rank: u32) {

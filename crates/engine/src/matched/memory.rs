@@ -1,5 +1,7 @@
 //! Memory of matched messages, in one piece or several.
 
+use std::io::{IoSlice, IoSliceMut};
+
 use portolan_exchange::{Sink, Source as ExchangeSource};
 use portolan_ring::Lent;
 
@@ -91,6 +93,16 @@ impl<P: Into<Payload>> From<P> for Gather {
         let payload = payload.into();
         let bytes = payload.as_slice().len();
         Self::of(Piece::Given(payload), bytes)
+    }
+}
+
+impl Gather {
+    /// Calls `act` with all of it.
+    pub(super) fn with_slices<R>(&self, act: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
+        if self.more.is_empty() {
+            return act(&[IoSlice::new(self.first.as_slice())]);
+        }
+        act(&self.slices().map(IoSlice::new).collect::<Vec<_>>())
     }
 }
 
@@ -193,6 +205,18 @@ impl Scatter {
         let mut all = vec![self.first];
         all.extend(self.more);
         all
+    }
+
+    /// Calls `act` with all of it.
+    pub(super) fn with_slices<R>(&mut self, act: impl FnOnce(&mut [IoSliceMut<'_>]) -> R) -> R {
+        if self.more.is_empty() {
+            return act(&mut [IoSliceMut::new(self.first.as_mut_slice())]);
+        }
+        let bytes = self.bytes;
+        act(&mut self
+            .pieces(0, bytes)
+            .map(IoSliceMut::new)
+            .collect::<Vec<_>>())
     }
 
     /// The range, piece by piece.

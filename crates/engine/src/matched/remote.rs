@@ -5,12 +5,17 @@ use portolan_exchange::{
     DeregisterError, Notify, OpId, Place, PutOptions, RegionId, RegisterError, RemoteKey, Rights,
     SendRefused,
 };
+use portolan_sys::clock::now_ns;
 
 use super::memory::{Gather, Scatter};
 use super::{Carrier, State as Exchange};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::Endpoint;
-use crate::error::{Misuse, SendError};
+use crate::error::{Misuse, SendError, WaitError};
+
+/// How often those are looked at who reach into memory themselves, ns: nobody
+/// wakes us when they are done.
+const LOOK_NS: u64 = 1_000_000;
 
 impl Endpoint {
     /// Lets other ranks reach into memory, with a key of the program's or, for
@@ -31,9 +36,7 @@ impl Endpoint {
         key: Option<u64>,
         rights: Rights,
     ) -> Result<Result<RegionId, (RegisterError, Scatter)>, Misuse> {
-        let mut s = self.enter()?;
-        let memory = memory.into();
-        Ok(s.core.matched.state().register(memory, key, rights))
+        Ok(self.enter()?.register_region(memory.into(), key, rights))
     }
 
     /// What other ranks name a region by; `None` if it is not open.
@@ -69,7 +72,8 @@ impl Endpoint {
 
     /// Ends a registration: no access is admitted any more, and those that are
     /// under way are waited for, with progress. The memory comes back with its
-    /// last registration.
+    /// last registration. A rank that dies holds nothing up; one of this host
+    /// that is stopped in the middle of an access is waited for until it goes on.
     ///
     /// # Errors
     /// [`Misuse`]; the inner [`DeregisterError::NoSuchRegion`].
@@ -77,19 +81,39 @@ impl Endpoint {
         &self,
         region: RegionId,
     ) -> Result<Result<Option<Scatter>, DeregisterError>, Misuse> {
-        let s = self.enter()?;
         let why = Waiting::of(Call::Operation, ANYBODY);
-        let ended = self.wait_loop(s, None, true, why, |s| {
-            match s.core.matched.state().deregister(region) {
-                Err(DeregisterError::InUse(_)) => None,
-                ended => Some(ended),
+        loop {
+            let s = self.enter()?;
+            let look_again = now_ns().saturating_add(LOOK_NS);
+            let ended = self.wait_loop(s, Some(look_again), true, why, |s| {
+                match s.deregister_region(region) {
+                    Err(DeregisterError::InUse(_)) => None,
+                    ended => Some(ended),
+                }
+            });
+            match ended {
+                Ok(ended) => return Ok(ended),
+                Err(WaitError::Misuse(m)) => return Err(m),
+                Err(_) => {}
             }
-        });
-        // Without a deadline only misuse is left.
-        ended.map_err(|e| match e {
-            crate::WaitError::Misuse(m) => m,
-            _ => Misuse::Closed,
-        })
+        }
+    }
+
+    /// Before the lanes close: no process of this host reaches into our memory
+    /// any more.
+    pub(crate) fn hide_regions(&self, deadline: u64) -> Result<(), WaitError> {
+        let why = Waiting::of(Call::Close, ANYBODY);
+        loop {
+            let s = self.enter()?;
+            let look_again = now_ns().saturating_add(LOOK_NS).min(deadline);
+            let hidden = self.wait_loop(s, Some(look_again), false, why, |s| {
+                s.hide_regions().then_some(())
+            });
+            match hidden {
+                Err(WaitError::TimedOut) if now_ns() < deadline => {}
+                ended => return ended,
+            }
+        }
     }
 
     /// Forbids one-sided access to this rank's memory: nothing can be
@@ -98,7 +122,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn forbid_one_sided(&self) -> Result<(), Misuse> {
-        self.enter()?.core.matched.state().forbid();
+        self.enter()?.forbid_one_sided();
         Ok(())
     }
 

@@ -61,18 +61,7 @@ pub fn job_watched(
     let shm = by != By::Udp;
     let segment = shm.then(|| Segment::create(size, &SegmentConfig::default()).unwrap());
     let bells: Vec<Doorbell> = (0..size).map(|_| Doorbell::new().unwrap()).collect();
-    let openings: Vec<Opening> = (0..size)
-        .map(|rank| {
-            let mut config = config.clone();
-            config.rank = rank;
-            config.id = EndpointId(100 + u64::from(rank));
-            config.life = Life(0x1234_5678 + u64::from(rank));
-            config.seed = 0x9e37_79b9 + 77 * u64::from(rank);
-            config.network = !shm;
-            config.udp.disabled.cma |= by == By::Ring;
-            Opening::new(config).unwrap()
-        })
-        .collect();
+    let openings: Vec<Opening> = (0..size).map(|rank| opening(by, rank, config)).collect();
     let peers: Vec<PeerConfig> = openings
         .iter()
         .zip(0..)
@@ -95,6 +84,18 @@ pub fn job_watched(
                 .unwrap()
         })
         .collect()
+}
+
+/// A rank that knows no others yet.
+pub fn opening(by: By, rank: u32, config: &Config) -> Opening {
+    let mut config = config.clone();
+    config.rank = rank;
+    config.id = EndpointId(100 + u64::from(rank));
+    config.life = Life(0x1234_5678 + u64::from(rank));
+    config.seed = 0x9e37_79b9 + 77 * u64::from(rank);
+    config.network = by == By::Udp;
+    config.udp.disabled.cma |= by == By::Ring;
+    Opening::new(config).unwrap()
 }
 
 /// A rank as the others know it; its index on the host where memory is shared.

@@ -342,18 +342,6 @@ impl Run {
                 direct.is_none() || direct == result,
                 "{direct:?} {result:?}"
             );
-            if let (
-                What::Put {
-                    signal: Some(_), ..
-                },
-                Some(Ok(())),
-            ) = (&self.ops[&(rank, op)].what, direct)
-            {
-                // The signal is still to come.
-                let begun = self.ops.get_mut(&(rank, op)).expect("begun");
-                begun.landed = false;
-                begun.result = None;
-            }
         }
         self.look();
     }

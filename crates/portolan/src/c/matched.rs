@@ -91,7 +91,8 @@ fn errno_of(endpoint: &Endpoint, c: &Completion) -> Result<i32, Errno> {
         | OpError::NotPermitted
         | OpError::OutOfBounds
         | OpError::Unaligned
-        | OpError::NoPort => EINVAL,
+        | OpError::NoPort
+        | OpError::Forbidden => EINVAL,
     }
     .0)
 }

@@ -1,0 +1,204 @@
+//! What the node's settings say to every process of the host, with the node
+//! service or without: they read it where the service's settings stand.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::process::geteuid;
+
+/// Where the node's settings stand.
+pub const NODE_CONFIG: &str = "/etc/portolan/node.conf";
+
+/// The setting that names users whose processes let no others put to their
+/// memory or get from it.
+pub const NO_ONE_SIDED: &str = "no_one_sided";
+
+/// The word for all users.
+const ANY: &str = "any";
+
+/// Longest settings that are read, bytes.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// Whose memory others may not access.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NoOneSided {
+    all: bool,
+    users: Vec<u32>,
+}
+
+/// Why it is not known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PolicyError {
+    /// The file cannot be read.
+    Unreadable(PathBuf, String),
+    /// Others than root may write it.
+    Open(PathBuf),
+    /// On this line, from 1, this is neither a user's number nor `any`.
+    Word(PathBuf, usize, String),
+}
+
+impl fmt::Display for PolicyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreadable(file, why) => write!(f, "{}: {why}", file.display()),
+            Self::Open(file) => write!(
+                f,
+                "{0}: others than root may write it: chown root {0}; chmod go-w {0}",
+                file.display()
+            ),
+            Self::Word(file, line, word) => {
+                write!(f, "{}:{line}: {}", file.display(), NoOneSided::wrong(word))
+            }
+        }
+    }
+}
+
+impl std::error::Error for PolicyError {}
+
+impl fmt::Display for NoOneSided {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.all {
+            return f.write_str("any user");
+        }
+        let users: Vec<String> = self.users.iter().map(u32::to_string).collect();
+        match users.as_slice() {
+            [] => f.write_str("no user"),
+            users => write!(f, "user {}", users.join(", ")),
+        }
+    }
+}
+
+impl NoOneSided {
+    /// The setting's value: numbers of users, separated by commas, or `any`.
+    /// Names are not for every process to look up.
+    ///
+    /// # Errors
+    /// The word that is neither.
+    pub fn parse(value: &str) -> Result<Self, &str> {
+        let mut found = Self::default();
+        for word in value.split(',').map(str::trim).filter(|w| !w.is_empty()) {
+            match word.parse() {
+                Ok(user) => found.users.push(user),
+                Err(_) if word == ANY => found.all = true,
+                Err(_) => return Err(word),
+            }
+        }
+        Ok(found)
+    }
+
+    /// What is wrong with such a word.
+    #[must_use]
+    pub fn wrong(word: &str) -> String {
+        format!("{NO_ONE_SIDED}: {word} is no number of a user (id -u {word}), nor {ANY}")
+    }
+
+    /// Whether it is a user's.
+    #[must_use]
+    pub fn names(&self, user: u32) -> bool {
+        self.all || self.users.contains(&user)
+    }
+
+    /// What `file` says; other settings there are not looked at. No file: no user
+    /// is named.
+    ///
+    /// # Errors
+    /// [`PolicyError`].
+    pub fn read(file: &Path) -> Result<Self, PolicyError> {
+        let unreadable = |e: io::Error| PolicyError::Unreadable(file.to_owned(), e.to_string());
+        let open = match File::open(file) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            open => open.map_err(unreadable)?,
+        };
+        let about = open.metadata().map_err(unreadable)?;
+        if about.uid() != 0 || about.mode() & 0o022 != 0 {
+            return Err(PolicyError::Open(file.to_owned()));
+        }
+        if about.len() > BYTES_MAX {
+            return Err(unreadable(io::ErrorKind::FileTooLarge.into()));
+        }
+        let mut text = String::new();
+        let mut open = open.take(BYTES_MAX);
+        open.read_to_string(&mut text).map_err(unreadable)?;
+        Self::find(&text).map_err(|(line, word)| PolicyError::Word(file.to_owned(), line, word))
+    }
+
+    /// In the text of a whole file.
+    fn find(text: &str) -> Result<Self, (usize, String)> {
+        let mut found = Self::default();
+        for (number, line) in (1..).zip(text.lines()) {
+            let bare = line.split('#').next().unwrap_or("");
+            let Some((name, value)) = bare.split_once('=') else {
+                continue;
+            };
+            if name.trim() == NO_ONE_SIDED {
+                let more = Self::parse(value).map_err(|word| (number, word.to_owned()))?;
+                found.all |= more.all;
+                found.users.extend(more.users);
+            }
+        }
+        Ok(found)
+    }
+}
+
+/// Whether this process is to let no others access its memory. Settings that
+/// cannot be read allow nothing; the log says why.
+#[must_use]
+pub fn no_one_sided() -> bool {
+    let user = geteuid().as_raw();
+    let forbidden = match NoOneSided::read(Path::new(NODE_CONFIG)) {
+        Ok(named) if named.names(user) => format!("{NODE_CONFIG} names user {user}"),
+        Ok(_) => return false,
+        Err(e) => e.to_string(),
+    };
+    log::warn!("no other rank may access this one's memory: {forbidden}");
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    #[test]
+    fn numbers_and_any_are_found_among_other_settings() {
+        let of = |text: &str| NoOneSided::find(text);
+        let named = of("users = ada\n no_one_sided=7, 1001 # two\nports = 3").unwrap();
+        assert!(named.names(7) && named.names(1001) && !named.names(0));
+        assert_eq!(named.to_string(), "user 7, 1001");
+        assert!(of("no_one_sided = any").unwrap().names(0));
+        for nobody in ["", "no_one_sided =", "#no_one_sided = any", "users = 7"] {
+            assert_eq!(of(nobody).unwrap(), NoOneSided::default(), "{nobody}");
+        }
+        let both = of("no_one_sided = 1\nno_one_sided = 2").unwrap();
+        assert!(both.names(1) && both.names(2));
+        assert_eq!(of("\nno_one_sided = 1, ada"), Err((2, "ada".to_owned())));
+        assert_eq!(of("no_one_sided = -1"), Err((1, "-1".to_owned())));
+    }
+
+    #[test]
+    fn only_roots_file_counts_and_none_names_nobody() {
+        let dir = std::env::temp_dir().join(format!("portolan-policy-{}", std::process::id()));
+        fs::create_dir_all(&dir).unwrap();
+        let file = dir.join("node.conf");
+        assert_eq!(NoOneSided::read(&file), Ok(NoOneSided::default()));
+        fs::write(&file, "no_one_sided = 5\n").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+        if geteuid().is_root() {
+            assert!(NoOneSided::read(&file).unwrap().names(5));
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
+            let refused = NoOneSided::read(&file);
+            assert_eq!(refused, Err(PolicyError::Open(file.clone())));
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+            chown(&file, Some(1), None).unwrap();
+        }
+        assert_eq!(NoOneSided::read(&file), Err(PolicyError::Open(file)));
+        let unreadable = NoOneSided::read(&dir.join("node.conf/x"));
+        assert!(matches!(unreadable, Err(PolicyError::Unreadable(..))));
+        fs::remove_dir_all(&dir).unwrap();
+    }
+}

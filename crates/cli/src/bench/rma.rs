@@ -1,0 +1,239 @@
+//! One-sided memory by size: puts and gets, beside messages by a port.
+
+use super::conduct::Progress;
+use super::control::Line;
+use super::failure::Result;
+use super::job::{Helpers, with_lines};
+use super::matched::{Act, Exchange, Pace, Way, exchange};
+use super::mpis::once;
+use super::netpipe::SIZE_MAX;
+use super::options::Common;
+use super::plan::{slice_of, wrong};
+use super::reach::MARK_BYTES;
+use super::report::{Ratio, Report, Row};
+use super::stats::{Quartiles, paired};
+use super::watch::Watch;
+use super::{Found, check, lab_of_two, through_shm};
+use crate::choices::Bytes;
+
+/// What is done with each size, in this order.
+const ACTS: [Act; 3] = [Act::Put, Act::Get, Act::Port];
+
+const LATENCY: &str = "latency_us";
+const ROUND_TRIP: &str = "round_trip_us";
+const BANDWIDTH: &str = "bandwidth_mb_s";
+
+/// One act with one size, and its slices.
+struct Cell {
+    act: Act,
+    size: usize,
+    pace: Pace,
+    /// Of a get the round trip, else one way; of each slice that counts.
+    us: Vec<f64>,
+    n: u64,
+}
+
+impl Cell {
+    const fn new(act: Act, size: usize) -> Self {
+        Self {
+            act,
+            size,
+            pace: Pace { us: None },
+            us: Vec::new(),
+            n: 0,
+        }
+    }
+
+    fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
+        let (warm_up, count) = self.pace.count(slice_ns);
+        let slice = Exchange {
+            act: self.act,
+            size: self.size,
+            way: Way::default(),
+            pushed_share: None,
+            warm_up,
+            count,
+        };
+        let [said, _] = exchange(lines, &slice)?;
+        self.pace.note((warm_up, count), &said);
+        if counts {
+            self.us.push(said.us);
+            self.n += if self.act == Act::Get {
+                count
+            } else {
+                2 * count
+            };
+        }
+        Ok(())
+    }
+
+    /// What is told of it; `None` where it is no figure of this act's.
+    fn values(&self, metric: &str) -> Option<Vec<Option<f64>>> {
+        let of = |value: fn(f64, f64) -> f64| {
+            let size = self.size as f64;
+            Some(self.us.iter().map(|us| Some(value(*us, size))).collect())
+        };
+        match (metric, self.act) {
+            (LATENCY, Act::Put | Act::Port) | (ROUND_TRIP, Act::Get) => of(|us, _| us),
+            (ROUND_TRIP, Act::Port) => of(|us, _| 2.0 * us),
+            (BANDWIDTH, _) => of(|us, size| size / us),
+            _ => None,
+        }
+    }
+
+    fn system(&self, ours: &str) -> String {
+        let what = match self.act {
+            Act::Put => "put",
+            Act::Get => "get",
+            _ => "port",
+        };
+        format!("{ours}-{what}")
+    }
+
+    fn row(&self, ours: &Row, metric: &str, slice_ns: u64) -> Row {
+        let time = match self.act {
+            Act::Put => {
+                "half of a round trip in which each side waits until the other's put shows in its \
+                 memory"
+            }
+            Act::Get => "from posting the get until its end",
+            _ => "half of the round trip of messages by a port",
+        };
+        Row {
+            system: self.system(&ours.system),
+            metric: metric.to_owned(),
+            size: Some(self.size),
+            n: self.n,
+            method: format!(
+                "{time}, mean of the middle 80 % of each of the interleaved slices of {} ms",
+                slice_ns / 1_000_000
+            ),
+            ..ours.clone()
+        }
+    }
+
+    fn rows(&self, ours: &Row, slice_ns: u64) -> Vec<Row> {
+        let row = |metric| {
+            let values: Vec<f64> = self.values(metric)?.into_iter().flatten().collect();
+            Some((self.row(ours, metric, slice_ns)).with(&Quartiles::of(&values)?))
+        };
+        [LATENCY, ROUND_TRIP, BANDWIDTH]
+            .into_iter()
+            .filter_map(row)
+            .collect()
+    }
+}
+
+/// Puts and gets over the port, of the same size and slice.
+fn ratios(cells: &[Cell], ours: &Row) -> Vec<Ratio> {
+    let mut all = Vec::new();
+    for cell in cells.iter().filter(|cell| cell.act != Act::Port) {
+        let port = |it: &&Cell| it.act == Act::Port && it.size == cell.size;
+        let Some(port) = cells.iter().find(port) else {
+            continue;
+        };
+        for metric in [LATENCY, ROUND_TRIP, BANDWIDTH] {
+            if let (Some(values), Some(over)) = (cell.values(metric), port.values(metric))
+                && let Some(q) = paired(&values, &over)
+            {
+                let row = cell.row(ours, metric, 0);
+                all.push(row.over(metric, &port.system(&ours.system)).with(&q));
+            }
+        }
+    }
+    all
+}
+
+/// Gives each figure its turns.
+pub fn bench(common: Common, sizes: &[Bytes]) -> Result<Found> {
+    let sizes = once(&sizes.iter().map(|size| size.0).collect::<Vec<_>>());
+    if let Some(size) = (sizes.iter()).find(|size| !(MARK_BYTES..=SIZE_MAX).contains(*size)) {
+        return wrong(format!(
+            "--size {size}: give {MARK_BYTES} to {SIZE_MAX} bytes"
+        ));
+    }
+    check(common.json.as_deref(), 2)?;
+    let lab = lab_of_two(&common)?;
+    let shm = through_shm(&common, lab.as_ref())?;
+    let of_size = |size: &usize| ACTS.map(|act| Cell::new(act, *size));
+    let mut cells: Vec<Cell> = sizes.iter().flat_map(of_size).collect();
+    let slices = common.slices();
+    let slice_ns = match common.slice_ms {
+        Some(ms) => ms * 1_000_000,
+        None => slice_of(cells.len(), slices),
+    };
+    let spec = common.spec(2, lab.is_some(), shm)?;
+    let mut watch = Watch::begin(common.lab.as_deref());
+    let measure = |lines: &mut [Line]| {
+        let mut progress = Progress::new(slices);
+        for round in 0..=slices {
+            progress.show(round);
+            for cell in &mut cells {
+                cell.slice(lines, slice_ns, round > 0)?;
+            }
+        }
+        progress.done();
+        Ok(())
+    };
+    let (link, ()) = with_lines(spec, lab.as_ref(), Helpers::All, &mut watch.host, measure)?;
+    let ours = common.setting(link, 2).row();
+    let rows = (cells.iter())
+        .flat_map(|cell| cell.rows(&ours, slice_ns))
+        .collect();
+    let report = Report {
+        ratios: ratios(&cells, &ours),
+        ..watch.report("rma", rows)
+    };
+    Ok((common.json, report))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_get_stands_over_a_round_trip_and_a_put_over_one_way() {
+        let cell = |act, us| Cell {
+            us: vec![us],
+            n: 1,
+            ..Cell::new(act, 100)
+        };
+        let cells = [
+            cell(Act::Put, 3.0),
+            cell(Act::Get, 5.0),
+            cell(Act::Port, 2.0),
+        ];
+        let ours = Row {
+            system: "portolan-xdp".to_owned(),
+            ..Row::default()
+        };
+        let found: Vec<_> = ratios(&cells, &ours)
+            .into_iter()
+            .map(|it| (it.system, it.metric, it.over, it.median))
+            .collect();
+        let of = |act: &str, metric: &str, median| {
+            let system = format!("portolan-xdp-{act}");
+            (
+                system,
+                metric.to_owned(),
+                "portolan-xdp-port".to_owned(),
+                median,
+            )
+        };
+        assert_eq!(
+            found,
+            [
+                of("put", LATENCY, 1.5),
+                of("put", BANDWIDTH, 100.0 / 3.0 / 50.0),
+                of("get", ROUND_TRIP, 1.25),
+                of("get", BANDWIDTH, 0.4),
+            ]
+        );
+        let rows = cells[2].rows(&ours, 1_000_000);
+        let told: Vec<_> = rows
+            .iter()
+            .map(|row| (row.metric.as_str(), row.p50))
+            .collect();
+        assert_eq!(told, [(LATENCY, 2.0), (ROUND_TRIP, 4.0), (BANDWIDTH, 50.0)]);
+    }
+}
