@@ -8,7 +8,7 @@ TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION  := 0.1.0
-HEADERS  := portolan.h portolan_matched.h
+HEADERS  := portolan.h portolan_matched.h portolan_onesided.h
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, or run jobs over (an sshd).
 TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server slurm-wlm

@@ -9,7 +9,7 @@ use portolan_exchange::{
 use super::memory::{Gather, Scatter};
 use super::{Carrier, State as Exchange};
 use crate::describe::{ANYBODY, Call, Waiting};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, SendError};
 
 impl Endpoint {
@@ -117,7 +117,7 @@ impl Endpoint {
         options: &PutOptions,
     ) -> Result<OpId, (SendError, Gather)> {
         let from = from.into();
-        let mut s = match self.enter() {
+        let mut s = match self.enter_to_begin(options.notify) {
             Ok(s) => s,
             Err(m) => return Err((m.into(), from)),
         };
@@ -140,7 +140,7 @@ impl Endpoint {
         notify: Notify,
     ) -> Result<OpId, (SendError, Scatter)> {
         let into = into.into();
-        let mut s = match self.enter() {
+        let mut s = match self.enter_to_begin(notify) {
             Ok(s) => s,
             Err(m) => return Err((m.into(), into)),
         };
@@ -164,7 +164,7 @@ impl Endpoint {
         add: u64,
         notify: Notify,
     ) -> Result<OpId, SendError> {
-        self.post_short(rank, |x, carrier| {
+        self.post_short(rank, notify, |x, carrier| {
             x.fetch_add(carrier, rank, place, add, notify)
         })
     }
@@ -181,7 +181,7 @@ impl Endpoint {
         [expected, new]: [u64; 2],
         notify: Notify,
     ) -> Result<OpId, SendError> {
-        self.post_short(rank, |x, carrier| {
+        self.post_short(rank, notify, |x, carrier| {
             x.compare_swap(carrier, rank, place, expected, new, notify)
         })
     }
@@ -192,7 +192,7 @@ impl Endpoint {
     /// # Errors
     /// As [`Endpoint::post_fetch_add`].
     pub fn post_flush(&self, rank: u32, notify: Notify) -> Result<OpId, SendError> {
-        self.post_short(rank, |x, carrier| x.flush(carrier, rank, notify))
+        self.post_short(rank, notify, |x, carrier| x.flush(carrier, rank, notify))
     }
 
     /// One-sided operations towards a rank that are begun after this are
@@ -205,12 +205,23 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Enters for an operation whose end is told so: queue and counter must be
+    /// there. Of a closed endpoint that is told first.
+    fn enter_to_begin(&self, notify: Notify) -> Result<Guard<'_>, Misuse> {
+        let mut s = self.enter()?;
+        if !s.core.closing {
+            s.check_notify(notify)?;
+        }
+        Ok(s)
+    }
+
     fn post_short(
         &self,
         rank: u32,
+        notify: Notify,
         begin: impl FnOnce(&mut Exchange, &mut Carrier<'_>) -> Result<OpId, SendRefused>,
     ) -> Result<OpId, SendError> {
-        let mut s = self.enter()?;
+        let mut s = self.enter_to_begin(notify)?;
         let begun = s.reach(rank, (), |x, carrier, ()| {
             begin(x, carrier).map_err(|e| (e, ()))
         });

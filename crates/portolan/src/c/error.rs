@@ -7,7 +7,10 @@ use portolan_sys::memory::MemoryError;
 use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno as Kernel;
 
-use crate::{Death, MatchError, Misuse, OpenError, SendError, WaitError};
+use crate::{
+    Death, DeregisterError, MatchError, Misuse, OpError, OpenError, RegisterError, SendError,
+    WaitError,
+};
 
 /// A positive errno value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,9 +38,12 @@ errnos! {
     EDEADLK = DEADLK: c"called from within a handler or a condition: use the handler's context";
     ESHUTDOWN = SHUTDOWN: c"the endpoint is closed";
     ENXIO = NXIO: c"no such rank";
-    ENOENT = NOENT: c"no such operation, queue, counter or claimed message, or no longer";
-    EACCES = ACCESS: c"ports from 65,280 on are the library's own";
-    ERANGE = RANGE: c"no such flow: they are numbered 0 to 5";
+    ENOENT = NOENT: c"no such operation, queue, counter, claimed message or region, or no longer";
+    EACCES = ACCESS: c"not permitted: that port is the library's own (65,280 and above), or that memory may not be accessed so";
+    ERANGE = RANGE: c"outside of what there is: flows are numbered 0 to 5, and an access must lie in its region";
+    ENOKEY = NOKEY: c"the other side has no memory registered under this key, or no longer";
+    EEXIST = EXIST: c"the key names another region here";
+    ENOSPC = NOSPC: c"no more regions can be registered: deregister one";
     EMSGSIZE = MSGSIZE: c"longer than a message can be, or than the memory for it";
     ECONNREFUSED = CONNREFUSED: c"the receiver refused the message: it closed the port, or has too little room";
     ETIMEDOUT = TIMEDOUT: c"the time was up";
@@ -132,6 +138,44 @@ impl From<MatchError> for Errno {
             MatchError::NoSuchOperation => ENOENT,
             MatchError::TimedOut => ETIMEDOUT,
             MatchError::Misuse(m) => m.into(),
+        }
+    }
+}
+
+/// Of a peer that died only the operation's endpoint knows how.
+impl From<OpError> for Errno {
+    fn from(e: OpError) -> Self {
+        match e {
+            OpError::PeerDead => ECONNRESET,
+            OpError::Truncated => EMSGSIZE,
+            OpError::Cancelled => ECANCELED,
+            OpError::Closed => ESHUTDOWN,
+            OpError::BadKey => ENOKEY,
+            OpError::NotPermitted => EACCES,
+            OpError::OutOfBounds => ERANGE,
+            OpError::Unaligned => EINVAL,
+            OpError::NoPort => ECONNREFUSED,
+        }
+    }
+}
+
+impl From<RegisterError> for Errno {
+    fn from(e: RegisterError) -> Self {
+        match e {
+            RegisterError::Forbidden => EACCES,
+            RegisterError::KeyTaken => EEXIST,
+            RegisterError::Full => ENOSPC,
+            RegisterError::OutOfBounds => ERANGE,
+            RegisterError::NoSuchRegion => ENOENT,
+        }
+    }
+}
+
+impl From<DeregisterError> for Errno {
+    fn from(e: DeregisterError) -> Self {
+        match e {
+            DeregisterError::InUse(_) => EBUSY,
+            DeregisterError::NoSuchRegion => ENOENT,
         }
     }
 }

@@ -1,5 +1,4 @@
-//! The C interface, as `include/portolan.h` and `include/portolan_matched.h`
-//! document it.
+//! The C interface, as the headers in `include` document it.
 //!
 //! Every function checks null, converts, calls one safe function of the Rust
 //! interface, and maps the result to a count or a negative errno; panics end
@@ -10,6 +9,7 @@ mod context;
 mod error;
 mod group;
 mod matched;
+mod onesided;
 mod open;
 mod pieces;
 mod ports;
