@@ -14,11 +14,14 @@ use crate::{
 
 /// A positive errno value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Errno(pub i32);
+pub struct Errno(pub i32);
 
 macro_rules! errnos {
     ($($name:ident = $kernel:ident: $text:literal;)*) => {
-        $(pub(super) const $name: Errno = Errno(Kernel::$kernel.raw_os_error());)*
+        $(
+            /// See its text.
+            pub const $name: Errno = Errno(Kernel::$kernel.raw_os_error());
+        )*
 
         /// Every error that calls of the library give of their own, and what
         /// it means.
@@ -64,15 +67,20 @@ errnos! {
     EPROTO = PROTO: c"the launcher or a rank said what this version does not understand";
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn portolan_strerror(error: c_int) -> *const c_char {
+/// What an error means, with or without its sign.
+#[must_use]
+pub fn meaning(error: i32) -> &'static CStr {
     let wanted = error.unsigned_abs();
-    let text = match MEANINGS.iter().find(|(e, _)| e.0.unsigned_abs() == wanted) {
+    match MEANINGS.iter().find(|(e, _)| e.0.unsigned_abs() == wanted) {
         Some((_, text)) => text,
         None if wanted == 0 => c"no error",
         None => c"an error of a system call: see errno(3)",
-    };
-    text.as_ptr()
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn portolan_strerror(error: c_int) -> *const c_char {
+    meaning(error).as_ptr()
 }
 
 impl From<Misuse> for Errno {
