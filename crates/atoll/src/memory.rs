@@ -44,7 +44,8 @@ const fn allows(rights: Rights, asked: Rights) -> bool {
 impl Table {
     /// The registrations that hold `at` and the byte before `end`.
     fn around(&self, at: u64, end: u64) -> impl Iterator<Item = (&Extent, &Registered)> {
-        let from = end.saturating_sub(self.longest);
+        // Where nothing is long enough the range begins at its end.
+        let from = end.saturating_sub(self.longest).min(at);
         let near = self.extents.range((from, 0)..=(at, u64::MAX)).rev();
         near.filter(move |((start, bytes), _)| start + bytes >= end)
     }

@@ -115,7 +115,7 @@ impl Sends {
     }
 }
 
-/// What has arrived and was looked at, and what was received last.
+/// What has arrived and was looked at.
 #[derive(Default)]
 pub struct Inbox {
     made: u64,

@@ -15,6 +15,9 @@ use portolan_link::shm::{Config, Segment};
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 
+/// What Rust's standard library needs of the system.
+const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-lm", "-ldl"];
+
 fn crate_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -37,12 +40,11 @@ fn succeeds(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// Where the shared library is, linked once from the static one that was built
-/// along with this test.
-static SHARED: LazyLock<PathBuf> = LazyLock::new(|| {
+/// The static library that was built along with this test.
+fn library() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-    let library = fs::read_dir(exe.parent().unwrap())
+    fs::read_dir(exe.parent().unwrap())
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| {
@@ -50,11 +52,15 @@ static SHARED: LazyLock<PathBuf> = LazyLock::new(|| {
             name.starts_with("libatoll-") && name.ends_with(".a")
         })
         .max_by_key(built)
-        .expect("cargo builds the static library with the crate");
+        .expect("cargo builds the static library with the crate")
+}
+
+/// Where the shared library is, linked once.
+static SHARED: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = temporary().join("shared");
     let out = target.join("release");
     fs::create_dir_all(&out).unwrap();
-    fs::copy(library, out.join("libatoll.a")).unwrap();
+    fs::copy(library(), out.join("libatoll.a")).unwrap();
     let mut make = Command::new("make");
     succeeds(
         make.arg("-C")
@@ -80,11 +86,16 @@ fn build(name: &str, source: &Path) -> PathBuf {
         .arg(&include)
         .arg(source)
         .arg("-o")
-        .arg(&program)
-        .arg("-L")
-        .arg(&*SHARED)
-        .arg(format!("-Wl,-rpath,{}", SHARED.display()))
-        .args(["-latoll", "-lpthread"]);
+        .arg(&program);
+    if let Ok(flags) = std::env::var("PORTOLAN_TEST_CFLAGS") {
+        // For sanitizers: the shared library is linked without their runtime.
+        command.arg(library()).args(SYSTEM);
+        command.args(flags.split_whitespace());
+    } else {
+        let path = format!("-Wl,-rpath,{}", SHARED.display());
+        command.arg("-L").arg(&*SHARED).arg(path);
+        command.args(["-latoll", "-lpthread"]);
+    }
     succeeds(&mut command);
     program
 }
@@ -168,6 +179,17 @@ tests! {
     allow_rdma: [""];
     clock: [""];
     threads: [""];
+}
+
+/// The program in the document.
+#[test]
+fn the_page_has_a_program_that_runs() {
+    let text = fs::read_to_string(crate_dir().join("../../docs/atoll.md")).unwrap();
+    let (_, program) = text.split_once("\n```c\n").expect("it has one");
+    let (program, _) = program.split_once("\n```\n").expect("it ends");
+    let source = temporary().join("page-atoll.c");
+    fs::write(&source, format!("{program}\n")).unwrap();
+    run(&build("page-atoll", &source), "");
 }
 
 /// The header's functions.

@@ -42,5 +42,22 @@ int main(void)
     /* Of what is ours all must be registered too, by its bytes. */
     GIVES(-EFAULT, atoll_put(self, other, own + 1, theirs, BYTES));
     GIVES(-EFAULT, atoll_get(self, other, own + BYTES, theirs, 1, 0, 0));
+    GIVES(-EFAULT, atoll_put(self, other, own, theirs, BYTES + 1));
+    GIVES(-EFAULT, atoll_put(self, other, own, theirs, 3 * BYTES));
+    /* Longer than anything that is registered there. */
+    meet();
+    GIVES(0, atoll_deregister_memory(own, BYTES));
+    GIVES(0, atoll_deregister_memory(memory, 50000));
+    GIVES(0, atoll_deregister_memory(memory + 40000, 60000));
+    if (self == 0)
+        GIVES(0, atoll_register_memory(own, BYTES));
+    else
+        GIVES(0, atoll_register_memory(memory, 10));
+    meet();
+    if (self == 0) {
+        GIVES(-ERANGE, atoll_put(self, other, own, theirs, BYTES));
+        GIVES(-ENOKEY, atoll_put(self, other, own, theirs + 10, BYTES));
+        GIVES(0, atoll_put(self, other, own, theirs, 10));
+    }
     return stop();
 }
