@@ -74,7 +74,7 @@ pub struct Config {
     /// are pulled. Rank, size and secret are set when the endpoint opens.
     pub exchange: portolan_exchange::Config,
     /// How matched messages are pushed by shared memory and to ourselves.
-    /// Default: those of up to 16 KiB whole.
+    /// Default: those of up to 64 KiB whole.
     pub push_shm: Push,
     /// How they are pushed by the network. Default: those of up to 16 KiB
     /// whole, of longer ones 1 KiB and 15 KiB.
@@ -126,7 +126,10 @@ impl Default for Config {
             reply_bytes: 1 << 20,
             copy_min: 64 << 10,
             exchange: portolan_exchange::Config::default(),
-            push_shm: Push::default(),
+            push_shm: Push {
+                whole: 64 << 10,
+                ..Push::default()
+            },
             push_net: Push::default(),
             close_ns: 3_000_000_000,
             network: true,

@@ -147,20 +147,17 @@ impl Core {
             payload: a.payload,
         };
         let took = self.exchange(ways, |x, carrier| x.arrive(carrier, &message));
-        let counted = matches!(kind, Kind::Eager | Kind::Offer);
-        match took {
+        let took = match took {
             Took::NotNow => return self.not_now(),
             Took::Refused => return CoreTook::Refused,
-            Took::Whole | Took::Part(_) if counted => {
-                self.counters.received += 1;
-                self.counters.bytes_received += a.total;
-            }
-            Took::Whole | Took::Part(_) => {}
-        }
-        match took {
+            Took::Whole => CoreTook::Whole,
             Took::Part(part) => self.begin_arrival(a, Dest::Matched(part)),
-            _ => CoreTook::Whole,
+        };
+        if matches!(kind, Kind::Eager | Kind::Offer) {
+            self.counters.received += 1;
+            self.counters.bytes_received += a.total;
         }
+        took
     }
 
     /// A further part of such a message.

@@ -14,7 +14,7 @@ use crate::message::{Event, SendOptions};
 use crate::ops::{Completion, Entry, Op, Teller, done};
 use crate::outbox::Out;
 use crate::ports::{Charge, Meta, PORTS_RESERVED, PortState};
-use crate::shm::ShmFailure;
+use crate::shm::{STREAMED_MIN, ShmFailure};
 use crate::ways::Ways;
 
 /// Flows that a pair keeps, of each priority.
@@ -290,7 +290,8 @@ impl Core {
     pub fn inline_max(&self, ways: &mut dyn Ways, rank: u32, args: usize) -> usize {
         match self.lanes.get(rank) {
             Some(Lane::Net(peer)) => ways.net_inline_max(peer, args),
-            Some(Lane::Shm(_)) => ways.shm_inline_max(args),
+            // Above that the receiver had better copy while we do.
+            Some(Lane::Shm(_)) => ways.shm_inline_max(args).min(STREAMED_MIN),
             _ => usize::MAX,
         }
     }

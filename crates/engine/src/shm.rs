@@ -19,7 +19,7 @@ mod send;
 use portolan_link::shm::{PeerState, ShmError, ShmPort};
 
 use self::receive::ShmRx;
-pub(crate) use self::send::ShmTx;
+pub(crate) use self::send::{STREAMED_MIN, ShmTx};
 use crate::core::Core;
 use crate::error::Death;
 use crate::net::NetLane;

@@ -5,7 +5,7 @@ use crate::arrive::{Incoming, Took};
 use crate::exchange::{Exchange, Waiting};
 use crate::host::{Host, Refusal, Sink, Source};
 use crate::kind::{Kind, Words};
-use crate::message::{Dest, Part};
+use crate::message::Dest;
 use crate::ops::{OpError, OpId};
 use crate::remote::{Deed, PutEnd, Remote, RemoteStage, of_status};
 
@@ -61,13 +61,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         remote.came += m.total;
         remote.asks -= 1;
-        let number = self.parts.insert(Part {
-            from: m.from,
-            dest: Dest::Get(id),
-            at,
-            pulled: Some(m.total),
-        });
-        self.begin_part(host, number, m)
+        self.begin_part(host, m, Dest::Get(id), at, Some(m.total))
     }
 
     /// A request of a get was answered in full, or refused.

@@ -1,5 +1,7 @@
 //! What comes from other ranks.
 
+use alloc::vec::Vec;
+
 use portolan_matching::Envelope;
 
 use crate::credit::OVERHEAD;
@@ -123,6 +125,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             data: words.get(1),
         };
         let missing = u32::from(!m.is_whole());
+        if missing == 0 && self.end_standing(&what, m.payload) {
+            self.free_pushed(host, m.from, charge);
+            return Took::Whole;
+        }
         if let Some(id) = self.first_receive(&what) {
             if missing == 0 {
                 self.ops.receive_whole(id, &what, m.payload);
@@ -132,17 +138,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.meet(id, &what, Origin::Eager, m.total, missing, true);
             self.write(id, 0, m.payload);
             self.free_pushed(host, m.from, charge);
-            return self.part(m.from, Dest::Receive(id), 0, None);
+            return self.rest(m.from, Dest::Receive(id));
         }
-        let mut body = self.vector(m.total);
-        body.extend_from_slice(m.payload);
-        body.resize(m.total as usize, 0);
+        let body = self.body(m.payload, m.total);
         let number = self.keep(what, Origin::Eager, body, charge);
         if missing == 0 {
             return Took::Whole;
         }
         self.miss(number, missing, true);
-        self.part(m.from, Dest::Message(number), 0, None)
+        self.rest(m.from, Dest::Message(number))
     }
 
     fn arrive_offer(
@@ -174,7 +178,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             source: m.from,
             tag,
         };
-        if full && self.matcher.peek_posted(&envelope).is_none() {
+        if full
+            && !self.stands(|selector| selector.fits(&envelope))
+            && self.matcher.peek_posted(&envelope).is_none()
+        {
             return Took::NotNow;
         }
         if !self.charge(m.from, pushed) {
@@ -190,9 +197,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.settle(host, id);
             Dest::Receive(id)
         } else {
-            let mut body = self.vector(pushed);
-            body.extend_from_slice(m.payload);
-            body.resize(pushed as usize, 0);
+            let body = self.body(m.payload, pushed);
             let number = self.keep(what, origin, body, pushed);
             self.miss(number, missing, overlap);
             Dest::Message(number)
@@ -204,7 +209,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if m.is_whole() {
             Took::Whole
         } else {
-            self.part(m.from, dest, 0, None)
+            self.rest(m.from, dest)
         }
     }
 
@@ -217,13 +222,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         match self.seconds.get(&key) {
             Some(&(dest, at, bytes)) if bytes == m.total => {
                 self.seconds.remove(&key);
-                let number = self.parts.insert(Part {
-                    from: m.from,
-                    dest,
-                    at,
-                    pulled: None,
-                });
-                self.begin_part(host, number, m)
+                self.begin_part(host, m, dest, at, None)
             }
             _ => Took::Refused,
         }
@@ -239,21 +238,25 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if !self.was_asked(m.from, id, at, m.total) {
             return Took::Refused;
         }
-        let number = self.parts.insert(Part {
-            from: m.from,
-            dest: Dest::Receive(id),
-            at,
-            pulled: Some(m.total),
-        });
-        self.begin_part(host, number, m)
+        self.begin_part(host, m, Dest::Receive(id), at, Some(m.total))
     }
 
+    /// A payload goes to `dest`, from `at` on; `pulled`: it answers a request
+    /// for so many bytes.
     pub(crate) fn begin_part(
         &mut self,
         host: &mut impl Host<Source = S, Sink = K>,
-        number: u64,
         m: &Incoming<'_>,
+        dest: Dest,
+        at: u64,
+        pulled: Option<u64>,
     ) -> Took {
+        let number = self.parts.insert(Part {
+            from: m.from,
+            dest,
+            at,
+            pulled,
+        });
         self.write_part(number, 0, m.payload);
         if m.is_whole() {
             self.arrived(host, number);
@@ -263,13 +266,23 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    fn part(&mut self, from: u32, dest: Dest, at: u64, pulled: Option<u64>) -> Took {
+    /// The rest of a payload whose beginning was written goes to `dest`.
+    pub(crate) fn rest(&mut self, from: u32, dest: Dest) -> Took {
         Took::Part(self.parts.insert(Part {
             from,
             dest,
-            at,
-            pulled,
+            at: 0,
+            pulled: None,
         }))
+    }
+
+    /// The body of a message that is kept: what has come, and room for so many
+    /// bytes in all.
+    fn body(&mut self, come: &[u8], bytes: u64) -> Vec<u8> {
+        let mut body = self.vector(bytes);
+        body.extend_from_slice(come);
+        body.resize(bytes as usize, 0);
+        body
     }
 
     /// Where `bytes` bytes of a partly arrived payload go, from `at` on. `None`:

@@ -47,7 +47,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Looks at all there are.
     #[must_use]
     pub fn awaits(&self, rank: u32) -> bool {
-        self.seconds.keys().any(|(from, _)| *from == rank)
+        self.stands(|selector| selector.source == Some(rank))
+            || self.seconds.keys().any(|(from, _)| *from == rank)
             || self.ops.any_live(|body| match body {
                 Body::Send(send) => send.to == rank && send.stage == SendStage::Offered,
                 Body::Receive(receive) => match &receive.stage {
@@ -108,6 +109,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             if let Some(&mut meeting) = self.ops.meeting(id) {
                 self.pulls.forget(id, &meeting);
             }
+            self.ops.end(id, Err(OpError::PeerDead));
+        }
+        if let Some(id) = self.raise(|selector| selector.source == Some(rank)) {
             self.ops.end(id, Err(OpError::PeerDead));
         }
         let forgotten = self.matcher.forget(rank);
@@ -195,6 +199,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// [`OpError::Closed`]. Nobody reaches into regions any more; their memory
     /// comes back by [`Exchange::deregister`] once none of it is lent.
     pub fn end_all(&mut self) {
+        self.raise(|_| true);
         for id in self.ops.live_where(|_| true) {
             self.ops.end(id, Err(OpError::Closed));
         }

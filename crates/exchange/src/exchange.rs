@@ -16,6 +16,7 @@ use crate::regions::Regions;
 use crate::remote::Toward;
 use crate::serve::{Arriving, Served};
 use crate::slab::Slab;
+use crate::standing::Standing;
 
 /// Settings of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -135,6 +136,7 @@ pub struct Exchange<S, K> {
     /// What each sender may have kept here.
     pub(crate) share: u64,
     pub(crate) matcher: Matcher<OpId, u64>,
+    pub(crate) standing: Option<Standing<K>>,
     pub(crate) ops: Ops<S, K>,
     pub(crate) messages: Slab<Message>,
     pub(crate) parts: Slab<Part>,
@@ -164,6 +166,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub fn new(config: Config) -> Self {
         Self {
             matcher: Matcher::new(config.secret),
+            standing: None,
             ops: Ops::new(),
             messages: Slab::new(),
             parts: Slab::new(),
@@ -213,7 +216,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     #[must_use]
     pub fn census(&self) -> Census {
         Census {
-            operations: self.ops.live(),
+            operations: self.ops.live() + usize::from(self.stands(|_| true)),
             messages: self.messages.len(),
             pushed_bytes: self.peers.met().map(|(_, peer)| peer.kept()).sum(),
             parts: self.parts.len(),

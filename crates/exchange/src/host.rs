@@ -176,6 +176,12 @@ pub trait Host {
     /// How messages to this rank are pushed.
     fn push(&self, to: u32) -> Push;
 
+    /// The most of a matched message that one request to this rank asks for,
+    /// bytes, where [`crate::Config::pull_chunk`] is `usual`. Default: that.
+    fn pull_chunk(&self, _from: u32, usual: u64) -> u64 {
+        usual
+    }
+
     /// Where a source lies in this process's memory, for a rank that may copy
     /// from it; `None` if it cannot.
     fn locate(&mut self, to: u32, source: &Self::Source) -> Option<u64>;

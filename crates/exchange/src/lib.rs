@@ -21,7 +21,7 @@
 //! bounded for each initiator.
 //!
 //! Where things are: `kind` the messages; `host` what the caller gives; `ops`
-//! what the program has asked for; `send`, `receive` its calls; `arrive` what
+//! what the program has asked for; `send`, `receive` its calls, `standing` a receive that is waited for; `arrive` what
 //! comes from others; `pull` who is asked next; `credit` who may push; `end`
 //! deaths and cancels; `regions` what others may access; `remote`, `onesided`,
 //! `answers` accesses to others' memory, `serve` others' accesses.
@@ -48,6 +48,7 @@ mod remote;
 mod send;
 mod serve;
 mod slab;
+mod standing;
 
 pub use arrive::{Incoming, Took};
 pub use credit::PUSHED_MIN;
@@ -62,3 +63,4 @@ pub use portolan_matching::Selector;
 pub use regions::{DeregisterError, RegionId, RegisterError, RemoteKey, Rights};
 pub use remote::{Place, PutEnd, PutOptions, Signal};
 pub use send::{SendOptions, SendRefused};
+pub use standing::Stood;

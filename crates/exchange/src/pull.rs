@@ -111,7 +111,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 continue;
             };
             let left = meeting.want - meeting.asked;
-            let bytes = left.min(self.config.pull_chunk.max(1));
+            let chunk = host.pull_chunk(meeting.from, self.config.pull_chunk);
+            let bytes = left.min(chunk.max(1));
             let args = [meeting.offer.unwrap_or(0), meeting.asked, bytes, id.0];
             let (from, at) = (meeting.from, meeting.asked);
             meeting.asked += bytes;

@@ -127,6 +127,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// The receive that an arriving message meets. Where there is none it is
     /// to be kept at once.
     pub(crate) fn first_receive(&mut self, what: &Probed) -> Option<OpId> {
+        if let Some(id) = self.raise_for(what) {
+            return Some(id);
+        }
         // Where it fits none it is known by the number it is kept under.
         match self.matcher.arrive(envelope(what), self.messages.next()) {
             Arrival::Unexpected(_) => None,

@@ -6,7 +6,7 @@ use crate::copy::copy;
 use crate::exchange::{Exchange, Waiting};
 use crate::host::{Host, Outgoing, Refusal, Sent, SignalRefusal, Sink, Source};
 use crate::kind::{FENCE, Kind, SIGNAL, SWAP, Words};
-use crate::message::{Dest, Part};
+use crate::message::Dest;
 use crate::ops::{OpError, OpId};
 use crate::regions::{RemoteKey, Rights, Spot};
 use crate::remote::{Deed, Signal, to_status};
@@ -155,12 +155,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Some(peer) = self.peers.get(from) {
             peer.putting += 1;
         }
-        Took::Part(self.parts.insert(Part {
-            from,
-            dest,
-            at: 0,
-            pulled: None,
-        }))
+        self.rest(from, dest)
     }
 
     /// All bytes of a put, or of a refused one, are here.

@@ -7,8 +7,12 @@ use std::collections::BTreeMap;
 
 use common::{Cluster, Net, Pieces, Rng};
 use portolan_exchange::{
-    Action, Config, Kind, Memory, MessageId, Notify, OpError, OpId, Push, Selector, SendOptions,
+    Action, Completion, Config, Kind, Memory, MessageId, Notify, OpError, OpId, Push, Selector,
+    SendOptions, Stood,
 };
+
+/// A receive that stands, until it is an operation.
+const STANDING: OpId = OpId(0);
 
 /// What a message is: who sent it, and the how-manieth of it that is.
 type Name = (u32, u64);
@@ -199,13 +203,26 @@ impl Run {
         {
             return;
         }
-        let op = self.cluster.with(rank, |x, at| {
-            x.post_receive(at, &selector, sink, Notify::default())
-        });
         let sent = &self.sent;
         let program = &mut self.programs[rank as usize];
-        program.room.insert(op, room);
         let fitting = |i: &usize| fits(&selector, sent[*i].name.0, sent[*i].tag);
+        let stood = if self.rng.chance(50) {
+            let alone = !program.room.contains_key(&STANDING)
+                && program.posted.is_empty()
+                && !program.unexpected.iter().any(fitting);
+            let stood = self.cluster.ranks[rank as usize].stand(&selector, sink);
+            assert_eq!(stood.is_ok(), alone);
+            stood
+        } else {
+            Err(sink)
+        };
+        let op = match stood {
+            Ok(()) => STANDING,
+            Err(sink) => self.cluster.with(rank, |x, at| {
+                x.post_receive(at, &selector, sink, Notify::default())
+            }),
+        };
+        program.room.insert(op, room);
         match program.unexpected.iter().position(fitting) {
             Some(at) => {
                 let index = program.unexpected.remove(at);
@@ -269,7 +286,16 @@ impl Run {
         }
         let op = all[self.rng.below(all.len() as u64) as usize];
         let at = program.posted.iter().position(|(id, _)| *id == op);
-        assert_eq!(self.cluster.ranks[rank as usize].cancel(op), at.is_some());
+        let x = &mut self.cluster.ranks[rank as usize];
+        if op == STANDING {
+            let sink = x.unstand();
+            assert_eq!(sink.is_some(), at.is_some());
+            if sink.is_some() {
+                program.room.remove(&op);
+            }
+        } else {
+            assert_eq!(x.cancel(op), at.is_some());
+        }
         if let Some(at) = at {
             program.posted.remove(at);
         }
@@ -294,8 +320,34 @@ impl Run {
         true
     }
 
+    /// What became of a receive that stands.
+    fn look_at_the_standing(&mut self, rank: u32) {
+        let program = &mut self.programs[rank as usize];
+        match self.cluster.ranks[rank as usize].stood() {
+            None => {}
+            Some(Stood::Waits(_)) => panic!("that is not told"),
+            Some(Stood::Ended(done, sink)) => {
+                assert_eq!(done.op, STANDING);
+                self.ended(rank, done, Some(Memory::Sink(sink)));
+            }
+            Some(Stood::Became(op)) => {
+                let room = program.room.remove(&STANDING).expect("it stood");
+                program.room.insert(op, room);
+                if let Some(index) = program.expected.remove(&STANDING) {
+                    program.expected.insert(op, index);
+                }
+                for (id, _) in &mut program.posted {
+                    if *id == STANDING {
+                        *id = op;
+                    }
+                }
+            }
+        }
+    }
+
     /// Takes what has ended and checks it.
     fn reap(&mut self, rank: u32) {
+        self.look_at_the_standing(rank);
         let ids: Vec<OpId> = {
             let program = &self.programs[rank as usize];
             program
@@ -309,48 +361,54 @@ impl Run {
             let Some((done, memory)) = self.cluster.ranks[rank as usize].take(op) else {
                 continue;
             };
-            self.completed += 1;
-            let program = &mut self.programs[rank as usize];
-            let lost = done.result == Err(OpError::PeerDead);
-            if done.action == Action::Send {
-                let index = program.sends.remove(&op).expect("a send");
-                let it = &self.sent[index];
-                assert!(done.result.is_ok() || (lost && self.cluster.net.dead.contains(&it.to)));
-                let Some(Memory::Source(source)) = memory else {
-                    panic!("a send gives its memory back");
-                };
-                assert_eq!(source.bytes(), bytes_of(it.name, it.total));
-                continue;
-            }
-            let room = program.room.remove(&op).expect("a receive");
-            let Some(Memory::Sink(sink)) = memory else {
-                panic!("a receive gives its memory back");
-            };
-            assert_eq!(sink.bytes().len(), room);
-            if done.result == Err(OpError::Cancelled) {
-                assert!(!program.expected.contains_key(&op));
-                continue;
-            }
-            if lost {
-                program.posted.retain(|(id, _)| *id != op);
-                let from = program
-                    .expected
-                    .get(&op)
-                    .map_or(done.peer, |i| self.sent[*i].name.0);
-                assert!(self.cluster.net.dead.contains(&from), "{from} is alive");
-                continue;
-            }
-            let index = program.expected.remove(&op).expect("it met a message");
-            let it = &self.sent[index];
-            let got = it.total.min(room);
-            assert_eq!(
-                (done.peer, done.tag, done.data),
-                (it.name.0, it.tag, it.data)
-            );
-            assert_eq!((done.total, done.bytes), (it.total as u64, got as u64));
-            assert_eq!(done.result.is_ok(), it.total <= room);
-            assert_eq!(sink.bytes()[..got], bytes_of(it.name, it.total)[..got]);
+            self.ended(rank, done, memory);
         }
+    }
+
+    /// An operation has ended: is it as it should be?
+    fn ended(&mut self, rank: u32, done: Completion, memory: Option<Memory<Pieces, Pieces>>) {
+        let op = done.op;
+        self.completed += 1;
+        let program = &mut self.programs[rank as usize];
+        let lost = done.result == Err(OpError::PeerDead);
+        if done.action == Action::Send {
+            let index = program.sends.remove(&op).expect("a send");
+            let it = &self.sent[index];
+            assert!(done.result.is_ok() || (lost && self.cluster.net.dead.contains(&it.to)));
+            let Some(Memory::Source(source)) = memory else {
+                panic!("a send gives its memory back");
+            };
+            assert_eq!(source.bytes(), bytes_of(it.name, it.total));
+            return;
+        }
+        let room = program.room.remove(&op).expect("a receive");
+        let Some(Memory::Sink(sink)) = memory else {
+            panic!("a receive gives its memory back");
+        };
+        assert_eq!(sink.bytes().len(), room);
+        if done.result == Err(OpError::Cancelled) {
+            assert!(!program.expected.contains_key(&op));
+            return;
+        }
+        if lost {
+            program.posted.retain(|(id, _)| *id != op);
+            let from = program
+                .expected
+                .get(&op)
+                .map_or(done.peer, |i| self.sent[*i].name.0);
+            assert!(self.cluster.net.dead.contains(&from), "{from} is alive");
+            return;
+        }
+        let index = program.expected.remove(&op).expect("it met a message");
+        let it = &self.sent[index];
+        let got = it.total.min(room);
+        assert_eq!(
+            (done.peer, done.tag, done.data),
+            (it.name.0, it.tag, it.data)
+        );
+        assert_eq!((done.total, done.bytes), (it.total as u64, got as u64));
+        assert_eq!(done.result.is_ok(), it.total <= room);
+        assert_eq!(sink.bytes()[..got], bytes_of(it.name, it.total)[..got]);
     }
 
     fn alive(&self) -> Vec<u32> {
@@ -379,7 +437,13 @@ impl Run {
                     .collect();
                 for op in posted {
                     if self.rng.chance(10) {
-                        assert!(self.cluster.ranks[rank as usize].cancel(op));
+                        let x = &mut self.cluster.ranks[rank as usize];
+                        if op == STANDING {
+                            assert!(x.unstand().is_some());
+                            self.programs[rank as usize].room.remove(&op);
+                        } else {
+                            assert!(x.cancel(op));
+                        }
                         self.programs[rank as usize]
                             .posted
                             .retain(|(id, _)| *id != op);

@@ -44,6 +44,16 @@ impl Selector {
         }
     }
 
+    /// Whether a message with this envelope is one of them.
+    #[must_use]
+    pub const fn fits(&self, envelope: &Envelope) -> bool {
+        let source = match self.source {
+            Some(source) => source == envelope.source,
+            None => true,
+        };
+        source && (self.tag ^ envelope.tag) & !self.ignore == 0
+    }
+
     /// Likewise, but for these bits of the tag, which do not count.
     #[must_use]
     pub const fn ignoring(self, bits: u64) -> Self {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use portolan_exchange::{
     Completion, Memory, MessageId, Notify, OpId, Probed, Selector, SendOptions as TaggedOptions,
-    SendRefused,
+    SendRefused, Stood,
 };
 use portolan_ring::LentMut;
 use portolan_sys::clock::now_ns;
@@ -19,6 +19,7 @@ use crate::lanes::Lane;
 use crate::memory::Buffer;
 use crate::shm::{ShmFailure, ShmLane};
 use crate::state::State;
+use crate::ways::Ways;
 
 impl State {
     /// Sends a short message whole, by shared memory and at once. False: go
@@ -121,6 +122,24 @@ impl State {
             };
             (e, memory)
         })
+    }
+
+    /// Begins a receive that the caller waits for, where that is the only one.
+    /// Gives the memory back where it is not, or cannot be begun.
+    #[inline(always)]
+    fn stand(&mut self, selector: &Selector, into: Scatter) -> Result<(), Scatter> {
+        if self.core.closing {
+            return Err(into);
+        }
+        self.core.matched.state().stand(selector, into)?;
+        if let Some(rank) = selector.source
+            && let Some(Lane::Net(peer)) = self.core.lanes.get(rank)
+        {
+            self.touch(rank);
+            self.split().1.net_await(peer);
+            self.flush();
+        }
+        Ok(())
     }
 
     fn post_receive(
@@ -304,7 +323,14 @@ impl Endpoint {
         // SAFETY: as for sends, the operation has ended before this function
         // returns or unwinds; `into` is borrowed until then.
         let lent = Buffer::of(unsafe { LentMut::new(into.as_mut_ptr(), into.len()) });
-        let (done, ()) = self.receive_and_wait(selector, lent.into(), State::finish_end)?;
+        let mut s = self.enter()?;
+        let done = match s.stand(selector, lent.into()) {
+            Ok(()) => self.wait_standing(s, selector)?,
+            Err(lent) => {
+                self.receive_and_wait(s, selector, lent, State::finish_end)?
+                    .0
+            }
+        };
         if done.result.is_ok() {
             return Ok(done);
         }
@@ -323,18 +349,45 @@ impl Endpoint {
         selector: &Selector,
         into: impl Into<Scatter>,
     ) -> Result<Ended, MatchError> {
-        let ended = self.receive_and_wait(selector, into.into(), State::take_both);
+        let s = self.enter()?;
+        let ended = self.receive_and_wait(s, selector, into.into(), State::take_both);
         ended.map(|(completion, memory)| Ended { completion, memory })
     }
 
+    /// Waits for a receive that stands.
     #[inline]
+    fn wait_standing(&self, s: Guard<'_>, selector: &Selector) -> Result<Completion, MatchError> {
+        let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
+        let mut became = None;
+        self.wait_loop(s, None, false, why, |s| {
+            let x = s.core.matched.state();
+            match x.stood() {
+                Some(Stood::Ended(done, _)) => return Some(Ok(done)),
+                Some(Stood::Became(op)) => became = Some(op),
+                Some(Stood::Waits(_)) | None => {}
+            }
+            if let Some(op) = became {
+                return x.finish(op).map(Ok);
+            }
+            if selector.source.is_none()
+                && s.core.lanes.has_reports()
+                && let Some(died) = s.report()
+            {
+                s.core.matched.state().unstand();
+                return Some(Err(died));
+            }
+            None
+        })?
+    }
+
+    /// `end`: takes an operation that has ended, with its memory or without.
     fn receive_and_wait<M>(
         &self,
+        mut s: Guard<'_>,
         selector: &Selector,
         into: Scatter,
         end: impl Fn(&mut State, OpId) -> Option<(Completion, M)>,
     ) -> Result<(Completion, M), MatchError> {
-        let mut s = self.enter()?;
         let id = s.post_receive(selector, into, Notify::default())?;
         let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
         let mut report = None;

@@ -16,6 +16,10 @@ use crate::ops::Teller;
 use crate::ports::{Budget, Charge, Meta, PORTS_RESERVED, PortState};
 use crate::ways::Ways;
 
+/// A request by shared memory asks for so much at least, bytes: there is no
+/// queue on the way that it could overflow.
+const SHM_CHUNK: u64 = 1 << 20;
+
 /// The engine without the exchange.
 pub(crate) struct Carrier<'a> {
     pub core: &'a mut Core,
@@ -141,6 +145,13 @@ impl Host for Carrier<'_> {
 
     fn push(&self, to: u32) -> Push {
         self.core.matched.push_to(self.core.lanes.get(to))
+    }
+
+    fn pull_chunk(&self, from: u32, usual: u64) -> u64 {
+        match self.core.lanes.get(from) {
+            Some(Lane::Shm(_)) => usual.max(SHM_CHUNK),
+            _ => usual,
+        }
     }
 
     fn locate(&mut self, to: u32, source: &Gather) -> Option<u64> {

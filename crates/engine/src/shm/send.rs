@@ -60,6 +60,27 @@ pub(crate) struct ShmTx {
     copy_min: usize,
 }
 
+/// Lent messages above this length are streamed, bytes.
+pub(crate) const STREAMED_MIN: usize = 16 << 10;
+
+/// Shortest and longest piece of a message that is streamed, bytes: the
+/// receiver copies one while the next is written, so of a short message pieces
+/// are short too; each costs both sides some 50 ns.
+const PIECES: [usize; 2] = [8 << 10, 32 << 10];
+
+/// How long the pieces of a message of so many bytes are, where a frame has
+/// `room` for them.
+const fn piece(total: usize, room: usize) -> usize {
+    let [least, most] = PIECES;
+    let even = total / 16;
+    let piece = match even {
+        _ if even < least => least,
+        _ if even > most => most,
+        _ => even,
+    };
+    whole_units(if piece < room { piece } else { room })
+}
+
 /// The most that fits `room` and leaves whole units to the bodies.
 const fn whole_units(room: usize) -> usize {
     room / Body::UNIT as usize * Body::UNIT as usize
@@ -199,7 +220,7 @@ impl ShmTx {
             self.offers.push((to, id, ticket));
         } else {
             let room = self.frame_max - HEAD_BYTES - 8 * o.args.len();
-            let first = source.len().min(whole_units(room));
+            let first = source.len().min(piece(source.len(), room));
             let mut slot = outlet.reserve(to, o.priority, HEAD_BYTES + 8 * o.args.len() + first)?;
             let out = slot.bytes_mut();
             let at = write_head(out, port, o, number, first, total);
@@ -305,7 +326,7 @@ impl Stream {
         };
         let source = &entry.source;
         while self.sent < source.len() {
-            let n = (source.len() - self.sent).min(whole_units(frame_max - BODY_BYTES));
+            let n = (source.len() - self.sent).min(piece(source.len(), frame_max - BODY_BYTES));
             let mut slot = match outlet.reserve(self.to, self.priority, BODY_BYTES + n) {
                 Ok(slot) => slot,
                 Err(_) => return (frames, false),

@@ -150,7 +150,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     row(
         "push_shm_whole",
-        "16384",
+        "65536",
         "bytes",
         (0, ANY),
         "on one host and to oneself: longest matched message that is pushed whole",
