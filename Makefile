@@ -8,7 +8,9 @@ TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
 VERSION  := 0.1.0
-HEADERS  := portolan.h portolan_matched.h
+# Each in a crate of its name.
+LIBRARIES := portolan atoll
+HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h portolan_onesided.h) crates/atoll/include/atoll.h
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, or run jobs over (an sshd).
 TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server slurm-wlm
@@ -37,20 +39,21 @@ test-deps: ## Installs the Debian packages that testing needs too, if missing.
 
 build: deps ## Builds target/release/portolan, the libraries and the examples.
 	$(CARGO) build --release --locked --workspace --bins --lib --examples
-	$(MAKE) --no-print-directory -C crates/portolan TARGET=$(abspath $(TARGET))
+	for lib in $(LIBRARIES); do $(MAKE) --no-print-directory -C crates/$$lib TARGET=$(abspath $(TARGET)) || exit 1; done
 	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
 
-install: ## Installs binary, libraries, header, pkg-config file, the node service's unit, man pages and completions under PREFIX.
+install: ## Installs binary, libraries, headers, pkg-config files, the node service's unit, man pages and completions under PREFIX.
 	@test -x $(RELEASE)/portolan || { echo "run 'make build' first" >&2; exit 1; }
 	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
 	install -m 755 $(RELEASE)/portolan $(DESTDIR)$(PREFIX)/bin/portolan
-	install -m 755 $(RELEASE)/libportolan.so $(DESTDIR)$(PREFIX)/lib/libportolan.so.$(VERSION)
-	ln -sf libportolan.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/libportolan.so.0
-	ln -sf libportolan.so.0 $(DESTDIR)$(PREFIX)/lib/libportolan.so
-	install -m 644 $(RELEASE)/libportolan.a $(DESTDIR)$(PREFIX)/lib/libportolan.a
-	install -m 644 $(addprefix crates/portolan/include/,$(HEADERS)) $(DESTDIR)$(PREFIX)/include/
-	sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' crates/portolan/portolan.pc.in \
-	  > $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc
+	for lib in $(LIBRARIES); do \
+	  install -m 755 $(RELEASE)/lib$$lib.so $(DESTDIR)$(PREFIX)/lib/lib$$lib.so.$(VERSION) && \
+	  ln -sf lib$$lib.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/lib$$lib.so.0 && \
+	  ln -sf lib$$lib.so.0 $(DESTDIR)$(PREFIX)/lib/lib$$lib.so && \
+	  install -m 644 $(RELEASE)/lib$$lib.a $(DESTDIR)$(PREFIX)/lib/lib$$lib.a && \
+	  sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' crates/$$lib/$$lib.pc.in \
+	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$lib.pc || exit 1; done
+	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/portolan
 	sed -e 's|/usr/local/|$(PREFIX)/|g' etc/portolan-node.service \
 	  > $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service
@@ -62,10 +65,8 @@ install: ## Installs binary, libraries, header, pkg-config file, the node servic
 	$(RELEASE)/portolan completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/portolan.fish
 
 uninstall: ## Removes what install put there.
-	rm -f $(DESTDIR)$(PREFIX)/bin/portolan $(addprefix $(DESTDIR)$(PREFIX)/include/,$(HEADERS)) \
-	  $(DESTDIR)$(PREFIX)/lib/libportolan.a $(DESTDIR)$(PREFIX)/lib/libportolan.so \
-	  $(DESTDIR)$(PREFIX)/lib/libportolan.so.0 $(DESTDIR)$(PREFIX)/lib/libportolan.so.$(VERSION) \
-	  $(DESTDIR)$(PREFIX)/lib/pkgconfig/portolan.pc \
+	rm -f $(DESTDIR)$(PREFIX)/bin/portolan $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(HEADERS))) \
+	  $(foreach lib,$(LIBRARIES),$(addprefix $(DESTDIR)$(PREFIX)/lib/,$(addprefix lib$(lib),.a .so .so.0 .so.$(VERSION)) pkgconfig/$(lib).pc)) \
 	  $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service \
 	  $(DESTDIR)$(PREFIX)/share/portolan/node.conf
 	@rmdir $(DESTDIR)$(PREFIX)/share/portolan 2>/dev/null || true
@@ -82,8 +83,8 @@ lint: deps headers deny ## Formatting, clippy, licences, headers.
 
 headers:
 	@for std in "$(CC) -x c -std=c99" "g++ -x c++ -std=c++17"; do \
-	  for header in $(HEADERS); do echo "$$header with $$std"; \
-	  echo "#include <$$header>" | $$std -Wall -Wextra -Werror -pedantic -fsyntax-only -Icrates/portolan/include - || exit 1; done; done
+	  for header in $(HEADERS); do echo "$$(basename $$header) with $$std"; \
+	  echo "#include <$$(basename $$header)>" | $$std -Wall -Wextra -Werror -pedantic -fsyntax-only -I$$(dirname $$header) - || exit 1; done; done
 
 $(TOOLS)/bin/cargo-deny:
 	$(CARGO) install cargo-deny --locked --root $(TOOLS) --target-dir $(TOOLS)/target

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Address sanitizer over what holds unsafe code: rings, links and the C
-# interface, the C programs of its tests among them. Needs nightly Rust.
+# interfaces, the C programs of their tests among them. Needs nightly Rust.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$(rustc -vV | sed -n 's/^host: //p')
@@ -19,3 +19,4 @@ run test -p portolan-ring -p portolan-link
 run build -p portolan --example tokio
 # The shared library is linked by cc alone, which has no sanitizer of Rust's.
 run test -p portolan --lib --test '*' -- --skip shared
+run test -p portolan-atoll --test c -- --skip shared

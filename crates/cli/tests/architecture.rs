@@ -32,6 +32,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "wire", "seal", "proto", "sys", "ring", "link", "engine", "boot",
         ],
     ),
+    // An interface: a thin translation of the native one, and no way round it.
+    ("portolan-atoll", &["portolan"]),
     (
         "portolan-cli",
         &[

@@ -1,7 +1,8 @@
 /*
  * Portolan: reliable messages between processes on ordinary Ethernet.
  * The native interface for C99 and C++; link with -lportolan. Matched messages
- * are in portolan_matched.h, which this includes.
+ * are in portolan_matched.h, memory that other ranks access in
+ * portolan_onesided.h; this includes both.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
@@ -583,5 +584,6 @@ int portolan_peer_died(portolan_endpoint *endpoint, uint32_t rank);
 #endif
 
 #include "portolan_matched.h"
+#include "portolan_onesided.h"
 
 #endif

@@ -81,6 +81,12 @@ static inline void portolan_tagged_options_init(portolan_tagged_options *options
 /* What an operation was. */
 #define PORTOLAN_SENT 1u
 #define PORTOLAN_RECEIVED 2u
+/* One-sided: see portolan_onesided.h. */
+#define PORTOLAN_PUT 3u
+#define PORTOLAN_GOT 4u
+#define PORTOLAN_ADDED 5u
+#define PORTOLAN_SWAPPED 6u
+#define PORTOLAN_FLUSHED 7u
 
 /* How an operation ended. */
 typedef struct portolan_completion {
@@ -93,22 +99,25 @@ typedef struct portolan_completion {
      * -ESHUTDOWN the endpoint was closed
      * -EPIPE, -ECONNRESET, -EHOSTDOWN, -EHOSTUNREACH, -ESTALE, -EBADMSG
      *            the other side is dead, as of every send (portolan.h); the
-     *            memory of a receive may have been written in part */
+     *            memory of a receive may have been written in part
+     * others of one-sided operations: see portolan_onesided.h */
     int32_t error;
     /* Its number, which is void now. */
     uint64_t operation;
-    /* PORTOLAN_SENT, PORTOLAN_RECEIVED; ignore what you do not know. */
+    /* PORTOLAN_SENT and so on; ignore what you do not know. */
     uint32_t action;
     /* The other side; PORTOLAN_ANY of a receive from any rank that met no
      * message. */
     uint32_t peer;
-    /* Of the message; of a receive that met none, its own. */
+    /* Of the message; of a receive that met none, its own; of one-sided
+     * operations 0. */
     uint64_t tag;
-    /* Bytes that were sent, or written to the receive's memory. */
+    /* Bytes that were sent, or written to the memory of receive, put or get. */
     uint64_t bytes;
-    /* Bytes of the message. */
+    /* Bytes of the message, or of the access. */
     uint64_t total;
-    /* What the sender gave with PORTOLAN_DATA, if has_data is not 0. */
+    /* If has_data is not 0: what the sender gave with PORTOLAN_DATA, or what an
+     * atomic operation found. */
     uint64_t data;
     uint32_t has_data;
     uint32_t reserved;
@@ -333,7 +342,7 @@ int portolan_set_push(portolan_endpoint *endpoint, const portolan_push *shm,
  * Default: setting pushed_share. */
 int portolan_set_pushed_share(portolan_endpoint *endpoint, uint64_t bytes);
 
-/* What matched messages hold at a moment. */
+/* What matched messages and one-sided memory hold at a moment. */
 typedef struct portolan_census {
     /* Size in bytes as the caller knows it; set before the call. */
     uint32_t size;
@@ -352,6 +361,13 @@ typedef struct portolan_census {
     uint64_t pulled_bytes;
     /* Ranks for which something waits for room to be sent. */
     uint64_t backlogs;
+    /* Ranks towards which one-sided operations have not ended, or were not
+     * flushed. */
+    uint64_t unflushed;
+    /* Regions that are registered, or still in use. */
+    uint64_t regions;
+    /* Accesses to them that are under way. */
+    uint64_t accesses;
 } portolan_census;
 
 static inline void portolan_census_init(portolan_census *census)

@@ -35,6 +35,14 @@ mod interfaces;
 mod open;
 mod settings;
 
+/// For interfaces in C that are built on this one: they keep the rules of
+/// `portolan.h` on panics and errors.
+#[doc(hidden)]
+pub mod c_edge {
+    pub use crate::c::error::*;
+    pub use crate::c::{edge, slice, store, store_text};
+}
+
 pub use diary::begin_log;
 pub use guest::SecretFileError;
 #[doc(hidden)]

@@ -147,6 +147,16 @@ fn matched_messages_of_two_ranks() {
 }
 
 #[test]
+fn memory_of_two_ranks() {
+    for language in LANGUAGES {
+        let program = build("onesided", language);
+        run_pair(&program, "plain");
+        run_pair(&program, "threads");
+        run_pair(&build("onesided_misuse", language), "");
+    }
+}
+
+#[test]
 fn two_ranks() {
     for language in LANGUAGES {
         let program = build("pair", language);
@@ -158,7 +168,7 @@ fn two_ranks() {
 /// The programs in the documents.
 #[test]
 fn pages_have_programs_that_run() {
-    for page in ["native", "matched"] {
+    for page in ["native", "matched", "onesided"] {
         let path = crate_dir().join(format!("../../docs/{page}.md"));
         let text = fs::read_to_string(path).unwrap();
         let (_, program) = text.split_once("\n```c\n").expect("it has one");
@@ -187,7 +197,7 @@ fn the_shared_library_exports_the_header() {
             .arg(format!("TARGET={}", target.display())),
     );
 
-    let headers = ["portolan.h", "portolan_matched.h"]
+    let headers = ["portolan.h", "portolan_matched.h", "portolan_onesided.h"]
         .map(|name| fs::read_to_string(crate_dir().join("include").join(name)).unwrap())
         .concat();
     let declared: BTreeSet<&str> = headers

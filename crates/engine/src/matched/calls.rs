@@ -165,7 +165,7 @@ impl State {
     }
 
     /// The queue and the counter that are named must be there.
-    fn check_notify(&mut self, notify: Notify) -> Result<(), Misuse> {
+    pub(super) fn check_notify(&mut self, notify: Notify) -> Result<(), Misuse> {
         if let Some(queue) = notify.queue {
             self.check_queue(queue)?;
         }

@@ -10,7 +10,7 @@ use portolan_sys::clock::now_ns;
 use super::memory::{Gather, Scatter};
 use super::{Carrier, State as Exchange};
 use crate::describe::{ANYBODY, Call, Waiting};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, SendError, WaitError};
 
 /// How often those are looked at who reach into memory themselves, ns: nobody
@@ -141,7 +141,7 @@ impl Endpoint {
         options: &PutOptions,
     ) -> Result<OpId, (SendError, Gather)> {
         let from = from.into();
-        let mut s = match self.enter() {
+        let mut s = match self.enter_to_begin(options.notify) {
             Ok(s) => s,
             Err(m) => return Err((m.into(), from)),
         };
@@ -164,7 +164,7 @@ impl Endpoint {
         notify: Notify,
     ) -> Result<OpId, (SendError, Scatter)> {
         let into = into.into();
-        let mut s = match self.enter() {
+        let mut s = match self.enter_to_begin(notify) {
             Ok(s) => s,
             Err(m) => return Err((m.into(), into)),
         };
@@ -188,7 +188,7 @@ impl Endpoint {
         add: u64,
         notify: Notify,
     ) -> Result<OpId, SendError> {
-        self.post_short(rank, |x, carrier| {
+        self.post_short(rank, notify, |x, carrier| {
             x.fetch_add(carrier, rank, place, add, notify)
         })
     }
@@ -205,7 +205,7 @@ impl Endpoint {
         [expected, new]: [u64; 2],
         notify: Notify,
     ) -> Result<OpId, SendError> {
-        self.post_short(rank, |x, carrier| {
+        self.post_short(rank, notify, |x, carrier| {
             x.compare_swap(carrier, rank, place, expected, new, notify)
         })
     }
@@ -216,7 +216,7 @@ impl Endpoint {
     /// # Errors
     /// As [`Endpoint::post_fetch_add`].
     pub fn post_flush(&self, rank: u32, notify: Notify) -> Result<OpId, SendError> {
-        self.post_short(rank, |x, carrier| x.flush(carrier, rank, notify))
+        self.post_short(rank, notify, |x, carrier| x.flush(carrier, rank, notify))
     }
 
     /// One-sided operations towards a rank that are begun after this are
@@ -229,12 +229,23 @@ impl Endpoint {
         Ok(())
     }
 
+    /// Enters for an operation whose end is told so: queue and counter must be
+    /// there. Of a closed endpoint that is told first.
+    fn enter_to_begin(&self, notify: Notify) -> Result<Guard<'_>, Misuse> {
+        let mut s = self.enter()?;
+        if !s.core.closing {
+            s.check_notify(notify)?;
+        }
+        Ok(s)
+    }
+
     fn post_short(
         &self,
         rank: u32,
+        notify: Notify,
         begin: impl FnOnce(&mut Exchange, &mut Carrier<'_>) -> Result<OpId, SendRefused>,
     ) -> Result<OpId, SendError> {
-        let mut s = self.enter()?;
+        let mut s = self.enter_to_begin(notify)?;
         let begun = s.reach(rank, (), |x, carrier, ()| {
             begin(x, carrier).map_err(|e| (e, ()))
         });

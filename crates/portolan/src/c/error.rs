@@ -7,15 +7,21 @@ use portolan_sys::memory::MemoryError;
 use portolan_sys::net::BindError;
 use portolan_sys::raw::Errno as Kernel;
 
-use crate::{Death, MatchError, Misuse, OpenError, SendError, WaitError};
+use crate::{
+    Death, DeregisterError, MatchError, Misuse, OpError, OpenError, RegisterError, SendError,
+    WaitError,
+};
 
 /// A positive errno value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Errno(pub i32);
+pub struct Errno(pub i32);
 
 macro_rules! errnos {
     ($($name:ident = $kernel:ident: $text:literal;)*) => {
-        $(pub(super) const $name: Errno = Errno(Kernel::$kernel.raw_os_error());)*
+        $(
+            /// See its text.
+            pub const $name: Errno = Errno(Kernel::$kernel.raw_os_error());
+        )*
 
         /// Every error that calls of the library give of their own, and what
         /// it means.
@@ -35,9 +41,12 @@ errnos! {
     EDEADLK = DEADLK: c"called from within a handler or a condition: use the handler's context";
     ESHUTDOWN = SHUTDOWN: c"the endpoint is closed";
     ENXIO = NXIO: c"no such rank";
-    ENOENT = NOENT: c"no such operation, queue, counter or claimed message, or no longer";
-    EACCES = ACCESS: c"ports from 65,280 on are the library's own";
-    ERANGE = RANGE: c"no such flow: they are numbered 0 to 5";
+    ENOENT = NOENT: c"no such operation, queue, counter, claimed message or region, or no longer";
+    EACCES = ACCESS: c"not permitted: that port is the library's own (65,280 and above), or that memory may not be accessed so";
+    ERANGE = RANGE: c"outside of what there is: flows are numbered 0 to 5, and an access must lie in its region";
+    ENOKEY = NOKEY: c"the other side has no memory registered under this key, or no longer";
+    EEXIST = EXIST: c"the key names another region here";
+    ENOSPC = NOSPC: c"no more regions can be registered: deregister one";
     EMSGSIZE = MSGSIZE: c"longer than a message can be, or than the memory for it";
     ECONNREFUSED = CONNREFUSED: c"the receiver refused the message: it closed the port, or has too little room";
     ETIMEDOUT = TIMEDOUT: c"the time was up";
@@ -58,15 +67,20 @@ errnos! {
     EPROTO = PROTO: c"the launcher or a rank said what this version does not understand";
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn portolan_strerror(error: c_int) -> *const c_char {
+/// What an error means, with or without its sign.
+#[must_use]
+pub fn meaning(error: i32) -> &'static CStr {
     let wanted = error.unsigned_abs();
-    let text = match MEANINGS.iter().find(|(e, _)| e.0.unsigned_abs() == wanted) {
+    match MEANINGS.iter().find(|(e, _)| e.0.unsigned_abs() == wanted) {
         Some((_, text)) => text,
         None if wanted == 0 => c"no error",
         None => c"an error of a system call: see errno(3)",
-    };
-    text.as_ptr()
+    }
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn portolan_strerror(error: c_int) -> *const c_char {
+    meaning(error).as_ptr()
 }
 
 impl From<Misuse> for Errno {
@@ -132,6 +146,44 @@ impl From<MatchError> for Errno {
             MatchError::NoSuchOperation => ENOENT,
             MatchError::TimedOut => ETIMEDOUT,
             MatchError::Misuse(m) => m.into(),
+        }
+    }
+}
+
+/// Of a peer that died only the operation's endpoint knows how.
+impl From<OpError> for Errno {
+    fn from(e: OpError) -> Self {
+        match e {
+            OpError::PeerDead => ECONNRESET,
+            OpError::Truncated => EMSGSIZE,
+            OpError::Cancelled => ECANCELED,
+            OpError::Closed => ESHUTDOWN,
+            OpError::BadKey => ENOKEY,
+            OpError::NotPermitted | OpError::Forbidden => EACCES,
+            OpError::OutOfBounds => ERANGE,
+            OpError::Unaligned => EINVAL,
+            OpError::NoPort => ECONNREFUSED,
+        }
+    }
+}
+
+impl From<RegisterError> for Errno {
+    fn from(e: RegisterError) -> Self {
+        match e {
+            RegisterError::Forbidden => EACCES,
+            RegisterError::KeyTaken => EEXIST,
+            RegisterError::Full => ENOSPC,
+            RegisterError::OutOfBounds => ERANGE,
+            RegisterError::NoSuchRegion => ENOENT,
+        }
+    }
+}
+
+impl From<DeregisterError> for Errno {
+    fn from(e: DeregisterError) -> Self {
+        match e {
+            DeregisterError::InUse(_) => EBUSY,
+            DeregisterError::NoSuchRegion => ENOENT,
         }
     }
 }

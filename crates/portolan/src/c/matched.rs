@@ -2,11 +2,12 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::error::{ECANCELED, EFAULT, EINVAL, EMSGSIZE, ENXIO, ESHUTDOWN, Errno};
+use super::error::{EFAULT, EINVAL, ENXIO, Errno};
 use super::pieces::{Piece, gather, pieces, scatter};
 use super::send::{bytes, limit};
 use super::types::{
-    CCompletion, CProbed, CTaggedOptions, RECEIVED, SENT, SYNC, WITH_DATA, check, read, write,
+    ADDED, CCompletion, CProbed, CTaggedOptions, FLUSHED, GOT, PUT, RECEIVED, SENT, SWAPPED, SYNC,
+    WITH_DATA, check, read, write,
 };
 use super::{edge, endpoint};
 use crate::{
@@ -73,28 +74,15 @@ unsafe fn notify(from: *const CTaggedOptions) -> Result<Notify, Errno> {
 
 /// How an operation ended, as an errno value or 0.
 fn errno_of(endpoint: &Endpoint, c: &Completion) -> Result<i32, Errno> {
-    let why = match c.result {
-        Ok(()) => return Ok(0),
-        Err(why) => why,
-    };
-    Ok(match why {
-        OpError::PeerDead => {
+    Ok(match c.result {
+        Ok(()) => 0,
+        Err(OpError::PeerDead) => {
             // One that is not dead any more has come back.
             let death = endpoint.death(c.peer)?.unwrap_or(Death::Restarted);
-            Errno::from(death)
+            Errno::from(death).0
         }
-        OpError::Truncated => EMSGSIZE,
-        OpError::Cancelled => ECANCELED,
-        OpError::Closed => ESHUTDOWN,
-        // Of one-sided memory, which has no calls here.
-        OpError::BadKey
-        | OpError::NotPermitted
-        | OpError::OutOfBounds
-        | OpError::Unaligned
-        | OpError::NoPort
-        | OpError::Forbidden => EINVAL,
-    }
-    .0)
+        Err(why) => Errno::from(why).0,
+    })
 }
 
 pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CCompletion, Errno> {
@@ -105,8 +93,11 @@ pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CComplet
         action: match c.action {
             Action::Send => SENT,
             Action::Receive => RECEIVED,
-            // Likewise.
-            Action::Put | Action::Get | Action::FetchAdd | Action::CompareSwap | Action::Flush => 0,
+            Action::Put => PUT,
+            Action::Get => GOT,
+            Action::FetchAdd => ADDED,
+            Action::CompareSwap => SWAPPED,
+            Action::Flush => FLUSHED,
         },
         peer: c.peer,
         tag: c.tag,
@@ -132,7 +123,7 @@ fn probed(p: &Probed) -> CProbed {
 }
 
 /// One piece of the program's memory.
-fn one(start: *const c_void, bytes: usize) -> Piece {
+pub(super) fn one(start: *const c_void, bytes: usize) -> Piece {
     Piece {
         start: start.cast_mut(),
         bytes,
@@ -143,7 +134,7 @@ fn one(start: *const c_void, bytes: usize) -> Piece {
 ///
 /// # Safety
 /// `place` is null or may be written.
-unsafe fn number<'a>(place: *mut u64) -> Result<&'a mut u64, Errno> {
+pub(super) unsafe fn number<'a>(place: *mut u64) -> Result<&'a mut u64, Errno> {
     // SAFETY: see above.
     let place = unsafe { place.as_mut() }.ok_or(EFAULT)?;
     *place = 0;

@@ -1,5 +1,4 @@
-//! The C interface, as `include/portolan.h` and `include/portolan_matched.h`
-//! document it.
+//! The C interface, as the headers in `include` document it.
 //!
 //! Every function checks null, converts, calls one safe function of the Rust
 //! interface, and maps the result to a count or a negative errno; panics end
@@ -7,9 +6,10 @@
 //! promise: the header says what each must point to, and for how long.
 
 mod context;
-mod error;
+pub mod error;
 mod group;
 mod matched;
+mod onesided;
 mod open;
 mod pieces;
 mod ports;
@@ -25,9 +25,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use crate::Endpoint;
 use error::{EFAULT, EIO, EMSGSIZE, Errno};
 
-/// Runs one call; a panic is a bug of ours and must not reach C.
+/// Runs one call; a panic is a bug of ours and must not reach C. A negative
+/// result is an errno value.
 #[inline(always)]
-fn edge<T: From<i32>>(call: impl FnOnce() -> Result<T, Errno>) -> T {
+pub fn edge<T: From<i32>>(call: impl FnOnce() -> Result<T, Errno>) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
         Ok(Ok(value)) => value,
         Ok(Err(errno)) => T::from(-errno.0),
@@ -52,10 +53,15 @@ unsafe fn endpoint<'a>(endpoint: *const Endpoint) -> Result<&'a Endpoint, Errno>
     unsafe { endpoint.as_ref() }.ok_or(EFAULT)
 }
 
+/// Memory of the program's that it lends for a call.
+///
+/// # Errors
+/// `EFAULT`: it is null. `EMSGSIZE`: no object is that long.
+///
 /// # Safety
 /// `start` is null or readable for `count` items, and not written, for `'a`.
 #[inline(always)]
-unsafe fn slice<'a, T>(start: *const T, count: usize) -> Result<&'a [T], Errno> {
+pub unsafe fn slice<'a, T>(start: *const T, count: usize) -> Result<&'a [T], Errno> {
     if count == 0 {
         return Ok(&[]);
     }
@@ -73,7 +79,7 @@ unsafe fn slice<'a, T>(start: *const T, count: usize) -> Result<&'a [T], Errno> 
 ///
 /// # Safety
 /// `place` is null or may be written.
-unsafe fn store<T>(place: *mut T, value: T) {
+pub unsafe fn store<T>(place: *mut T, value: T) {
     if !place.is_null() {
         // SAFETY: see above.
         unsafe { place.write(value) };
@@ -85,7 +91,7 @@ unsafe fn store<T>(place: *mut T, value: T) {
 ///
 /// # Safety
 /// `place` is null or may be written for `room` bytes.
-unsafe fn store_text(place: *mut c_char, room: usize, text: &str) -> c_int {
+pub unsafe fn store_text(place: *mut c_char, room: usize, text: &str) -> c_int {
     if !place.is_null() && room > 0 {
         let mut end = text.len().min(room - 1);
         while !text.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! Memory of matched messages, in one piece or several.
+//! Memory of matched messages and one-sided operations, in one piece or several.
 
 use std::ffi::c_void;
 

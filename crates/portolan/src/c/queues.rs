@@ -279,6 +279,9 @@ unsafe extern "C" fn portolan_matched_census(handle: *mut Endpoint, to: *mut CCe
             seconds: c.seconds as u64,
             pulled_bytes: c.pulled_bytes,
             backlogs: c.backlogs as u64,
+            unflushed: c.unflushed as u64,
+            regions: c.regions as u64,
+            accesses: c.accesses,
         };
         // SAFETY: promised by the caller.
         unsafe { write(to, &ours) }?;

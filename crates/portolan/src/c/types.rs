@@ -1,4 +1,4 @@
-//! The structures of `portolan.h` and `portolan_matched.h`.
+//! The structures of the headers.
 //!
 //! Each begins with its size. A shorter one comes from a program that was
 //! built with an earlier library: what is missing is zero, which is the
@@ -218,6 +218,11 @@ pub(super) struct CCompletion {
 /// What an operation did.
 pub(super) const SENT: u32 = 1;
 pub(super) const RECEIVED: u32 = 2;
+pub(super) const PUT: u32 = 3;
+pub(super) const GOT: u32 = 4;
+pub(super) const ADDED: u32 = 5;
+pub(super) const SWAPPED: u32 = 6;
+pub(super) const FLUSHED: u32 = 7;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -257,7 +262,43 @@ pub(super) struct CCensus {
     pub seconds: u64,
     pub pulled_bytes: u64,
     pub backlogs: u64,
+    pub unflushed: u64,
+    pub regions: u64,
+    pub accesses: u64,
 }
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CRegionOptions {
+    pub size: u32,
+    pub flags: u32,
+    pub rights: u32,
+    pub reserved: u32,
+    pub key: u64,
+}
+
+/// Flag of a region.
+pub(super) const WITH_KEY: u32 = 1;
+/// Rights.
+pub(super) const MAY_GET: u32 = 1;
+pub(super) const MAY_PUT: u32 = 2;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(super) struct CAccessOptions {
+    pub size: u32,
+    pub flags: u32,
+    pub context: u64,
+    pub queue: u32,
+    pub counter: u32,
+    pub word: u64,
+    pub port: u32,
+    pub reserved: u32,
+}
+
+/// Flags of a put.
+pub(super) const LOCAL: u32 = 1;
+pub(super) const SIGNAL: u32 = 2;
 
 /// Handlers read it; the program makes none.
 #[repr(C)]
@@ -318,6 +359,10 @@ unsafe impl Sized32 for CProbed {}
 unsafe impl Sized32 for CPush {}
 // SAFETY: as above.
 unsafe impl Sized32 for CCensus {}
+// SAFETY: as above.
+unsafe impl Sized32 for CRegionOptions {}
+// SAFETY: as above.
+unsafe impl Sized32 for CAccessOptions {}
 
 // The layout that programs were built with, on 64-bit machines.
 const _: () = assert!(
@@ -329,7 +374,9 @@ const _: () = assert!(
         && size_of::<CCompletion>() == 72
         && size_of::<CProbed>() == 40
         && size_of::<CPush>() == 32
-        && size_of::<CCensus>() == 64
+        && size_of::<CCensus>() == 88
+        && size_of::<CRegionOptions>() == 24
+        && size_of::<CAccessOptions>() == 40
         && size_of::<CMessage>() == 48
         && size_of::<CEvent>() == 48
 );

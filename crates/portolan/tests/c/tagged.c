@@ -361,7 +361,7 @@ static void pushes(void)
     portolan_push_init(&was[0]);
     portolan_push_init(&was[1]);
     GIVES(0, portolan_push_read(endpoint, &was[0], &was[1]));
-    CHECK(was[0].whole == 16384 && was[0].first == 1024 && was[0].second == 15360);
+    CHECK(was[0].whole == 65536 && was[0].first == 1024 && was[0].second == 15360);
     CHECK(was[0].flags == (PORTOLAN_PUSH_OVERLAP | PORTOLAN_PUSH_MASKING));
     for (i = 0; i < 3; i++) {
         shm.whole = net.whole = i == 1 ? UINT64_MAX : 0;
