@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use portolan::{Binding, Endpoint, Notify, Push, Selector, TaggedOptions};
 use portolan_sys::clock::now_ns;
+use portolan_sys::memory::give_back;
 use portolan_sys::ticks::{ns_per_tick, ticks};
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,10 @@ use super::job::two;
 use super::memcpy::Walk;
 use super::netpipe::{Buffers, SIZE_MAX};
 use super::portolan::{Ours, Pair, ours};
+use super::rank::Site;
 use super::slice::{CAP_NS, OPERATIONS_MIN};
+use super::sockets::Sockets;
+use super::threads::Callers;
 
 /// Cold buffers lie in so much for sending and as much for receiving, bytes:
 /// as NetPIPE's do.
@@ -31,7 +35,7 @@ const POOL: usize = 10_000_000;
 const TAG: u64 = 1;
 /// Port by which ranks meet: it is no matched message and takes none's credit.
 const MEET: u16 = 4;
-/// Nothing has come on a port for so long: the other rank is in trouble.
+/// Nothing has come for so long: the other rank is in trouble.
 const PATIENCE_NS: u64 = 20_000_000_000;
 
 /// How messages are to be pushed. What is left open is as the endpoint has it.
@@ -68,6 +72,8 @@ pub enum Act {
     Matched(Buffers),
     /// The same by a port.
     Port,
+    /// Matched messages there and back of so many threads of either rank.
+    Threads(u32),
     /// A matched message from rank 1 to rank 0: they call so long after they
     /// have met, ns.
     Timed {
@@ -82,6 +88,8 @@ pub enum Act {
         sends: bool,
         /// There is a message.
         message: bool,
+        /// By kernel TCP: [`Desk::connect`] came before.
+        tcp: bool,
         /// Rank 0 goes so many times round a loop while its message is under
         /// way.
         rounds: u64,
@@ -169,7 +177,7 @@ fn middle(samples: &mut [u64]) -> f64 {
 }
 
 /// Computes without a look at anything.
-fn compute(rounds: u64) {
+pub fn compute(rounds: u64) {
     let mut x = 1_u64;
     for _ in 0..rounds {
         x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
@@ -210,6 +218,7 @@ pub struct Desk {
     room: Vec<u8>,
     /// What is sent likewise.
     message: Arc<[u8]>,
+    sockets: Option<Sockets>,
     ns_per_tick: f64,
     samples: Vec<u64>,
 }
@@ -241,9 +250,16 @@ impl Desk {
             walks: [Walk::through(POOL), Walk::through(POOL)],
             room: Vec::new(),
             message: Arc::from([]),
+            sockets: None,
             ns_per_tick: ns_per_tick(10_000_000),
             samples: Vec::new(),
         })
+    }
+
+    /// Connects by TCP too.
+    pub fn connect(&mut self, site: &Site, size_max: usize, line: &mut Line) -> Result<()> {
+        self.sockets = Some(Sockets::meet(self.leads, site, size_max, line)?);
+        Ok(())
     }
 
     /// Does its part of a slice.
@@ -260,14 +276,10 @@ impl Desk {
         self.meet()?;
         let start_ns = now_ns();
         self.samples.clear();
-        for _ in 0..slice.warm_up {
-            self.once(slice)?;
-        }
+        self.times(slice, slice.warm_up)?;
         self.samples.clear();
         let begun = Cost::now();
-        for _ in 0..slice.count {
-            self.once(slice)?;
-        }
+        self.times(slice, slice.count)?;
         let cost = begun.until_now();
         let elapsed_us = (now_ns() - start_ns) as f64 / 1e3;
         let us = match self.samples.len() {
@@ -282,14 +294,33 @@ impl Desk {
         })
     }
 
+    fn times(&mut self, slice: &Exchange, count: u64) -> Result<()> {
+        let Act::Threads(callers) = slice.act else {
+            return (0..count).try_for_each(|_| self.once(slice));
+        };
+        let callers = Callers {
+            endpoint: &self.endpoint,
+            peer: self.peer,
+            leads: self.leads,
+            count: callers,
+            size: slice.size,
+        };
+        let all = callers.run(count)?;
+        let half = |ticks: u64| (ticks as f64 * self.ns_per_tick / 2.0) as u64;
+        self.samples.extend(all.into_iter().map(half));
+        Ok(())
+    }
+
     fn once(&mut self, slice: &Exchange) -> Result<()> {
         match slice.act {
             Act::Matched(buffers) => {
+                let places = self.places(slice.size, buffers);
                 let start = ticks();
-                self.there_and_back(slice.size, buffers)?;
+                self.there_and_back(slice.size, places)?;
                 self.keep_half(start);
                 Ok(())
             }
+            Act::Threads(_) => fail("threads do all their exchanges at once"),
             Act::Port => {
                 let start = ticks();
                 if self.leads {
@@ -308,8 +339,15 @@ impl Desk {
             } => self.timed(slice.size, receiver_ns, sender_ns),
             Act::Beside {
                 sends,
+                message: true,
+                tcp: true,
+                rounds,
+            } => self.beside_tcp(slice.size, sends, rounds),
+            Act::Beside {
+                sends,
                 message,
                 rounds,
+                ..
             } => self.beside(slice.size, sends, message, rounds),
         }
     }
@@ -322,23 +360,28 @@ impl Desk {
         }
     }
 
-    fn there_and_back(&mut self, size: usize, buffers: Buffers) -> Result<()> {
+    /// Where the next messages lie: what is sent, and what is received.
+    fn places(&mut self, size: usize, buffers: Buffers) -> [usize; 2] {
+        if buffers == Buffers::Warm {
+            // One buffer for both, as NetPIPE has it.
+            return [0, 0];
+        }
+        let [from, into] = &mut self.walks;
+        let [from, into] = [from.advance(size), POOL + into.advance(size)];
+        if buffers == Buffers::Fresh {
+            give_back(&mut self.pools[into..into + size]);
+        }
+        [from, into]
+    }
+
+    fn there_and_back(&mut self, size: usize, [from, into]: [usize; 2]) -> Result<()> {
         let Self {
             endpoint,
             peer,
             leads,
             pools,
-            walks,
             ..
         } = self;
-        let [from, into] = match buffers {
-            // One buffer for both, as NetPIPE has it.
-            Buffers::Warm => [0, 0],
-            Buffers::Cold => {
-                let [from, into] = walks;
-                [from.advance(size), POOL + into.advance(size)]
-            }
-        };
         let send = |pools: &[u8]| {
             let message = &pools[from..from + size];
             endpoint.send_tagged(*peer, TAG, message).map_err(ours)
@@ -460,6 +503,21 @@ impl Desk {
         Ok(())
     }
 
+    /// Likewise by TCP.
+    fn beside_tcp(&mut self, size: usize, sends: bool, rounds: u64) -> Result<()> {
+        self.meet()?;
+        let Some(sockets) = &mut self.sockets else {
+            return fail("the bench began a slice by TCP before its connection");
+        };
+        if !self.leads {
+            return sockets.follow(size, sends);
+        }
+        let begun_ns = now_ns();
+        sockets.lead(size, sends, rounds)?;
+        self.samples.push(now_ns() - begun_ns);
+        Ok(())
+    }
+
     /// Waits for the message.
     fn receive(&mut self, size: usize) -> Result<()> {
         let selector = Selector::from(self.peer, TAG);
@@ -471,21 +529,21 @@ impl Desk {
 
 /// For polls that find nothing.
 #[derive(Default)]
-struct Patience {
+pub struct Patience {
     empty: u32,
     since_ns: Option<u64>,
 }
 
 impl Patience {
     /// Another one; the clock is looked at rarely.
-    fn lose(&mut self) -> Result<()> {
+    pub fn lose(&mut self) -> Result<()> {
         self.empty = self.empty.wrapping_add(1);
         if self.empty.is_multiple_of(4096) {
             let now = now_ns();
             let since = *self.since_ns.get_or_insert(now);
             if now - since > PATIENCE_NS {
                 return fail(format!(
-                    "nothing came by a port within {} s",
+                    "nothing came within {} s",
                     PATIENCE_NS / 1_000_000_000
                 ));
             }
