@@ -34,6 +34,7 @@ mod guest;
 mod interfaces;
 mod open;
 mod settings;
+pub mod tuned;
 
 pub use diary::begin_log;
 pub use guest::SecretFileError;
