@@ -219,9 +219,10 @@ fn a_damaged_file_is_told_of_and_not_used() {
         folder.write("shm", text);
         let line = folder.doctor("tuned-shm", &[]);
         assert!(line.starts_with("slower") && line.contains(why), "{line}");
-        let said = folder
-            .say(&["run", "-n", "1", "--", &common::probe()])
-            .expect(0);
+        let size = ["--size", "8", "--modes", "both", "--link", "shm"];
+        let slices = ["--slices", "1", "--slice-ms", "2"];
+        let arguments = [&["bench", "pushpull"][..], &size, &slices].concat();
+        let said = folder.say(&arguments).expect(0);
         assert!(
             said.err.contains(why) && said.err.contains("--forget"),
             "{said:#?}"
