@@ -12,6 +12,7 @@ mod node;
 mod report;
 mod run;
 mod top;
+mod tune;
 
 use std::process::ExitCode;
 
@@ -36,6 +37,8 @@ enum Command {
     Bench(bench::Arguments),
     /// Say what this host can do, which link would be used, and what to change
     Doctor(doctor::Arguments),
+    /// Find the thresholds of matched messages by measuring, and keep them for each host and link
+    Tune(tune::Arguments),
     /// Give host ports to users without privilege: a service, run by root
     Node(node::Arguments),
     /// Turn what benches have written into one HTML page with plots
@@ -64,6 +67,8 @@ enum Command {
     BenchFirst,
     #[command(name = bench::BENCH_DEATH_COMMAND, hide = true)]
     BenchDeath { memory: usize },
+    #[command(name = tune::TUNE_RANK_COMMAND, hide = true)]
+    TuneRank(tune::RankArguments),
     #[command(name = bench::BENCH_MEMORY_COMMAND, hide = true)]
     BenchMemory(bench::MemoryArguments),
 }
@@ -81,6 +86,8 @@ fn main() -> ExitCode {
         Command::Bench(arguments) => bench::run(arguments),
         Command::BenchRank(arguments) => bench::rank(&arguments),
         Command::Doctor(arguments) => doctor::run(&arguments),
+        Command::Tune(arguments) => tune::run(&arguments),
+        Command::TuneRank(arguments) => tune::rank(&arguments),
         Command::Node(arguments) => node::run(&arguments),
         Command::Report(arguments) => report::run(&arguments),
         Command::Top(arguments) => top::run(&arguments),

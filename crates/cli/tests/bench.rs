@@ -480,29 +480,56 @@ fn bursts_are_set_against_single_losses() {
     }
 }
 
+/// Another figure of a row's system.
+fn rows_of<'a>(json: &'a Value, row: &Value, metric: &str) -> &'a Value {
+    let mut rows = json["rows"].as_array().unwrap().iter();
+    let fits = |it: &&Value| it["metric"] == metric && it["system"] == row["system"];
+    rows.find(fits).unwrap()
+}
+
 #[test]
 fn many_to_one_and_all_to_all_fill_the_switch() {
     let options = ["--hosts", "4", "--rate", "100mbit", "--buffer", "32k"];
     let lab = TestLab::with(TestLab::own("t-bench-fill"), &options);
     // Bytes that reach hosts in a second: one host's line, or all four.
-    for (name, most, link) in [("incast", 12.5, "xdp"), ("alltoall", 50.0, "udp")] {
+    for (name, how, most, link) in [
+        ("incast", &[][..], 12.5, "xdp"),
+        ("incast", &["--matched"], 12.5, "udp"),
+        ("alltoall", &[], 50.0, "udp"),
+        ("alltoall", &["--matched"], 50.0, "xdp"),
+    ] {
         let arguments = [name, "--lab", lab.0, "--link", link, "--vs", "tcp"];
-        let (json, table) = bench_for("50", name, &arguments);
+        let (json, table) = bench_for("50", name, &[&arguments, how].concat());
+        let kind = [&[name], how].concat().concat().replace("--", "-");
+        assert_eq!(json["bench"], kind);
         check_rows(&json);
         let ours = format!("portolan-{link}");
         assert_eq!(texts(&json, "rows", "system"), set(&[&ours, "kernel-tcp"]));
         let metrics = ["goodput_mb_s", "message_us", "cpu_us_per_mb"];
-        assert_eq!(texts(&json, "rows", "metric"), set(&metrics));
-        assert_eq!(texts(&json, "ratios", "metric"), set(&metrics));
+        let of_line = ["link_share", "message_slowness"];
+        let all = [&metrics[..], &of_line].concat();
+        assert_eq!(texts(&json, "rows", "metric"), set(&all));
+        let claims = [&metrics[..], &["message_us_p99"]].concat();
+        assert_eq!(texts(&json, "ratios", "metric"), set(&claims));
+        let over = texts(&json, "ratios", "over");
+        assert_eq!(over, set(&["kernel-tcp", "line", "fair-share"]));
         for row in json["rows"].as_array().unwrap() {
             assert_eq!((&row["ranks"], &row["size"]), (&4.into(), &65_536.into()));
             let value = row["p50"].as_f64().unwrap();
             if row["metric"] == "goodput_mb_s" {
                 assert!((most / 20.0..most).contains(&value), "{row}");
+                let share = rows_of(&json, row, "link_share")["p50"].as_f64().unwrap();
+                assert!((share * most / value - 1.0).abs() < 1e-6, "{json}");
             } else if row["metric"] == "message_us" {
                 // 64 KB take 5.2 ms and more on a line of 100mbit.
                 assert!(value > 5_200.0, "{row}");
-                assert!(row["p99"].as_f64().unwrap() >= value, "{row}");
+                let p99 = row["p99"].as_f64().unwrap();
+                assert!(p99 >= value, "{row}");
+                // Three senders share a line of 12.5 MB/s.
+                let ideal_us = 3.0 * 65_536.0 / 12.5;
+                let slowness = rows_of(&json, row, "message_slowness");
+                let over_ideal = slowness["p99"].as_f64().unwrap();
+                assert!((over_ideal * ideal_us / p99 - 1.0).abs() < 1e-6, "{json}");
             }
         }
         assert!(table.contains("every message arrived"), "{table}");

@@ -209,6 +209,74 @@ fn what_is_hidden_is_a_share() {
 }
 
 #[test]
+fn what_tcp_hides_stands_beside() {
+    let arguments = ["overlap", "--link", "udp", "--size", "256K", "--vs", "tcp"];
+    let (json, table) = bench("overlap-vs", &arguments);
+    let systems = ["portolan-udp", "kernel-tcp"];
+    assert_eq!(texts(&json, "rows", "system"), set(&systems));
+    for system in systems {
+        for computes in ["sender", "receiver"] {
+            let of = |metric: &str| {
+                let fields = [
+                    ("system", system.into()),
+                    ("computes", computes.into()),
+                    ("metric", metric.into()),
+                ];
+                median(row(&json, &fields))
+            };
+            assert!(of("hidden") <= 1.2 && of("cpu_us") > 0.0, "{table}");
+            // Not less than 100 GB/s would take.
+            assert!(of("message_us") > 2.6, "{table}");
+            let alike = of("computing_us") / of("message_us");
+            assert!((0.2..=5.0).contains(&alike), "{table}");
+        }
+    }
+    assert_eq!(texts(&json, "ratios", "over"), set(&["kernel-tcp"]));
+    assert_eq!(json["ratios"].as_array().unwrap().len(), 2 * 4, "{table}");
+    say(&["bench", "overlap", "--vs", "udp"])
+        .expect(2)
+        .complains(&["--vs tcp"]);
+}
+
+#[test]
+fn thread_modes_stand_beside_each_other() {
+    for link in ["shm", "udp"] {
+        let arguments = ["threads", "--link", link, "--callers", "3"];
+        let (json, table) = bench(&format!("threads-{link}"), &arguments);
+        check_rows(&json);
+        let modes = ["single", "serialized", "multiple"];
+        assert_eq!(texts(&json, "rows", "threads"), set(&modes));
+        assert_eq!(texts(&json, "rows", "link"), set(&[link]));
+        for (mode, callers) in [
+            ("single", 1),
+            ("serialized", 1),
+            ("multiple", 1),
+            ("multiple", 3),
+        ] {
+            let of = |metric: &str| {
+                let fields = [
+                    ("threads", mode.into()),
+                    ("callers", callers.into()),
+                    ("metric", metric.into()),
+                ];
+                row(&json, &fields)
+            };
+            let (latency, rate) = (of("latency_us"), of("rate_msg_s"));
+            // One after the other each thread has one message under way.
+            let most = 1e6 * f64::from(callers) / median(latency);
+            assert!(median(rate) < 3.0 * most, "{table}");
+            // Of two slices, ten round trips each at least.
+            let n = rate["n"].as_u64().unwrap();
+            assert!(n >= 2 * 2 * 10 * callers as u64, "{table}");
+            assert_eq!(n % callers as u64, 0, "{table}");
+        }
+        assert_eq!(json["ratios"].as_array().unwrap().len(), 3 * 2);
+        assert!(table.contains("multiple, 3 callers"), "{table}");
+    }
+    say(&["bench", "threads", "--callers", "1"]).expect(2);
+}
+
+#[test]
 fn lab_hosts_push_and_pull_by_either_link() {
     let options = ["--rate", "200mbit", "--buffer", "64k"];
     let lab = TestLab::with(TestLab::own("t-bm-push"), &options);

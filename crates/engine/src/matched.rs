@@ -91,6 +91,12 @@ impl Matched {
         self.exchange.as_ref().is_some_and(|x| x.has_backlog())
     }
 
+    /// Whether memory is to be made ready, now that its request has left.
+    #[inline]
+    pub fn has_unready(&self) -> bool {
+        self.exchange.as_ref().is_some_and(|x| x.has_unready())
+    }
+
     /// Whether something is awaited of a rank.
     pub fn awaits(&self, rank: u32) -> bool {
         // While the exchange is at work the answer would be old in a moment:

@@ -134,6 +134,9 @@ impl State {
         if self.core.attention || self.core.matched_has_news() {
             moved += self.slow();
         }
+        if self.core.matched.has_unready() {
+            self.make_ready();
+        }
         if moved == 0 {
             self.empty_passes += 1;
             if self.empty_passes >= LOOK_EVERY {
@@ -487,6 +490,16 @@ impl State {
             net.dirty = false;
             net.transmit(&mut self.core, false);
         }
+        if self.core.matched.has_unready() {
+            self.make_ready();
+        }
+    }
+
+    /// Requests have left.
+    #[cold]
+    fn make_ready(&mut self) {
+        let (core, mut ways) = self.split();
+        core.exchange(&mut ways, |x, carrier| x.make_ready(carrier));
     }
 
     /// Whether nothing of ours is under way.

@@ -158,6 +158,9 @@ pub struct Exchange<S, K> {
     pub(crate) spare: Vec<Vec<u8>>,
     /// Something that was not taken may be taken now.
     pub(crate) freed: bool,
+    /// Ranges of receives and gets that were asked for, and that are to be made
+    /// ready once the requests have left.
+    pub(crate) unready: VecDeque<(OpId, u64, u64)>,
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -181,8 +184,34 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             backlogs: BTreeMap::new(),
             spare: Vec::new(),
             freed: false,
+            unready: VecDeque::new(),
             share: config.share(),
             config,
+        }
+    }
+
+    /// Whether [`Exchange::make_ready`] has something to do.
+    #[inline]
+    #[must_use]
+    pub fn has_unready(&self) -> bool {
+        !self.unready.is_empty()
+    }
+
+    /// Requests have left: makes the memory ready that one of them is about
+    /// (address translation overhead masking), while its bytes are on their way.
+    /// One at a time, since others' bytes may come meanwhile.
+    pub fn make_ready(&mut self, host: &mut impl Host<Source = S, Sink = K>) {
+        while let Some((id, at, bytes)) = self.unready.pop_front() {
+            let here = (self.ops.meeting(id)).is_some_and(|it| it.came >= at + bytes);
+            // What is here, or has ended, needs nothing.
+            let sink = match self.ops.receive(id) {
+                Some(_) if here => None,
+                Some(receive) => receive.sink.as_mut(),
+                None => self.ops.remote(id).and_then(|remote| remote.sink.as_mut()),
+            };
+            if let Some(sink) = sink {
+                return host.prepare(sink, at, bytes);
+            }
         }
     }
 
@@ -243,6 +272,26 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         for (rank, limit) in news {
             self.say(host, rank, Kind::Credit, [limit, 0, 0, 0]);
         }
+    }
+
+    /// Changes how messages are pulled: bytes asked for that have not come, of
+    /// all senders together, and bytes that one request asks for. What was asked
+    /// for before stays so.
+    pub fn set_pull(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        window: u64,
+        chunk: u64,
+    ) {
+        (self.config.pull_window, self.config.pull_chunk) = (window, chunk);
+        self.pulls.set_window(window.max(2));
+        self.ask(host);
+    }
+
+    /// How messages are pulled: as [`Exchange::set_pull`] takes it.
+    #[must_use]
+    pub fn pull_sizes(&self) -> (u64, u64) {
+        (self.config.pull_window, self.config.pull_chunk)
     }
 
     /// Operations that have ended so far.

@@ -31,6 +31,13 @@ impl Pulls {
         }
     }
 
+    /// From now on so much may be under way.
+    pub fn set_window(&mut self, window: u64) {
+        let half = window / 2;
+        self.counted = self.outstanding.values().map(|due| half.min(*due)).sum();
+        self.window = window;
+    }
+
     pub fn outstanding(&self) -> u64 {
         self.outstanding.values().sum()
     }
@@ -121,11 +128,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 self.pulls.wait(left - bytes, id);
             }
             self.say(host, from, Kind::Pull, args);
-            if host.push(from).masking
-                && let Some(receive) = self.ops.receive(id)
-                && let Some(sink) = &mut receive.sink
-            {
-                host.prepare(sink, at, bytes);
+            if host.push(from).masking {
+                self.unready.push_back((id, at, bytes));
             }
         }
     }
@@ -146,11 +150,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 self.pulls.wait(left, id);
             }
             self.ask_get(host, id, at, bytes);
-            if host.push(from).masking
-                && let Some(remote) = self.ops.remote(id)
-                && let Some(sink) = &mut remote.sink
-            {
-                host.prepare(sink, at, bytes);
+            if host.push(from).masking {
+                self.unready.push_back((id, at, bytes));
             }
         }
         true

@@ -187,9 +187,9 @@ typedef void (*portolan_error_handler)(portolan_context *context, const portolan
 
 /* Settings of an endpoint. What is given here goes before `portolan run --set`,
  * that before the environment (PORTOLAN_NAME), that before the file that
- * PORTOLAN_CONFIG names. Which links a job uses, and whether it encrypts, all
- * ranks must agree on: `portolan run` says it, or under another launcher the
- * settings, the same for all. */
+ * PORTOLAN_CONFIG names, that before what `portolan tune` has found. Which links
+ * a job uses, and whether it encrypts, all ranks must agree on: `portolan run`
+ * says it, or under another launcher the settings, the same for all. */
 typedef struct portolan_options {
     uint32_t size;
     /* PORTOLAN_THREADS_*. Default: single. */

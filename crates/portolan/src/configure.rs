@@ -6,9 +6,11 @@ use portolan_boot::{Job, Security, Suite};
 use portolan_engine as engine;
 use portolan_engine::{EndpointId, Life, Push, Secret, SuiteId, Threads};
 use portolan_sys::features::Disabled;
+use portolan_sys::tell::tell;
 
 use crate::open::{OpenError, random};
 use crate::settings::{Origin, SettingError, Settings};
+use crate::tuned::{self, Link};
 
 /// What is kept of matched messages, and how they are pulled.
 fn exchange_config(settings: &Settings) -> Result<engine::ExchangeConfig, SettingError> {
@@ -37,6 +39,26 @@ fn pushes(settings: &Settings) -> Result<(Push, Push), SettingError> {
         ..Push::default()
     };
     Ok((shm, net))
+}
+
+/// Takes what was tuned for the links that this process uses: of what all
+/// links share, the network's goes over that of shared memory.
+pub(crate) fn adopt_tuned(
+    settings: &mut Settings,
+    links: &[Link],
+    config: &mut engine::Config,
+) -> Result<(), SettingError> {
+    for link in links {
+        match tuned::find(*link) {
+            Ok(Some(tuned)) => settings.adopt(&tuned),
+            Ok(None) => {}
+            // A job does not fail for what only makes it faster.
+            Err(error) => tell(format_args!("portolan: {error}")),
+        }
+    }
+    config.exchange = exchange_config(settings)?;
+    (config.push_shm, config.push_net) = pushes(settings)?;
+    Ok(())
 }
 
 /// The engine's settings for a job.

@@ -34,6 +34,7 @@ mod guest;
 mod interfaces;
 mod open;
 mod settings;
+pub mod tuned;
 
 /// For interfaces in C that are built on this one: they keep the rules of
 /// `portolan.h` on panics and errors.

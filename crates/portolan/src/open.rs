@@ -17,10 +17,11 @@ use portolan_sys::net::{Netlink, directly_connected};
 use portolan_sys::tell::tell;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::configure::engine_config;
+use crate::configure::{adopt_tuned, engine_config};
 use crate::guest::{self, Keys, SecretFileError};
 use crate::interfaces::{self, Chosen};
 use crate::settings::{SettingError, Settings};
+use crate::tuned::Link;
 
 /// What the call that opens an endpoint may say. All else comes from the
 /// launcher, the environment and the defaults.
@@ -386,7 +387,7 @@ impl Endpoint {
             (Job::attach()?, None)
         };
         let launcher: Vec<_> = job.settings.iter().map(|(n, v)| (&n[..], &v[..])).collect();
-        let settings = said(&launcher)?;
+        let mut settings = said(&launcher)?;
         let mut engine_config = engine_config(&job, &settings, config.threads)?;
         engine_config.one_sided = !portolan_boot::node::no_one_sided();
         let networks = networks(&settings, &mut engine_config)?;
@@ -394,6 +395,14 @@ impl Endpoint {
             keys.enter(&mut engine_config);
         }
         let (way, host_port) = host_port(&mut job, &engine_config, networks.first())?;
+        let shares = job.segment.is_some().then_some(Link::Shm);
+        let network = match (&way, engine_config.network) {
+            (_, false) => None,
+            (Way::HostPort { .. }, true) => Some(Link::Xdp),
+            (Way::Socket { .. }, true) => Some(Link::Udp),
+        };
+        let links: Vec<Link> = shares.into_iter().chain(network).collect();
+        adopt_tuned(&mut settings, &links, &mut engine_config)?;
         let opening = match host_port {
             Some(port) => Opening::with_host_port(engine_config, port)?,
             None => Opening::new(engine_config)?,

@@ -1,6 +1,7 @@
 //! Settings: one row each. A value given in the call goes over one passed by
 //! the launcher (`portolan run --set`), that over the environment
-//! (`PORTOLAN_NAME`), that over the file that `PORTOLAN_CONFIG` names.
+//! (`PORTOLAN_NAME`), that over the file that `PORTOLAN_CONFIG` names, and that
+//! over what `portolan tune` has found.
 
 mod table;
 
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use self::table::ANY;
 pub use self::table::SETTINGS;
+use crate::tuned::Tuned;
 
 /// A setting: its name, default, unit and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +41,8 @@ fn find(name: &'static str) -> &'static Setting {
 pub enum Origin {
     /// The row's default.
     Default,
+    /// What `portolan tune` has found for this host and link.
+    Tuned,
     /// The file that `PORTOLAN_CONFIG` names.
     File,
     /// A `PORTOLAN_` variable.
@@ -53,6 +57,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Default => "default",
+            Self::Tuned => "tuned",
             Self::File => "file",
             Self::Environment => "environment",
             Self::Launcher => "--set",
@@ -174,6 +179,18 @@ impl Settings {
             self.set(name.trim(), value.trim(), Origin::File)?;
         }
         Ok(())
+    }
+
+    /// Takes what was tuned where nobody gave a value. Later ones go over
+    /// earlier ones.
+    pub fn adopt(&mut self, tuned: &Tuned) {
+        for (name, value) in tuned.values() {
+            let entry = self.0.get_mut(name);
+            let entry = entry.filter(|(_, origin)| *origin <= Origin::Tuned);
+            if let Some(entry) = entry {
+                *entry = (value.to_string(), Origin::Tuned);
+            }
+        }
     }
 
     fn set(&mut self, name: &str, value: &str, origin: Origin) -> Result<(), SettingError> {

@@ -10,6 +10,8 @@ use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::raw;
+
 /// Why memory could not be had. Each text names cause and remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryError {
@@ -436,6 +438,63 @@ pub fn prefetch(bytes: &[u8]) {
     }
 }
 
+/// Pages that one question is about.
+const PAGES_ASKED: usize = 64;
+
+/// Lets the kernel give the pages of `memory` that it has not given yet, all at
+/// once and before they are written: a fault for each would cost several times
+/// as much. Of memory that is there only that is asked. Gives how many pages were
+/// missing; 0 too where the kernel does not tell.
+pub fn populate(memory: &mut [u8]) -> usize {
+    let page = rustix::param::page_size();
+    let start = memory.as_ptr().addr() & !(page - 1);
+    let end = memory.as_ptr().addr() + memory.len();
+    let pages = (end - start).div_ceil(page);
+    let mut missing = 0;
+    for from in (0..pages).step_by(PAGES_ASKED) {
+        let count = PAGES_ASKED.min(pages - from);
+        let mut there = [0_u8; PAGES_ASKED];
+        let at = start + from * page;
+        let asked = [at, count * page, there.as_mut_ptr().addr(), 0, 0, 0];
+        // SAFETY: the kernel writes a byte for each page to `there`, which has
+        // as many and lives on; of the pages themselves it touches nothing.
+        if unsafe { raw::syscall(raw::number::MINCORE, asked) }.is_err() {
+            return missing;
+        }
+        let absent = |it: &u8| it & 1 == 0;
+        let there = &there[..count];
+        let Some(first) = there.iter().position(absent) else {
+            continue;
+        };
+        let last = there.iter().rposition(absent).unwrap_or(first);
+        let start = memory.as_mut_ptr().with_addr(at + first * page).cast();
+        let bytes = (last + 1 - first) * page;
+        // SAFETY: it maps pages of memory that is `memory`'s, or lies in one page
+        // with some of it, as writing there does, and changes no byte. What it
+        // cannot do the write does.
+        if unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxPopulateWrite) }.is_err() {
+            return missing;
+        }
+        missing += there.iter().filter(|it| absent(it)).count();
+    }
+    missing
+}
+
+/// Gives the whole pages of `memory` back to the kernel, if it is private and of
+/// no file: they are zeros then, until they are written again. False: it did not.
+pub fn give_back(memory: &mut [u8]) -> bool {
+    let page = rustix::param::page_size();
+    let skipped = memory.as_ptr().align_offset(page).min(memory.len());
+    let bytes = (memory.len() - skipped) / page * page;
+    if bytes == 0 {
+        return false;
+    }
+    let start = memory[skipped..].as_mut_ptr().cast();
+    // SAFETY: the pages are `memory`'s alone, which is borrowed for writing; what
+    // they hold afterwards are bytes as well.
+    unsafe { rustix::mm::madvise(start, bytes, Advice::LinuxDontNeed) }.is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -446,6 +505,25 @@ mod tests {
         for other in ["", "32768", "K", "-1K", "99999999999999999999K"] {
             assert_eq!(cache_size(other), None, "{other}");
         }
+    }
+
+    #[test]
+    fn missing_pages_are_given_once_and_given_back() {
+        let page = rustix::param::page_size();
+        let mut memory = vec![0_u8; 200 * page];
+        let inner = &mut memory[page..];
+        assert!(give_back(inner));
+        let whole = inner.len() - 2 * page;
+        assert!((whole / page..=inner.len() / page + 1).contains(&populate(inner)));
+        assert_eq!(populate(inner), 0);
+        // Of those between two only what is missing.
+        assert!(give_back(&mut inner[10 * page..13 * page]));
+        assert!((2..=3).contains(&populate(inner)));
+        inner.fill(7);
+        assert_eq!(populate(inner), 0);
+        assert!(inner.iter().all(|byte| *byte == 7));
+        assert_eq!(populate(&mut []), 0);
+        assert!(!give_back(&mut inner[..10]));
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub use rustix::io::Errno;
 pub mod number {
     #![allow(missing_docs)]
     pub const IOCTL: usize = 16;
+    pub const MINCORE: usize = 27;
     pub const SENDTO: usize = 44;
     pub const RECVFROM: usize = 45;
     pub const SENDMSG: usize = 46;
@@ -33,6 +34,7 @@ pub mod number {
     pub const GETSOCKOPT: usize = 209;
     pub const SENDMSG: usize = 211;
     pub const RECVMSG: usize = 212;
+    pub const MINCORE: usize = 232;
     pub const RECVMMSG: usize = 243;
     pub const SENDMMSG: usize = 269;
     pub const BPF: usize = 280;

@@ -172,6 +172,14 @@ pub enum Order {
     /// To a rank on another host: a word to these every now and then until
     /// `Stop`.
     Nudge(Vec<u32>),
+    /// To both ranks of a bench of matched messages: connect by TCP too, for
+    /// messages of up to `size_max` bytes.
+    Sockets {
+        /// Where you are.
+        site: Site,
+        /// The largest message that will be asked for.
+        size_max: usize,
+    },
     /// To both ranks of a bench of matched messages: a slice.
     Exchange(Exchange),
     /// Where do you stand?

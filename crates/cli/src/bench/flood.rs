@@ -1,11 +1,14 @@
 //! A rank's part of `incast` and `alltoall`: long messages to some of the
-//! others, one under way to each, while as many come in.
+//! others, one under way to each, while as many come in: by ports or as matched
+//! messages.
 
 use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-use portolan::{Binding, Op as Sending, SendError, SendOptions};
+use portolan::{
+    Binding, Notify, Op as Sending, OpId, Selector, SendError, SendOptions, TaggedOptions,
+};
 use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
@@ -20,6 +23,8 @@ use super::rank::Site;
 /// Port of messages from rank 0; those of the others follow. Each has a
 /// buffer of its own, since they come at the same time.
 const FROM: u16 = 64;
+/// Tag of matched messages.
+const TAG: u64 = 64;
 /// What is under way when a slice ends gets so long to arrive, nanoseconds.
 const DRAIN_NS: u64 = 20_000_000_000;
 
@@ -32,6 +37,8 @@ pub struct Role {
     pub from: Vec<u32>,
     /// Bytes of a message.
     pub size: usize,
+    /// Ours are matched messages.
+    pub matched: bool,
     /// Where it is.
     pub site: Site,
 }
@@ -66,6 +73,10 @@ pub struct Flood {
     inward: Vec<Tcp>,
     /// Messages received by TCP.
     taken: u64,
+    /// Receives that are posted, one for each sender of matched messages.
+    receives: Vec<(u32, OpId)>,
+    /// Messages that they have received.
+    received: u64,
 }
 
 /// Somebody to whom messages go.
@@ -140,6 +151,67 @@ impl Target for OursTo<'_> {
     }
 }
 
+/// By matched messages.
+struct MatchedTo<'a> {
+    ours: &'a Ours,
+    rank: u32,
+    message: &'a Arc<[u8]>,
+    sending: Option<OpId>,
+}
+
+impl Target for MatchedTo<'_> {
+    fn send(&mut self) -> Result<bool> {
+        // However short it is, its sender learns when it is there.
+        let options = TaggedOptions {
+            sync: true,
+            ..TaggedOptions::default()
+        };
+        let message = Arc::clone(self.message);
+        let posted = (self.ours.endpoint).post_send(self.rank, TAG, &options, message);
+        self.sending = Some(posted.map_err(|(error, _)| ours(error))?);
+        Ok(true)
+    }
+
+    fn is_there(&mut self) -> Result<bool> {
+        let Some(sending) = self.sending else {
+            return Ok(false);
+        };
+        let ended = self.ours.endpoint.poll_op(sending).map_err(ours)?;
+        let Some(ended) = ended else {
+            return Ok(false);
+        };
+        self.sending = None;
+        match ended.completion.result {
+            Ok(()) => Ok(true),
+            Err(error) => fail(format!("a message ended so: {error:?}")),
+        }
+    }
+}
+
+/// Posts a receive of the next matched message of `from`.
+fn post(ours_: &Ours, from: u32, room: Vec<u8>) -> Result<(u32, OpId)> {
+    let selector = Selector::from(from, TAG);
+    let posted = (ours_.endpoint).post_receive(&selector, room, Notify::default());
+    Ok((from, posted.map_err(ours)?))
+}
+
+/// Looks for matched messages that have come, and posts receives of the next.
+fn take_matched(ours_: &Ours, receives: &mut [(u32, OpId)], size: usize) -> Result<u64> {
+    let mut taken = 0;
+    for receive in receives {
+        let Some(ended) = ours_.endpoint.poll_op(receive.1).map_err(ours)? else {
+            continue;
+        };
+        let done = ended.completion;
+        if done.result.is_err() || done.bytes != size as u64 {
+            return fail(format!("a message ended so: {done:?}"));
+        }
+        *receive = post(ours_, receive.0, ended.into_received())?;
+        taken += 1;
+    }
+    Ok(taken)
+}
+
 struct TcpTo<'a> {
     stream: &'a mut Tcp,
     size: usize,
@@ -193,6 +265,12 @@ impl Flood {
         let out = role.to.iter().map(connect).collect::<Result<_>>()?;
         let accept = |_| Tcp::accept(&listener, role.size);
         let inward = role.from.iter().map(accept).collect::<Result<_>>()?;
+        let receives = match role.matched {
+            true => (role.from.iter())
+                .map(|&from| post(ours_, from, vec![0; role.size]))
+                .collect::<Result<_>>()?,
+            false => Vec::new(),
+        };
         line.say(&Answer::Ready)?;
         Ok(Self {
             message: vec![0x5a; role.size].into(),
@@ -201,6 +279,8 @@ impl Flood {
             out,
             inward,
             taken: 0,
+            receives,
+            received: 0,
         })
     }
 
@@ -222,15 +302,26 @@ impl Flood {
         let size = self.role.size;
         let is_ours = turn.system == SystemKind::Portolan;
         let (inward, taken) = (&mut self.inward, &mut self.taken);
+        let (receives, received) = (&mut self.receives, &mut self.received);
         let mut serve = || {
             if is_ours {
+                *received += take_matched(ours_, receives, size)?;
                 return progress();
             }
             *taken += take(inward, size)?;
             std::thread::yield_now();
             Ok(())
         };
-        let found = if is_ours {
+        let found = if is_ours && self.role.matched {
+            let target = |&rank: &u32| MatchedTo {
+                ours: ours_,
+                rank,
+                message: &self.message,
+                sending: None,
+            };
+            let mut targets: Vec<MatchedTo> = self.role.to.iter().map(target).collect();
+            drive(&mut targets, turn, &mut serve)?
+        } else if is_ours {
             let target = |&rank: &u32| OursTo {
                 ours: ours_,
                 rank,
@@ -249,16 +340,21 @@ impl Flood {
             serve()?;
             match line.try_hear()? {
                 None => {}
-                Some(Order::Stop) => break,
+                Some(Order::Stop) => {
+                    // What its sender knows to be here has ended, and may have
+                    // been looked at by nobody.
+                    serve()?;
+                    break;
+                }
                 Some(order) => {
                     return fail(format!("the bench sent {order:?} to a rank that floods"));
                 }
             }
         }
-        let came = if is_ours {
-            self.arrived.messages.load(Relaxed)
-        } else {
-            self.taken
+        let came = match (is_ours, self.role.matched) {
+            (true, true) => self.received,
+            (true, false) => self.arrived.messages.load(Relaxed),
+            (false, _) => self.taken,
         };
         let cost = begun.until_now();
         line.say(&Answer::Drained(vec![came]))?;

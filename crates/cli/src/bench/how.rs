@@ -25,6 +25,12 @@ pub struct How {
     /// `sender` or `receiver`: who computes beside its message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub computes: Option<String>,
+    /// `single`, `serialized` or `multiple`: which threads may call the endpoint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub threads: Option<String>,
+    /// How many call at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub callers: Option<u32>,
 }
 
 impl How {
@@ -34,12 +40,15 @@ impl How {
         let thresholds = (self.first.zip(self.second)).map(|(a, b)| format!("{a} + {b}"));
         let buffer = (self.pushed_buffer.as_ref()).map(|bytes| format!("buffer {bytes}"));
         let computes = (self.computes.as_ref()).map(|side| format!("{side} computes"));
+        let callers = (self.callers.filter(|count| *count > 1)).map(|n| format!("{n} callers"));
         let parts = [
             self.push.clone(),
             thresholds,
             self.receiver.clone(),
             buffer,
             computes,
+            self.threads.clone(),
+            callers,
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         parts.join(", ")

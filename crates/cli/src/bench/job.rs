@@ -16,6 +16,7 @@ use super::conduct::greet;
 use super::control::{Line, Order};
 use super::failure::{Context, Failure, Result, fail};
 use super::host::Host;
+use super::threads::Calling;
 use crate::lab::Lab;
 use crate::run::{Local, Teller, disabled, stops};
 
@@ -54,7 +55,7 @@ struct Ranks {
 ///
 /// # Errors
 /// What the launcher says.
-fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks> {
+fn start(spec: JobSpec, lab: Option<Lab>, (helpers, threads): (Helpers, Calling)) -> Result<Ranks> {
     let local = Local::new(lab, &disabled()?)?;
     let stops = stops()?;
     let (tell, told) = mpsc::channel();
@@ -65,6 +66,7 @@ fn start(spec: JobSpec, lab: Option<Lab>, helpers: Helpers) -> Result<Ranks> {
             let mut starter = Own {
                 local,
                 helpers,
+                threads,
                 lines: Vec::new(),
             };
             let teller = Teller::default();
@@ -128,7 +130,21 @@ pub fn with_lines<T>(
     host: &mut Host,
     work: impl FnOnce(&mut [Line]) -> Result<T>,
 ) -> Result<(String, T)> {
-    let mut ranks = start(spec, lab.cloned(), helpers)?;
+    with_lines_of(spec, lab, (helpers, Calling::Single), host, work)
+}
+
+/// As [`with_lines`], of ranks that let these threads call.
+///
+/// # Errors
+/// As there.
+pub fn with_lines_of<T>(
+    spec: JobSpec,
+    lab: Option<&Lab>,
+    threads: (Helpers, Calling),
+    host: &mut Host,
+    work: impl FnOnce(&mut [Line]) -> Result<T>,
+) -> Result<(String, T)> {
+    let mut ranks = start(spec, lab.cloned(), threads)?;
     let mut lines = std::mem::take(&mut ranks.lines);
     let done = (|| {
         let met = lines.iter_mut().map(greet).collect::<Result<Vec<_>>>()?;
@@ -177,6 +193,7 @@ pub fn two(lines: &mut [Line]) -> Result<[&mut Line; 2]> {
 struct Own {
     local: Local,
     helpers: Helpers,
+    threads: Calling,
     lines: Vec<UnixStream>,
 }
 
@@ -204,6 +221,7 @@ impl Starter for Own {
         if !self.helpers.has(place.rank) {
             command.arg("--no-helper");
         }
+        command.args(["--threads", self.threads.name()]);
         // Without a line the rank says so at once.
         let input = match UnixStream::pair() {
             Ok((ours, theirs)) => {

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use portolan::{Binding, Endpoint, Notify, Push, Selector, TaggedOptions};
 use portolan_sys::clock::now_ns;
+use portolan_sys::memory::give_back;
 use portolan_sys::ticks::{ns_per_tick, ticks};
 use serde::{Deserialize, Serialize};
 
@@ -23,8 +24,11 @@ use super::memcpy::Walk;
 use super::netpipe::{Buffers, SIZE_MAX};
 use super::patience::Patience;
 use super::portolan::{Ours, Pair, ours};
+use super::rank::Site;
 use super::reach::Reach;
 use super::slice::{CAP_NS, OPERATIONS_MIN};
+use super::sockets::Sockets;
+use super::threads::Callers;
 
 /// Cold buffers lie in so much for sending and as much for receiving, bytes:
 /// as NetPIPE's do.
@@ -73,6 +77,8 @@ pub enum Act {
     Put,
     /// Rank 0 gets from rank 1.
     Get,
+    /// Matched messages there and back of so many threads of either rank.
+    Threads(u32),
     /// A matched message from rank 1 to rank 0: they call so long after they
     /// have met, ns.
     Timed {
@@ -87,6 +93,8 @@ pub enum Act {
         sends: bool,
         /// There is a message.
         message: bool,
+        /// By kernel TCP: [`Desk::connect`] came before.
+        tcp: bool,
         /// Rank 0 goes so many times round a loop while its message is under
         /// way.
         rounds: u64,
@@ -174,7 +182,7 @@ fn middle(samples: &mut [u64]) -> f64 {
 }
 
 /// Computes without a look at anything.
-fn compute(rounds: u64) {
+pub fn compute(rounds: u64) {
     let mut x = 1_u64;
     for _ in 0..rounds {
         x = black_box(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1));
@@ -217,6 +225,7 @@ pub struct Desk {
     message: Arc<[u8]>,
     /// Memory for puts and gets.
     reach: Option<Reach>,
+    sockets: Option<Sockets>,
     ns_per_tick: f64,
     samples: Vec<u64>,
 }
@@ -249,9 +258,16 @@ impl Desk {
             room: Vec::new(),
             message: Arc::from([]),
             reach: None,
+            sockets: None,
             ns_per_tick: ns_per_tick(10_000_000),
             samples: Vec::new(),
         })
+    }
+
+    /// Connects by TCP too.
+    pub fn connect(&mut self, site: &Site, size_max: usize, line: &mut Line) -> Result<()> {
+        self.sockets = Some(Sockets::meet(self.leads, site, size_max, line)?);
+        Ok(())
     }
 
     /// Does its part of a slice.
@@ -271,14 +287,10 @@ impl Desk {
         self.meet()?;
         let start_ns = now_ns();
         self.samples.clear();
-        for _ in 0..slice.warm_up {
-            self.once(slice)?;
-        }
+        self.times(slice, slice.warm_up)?;
         self.samples.clear();
         let begun = Cost::now();
-        for _ in 0..slice.count {
-            self.once(slice)?;
-        }
+        self.times(slice, slice.count)?;
         let cost = begun.until_now();
         let elapsed_us = (now_ns() - start_ns) as f64 / 1e3;
         if let Some(reach) = self.reach.take() {
@@ -297,14 +309,33 @@ impl Desk {
         })
     }
 
+    fn times(&mut self, slice: &Exchange, count: u64) -> Result<()> {
+        let Act::Threads(callers) = slice.act else {
+            return (0..count).try_for_each(|_| self.once(slice));
+        };
+        let callers = Callers {
+            endpoint: &self.endpoint,
+            peer: self.peer,
+            leads: self.leads,
+            count: callers,
+            size: slice.size,
+        };
+        let all = callers.run(count)?;
+        let half = |ticks: u64| (ticks as f64 * self.ns_per_tick / 2.0) as u64;
+        self.samples.extend(all.into_iter().map(half));
+        Ok(())
+    }
+
     fn once(&mut self, slice: &Exchange) -> Result<()> {
         match slice.act {
             Act::Matched(buffers) => {
+                let places = self.places(slice.size, buffers);
                 let start = ticks();
-                self.there_and_back(slice.size, buffers)?;
+                self.there_and_back(slice.size, places)?;
                 self.keep_half(start);
                 Ok(())
             }
+            Act::Threads(_) => fail("threads do all their exchanges at once"),
             Act::Port => {
                 let start = ticks();
                 if self.leads {
@@ -339,8 +370,15 @@ impl Desk {
             } => self.timed(slice.size, receiver_ns, sender_ns),
             Act::Beside {
                 sends,
+                message: true,
+                tcp: true,
+                rounds,
+            } => self.beside_tcp(slice.size, sends, rounds),
+            Act::Beside {
+                sends,
                 message,
                 rounds,
+                ..
             } => self.beside(slice.size, sends, message, rounds),
         }
     }
@@ -374,23 +412,28 @@ impl Desk {
         Ok(())
     }
 
-    fn there_and_back(&mut self, size: usize, buffers: Buffers) -> Result<()> {
+    /// Where the next messages lie: what is sent, and what is received.
+    fn places(&mut self, size: usize, buffers: Buffers) -> [usize; 2] {
+        if buffers == Buffers::Warm {
+            // One buffer for both, as NetPIPE has it.
+            return [0, 0];
+        }
+        let [from, into] = &mut self.walks;
+        let [from, into] = [from.advance(size), POOL + into.advance(size)];
+        if buffers == Buffers::Fresh {
+            give_back(&mut self.pools[into..into + size]);
+        }
+        [from, into]
+    }
+
+    fn there_and_back(&mut self, size: usize, [from, into]: [usize; 2]) -> Result<()> {
         let Self {
             endpoint,
             peer,
             leads,
             pools,
-            walks,
             ..
         } = self;
-        let [from, into] = match buffers {
-            // One buffer for both, as NetPIPE has it.
-            Buffers::Warm => [0, 0],
-            Buffers::Cold => {
-                let [from, into] = walks;
-                [from.advance(size), POOL + into.advance(size)]
-            }
-        };
         let send = |pools: &[u8]| {
             let message = &pools[from..from + size];
             endpoint.send_tagged(*peer, TAG, message).map_err(ours)
@@ -509,6 +552,21 @@ impl Desk {
         if !sends {
             self.room = ended.into_received();
         }
+        Ok(())
+    }
+
+    /// Likewise by TCP.
+    fn beside_tcp(&mut self, size: usize, sends: bool, rounds: u64) -> Result<()> {
+        self.meet()?;
+        let Some(sockets) = &mut self.sockets else {
+            return fail("the bench began a slice by TCP before its connection");
+        };
+        if !self.leads {
+            return sockets.follow(size, sends);
+        }
+        let begun_ns = now_ns();
+        sockets.lead(size, sends, rounds)?;
+        self.samples.push(now_ns() - begun_ns);
         Ok(())
     }
 

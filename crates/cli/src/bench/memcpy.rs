@@ -104,7 +104,7 @@ impl Memcpy {
         for _ in 0..count {
             let at = match case.buffers {
                 Buffers::Warm => 0,
-                Buffers::Cold => self.walk.advance(size),
+                Buffers::Cold | Buffers::Fresh => self.walk.advance(size),
             };
             let from = &self.from[at..at + size];
             self.to[at..at + size].copy_from_slice(black_box(from));

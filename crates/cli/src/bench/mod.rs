@@ -51,12 +51,14 @@ mod reach;
 mod report;
 mod rma;
 mod slice;
+mod sockets;
 mod spray;
 mod stalled;
 mod start;
 mod stats;
 mod summary;
 mod tcp_flow;
+mod threads;
 mod ucx;
 mod watch;
 
@@ -79,7 +81,7 @@ pub use host::Host;
 pub use job::BENCH_RANK_COMMAND;
 pub use memory::{BENCH_MEMORY_COMMAND, MemoryArguments, process as memory_process};
 pub use options::{Arguments, RankArguments};
-pub use report::{Ratio, Report, Row};
+pub use report::{Ratio, Report, Row, table};
 pub use start::BENCH_FIRST_COMMAND;
 
 /// What a bench found, and the file that is to have it too.
@@ -94,12 +96,8 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Jitter(it) => paired(Kind::Jitter, it, None)?,
         Bench::Stalled { common, size } => stalled(common, size)?,
         Bench::Barrier { common, ranks, vs } => barrier::bench(common, ranks, &vs)?,
-        Bench::Incast { common, size, vs } => {
-            incast::bench(incast::Shape::Incast, common, size.0, &vs)?
-        }
-        Bench::Alltoall { common, size, vs } => {
-            incast::bench(incast::Shape::Alltoall, common, size.0, &vs)?
-        }
+        Bench::Incast(it) => incast::bench(incast::Shape::Incast, it)?,
+        Bench::Alltoall(it) => incast::bench(incast::Shape::Alltoall, it)?,
         Bench::Idle {
             common,
             ranks,
@@ -117,8 +115,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Netpipe(it) => mpis::bench(it)?,
         Bench::Pushpull(it) => pushpull::bench(it)?,
         Bench::EarlyLate(it) => early_late::bench(it)?,
-        Bench::Overlap { common, size } => overlap::bench(common, size.0)?,
+        Bench::Overlap { common, size, vs } => overlap::bench(common, size.0, &vs)?,
         Bench::Rma { common, sizes } => rma::bench(common, &sizes)?,
+        Bench::Threads(it) => threads::bench(it)?,
         Bench::Memory { json } => memory::bench(json)?,
         Bench::Logp { common } => logp::bench(common)?,
     };
@@ -132,7 +131,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
 
 /// Becomes a rank of a bench.
 pub fn rank(arguments: &RankArguments) -> Result<ExitCode> {
-    rank::main(!arguments.no_helper).map(|()| ExitCode::SUCCESS)
+    rank::main(!arguments.no_helper, arguments.threads).map(|()| ExitCode::SUCCESS)
 }
 
 /// Becomes a rank of the start bench.

@@ -190,6 +190,9 @@ pub fn bench(arguments: options::Netpipe) -> Result<Found> {
     let allowed = crate::run::allowed_cores().context("asking for the allowed cores")?;
     let cores = [allowed[0], allowed[1]];
     let slice_ns = arguments.slice_ms.unwrap_or(SLICE_MS_MAX) * 1_000_000;
+    if arguments.buffers.contains(&Buffers::Fresh) {
+        return wrong("--buffers fresh: NetPIPE has warm and cold ones only");
+    }
     let cases = cases(&sizes, &arguments.buffers);
     let mut others = Others::find(&arguments.vs, true, cores, &cases, slice_ns)?;
     let mut watch = Watch::begin(None);

@@ -32,6 +32,8 @@ pub enum Buffers {
     Warm,
     /// Always elsewhere in buffers that are larger than a core's own caches
     Cold,
+    /// Likewise, and received in pages that the kernel has yet to give; pushpull without --vs only
+    Fresh,
 }
 
 impl Buffers {
@@ -40,6 +42,7 @@ impl Buffers {
         match self {
             Self::Warm => "warm",
             Self::Cold => "cold",
+            Self::Fresh => "fresh",
         }
     }
 }

@@ -18,6 +18,7 @@ use super::pushpull::{Beside, Mode};
 use super::slice::SLICE_MS_MAX;
 use super::spray;
 use super::summary::Setting;
+use super::threads::Calling;
 pub use crate::choices::Link;
 use crate::choices::{Bytes, Congestion, Security};
 use crate::lab::{Burst, Impairment};
@@ -41,6 +42,9 @@ pub struct RankArguments {
     /// Open the endpoint without a helper thread
     #[arg(long)]
     pub no_helper: bool,
+    /// Which threads may call the endpoint
+    #[arg(long, value_enum, default_value_t)]
+    pub threads: Calling,
 }
 
 #[derive(Subcommand)]
@@ -79,27 +83,13 @@ pub enum Bench {
         vs: Vec<mpi::Kind>,
     },
     /// Many hosts of a lab send long messages to one
-    Incast {
-        #[command(flatten)]
-        common: Common,
-        /// Bytes of a message, or with K or M
-        #[arg(long, value_name = "BYTES", default_value = "64K")]
-        size: Bytes,
-        /// Peers to measure in the same run: tcp
-        #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
-        vs: Vec<Peer>,
-    },
+    ///
+    /// Each sender has one message under way. A message takes from its send until the sender knows
+    /// that it is there. Where the lab has a rate, goodput stands over the line's, and the slowest
+    /// messages over the time of one while all senders have equal shares of the line.
+    Incast(Flooding),
     /// Each host of a lab sends long messages to all others
-    Alltoall {
-        #[command(flatten)]
-        common: Common,
-        /// Bytes of a message, or with K or M
-        #[arg(long, value_name = "BYTES", default_value = "64K")]
-        size: Bytes,
-        /// Peers to measure in the same run: tcp
-        #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
-        vs: Vec<Peer>,
-    },
+    Alltoall(Flooding),
     /// Processor time of ranks that do nothing, in percent of a core
     Idle {
         #[command(flatten)]
@@ -179,6 +169,9 @@ pub enum Bench {
         /// Bytes of a message, or with K or M
         #[arg(long, value_name = "BYTES", default_value = "1M")]
         size: Bytes,
+        /// Peers to measure in the same run: tcp
+        #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
+        vs: Vec<Peer>,
     },
     /// One-sided memory: puts and gets, beside messages of the same size by a port
     ///
@@ -196,6 +189,11 @@ pub enum Bench {
         )]
         sizes: Vec<Bytes>,
     },
+    /// Matched messages there and back by what the endpoint allows its threads
+    ///
+    /// A job each, of two ranks: one thread calls, any but one at a time, any at any time; and with
+    /// the last also several threads of either rank at once, each with one of the other's.
+    Threads(Threading),
     /// Bytes of memory that a peer costs, never talked to and quiet, and an endpoint
     Memory {
         /// Write rows to this file
@@ -206,6 +204,33 @@ pub enum Bench {
     Start(Start),
     /// Time from killing a rank until others know
     Death(Death),
+}
+
+#[derive(Args)]
+pub struct Flooding {
+    #[command(flatten)]
+    pub common: Common,
+    /// Bytes of a message, or with K or M
+    #[arg(long, value_name = "BYTES", default_value = "64K")]
+    pub size: Bytes,
+    /// Send matched messages, not messages to ports
+    #[arg(long)]
+    pub matched: bool,
+    /// Peers to measure in the same run: tcp
+    #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
+    pub vs: Vec<Peer>,
+}
+
+#[derive(Args)]
+pub struct Threading {
+    #[command(flatten)]
+    pub common: Common,
+    /// Bytes of a message, or with K or M
+    #[arg(long, value_name = "BYTES", default_value = "8")]
+    pub size: Bytes,
+    /// Threads of a rank that call at once
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
+    pub callers: u32,
 }
 
 #[derive(Args)]

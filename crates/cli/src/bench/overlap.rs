@@ -1,8 +1,8 @@
 //! How much of a matched message's time is hidden behind computing, of the
 //! sender and of the receiver.
 
-use super::conduct::Progress;
-use super::control::Line;
+use super::conduct::{Progress, expect_ready, hear, unexpected};
+use super::control::{Answer, Line, Order};
 use super::cost;
 use super::failure::Result;
 use super::how::How;
@@ -10,11 +10,14 @@ use super::job::{Helpers, with_lines};
 use super::matched::{Act, Exchange, Exchanged, Pace, Way, exchange};
 use super::netpipe::SIZE_MAX;
 use super::options::Common;
-use super::plan::{slice_of, wrong};
-use super::report::{Report, Row};
-use super::stats::Quartiles;
+use super::plan::{Peer, slice_of, wrong};
+use super::rank::Site;
+use super::report::{Ratio, Report, Row};
+use super::stats::{Quartiles, paired};
+use super::summary::KERNEL_TCP;
 use super::watch::Watch;
 use super::{Found, check, lab_of_two, through_shm};
+use crate::lab::Lab;
 
 /// Rounds of the loop by which its speed is found.
 const FIRST_ROUNDS: u64 = 1_000_000;
@@ -24,6 +27,7 @@ const PARTS: usize = 3;
 /// One of both sides, and its slices.
 struct Side {
     sends: bool,
+    tcp: bool,
     pace: Pace,
     /// Rounds of the loop in a microsecond.
     speed: Option<f64>,
@@ -36,9 +40,10 @@ struct Side {
 }
 
 impl Side {
-    const fn new(sends: bool) -> Self {
+    const fn new((sends, tcp): (bool, bool)) -> Self {
         Self {
             sends,
+            tcp,
             pace: Pace { us: None },
             speed: None,
             message_us: Vec::new(),
@@ -58,11 +63,12 @@ impl Side {
         counts: bool,
     ) -> Result<()> {
         let (warm_up, count) = self.pace.count(slice_ns);
-        let sends = self.sends;
+        let Self { sends, tcp, .. } = *self;
         let mut of = |message, rounds| -> Result<[Exchanged; 2]> {
             let act = Act::Beside {
                 sends,
                 message,
+                tcp,
                 rounds,
             };
             let slice = Exchange {
@@ -97,15 +103,49 @@ impl Side {
         Ok(())
     }
 
-    fn rows(&self, like: &Row) -> Vec<Row> {
+    /// What its rows have in common.
+    fn row(&self, like: &Row) -> Row {
         let computes = if self.sends { "sender" } else { "receiver" };
+        let how = How {
+            computes: Some(computes.to_owned()),
+            ..How::default()
+        };
+        if self.tcp {
+            return Row {
+                system: KERNEL_TCP.to_owned(),
+                size: like.size,
+                how,
+                ranks: like.ranks,
+                ..Row::default()
+            };
+        }
+        Row {
+            how,
+            ..like.clone()
+        }
+    }
+
+    /// Its figures over the same of another system's.
+    fn over(&self, other: &Self, like: &Row) -> Vec<Ratio> {
+        let figures = [
+            ("message_us", &self.message_us, &other.message_us),
+            ("both_us", &self.both_us, &other.both_us),
+            ("hidden", &self.hidden, &other.hidden),
+            (cost::OF_MESSAGE, &self.cpu_us, &other.cpu_us),
+        ];
+        let some = |values: &[f64]| values.iter().copied().map(Some).collect::<Vec<_>>();
+        let ratio = |(metric, ours, theirs): (&str, &Vec<f64>, &Vec<f64>)| {
+            let q = paired(&some(ours), &some(theirs))?;
+            Some(self.row(like).over(metric, KERNEL_TCP).with(&q))
+        };
+        figures.into_iter().filter_map(ratio).collect()
+    }
+
+    fn rows(&self, like: &Row) -> Vec<Row> {
+        let like = &self.row(like);
         let row = |metric: &str, values: &[f64], method: &str| {
             let row = Row {
                 metric: metric.to_owned(),
-                how: How {
-                    computes: Some(computes.to_owned()),
-                    ..How::default()
-                },
                 n: self.n,
                 method: format!("{method}; means of the middle 80 % of each interleaved slice"),
                 ..like.clone()
@@ -118,13 +158,29 @@ impl Side {
                 &self.hidden,
                 "(message + computing - both) / the shorter of message and computing",
             ),
-            row("message_us", &self.message_us, "post and wait"),
+            row(
+                "message_us",
+                &self.message_us,
+                if self.tcp {
+                    "nonblocking calls; of what is sent, until 8 bytes come back"
+                } else {
+                    "post and wait"
+                },
+            ),
             row(
                 "computing_us",
                 &self.computing_us,
                 "a loop without a message",
             ),
-            row("both_us", &self.both_us, "post, compute, wait"),
+            row(
+                "both_us",
+                &self.both_us,
+                if self.tcp {
+                    "one nonblocking call, computing, more calls until the end"
+                } else {
+                    "post, compute, wait"
+                },
+            ),
             row(
                 cost::OF_MESSAGE,
                 &self.cpu_us,
@@ -141,15 +197,24 @@ fn hidden(message: f64, computing: f64, both: f64) -> f64 {
 }
 
 /// Measures both sides in turns.
-pub fn bench(common: Common, size: usize) -> Result<Found> {
+pub fn bench(common: Common, size: usize, vs: &[Peer]) -> Result<Found> {
     if !(1..=SIZE_MAX).contains(&size) {
         return wrong(format!("--size {size}: give 1 to {SIZE_MAX} bytes"));
+    }
+    if vs.iter().any(|peer| *peer != Peer::Tcp) {
+        return wrong("bench overlap runs beside --vs tcp only");
     }
     check(common.json.as_deref(), 2)?;
     let lab = lab_of_two(&common)?;
     let shm = through_shm(&common, lab.as_ref())?;
     let slices = common.slices();
-    let mut sides = [true, false].map(Side::new);
+    let systems: &[bool] = if vs.is_empty() {
+        &[false]
+    } else {
+        &[false, true]
+    };
+    let of_system = |&tcp: &bool| [(true, tcp), (false, tcp)].map(Side::new);
+    let mut sides: Vec<Side> = systems.iter().flat_map(of_system).collect();
     let slice_ns = match common.slice_ms {
         Some(ms) => ms * 1_000_000,
         None => slice_of(PARTS * sides.len(), slices),
@@ -157,6 +222,9 @@ pub fn bench(common: Common, size: usize) -> Result<Found> {
     let spec = common.spec(2, lab.is_some(), shm)?;
     let mut watch = Watch::begin(common.lab.as_deref());
     let measure = |lines: &mut [Line]| {
+        if !vs.is_empty() {
+            connect(lines, lab.as_ref(), size)?;
+        }
         let mut progress = Progress::new(slices);
         for round in 0..=slices {
             progress.show(round);
@@ -173,8 +241,36 @@ pub fn bench(common: Common, size: usize) -> Result<Found> {
         ..common.setting(link, 2).row()
     };
     let rows = sides.iter().flat_map(|side| side.rows(&like)).collect();
-    let report: Report = watch.report("overlap", rows);
+    let (ours, theirs) = sides.split_at(2);
+    let over = |(ours, theirs): (&Side, &Side)| ours.over(theirs, &like);
+    let report = Report {
+        ratios: ours.iter().zip(theirs).flat_map(over).collect(),
+        ..watch.report("overlap", rows)
+    };
     Ok((common.json, report))
+}
+
+/// Connects both ranks by TCP.
+fn connect(lines: &mut [Line], lab: Option<&Lab>, size_max: usize) -> Result<()> {
+    let here = || Site {
+        host: "127.0.0.1".to_owned(),
+        one_host: true,
+    };
+    for (rank, line) in (0..).zip(&mut *lines) {
+        let site = lab.map_or_else(here, |lab| Site::in_lab(lab, rank));
+        line.say(&Order::Sockets { site, size_max })?;
+    }
+    let mut offers = Vec::new();
+    for line in &mut *lines {
+        match hear(line)? {
+            Answer::Offer(offer) => offers.push(offer),
+            other => return unexpected(&other),
+        }
+    }
+    for line in &mut *lines {
+        line.say(&Order::Meet(offers.clone()))?;
+    }
+    lines.iter_mut().try_for_each(expect_ready)
 }
 
 #[cfg(test)]

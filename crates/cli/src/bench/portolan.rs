@@ -17,6 +17,7 @@ use super::failure::{Failure, Result, fail};
 use super::rank::System;
 use super::slice::Rule;
 use super::stalled::{Part, Played};
+use super::threads::Calling;
 use crate::lab::Lab;
 
 /// What is not payload in a packet in the middle of a message, with the
@@ -87,9 +88,10 @@ pub fn ours(error: impl std::fmt::Display) -> Failure {
 
 impl Ours {
     /// Opens the endpoint of the job that started this process.
-    pub fn open(helper: bool) -> Result<Self> {
+    pub fn open(helper: bool, threads: Calling) -> Result<Self> {
         let helper = if helper { "on" } else { "off" };
-        let endpoint = Endpoint::open(Config::default().set("helper", helper)).map_err(ours)?;
+        let config = Config::default().set("helper", helper);
+        let endpoint = Endpoint::open(config.threads(threads.into())).map_err(ours)?;
         let size = endpoint.size() as usize;
         let received: Arc<[AtomicU64]> = (0..size).map(|_| AtomicU64::new(0)).collect();
         let count = Arc::clone(&received);

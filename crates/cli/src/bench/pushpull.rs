@@ -230,6 +230,9 @@ fn plan(asked: &Pushpull, shm: bool) -> Result<Vec<Cell>> {
             "--vs measures shared memory of this host: use --link shm without --lab, or leave it out",
         );
     }
+    if !asked.vs.is_empty() && asked.buffers.contains(&Buffers::Fresh) {
+        return wrong("--buffers fresh: the peers have warm and cold ones only, leave out --vs");
+    }
     let thresholds = &asked.thresholds;
     if asked.sweep {
         if shm {

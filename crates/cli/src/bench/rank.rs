@@ -22,6 +22,7 @@ use super::matched::Desk;
 use super::mpi::MARK;
 use super::portolan::Ours;
 use super::slice::Rule;
+use super::threads::Calling;
 use super::ucx::Ucx;
 use crate::lab::Lab;
 
@@ -183,14 +184,14 @@ fn prepare(
 }
 
 /// The life of a rank.
-pub fn main(helper: bool) -> Result<()> {
+pub fn main(helper: bool, threads: Calling) -> Result<()> {
     // The launcher gave it as standard input.
     let line = std::io::stdin()
         .as_fd()
         .try_clone_to_owned()
         .context("the line to the bench")?;
     let mut line = Line::new(UnixStream::from(line));
-    match obey(&mut line, helper) {
+    match obey(&mut line, helper, threads) {
         Ok(()) => Ok(()),
         // The bench says it; where it is gone, nobody wants to know.
         Err(failure) => line.say(&Answer::Failed(failure.to_string())).or(Ok(())),
@@ -199,15 +200,15 @@ pub fn main(helper: bool) -> Result<()> {
 
 /// The life of a rank of the start bench.
 pub fn first_message() -> Result<()> {
-    let ours = Ours::open(true)?;
+    let ours = Ours::open(true, Calling::Single)?;
     if let Some(at_ns) = ours.first_messages()? {
         println!("{MARK}{at_ns}");
     }
     ours.close()
 }
 
-fn obey(line: &mut Line, helper: bool) -> Result<()> {
-    let mut ours = Ours::open(helper)?;
+fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
+    let mut ours = Ours::open(helper, threads)?;
     ours.meet()?;
     line.say(&Answer::Hello {
         link: ours.link()?,
@@ -269,11 +270,11 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
             Order::Catch(pour) => ours.catch(&pour, line)?,
             Order::Nudge(whom) => ours.nudge(&whom, line)?,
             Order::Exchange(slice) => {
-                let desk = match &mut desk {
-                    Some(desk) => desk,
-                    none => none.insert(Desk::new(&ours)?),
-                };
-                line.say(&Answer::Exchanged(desk.exchange(&slice)?))?;
+                let exchanged = of_matched(&mut desk, &ours)?.exchange(&slice)?;
+                line.say(&Answer::Exchanged(exchanged))?;
+            }
+            Order::Sockets { site, size_max } => {
+                of_matched(&mut desk, &ours)?.connect(&site, size_max, line)?;
             }
             Order::Tell => line.say(&Answer::Told(ours.standing()?))?,
             Order::Bye => return ours.close(),
@@ -282,6 +283,14 @@ fn obey(line: &mut Line, helper: bool) -> Result<()> {
             }
         }
     }
+}
+
+/// What a rank needs for matched messages, made when it is needed first.
+fn of_matched<'a>(desk: &'a mut Option<Desk>, ours: &Ours) -> Result<&'a mut Desk> {
+    Ok(match desk {
+        Some(desk) => desk,
+        none => none.insert(Desk::new(ours)?),
+    })
 }
 
 fn known(

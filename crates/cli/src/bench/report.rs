@@ -238,7 +238,7 @@ fn bytes(size: usize) -> String {
 }
 
 /// Columns as wide as their widest cell, the first two flush left.
-fn table(head: &[&str], lines: &[Vec<String>]) -> String {
+pub fn table(head: &[&str], lines: &[Vec<String>]) -> String {
     let widths: Vec<usize> = head
         .iter()
         .enumerate()

@@ -4,6 +4,7 @@
 mod host;
 mod networks;
 mod peers;
+mod settings;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -95,6 +96,7 @@ impl Finding {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let disabled = Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))?;
     let mut findings = host::look(disabled);
+    findings.extend(settings::look());
     findings.extend(networks::look(&disabled));
     findings.extend(peers::look(&arguments.to, disabled));
     print!("{}", text(&findings));

@@ -11,7 +11,7 @@ use rustix::mount::{
     mount_bind, mount_bind_recursive, mount_change, mount_move, move_mount, open_tree, unmount,
 };
 use rustix::process::{Signal, set_parent_process_death_signal};
-use rustix::system::sethostname;
+use rustix::system::{setdomainname, sethostname};
 
 use super::{Lab, enter, store};
 use crate::failure::{Failure, Result};
@@ -41,6 +41,8 @@ pub fn become_host(arguments: &HostArguments) -> Result<ExitCode> {
     )
     .map_err(Failure::os("separating the host's mounts"))?;
     sethostname(format!("h{host}").as_bytes()).map_err(Failure::os("setting the host's name"))?;
+    // What is kept by host is kept by lab too.
+    setdomainname(arguments.lab.as_bytes()).map_err(Failure::os("setting the host's domain"))?;
     mount_bind(lab.folder().join("hosts"), "/etc/hosts")
         .map_err(Failure::os("mounting the host's /etc/hosts"))?;
     mount_sys(&lab, host)?;

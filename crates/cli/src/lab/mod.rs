@@ -201,12 +201,6 @@ impl Lab {
         self.shape.hosts
     }
 
-    /// Whether its lines have a rate.
-    #[must_use]
-    pub fn has_rate(&self) -> bool {
-        self.shape.line.is_some()
-    }
-
     /// Rate of its lines, bits per second.
     #[must_use]
     pub fn rate_bits_per_s(&self) -> Option<u64> {

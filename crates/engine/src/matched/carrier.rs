@@ -6,6 +6,7 @@ use portolan_exchange::{
 };
 use portolan_link::shm::OneSidedError;
 use portolan_proto::Release;
+use portolan_sys::memory::populate;
 use portolan_sys::process::CopyError;
 
 use super::memory::{Gather, Row, Scatter};
@@ -234,6 +235,12 @@ impl Host for Carrier<'_> {
     fn await_peer(&mut self, rank: u32) {
         if let Some(Lane::Net(peer)) = self.core.lanes.get(rank) {
             self.ways.net_await(peer);
+        }
+    }
+
+    fn prepare(&mut self, sink: &mut Scatter, at: u64, bytes: u64) {
+        for piece in sink.pieces(at as usize, bytes as usize) {
+            populate(piece);
         }
     }
 

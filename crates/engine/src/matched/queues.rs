@@ -184,6 +184,27 @@ impl Endpoint {
         Ok(())
     }
 
+    /// How long messages are pulled: bytes asked for that have not come, of all
+    /// senders together, and bytes that one request asks for.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn pull_sizes(&self) -> Result<(u64, u64), Misuse> {
+        Ok(self.enter()?.core.matched.state().pull_sizes())
+    }
+
+    /// Changes how long messages are pulled from now on: as
+    /// [`Endpoint::pull_sizes`] gives it. What was asked for stays so.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_pull_sizes(&self, window: u64, chunk: u64) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(|x, carrier| x.set_pull(carrier, window, chunk));
+        s.end();
+        Ok(())
+    }
+
     /// What the matched messages hold at this moment.
     ///
     /// # Errors

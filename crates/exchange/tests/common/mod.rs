@@ -142,6 +142,8 @@ pub struct Net {
     /// A message may begin to arrive while parts of those before it are
     /// missing.
     pub mixed: Option<Rng>,
+    /// Ranges of memory that were made ready: whose, from where, how many bytes.
+    pub prepared: Vec<(u32, u64, u64)>,
     /// Messages since the last look: whose, to whom, and where they wait.
     pub fresh: Vec<(u32, u32, Packet)>,
 }
@@ -285,6 +287,11 @@ impl Host for At<'_> {
     fn unreserve_signal(&mut self, from: u32, _port: u32) {
         let reserved = self.net.reserved.get_mut(&(self.rank, from));
         *reserved.expect("reserved") -= 1;
+    }
+
+    fn prepare(&mut self, sink: &mut Pieces, at: u64, bytes: u64) {
+        assert!(at + bytes <= Sink::len(sink));
+        self.net.prepared.push((self.rank, at, bytes));
     }
 
     fn push(&self, _to: u32) -> Push {

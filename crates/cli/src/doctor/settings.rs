@@ -1,0 +1,89 @@
+//! What was tuned for this host, and the settings that a job started here would
+//! have by the environment, files and defaults.
+
+use portolan::tuned::{self, Link, Tuned};
+use portolan::{Origin, SETTINGS, Settings};
+
+use super::Finding;
+
+/// Looks at what was tuned, then at settings: those of how messages are pushed
+/// and pulled, and those that somebody gives.
+pub fn look() -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut tuned = Vec::new();
+    for link in Link::ALL {
+        match tuned::find(link) {
+            Ok(found) => {
+                findings.push(file(link, found.as_ref()));
+                tuned.push((link, found));
+            }
+            Err(error) => findings.push(Finding::slower(
+                &subject(link),
+                format!("{} is not used: {}", error.path.display(), error.why),
+                "portolan tune writes it anew, portolan tune --forget removes it",
+            )),
+        }
+    }
+    match Settings::gather([], []) {
+        Ok(settings) => findings.extend(values(&settings, &tuned)),
+        Err(error) => findings.push(Finding::missing(
+            "settings",
+            error.to_string(),
+            "correct it: no job can be joined with it",
+        )),
+    }
+    findings
+}
+
+fn subject(link: Link) -> String {
+    format!("tuned-{link}")
+}
+
+fn file(link: Link, found: Option<&Tuned>) -> Finding {
+    let said = match found {
+        None => "nothing was tuned for this link (portolan tune)".to_owned(),
+        Some(tuned) => {
+            let values = tuned
+                .values()
+                .map(|(name, value)| format!("{name} = {value}"));
+            let values: Vec<String> = values.collect();
+            let values = match &values[..] {
+                [] => "the defaults stay".to_owned(),
+                some => some.join(", "),
+            };
+            format!("{}: {values}", tuned.path().display())
+        }
+    };
+    Finding::well(&subject(link), said)
+}
+
+/// A finding for each setting: its value, and where that comes from; by link
+/// where that differs.
+fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)]) -> Vec<Finding> {
+    let of_matched = |name: &str| name.starts_with("push") || name.starts_with("pull");
+    let said = |name: &str, settings: &Settings| {
+        let mut all = settings.iter();
+        let found = all.find(|(known, ..)| *known == name);
+        found.map(|(_, value, origin)| (value.to_owned(), origin))
+    };
+    let mut findings = Vec::new();
+    for row in SETTINGS {
+        let Some((value, origin)) = said(row.name, settings) else {
+            continue;
+        };
+        if origin == Origin::Default && !of_matched(row.name) {
+            continue;
+        }
+        let mut text = format!("{value} {} ({origin})", row.unit);
+        for (link, found) in tuned {
+            let Some(found) = found else { continue };
+            let mut of_link = settings.clone();
+            of_link.adopt(found);
+            if let Some((value, Origin::Tuned)) = said(row.name, &of_link) {
+                text.push_str(&format!("; {link}: {value} (tuned)"));
+            }
+        }
+        findings.push(Finding::well(&format!("setting-{}", row.name), text));
+    }
+    findings
+}

@@ -1,0 +1,273 @@
+//! `portolan tune`: finds the thresholds of matched messages by measuring, and
+//! keeps them in a file for each host and link.
+//!
+//! The ranks of a job of `portolan run` measure (`rank`, `step`), on whatever
+//! hosts and links that can have; this process only starts it, and tells.
+
+mod choose;
+mod rank;
+mod report;
+mod step;
+mod values;
+
+use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::{Command, ExitCode, Stdio};
+
+use clap::ValueEnum;
+use portolan::tuned::Link as TunedLink;
+
+use self::rank::{MARK, Said, forget, link_of};
+pub use self::rank::{RankArguments, TUNE_RANK_COMMAND};
+use self::report::Found;
+use crate::choices::Link;
+use crate::failure::{Failure, Result};
+use crate::lab::Lab;
+
+/// Most hosts of a lab that take part: as many as one receiver is flooded by.
+const LAB_HOSTS_MAX: u32 = 8;
+
+const NOTES: &str = "\
+Without --lab and --hosts two ranks of this host measure shared memory. With more than two hosts
+the window of pulls is measured with all others sending to the first as well. Half a minute, on
+links of some 100 Mbit/s twice as long; nothing else should run meanwhile.
+
+What differs from the defaults is kept in HOST-LINK.conf, on each host that took part, in
+$XDG_CONFIG_HOME/portolan/tuned.d (~/.config/portolan/tuned.d), in the folder that PORTOLAN_TUNED
+names, or with --system in /etc/portolan/tuned.d for users without a file of their own. Every job
+uses it where nothing else gives these settings; `portolan doctor` shows them.
+
+Exit code: 0 when it was found and kept (or removed), 1 when it could not be, 2 for bad arguments;
+if the job of the ranks failed, its code.";
+
+/// Of `portolan tune`.
+#[derive(clap::Args)]
+#[command(after_help = NOTES)]
+pub struct Arguments {
+    /// Measure between the hosts of this lab
+    #[arg(long, value_name = "NAME", conflicts_with = "hosts")]
+    lab: Option<String>,
+    /// Measure between these hosts, as of `portolan run --hosts`
+    #[arg(long, value_name = "HOST,...")]
+    hosts: Option<String>,
+    /// The program that reaches them, as of `portolan run --ssh`
+    #[arg(long, value_name = "PROG", requires = "hosts")]
+    ssh: Option<String>,
+    /// Folder of Portolan's installation on them (DIR/bin/portolan) [default: where it is here]
+    #[arg(long, value_name = "DIR", requires = "hosts")]
+    prefix: Option<PathBuf>,
+    /// Link between the ranks
+    #[arg(long, value_enum, default_value_t)]
+    link: Link,
+    /// Networks of each host that messages go by, as of `portolan run`
+    #[arg(long, value_name = "NAME|CIDR,...")]
+    interface: Option<String>,
+    /// Keep nothing
+    #[arg(long, conflicts_with = "forget")]
+    dry_run: bool,
+    /// Measure nothing: remove what is kept, of --link or of all links
+    #[arg(long)]
+    forget: bool,
+    /// Keep it (or forget it) for all users of the hosts
+    #[arg(long)]
+    system: bool,
+    /// Rounds of each comparison; their median counts
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
+    /// Write what was found to this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+}
+
+/// Becomes a rank.
+pub fn rank(arguments: &RankArguments) -> Result<ExitCode> {
+    rank::main(arguments).map(|()| ExitCode::SUCCESS)
+}
+
+/// Tunes or forgets, and tells.
+pub fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let apart = arguments.lab.is_some() || arguments.hosts.is_some();
+    match (arguments.link, apart) {
+        (Link::Shm, true) => {
+            return Err(Failure::usage(
+                "--link shm reaches no other host: leave out --lab, --hosts or --link",
+            ));
+        }
+        (Link::Xdp, false) if !arguments.forget => {
+            return Err(Failure::usage(
+                "--link xdp goes between hosts: add --lab NAME or --hosts A,B",
+            ));
+        }
+        _ => {}
+    }
+    if let Some(file) = &arguments.json {
+        // So that nothing is measured for a wrong name.
+        let opened = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(file);
+        opened.map_err(Failure::io(format!("writing {}", file.display())))?;
+    }
+    // By the network to itself a host is slower than to another, or faster.
+    let loopback = arguments.link == Link::Udp && !apart && !arguments.forget;
+    let found = if arguments.forget && !apart {
+        forget_here(arguments)?
+    } else {
+        measure(arguments, arguments.dry_run || loopback)?
+    };
+    let kept = match arguments.forget {
+        true => "removed",
+        false => "kept in",
+    };
+    print!("{}", found.text(kept));
+    if arguments.forget && found.kept.is_empty() {
+        println!("nothing was kept");
+    }
+    if arguments.dry_run || loopback {
+        let settings = found.values().into_iter();
+        let settings: Vec<String> = settings
+            .map(|(name, value)| format!("--set {name}={value}"))
+            .collect();
+        let why = match arguments.dry_run {
+            true => "--dry-run",
+            false => "this host talked to itself; other hosts: --hosts A,B",
+        };
+        println!(
+            "nothing was kept ({why}); portolan run {}",
+            settings.join(" ")
+        );
+    }
+    if let Some(file) = &arguments.json {
+        let json = serde_json::to_vec_pretty(&found)?;
+        std::fs::write(file, json).map_err(Failure::io(format!("writing {}", file.display())))?;
+    }
+    let failed = found.kept.iter().any(|it| it.error.is_some());
+    Ok(if failed {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn name_of(link: Link) -> String {
+    let value = link.to_possible_value();
+    value.map_or_else(String::new, |it| it.get_name().to_owned())
+}
+
+/// Removes this host's files, which needs no job.
+fn forget_here(arguments: &Arguments) -> Result<Found> {
+    let links = match arguments.link {
+        Link::Auto => TunedLink::ALL.to_vec(),
+        link => vec![link_of(&name_of(link))?],
+    };
+    let mut found = Found::new(links[0], 1);
+    found.kept = forget(arguments.system, &links);
+    Ok(found)
+}
+
+/// Lets a job measure, or forget on its hosts.
+fn measure(arguments: &Arguments, dry_run: bool) -> Result<Found> {
+    let mut command = job(arguments, dry_run)?;
+    let mut ranks = command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(Failure::io("starting portolan run"))?;
+    let mut found = None;
+    let mut broken = None;
+    let terminal = std::io::stderr().is_terminal();
+    if let Some(out) = ranks.stdout.take() {
+        for line in BufReader::new(out).lines() {
+            let line = match line {
+                Ok(line) => line,
+                Err(error) => {
+                    broken = Some(Failure::new(format!("hearing of the ranks: {error}")));
+                    break;
+                }
+            };
+            let Some(said) = line.strip_prefix(MARK) else {
+                println!("{line}");
+                continue;
+            };
+            match serde_json::from_str(said) {
+                Ok(Said::Found(it)) => found = Some(it),
+                Ok(Said::Progress(done, of)) if terminal => show(done, of),
+                Ok(Said::Progress(..)) => {}
+                Err(error) => broken = Some(error.into()),
+            }
+        }
+    }
+    if terminal {
+        eprint!("\r{:60}\r", "");
+    }
+    let ended = ranks.wait().map_err(Failure::io("waiting for the ranks"))?;
+    match (ended.code(), broken, found) {
+        (Some(0), None, Some(found)) => Ok(found),
+        (Some(0), Some(failure), _) => Err(failure),
+        // The job has said why.
+        (code, _, _) => {
+            let code = code
+                .and_then(|code| u8::try_from(code).ok())
+                .filter(|it| *it > 0);
+            Err(Failure::with_code(
+                code.unwrap_or(1),
+                "the ranks that were to measure failed: nothing was found",
+            ))
+        }
+    }
+}
+
+fn show(done: usize, of: usize) {
+    let width = 30 * done.min(of) / of.max(1);
+    eprint!("\r[{:<30}] step {done} of about {of}", "#".repeat(width));
+    // It is only decoration.
+    let _ = std::io::stderr().flush();
+}
+
+/// The job of the ranks.
+fn job(arguments: &Arguments, dry_run: bool) -> Result<Command> {
+    let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
+    let mut command = Command::new(&own);
+    let link = name_of(arguments.link);
+    command.args(["run", "--no-prefix", "--link", &link]);
+    let mut program = own;
+    if let Some(name) = &arguments.lab {
+        let hosts = Lab::open(name)?.hosts();
+        if hosts < 2 {
+            return Err(Failure::usage(format!(
+                "lab {name} has one host and it takes two: make one with --hosts 2"
+            )));
+        }
+        let hosts = hosts.min(LAB_HOSTS_MAX).to_string();
+        command.args(["--lab", name, "-n", &hosts]);
+    } else if let Some(hosts) = &arguments.hosts {
+        command.args(["--hosts", hosts]);
+        if let Some(ssh) = &arguments.ssh {
+            command.args(["--ssh", ssh]);
+        }
+        if let Some(prefix) = &arguments.prefix {
+            command.arg("--prefix").arg(prefix);
+            program = prefix.join("bin/portolan");
+        }
+    } else {
+        command.args(["-n", "2"]);
+    }
+    if let Some(networks) = &arguments.interface {
+        command.args(["--interface", networks]);
+    }
+    command.arg("--").arg(program).arg(TUNE_RANK_COMMAND);
+    command.args(["--rounds", &arguments.rounds.to_string()]);
+    if arguments.link != Link::Auto {
+        command.args(["--link", &link]);
+    }
+    for (given, flag) in [
+        (dry_run, "--dry-run"),
+        (arguments.forget, "--forget"),
+        (arguments.system, "--system"),
+    ] {
+        if given {
+            command.arg(flag);
+        }
+    }
+    Ok(command)
+}

@@ -1,0 +1,99 @@
+//! What is asked for at once, and when memory is made ready for it.
+
+#[allow(dead_code, reason = "each test uses its part")]
+mod common;
+
+use common::{Cluster, Net, Pieces};
+use portolan_exchange::{Config, Notify, OpId, Push, Selector, SendOptions};
+
+/// Bytes of the message.
+const BYTES: usize = 1_050;
+
+/// Rank 0 has offered a message of which nothing is pushed, rank 1 has asked
+/// for what may be under way.
+fn offered(masking: bool, pull_window: u64) -> (Cluster, OpId) {
+    let net = Net {
+        room: 100,
+        copied: 1 << 20,
+        push: Push {
+            whole: 0,
+            first: 0,
+            second: 0,
+            masking,
+            ..Push::default()
+        },
+        ..Net::default()
+    };
+    let config = Config {
+        secret: [5, 6],
+        pull_chunk: 100,
+        pull_window,
+        ..Config::default()
+    };
+    let mut c = Cluster::new(2, &config, net);
+    let from = Pieces(vec![vec![7; BYTES]]);
+    let sent = c.with(0, |x, at| {
+        x.post_send(at, 1, 3, &SendOptions::default(), from)
+    });
+    sent.expect("the rank is alive");
+    let into = Pieces(vec![vec![0; BYTES]]);
+    let selector = Selector::any(3);
+    let op = c.with(1, |x, at| {
+        x.post_receive(at, &selector, into, Notify::default())
+    });
+    c.carry((0, 1, false), 64, |_, _| {});
+    (c, op)
+}
+
+fn carry(c: &mut Cluster) {
+    while let Some(way) = c.busy().first().copied() {
+        c.carry(way, 1 << 20, |_, _| {});
+    }
+}
+
+#[test]
+fn memory_is_made_ready_behind_the_request_or_before_it() {
+    let (mut c, op) = offered(true, 300);
+    // Nothing before the requests could leave, and then one range at a time.
+    assert!(c.net.prepared.is_empty() && c.ranks[1].has_unready());
+    for count in 1..=3 {
+        c.with(1, |x, at| x.make_ready(at));
+        assert_eq!(c.net.prepared.len(), count);
+    }
+    assert_eq!(c.net.prepared, [(1, 0, 100), (1, 100, 100), (1, 200, 100)]);
+    assert!(!c.ranks[1].has_unready());
+    // What has come meanwhile needs nothing.
+    carry(&mut c);
+    assert!(c.ranks[1].has_unready() && c.ranks[1].is_done(op) == Some(true));
+    c.with(1, |x, at| x.make_ready(at));
+    assert!(!c.ranks[1].has_unready());
+    assert_eq!(c.net.prepared.len(), 3);
+
+    let (c, _) = offered(false, 300);
+    assert_eq!(c.net.prepared, [(1, 0, BYTES as u64)]);
+    assert!(!c.ranks[1].has_unready());
+}
+
+#[test]
+fn what_is_under_way_follows_the_window() {
+    let (mut c, op) = offered(true, 200);
+    let under_way = |c: &Cluster| c.ranks[1].census().pulled_bytes;
+    assert_eq!(under_way(&c), 200);
+    // More is asked for at once, in larger parts.
+    c.with(1, |x, at| x.set_pull(at, 500, 150));
+    assert_eq!(c.ranks[1].pull_sizes(), (500, 150));
+    assert_eq!(under_way(&c), 500);
+    // Less, only when some of it has come.
+    c.with(1, |x, at| x.set_pull(at, 100, 100));
+    assert_eq!(under_way(&c), 500);
+    let mut least = u64::MAX;
+    while let Some(way) = c.busy().first().copied() {
+        c.carry(way, 1 << 20, |_, _| {});
+        least = least.min(under_way(&c).max(1));
+        assert!(under_way(&c) <= 500);
+    }
+    assert!(least <= 100);
+    let (done, memory) = c.ranks[1].take(op).expect("it has ended");
+    assert_eq!((done.bytes, done.result), (BYTES as u64, Ok(())));
+    drop(memory);
+}

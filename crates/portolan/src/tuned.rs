@@ -1,0 +1,366 @@
+//! What `portolan tune` has found, kept in a file for each host and link:
+//! thresholds of matched messages, which [`crate::Endpoint::open`] takes where
+//! nobody gives others.
+//!
+//! The file of host `H` and link `udp` is `H-udp.conf`, in the user's own folder
+//! (`$XDG_CONFIG_HOME/portolan/tuned.d`, else `~/.config/portolan/tuned.d`) or,
+//! if there is none, in `/etc/portolan/tuned.d`. `PORTOLAN_TUNED` names another
+//! folder in the place of both; empty: no file is used. Home directories are
+//! often shared between hosts, so the host is part of the name; its NIS domain,
+//! where it has one, too.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use crate::settings::SETTINGS;
+
+/// Names the folder.
+pub const FOLDER_VARIABLE: &str = "PORTOLAN_TUNED";
+/// The folder of all users.
+pub const SYSTEM_FOLDER: &str = "/etc/portolan/tuned.d";
+/// Longest file that is read, bytes.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// A link that has a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Link {
+    /// Shared memory.
+    Shm,
+    /// UDP sockets.
+    Udp,
+    /// Host ports.
+    Xdp,
+}
+
+impl Link {
+    /// All.
+    pub const ALL: [Self; 3] = [Self::Shm, Self::Udp, Self::Xdp];
+
+    /// As lanes are named.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Shm => "shm",
+            Self::Udp => "udp",
+            Self::Xdp => "xdp",
+        }
+    }
+
+    /// The settings that its file may hold: bytes, all of them.
+    #[must_use]
+    pub const fn settings(self) -> [&'static str; 5] {
+        match self {
+            Self::Shm => [
+                "push_shm_whole",
+                "push_shm_first",
+                "push_shm_second",
+                "pull_window",
+                "pull_chunk",
+            ],
+            Self::Udp | Self::Xdp => [
+                "push_net_whole",
+                "push_net_first",
+                "push_net_second",
+                "pull_window",
+                "pull_chunk",
+            ],
+        }
+    }
+}
+
+impl fmt::Display for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A file that cannot be used. Jobs go on without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TunedError {
+    /// Which.
+    pub path: PathBuf,
+    /// Why.
+    pub why: String,
+}
+
+impl fmt::Display for TunedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { path, why } = self;
+        let path = path.display();
+        write!(
+            f,
+            "{path} is not used: {why}; portolan tune writes it anew, portolan tune --forget \
+             removes it"
+        )
+    }
+}
+
+impl std::error::Error for TunedError {}
+
+/// What a file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tuned {
+    path: PathBuf,
+    values: Vec<(&'static str, u64)>,
+    notes: Vec<String>,
+}
+
+impl Tuned {
+    /// Where it stands.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Settings and their values, bytes.
+    pub fn values(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.values.iter().copied()
+    }
+
+    /// Its comments before the first value: who measured, and when.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
+    fn parse(path: &Path, link: Link, text: &str) -> Result<Self, String> {
+        let mut values = Vec::new();
+        let mut notes = Vec::new();
+        for (number, line) in (1..).zip(text.lines()) {
+            let (words, comment) = line.split_once('#').unwrap_or((line, ""));
+            let words = words.trim();
+            if words.is_empty() {
+                if values.is_empty() && !comment.is_empty() {
+                    notes.push(comment.trim().to_owned());
+                }
+                continue;
+            }
+            let (name, value) = words
+                .split_once('=')
+                .ok_or_else(|| format!("line {number} is not NAME = VALUE"))?;
+            values.push(
+                checked(link, name.trim(), value.trim())
+                    .map_err(|why| format!("line {number}: {why}"))?,
+            );
+        }
+        Ok(Self {
+            path: path.to_owned(),
+            values,
+            notes,
+        })
+    }
+}
+
+/// A value of a setting that the link's file may hold, in its range.
+fn checked(link: Link, name: &str, value: &str) -> Result<(&'static str, u64), String> {
+    let known = link.settings();
+    let name = known
+        .into_iter()
+        .find(|known| *known == name)
+        .ok_or_else(|| format!("{name} is none of {}", known.join(", ")))?;
+    let row = SETTINGS.iter().find(|row| row.name == name);
+    let (least, most) = row.map_or((0, u64::MAX), |row| row.range);
+    match value.parse() {
+        Ok(bytes) if (least..=most).contains(&bytes) => Ok((name, bytes)),
+        _ => Err(format!(
+            "{name} is {value:?}: give {least} bytes or more, up to {most}"
+        )),
+    }
+}
+
+/// This host's name in files' names: letters, digits, `-`, `_` and dots.
+#[must_use]
+pub fn host() -> String {
+    let names = rustix::system::uname();
+    let own = names.nodename().to_string_lossy();
+    let domain = names.domainname().to_string_lossy();
+    let whole = match &*domain {
+        "" | "(none)" => own.into_owned(),
+        domain => format!("{own}.{domain}"),
+    };
+    let plain = |c: char| match c {
+        'a'..='z' | 'A'..='Z' | '0'..='9' | '-' | '_' | '.' => c,
+        _ => '_',
+    };
+    whole.chars().map(plain).collect()
+}
+
+/// The user's own folder; `None` where there is no home directory, or nothing
+/// is to be used.
+#[must_use]
+pub fn own_folder() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
+        return (!folder.is_empty()).then(|| folder.into());
+    }
+    let absolute = |name: &str| {
+        let path = PathBuf::from(std::env::var_os(name)?);
+        path.is_absolute().then_some(path)
+    };
+    let config = absolute("XDG_CONFIG_HOME");
+    let config = config.or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(config.join("portolan/tuned.d"))
+}
+
+/// The folders that are looked through, in that order.
+#[must_use]
+pub fn folders() -> Vec<PathBuf> {
+    let system = std::env::var_os(FOLDER_VARIABLE).is_none();
+    let system = system.then(|| PathBuf::from(SYSTEM_FOLDER));
+    own_folder().into_iter().chain(system).collect()
+}
+
+/// This host's file of a link in a folder.
+#[must_use]
+pub fn path_in(folder: &Path, link: Link) -> PathBuf {
+    folder.join(format!("{}-{link}.conf", host()))
+}
+
+/// What was tuned for a link of this host.
+///
+/// # Errors
+/// [`TunedError`]: the file that counts cannot be read, or is no such file.
+pub fn find(link: Link) -> Result<Option<Tuned>, TunedError> {
+    for folder in folders() {
+        let path = path_in(&folder, link);
+        let text = match read(&path) {
+            Ok(text) => text,
+            Err(error) if is_absent(&error) => continue,
+            Err(error) => {
+                return Err(TunedError {
+                    why: format!("it cannot be read: {error}"),
+                    path,
+                });
+            }
+        };
+        return match Tuned::parse(&path, link, &text) {
+            Ok(tuned) => Ok(Some(tuned)),
+            Err(why) => Err(TunedError { path, why }),
+        };
+    }
+    Ok(None)
+}
+
+fn is_absent(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
+    )
+}
+
+/// Nothing but a regular file of sensible length: a pipe would never end.
+fn read(path: &Path) -> io::Result<String> {
+    let what = fs::metadata(path)?;
+    if !what.is_file() || what.len() > BYTES_MAX {
+        return Err(io::Error::other("it is no file of settings"));
+    }
+    fs::read_to_string(path)
+}
+
+/// Keeps values of a link of this host in `folder`, which is made; whole or not
+/// at all. `notes` stand before them, a line each. Gives the file.
+///
+/// # Errors
+/// Of the file system.
+pub fn keep(
+    folder: &Path,
+    link: Link,
+    notes: &[String],
+    values: &[(&str, u64)],
+) -> io::Result<PathBuf> {
+    let mut text = String::new();
+    for note in notes {
+        text.push_str(&format!("# {}\n", note.replace('\n', " ")));
+    }
+    for (name, value) in values {
+        text.push_str(&format!("{name} = {value}\n"));
+    }
+    fs::create_dir_all(folder)?;
+    let path = path_in(folder, link);
+    let new = path.with_extension(format!("new-{}", std::process::id()));
+    let written = (|| {
+        let mut file = fs::File::create(&new)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, &path)
+    })();
+    if written.is_err() {
+        // Nothing to say of it: the first error tells what is wrong.
+        let _ = fs::remove_file(&new);
+    }
+    written.map(|()| path)
+}
+
+/// Removes what `folder` has of a link of this host; gives the file, if there
+/// was one.
+///
+/// # Errors
+/// Of the file system.
+pub fn forget(folder: &Path, link: Link) -> io::Result<Option<PathBuf>> {
+    let path = path_in(folder, link);
+    match fs::remove_file(&path) {
+        Ok(()) => Ok(Some(path)),
+        Err(error) if is_absent(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::settings::{Origin, Settings};
+
+    fn parse(text: &str) -> Result<Tuned, String> {
+        Tuned::parse(Path::new("file"), Link::Udp, text)
+    }
+
+    #[test]
+    fn what_was_tuned_gives_way_to_everybody() {
+        let tuned = parse("# by us\npush_net_first = 77\npull_chunk=8192 # short\n").unwrap();
+        assert_eq!(tuned.notes(), ["by us"]);
+        let mut settings = Settings::gather([("pull_chunk", "9000")], []).unwrap();
+        settings.adopt(&tuned);
+        let of = |name| (settings.number::<u64>(name), settings.origin(name));
+        assert_eq!(of("push_net_first"), (Ok(77), Origin::Tuned));
+        assert_eq!(of("pull_chunk"), (Ok(9000), Origin::Call));
+        assert_eq!(of("push_net_second").1, Origin::Default);
+        // The next link's goes over it.
+        settings.adopt(&parse("push_net_first = 78").unwrap());
+        assert_eq!(settings.number::<u64>("push_net_first"), Ok(78));
+    }
+
+    #[test]
+    fn a_file_holds_what_belongs_to_its_link_in_its_range() {
+        for (text, told) in [
+            ("push_net_first", "line 1 is not NAME = VALUE"),
+            ("\npush_shm_first = 1", "line 2: push_shm_first is none of"),
+            ("pull_window = 1", "give 4096 bytes or more"),
+            ("pull_window = -1", "pull_window is \"-1\""),
+            ("pull_window =", "pull_window is \"\""),
+            ("\u{0}\u{1}", "line 1"),
+        ] {
+            let refused = parse(text).unwrap_err();
+            assert!(refused.contains(told), "{text:?}: {refused}");
+        }
+        assert_eq!(parse("").unwrap().values().count(), 0);
+    }
+
+    #[test]
+    fn a_kept_file_is_read_again_and_forgotten() {
+        let folder = std::env::temp_dir().join(format!("tuned-{}", std::process::id()));
+        let notes = ["one".to_owned(), "two\nlines".to_owned()];
+        let values = [("push_net_whole", 5), ("pull_window", 65_536)];
+        let path = keep(&folder, Link::Udp, &notes, &values).unwrap();
+        let tuned = Tuned::parse(&path, Link::Udp, &read(&path).unwrap()).unwrap();
+        assert_eq!(tuned.values().collect::<Vec<_>>(), values);
+        assert_eq!(tuned.notes(), ["one", "two lines"]);
+        // Nothing beside it is left, and it goes whole.
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        assert_eq!(forget(&folder, Link::Shm).unwrap(), None);
+        assert_eq!(forget(&folder, Link::Udp).unwrap(), Some(path));
+        fs::remove_dir(&folder).unwrap();
+        assert!(read(Path::new("/dev/zero")).is_err());
+    }
+}
