@@ -76,7 +76,7 @@ pub struct Config {
     /// How matched messages are pushed by shared memory and to ourselves.
     /// Default: those of up to 64 KiB whole.
     pub push_shm: Push,
-    /// How they are pushed by the network. Default: those of up to 16 KiB
+    /// How they are pushed by the network. Default: those of up to 64 KiB
     /// whole, of longer ones 1 KiB and 15 KiB.
     pub push_net: Push,
     /// Others may put to this rank's memory and get from it, where it is
@@ -129,10 +129,7 @@ impl Default for Config {
             reply_bytes: 1 << 20,
             copy_min: 64 << 10,
             exchange: portolan_exchange::Config::default(),
-            push_shm: Push {
-                whole: 64 << 10,
-                ..Push::default()
-            },
+            push_shm: Push::default(),
             push_net: Push::default(),
             one_sided: true,
             close_ns: 3_000_000_000,

@@ -65,7 +65,7 @@ pub struct Push {
 impl Default for Push {
     fn default() -> Self {
         Self {
-            whole: 16 << 10,
+            whole: 64 << 10,
             first: 1 << 10,
             second: 15 << 10,
             overlap: true,

@@ -8,6 +8,11 @@ use crate::host::{Host, Refusal, Sink, Source};
 use crate::kind::Kind;
 use crate::ops::{Meeting, OpId, SendStage};
 
+/// Where several ranks are asked at once, this part of the window is for all of
+/// them: what one sends its own congestion control sees in time, but what many
+/// send at once meets in one queue before us.
+const CROWD: u64 = 8;
+
 /// The receiver's side.
 #[derive(Debug)]
 pub(crate) struct Pulls {
@@ -15,9 +20,6 @@ pub(crate) struct Pulls {
     waiting: BTreeSet<(u64, OpId)>,
     /// Bytes that were asked for and have not arrived, by rank.
     outstanding: BTreeMap<u32, u64>,
-    /// Their sum, of each rank at most half a window: so a silent one does not
-    /// stop the others.
-    counted: u64,
     window: u64,
 }
 
@@ -26,15 +28,12 @@ impl Pulls {
         Self {
             waiting: BTreeSet::new(),
             outstanding: BTreeMap::new(),
-            counted: 0,
             window,
         }
     }
 
     /// From now on so much may be under way.
-    pub fn set_window(&mut self, window: u64) {
-        let half = window / 2;
-        self.counted = self.outstanding.values().map(|due| half.min(*due)).sum();
+    pub const fn set_window(&mut self, window: u64) {
         self.window = window;
     }
 
@@ -54,10 +53,20 @@ impl Pulls {
 
     /// The operation that is served next, of those towards ranks that may be asked.
     fn next(&mut self, of: impl Fn(OpId) -> Option<u32>) -> Option<OpId> {
-        if self.counted >= self.window {
+        let window = match self.outstanding.len() {
+            0 | 1 => self.window,
+            _ => self.crowded(),
+        };
+        // Of each rank at most half: so a silent one does not stop the others.
+        let counted: u64 = self
+            .outstanding
+            .values()
+            .map(|due| (window / 2).min(*due))
+            .sum();
+        if counted >= window {
             return None;
         }
-        let (outstanding, window) = (&self.outstanding, self.window);
+        let outstanding = &self.outstanding;
         let first = (self.waiting.iter().copied()).find(|(_, id)| {
             let due = of(*id).and_then(|rank| outstanding.get(&rank));
             due.is_none_or(|due| *due < window)
@@ -66,13 +75,23 @@ impl Pulls {
         Some(first.1)
     }
 
+    fn crowded(&self) -> u64 {
+        (self.window / CROWD).max(2)
+    }
+
+    /// What one request to this rank may ask for, of a `chunk`.
+    fn share(&self, rank: u32, chunk: u64) -> u64 {
+        if self.outstanding.keys().any(|other| *other != rank) {
+            chunk.min(self.crowded() / 2)
+        } else {
+            chunk
+        }
+    }
+
     fn change(&mut self, rank: u32, by: impl FnOnce(u64) -> u64) {
-        let half = self.window / 2;
         let due = self.outstanding.entry(rank).or_default();
-        let new = by(*due);
-        self.counted = self.counted - half.min(*due) + half.min(new);
-        *due = new;
-        if new == 0 {
+        *due = by(*due);
+        if *due == 0 {
             self.outstanding.remove(&rank);
         }
     }
@@ -118,7 +137,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 continue;
             };
             let left = meeting.want - meeting.asked;
-            let chunk = host.pull_chunk(meeting.from, self.config.pull_chunk);
+            let usual = self.config.pull_chunk;
+            let mut chunk = host.pull_chunk(meeting.from, usual);
+            if chunk <= usual {
+                chunk = self.pulls.share(meeting.from, chunk);
+            }
             let bytes = left.min(chunk.max(1));
             let args = [meeting.offer.unwrap_or(0), meeting.asked, bytes, id.0];
             let (from, at) = (meeting.from, meeting.asked);

@@ -157,7 +157,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             0
         };
         let most = if address == 0 { total.min(credit) } else { 0 };
-        let (first, second) = if total <= push.whole {
+        // Who waits for the receive anyway lets the receiver say when.
+        let short = match (send.sync, push.first.saturating_add(push.second)) {
+            (true, pushed @ 1..) => push.whole.min(pushed),
+            _ => push.whole,
+        };
+        let (first, second) = if total <= short {
             (most, 0)
         } else {
             let first = push.first.min(most);

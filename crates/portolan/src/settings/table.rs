@@ -171,7 +171,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     row(
         "push_net_whole",
-        "16384",
+        "65536",
         "bytes",
         (0, ANY),
         "by the network: longest matched message that is pushed whole",
