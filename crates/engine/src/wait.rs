@@ -196,9 +196,11 @@ impl Endpoint {
         }
     }
 
-    /// Lets other threads have the endpoint for a moment.
+    /// Lets other threads have the endpoint for a moment, where they may call at
+    /// any time: of those that take turns one that calls meanwhile is in error,
+    /// and must not end this wait.
     fn turn<'e>(&'e self, s: Guard<'e>) -> Result<Guard<'e>, Misuse> {
-        if self.inner.threads == Threads::Single {
+        if self.inner.threads != Threads::Multiple {
             return Ok(s);
         }
         drop(s);
@@ -215,7 +217,7 @@ impl Endpoint {
         };
         let beds = &self.inner.beds;
         s.rest.doze();
-        if self.inner.threads == Threads::Single {
+        if self.inner.threads != Threads::Multiple {
             s.awake(&Woken::from(&beds.events, nap.timeout));
         } else if s.rest.is_led() {
             let seen = s.rest.follow();

@@ -11,18 +11,18 @@ use crate::remote::{Deed, PutEnd, Remote, RemoteStage, of_status};
 
 impl<S, K> Remote<S, K> {
     /// Bytes of the next request of a get; `None`: there is to be none.
-    pub(crate) fn next_ask(&self, chunk: u64) -> Option<u64> {
+    pub(crate) fn next_ask(&self) -> Option<u64> {
         let more = self.asked < self.total || (self.total == 0 && self.asks == 0);
-        (more && self.fault.is_none()).then(|| (self.total - self.asked).min(chunk))
+        (more && self.fault.is_none()).then(|| (self.total - self.asked).min(self.chunk))
     }
 
     /// Bytes of the request of a get that is to be answered next, by `from`.
-    fn next_answer(&self, from: u32, chunk: u64) -> Option<u64> {
+    fn next_answer(&self, from: u32) -> Option<u64> {
         let due = self.deed == Deed::Get
             && self.to == from
             && self.stage == RemoteStage::Left
             && self.asks > 0;
-        due.then(|| (self.total - self.came).min(chunk))
+        due.then(|| (self.total - self.came).min(self.chunk))
     }
 }
 
@@ -52,11 +52,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ) -> Took {
         let words = Words(m.args);
         let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
-        let chunk = self.config.pull_chunk.max(1);
         let Some(remote) = self.ops.remote(id) else {
             return Took::Refused;
         };
-        if remote.next_answer(m.from, chunk) != Some(m.total) || at != remote.came {
+        if remote.next_answer(m.from) != Some(m.total) || at != remote.came {
             return Took::Refused;
         }
         remote.came += m.total;
@@ -120,7 +119,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         result: Result<(), OpError>,
         found: u64,
     ) -> Option<()> {
-        let chunk = self.config.pull_chunk.max(1);
         let remote = self.ops.remote(id)?;
         if remote.to != from || remote.stage != RemoteStage::Left {
             return None;
@@ -142,7 +140,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 remote.stage = RemoteStage::Answered(fault.map_or(Ok(()), Err));
             }
             Deed::Get => {
-                let bytes = remote.next_answer(from, chunk)?;
+                let bytes = remote.next_answer(from)?;
                 let why = result.err()?;
                 remote.came += bytes;
                 remote.asks -= 1;

@@ -173,6 +173,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             counted: !itself,
             epoch,
             lent: 0,
+            chunk: self.config.pull_chunk.max(1),
             asked: 0,
             came: 0,
             answered: 0,
@@ -269,7 +270,24 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         match done {
             Err(DirectError::NotPossible) => return false,
-            Err(DirectError::Refused(why)) => self.end_remote(id, Err(why)),
+            Err(DirectError::Refused(why)) => {
+                let local = matches!(
+                    remote.deed,
+                    Deed::Put {
+                        end: PutEnd::Local,
+                        ..
+                    }
+                );
+                match self.toward.get_mut(&to).filter(|_| local) {
+                    // The next flush tells, as of one that went by a message.
+                    Some(toward) => {
+                        toward.silent += 1;
+                        toward.fault.get_or_insert(why);
+                        self.end_remote(id, Ok(()));
+                    }
+                    None => self.end_remote(id, Err(why)),
+                }
+            }
             Ok(()) => self.end_remote(id, Ok(())),
         }
         true

@@ -159,11 +159,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// Asks for the next part of a get; false: it is none.
     fn ask_for_get(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) -> bool {
-        let chunk = self.config.pull_chunk.max(1);
         let Some(remote) = self.ops.remote(id) else {
             return false;
         };
-        if let Some(bytes) = remote.next_ask(chunk) {
+        if let Some(bytes) = remote.next_ask() {
             let at = remote.asked;
             remote.asked += bytes;
             remote.asks += 1;

@@ -104,7 +104,9 @@ pub(crate) struct Remote<S, K> {
     pub epoch: u64,
     /// Messages under way that read the memory.
     pub lent: u32,
-    /// Of a get: asked for up to here...
+    /// Of a get: bytes of each request but the last.
+    pub chunk: u64,
+    /// Asked for up to here...
     pub asked: u64,
     /// ...begun to arrive...
     pub came: u64,

@@ -13,6 +13,7 @@ use std::fmt;
 use std::fs;
 use std::io;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::settings::SETTINGS;
@@ -93,7 +94,7 @@ impl fmt::Display for TunedError {
         write!(
             f,
             "{path} is not used: {why}; portolan tune writes it anew, portolan tune --forget \
-             removes it"
+             removes it (in /etc with --system)"
         )
     }
 }
@@ -120,7 +121,7 @@ impl Tuned {
         self.values.iter().copied()
     }
 
-    /// Its comments before the first value: who measured, and when.
+    /// Its comments before the first value: what measured, and what it found.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -282,6 +283,11 @@ pub fn keep(
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let written = (|| {
         let mut file = fs::File::create(&new)?;
+        if folder == Path::new(SYSTEM_FOLDER) {
+            // All users' processes read it, whatever the umask is.
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o755))?;
+            file.set_permissions(fs::Permissions::from_mode(0o644))?;
+        }
         file.write_all(text.as_bytes())?;
         file.sync_all()?;
         fs::rename(&new, &path)

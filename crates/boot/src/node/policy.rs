@@ -131,6 +131,10 @@ impl NoOneSided {
         for (number, line) in (1..).zip(text.lines()) {
             let bare = line.split('#').next().unwrap_or("");
             let Some((name, value)) = bare.split_once('=') else {
+                // Whoever forgot the sign meant to forbid.
+                if bare.trim_start().starts_with(NO_ONE_SIDED) {
+                    return Err((number, bare.trim().to_owned()));
+                }
                 continue;
             };
             if name.trim() == NO_ONE_SIDED {

@@ -3,6 +3,7 @@
 
 use std::net::TcpListener;
 
+use super::asleep::Sleeps as _;
 use super::control::{ANSWER_BYTES, Answer, Line, Order};
 use super::drive::Channel;
 use super::failure::{Context, Result, fail};
@@ -29,6 +30,11 @@ impl Sockets {
             Some(_) => Tcp::accept(&listener, size_max)?,
             None => return fail("the other rank does not listen"),
         };
+        let mut tcp = tcp;
+        if !leads {
+            // It computes nothing: as our own it sleeps while it waits.
+            tcp.set_sleeping(true)?;
+        }
         line.say(&Answer::Ready)?;
         Ok(Self(tcp))
     }

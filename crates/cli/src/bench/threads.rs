@@ -19,7 +19,7 @@ use super::report::{Ratio, Report, Row};
 use super::stats::{Quartiles, paired};
 use super::watch::Watch;
 use super::{Found, check, lab_of_two, through_shm};
-use crate::choices::Bytes;
+use crate::choices::{Bytes, Link};
 
 /// Tag of the first thread's messages; those of the others follow.
 const TAG: u64 = 128;
@@ -226,6 +226,12 @@ pub fn bench(asked: Threading) -> Result<Found> {
     } = asked;
     if !(1..=SIZE_MAX).contains(&size) {
         return wrong(format!("--size {size}: give 1 to {SIZE_MAX} bytes"));
+    }
+    if common.link == Link::Xdp {
+        return wrong(
+            "bench threads runs three jobs at once, and the host ports of a queue belong to one \
+             job: use --link udp",
+        );
     }
     check(common.json.as_deref(), 2)?;
     let lab = lab_of_two(&common)?;

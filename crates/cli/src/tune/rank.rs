@@ -20,7 +20,7 @@ pub const TUNE_RANK_COMMAND: &str = "internal-tune-rank";
 /// Stands before lines for the command that started the ranks.
 pub const MARK: &str = "portolan-tune ";
 /// Sizes by which it is found how long a message may be that is pushed whole.
-const WHOLE: [usize; 8] = [
+const WHOLE: [usize; 10] = [
     512,
     1 << 10,
     2 << 10,
@@ -29,6 +29,8 @@ const WHOLE: [usize; 8] = [
     16 << 10,
     32 << 10,
     64 << 10,
+    128 << 10,
+    256 << 10,
 ];
 /// What is tried for BTP(1) and BTP(2), the least first.
 const FIRST: [u64; 2] = [0, 1 << 10];
@@ -215,6 +217,13 @@ impl Leader<'_> {
             )));
         }
         let link = link_of(lane)?;
+        let keeps = !arguments.dry_run && !arguments.forget;
+        if keeps && why.starts_with("same host") && (link != Link::Shm || size > 2) {
+            return Err(Failure::new(format!(
+                "ranks 0 and 1 are on one host ({why}), of which the link between hosts shows \
+                 nothing: give each host one slot (--hosts A,B), or --dry-run"
+            )));
+        }
         let mut found = Found::new(link, size);
         if arguments.forget {
             let links = match &arguments.link {
@@ -372,7 +381,7 @@ impl Leader<'_> {
             }
             count = up_to(&of_sizes, count - 1);
         }
-        let what = "messages of 512 to 65536 bytes, pushed whole or not, to receivers that wait \
+        let what = "messages of 512 to 262144 bytes, pushed whole or not, to receivers that wait \
                     and to late ones; where three take part, all may send them to one";
         Ok(Finding::new(name, default, values.whole, gain, what))
     }

@@ -109,9 +109,14 @@ impl State {
     pub fn deregister_region(&mut self, id: RegionId) -> Result<Option<Scatter>, DeregisterError> {
         let (exchange, shown) = self.core.matched.regions();
         let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
-        if let (true, Some(shm)) = (last, &mut self.shm)
-            && !shown.hide(&mut shm.link, id)
-        {
+        let hidden = match &mut self.shm {
+            _ if !last => true,
+            Some(shm) => shown.hide(&mut shm.link, id),
+            // Closed while somebody was still copying: nobody tells when that
+            // ends, so the memory never comes back.
+            None => !shown.entries.contains_key(&id),
+        };
+        if !hidden {
             return Err(DeregisterError::InUse(1));
         }
         exchange.deregister(id)

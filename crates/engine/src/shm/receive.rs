@@ -11,6 +11,9 @@ use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
 use crate::ways::{InShm, copy_from};
 
+/// Bytes that are copied at once out of a sender's memory.
+const PIECE: u64 = 1 << 20;
+
 /// Longest message that is taken to stay in the caches where their size is not
 /// known, bytes. Else it is three quarters of that, as the C library has it.
 const CACHED_MAX: u64 = 24 << 20;
@@ -287,10 +290,22 @@ impl ShmRx {
             Took::Refused => ways.tx.tell(ways.outlet, from, control(DONE, 1, id)),
             Took::Whole => ways.tx.tell(ways.outlet, from, control(DONE, 0, id)),
             Took::Part(cookie) => {
-                let copied = core.place(cookie, 0, total as usize, |into| {
-                    copy_from(ways.outlet, from, remote, into)
-                });
-                if let Some(Ok(())) = copied {
+                // In pieces: where the bytes go to several places, or nowhere,
+                // each is put together first.
+                let mut at = 0;
+                while at < total {
+                    let bytes = (total - at).min(PIECE);
+                    let copied = (remote.checked_add(at)).and_then(|remote| {
+                        core.place(cookie, at, bytes as usize, |into| {
+                            copy_from(ways.outlet, from, remote, into)
+                        })
+                    });
+                    if !matches!(copied, Some(Ok(()))) {
+                        break;
+                    }
+                    at += bytes;
+                }
+                if at == total {
                     ways.tx.tell(ways.outlet, from, control(DONE, 0, id));
                     core.finish(ways, cookie);
                 } else {

@@ -7,7 +7,8 @@
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::atomic::Ordering::Acquire;
+use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::fence;
 
 use portolan_ring::{
     Exposed, Held, PublishError, Region, RegionId, RegionOwner, RegionTable, Rights, Terms,
@@ -158,11 +159,15 @@ impl OneSided {
         if terms == Terms::Forbidden {
             return Err(OneSidedError::Forbidden);
         }
-        let missing = match terms {
-            Terms::Elsewhere => OneSidedError::Elsewhere,
-            _ => OneSidedError::NoKey,
+        let held = self.copies.hold(peer, &table, access.key);
+        // They may have changed since, before what we hold was withdrawn.
+        fence(SeqCst);
+        let held = match (held, table.terms()) {
+            (_, Terms::Forbidden) => return Err(OneSidedError::Forbidden),
+            (Some(held), _) => held,
+            (None, Terms::Elsewhere) => return Err(OneSidedError::Elsewhere),
+            (None, _) => return Err(OneSidedError::NoKey),
         };
-        let held = self.copies.hold(peer, &table, access.key).ok_or(missing)?;
         let at = access.check(&held.region())?;
         let pid = cma.pid(map, peer)?;
         Ok((held, pid, at))

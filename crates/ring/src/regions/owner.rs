@@ -107,7 +107,7 @@ impl<'m> RegionOwner<'m> {
         self.terms = terms;
         self.table
             .terms_word()
-            .store(terms as u64, Ordering::Release);
+            .store(terms as u64, Ordering::SeqCst);
     }
 
     /// Shows a region to all. Its key may be that of one withdrawn just now,
