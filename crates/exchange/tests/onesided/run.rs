@@ -342,6 +342,12 @@ impl Run {
                 direct.is_none() || direct == result,
                 "{direct:?} {result:?}"
             );
+            let begun = self.ops.get_mut(&(rank, op)).expect("begun");
+            if let (Some(Err(why)), What::Put { local: true, .. }) = (direct, &begun.what) {
+                // As of one that went by a message, the next flush tells.
+                begun.result = Some(Ok(()));
+                self.faults.note(rank, to, why);
+            }
         }
         self.look();
     }
