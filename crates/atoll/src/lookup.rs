@@ -151,7 +151,9 @@ impl Port {
                 Err(WaitError::PeerDead { rank: dead, why }) if dead == rank => {
                     return come().unwrap_or(Err(why.into()));
                 }
-                Err(WaitError::PeerDead { .. }) => {}
+                Err(WaitError::PeerDead { why, .. }) => {
+                    lock(&self.missed).push_back(why.into());
+                }
                 Err(e) => return Err(e.into()),
             }
             if let Some(answer) = come() {

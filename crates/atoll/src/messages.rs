@@ -189,7 +189,9 @@ impl Port {
             match self.endpoint.wait_completion(self.sends.queue, None) {
                 Ok(ended) => self.consumed(&mut held, &ended)?,
                 // Those that were sent to it end as well.
-                Err(MatchError::PeerDead { .. }) => {}
+                Err(MatchError::PeerDead { why, .. }) => {
+                    lock(&self.missed).push_back(why.into());
+                }
                 Err(e) => return Err(e.into()),
             }
         }
@@ -235,7 +237,14 @@ impl Port {
         let mut inbox = lock(&self.inbox);
         let op = match inbox.find(wanted) {
             Some(at) => self.take(&mut inbox, at, into)?,
-            None => (self.endpoint).post_receive(&wanted.selector(), into, Notify::default())?,
+            None => {
+                if wanted.from.is_none()
+                    && let Some(why) = lock(&self.missed).pop_front()
+                {
+                    return Err(why);
+                }
+                (self.endpoint).post_receive(&wanted.selector(), into, Notify::default())?
+            }
         };
         drop(inbox);
         self.received(op)

@@ -1,6 +1,6 @@
 //! This process's host port, and its connections.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::process;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,6 +22,9 @@ pub struct Port {
     pub memory: Memory,
     pub lookups: Lookups,
     connected: Mutex<BTreeSet<u32>>,
+    /// Deaths that were told to waits which do not depend on those ranks: the next
+    /// receive from any of them tells.
+    pub missed: Mutex<VecDeque<Errno>>,
 }
 
 static PORT: Mutex<Option<Arc<Port>>> = Mutex::new(None);
@@ -102,6 +105,7 @@ impl Port {
             memory,
             lookups,
             connected: Mutex::default(),
+            missed: Mutex::default(),
             endpoint,
         })
     }

@@ -72,6 +72,8 @@ pub(crate) struct Core {
     pub ports: Ports,
     pub lanes: Lanes,
     pub counters: Counters,
+    /// Messages of one-sided accesses that have arrived.
+    pub accesses: u64,
     pub waiting: Waiting,
     pub trace: Option<Box<Trace>>,
     pub unexpected: Budget,
@@ -295,6 +297,11 @@ impl Core {
         let at = usize::try_from(at).ok()?;
         let to = incoming.bytes_mut()?.get_mut(at..at.checked_add(len)?)?;
         Some(fill(to))
+    }
+
+    /// Counts what the program may answer: acknowledgements wait for that.
+    pub const fn answerable(&self) -> u64 {
+        self.counters.received + self.accesses
     }
 
     /// Bytes of a message of which parts are missing, or of that which it is a

@@ -185,6 +185,7 @@ impl Core {
             self.counters.received += 1;
             self.counters.bytes_received += a.total;
         }
+        self.accesses += u64::from(kind.is_one_sided());
         took
     }
 

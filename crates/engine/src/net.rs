@@ -214,7 +214,7 @@ impl NetLane {
             self.excuse_all();
         }
         self.link.set_now(now);
-        let before = core.counters.received;
+        let before = core.answerable();
         let has_ways = self.link.first.has_ways();
         let mut view = self.tables.view();
         let mut host = NetHost {
@@ -257,7 +257,7 @@ impl NetLane {
                 0
             }
         };
-        let lazy = core.counters.received == before;
+        let lazy = core.answerable() == before;
         moved + self.transmit(core, lazy)
     }
 

@@ -301,6 +301,7 @@ impl Opening {
             ports: Ports::new(),
             lanes,
             counters: Counters::default(),
+            accesses: 0,
             waiting: Waiting::NONE,
             trace,
             unexpected: Budget::new(

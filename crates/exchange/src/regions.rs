@@ -305,10 +305,8 @@ impl<K> Regions<K> {
             region.count -= 1;
             return Ok(None);
         }
-        if !region.closing {
-            region.closing = true;
-            self.keys.remove(&region.key.key);
-        }
+        self.shut(RegionId(number));
+        let region = (self.regions.get_mut(number)).ok_or(DeregisterError::NoSuchRegion)?;
         if region.uses > 0 {
             return Err(DeregisterError::InUse(region.uses));
         }
@@ -321,6 +319,17 @@ impl<K> Regions<K> {
             }
         }
         Ok(None)
+    }
+
+    /// Admits no access any more, if this is the last registration.
+    fn shut(&mut self, RegionId(number): RegionId) {
+        if let Some(region) = self.regions.get_mut(number)
+            && region.count == 1
+            && !region.closing
+        {
+            region.closing = true;
+            self.keys.remove(&region.key.key);
+        }
     }
 
     /// Admits nothing any more.
@@ -495,6 +504,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// - [`DeregisterError::NoSuchRegion`].
     pub fn deregister(&mut self, region: RegionId) -> Result<Option<K>, DeregisterError> {
         self.regions.close(region)
+    }
+
+    /// The first half of [`Exchange::deregister`]: if this is the last
+    /// registration no access is admitted any more.
+    pub fn shut(&mut self, region: RegionId) {
+        self.regions.shut(region);
     }
 
     /// One-sided access to this rank is forbidden from now on: nothing can be

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Cluster, Net, Pieces};
-use portolan_exchange::{Config, Notify, OpId, Push, Selector, SendOptions};
+use portolan_exchange::{Config, Memory, Notify, OpId, Place, Push, Rights, Selector, SendOptions};
 
 /// Bytes of the message.
 const BYTES: usize = 1_050;
@@ -96,4 +96,80 @@ fn what_is_under_way_follows_the_window() {
     let (done, memory) = c.ranks[1].take(op).expect("it has ended");
     assert_eq!((done.bytes, done.result), (BYTES as u64, Ok(())));
     drop(memory);
+}
+
+#[test]
+fn a_get_keeps_the_size_of_its_requests() {
+    let config = Config {
+        pull_chunk: 100,
+        pull_window: 200,
+        ..Config::default()
+    };
+    for chunk in [30, 1_000] {
+        let net = Net {
+            room: 100,
+            copied: 1 << 20,
+            ..Net::default()
+        };
+        let mut c = Cluster::new(2, &config, net);
+        let memory = Pieces(vec![vec![7; BYTES]]);
+        let x = &mut c.ranks[0];
+        let id = x.register(memory, Some(7), Rights::Get).expect("free");
+        let key = x.remote_key(id).expect("open");
+        let into = Pieces(vec![vec![0; BYTES]]);
+        let place = Place { key, offset: 0 };
+        let got = c.with(1, |x, at| x.get(at, 0, place, into, Notify::default()));
+        let got = got.expect("alive");
+        c.with(1, |x, at| x.set_pull(at, 2_000, chunk));
+        carry(&mut c);
+        let (done, memory) = c.ranks[1].take(got).expect("it has ended");
+        assert_eq!(done.result, Ok(()));
+        assert!(matches!(memory, Some(Memory::Sink(sink)) if sink.bytes() == [7; BYTES]));
+        assert_eq!(c.ranks[1].census().pulled_bytes, 0);
+    }
+}
+
+/// Offers of all others to rank 0, which asks; bytes that are asked for.
+fn asked_of(senders: u32, window: u64, chunk: u64) -> u64 {
+    let net = Net {
+        room: 100,
+        copied: 1 << 20,
+        push: Push {
+            whole: 0,
+            first: 0,
+            second: 0,
+            ..Push::default()
+        },
+        ..Net::default()
+    };
+    let config = Config {
+        pull_chunk: chunk,
+        pull_window: window,
+        ..Config::default()
+    };
+    let mut c = Cluster::new(senders + 1, &config, net);
+    for from in 1..=senders {
+        let source = Pieces(vec![vec![7; BYTES]]);
+        let sent = c.with(from, |x, at| {
+            x.post_send(at, 0, 3, &SendOptions::default(), source)
+        });
+        sent.expect("the rank is alive");
+        let into = Pieces(vec![vec![0; BYTES]]);
+        c.with(0, |x, at| {
+            x.post_receive(at, &Selector::from(from, 3), into, Notify::default())
+        });
+    }
+    for from in 1..=senders {
+        c.carry((from, 0, false), 64, |_, _| {});
+    }
+    c.ranks[0].census().pulled_bytes
+}
+
+#[test]
+fn many_senders_share_a_part_of_the_window() {
+    // One may have it all, in whole requests.
+    assert_eq!(asked_of(1, 800, 100), 800);
+    // The second gets its half of an eighth, and then there is no more.
+    assert_eq!(asked_of(2, 800, 100), 850);
+    assert_eq!(asked_of(5, 800, 100), 850);
 }

@@ -109,6 +109,8 @@ impl State {
     pub fn deregister_region(&mut self, id: RegionId) -> Result<Option<Scatter>, DeregisterError> {
         let (exchange, shown) = self.core.matched.regions();
         let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
+        // Whoever comes by messages is told as whoever looks in the table is.
+        exchange.shut(id);
         let hidden = match &mut self.shm {
             _ if !last => true,
             Some(shm) => shown.hide(&mut shm.link, id),
