@@ -11,12 +11,50 @@ use portolan_sys::futex::{Scope, wait, wake};
 use portolan_sys::lives::Pulse;
 
 use crate::OpenError;
+use crate::core::Core;
 use crate::endpoint::Inner;
+use crate::incoming::Incoming;
+use crate::lanes::Lane;
 use crate::nap::Woken;
 
 /// Longest pause between two looks at a busy program, ns: a thousand looks a
 /// second cost under one percent of a core.
 const PERIOD_MAX_NS: u64 = 1_000_000;
+
+/// Shortest and longest pause between two passes while a long message comes, ns.
+/// A computing program loses a third of its core to packets that come every 58 us
+/// (200 Mbit/s) and are taken one by one, a seventh where eight are taken at once.
+const PAUSES_NS: [u64; 2] = [50_000, 500_000];
+/// A pause is longer after a pass that has moved fewer packets, and shorter after
+/// one that has moved more.
+const MOVES: [usize; 2] = [8, 24];
+
+/// From this length on a message is long, bytes: a pause at its end is little
+/// beside what it takes on its way.
+const LONG: u64 = 32 << 10;
+
+/// The pauses while the program is away.
+#[derive(Clone, Copy, Debug, Default)]
+struct Pauses {
+    ns: u64,
+}
+
+impl Pauses {
+    /// The pause after a pass that has moved so many packets, ns; 0 for none.
+    fn after(&mut self, moved: usize) -> u64 {
+        let [shortest, longest] = PAUSES_NS;
+        let [few, many] = MOVES;
+        if moved < few {
+            self.ns = (2 * self.ns).clamp(shortest, longest);
+        } else if moved > many {
+            self.ns /= 2;
+            if self.ns < shortest {
+                self.ns = 0;
+            }
+        }
+        self.ns
+    }
+}
 
 /// The thread; it ends when this is dropped.
 pub(crate) struct Helper {
@@ -71,14 +109,18 @@ fn run(inner: &Inner, stop: &AtomicU32) {
     let stopped = || stop.load(Ordering::Acquire) != 0;
     let mut period = inner.takeover_ns;
     let mut calls = inner.state.calls();
+    let mut pauses = Pauses::default();
     while !stopped() {
         // Every ending leads to another look.
         let _ = wait(stop, 0, Some(period), Scope::Process);
         let mut helped = false;
-        while !stopped() && inner.state.calls() == calls && help(inner) {
+        while !stopped() && inner.state.calls() == calls && help(inner, stop, &mut pauses) {
             helped = true;
         }
         let most = PERIOD_MAX_NS.max(inner.takeover_ns);
+        if inner.state.calls() != calls {
+            pauses = Pauses::default();
+        }
         let guarded = period >= most && inner.state.calls() == calls && inner.beds.guard();
         calls = inner.state.calls();
         period = if helped || guarded {
@@ -91,7 +133,7 @@ fn run(inner: &Inner, stop: &AtomicU32) {
 
 /// Moves what there is, then sleeps until there is more; false if the program
 /// does that itself.
-fn help(inner: &Inner) -> bool {
+fn help(inner: &Inner, stop: &AtomicU32, pauses: &mut Pauses) -> bool {
     let Some(mut s) = inner.state.try_help() else {
         return false;
     };
@@ -100,9 +142,28 @@ fn help(inner: &Inner) -> bool {
     }
     s.core.run = false;
     let mut wanted = false;
-    while !wanted && s.pass() > 0 {
+    while !wanted {
+        let moved = s.pass();
+        if moved == 0 {
+            break;
+        }
         s.core.counters.helped += 1;
         wanted = s.is_wanted();
+        if wanted || !hears_long(&s.core) {
+            continue;
+        }
+        let pause = pauses.after(moved);
+        if pause > 0 {
+            s.core.run = true;
+            drop(s);
+            // Every ending leads to another look.
+            let _ = wait(stop, 0, Some(pause), Scope::Process);
+            s = match inner.state.try_help() {
+                Some(s) if !s.rest.is_led() => s,
+                _ => return false,
+            };
+            s.core.run = false;
+        }
     }
     let nap = if wanted { None } else { s.prepare(None) };
     s.core.run = true;
@@ -122,4 +183,40 @@ fn help(inner: &Inner) -> bool {
     }
     s.awake(&Woken::from(&inner.beds.events, Some(0)));
     slept.is_ok()
+}
+
+/// Whether a long message comes through a network. Of one that goes it is not
+/// known how long the link has something to send.
+fn hears_long(core: &Core) -> bool {
+    let by_net = |rank| matches!(core.lanes.get(rank), Some(Lane::Net(_)));
+    let comes = |i: &Incoming| i.total >= LONG && by_net(i.meta.from);
+    core.incoming.iter().any(comes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_are_as_long_as_some_packets_take() {
+        let mut pauses = Pauses::default();
+        // One packet every so many ns, which a pass takes no time for.
+        let mut settle = |every: u64| {
+            let mut moved = 1;
+            for _ in 0..20 {
+                moved = (pauses.after(moved) / every).max(1) as usize;
+            }
+            pauses.ns
+        };
+        assert_eq!(settle(58_000), PAUSES_NS[1]);
+        for every in [25_000, 12_000, 5_000] {
+            let packets = settle(every) / every;
+            assert!(
+                (MOVES[0]..=MOVES[1]).contains(&(packets as usize)),
+                "{every}"
+            );
+        }
+        assert!(settle(1_000) <= PAUSES_NS[0]);
+        assert_eq!(pauses.after(1_000), 0);
+    }
 }

@@ -10,6 +10,7 @@
 //! | 0x81 | answer | 1: yes or no |
 //! | 0x82 | offer: a long message, to be copied | 7 unused, address 8, operation 8, head chunk without payload |
 //! | 0x83 | done with an offer | 1: refused, 6 unused, operation 8 |
+//! | 0x84 | mark: say this when you have read all before it | 1: said, 6 unused, number 8 |
 
 mod choice;
 mod frame;

@@ -8,7 +8,7 @@
 /// Kinds of length, each with its own choice: from 2^16, 2^18, 2^20 bytes.
 const CLASSES: usize = 3;
 /// Messages in one trial.
-const TRIAL: u32 = 6;
+pub(super) const TRIAL: u32 = 6;
 /// Messages from one pair of trials to the next.
 const PERIOD: u32 = 512;
 
@@ -54,7 +54,8 @@ pub(super) struct Choice {
     last_done: u64,
 }
 
-/// What completes a message's record: kept until it is done.
+/// What completes the record of a trial's message: kept until the receiver has
+/// all of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ticket {
     pub way: Way,
@@ -103,21 +104,30 @@ impl Choice {
         }
     }
 
-    /// A message was begun.
-    pub fn begin(&mut self, way: Way, bytes: u64, now: u64) -> Ticket {
+    /// A message was begun; with a ticket where it is one of a trial.
+    pub fn begin(&mut self, way: Way, bytes: u64, now: u64) -> Option<Ticket> {
         let class = &mut self.classes[class_of(bytes)];
         class.begun += 1;
-        if class.begun >= PERIOD {
-            (class.begun, class.copy, class.ring) = (0, Tally::default(), Tally::default());
-        }
-        Ticket {
+        let ticket = Ticket {
             way,
             began: now,
             bytes,
+        };
+        let tried = class.begun <= 2 * TRIAL;
+        if class.begun >= PERIOD {
+            (class.begun, class.copy, class.ring) = (0, Tally::default(), Tally::default());
         }
+        tried.then_some(ticket)
     }
 
-    /// It is done. What it took is counted from the end of the one before,
+    /// Whether both ways have had their trial.
+    #[cfg(test)]
+    pub const fn has_both(&self, bytes: u64) -> bool {
+        let class = &self.classes[class_of(bytes)];
+        class.copy.messages >= TRIAL && class.ring.messages >= TRIAL
+    }
+
+    /// The receiver has it. What it took is counted from the end of the one before,
     /// where that was later than its beginning.
     pub fn done(&mut self, ticket: &Ticket, now: u64) {
         let ns = now.saturating_sub(ticket.began.max(self.last_done)).max(1);
@@ -159,7 +169,9 @@ mod tests {
                 Way::Ring => ring_ns,
             };
             by_ring += u32::from(way == Way::Ring);
-            choice.done(&ticket, *now);
+            if let Some(ticket) = ticket {
+                choice.done(&ticket, *now);
+            }
         }
         by_ring
     }
@@ -172,6 +184,13 @@ mod tests {
         // The cores have moved apart.
         let by_ring = run(&mut choice, &mut now, 5_000, 100_000, 200_000);
         assert!(by_ring < 200, "{by_ring}");
+    }
+
+    #[test]
+    fn most_messages_have_no_ticket() {
+        let (mut choice, bytes) = (Choice::new(), 1 << 20);
+        let tickets = (0..2 * PERIOD).filter_map(|_| choice.begin(choice.way(bytes), bytes, 0));
+        assert_eq!(tickets.count() as u32, 4 * TRIAL);
     }
 
     #[test]

@@ -9,9 +9,11 @@ pub(super) const ASK: u8 = 0x80;
 pub(super) const ANSWER: u8 = 0x81;
 pub(super) const OFFER: u8 = 0x82;
 pub(super) const DONE: u8 = 0x83;
+/// Flag 0 asks for the same with flag 1 once all before it was read.
+pub(super) const MARK: u8 = 0x84;
 /// Bytes of an offer before its head chunk.
 pub(super) const OFFER_BYTES: usize = 24;
-/// Bytes of an [`ASK`], [`ANSWER`] or [`DONE`].
+/// Bytes of an [`ASK`], [`ANSWER`], [`DONE`] or [`MARK`].
 pub(super) const CONTROL_BYTES: usize = 16;
 
 /// Writes a head chunk and its argument words; gives where the payload goes.

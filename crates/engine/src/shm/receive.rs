@@ -5,7 +5,7 @@ use portolan_proto::SourceId;
 use portolan_sys::memory::cache_bytes;
 use portolan_wire::{BODY_BYTES, HEAD_BYTES, Priority};
 
-use super::frame::{ANSWER, ASK, DONE, OFFER, OFFER_BYTES, control, meta, payload_at, total};
+use super::frame::{ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total};
 use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
@@ -226,6 +226,17 @@ impl ShmRx {
             Some(&ANSWER) => {
                 let yes = head.get(1) == Some(&1);
                 ways.tx.note_answer(from, yes);
+                true
+            }
+            Some(&MARK) => {
+                let Some(mark) = word(8) else {
+                    return self.distrust(core, from);
+                };
+                if head.get(1) == Some(&1) {
+                    ways.tx.note_read(from, mark);
+                } else {
+                    ways.tx.tell(ways.outlet, from, control(MARK, 1, mark));
+                }
                 true
             }
             Some(&DONE) => {

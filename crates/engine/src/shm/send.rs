@@ -9,7 +9,7 @@ use portolan_sys::clock::now_ns;
 use portolan_wire::{BODY_BYTES, Body, HEAD_BYTES, MessageNo, Priority};
 
 use super::choice::{Choice, Ticket, Way};
-use super::frame::{ASK, CONTROL_BYTES, OFFER, OFFER_BYTES, control, write_head};
+use super::frame::{ASK, CONTROL_BYTES, MARK, OFFER, OFFER_BYTES, control, write_head};
 use super::{FLOWS, ShmFailure};
 use crate::memory::Source;
 use crate::message::SendOptions;
@@ -50,8 +50,11 @@ struct Stream {
 pub(crate) struct ShmTx {
     peers: Vec<TxPeer>,
     streams: VecDeque<Stream>,
-    /// What receivers have been asked to copy.
+    /// Of trials: what receivers have been asked to copy, and what they have
+    /// been asked to say when they have read it.
     offers: Vec<(u16, SourceId, Ticket)>,
+    marks: Vec<(u16, u64, Ticket)>,
+    marks_sent: u64,
     /// Control frames that found no room.
     control: VecDeque<(u16, [u8; CONTROL_BYTES])>,
     frame_max: usize,
@@ -114,6 +117,8 @@ impl ShmTx {
             peers: vec![peer; endpoints],
             streams: VecDeque::new(),
             offers: Vec::new(),
+            marks: Vec::new(),
+            marks_sent: 0,
             control: VecDeque::new(),
             frame_max,
             copy_min,
@@ -138,6 +143,7 @@ impl ShmTx {
     pub fn forget(&mut self, index: u16) {
         self.streams.retain(|s| s.to != index);
         self.offers.retain(|(to, ..)| *to != index);
+        self.marks.retain(|(to, ..)| *to != index);
         self.control.retain(|(to, _)| *to != index);
         self.peers[index as usize].streaming = [0; 2];
     }
@@ -152,6 +158,15 @@ impl ShmTx {
         let offer = self.offers.iter().position(|o| (o.0, o.1) == (from, id));
         if let Some(at) = offer {
             let (.., ticket) = self.offers.swap_remove(at);
+            self.peers[from as usize].choice.done(&ticket, now_ns());
+        }
+    }
+
+    /// A peer has read what lies before a mark.
+    pub fn note_read(&mut self, from: u16, mark: u64) {
+        let marked = self.marks.iter().position(|m| (m.0, m.1) == (from, mark));
+        if let Some(at) = marked {
+            let (.., ticket) = self.marks.swap_remove(at);
             self.peers[from as usize].choice.done(&ticket, now_ns());
         }
     }
@@ -216,8 +231,9 @@ impl ShmTx {
             out[16..24].copy_from_slice(&id.0.to_le_bytes());
             write_head(&mut out[OFFER_BYTES..], port, o, number, 0, total);
             slot.commit();
-            let ticket = peer.choice.begin(way, total, now_ns());
-            self.offers.push((to, id, ticket));
+            if let Some(ticket) = peer.choice.begin(way, total, now_ns()) {
+                self.offers.push((to, id, ticket));
+            }
         } else {
             let room = self.frame_max - HEAD_BYTES - 8 * o.args.len();
             let first = source.len().min(piece(source.len(), room));
@@ -234,7 +250,7 @@ impl ShmTx {
                 number,
                 id,
                 sent: first,
-                ticket: whole.map(|_| peer.choice.begin(way, total, now_ns())),
+                ticket: whole.and_then(|_| peer.choice.begin(way, total, now_ns())),
             });
             if long {
                 self.may_copy(outlet, to);
@@ -284,14 +300,11 @@ impl ShmTx {
             };
             let (frames, over) = stream.run(outlet, ops, self.frame_max);
             moved += frames;
-            match over {
+            match over && self.mark(outlet, &stream) {
                 false => self.streams.push_back(stream),
                 true => {
                     let peer = &mut self.peers[stream.to as usize];
                     peer.streaming[stream.priority.index()] &= !(1 << stream.flow);
-                    if let Some(ticket) = &stream.ticket {
-                        peer.choice.done(ticket, now_ns());
-                    }
                     ops.finish(stream.id, Outcome::Done, None);
                     moved += 1;
                 }
@@ -299,11 +312,34 @@ impl ShmTx {
         }
         moved
     }
+
+    /// Marks the end of what was sent for a trial; false if there is no room.
+    fn mark(&mut self, outlet: &mut Outlet<'_>, stream: &Stream) -> bool {
+        let Some(ticket) = stream.ticket else {
+            return true;
+        };
+        let mark = self.marks_sent;
+        let said = say_with(outlet, stream.to, stream.priority, &control(MARK, 0, mark));
+        if said {
+            self.marks_sent += 1;
+            self.marks.push((stream.to, mark, ticket));
+        }
+        said
+    }
 }
 
 /// False if there is no room.
 fn say(outlet: &mut Outlet<'_>, to: u16, frame: &[u8; CONTROL_BYTES]) -> bool {
-    match outlet.reserve(to, Priority::Reply, CONTROL_BYTES) {
+    say_with(outlet, to, Priority::Reply, frame)
+}
+
+fn say_with(
+    outlet: &mut Outlet<'_>,
+    to: u16,
+    priority: Priority,
+    frame: &[u8; CONTROL_BYTES],
+) -> bool {
+    match outlet.reserve(to, priority, CONTROL_BYTES) {
         Ok(mut slot) => {
             slot.bytes_mut().copy_from_slice(frame);
             slot.commit();
@@ -346,5 +382,91 @@ impl Stream {
             frames += 1;
         }
         (frames, true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use portolan_link::shm::{Config, Segment, ShmPort};
+    use portolan_sys::doorbell::Doorbell;
+
+    use super::super::choice::TRIAL;
+    use super::*;
+    use crate::memory::Payload;
+    use crate::ops::{Entry, Teller};
+
+    const BYTES: usize = 1 << 20;
+
+    /// Two endpoints of a segment, both in this process.
+    fn ports() -> [ShmPort; 2] {
+        let segment = Segment::create(2, &Config::default()).unwrap();
+        let bells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
+        [0, 1].map(|index| {
+            let bells = bells.iter().map(|b| b.duplicate().unwrap().into());
+            let fd = segment.duplicate_fd().unwrap();
+            ShmPort::attach(fd, index, bells.collect(), true).unwrap()
+        })
+    }
+
+    /// Kinds of what arrived there; tells the sender what was read.
+    fn read(port: &mut ShmPort, tx: &mut ShmTx) -> Vec<u8> {
+        let mut kinds = Vec::new();
+        let word = |frame: &[u8], at: usize| frame[at..at + 8].try_into().map(u64::from_le_bytes);
+        let polled = port.poll(usize::MAX, |_, _, frame| {
+            match frame[0] {
+                OFFER => tx.note_copied(1, SourceId(word(frame, 16).unwrap())),
+                MARK => tx.note_read(1, word(frame, 8).unwrap()),
+                _ => {}
+            }
+            kinds.push(frame[0]);
+            true
+        });
+        polled.unwrap();
+        kinds
+    }
+
+    #[test]
+    fn of_a_trial_by_the_ring_the_end_is_marked_and_heard_of() {
+        let [mut from, mut to] = ports();
+        let mut tx = ShmTx::new(2, from.frame_bytes_max(), 64 << 10);
+        let mut ops = Ops::new(0);
+        tx.note_answer(1, true);
+        let mut marks = Vec::new();
+        for _ in 0..3 * TRIAL {
+            let memory: Arc<[u8]> = vec![1; BYTES].into();
+            let id = ops.insert(Entry {
+                source: Source::Given(Payload::Shared(Arc::clone(&memory))),
+                to: 1,
+                priority: Priority::Request,
+                flow: 0,
+                number: MessageNo(0),
+                teller: Teller::Nobody,
+                charged: 0,
+                refused: false,
+            });
+            let source = Source::Given(Payload::Shared(memory));
+            let options = SendOptions::default();
+            let sent = tx.send_long(&mut from.outlet(), 1, 0, &options, &source, id);
+            sent.unwrap();
+            let mut kinds = Vec::new();
+            while kinds.is_empty() || tx.has_work() {
+                tx.run(&mut from.outlet(), &mut ops);
+                kinds.extend(read(&mut to, &mut tx));
+            }
+            kinds.extend(read(&mut to, &mut tx));
+            let last = kinds.last().copied();
+            assert!(kinds[..kinds.len() - 1].iter().all(|kind| *kind != MARK));
+            marks.push(last == Some(MARK));
+            if kinds[0] == OFFER {
+                ops.remove(id);
+            }
+        }
+        let expected = (0..3 * TRIAL).map(|at| (TRIAL..2 * TRIAL).contains(&at));
+        assert!(marks.into_iter().eq(expected));
+        // What was measured decides from now on.
+        assert!(tx.marks.is_empty() && tx.offers.is_empty());
+        assert!(tx.peers[1].choice.has_both(BYTES as u64));
     }
 }

@@ -30,7 +30,7 @@ pub const ENDPOINTS_MAX: u16 = 4_096;
 
 /// "portolan", little-endian.
 const MAGIC: u64 = 0x6e61_6c6f_7472_6f70;
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 const HEADER_LINES: usize = 3;
 
 /// Words of an endpoint's control line. All but the last are read at each
