@@ -8,7 +8,7 @@ use crate::kind::Kind;
 use crate::ops::{OpError, OpId, Receive, ReceiveStage};
 
 /// Shortest rest of a message that both sides copy, bytes.
-pub const SHARE_MIN: u64 = 64 << 10;
+pub const SHARE_MIN: u64 = 128 << 10;
 
 /// The halves meet at a multiple of this, bytes: no cache line is of both.
 const UNIT: u64 = 64;
