@@ -3,7 +3,7 @@
 #[allow(dead_code, reason = "each test uses its part")]
 mod common;
 
-use common::{Cluster, Net, Packet, Pieces, Rng};
+use common::{Cluster, Net, Packet, Pieces, Rng, Trouble};
 use portolan_exchange::{
     Completion, Config, Incoming, Kind, Memory, Notify, OpError, OpId, Push, Selector, SendOptions,
     Took,
@@ -142,21 +142,25 @@ fn each_side_copies_a_half() {
 
 #[test]
 fn what_cannot_be_shared_comes_otherwise() {
-    let unshown = |n: &mut Net| n.trouble.unshown = 100;
-    let unwritten = |n: &mut Net| n.trouble.unwritten = 100;
-    let unfetched = |n: &mut Net| n.forbidden = true;
-    let cases: [(&[fn(&mut Net)], usize); 5] = [
-        (&[unshown], 0),
-        (&[unwritten], 0),
-        (&[unfetched], 1),
-        (&[unwritten, unfetched], 0),
-        (&[unshown, unfetched], 0),
+    // In per cent: not shown, not written; whether it may not be fetched; parts
+    // that are written.
+    let cases = [
+        (100, 0, false, 0),
+        (0, 100, false, 0),
+        (0, 0, true, 1),
+        (0, 100, true, 0),
+        (100, 0, true, 0),
     ];
-    for (at, (troubles, shared)) in cases.into_iter().enumerate() {
-        let mut net = net();
-        for trouble in troubles {
-            trouble(&mut net);
-        }
+    for (at, (unshown, unwritten, forbidden, shared)) in cases.into_iter().enumerate() {
+        let net = Net {
+            forbidden,
+            trouble: Trouble {
+                unshown,
+                unwritten,
+                ..Trouble::default()
+            },
+            ..net()
+        };
         let (mut c, sent, op) = offered(net);
         carry(&mut c);
         assert_eq!(c.net.shared, shared, "case {at}");
