@@ -7,7 +7,8 @@ use crate::host::{FetchError, Host, Sink, Source};
 use crate::kind::Kind;
 use crate::ops::{OpError, OpId, Receive, ReceiveStage};
 
-/// Shortest rest of a message that both sides copy, bytes.
+/// Shortest rest of a message that both sides copy, bytes: half of a shorter one
+/// takes no longer to copy than the words about it take to and fro.
 pub const SHARE_MIN: u64 = 128 << 10;
 
 /// The halves meet at a multiple of this, bytes: no cache line is of both.
