@@ -347,7 +347,7 @@ fn a_close_gives_back_no_memory_that_is_written_to() {
         let mut memory = vec![0; VAST];
         let memory = Watched::of(&mut memory);
         let mut waited = 0;
-        for round in 0..16 {
+        for round in 0..10 {
             let settings = Config {
                 close_ns: 50_000_000,
                 ..threads()
@@ -361,7 +361,7 @@ fn a_close_gives_back_no_memory_that_is_written_to() {
                     let _ = e.close();
                     closed.store(true, Relaxed);
                 });
-                thread::sleep(Duration::from_millis(500));
+                thread::sleep(Duration::from_millis(300));
                 // It is in the middle of a copy, and may go on with it.
                 waited += u32::from(!closed.load(Relaxed));
                 if closed.load(Relaxed) {
