@@ -30,6 +30,9 @@ pub struct Counters {
     /// Puts and gets that were done without the target, in the memory of
     /// another process of this host.
     pub direct: u64,
+    /// Parts of our matched messages that we wrote to the receiver's memory, in
+    /// another process of this host, while it copied the rest.
+    pub shared: u64,
     /// The network protocol's own counts; zero without a network lane.
     pub protocol: portolan_proto::Counters,
 }

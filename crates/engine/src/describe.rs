@@ -101,6 +101,7 @@ const ENDPOINT_FIELDS: &[Field] = &[
     field!("sleeps", State, core.counters.sleeps),
     field!("tx_failed", State, core.counters.tx_failed),
     field!("direct", State, core.counters.direct),
+    field!("shared", State, core.counters.shared),
     field!("shm_peers", State, core.lanes.count.shm),
     field!("udp_peers", State, core.lanes.count.net),
     field!("dead_peers", State, core.lanes.count.dead),

@@ -470,7 +470,8 @@ impl Endpoint {
     }
 
     /// Closes the endpoint. Waits until all that was sent has been
-    /// acknowledged, but not longer than the setting `close_ns`; refuses
+    /// acknowledged, but not longer than the setting `close_ns` (for as long as
+    /// a process is stopped that is writing to a receive's memory); refuses
     /// messages that no handler has taken; tells the peers. Handlers still run
     /// meanwhile, but cannot send. Dropping the endpoint does the same.
     ///

@@ -59,8 +59,8 @@ pub use own::Threads;
 pub use portolan_exchange::{
     Action, Census, Completion, Config as ExchangeConfig, Count, CounterId, DeregisterError,
     Memory, MessageId, Notify, OpError, OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions,
-    QueueId, RegionId, RegisterError, RemoteKey, Rights, Selector, SendOptions as TaggedOptions,
-    Signal,
+    QueueId, RegionId, RegisterError, RemoteKey, Rights, SHARE_MIN, Selector,
+    SendOptions as TaggedOptions, Signal,
 };
 pub use portolan_link::xdp::{
     HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,

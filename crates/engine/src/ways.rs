@@ -3,7 +3,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use portolan_link::shm::{OneSidedError, Outlet, Place};
+use portolan_link::shm::{Exposed, OneSidedError, Outlet, Place, RegionId, Rights, WithdrawError};
 use portolan_proto::{Endpoint as View, Message, PeerId, Release, SendError as NetError, SourceId};
 use portolan_seal::Seal;
 use portolan_sys::process::CopyError;
@@ -60,6 +60,16 @@ pub(crate) trait Ways {
     /// Whether a process of this host may copy from our memory, as far as it
     /// has said so. Asks it where it has not.
     fn shm_may_copy(&mut self, to: u16) -> bool;
+
+    /// Whether we can copy from and to the memory of a process of this host.
+    fn shm_can_copy(&mut self, peer: u16) -> bool;
+
+    /// Lets other processes of this host write to memory, by a key in our table.
+    /// `None`: there is no room, or it is forbidden.
+    fn shm_show(&mut self, key: u64, memory: Exposed) -> Option<RegionId>;
+
+    /// Takes that back. False: somebody still writes there; try again.
+    fn shm_hide(&mut self, entry: RegionId) -> bool;
 
     /// Copies from address `remote` of a process of this host.
     fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError>;
@@ -145,6 +155,18 @@ macro_rules! shm_by_lane {
                 Some(ShmLane { link, tx, .. }) => tx.may_copy(&mut link.outlet(), to),
                 None => false,
             }
+        }
+
+        fn shm_can_copy(&mut self, peer: u16) -> bool {
+            (self.shm.as_mut()).is_some_and(|shm| shm.link.can_copy(peer))
+        }
+
+        fn shm_show(&mut self, key: u64, memory: Exposed) -> Option<RegionId> {
+            show(&mut self.shm.as_mut()?.link.outlet(), key, memory)
+        }
+
+        fn shm_hide(&mut self, entry: RegionId) -> bool {
+            (self.shm.as_mut()).is_some_and(|shm| hide(&mut shm.link.outlet(), entry))
         }
 
         fn shm_copy_from(
@@ -291,6 +313,18 @@ impl Ways for InShm<'_, '_> {
         self.tx.may_copy(self.outlet, to)
     }
 
+    fn shm_can_copy(&mut self, peer: u16) -> bool {
+        self.outlet.can_copy(peer)
+    }
+
+    fn shm_show(&mut self, key: u64, memory: Exposed) -> Option<RegionId> {
+        show(self.outlet, key, memory)
+    }
+
+    fn shm_hide(&mut self, entry: RegionId) -> bool {
+        hide(self.outlet, entry)
+    }
+
     fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
         copy_from(self.outlet, from, remote, into)
     }
@@ -314,6 +348,14 @@ impl Ways for InShm<'_, '_> {
     ) -> Result<(), OneSidedError> {
         self.outlet.get(from, key, Place::Offset(offset), into)
     }
+}
+
+fn show(outlet: &mut Outlet<'_>, key: u64, memory: Exposed) -> Option<RegionId> {
+    outlet.publish(key, memory, Rights::Put).ok()
+}
+
+pub(crate) fn hide(outlet: &mut Outlet<'_>, entry: RegionId) -> bool {
+    !matches!(outlet.try_withdraw(entry), Err(WithdrawError::InUse(_)))
 }
 
 /// Copies from a process's memory. One that closes takes back what it lent:

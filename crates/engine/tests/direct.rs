@@ -2,24 +2,18 @@
 
 mod common;
 
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::{Child, Command};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::{By, config, opening, pair, pattern, peer, run, settle};
+use common::processes::{Kill, child, two};
+use common::{By, config, pair, pattern, run, settle};
 use portolan_engine::{
     Binding, Buffer, Census, Config, Endpoint, Memory, Notify, OpError, OpId, Place, PutEnd,
-    PutOptions, RegionId, RemoteKey, Rights, Scatter, Selector, ShmAttachment, Signal, Threads,
-    WaitError,
+    PutOptions, RegionId, RemoteKey, Rights, Scatter, Selector, Signal, Threads, WaitError,
 };
-use portolan_link::shm::{Config as SegmentConfig, Segment};
-use portolan_sys::doorbell::Doorbell;
-use portolan_sys::inherit::adopt_inherited;
-use portolan_sys::process::{Condition, threads};
-use rustix::process::{Pid, Signal as Kill, kill_process};
+use portolan_link::shm::Config as SegmentConfig;
 
 const NONE: Notify = Notify {
     context: 0,
@@ -301,77 +295,6 @@ fn nobody_writes_to_memory_that_came_back() {
     assert!(touched > 0, "{touched}");
 }
 
-const CHILD: &str = "PORTOLAN_TEST_ENGINE_CHILD";
-
-fn attach(rank: u16, segment: OwnedFd, doorbells: Vec<OwnedFd>) -> Endpoint {
-    let both = [0, 1].map(|rank| opening(By::Shm, rank, &config()));
-    let peers = [peer(&both[0], Some(0)), peer(&both[1], Some(1))];
-    let attachment = ShmAttachment {
-        segment,
-        index: rank,
-        doorbells,
-    };
-    let [zero, one] = both;
-    let own = if rank == 0 { zero } else { one };
-    own.finish(&peers, Some(attachment), None).unwrap()
-}
-
-/// Rank 1 in a process of its own, which runs the same test, and rank 0 here.
-fn two(test: &str) -> (Process, Endpoint) {
-    let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
-    let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
-    let fds = || -> Vec<OwnedFd> {
-        let bells = bells.iter().map(|bell| bell.duplicate().unwrap().into());
-        bells.collect()
-    };
-    let mut theirs = fds();
-    theirs.insert(0, segment.duplicate_fd().unwrap());
-    for fd in &theirs {
-        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).unwrap();
-    }
-    let numbers: Vec<_> = theirs.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
-    let child = Command::new(std::env::current_exe().unwrap())
-        .args([test, "--exact", "--nocapture"])
-        .env(CHILD, numbers.join(" "))
-        .spawn()
-        .unwrap();
-    let own = attach(0, segment.duplicate_fd().unwrap(), fds());
-    (Process(child), own)
-}
-
-/// In the process that [`two`] started: its rank.
-fn child() -> Option<Endpoint> {
-    let numbers = std::env::var(CHILD).ok()?;
-    let mut fds = numbers
-        .split(' ')
-        .map(|n| adopt_inherited(n.parse().unwrap()).unwrap());
-    let segment = fds.next().unwrap();
-    Some(attach(1, segment, fds.collect()))
-}
-
-struct Process(Child);
-
-impl Process {
-    fn signal(&self, signal: Kill) {
-        let pid = Pid::from_raw(self.0.id().cast_signed()).unwrap();
-        kill_process(pid, signal).unwrap();
-    }
-
-    fn stop(&self) {
-        self.signal(Kill::STOP);
-        while !threads(self.0.id()).all(|thread| Condition::of(thread).unwrap().stopped) {
-            thread::yield_now();
-        }
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 fn next(e: &Endpoint, from: u32, bytes: &mut [u8]) {
     e.receive_tagged(&Selector::from(from, 1), bytes).unwrap();
 }
@@ -379,7 +302,7 @@ fn next(e: &Endpoint, from: u32, bytes: &mut [u8]) {
 #[test]
 fn a_stopped_target_is_put_to_and_got_from() {
     const BYTES: usize = 3_000_000;
-    if let Some(e) = child() {
+    if let Some(e) = child(&config()) {
         let (id, key) = shown(&e, vec![3; BYTES], Rights::Both);
         e.send_tagged(0, 1, &key.to_bytes()).unwrap();
         next(&e, 0, &mut [0; 4]);
@@ -389,7 +312,7 @@ fn a_stopped_target_is_put_to_and_got_from() {
         next(&e, 0, &mut [0; 4]);
         return;
     }
-    let (process, e) = two("a_stopped_target_is_put_to_and_got_from");
+    let (process, e) = two("a_stopped_target_is_put_to_and_got_from", &config());
     let mut key = [0; 16];
     next(&e, 1, &mut key);
     let key = RemoteKey::from_bytes(key);
@@ -417,14 +340,14 @@ fn a_stopped_target_is_put_to_and_got_from() {
 #[test]
 fn a_killed_initiator_holds_nothing_up() {
     const BYTES: usize = 64 << 20;
-    if let Some(e) = child() {
+    if let Some(e) = child(&config()) {
         let mut key = [0; 16];
         next(&e, 0, &mut key);
         put_for_ever(&e, RemoteKey::from_bytes(key), BYTES);
     }
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
-        let (process, e) = two("a_killed_initiator_holds_nothing_up");
+        let (process, e) = two("a_killed_initiator_holds_nothing_up", &config());
         let (id, key) = shown(&e, vec![0; BYTES], Rights::Put);
         e.send_tagged(1, 1, &key.to_bytes()).unwrap();
         next(&e, 1, &mut [0; 5]);
@@ -445,14 +368,14 @@ fn a_killed_initiator_holds_nothing_up() {
 fn a_close_waits_for_a_stopped_initiator_until_its_limit() {
     const TEST: &str = "a_close_waits_for_a_stopped_initiator_until_its_limit";
     const BYTES: usize = 64 << 20;
-    if let Some(e) = child() {
+    if let Some(e) = child(&config()) {
         let mut key = [0; 16];
         next(&e, 0, &mut key);
         put_for_ever(&e, RemoteKey::from_bytes(key), BYTES);
     }
     // It copies when it is stopped, most of the times.
     let waited = (0..20).any(|_| {
-        let (process, e) = two(TEST);
+        let (process, e) = two(TEST, &config());
         let (_, key) = shown(&e, vec![0; BYTES], Rights::Put);
         e.send_tagged(1, 1, &key.to_bytes()).unwrap();
         next(&e, 1, &mut [0; 5]);

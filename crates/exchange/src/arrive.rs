@@ -7,7 +7,7 @@ use portolan_matching::Envelope;
 use crate::credit::OVERHEAD;
 use crate::exchange::Exchange;
 use crate::host::{Host, Sink, Source};
-use crate::kind::{Kind, OVERLAP, SECOND, Words};
+use crate::kind::{Kind, OVERLAP, SECOND, SHARES, Words};
 use crate::message::{Dest, Origin, Part, Probed};
 use crate::ops::OpId;
 use crate::send::BYTES_MAX;
@@ -71,7 +71,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             _ if m.total > 0 => Took::Refused,
             Kind::Pull => {
                 let words = Words(m.args);
-                let args = [0, 1, 2, 3].map(|i| words.or_zero(i));
+                let args = [0, 1, 2, 3, 4].map(|i| words.or_zero(i));
                 self.asked(host, m.from, args);
                 Took::Whole
             }
@@ -187,7 +187,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if !self.charge(m.from, pushed) {
             return Took::NotNow;
         }
-        let origin = Origin::Offer { op, address };
+        let origin = Origin::Offer {
+            op,
+            address,
+            shares: flags & SHARES != 0,
+        };
         let missing = u32::from(!m.is_whole()) + u32::from(second > 0);
         let dest = if let Some(id) = self.first_receive(&what) {
             self.meet(id, &what, origin, pushed, missing, overlap);
@@ -235,6 +239,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ) -> Took {
         let words = Words(m.args);
         let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
+        if m.total == 0 {
+            return self.was_written(host, m.from, id, at, words.or_zero(2));
+        }
         if !self.was_asked(m.from, id, at, m.total) {
             return Took::Refused;
         }

@@ -101,7 +101,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         let from_it = self.ops.live_where(|body| match body {
             Body::Receive(receive) => {
-                matches!(receive.stage, ReceiveStage::Met(m) if m.from == rank)
+                matches!(receive.stage, ReceiveStage::Met(m) if m.from == rank && m.ending.is_none())
             }
             Body::Send(_) | Body::Remote(_) => false,
         });
@@ -109,7 +109,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             if let Some(&mut meeting) = self.ops.meeting(id) {
                 self.pulls.forget(id, &meeting);
             }
-            self.ops.end(id, Err(OpError::PeerDead));
+            self.end_receive(host, id, Err(OpError::PeerDead));
         }
         if let Some(id) = self.raise(|selector| selector.source == Some(rank)) {
             self.ops.end(id, Err(OpError::PeerDead));
@@ -196,7 +196,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// The endpoint is closed: what has not ended ends with
-    /// [`OpError::Closed`]. Nobody reaches into regions any more; their memory
+    /// [`OpError::Closed`]. What [`Host::show`] showed was hidden before. Nobody reaches into regions any more; their memory
     /// comes back by [`Exchange::deregister`] once none of it is lent.
     pub fn end_all(&mut self) {
         self.raise(|_| true);
@@ -204,6 +204,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.ops.end(id, Err(OpError::Closed));
         }
         self.pulls.clear();
+        self.hiding.clear();
         self.toward.clear();
         self.regions.close_all();
         self.drop_served(None);

@@ -15,6 +15,7 @@ use crate::pull::Pulls;
 use crate::regions::Regions;
 use crate::remote::Toward;
 use crate::serve::{Arriving, Served};
+use crate::share::SHARE_MIN;
 use crate::slab::Slab;
 use crate::standing::Standing;
 
@@ -40,6 +41,10 @@ pub struct Config {
     pub pull_window: u64,
     /// Bytes that one request asks for. Default 128 KiB.
     pub pull_chunk: u64,
+    /// Where sender and receiver can reach into each other's memory and the
+    /// sender waits: both copy if so many bytes are missing, 128 at least.
+    /// Default [`SHARE_MIN`].
+    pub share_min: u64,
     /// Regions that may be registered at once. Default 65,536.
     pub regions_max: u32,
     /// One-sided accesses of one rank to this one's memory that may be under
@@ -59,6 +64,7 @@ impl Default for Config {
             offers_max: 1 << 16,
             pull_window: 512 << 10,
             pull_chunk: 128 << 10,
+            share_min: SHARE_MIN,
             regions_max: 1 << 16,
             accesses_max: 1 << 10,
         }
@@ -101,6 +107,9 @@ pub struct Census {
     pub accesses: u64,
 }
 
+/// Words of a message without payload, at most.
+const SAID_MAX: usize = 5;
+
 /// What was to be sent and found no room.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Waiting {
@@ -109,7 +118,7 @@ pub(crate) enum Waiting {
     /// Its second push.
     Second(OpId),
     /// A message without payload.
-    Say(Kind, [u64; 4]),
+    Say(Kind, [u64; SAID_MAX]),
     /// An answer to a request.
     Answer {
         op: OpId,
@@ -158,6 +167,8 @@ pub struct Exchange<S, K> {
     pub(crate) spare: Vec<Vec<u8>>,
     /// Something that was not taken may be taken now.
     pub(crate) freed: bool,
+    /// Receives that end once nobody writes to their memory any more.
+    pub(crate) hiding: Vec<OpId>,
     /// Ranges of receives and gets that were asked for, and that are to be made
     /// ready once the requests have left.
     pub(crate) unready: VecDeque<(OpId, u64, u64)>,
@@ -184,6 +195,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             backlogs: BTreeMap::new(),
             spare: Vec::new(),
             freed: false,
+            hiding: Vec::new(),
             unready: VecDeque::new(),
             share: config.share(),
             config,
@@ -270,7 +282,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .filter_map(|(rank, peer)| Some((rank, peer.news(share)?)))
             .collect();
         for (rank, limit) in news {
-            self.say(host, rank, Kind::Credit, [limit, 0, 0, 0]);
+            self.say(host, rank, Kind::Credit, [limit]);
         }
     }
 
@@ -350,11 +362,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         core::mem::replace(&mut self.freed, false)
     }
 
-    /// Whether something waits for room to be sent.
+    /// Whether something waits for room to be sent, or for others to be done
+    /// with memory of ours: [`Exchange::resume`] tries again.
     #[inline]
     #[must_use]
     pub fn has_backlog(&self) -> bool {
-        !self.backlogs.is_empty()
+        !self.backlogs.is_empty() || !self.hiding.is_empty()
     }
 
     pub(crate) fn waits_for(&self, to: u32, kind: Kind) -> bool {
@@ -389,21 +402,24 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// Says something without payload, now or when there is room.
-    pub(crate) fn say(
+    pub(crate) fn say<const WORDS: usize>(
         &mut self,
         host: &mut impl Host<Source = S, Sink = K>,
         to: u32,
         kind: Kind,
-        args: [u64; 4],
+        words: [u64; WORDS],
     ) {
+        let mut args = [0; SAID_MAX];
+        args[..WORDS].copy_from_slice(&words);
         if self.waits_for(to, kind) || tell(host, to, kind, &args) == Err(Refusal::NoRoom) {
             self.put_off(to, Waiting::Say(kind, args));
         }
     }
 
-    /// Tries again what found no room. Gives how many messages left.
+    /// Tries again what found no room, and what could not end. Gives how much
+    /// did.
     pub fn resume(&mut self, host: &mut impl Host<Source = S, Sink = K>) -> usize {
-        let mut sent = 0;
+        let mut sent = self.end_hidden(host);
         let ranks: Vec<u32> = self.backlogs.keys().copied().collect();
         for to in ranks {
             // Replies first.

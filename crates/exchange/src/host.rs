@@ -101,6 +101,16 @@ pub enum Refusal {
     Dead,
 }
 
+/// Where a source lies in this process's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Located {
+    /// Address of its first byte; not 0.
+    pub address: u64,
+    /// Whoever sends it waits until it was received, and can write to the
+    /// receiver's memory: the two may share the copy.
+    pub shares: bool,
+}
+
 /// Why memory of another process was not copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FetchError {
@@ -184,7 +194,7 @@ pub trait Host {
 
     /// Where a source lies in this process's memory, for a rank that may copy
     /// from it; `None` if it cannot.
-    fn locate(&mut self, to: u32, source: &Self::Source) -> Option<u64>;
+    fn locate(&mut self, to: u32, source: &Self::Source) -> Option<Located>;
 
     /// Copies `bytes` bytes from address `address` of the process `from` to
     /// `at` of `into`.
@@ -199,6 +209,34 @@ pub trait Host {
         at: u64,
         bytes: u64,
     ) -> Result<(), FetchError>;
+
+    /// Lets a rank write `bytes` bytes of `sink` from `at` on by itself, if it
+    /// knows the key, until they are hidden. Default: not possible.
+    fn show(&mut self, _to: u32, _key: u64, _sink: &mut Self::Sink, _at: u64, _bytes: u64) -> bool {
+        false
+    }
+
+    /// Hides what was shown under a key, which is of `sink`: from the first call
+    /// on nobody begins to write there. False: somebody still writes; ask again.
+    fn hide(&mut self, _key: u64, _sink: &mut Self::Sink) -> bool {
+        true
+    }
+
+    /// Writes `bytes` bytes of `source` from `at` on to the beginning of what
+    /// another rank shows under a key. Default: not possible.
+    ///
+    /// # Errors
+    /// [`DirectError`]; part of it may have been written.
+    fn write_shown(
+        &mut self,
+        _to: u32,
+        _key: u64,
+        _source: &Self::Source,
+        _at: u64,
+        _bytes: u64,
+    ) -> Result<(), DirectError> {
+        Err(DirectError::NotPossible)
+    }
 
     /// Something is awaited of a rank from now on: should it fall silent, and
     /// [`crate::Exchange::awaits`] still say so, it is to be asked for a sign of

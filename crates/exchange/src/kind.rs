@@ -5,8 +5,8 @@
 //! | 0 | eager | tag, data if it has any | the message |
 //! | 1 | offer | tag, length of the message, sender's operation, address or 0, flags and bytes of the second push, data if it has any | first push |
 //! | 2 | push | sender's operation | second push |
-//! | 3 | pull | sender's operation, offset, length, receiver's operation | |
-//! | 4 | pulled | receiver's operation, offset | the bytes |
+//! | 3 | pull | sender's operation, offset, length, receiver's operation, key of the memory for it or 0 | |
+//! | 4 | pulled | receiver's operation, offset, bytes that were written there if there is no payload | the bytes |
 //! | 5 | done | sender's operation | |
 //! | 6 | credit | bytes that may be pushed since connect | |
 //! | 7 | put | key, salt, offset, initiator's operation or 0, flags, port and word of the signal if there is one, bytes that are there already | the bytes |
@@ -127,6 +127,8 @@ impl Words<'_> {
 
 /// Of an offer's fifth word: the request is to leave at once.
 pub(crate) const OVERLAP: u64 = 1 << 63;
+/// Likewise: the sender waits, and can write to the receiver's memory.
+pub(crate) const SHARES: u64 = 1 << 62;
 /// The bytes of its second push.
 pub(crate) const SECOND: u64 = (1 << 48) - 1;
 

@@ -8,7 +8,8 @@
 //! offer, and the receiver, once a receive has matched, pulls the rest straight
 //! into its destination, at its own pace (Push-Pull Messaging, sections 2.1 to
 //! 2.4). Between processes of one host the receiver copies the rest at once out
-//! of the sender's memory (cross-space zero buffer, section 2.2).
+//! of the sender's memory (cross-space zero buffer, section 2.2); where the
+//! sender waits each side copies one half.
 //!
 //! What comes before its receive is kept, within a budget: each sender may have
 //! so many pushed bytes here that nobody has asked for; it is told by absolute
@@ -22,7 +23,7 @@
 //!
 //! Where things are: `kind` the messages; `host` what the caller gives; `ops`
 //! what the program has asked for; `send`, `receive` its calls, `standing` a receive that is waited for; `arrive` what
-//! comes from others; `pull` who is asked next; `credit` who may push; `end`
+//! comes from others; `pull` who is asked next; `share` what both sides copy; `credit` who may push; `end`
 //! deaths and cancels; `regions` what others may access; `remote`, `onesided`,
 //! `answers` accesses to others' memory, `serve` others' accesses.
 #![no_std]
@@ -47,6 +48,7 @@ mod regions;
 mod remote;
 mod send;
 mod serve;
+mod share;
 mod slab;
 mod standing;
 
@@ -54,7 +56,8 @@ pub use arrive::{Incoming, Took};
 pub use credit::PUSHED_MIN;
 pub use exchange::{Census, Config, Exchange};
 pub use host::{
-    DirectError, FetchError, Host, Outgoing, Push, Refusal, Sent, SignalRefusal, Sink, Source,
+    DirectError, FetchError, Host, Located, Outgoing, Push, Refusal, Sent, SignalRefusal, Sink,
+    Source,
 };
 pub use kind::{KINDS, Kind};
 pub use message::{MessageId, Probed};
@@ -63,4 +66,5 @@ pub use portolan_matching::Selector;
 pub use regions::{DeregisterError, Opened, RegionId, RegisterError, RemoteKey, Rights};
 pub use remote::{Place, PutEnd, PutOptions, Signal};
 pub use send::{SendOptions, SendRefused};
+pub use share::SHARE_MIN;
 pub use standing::Stood;

@@ -194,6 +194,12 @@ pub(crate) struct Meeting {
     pub offer: Option<u64>,
     /// Where the sender's memory can be copied from, or 0.
     pub address: u64,
+    /// The sender waits, and copies a part of it if it is asked to.
+    pub shares: bool,
+    /// The key under which the sender is shown memory of ours to write to, or 0.
+    pub shown: u64,
+    /// All is over but that somebody may still write there: how it ended.
+    pub ending: Option<Result<(), OpError>>,
     /// The request need not wait for the pushes.
     pub overlap: bool,
     /// What is not pushed has been copied or is being pulled.
@@ -204,6 +210,8 @@ pub(crate) struct Meeting {
     pub came: u64,
     /// ...and arrived so far.
     pub answered: u64,
+    /// Up to here: what is behind we have copied ourselves.
+    pub end: u64,
 }
 
 #[derive(Debug)]
@@ -373,11 +381,15 @@ impl<S, K> Ops<S, K> {
             pushes: 0,
             offer: None,
             address: 0,
+            shares: false,
+            shown: 0,
+            ending: None,
             overlap: true,
             begun: true,
             asked: want,
             came: want,
             answered: want,
+            end: want,
         });
         let result = if what.total > want {
             Err(OpError::Truncated)

@@ -96,7 +96,7 @@ impl Pulls {
         }
     }
 
-    fn asked(&mut self, rank: u32, bytes: u64) {
+    pub fn asked(&mut self, rank: u32, bytes: u64) {
         self.change(rank, |due| due + bytes);
     }
 
@@ -107,7 +107,7 @@ impl Pulls {
 
     /// A receive that is being pulled is given up.
     pub fn forget(&mut self, id: OpId, meeting: &Meeting) {
-        self.wait_no_more(meeting.want - meeting.asked, id);
+        self.wait_no_more(meeting.end - meeting.asked, id);
         self.came(meeting.from, meeting.asked - meeting.answered);
     }
 
@@ -122,7 +122,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub(crate) fn pull(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
         if let Some(meeting) = self.ops.meeting(id) {
             host.await_peer(meeting.from);
-            self.pulls.wait(meeting.want - meeting.asked, id);
+            self.pulls.wait(meeting.end - meeting.asked, id);
             self.ask(host);
         }
     }
@@ -136,7 +136,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             let Some(meeting) = self.ops.meeting(id) else {
                 continue;
             };
-            let left = meeting.want - meeting.asked;
+            let left = meeting.end - meeting.asked;
             let usual = self.config.pull_chunk;
             let mut chunk = host.pull_chunk(meeting.from, usual);
             if chunk <= usual {
@@ -215,7 +215,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         &mut self,
         host: &mut impl Host<Source = S, Sink = K>,
         from: u32,
-        [op, at, bytes, receive]: [u64; 4],
+        [op, at, bytes, receive, key]: [u64; 5],
     ) {
         let op = OpId(op);
         let Some(send) = self.ops.send(op) else {
@@ -231,6 +231,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         }
         send.gone += bytes;
+        if key != 0 && self.write_part_of(host, op, key, at, bytes) {
+            self.say(host, from, Kind::Pulled, [receive, at, bytes]);
+            return;
+        }
         if self.waits_for(from, Kind::Pulled)
             || self.answer(host, op, receive, at, bytes) == Err(Refusal::NoRoom)
         {

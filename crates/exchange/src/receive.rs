@@ -10,6 +10,7 @@ use crate::host::{FetchError, Host, Sink, Source};
 use crate::kind::Kind;
 use crate::message::{Message, MessageId, Origin, Probed};
 use crate::ops::{Body, Meeting, Notify, OpError, OpId, Receive, ReceiveStage, SendStage};
+use crate::share::LEAST;
 
 /// Vectors kept for messages to come, at most, and how long they may be, bytes.
 const SPARE_MAX: usize = 64;
@@ -181,9 +182,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         };
         let room = receive.sink.as_ref().map_or(0, Sink::len);
-        let (offer, address) = match origin {
-            Origin::Offer { op, address } => (Some(op), address),
-            Origin::Eager | Origin::Local(_) => (None, 0),
+        let (offer, address, shares) = match origin {
+            Origin::Offer {
+                op,
+                address,
+                shares,
+            } => (Some(op), address, shares),
+            Origin::Eager | Origin::Local(_) => (None, 0, false),
         };
         let want = what.total.min(room);
         let pushed = pushed.min(want);
@@ -194,11 +199,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             pushes,
             offer,
             address,
+            shares,
+            shown: 0,
+            ending: None,
             overlap,
             begun: offer.is_none(),
             asked: pushed,
             came: pushed,
             answered: pushed,
+            end: want,
         };
         self.ops.meet(id, what.tag, what.data, meeting);
     }
@@ -282,7 +291,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             && !peer.dead
             && let Some(limit) = peer.news(share)
         {
-            self.say(host, from, Kind::Credit, [limit, 0, 0, 0]);
+            self.say(host, from, Kind::Credit, [limit]);
         }
     }
 
@@ -332,7 +341,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if bytes == 0 {
             return;
         }
-        if meeting.address != 0
+        if meeting.address != 0 && meeting.shares && bytes >= self.config.share_min.max(LEAST) {
+            if self.share(host, id) {
+                return;
+            }
+        } else if meeting.address != 0
             && let Some(address) = meeting.address.checked_add(at)
         {
             match host.fetch(from, address, sink, at, bytes) {
@@ -347,7 +360,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 Err(FetchError::Gone) => return,
             }
         }
-        if !host.push(from).masking {
+        if !host.push(from).masking
+            && let Some(sink) = self.ops.receive(id).and_then(|r| r.sink.as_mut())
+        {
             host.prepare(sink, at, bytes);
         }
         self.pull(host, id);
@@ -358,7 +373,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(meeting) = self.ops.meeting(id) else {
             return;
         };
-        if meeting.pushes > 0 || !meeting.begun || meeting.answered < meeting.want {
+        let lacks = meeting.pushes > 0 || !meeting.begun || meeting.answered < meeting.end;
+        if lacks || meeting.ending.is_some() {
             return;
         }
         let (from, offer) = (meeting.from, meeting.offer);
@@ -367,9 +383,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         } else {
             Ok(())
         };
-        self.ops.end(id, result);
+        self.end_receive(host, id, result);
         if let Some(op) = offer {
-            self.say(host, from, Kind::Done, [op, 0, 0, 0]);
+            self.say(host, from, Kind::Done, [op]);
         }
     }
 

@@ -240,7 +240,7 @@ impl<K> Regions<K> {
     }
 
     /// Never 0, and never twice.
-    fn salt(&mut self) -> u64 {
+    pub fn salt(&mut self) -> u64 {
         loop {
             self.made += 1;
             let salt = mixed(self.secret.wrapping_add(self.made));

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use crate::credit::OVERHEAD;
 use crate::exchange::{Exchange, Waiting};
 use crate::host::{Host, Outgoing, Refusal, Sink, Source};
-use crate::kind::{Kind, OVERLAP, SECOND};
+use crate::kind::{Kind, OVERLAP, SECOND, SHARES};
 use crate::message::{Origin, Probed};
 use crate::ops::{Body, Notify, OpError, OpId, Send, SendStage};
 
@@ -151,11 +151,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Ok(());
         }
         // Where the receiver can copy for itself nothing need be pushed.
-        let address = if total > push.whole || credit == 0 {
-            host.locate(to, source).unwrap_or(0)
+        let located = if total > push.whole || credit == 0 {
+            let short = total < self.config.share_min;
+            host.locate(to, source).filter(|it| !(it.shares && short))
         } else {
-            0
+            None
         };
+        let address = located.map_or(0, |it| it.address);
+        let shares = located.is_some_and(|it| it.shares);
         let most = if address == 0 { total.min(credit) } else { 0 };
         // Who waits for the receive anyway lets the receiver say when.
         let short = match (send.sync, push.first.saturating_add(push.second)) {
@@ -168,8 +171,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             let first = push.first.min(most);
             (first, push.second.min(most - first).min(SECOND))
         };
-        let overlap = if push.overlap { OVERLAP } else { 0 };
-        let mut args = [op.tag, total, id.0, address, overlap | second, 0];
+        let flags = if push.overlap { OVERLAP } else { 0 } | if shares { SHARES } else { 0 };
+        let mut args = [op.tag, total, id.0, address, flags | second, 0];
         let used = 4 + with_data(&mut args[4..], op.data);
         let out = Outgoing {
             kind: Kind::Offer,

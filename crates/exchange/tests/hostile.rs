@@ -6,7 +6,7 @@ mod common;
 
 use std::collections::VecDeque;
 
-use common::{Cluster, Net, Pieces, Rng, Way};
+use common::{Cluster, Net, Pieces, Rng, Trouble, Way};
 use portolan_exchange::{
     Config, Incoming, KINDS, Kind, Memory, Notify, OpError, OpId, Place, PutEnd, PutOptions,
     RegionId, RemoteKey, Rights, Selector, SendOptions, Signal, Took,
@@ -44,7 +44,14 @@ impl Run {
         let mut rng = Rng(seed);
         let net = Net {
             room: 1 + rng.below(6) as usize,
+            direct: rng.chance(50),
             forbidden: true,
+            shares: rng.chance(50),
+            trouble: Trouble {
+                busy: 30,
+                rng: rng.clone(),
+                ..Trouble::default()
+            },
             copied: rng.below(300) as usize,
             reserved_max: 3,
             mixed: rng.chance(50).then(|| rng.clone()),
@@ -56,6 +63,7 @@ impl Run {
             offers_max: OFFERS,
             pull_window: 1 + rng.below(5_000),
             pull_chunk: 1 + rng.below(700),
+            share_min: 0,
             accesses_max: ACCESSES,
             secret: [rng.next(), rng.next()],
             ..Config::default()
@@ -118,9 +126,11 @@ impl Run {
         match kind {
             Kind::Offer => {
                 let second = flags & 1 << 63 | self.rng.below(400);
-                vec![self.rng.below(2), self.rng.below(5_000), op, 0, second, 7]
+                let (shares, address) = (self.rng.below(2) << 62, self.rng.below(2));
+                let (tag, total) = (self.rng.below(2), self.rng.below(5_000));
+                vec![tag, total, op, address, shares | second, 7]
             }
-            Kind::Pull => vec![op, self.word(), self.rng.below(700), self.word()],
+            Kind::Pull => vec![op, self.word(), self.rng.below(700), self.word(), op],
             Kind::Put => vec![key, 0, offset, op, flags, self.rng.below(10), op],
             Kind::Get => vec![key, 0, offset, 1_000, op, self.rng.below(500), 500],
             Kind::Atomic => vec![key, 0, offset, op, flags, op, op],
@@ -145,7 +155,13 @@ impl Run {
         if self.rng.chance(20) {
             total = self.rng.below(total + 2);
         }
-        let args: Vec<u8> = [op, place].iter().flat_map(|w| w.to_le_bytes()).collect();
+        // Or says that it has written it.
+        let mut words = vec![op, place];
+        if kind == Kind::Pulled && self.rng.chance(30) {
+            words.push(total);
+            total = 0;
+        }
+        let args: Vec<u8> = words.iter().flat_map(|w| w.to_le_bytes()).collect();
         let first = if self.rng.chance(50) {
             total
         } else {
@@ -422,6 +438,10 @@ impl Run {
         }
         self.cluster.kill(ATTACKER);
         while self.carry() {}
+        self.cluster.net.trouble.busy = 0;
+        for rank in 0..2 {
+            self.cluster.with(rank, |x, at| x.resume(at));
+        }
         for (rank, op) in std::mem::take(&mut self.toward) {
             let x = &mut self.cluster.ranks[rank as usize];
             // From anybody: nobody sends it anything.

@@ -5,7 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 
-use common::{Cluster, Net, Pieces, Rng};
+use common::{Cluster, Net, Pieces, Rng, Trouble};
 use portolan_exchange::{
     Action, Completion, Config, Kind, Memory, MessageId, Notify, OpError, OpId, Push, Selector,
     SendOptions, Stood,
@@ -55,6 +55,12 @@ struct Run {
     completed: usize,
 }
 
+/// What a run has seen: operations that ended, parts that senders wrote.
+struct Seen {
+    completed: usize,
+    shared: usize,
+}
+
 fn fits(selector: &Selector, from: u32, tag: u64) -> bool {
     selector.source.is_none_or(|s| s == from) && (selector.tag ^ tag) & !selector.ignore == 0
 }
@@ -92,8 +98,15 @@ impl Run {
         let net = Net {
             room: 1 + rng.below(6) as usize,
             push: pushes[rng.below(5) as usize],
-            direct: rng.chance(40),
+            direct: rng.chance(60),
             forbidden: rng.chance(30),
+            shares: rng.chance(60),
+            trouble: Trouble {
+                unshown: [0, 20, 60][rng.below(3) as usize],
+                unwritten: [0, 20, 60][rng.below(3) as usize],
+                busy: [0, 30, 80][rng.below(3) as usize],
+                rng: rng.clone(),
+            },
             copied: rng.below(300) as usize,
             mixed: rng.chance(50).then(|| rng.clone()),
             ..Net::default()
@@ -105,6 +118,7 @@ impl Run {
             offers_max: if rng.chance(20) { 3 } else { 1_000 },
             pull_window: 1 + rng.below(2_000),
             pull_chunk: 1 + rng.below(700),
+            share_min: rng.below(2_000),
             ..Config::default()
         };
         Self {
@@ -466,6 +480,8 @@ impl Run {
         for rank in self.alive() {
             let census = self.cluster.ranks[rank as usize].census();
             assert_eq!(census, Default::default(), "rank {rank}");
+            let mut shown = self.cluster.net.shown.keys();
+            assert!(shown.all(|(owner, _)| *owner != rank));
         }
     }
 }
@@ -503,7 +519,7 @@ fn bury(run: &mut Run, dead: u32) {
         .retain(|(from, to), _| *from != dead && *to != dead);
 }
 
-fn run(seed: u64, deaths: bool) -> usize {
+fn run(seed: u64, deaths: bool) -> Seen {
     let size = 2 + (seed % 3) as u32;
     let mut run = Run::new(seed, size);
     let steps = 40 + run.rng.below(200);
@@ -527,17 +543,25 @@ fn run(seed: u64, deaths: bool) -> usize {
         }
     }
     run.drain();
-    run.completed
+    Seen {
+        completed: run.completed,
+        shared: run.cluster.net.shared,
+    }
+}
+
+fn runs(seeds: std::ops::Range<u64>, deaths: bool) {
+    let seen: Vec<Seen> = seeds.map(|seed| run(seed, deaths)).collect();
+    let completed: usize = seen.iter().map(|it| it.completed).sum();
+    let shared: usize = seen.iter().map(|it| it.shared).sum();
+    assert!(completed > 50_000 && shared > 500, "{completed}, {shared}");
 }
 
 #[test]
 fn matching_and_bytes_are_those_of_plain_lists() {
-    let completed: usize = (0..3_000).map(|seed| run(seed, false)).sum();
-    assert!(completed > 50_000, "{completed}");
+    runs(0..3_000, false);
 }
 
 #[test]
 fn deaths_end_what_depends_on_them_and_nothing_else() {
-    let completed: usize = (10_000..13_000).map(|seed| run(seed, true)).sum();
-    assert!(completed > 50_000, "{completed}");
+    runs(10_000..13_000, true);
 }

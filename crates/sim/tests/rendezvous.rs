@@ -4,7 +4,10 @@
 #[path = "rendezvous/node.rs"]
 mod node;
 
-use node::{Ending, Node, content};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use node::{Ending, Node, Reach, content};
 use portolan_exchange::{Census, OpError, Push};
 use portolan_sim::net::{Faults, Network};
 
@@ -15,6 +18,8 @@ struct Program {
     /// Tag of each receive, and when it is posted.
     receives: Vec<(u64, u64)>,
     push: Push,
+    /// The ranks are on one host and reach into each other's memory.
+    near: bool,
 }
 
 /// Early and late receives of short, middling and long messages.
@@ -30,7 +35,16 @@ fn program(push: Push) -> Program {
         ],
         receives: vec![(2, 0), (1, 10), (5, 15), (4, 1_500), (6, 1_600), (3, 3_000)],
         push,
+        near: false,
     }
+}
+
+fn programs() -> Vec<Program> {
+    let near = Program {
+        near: true,
+        ..program(pushes()[1])
+    };
+    (pushes().map(program).into_iter()).chain([near]).collect()
 }
 
 fn pushes() -> [Push; 3] {
@@ -83,18 +97,30 @@ struct Kill {
 struct Outcome {
     nodes: [Node; 2],
     steps: usize,
+    reach: Option<Rc<RefCell<Reach>>>,
+}
+
+impl Outcome {
+    /// What the ranks have reached of each other's memory.
+    fn reach(&self) -> std::cell::Ref<'_, Reach> {
+        self.reach.as_ref().expect("they are near").borrow()
+    }
 }
 
 /// Runs until nothing is under way any more.
 fn run(program: &Program, seed: u64, faults: Faults, kill: Option<Kill>) -> Outcome {
     let mut net = Network::new(seed, 2);
     net.set_faults(faults);
-    let mut nodes = [0, 1].map(|who| Node::new(who, seed, program.push));
+    let reach = program.near.then(Rc::default);
+    let mut nodes = [0, 1].map(|who| Node::new(who, seed, program.push, reach.clone()));
     let mut alive = [true; 2];
     let (mut now, mut steps, mut sent, mut received) = (0_u64, 0, 0, 0);
     loop {
         if let Some(kill) = kill.filter(|kill| kill.step == steps) {
             alive[kill.who] = false;
+            if let Some(reach) = &reach {
+                reach.borrow_mut().die(kill.who);
+            }
             // Of one that was never connected only others can tell.
             let survivor = &mut nodes[1 - kill.who];
             if kill.told || !survivor.is_up() {
@@ -130,7 +156,11 @@ fn run(program: &Program, seed: u64, faults: Faults, kill: Option<Kill>) -> Outc
             && received == program.receives.len()
             && (0..2).all(|who| !alive[who] || nodes[who].is_idle());
         if over {
-            return Outcome { nodes, steps };
+            return Outcome {
+                nodes,
+                steps,
+                reach,
+            };
         }
         let due = (0..2)
             .filter(|who| alive[*who])
@@ -179,10 +209,12 @@ fn check_whole(program: &Program, outcome: &mut Outcome) {
 
 #[test]
 fn all_of_it_arrives_over_a_rough_network() {
-    for push in pushes() {
-        let program = program(push);
+    for program in programs() {
         for seed in 0..60 {
-            check_whole(&program, &mut run(&program, seed, ROUGH, None));
+            let mut outcome = run(&program, seed, ROUGH, None);
+            check_whole(&program, &mut outcome);
+            // The longer ones were copied by both sides.
+            assert!(!program.near || outcome.reach().written == 3);
         }
     }
 }
@@ -190,10 +222,9 @@ fn all_of_it_arrives_over_a_rough_network() {
 #[test]
 fn a_side_that_is_killed_at_any_step_leaves_nothing_behind() {
     let mut failed = 0;
-    for push in pushes() {
-        let program = program(push);
+    for program in programs() {
         let steps = run(&program, 7, GENTLE, None).steps;
-        assert!(steps > 100, "{steps}");
+        assert!(steps > 50, "{steps}");
         for step in 0..steps {
             for who in 0..2 {
                 let kill = Kill {
@@ -204,6 +235,7 @@ fn a_side_that_is_killed_at_any_step_leaves_nothing_behind() {
                 };
                 let mut outcome = run(&program, 7, GENTLE, Some(kill));
                 failed += check_survivor(&program, &mut outcome.nodes[1 - who]);
+                assert!(!program.near || outcome.reach().is_hidden(1 - who));
             }
         }
     }
@@ -212,8 +244,7 @@ fn a_side_that_is_killed_at_any_step_leaves_nothing_behind() {
 
 #[test]
 fn so_it_is_on_a_rough_network() {
-    for push in pushes() {
-        let program = program(push);
+    for program in programs() {
         for seed in 0..150 {
             let kill = Kill {
                 who: seed as usize % 2,
@@ -222,6 +253,7 @@ fn so_it_is_on_a_rough_network() {
             };
             let mut outcome = run(&program, seed, ROUGH, Some(kill));
             check_survivor(&program, &mut outcome.nodes[1 - kill.who]);
+            assert!(!program.near || outcome.reach().is_hidden(1 - kill.who));
         }
     }
 }

@@ -1,8 +1,10 @@
 //! What the exchange asks of the engine: to carry, to locate, to copy.
 
+use std::io::IoSlice;
+
 use portolan_exchange::{
-    DirectError, FetchError, Host, OpError, OpId, Outgoing, Place, Push, Refusal, Sent, Signal,
-    SignalRefusal, Source as _,
+    DirectError, FetchError, Host, Located, OpError, OpId, Outgoing, Place, Push, Refusal, Sent,
+    Signal, SignalRefusal, Sink as _, Source as _,
 };
 use portolan_link::shm::OneSidedError;
 use portolan_proto::Release;
@@ -73,24 +75,17 @@ impl Carrier<'_> {
 }
 
 impl Carrier<'_> {
-    /// Accesses a region of a process of this host, by its index there and the
-    /// key in its table.
+    /// Accesses memory of a process of this host, by its index there.
     fn directly(
         &mut self,
         rank: u32,
-        place: &Place,
-        access: impl FnOnce(&mut dyn Ways, u16, u64) -> Result<(), OneSidedError>,
+        access: impl FnOnce(&mut dyn Ways, u16) -> Result<(), OneSidedError>,
     ) -> Result<(), DirectError> {
-        let (Some(Lane::Shm(index)), Some(key)) = (self.core.lanes.get(rank), place.key.in_table())
-        else {
+        let Some(Lane::Shm(index)) = self.core.lanes.get(rank) else {
             return Err(DirectError::NotPossible);
         };
-        let why = match access(self.ways, index, key) {
-            Ok(()) => {
-                self.core.counters.direct += 1;
-                return Ok(());
-            }
-            Err(why) => why,
+        let Err(why) = access(self.ways, index) else {
+            return Ok(());
         };
         Err(match why {
             OneSidedError::NoKey => DirectError::Refused(OpError::BadKey),
@@ -199,26 +194,61 @@ impl Host for Carrier<'_> {
         }
     }
 
-    fn locate(&mut self, to: u32, source: &Gather) -> Option<u64> {
+    fn locate(&mut self, to: u32, source: &Gather) -> Option<Located> {
         let Some(Lane::Shm(index)) = self.core.lanes.get(to) else {
             return None;
         };
-        // While both sides wait two cores share the work: what is pulled goes
-        // in pieces, each by the way that the lane finds faster.
-        if source.waits() {
+        let shares = source.waits();
+        if shares && !self.ways.shm_can_copy(index) {
+            // Two cores share the work by the ring.
             return None;
         }
         let bytes = usize::try_from(source.len()).ok()?;
         let whole = source.part(0, bytes)?;
-        self.ways
-            .shm_may_copy(index)
-            .then_some(whole.as_ptr() as u64)
+        self.ways.shm_may_copy(index).then_some(Located {
+            address: whole.as_ptr() as u64,
+            shares,
+        })
+    }
+
+    fn show(&mut self, to: u32, key: u64, sink: &mut Scatter, at: u64, bytes: u64) -> bool {
+        let Self { core, ways } = self;
+        // Who closes has hidden all there was.
+        if core.closing || !matches!(core.lanes.get(to), Some(Lane::Shm(_))) {
+            return false;
+        }
+        match usize::try_from(bytes).map(|bytes| sink.slice(at, bytes)) {
+            Ok(Some(memory)) => core.matched.shown.show_receive(*ways, key, memory),
+            _ => false,
+        }
+    }
+
+    fn hide(&mut self, key: u64, _sink: &mut Scatter) -> bool {
+        self.core.matched.shown.hide_receive(self.ways, key)
+    }
+
+    fn write_shown(
+        &mut self,
+        to: u32,
+        key: u64,
+        source: &Gather,
+        at: u64,
+        bytes: u64,
+    ) -> Result<(), DirectError> {
+        let part = source.part(at as usize, bytes as usize);
+        let part = IoSlice::new(part.ok_or(DirectError::NotPossible)?);
+        self.directly(to, |ways, index| ways.shm_put(index, key, 0, &[part]))?;
+        self.core.counters.shared += 1;
+        Ok(())
     }
 
     fn direct_put(&mut self, to: u32, place: &Place, source: &Gather) -> Result<(), DirectError> {
-        self.directly(to, place, |ways, index, key| {
+        let key = place.key.in_table().ok_or(DirectError::NotPossible)?;
+        self.directly(to, |ways, index| {
             source.with_slices(|from| ways.shm_put(index, key, place.offset, from))
-        })
+        })?;
+        self.core.counters.direct += 1;
+        Ok(())
     }
 
     fn direct_get(
@@ -227,9 +257,12 @@ impl Host for Carrier<'_> {
         place: &Place,
         sink: &mut Scatter,
     ) -> Result<(), DirectError> {
-        self.directly(from, place, |ways, index, key| {
+        let key = place.key.in_table().ok_or(DirectError::NotPossible)?;
+        self.directly(from, |ways, index| {
             sink.with_slices(|into| ways.shm_get(index, key, place.offset, into))
-        })
+        })?;
+        self.core.counters.direct += 1;
+        Ok(())
     }
 
     fn await_peer(&mut self, rank: u32) {

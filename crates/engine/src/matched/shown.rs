@@ -9,6 +9,7 @@ use portolan_link::shm::{Exposed, RegionId as Entry, Rights as Shared, ShmPort, 
 use super::State as Exchange;
 use super::memory::Scatter;
 use crate::state::State;
+use crate::ways::{Ways, hide};
 
 /// Which regions stand in the table.
 #[derive(Debug, Default)]
@@ -18,6 +19,8 @@ pub(crate) struct Shown {
     /// several pieces: they are asked for by messages.
     hidden: BTreeSet<RegionId>,
     forbidden: bool,
+    /// Memory of receives that their senders write to, by key.
+    receives: BTreeMap<u64, Entry>,
 }
 
 const fn shared(rights: Rights) -> Shared {
@@ -62,7 +65,7 @@ impl Shown {
         let Some(entry) = self.entries.get(&id) else {
             return true;
         };
-        if let Err(portolan_link::shm::WithdrawError::InUse(_)) = link.try_withdraw(*entry) {
+        if !hide(&mut link.outlet(), *entry) {
             return false;
         }
         self.entries.remove(&id);
@@ -71,7 +74,32 @@ impl Shown {
 
     /// Whether others may still be writing to a region.
     pub fn in_use(&self) -> bool {
-        !self.entries.is_empty()
+        !self.entries.is_empty() || self.shows_receives()
+    }
+
+    /// Likewise, to memory that a receive gives back when it ends.
+    pub fn shows_receives(&self) -> bool {
+        !self.receives.is_empty()
+    }
+
+    /// Lets a receive's sender write to its memory until
+    /// [`Shown::hide_receive`] says that it does not. False: it may not.
+    pub fn show_receive(&mut self, ways: &mut dyn Ways, key: u64, memory: &mut [u8]) -> bool {
+        // SAFETY: the exchange keeps the memory, which lies where it lies, until
+        // it was hidden; or it stays for good, see `Matched::drop`. It looks at
+        // none of it before, and writes only behind this part of it.
+        let memory = unsafe { Exposed::new(memory.as_mut_ptr() as u64, memory.len() as u64) };
+        let entry = ways.shm_show(key, memory);
+        entry.is_some_and(|entry| self.receives.insert(key, entry).is_none())
+    }
+
+    /// Takes that back. False: somebody still writes; try again.
+    pub fn hide_receive(&mut self, ways: &mut dyn Ways, key: u64) -> bool {
+        let hidden = (self.receives.get(&key)).is_none_or(|entry| ways.shm_hide(*entry));
+        if hidden {
+            self.receives.remove(&key);
+        }
+        hidden
     }
 }
 
@@ -146,6 +174,14 @@ impl State {
         }
         let ids: Vec<RegionId> = shown.entries.keys().copied().collect();
         let kept = (ids.into_iter()).filter(|id| !shown.hide(&mut shm.link, *id));
-        kept.count() == 0
+        let kept = kept.count();
+        (shown.receives).retain(|_, entry| !hide(&mut shm.link.outlet(), *entry));
+        kept == 0 && !shown.shows_receives()
+    }
+
+    /// Whether others may still write to memory that the program has back once
+    /// we are closed.
+    pub fn shows_receives(&mut self) -> bool {
+        self.core.matched.regions().1.shows_receives()
     }
 }

@@ -12,6 +12,8 @@ use portolan_engine::{
 use portolan_link::shm::{Config as SegmentConfig, Segment};
 use portolan_sys::doorbell::Doorbell;
 
+pub mod processes;
+
 /// Which lane joins the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use portolan_exchange::{
-    Config, DirectError, Exchange, FetchError, Host, Incoming, Kind, OpError, OpId, Outgoing,
-    Place, Push, Refusal, Sent, Signal, SignalRefusal, Sink, Source, Took,
+    Config, DirectError, Exchange, FetchError, Host, Incoming, Kind, Located, OpError, OpId,
+    Outgoing, Place, Push, Refusal, Sent, Signal, SignalRefusal, Sink, Source, Took,
 };
 
 pub mod memory;
@@ -111,6 +111,41 @@ pub struct Packet {
     pub part: Option<(u64, usize)>,
 }
 
+/// Memory of a receive that its sender may write to.
+#[derive(Debug)]
+pub struct Shown {
+    pub to: u32,
+    at: u64,
+    pub bytes: u64,
+    /// What was written, and where.
+    written: Vec<(u64, Vec<u8>)>,
+    /// Nobody begins to write any more.
+    hidden: bool,
+}
+
+/// What goes wrong with memory that is shown, in per cent of all tries.
+#[derive(Clone, Debug)]
+pub struct Trouble {
+    pub rng: Rng,
+    /// It cannot be shown.
+    pub unshown: u64,
+    /// It cannot be written.
+    pub unwritten: u64,
+    /// Somebody still writes.
+    pub busy: u64,
+}
+
+impl Default for Trouble {
+    fn default() -> Self {
+        Self {
+            rng: Rng(0),
+            unshown: 0,
+            unwritten: 0,
+            busy: 0,
+        }
+    }
+}
+
 /// (from, to, reply).
 pub type Way = (u32, u32, bool);
 
@@ -124,6 +159,13 @@ pub struct Net {
     /// ...but find that it is not permitted.
     pub forbidden: bool,
     pub dead: Vec<u32>,
+    /// Senders wait, and help to copy.
+    pub shares: bool,
+    pub trouble: Trouble,
+    /// Memory of receives that is shown, by rank and key.
+    pub shown: BTreeMap<(u32, u64), Shown>,
+    /// Parts of messages that their senders have written.
+    pub shared: usize,
     /// Memory that was given an address: by it, who and what.
     pub located: BTreeMap<u64, (u32, Vec<u8>)>,
     pub next_address: u64,
@@ -298,16 +340,75 @@ impl Host for At<'_> {
         self.net.push
     }
 
-    fn locate(&mut self, _to: u32, source: &Pieces) -> Option<u64> {
+    fn locate(&mut self, _to: u32, source: &Pieces) -> Option<Located> {
         if !self.net.direct {
             return None;
         }
+        let shares = self.net.shares;
         self.net.next_address += 1 << 40;
         let address = self.net.next_address;
         self.net
             .located
             .insert(address, (self.rank, source.bytes()));
-        Some(address)
+        Some(Located { address, shares })
+    }
+
+    fn show(&mut self, to: u32, key: u64, sink: &mut Pieces, at: u64, bytes: u64) -> bool {
+        let trouble = &mut self.net.trouble;
+        if !self.net.shares || trouble.rng.chance(trouble.unshown) {
+            return false;
+        }
+        assert!(key != 0 && bytes > 0 && at + bytes <= Sink::len(sink));
+        let shown = Shown {
+            to,
+            at,
+            bytes,
+            written: Vec::new(),
+            hidden: false,
+        };
+        assert!(self.net.shown.insert((self.rank, key), shown).is_none());
+        true
+    }
+
+    fn hide(&mut self, key: u64, sink: &mut Pieces) -> bool {
+        let key = (self.rank, key);
+        let shown = self.net.shown.get_mut(&key).expect("it is shown");
+        shown.hidden = true;
+        let trouble = &mut self.net.trouble;
+        if trouble.rng.chance(trouble.busy) {
+            return false;
+        }
+        for (at, bytes) in &shown.written {
+            sink.write(shown.at + at, bytes);
+        }
+        self.net.shown.remove(&key);
+        true
+    }
+
+    fn write_shown(
+        &mut self,
+        to: u32,
+        key: u64,
+        source: &Pieces,
+        at: u64,
+        bytes: u64,
+    ) -> Result<(), DirectError> {
+        let trouble = &mut self.net.trouble;
+        if self.net.dead.contains(&to) || trouble.rng.chance(trouble.unwritten) {
+            return Err(DirectError::NotPossible);
+        }
+        let Some(shown) = self.net.shown.get_mut(&(to, key)).filter(|it| !it.hidden) else {
+            return Err(DirectError::Refused(OpError::BadKey));
+        };
+        if bytes > shown.bytes {
+            return Err(DirectError::Refused(OpError::OutOfBounds));
+        }
+        assert_eq!(shown.to, self.rank);
+        let mut part = vec![0; bytes as usize];
+        Source::read(source, at, &mut part);
+        shown.written.push((0, part));
+        self.net.shared += 1;
+        Ok(())
     }
 
     fn fetch(

@@ -1,11 +1,13 @@
 //! A rank of the model: protocol, exchange, and memory to send from.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::rc::Rc;
 
 use portolan_exchange::{
-    Census, Completion, Config as ExchangeConfig, Exchange, FetchError, Host as Carrier, Incoming,
-    Kind, Memory as OpMemory, Notify, OpId, Outgoing, Push, Refusal, Selector, SendOptions, Sent,
-    Signal, SignalRefusal, Sink, Source, Took,
+    Census, Completion, Config as ExchangeConfig, DirectError, Exchange, FetchError,
+    Host as Carrier, Incoming, Kind, Located, Memory as OpMemory, Notify, OpId, Outgoing, Push,
+    Refusal, Selector, SendOptions, Sent, Signal, SignalRefusal, Sink, Source, Took,
 };
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
@@ -64,12 +66,49 @@ pub struct Ending {
     pub bytes: Vec<u8>,
 }
 
+/// Memory of a receive that its sender may write to.
+struct Shown {
+    at: u64,
+    written: Vec<u8>,
+    /// Looks that still find somebody writing.
+    busy: u32,
+    hidden: bool,
+}
+
+/// Memory that ranks of one host reach into by themselves.
+#[derive(Default)]
+pub struct Reach {
+    /// Messages by address, with the rank that they are of.
+    located: BTreeMap<u64, (usize, Vec<u8>)>,
+    /// By rank and key.
+    shown: BTreeMap<(usize, u64), Shown>,
+    dead: [bool; 2],
+    /// Parts that were written.
+    pub written: usize,
+}
+
+impl Reach {
+    /// A rank is no more, nor is its memory.
+    pub fn die(&mut self, who: usize) {
+        self.dead[who] = true;
+        self.shown.retain(|(owner, _), _| *owner != who);
+    }
+
+    /// Of a rank's memory nothing is shown any more.
+    pub fn is_hidden(&self, who: usize) -> bool {
+        self.shown.keys().all(|(owner, _)| *owner != who)
+    }
+}
+
 /// What is carried for the exchange.
 #[derive(Default)]
 struct Load {
+    who: usize,
     lent: BTreeMap<u64, Lent>,
     sources: u64,
     push: Push,
+    /// `None`: they are on different hosts.
+    reach: Option<Rc<RefCell<Reach>>>,
 }
 
 struct App {
@@ -196,16 +235,86 @@ impl Carrier for At<'_, '_> {
         self.load.push
     }
 
-    fn locate(&mut self, _to: u32, _source: &Bytes) -> Option<u64> {
-        None
+    fn locate(&mut self, _to: u32, source: &Bytes) -> Option<Located> {
+        let mut reach = self.load.reach.as_ref()?.borrow_mut();
+        let address = (reach.located.len() as u64 + 1) << 40;
+        let message = (self.load.who, source.0.clone());
+        reach.located.insert(address, message);
+        Some(Located {
+            address,
+            shares: true,
+        })
+    }
+
+    fn show(&mut self, _to: u32, key: u64, _: &mut Bytes, at: u64, bytes: u64) -> bool {
+        let Some(reach) = &self.load.reach else {
+            return false;
+        };
+        let shown = Shown {
+            at,
+            written: vec![0; bytes as usize],
+            busy: key as u32 % 4,
+            hidden: false,
+        };
+        let before = (reach.borrow_mut().shown).insert((self.load.who, key), shown);
+        assert!(before.is_none());
+        true
+    }
+
+    fn hide(&mut self, key: u64, sink: &mut Bytes) -> bool {
+        let reach = self.load.reach.as_ref().expect("it was shown");
+        let (mut reach, at) = (reach.borrow_mut(), (self.load.who, key));
+        let shown = reach.shown.get_mut(&at).expect("it was shown");
+        shown.hidden = true;
+        if shown.busy > 0 {
+            shown.busy -= 1;
+            return false;
+        }
+        let shown = reach.shown.remove(&at).expect("it was shown");
+        sink.write(shown.at, &shown.written);
+        true
+    }
+
+    fn write_shown(
+        &mut self,
+        to: u32,
+        key: u64,
+        source: &Bytes,
+        at: u64,
+        bytes: u64,
+    ) -> Result<(), DirectError> {
+        let reach = self.load.reach.as_ref().ok_or(DirectError::NotPossible)?;
+        let mut reach = reach.borrow_mut();
+        let shown = reach.shown.get_mut(&(to as usize, key));
+        let shown = (shown.filter(|it| !it.hidden)).ok_or(DirectError::NotPossible)?;
+        Source::read(source, at, &mut shown.written[..bytes as usize]);
+        reach.written += 1;
+        Ok(())
     }
 
     fn await_peer(&mut self, _rank: u32) {
         self.view.await_peer(OTHER);
     }
 
-    fn fetch(&mut self, _: u32, _: u64, _: &mut Bytes, _: u64, _: u64) -> Result<(), FetchError> {
-        unreachable!("nothing was located")
+    fn fetch(
+        &mut self,
+        from: u32,
+        address: u64,
+        into: &mut Bytes,
+        at: u64,
+        bytes: u64,
+    ) -> Result<(), FetchError> {
+        let reach = self.load.reach.as_ref().expect("it was located");
+        let reach = reach.borrow();
+        if reach.dead[from as usize] {
+            return Err(FetchError::Gone);
+        }
+        let found = reach.located.range(..=address).next_back();
+        let (base, (owner, message)) = found.expect("it was located");
+        assert_eq!(*owner, from as usize);
+        let start = (address - base) as usize;
+        into.write(at, &message[start..start + bytes as usize]);
+        Ok(())
     }
 }
 
@@ -272,7 +381,8 @@ impl Host<Checksum> for App {
 }
 
 impl Node {
-    pub fn new(who: usize, seed: u64, push: Push) -> Self {
+    /// With `reach` the ranks are on one host.
+    pub fn new(who: usize, seed: u64, push: Push, reach: Option<Rc<RefCell<Reach>>>) -> Self {
         let ids = [1, 2].map(EndpointId);
         let lives = [11, 22].map(Life);
         let me = Identity {
@@ -297,6 +407,7 @@ impl Node {
             pushed_share: 16 << 10,
             pull_window: 64 << 10,
             pull_chunk: 30_000,
+            share_min: 10_000,
             ..ExchangeConfig::default()
         });
         Self {
@@ -304,7 +415,9 @@ impl Node {
             memory,
             app: App {
                 load: Load {
+                    who,
                     push,
+                    reach,
                     ..Load::default()
                 },
                 exchange: Some(exchange),
@@ -413,6 +526,17 @@ impl Node {
             view.transmitted(t.frame);
         }
         self.timeout = view.next_timeout().unwrap_or(u64::MAX);
+        let reach = self.app.load.reach.as_ref();
+        if reach.is_some_and(|reach| {
+            reach
+                .borrow()
+                .shown
+                .iter()
+                .any(|(at, it)| at.0 == self.who && it.hidden)
+        }) {
+            // It may be over soon.
+            self.timeout = self.timeout.min(now + 1_000);
+        }
         if sent == BURST || !self.app.released.is_empty() || self.app.dead {
             self.timeout = now;
         }

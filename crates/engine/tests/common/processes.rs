@@ -1,0 +1,87 @@
+//! Two ranks of one host in two processes, of which one may be stopped or killed.
+
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::process::{Child, Command};
+use std::thread;
+
+use portolan_engine::{Config, Endpoint, ShmAttachment};
+use portolan_link::shm::{Config as SegmentConfig, Segment};
+use portolan_sys::doorbell::Doorbell;
+use portolan_sys::inherit::adopt_inherited;
+use portolan_sys::process::{Condition, threads};
+pub use rustix::process::Signal as Kill;
+use rustix::process::{Pid, kill_process};
+
+use super::{By, opening, peer};
+
+const CHILD: &str = "PORTOLAN_TEST_ENGINE_CHILD";
+
+fn attach(config: &Config, rank: u16, segment: OwnedFd, doorbells: Vec<OwnedFd>) -> Endpoint {
+    let both = [0, 1].map(|rank| opening(By::Shm, rank, config));
+    let peers = [peer(&both[0], Some(0)), peer(&both[1], Some(1))];
+    let attachment = ShmAttachment {
+        segment,
+        index: rank,
+        doorbells,
+    };
+    let [zero, one] = both;
+    let own = if rank == 0 { zero } else { one };
+    own.finish(&peers, Some(attachment), None).unwrap()
+}
+
+/// Rank 1 in a process of its own, which runs the same test, and rank 0 here.
+pub fn two(test: &str, config: &Config) -> (Process, Endpoint) {
+    let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
+    let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
+    let fds = || -> Vec<OwnedFd> {
+        let bells = bells.iter().map(|bell| bell.duplicate().unwrap().into());
+        bells.collect()
+    };
+    let mut theirs = fds();
+    theirs.insert(0, segment.duplicate_fd().unwrap());
+    for fd in &theirs {
+        rustix::io::fcntl_setfd(fd, rustix::io::FdFlags::empty()).unwrap();
+    }
+    let numbers: Vec<_> = theirs.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args([test, "--exact", "--nocapture"])
+        .env(CHILD, numbers.join(" "))
+        .spawn()
+        .unwrap();
+    let own = attach(config, 0, segment.duplicate_fd().unwrap(), fds());
+    (Process(child), own)
+}
+
+/// In the process that [`two`] started: its rank.
+pub fn child(config: &Config) -> Option<Endpoint> {
+    let numbers = std::env::var(CHILD).ok()?;
+    let mut fds = numbers
+        .split(' ')
+        .map(|n| adopt_inherited(n.parse().unwrap()).unwrap());
+    let segment = fds.next().unwrap();
+    Some(attach(config, 1, segment, fds.collect()))
+}
+
+pub struct Process(Child);
+
+impl Process {
+    pub fn signal(&self, signal: Kill) {
+        let pid = Pid::from_raw(self.0.id().cast_signed()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// Stops it, wherever it is.
+    pub fn stop(&self) {
+        self.signal(Kill::STOP);
+        while !threads(self.0.id()).all(|thread| Condition::of(thread).unwrap().stopped) {
+            thread::yield_now();
+        }
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

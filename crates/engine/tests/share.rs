@@ -1,0 +1,423 @@
+//! Long messages on one host while both sides wait: each copies one half.
+
+mod common;
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::processes::{Kill, child, two};
+use common::{By, config, helped, pair, pattern};
+use portolan_engine::{
+    Buffer, Census, Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Place, PutOptions,
+    Rights, Scatter, Selector, TaggedOptions, Threads,
+};
+use portolan_link::shm::Config as SegmentConfig;
+
+/// A length that is surely shared, and not even.
+const LONG: usize = 1_000_003;
+
+/// Settings for an endpoint that now one thread calls and now another.
+fn settings() -> Config {
+    Config {
+        threads: Threads::Serialized,
+        ..helped()
+    }
+}
+
+fn shared(e: &Endpoint) -> u64 {
+    e.counters().unwrap().shared
+}
+
+fn post_receive(e: &Endpoint, tag: u64, into: impl Into<Scatter>) -> OpId {
+    let selector = Selector::any(tag);
+    e.post_receive(&selector, into, Notify::default()).unwrap()
+}
+
+fn buffers(into: Scatter) -> Vec<u8> {
+    let buffers = into.into_buffers();
+    buffers.iter().flat_map(|b| b.as_slice().to_vec()).collect()
+}
+
+/// Whether processes may write to each other's memory here; says so where they
+/// may not. Also the two come to know each other.
+fn possible(a: &Endpoint, b: &Endpoint) -> bool {
+    let id = b.register(vec![0; 8], None, Rights::Put).unwrap().unwrap();
+    let key = b.remote_key(id).unwrap().unwrap();
+    let place = Place { key, offset: 0 };
+    a.post_put(1, place, vec![1; 8], &PutOptions::default())
+        .unwrap();
+    let possible = a.counters().unwrap().direct > 0;
+    if !possible {
+        eprintln!("*** process_vm_writev IS NOT PERMITTED HERE: SHARED COPIES NOT TESTED ***");
+    }
+    b.deregister(id).unwrap().unwrap();
+    // From here on each knows that the other may copy from it.
+    thread::scope(|s| {
+        s.spawn(|| {
+            for _ in 0..2 {
+                a.send_tagged(1, 1, &pattern(LONG, 1)).unwrap();
+                a.receive_tagged(&Selector::any(2), &mut [0]).unwrap();
+            }
+        });
+        for _ in 0..2 {
+            b.receive_tagged(&Selector::any(1), &mut vec![0; LONG])
+                .unwrap();
+            b.send_tagged(0, 2, &[0]).unwrap();
+        }
+    });
+    possible
+}
+
+/// Rank 0 sends, rank 1 receives; gives what it returned.
+fn send_and<R>(
+    (a, b): (&Endpoint, &Endpoint),
+    bytes: &[u8],
+    late: bool,
+    receive: impl FnOnce(&Endpoint) -> R,
+) -> R {
+    thread::scope(|s| {
+        s.spawn(|| {
+            if !late {
+                thread::sleep(Duration::from_millis(2));
+            }
+            a.send_tagged(1, 5, bytes).unwrap();
+        });
+        if late {
+            thread::sleep(Duration::from_millis(2));
+        }
+        receive(b)
+    })
+}
+
+#[test]
+fn every_length_lands_whole_wherever_it_lies() {
+    for by in [By::Shm, By::Ring] {
+        let (a, b) = pair(by, &settings());
+        if by == By::Shm && !possible(&a, &b) {
+            continue;
+        }
+        let least = portolan_engine::SHARE_MIN as usize;
+        for (i, len) in [least, least + 1, least + 63, 700_001, LONG, 9_000_007]
+            .into_iter()
+            .enumerate()
+        {
+            let (from, to) = (i * 13 % 64, i * 29 % 64);
+            let source = pattern(from + len, i as u8);
+            let mut memory = vec![0xaa; to + len + 64];
+            let before = shared(&a);
+            let done = send_and((&a, &b), &source[from..], i % 2 == 0, |b| {
+                b.receive_tagged(&Selector::from(0, 5), &mut memory[to..to + len])
+            });
+            assert_eq!(done.unwrap().bytes, len as u64);
+            assert!(memory[to..to + len] == source[from..], "{by:?} {len}");
+            assert!(memory[..to].iter().all(|byte| *byte == 0xaa));
+            assert!(memory[to + len..].iter().all(|byte| *byte == 0xaa));
+            let expected = u64::from(by == By::Shm);
+            assert_eq!(shared(&a) - before, expected, "{by:?} {len}");
+        }
+        assert_eq!(shared(&b), 0);
+        for e in [a, b] {
+            assert_eq!(e.census().unwrap(), Census::default());
+        }
+    }
+}
+
+#[test]
+fn what_is_not_shared_lands_as_well() {
+    let (a, b) = pair(By::Shm, &settings());
+    if !possible(&a, &b) {
+        return;
+    }
+    let (bytes, before) = (pattern(LONG, 3), shared(&a));
+    let ends = (&a, &b);
+    let into = |pieces: Scatter| {
+        move |b: &Endpoint| {
+            let ended = b.receive_pieces(&Selector::from(0, 5), pieces).unwrap();
+            assert_eq!(ended.completion.result, Ok(()));
+            let Some(portolan_engine::Memory::Sink(sink)) = ended.memory else {
+                panic!("a receive gives its memory back");
+            };
+            buffers(sink)
+        }
+    };
+    // The sender's half would lie in two pieces.
+    let pieces = Scatter::from(vec![0; 1_000]).and(vec![0; LONG - 1_000]);
+    assert!(send_and(ends, &bytes, true, into(pieces)) == bytes);
+    assert_eq!(shared(&a), before);
+    // It lies in one.
+    let pieces = Scatter::from(vec![0; LONG - 1_000]).and(vec![0; 1_000]);
+    assert!(send_and(ends, &bytes, true, into(pieces)) == bytes);
+    assert_eq!(shared(&a), before + 1);
+    // A message in pieces, one that is not waited for, and a short one.
+    thread::scope(|s| {
+        s.spawn(|| {
+            let pieces = Gather::from(bytes[..7].to_vec()).and(bytes[7..].to_vec());
+            let options = TaggedOptions::default();
+            a.send_pieces(1, 5, &options, pieces).unwrap();
+            let op = a.post_send(1, 5, &options, bytes.clone()).unwrap();
+            a.wait_end(op, None).unwrap();
+            let short = portolan_engine::SHARE_MIN as usize - 1;
+            a.send_tagged(1, 5, &bytes[..short]).unwrap();
+        });
+        for _ in 0..2 {
+            assert!(into(vec![0; LONG].into())(&b) == bytes);
+        }
+        let mut memory = vec![0; LONG];
+        b.receive_tagged(&Selector::any(5), &mut memory).unwrap();
+    });
+    assert_eq!(shared(&a), before + 1);
+    // Of a message that is too long its beginning.
+    let mut memory = vec![0xaa; LONG];
+    let room = LONG - 100_000;
+    let cut = send_and(ends, &bytes, true, |b| {
+        b.receive_tagged(&Selector::any(5), &mut memory[..room])
+    });
+    assert!(matches!(cut, Err(MatchError::Truncated { .. })), "{cut:?}");
+    assert!(memory[..room] == bytes[..room] && memory[room..].iter().all(|byte| *byte == 0xaa));
+    assert_eq!(shared(&a), before + 2);
+    // There is no room in the table.
+    let room = SegmentConfig::default().regions as usize;
+    let more: Vec<_> = (0..room)
+        .map(|_| b.register(vec![0; 8], None, Rights::Put).unwrap().unwrap())
+        .collect();
+    let mut memory = vec![0; LONG];
+    send_and(ends, &bytes, true, |b| {
+        b.receive_tagged(&Selector::any(5), &mut memory).unwrap();
+    });
+    assert!(memory == bytes && shared(&a) == before + 2);
+    for id in more {
+        b.deregister(id).unwrap().unwrap();
+    }
+    // It is forbidden.
+    b.forbid_one_sided().unwrap();
+    let mut memory = vec![0; LONG];
+    send_and(ends, &bytes, true, |b| {
+        b.receive_tagged(&Selector::any(5), &mut memory).unwrap();
+    });
+    assert!(memory == bytes && shared(&a) == before + 2);
+}
+
+/// Bytes of a message during which somebody is stopped or killed.
+const VAST: usize = 64 << 20;
+
+/// Settings for an endpoint that two threads call at a time.
+fn threads() -> Config {
+    Config {
+        threads: Threads::Multiple,
+        ..helped()
+    }
+}
+
+/// As rank 1, sends to rank 0 until one of them is gone.
+fn send_on(e: &Endpoint) {
+    let bytes = vec![1; VAST];
+    while e.send_tagged(0, 5, &bytes).is_ok() {}
+}
+
+/// Runs a test that must come to its end in another thread.
+fn in_time(test: impl FnOnce() + Send + 'static) {
+    let (tell, told) = mpsc::channel();
+    thread::spawn(move || {
+        test();
+        tell.send(()).unwrap();
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()));
+}
+
+/// Memory that a sender may write to behind our back, looked at as such.
+struct Watched(*mut u8);
+
+impl Watched {
+    fn of(memory: &mut [u8]) -> Self {
+        Self(memory.as_mut_ptr())
+    }
+
+    fn fill(&self, byte: u8) {
+        for at in (0..VAST).step_by(64) {
+            // SAFETY: within the memory, of which nobody has a reference.
+            unsafe { self.0.add(at).write_volatile(byte) };
+        }
+    }
+
+    fn is_all(&self, byte: u8) -> bool {
+        // SAFETY: as above.
+        (0..VAST)
+            .step_by(64)
+            .all(|at| unsafe { self.0.add(at).read_volatile() } == byte)
+    }
+
+    fn lend(&self) -> Buffer {
+        // SAFETY: the memory outlives the endpoint; until the receive has ended
+        // nobody looks at it.
+        unsafe { Buffer::lent(self.0, VAST) }
+    }
+}
+
+/// Receives all that comes for so long, from the first message on; gives the
+/// receive that is open then.
+fn receive_for(e: &Endpoint, memory: &Watched, time: Duration) -> OpId {
+    let mut until = None;
+    loop {
+        let op = post_receive(e, 5, memory.lend());
+        let left = until.map(|until: Instant| until.saturating_duration_since(Instant::now()));
+        match e.wait_end(op, left) {
+            Err(MatchError::TimedOut) => return op,
+            ended => assert_eq!(ended.unwrap().completion.result, Ok(())),
+        }
+        until = until.or_else(|| Some(Instant::now() + time));
+    }
+}
+
+#[test]
+fn a_sender_that_is_killed_while_it_writes_gives_the_memory_back() {
+    const TEST: &str = "a_sender_that_is_killed_while_it_writes_gives_the_memory_back";
+    if let Some(e) = child(&config()) {
+        return send_on(&e);
+    }
+    in_time(|| {
+        let mut memory = vec![0; VAST];
+        let memory = Watched::of(&mut memory);
+        let mut lost = 0;
+        for round in 0..16 {
+            let (process, e) = two(TEST, &config());
+            let op = receive_for(&e, &memory, Duration::from_millis(7 + 3 * round));
+            // Killed, or only taken for dead: then it writes on.
+            let killed = round % 2 == 0;
+            if killed {
+                process.signal(Kill::KILL);
+            }
+            e.peer_died(1).unwrap();
+            e.cancel(op).unwrap();
+            let done = e.wait_end(op, None).unwrap().completion;
+            lost += u32::from(done.result == Err(OpError::PeerDead));
+            memory.fill(9);
+            thread::sleep(Duration::from_millis(20));
+            assert!(memory.is_all(9), "round {round}");
+            assert_eq!(e.census().unwrap(), Census::default());
+        }
+        assert!(lost > 0);
+    });
+}
+
+#[test]
+fn a_receive_waits_for_a_sender_that_was_stopped() {
+    const TEST: &str = "a_receive_waits_for_a_sender_that_was_stopped";
+    if let Some(e) = child(&config()) {
+        return send_on(&e);
+    }
+    in_time(|| {
+        let (process, e) = two(TEST, &config());
+        let mut waited = 0;
+        for round in 0..40 {
+            let op = post_receive(&e, 5, vec![0; VAST]);
+            let limit = Some(Duration::from_millis(round));
+            let ended = match e.wait_end(op, limit) {
+                Err(MatchError::TimedOut) => {
+                    process.stop();
+                    let again = e.wait_end(op, Some(Duration::from_millis(30)));
+                    // It has met its message, mostly.
+                    if again.is_err() && !e.cancel(op).unwrap() {
+                        waited += 1;
+                    }
+                    process.signal(Kill::CONT);
+                    again.or_else(|_| e.wait_end(op, None))
+                }
+                ended => ended,
+            };
+            let ended = ended.unwrap();
+            match ended.completion.result {
+                Ok(()) => assert!(ended.into_received().iter().all(|byte| *byte == 1)),
+                result => assert_eq!(result, Err(OpError::Cancelled)),
+            }
+        }
+        assert!(waited > 0);
+        assert_eq!(e.census().unwrap(), Census::default());
+    });
+}
+
+#[test]
+fn a_close_gives_back_no_memory_that_is_written_to() {
+    const TEST: &str = "a_close_gives_back_no_memory_that_is_written_to";
+    if let Some(e) = child(&config()) {
+        return send_on(&e);
+    }
+    in_time(|| {
+        let mut memory = vec![0; VAST];
+        let memory = Watched::of(&mut memory);
+        let mut waited = 0;
+        for round in 0..10 {
+            let settings = Config {
+                close_ns: 50_000_000,
+                ..threads()
+            };
+            let (process, e) = two(TEST, &settings);
+            receive_for(&e, &memory, Duration::from_millis(7 + 3 * round));
+            process.stop();
+            let closed = AtomicBool::new(false);
+            thread::scope(|s| {
+                s.spawn(|| {
+                    let _ = e.close();
+                    closed.store(true, Relaxed);
+                });
+                thread::sleep(Duration::from_millis(300));
+                // It is in the middle of a copy, and may go on with it.
+                waited += u32::from(!closed.load(Relaxed));
+                if closed.load(Relaxed) {
+                    memory.fill(9);
+                }
+                process.signal(Kill::CONT);
+                while !closed.load(Relaxed) {
+                    thread::yield_now();
+                }
+            });
+            memory.fill(9);
+            thread::sleep(Duration::from_millis(20));
+            assert!(memory.is_all(9), "round {round}");
+        }
+        assert!(waited > 0);
+    });
+}
+
+#[test]
+fn a_receiver_that_is_killed_ends_the_send() {
+    const TEST: &str = "a_receiver_that_is_killed_ends_the_send";
+    if let Some(e) = child(&config()) {
+        let mut bytes = vec![0; VAST];
+        while e.receive_tagged(&Selector::from(0, 5), &mut bytes).is_ok() {}
+        return;
+    }
+    in_time(|| {
+        let mut halves = 0;
+        for round in 0..8 {
+            let (process, e) = two(TEST, &threads());
+            thread::scope(|s| {
+                let (begun, begins) = mpsc::channel();
+                let e = &e;
+                let sender = s.spawn(move || {
+                    let bytes = vec![1; VAST];
+                    loop {
+                        if let Err(e) = e.send_tagged(1, 5, &bytes) {
+                            return e;
+                        }
+                        begun.send(()).unwrap();
+                    }
+                });
+                begins.recv().unwrap();
+                thread::sleep(Duration::from_millis(7 + 3 * round));
+                process.signal(Kill::KILL);
+                drop(process);
+                e.peer_died(1).unwrap();
+                let error = sender.join().unwrap();
+                assert!(
+                    matches!(error, MatchError::PeerDead { rank: 1, .. }),
+                    "{error:?}"
+                );
+            });
+            halves += shared(&e);
+            assert_eq!(e.census().unwrap(), Census::default());
+        }
+        assert!(halves > 0);
+    });
+}
