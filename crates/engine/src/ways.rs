@@ -61,8 +61,14 @@ pub(crate) trait Ways {
     /// has said so. Asks it where it has not.
     fn shm_may_copy(&mut self, to: u16) -> bool;
 
+    /// What is sent to and copied from processes of this host by.
+    fn shm_outlet(&mut self) -> Option<Outlet<'_>>;
+
     /// Copies from address `remote` of a process of this host.
-    fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError>;
+    fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
+        let mut outlet = self.shm_outlet().ok_or(CopyError::Gone)?;
+        copy_from(&mut outlet, from, remote, into)
+    }
 
     /// Writes to a region of a process of this host, by its key in the table.
     fn shm_put(
@@ -71,7 +77,10 @@ pub(crate) trait Ways {
         key: u64,
         offset: u64,
         from: &[IoSlice<'_>],
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        let mut outlet = self.shm_outlet().ok_or(OneSidedError::NoPeer)?;
+        outlet.put(to, key, Place::Offset(offset), from)
+    }
 
     /// Reads from a region of a process of this host, likewise.
     fn shm_get(
@@ -80,7 +89,10 @@ pub(crate) trait Ways {
         key: u64,
         offset: u64,
         into: &mut [IoSliceMut<'_>],
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        let mut outlet = self.shm_outlet().ok_or(OneSidedError::NoPeer)?;
+        outlet.get(from, key, Place::Offset(offset), into)
+    }
 }
 
 /// Both lanes, outside of any pass.
@@ -147,42 +159,8 @@ macro_rules! shm_by_lane {
             }
         }
 
-        fn shm_copy_from(
-            &mut self,
-            from: u16,
-            remote: u64,
-            into: &mut [u8],
-        ) -> Result<(), CopyError> {
-            match &mut self.shm {
-                Some(shm) => copy_from(&mut shm.link.outlet(), from, remote, into),
-                None => Err(CopyError::Gone),
-            }
-        }
-
-        fn shm_put(
-            &mut self,
-            to: u16,
-            key: u64,
-            offset: u64,
-            from: &[IoSlice<'_>],
-        ) -> Result<(), OneSidedError> {
-            match &mut self.shm {
-                Some(shm) => shm.link.put(to, key, Place::Offset(offset), from),
-                None => Err(OneSidedError::NoPeer),
-            }
-        }
-
-        fn shm_get(
-            &mut self,
-            from: u16,
-            key: u64,
-            offset: u64,
-            into: &mut [IoSliceMut<'_>],
-        ) -> Result<(), OneSidedError> {
-            match &mut self.shm {
-                Some(shm) => shm.link.get(from, key, Place::Offset(offset), into),
-                None => Err(OneSidedError::NoPeer),
-            }
+        fn shm_outlet(&mut self) -> Option<Outlet<'_>> {
+            self.shm.as_mut().map(|shm| shm.link.outlet())
         }
     };
 }
@@ -291,28 +269,8 @@ impl Ways for InShm<'_, '_> {
         self.tx.may_copy(self.outlet, to)
     }
 
-    fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
-        copy_from(self.outlet, from, remote, into)
-    }
-
-    fn shm_put(
-        &mut self,
-        to: u16,
-        key: u64,
-        offset: u64,
-        from: &[IoSlice<'_>],
-    ) -> Result<(), OneSidedError> {
-        self.outlet.put(to, key, Place::Offset(offset), from)
-    }
-
-    fn shm_get(
-        &mut self,
-        from: u16,
-        key: u64,
-        offset: u64,
-        into: &mut [IoSliceMut<'_>],
-    ) -> Result<(), OneSidedError> {
-        self.outlet.get(from, key, Place::Offset(offset), into)
+    fn shm_outlet(&mut self) -> Option<Outlet<'_>> {
+        Some(self.outlet.again())
     }
 }
 
