@@ -41,6 +41,17 @@ impl Finding {
             why,
         }
     }
+
+    /// Nothing was tried, for this reason.
+    pub fn untried(setting: &str, default: u64, why: &str) -> Self {
+        Self {
+            setting: setting.to_owned(),
+            default,
+            found: default,
+            gain: None,
+            why: format!("not tried: {why}"),
+        }
+    }
 }
 
 /// A host's file.
