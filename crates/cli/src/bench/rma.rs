@@ -192,7 +192,13 @@ mod tests {
             n: 1,
             ..Cell::new(act, 100)
         };
+        // Messages of another size are no match.
+        let other = Cell {
+            us: vec![77.0],
+            ..Cell::new(Act::Port, 99)
+        };
         let cells = [
+            other,
             cell(Act::Put, 3.0),
             cell(Act::Get, 5.0),
             cell(Act::Port, 2.0),
@@ -223,7 +229,7 @@ mod tests {
                 of("get", BANDWIDTH, 0.4),
             ]
         );
-        let rows = cells[2].rows(&ours, 1_000_000);
+        let rows = cells[3].rows(&ours, 1_000_000);
         let told: Vec<_> = rows
             .iter()
             .map(|row| (row.metric.as_str(), row.p50))

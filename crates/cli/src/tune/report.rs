@@ -180,6 +180,9 @@ mod tests {
         assert!(found.notes()[0].contains("link udp, 2 ranks"));
         assert!(!found.notes().concat().contains("defaults stay"));
         found.findings.remove(0);
+        found.findings.push(Finding::untried("pull_window", 7, "c"));
+        let text = found.text("kept in");
+        assert!(text.contains("pull_window: not tried: c"), "{text}");
         assert!(found.notes().concat().contains("defaults stay"));
     }
 }
