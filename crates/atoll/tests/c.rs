@@ -2,21 +2,18 @@
 //! and C++17, linked with the shared library and run as a job of two, over
 //! shared memory and over UDP.
 
+#[path = "../../portolan/tests/programs/mod.rs"]
+mod programs;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::sync::LazyLock;
 
-use portolan_boot::LinkChoice;
-use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
-use portolan_link::shm::{Config, Segment};
+use programs::{SYSTEM, library, run_pair, succeeds};
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
-
-/// What Rust's standard library needs of the system.
-const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-lm", "-ldl"];
 
 fn crate_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -26,41 +23,12 @@ fn temporary() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-fn succeeds(command: &mut Command) -> String {
-    let output = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// The static library that was built along with this test.
-fn library() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-    fs::read_dir(exe.parent().unwrap())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let name = path.file_name().unwrap().to_string_lossy();
-            name.starts_with("libatoll-") && name.ends_with(".a")
-        })
-        .max_by_key(built)
-        .expect("cargo builds the static library with the crate")
-}
-
 /// Where the shared library is, linked once.
 static SHARED: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = temporary().join("shared");
     let out = target.join("release");
     fs::create_dir_all(&out).unwrap();
-    fs::copy(library(), out.join("libatoll.a")).unwrap();
+    fs::copy(library("atoll"), out.join("libatoll.a")).unwrap();
     let mut make = Command::new("make");
     succeeds(
         make.arg("-C")
@@ -89,7 +57,7 @@ fn build(name: &str, source: &Path) -> PathBuf {
         .arg(&program);
     if let Ok(flags) = std::env::var("PORTOLAN_TEST_CFLAGS") {
         // For sanitizers: the shared library is linked without their runtime.
-        command.arg(library()).args(SYSTEM);
+        command.arg(library("atoll")).args(SYSTEM);
         command.args(flags.split_whitespace());
     } else {
         let path = format!("-Wl,-rpath,{}", SHARED.display());
@@ -100,53 +68,11 @@ fn build(name: &str, source: &Path) -> PathBuf {
     program
 }
 
-/// Two processes of one program.
-struct Pair<'a> {
-    program: &'a Path,
-    mode: &'a str,
-}
-
-impl Starter for Pair<'_> {
-    fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<SharedMemory> {
-        let other = |e: &dyn std::fmt::Display| io::Error::other(e.to_string());
-        let segment = Segment::create(ranks, &Config::default()).map_err(|e| other(&e))?;
-        let descriptor = segment.duplicate_fd().map_err(|e| other(&e))?;
-        Ok(SharedMemory {
-            descriptor,
-            mark_dead: Box::new(move |index| segment.mark_dead(index)),
-        })
-    }
-
-    fn command(&mut self, _place: &Place) -> Command {
-        let mut command = Command::new(self.program);
-        command.arg(self.mode).stdin(Stdio::null());
-        command
-    }
-
-    fn started(&mut self, _place: &Place, _pid: u32) {}
-}
-
-fn run(program: &Path, mode: &str) {
-    for link in [LinkChoice::Auto, LinkChoice::Udp] {
-        let spec = JobSpec {
-            link,
-            ..JobSpec::new(vec![2])
-        };
-        let mut starter = Pair { program, mode };
-        let mut told = Vec::new();
-        let mut tell = |event| told.push(event);
-        let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
-        let code = job.wait(&mut starter, &mut tell).unwrap();
-        let name = program.display();
-        assert_eq!(code, 0, "{name} {mode} over {link:?}: {told:?}");
-    }
-}
-
 fn test(name: &str, modes: &[&str]) {
     let source = crate_dir().join(format!("tests/c/{name}.c"));
     let program = build(name, &source);
     for mode in modes {
-        run(&program, mode);
+        run_pair(&program, mode);
     }
 }
 
@@ -189,7 +115,7 @@ fn the_page_has_a_program_that_runs() {
     let (program, _) = program.split_once("\n```\n").expect("it ends");
     let source = temporary().join("page-atoll.c");
     fs::write(&source, format!("{program}\n")).unwrap();
-    run(&build("page-atoll", &source), "");
+    run_pair(&build("page-atoll", &source), "");
 }
 
 /// The header's functions.

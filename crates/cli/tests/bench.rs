@@ -496,11 +496,13 @@ fn many_to_one_and_all_to_all_fill_the_switch() {
         ("incast", &[][..], 12.5, "xdp"),
         ("incast", &["--matched"], 12.5, "udp"),
         ("alltoall", &[], 50.0, "udp"),
-        ("alltoall", &["--matched"], 50.0, "xdp"),
+        ("incast", &["--matched", "plain"], 12.5, "udp"),
+        ("alltoall", &["--matched", "sync"], 50.0, "xdp"),
     ] {
         let arguments = [name, "--lab", lab.0, "--link", link, "--vs", "tcp"];
         let (json, table) = bench_for("50", name, &[&arguments, how].concat());
-        let kind = [&[name], how].concat().concat().replace("--", "-");
+        let kind = [&[name], how].concat().join("-");
+        let kind = kind.replace("---", "-").replace("-sync", "");
         assert_eq!(json["bench"], kind);
         check_rows(&json);
         let ours = format!("portolan-{link}");
@@ -547,6 +549,7 @@ fn many_to_one_and_all_to_all_fill_the_switch() {
         (&["incast", "--lab", small.0], "--hosts 8"),
         (&["alltoall", "--lab", lab.0, "--size", "1K"], "16384"),
         (&["alltoall", "--lab", lab.0, "--vs", "udp"], "--vs tcp"),
+        (&["incast", "--lab", lab.0, "--matched", "much"], "plain"),
     ] {
         let said = say(&[&["bench"], arguments].concat());
         assert!(said.code != 0 && said.err.contains(word), "{said:?}");

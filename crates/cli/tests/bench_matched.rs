@@ -144,9 +144,15 @@ fn receivers_are_early_and_late() {
         assert_eq!(buffers, set(&["4096", "default"]));
         assert_eq!(texts(&json, "rows", "metric"), set(&["exchange_us"]));
         assert_eq!(json["rows"].as_array().unwrap().len(), 2 * 3 * 2 * 2);
-        let over = ["push-zero", "push-all", "better-push"];
+        let over = ["push-zero", "push-all", "better-push", "early-receiver"];
         assert_eq!(texts(&json, "ratios", "over"), set(&over));
-        assert_eq!(json["ratios"].as_array().unwrap().len(), 2 * 2 * 2 * 3);
+        let ratios = json["ratios"].as_array().unwrap();
+        assert_eq!(ratios.len(), 2 * 2 * (2 * 3 + 1));
+        for of in ratios.iter().filter(|it| it["over"] == "early-receiver") {
+            assert_eq!(of["metric"], "bandwidth_mb_s", "{of}");
+            let how = ["push", "receiver"].map(|field| of[field].as_str());
+            assert_eq!(how, [Some("push-pull"), Some("late")], "{of}");
+        }
         assert!(table.contains("push-pull, late, buffer 4096"), "{table}");
     }
 }

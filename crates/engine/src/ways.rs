@@ -61,18 +61,31 @@ pub(crate) trait Ways {
     /// has said so. Asks it where it has not.
     fn shm_may_copy(&mut self, to: u16) -> bool;
 
+    /// What is sent to and copied from processes of this host by.
+    fn shm_outlet(&mut self) -> Option<Outlet<'_>>;
+
     /// Whether we can copy from and to the memory of a process of this host.
-    fn shm_can_copy(&mut self, peer: u16) -> bool;
+    fn shm_can_copy(&mut self, peer: u16) -> bool {
+        (self.shm_outlet()).is_some_and(|mut outlet| outlet.can_copy(peer))
+    }
 
     /// Lets other processes of this host write to memory, by a key in our table.
     /// `None`: there is no room, or it is forbidden.
-    fn shm_show(&mut self, key: u64, memory: Exposed) -> Option<RegionId>;
+    fn shm_show(&mut self, key: u64, memory: Exposed) -> Option<RegionId> {
+        let mut outlet = self.shm_outlet()?;
+        outlet.publish(key, memory, Rights::Put).ok()
+    }
 
     /// Takes that back. False: somebody still writes there; try again.
-    fn shm_hide(&mut self, entry: RegionId) -> bool;
+    fn shm_hide(&mut self, entry: RegionId) -> bool {
+        (self.shm_outlet()).is_some_and(|mut outlet| hide(&mut outlet, entry))
+    }
 
     /// Copies from address `remote` of a process of this host.
-    fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError>;
+    fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
+        let mut outlet = self.shm_outlet().ok_or(CopyError::Gone)?;
+        copy_from(&mut outlet, from, remote, into)
+    }
 
     /// Writes to a region of a process of this host, by its key in the table.
     fn shm_put(
@@ -81,7 +94,10 @@ pub(crate) trait Ways {
         key: u64,
         offset: u64,
         from: &[IoSlice<'_>],
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        let mut outlet = self.shm_outlet().ok_or(OneSidedError::NoPeer)?;
+        outlet.put(to, key, Place::Offset(offset), from)
+    }
 
     /// Reads from a region of a process of this host, likewise.
     fn shm_get(
@@ -90,7 +106,10 @@ pub(crate) trait Ways {
         key: u64,
         offset: u64,
         into: &mut [IoSliceMut<'_>],
-    ) -> Result<(), OneSidedError>;
+    ) -> Result<(), OneSidedError> {
+        let mut outlet = self.shm_outlet().ok_or(OneSidedError::NoPeer)?;
+        outlet.get(from, key, Place::Offset(offset), into)
+    }
 }
 
 /// Both lanes, outside of any pass.
@@ -157,54 +176,8 @@ macro_rules! shm_by_lane {
             }
         }
 
-        fn shm_can_copy(&mut self, peer: u16) -> bool {
-            (self.shm.as_mut()).is_some_and(|shm| shm.link.can_copy(peer))
-        }
-
-        fn shm_show(&mut self, key: u64, memory: Exposed) -> Option<RegionId> {
-            show(&mut self.shm.as_mut()?.link.outlet(), key, memory)
-        }
-
-        fn shm_hide(&mut self, entry: RegionId) -> bool {
-            (self.shm.as_mut()).is_some_and(|shm| hide(&mut shm.link.outlet(), entry))
-        }
-
-        fn shm_copy_from(
-            &mut self,
-            from: u16,
-            remote: u64,
-            into: &mut [u8],
-        ) -> Result<(), CopyError> {
-            match &mut self.shm {
-                Some(shm) => copy_from(&mut shm.link.outlet(), from, remote, into),
-                None => Err(CopyError::Gone),
-            }
-        }
-
-        fn shm_put(
-            &mut self,
-            to: u16,
-            key: u64,
-            offset: u64,
-            from: &[IoSlice<'_>],
-        ) -> Result<(), OneSidedError> {
-            match &mut self.shm {
-                Some(shm) => shm.link.put(to, key, Place::Offset(offset), from),
-                None => Err(OneSidedError::NoPeer),
-            }
-        }
-
-        fn shm_get(
-            &mut self,
-            from: u16,
-            key: u64,
-            offset: u64,
-            into: &mut [IoSliceMut<'_>],
-        ) -> Result<(), OneSidedError> {
-            match &mut self.shm {
-                Some(shm) => shm.link.get(from, key, Place::Offset(offset), into),
-                None => Err(OneSidedError::NoPeer),
-            }
+        fn shm_outlet(&mut self) -> Option<Outlet<'_>> {
+            self.shm.as_mut().map(|shm| shm.link.outlet())
         }
     };
 }
@@ -313,45 +286,9 @@ impl Ways for InShm<'_, '_> {
         self.tx.may_copy(self.outlet, to)
     }
 
-    fn shm_can_copy(&mut self, peer: u16) -> bool {
-        self.outlet.can_copy(peer)
+    fn shm_outlet(&mut self) -> Option<Outlet<'_>> {
+        Some(self.outlet.again())
     }
-
-    fn shm_show(&mut self, key: u64, memory: Exposed) -> Option<RegionId> {
-        show(self.outlet, key, memory)
-    }
-
-    fn shm_hide(&mut self, entry: RegionId) -> bool {
-        hide(self.outlet, entry)
-    }
-
-    fn shm_copy_from(&mut self, from: u16, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
-        copy_from(self.outlet, from, remote, into)
-    }
-
-    fn shm_put(
-        &mut self,
-        to: u16,
-        key: u64,
-        offset: u64,
-        from: &[IoSlice<'_>],
-    ) -> Result<(), OneSidedError> {
-        self.outlet.put(to, key, Place::Offset(offset), from)
-    }
-
-    fn shm_get(
-        &mut self,
-        from: u16,
-        key: u64,
-        offset: u64,
-        into: &mut [IoSliceMut<'_>],
-    ) -> Result<(), OneSidedError> {
-        self.outlet.get(from, key, Place::Offset(offset), into)
-    }
-}
-
-fn show(outlet: &mut Outlet<'_>, key: u64, memory: Exposed) -> Option<RegionId> {
-    outlet.publish(key, memory, Rights::Put).ok()
 }
 
 pub(crate) fn hide(outlet: &mut Outlet<'_>, entry: RegionId) -> bool {

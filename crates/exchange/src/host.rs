@@ -244,8 +244,9 @@ pub trait Host {
     fn await_peer(&mut self, _rank: u32) {}
 
     /// The range of `sink` is about to be written: whoever maps memory lazily
-    /// does it now. With masking it comes from [`crate::Exchange::make_ready`], else
-    /// before the request is sent.
+    /// does it now. With masking it comes from [`crate::Exchange::make_ready`], for
+    /// what a request of a receive or of a get asks for. Without, for all that a
+    /// receive lacks, before its first request is sent; for gets not at all.
     fn prepare(&mut self, _sink: &mut Self::Sink, _at: u64, _bytes: u64) {}
 
     /// Writes all of `source` to another rank's memory at once. Default: not

@@ -240,10 +240,15 @@ int portolan_open(portolan_endpoint **endpoint, const portolan_options *options,
 /* Closes the endpoint and frees the handle: waits until all that was sent has
  * been acknowledged, but not longer than options.close_ms; refuses messages
  * that no handler has taken; tells the other ranks. Handlers still run
- * meanwhile, but cannot send. Afterwards nothing lent is used any more.
+ * meanwhile, but cannot send. Afterwards nothing lent is used any more, but
+ * with -ETIMEDOUT.
  *
  * Null is allowed and does nothing.
- * -ETIMEDOUT  something may not have arrived; the handle is freed
+ * -ETIMEDOUT  something may not have arrived, or a process of this host was
+ *             still writing to a registered region: memory that was registered
+ *             with PORTOLAN_MAY_PUT must not be freed or used for anything else
+ *             while that process may live. All else that was lent is yours. The
+ *             handle is freed
  * -ECHILD     in a forked child: the child's copy is freed, nothing else done
  * -EPERM      not this thread's (THREADS_SINGLE); the handle is not freed
  * -EBUSY      another thread is in a call (THREADS_SERIALIZED); not freed

@@ -75,8 +75,8 @@ typedef struct portolan_remote_key {
  * access names bytes by their offset from the memory's first. Memory may be
  * registered several times and in parts, each time as a region of its own.
  * `options` may be null: then others may do nothing.
- * The memory is lent until it was deregistered or the endpoint was closed;
- * others may change it meanwhile, so look at it by volatile or atomic reads, or
+ * The memory is lent until it was deregistered or the endpoint was closed (if
+ * that gives -ETIMEDOUT, see portolan_close()); others may change it meanwhile, so look at it by volatile or atomic reads, or
  * by portolan_region_read().
  * -EEXIST  the key names another region here
  * -ENOSPC  65,536 regions are registered

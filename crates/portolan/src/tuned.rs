@@ -87,15 +87,16 @@ pub struct TunedError {
     pub why: String,
 }
 
+impl TunedError {
+    /// What can be done about it.
+    pub const REMEDY: &str = "portolan tune writes it anew, portolan tune --forget removes it (in /etc with \
+         --system)";
+}
+
 impl fmt::Display for TunedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { path, why } = self;
-        let path = path.display();
-        write!(
-            f,
-            "{path} is not used: {why}; portolan tune writes it anew, portolan tune --forget \
-             removes it (in /etc with --system)"
-        )
+        write!(f, "{} is not used: {why}; {}", path.display(), Self::REMEDY)
     }
 }
 

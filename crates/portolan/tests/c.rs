@@ -2,51 +2,19 @@
 //! against the static library, run alone and as a job of two, over shared
 //! memory and over UDP.
 
+mod programs;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use portolan_boot::LinkChoice;
-use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
-use portolan_link::shm::{Config, Segment};
+use programs::{SYSTEM, library, run_pair, succeeds};
 
 const LANGUAGES: [(&str, &str); 2] = [("c99", "cc"), ("c++17", "g++")];
-/// What Rust's standard library needs of the system.
-const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-lm", "-ldl"];
 
 fn crate_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
-}
-
-/// The static library that was built along with this test.
-fn library() -> PathBuf {
-    let exe = std::env::current_exe().unwrap();
-    let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-    fs::read_dir(exe.parent().unwrap())
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let name = path.file_name().unwrap().to_string_lossy();
-            name.starts_with("libportolan-") && name.ends_with(".a")
-        })
-        .max_by_key(built)
-        .expect("cargo builds the static library with the crate")
-}
-
-fn succeeds(command: &mut Command) -> String {
-    let output = command
-        .output()
-        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    assert!(
-        output.status.success(),
-        "{command:?}: {}\n{}{}",
-        output.status,
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// Builds `tests/c/NAME.c` in one language, with every warning an error.
@@ -68,7 +36,7 @@ fn build_source(name: &str, source: &Path, (standard, compiler): (&str, &str)) -
         .arg("-o")
         .arg(&program)
         .args(["-x", "none"])
-        .arg(library())
+        .arg(library("portolan"))
         .args(SYSTEM);
     // For sanitizers: see docs/native.md.
     if let Ok(flags) = std::env::var("PORTOLAN_TEST_CFLAGS") {
@@ -76,54 +44,6 @@ fn build_source(name: &str, source: &Path, (standard, compiler): (&str, &str)) -
     }
     succeeds(&mut command);
     program
-}
-
-/// Two ranks of one program.
-struct Pair<'a> {
-    program: &'a Path,
-    mode: &'a str,
-}
-
-impl Starter for Pair<'_> {
-    fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<SharedMemory> {
-        let segment = Segment::create(ranks, &Config::default())
-            .map_err(|e| io::Error::other(e.to_string()))?;
-        let descriptor = segment
-            .duplicate_fd()
-            .map_err(|e| io::Error::other(e.to_string()))?;
-        Ok(SharedMemory {
-            descriptor,
-            mark_dead: Box::new(move |index| segment.mark_dead(index)),
-        })
-    }
-
-    fn command(&mut self, _place: &Place) -> Command {
-        let mut command = Command::new(self.program);
-        command.arg(self.mode).stdin(Stdio::null());
-        command
-    }
-
-    fn started(&mut self, _place: &Place, _pid: u32) {}
-}
-
-fn run_pair(program: &Path, mode: &str) {
-    for link in [LinkChoice::Auto, LinkChoice::Udp] {
-        let spec = JobSpec {
-            link,
-            ..JobSpec::new(vec![2])
-        };
-        let mut starter = Pair { program, mode };
-        let mut told = Vec::new();
-        let mut tell = |event| told.push(event);
-        let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
-        let code = job.wait(&mut starter, &mut tell).unwrap();
-        assert_eq!(
-            code,
-            0,
-            "{} {mode} over {link:?}: {told:?}",
-            program.display()
-        );
-    }
 }
 
 #[test]
@@ -189,7 +109,7 @@ fn the_shared_library_exports_the_header() {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared");
     let out = target.join("release");
     fs::create_dir_all(&out).unwrap();
-    fs::copy(library(), out.join("libportolan.a")).unwrap();
+    fs::copy(library("portolan"), out.join("libportolan.a")).unwrap();
     let mut make = Command::new("make");
     succeeds(
         make.arg("-C")

@@ -3,7 +3,7 @@
 
 int main(void)
 {
-    static const size_t lengths[] = {0, 1, 8, 1500, 16385, 200001, ATOLL_MAX_SEND_LENGTH};
+    static const size_t lengths[] = {0, 1, 8, 1500, 65537, 200001, ATOLL_MAX_SEND_LENGTH};
     unsigned char *data = (unsigned char *)malloc(ATOLL_MAX_SEND_LENGTH + 1);
     static volatile unsigned char flag;
     static unsigned char one = 1, *theirs;

@@ -133,6 +133,15 @@ static inline unsigned char *swap_addresses(void *mine)
     return (unsigned char *)(uintptr_t)address;
 }
 
+/* Waits until the other side writes to a byte. */
+static inline void await_byte(const volatile unsigned char *byte)
+{
+    time_t began = time(NULL);
+
+    while (*byte == 0)
+        CHECK(time(NULL) - began < 30);
+}
+
 /* Waits until a message that fits is there. */
 static inline void await(atoll_id from, uint32_t tag)
 {

@@ -180,7 +180,13 @@ mod tests {
         }
         let both = of("no_one_sided = 1\nno_one_sided = 2").unwrap();
         assert!(both.names(1) && both.names(2));
+        let any_first = of("no_one_sided = any\nno_one_sided = 2").unwrap();
+        assert!(any_first.names(1));
         assert_eq!(of("\nno_one_sided = 1, ada"), Err((2, "ada".to_owned())));
+        // Without the sign it is no other setting.
+        let unsigned = (1, "no_one_sided 7".to_owned());
+        assert_eq!(of(" no_one_sided 7 # all"), Err(unsigned));
+        assert_eq!(of("others 7"), Ok(NoOneSided::default()));
         assert_eq!(of("no_one_sided = -1"), Err((1, "-1".to_owned())));
     }
 
@@ -194,10 +200,18 @@ mod tests {
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         if geteuid().is_root() {
             assert!(NoOneSided::read(&file).unwrap().names(5));
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o664)).unwrap();
-            let refused = NoOneSided::read(&file);
-            assert_eq!(refused, Err(PolicyError::Open(file.clone())));
+            for open in [0o664, 0o646] {
+                fs::set_permissions(&file, fs::Permissions::from_mode(open)).unwrap();
+                let refused = NoOneSided::read(&file);
+                assert_eq!(refused, Err(PolicyError::Open(file.clone())), "{open:o}");
+            }
             fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+            // Its end could forbid something.
+            fs::write(&file, "#".repeat(BYTES_MAX as usize + 1)).unwrap();
+            let refused = NoOneSided::read(&file);
+            assert!(matches!(refused, Err(PolicyError::Unreadable(..))));
+            fs::write(&file, "#".repeat(BYTES_MAX as usize)).unwrap();
+            assert_eq!(NoOneSided::read(&file), Ok(NoOneSided::default()));
             chown(&file, Some(1), None).unwrap();
         }
         assert_eq!(NoOneSided::read(&file), Err(PolicyError::Open(file)));

@@ -336,6 +336,22 @@ pub fn expect_ready(line: &mut Line) -> Result<()> {
     }
 }
 
+/// Hears the offers of all ranks, tells each all of them, and waits until all
+/// have met.
+pub fn introduce(lines: &mut [Line]) -> Result<()> {
+    let mut offers = Vec::new();
+    for line in &mut *lines {
+        match hear(line)? {
+            Answer::Offer(offer) => offers.push(offer),
+            other => return unexpected(&other),
+        }
+    }
+    for line in &mut *lines {
+        line.say(&Order::Meet(offers.clone()))?;
+    }
+    lines.iter_mut().try_for_each(expect_ready)
+}
+
 /// A rank said something else than it was asked for.
 pub fn unexpected<T>(answer: &Answer) -> Result<T> {
     fail(format!("a rank answered {answer:?} at the wrong time"))

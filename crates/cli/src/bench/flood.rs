@@ -25,8 +25,19 @@ use super::rank::Site;
 const FROM: u16 = 64;
 /// Tag of matched messages.
 const TAG: u64 = 64;
+/// Tag of the answers to those that are sent plainly.
+const ANSWER: u64 = 65;
 /// What is under way when a slice ends gets so long to arrive, nanoseconds.
 const DRAIN_NS: u64 = 20_000_000_000;
+
+/// How matched messages are sent, as `--matched` takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
+pub enum Matched {
+    /// Synchronously: only the first and second push leave before it is asked for
+    Sync,
+    /// As the endpoint pushes them; the receiver answers each with 8 bytes
+    Plain,
+}
 
 /// What a rank does in all slices.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,8 +48,8 @@ pub struct Role {
     pub from: Vec<u32>,
     /// Bytes of a message.
     pub size: usize,
-    /// Ours are matched messages.
-    pub matched: bool,
+    /// Ours are matched messages, sent so.
+    pub matched: Option<Matched>,
     /// Where it is.
     pub site: Site,
 }
@@ -156,35 +167,42 @@ struct MatchedTo<'a> {
     ours: &'a Ours,
     rank: u32,
     message: &'a Arc<[u8]>,
-    sending: Option<OpId>,
+    how: Matched,
+    /// The send, and the receive of the answer.
+    under_way: Vec<OpId>,
 }
 
 impl Target for MatchedTo<'_> {
     fn send(&mut self) -> Result<bool> {
         // However short it is, its sender learns when it is there.
         let options = TaggedOptions {
-            sync: true,
+            sync: self.how == Matched::Sync,
             ..TaggedOptions::default()
         };
+        if self.how == Matched::Plain {
+            let selector = Selector::from(self.rank, ANSWER);
+            let room = vec![0; ANSWER_BYTES];
+            let posted = (self.ours.endpoint).post_receive(&selector, room, Notify::default());
+            self.under_way.push(posted.map_err(ours)?);
+        }
         let message = Arc::clone(self.message);
         let posted = (self.ours.endpoint).post_send(self.rank, TAG, &options, message);
-        self.sending = Some(posted.map_err(|(error, _)| ours(error))?);
+        self.under_way
+            .push(posted.map_err(|(error, _)| ours(error))?);
         Ok(true)
     }
 
     fn is_there(&mut self) -> Result<bool> {
-        let Some(sending) = self.sending else {
-            return Ok(false);
-        };
-        let ended = self.ours.endpoint.poll_op(sending).map_err(ours)?;
-        let Some(ended) = ended else {
-            return Ok(false);
-        };
-        self.sending = None;
-        match ended.completion.result {
-            Ok(()) => Ok(true),
-            Err(error) => fail(format!("a message ended so: {error:?}")),
+        while let Some(&op) = self.under_way.last() {
+            let Some(ended) = self.ours.endpoint.poll_op(op).map_err(ours)? else {
+                return Ok(false);
+            };
+            self.under_way.pop();
+            if let Err(error) = ended.completion.result {
+                return fail(format!("a message ended so: {error:?}"));
+            }
         }
+        Ok(true)
     }
 }
 
@@ -195,8 +213,14 @@ fn post(ours_: &Ours, from: u32, room: Vec<u8>) -> Result<(u32, OpId)> {
     Ok((from, posted.map_err(ours)?))
 }
 
-/// Looks for matched messages that have come, and posts receives of the next.
-fn take_matched(ours_: &Ours, receives: &mut [(u32, OpId)], size: usize) -> Result<u64> {
+/// Looks for matched messages that have come, answers those that were sent
+/// plainly, and posts receives of the next.
+fn take_matched(
+    ours_: &Ours,
+    receives: &mut [(u32, OpId)],
+    size: usize,
+    how: Option<Matched>,
+) -> Result<u64> {
     let mut taken = 0;
     for receive in receives {
         let Some(ended) = ours_.endpoint.poll_op(receive.1).map_err(ours)? else {
@@ -206,7 +230,12 @@ fn take_matched(ours_: &Ours, receives: &mut [(u32, OpId)], size: usize) -> Resu
         if done.result.is_err() || done.bytes != size as u64 {
             return fail(format!("a message ended so: {done:?}"));
         }
-        *receive = post(ours_, receive.0, ended.into_received())?;
+        let from = receive.0;
+        *receive = post(ours_, from, ended.into_received())?;
+        if how == Some(Matched::Plain) {
+            let answered = (ours_.endpoint).send_tagged(from, ANSWER, &[0; ANSWER_BYTES]);
+            answered.map_err(ours)?;
+        }
         taken += 1;
     }
     Ok(taken)
@@ -266,10 +295,10 @@ impl Flood {
         let accept = |_| Tcp::accept(&listener, role.size);
         let inward = role.from.iter().map(accept).collect::<Result<_>>()?;
         let receives = match role.matched {
-            true => (role.from.iter())
+            Some(_) => (role.from.iter())
                 .map(|&from| post(ours_, from, vec![0; role.size]))
                 .collect::<Result<_>>()?,
-            false => Vec::new(),
+            None => Vec::new(),
         };
         line.say(&Answer::Ready)?;
         Ok(Self {
@@ -299,25 +328,26 @@ impl Flood {
             Ok(())
         };
         let begun = Cost::now();
-        let size = self.role.size;
+        let (size, matched) = (self.role.size, self.role.matched);
         let is_ours = turn.system == SystemKind::Portolan;
         let (inward, taken) = (&mut self.inward, &mut self.taken);
         let (receives, received) = (&mut self.receives, &mut self.received);
         let mut serve = || {
             if is_ours {
-                *received += take_matched(ours_, receives, size)?;
+                *received += take_matched(ours_, receives, size, matched)?;
                 return progress();
             }
             *taken += take(inward, size)?;
             std::thread::yield_now();
             Ok(())
         };
-        let found = if is_ours && self.role.matched {
+        let found = if let Some(how) = matched.filter(|_| is_ours) {
             let target = |&rank: &u32| MatchedTo {
                 ours: ours_,
                 rank,
                 message: &self.message,
-                sending: None,
+                how,
+                under_way: Vec::new(),
             };
             let mut targets: Vec<MatchedTo> = self.role.to.iter().map(target).collect();
             drive(&mut targets, turn, &mut serve)?
@@ -351,9 +381,9 @@ impl Flood {
                 }
             }
         }
-        let came = match (is_ours, self.role.matched) {
-            (true, true) => self.received,
-            (true, false) => self.arrived.messages.load(Relaxed),
+        let came = match (is_ours, matched) {
+            (true, Some(_)) => self.received,
+            (true, None) => self.arrived.messages.load(Relaxed),
             (false, _) => self.taken,
         };
         let cost = begun.until_now();

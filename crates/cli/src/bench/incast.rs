@@ -3,11 +3,11 @@
 
 use portolan_sys::clock::now_ns;
 
-use super::conduct::{Progress, expect_ready, hear, unexpected};
+use super::conduct::{Progress, hear, introduce, unexpected};
 use super::control::{Answer, Line, Order, SystemKind};
 use super::cost;
 use super::failure::{Failure, Result, fail};
-use super::flood::{Flooded, Role, Turn};
+use super::flood::{Flooded, Matched, Role, Turn};
 use super::job::{Helpers, with_lines};
 use super::options::Flooding;
 use super::plan::{Peer, wrong};
@@ -306,10 +306,10 @@ pub fn bench(shape: Shape, asked: Flooding) -> Result<Found> {
             lab.name()
         ));
     }
-    let kind = if matched {
-        format!("{name}-matched")
-    } else {
-        name.to_owned()
+    let kind = match matched {
+        None => name.to_owned(),
+        Some(Matched::Sync) => format!("{name}-matched"),
+        Some(Matched::Plain) => format!("{name}-matched-plain"),
     };
     let report = Report {
         ratios,
@@ -320,7 +320,13 @@ pub fn bench(shape: Shape, asked: Flooding) -> Result<Found> {
 }
 
 /// Connects all pairs.
-fn prepare(shape: Shape, lab: &Lab, size: usize, matched: bool, lines: &mut [Line]) -> Result<()> {
+fn prepare(
+    shape: Shape,
+    lab: &Lab,
+    size: usize,
+    matched: Option<Matched>,
+    lines: &mut [Line],
+) -> Result<()> {
     let ranks = lab.hosts();
     for (rank, line) in (0..).zip(&mut *lines) {
         line.say(&Order::Flood(Role {
@@ -331,17 +337,7 @@ fn prepare(shape: Shape, lab: &Lab, size: usize, matched: bool, lines: &mut [Lin
             site: Site::in_lab(lab, rank),
         }))?;
     }
-    let mut offers = Vec::new();
-    for line in &mut *lines {
-        match hear(line)? {
-            Answer::Offer(offer) => offers.push(offer),
-            other => return unexpected(&other),
-        }
-    }
-    for line in &mut *lines {
-        line.say(&Order::Meet(offers.clone()))?;
-    }
-    lines.iter_mut().try_for_each(expect_ready)
+    introduce(lines)
 }
 
 fn run(

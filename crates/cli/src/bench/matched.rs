@@ -26,7 +26,6 @@ use super::patience::Patience;
 use super::portolan::{Ours, Pair, ours};
 use super::rank::Site;
 use super::reach::Reach;
-use super::slice::{CAP_NS, OPERATIONS_MIN};
 use super::sockets::Sockets;
 use super::threads::Callers;
 
@@ -118,6 +117,20 @@ pub struct Exchange {
     pub count: u64,
 }
 
+impl Exchange {
+    /// Pushed as the endpoint has it. How often, its pace says.
+    pub fn of(act: Act, size: usize) -> Self {
+        Self {
+            act,
+            size,
+            way: Way::default(),
+            pushed_share: None,
+            warm_up: 0,
+            count: 0,
+        }
+    }
+}
+
 /// What a rank says after it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Exchanged {
@@ -147,31 +160,6 @@ pub fn exchange(lines: &mut [Line], slice: &Exchange) -> Result<[Exchanged; 2]> 
     Ok(said)
 }
 
-/// How many exchanges make a slice, by how long the last ones took.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
-    /// Time of one of the last slice; none before the first.
-    pub us: Option<f64>,
-}
-
-impl Pace {
-    /// Exchanges for a slice of `slice_ns`: before those that count, and these.
-    pub fn count(&self, slice_ns: u64) -> (u64, u64) {
-        let Some(us) = self.us else {
-            return (1, OPERATIONS_MIN);
-        };
-        let within = |ns: u64| (ns as f64 / 1e3 / us) as u64;
-        let least = OPERATIONS_MIN.min(within(CAP_NS)).max(1);
-        let count = within(slice_ns).max(least);
-        (count.div_ceil(20), count)
-    }
-
-    /// So long they took.
-    pub fn note(&mut self, count: (u64, u64), said: &Exchanged) {
-        self.us = Some((said.elapsed_us / (count.0 + count.1) as f64).max(0.05));
-    }
-}
-
 /// Mean of the middle 80 %: a tenth at either end is left out, as Push-Pull
 /// Messaging has it (section 3).
 fn middle(samples: &mut [u64]) -> f64 {
@@ -190,7 +178,7 @@ pub fn compute(rounds: u64) {
 }
 
 /// Computes until then, on the monotonic clock; gives when it ended.
-fn compute_until(ns: u64) -> u64 {
+pub fn compute_until(ns: u64) -> u64 {
     loop {
         let now = now_ns();
         if now >= ns {
@@ -590,24 +578,6 @@ mod tests {
         // 1 to 8.
         assert_eq!(middle(&mut samples), 4.5);
         assert_eq!(middle(&mut [7, 9]), 8.0);
-    }
-
-    #[test]
-    fn a_slice_has_ten_exchanges_unless_they_take_seconds() {
-        let mut pace = Pace::default();
-        assert_eq!(pace.count(1_000_000), (1, 10));
-        let mut count = |each_us: f64| {
-            let said = Exchanged {
-                elapsed_us: 11.0 * each_us,
-                ..Exchanged::default()
-            };
-            pace.note((1, 10), &said);
-            pace.count(1_000_000)
-        };
-        assert_eq!(count(1.0), (50, 1_000));
-        assert_eq!(count(5_000.0), (1, 10));
-        assert_eq!(count(1_000_000.0), (1, 2));
-        assert_eq!(count(9_000_000.0), (1, 1));
     }
 
     #[test]

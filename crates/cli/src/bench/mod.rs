@@ -41,6 +41,7 @@ mod networks;
 mod options;
 mod outage;
 mod overlap;
+mod pace;
 mod patience;
 mod plan;
 mod portolan;
@@ -75,14 +76,17 @@ use plan::{Asked, Kind, Plan, wrong};
 use rank::Site;
 use watch::Watch;
 
+pub use self::portolan::ours;
 use crate::lab::Lab;
 pub use death::BENCH_DEATH_COMMAND;
 pub use host::Host;
 pub use job::BENCH_RANK_COMMAND;
+pub use matched::compute_until;
 pub use memory::{BENCH_MEMORY_COMMAND, MemoryArguments, process as memory_process};
 pub use options::{Arguments, RankArguments};
 pub use report::{Ratio, Report, Row, table};
 pub use start::BENCH_FIRST_COMMAND;
+pub use stats::Quartiles;
 
 /// What a bench found, and the file that is to have it too.
 type Found = (Option<PathBuf>, Report);

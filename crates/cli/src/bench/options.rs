@@ -10,6 +10,7 @@ use super::asleep::Wait;
 use super::control::Pattern;
 use super::early_late::PushedBuffer;
 use super::failure::{Context, Result};
+use super::flood::Matched;
 use super::idle;
 use super::mpi;
 use super::netpipe::Buffers;
@@ -213,9 +214,9 @@ pub struct Flooding {
     /// Bytes of a message, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "64K")]
     pub size: Bytes,
-    /// Send matched messages, not messages to ports
-    #[arg(long)]
-    pub matched: bool,
+    /// Send matched messages, not messages to ports [default of HOW: sync]
+    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "sync")]
+    pub matched: Option<Matched>,
     /// Peers to measure in the same run: tcp
     #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
     pub vs: Vec<Peer>,

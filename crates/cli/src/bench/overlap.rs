@@ -1,15 +1,16 @@
 //! How much of a matched message's time is hidden behind computing, of the
 //! sender and of the receiver.
 
-use super::conduct::{Progress, expect_ready, hear, unexpected};
-use super::control::{Answer, Line, Order};
+use super::conduct::{Progress, introduce};
+use super::control::{Line, Order};
 use super::cost;
 use super::failure::Result;
 use super::how::How;
 use super::job::{Helpers, with_lines};
-use super::matched::{Act, Exchange, Exchanged, Pace, Way, exchange};
+use super::matched::{Act, Exchange, Exchanged, exchange};
 use super::netpipe::SIZE_MAX;
 use super::options::Common;
+use super::pace::{Pace, fit};
 use super::plan::{Peer, slice_of, wrong};
 use super::rank::Site;
 use super::report::{Ratio, Report, Row};
@@ -21,13 +22,14 @@ use crate::lab::Lab;
 
 /// Rounds of the loop by which its speed is found.
 const FIRST_ROUNDS: u64 = 1_000_000;
-/// Slices of a side in a round: the message, computing, both.
-const PARTS: usize = 3;
+/// Parts of a side's slice: the message, computing, both.
+const PARTS: u64 = 3;
 
 /// One of both sides, and its slices.
 struct Side {
     sends: bool,
     tcp: bool,
+    /// Of the three parts together.
     pace: Pace,
     /// Rounds of the loop in a microsecond.
     speed: Option<f64>,
@@ -44,7 +46,7 @@ impl Side {
         Self {
             sends,
             tcp,
-            pace: Pace { us: None },
+            pace: Pace::new(),
             speed: None,
             message_us: Vec::new(),
             computing_us: Vec::new(),
@@ -72,12 +74,9 @@ impl Side {
                 rounds,
             };
             let slice = Exchange {
-                act,
-                size,
-                way: Way::default(),
-                pushed_share: None,
                 warm_up,
                 count,
+                ..Exchange::of(act, size)
             };
             exchange(lines, &slice)
         };
@@ -90,7 +89,8 @@ impl Side {
         let [computing, _] = of(false, rounds)?;
         let [both, other] = of(true, rounds)?;
         self.speed = Some(rounds as f64 / computing.us);
-        self.pace.note((warm_up, count), &both);
+        let elapsed_us = alone.elapsed_us + computing.elapsed_us + both.elapsed_us;
+        self.pace.note((warm_up, count), elapsed_us);
         if counts {
             self.message_us.push(alone.us);
             self.computing_us.push(computing.us);
@@ -217,8 +217,9 @@ pub fn bench(common: Common, size: usize, vs: &[Peer]) -> Result<Found> {
     let mut sides: Vec<Side> = systems.iter().flat_map(of_system).collect();
     let slice_ns = match common.slice_ms {
         Some(ms) => ms * 1_000_000,
-        None => slice_of(PARTS * sides.len(), slices),
+        None => slice_of(PARTS as usize * sides.len(), slices),
     };
+    let slice_ns = slice_ns * PARTS;
     let spec = common.spec(2, lab.is_some(), shm)?;
     let mut watch = Watch::begin(common.lab.as_deref());
     let measure = |lines: &mut [Line]| {
@@ -228,6 +229,11 @@ pub fn bench(common: Common, size: usize, vs: &[Peer]) -> Result<Found> {
         let mut progress = Progress::new(slices);
         for round in 0..=slices {
             progress.show(round);
+            fit(
+                sides.iter_mut().map(|side| &mut side.pace),
+                slice_ns,
+                slices,
+            );
             for side in &mut sides {
                 side.slice(lines, size, slice_ns, round > 0)?;
             }
@@ -260,17 +266,7 @@ fn connect(lines: &mut [Line], lab: Option<&Lab>, size_max: usize) -> Result<()>
         let site = lab.map_or_else(here, |lab| Site::in_lab(lab, rank));
         line.say(&Order::Sockets { site, size_max })?;
     }
-    let mut offers = Vec::new();
-    for line in &mut *lines {
-        match hear(line)? {
-            Answer::Offer(offer) => offers.push(offer),
-            other => return unexpected(&other),
-        }
-    }
-    for line in &mut *lines {
-        line.say(&Order::Meet(offers.clone()))?;
-    }
-    lines.iter_mut().try_for_each(expect_ready)
+    introduce(lines)
 }
 
 #[cfg(test)]

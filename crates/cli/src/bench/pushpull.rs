@@ -7,11 +7,12 @@ use super::control::Line;
 use super::failure::{Context, Result};
 use super::how::How;
 use super::job::{Helpers, with_lines};
-use super::matched::{Act, Exchange, Pace, Way, exchange};
+use super::matched::{Act, Exchange, Way};
 use super::mpi;
 use super::mpis::{Others, cases, once};
 use super::netpipe::{Buffers, Case, SIZE_MAX};
 use super::options::{Pushpull, Thresholds};
+use super::pace::Pace;
 use super::plan::{slice_of, wrong};
 use super::report::{Ratio, Report, Row};
 use super::stats::{Quartiles, paired};
@@ -125,7 +126,7 @@ impl Cell {
             act,
             way,
             how,
-            pace: Pace::default(),
+            pace: Pace::new(),
             us: Vec::new(),
             n: 0,
             push: [0; 3],
@@ -141,21 +142,15 @@ impl Cell {
     }
 
     fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
-        let (warm_up, count) = self.pace.count(slice_ns);
         let slice = Exchange {
-            act: self.act,
-            size: self.case.size,
             way: self.way,
-            pushed_share: None,
-            warm_up,
-            count,
+            ..Exchange::of(self.act, self.case.size)
         };
-        let [said, _] = exchange(lines, &slice)?;
-        self.pace.note((warm_up, count), &said);
+        let (slice, [said, _]) = self.pace.slice(lines, slice_ns, slice)?;
         self.push = said.push;
         if counts {
             self.us.push(Some(said.us));
-            self.n += 2 * count;
+            self.n += 2 * slice.count;
         }
         Ok(())
     }

@@ -4,10 +4,11 @@ use super::conduct::Progress;
 use super::control::Line;
 use super::failure::Result;
 use super::job::{Helpers, with_lines};
-use super::matched::{Act, Exchange, Pace, Way, exchange};
+use super::matched::{Act, Exchange};
 use super::mpis::once;
 use super::netpipe::SIZE_MAX;
 use super::options::Common;
+use super::pace::{Pace, fit};
 use super::plan::{slice_of, wrong};
 use super::reach::MARK_BYTES;
 use super::report::{Ratio, Report, Row};
@@ -38,31 +39,19 @@ impl Cell {
         Self {
             act,
             size,
-            pace: Pace { us: None },
+            pace: Pace::new(),
             us: Vec::new(),
             n: 0,
         }
     }
 
     fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
-        let (warm_up, count) = self.pace.count(slice_ns);
-        let slice = Exchange {
-            act: self.act,
-            size: self.size,
-            way: Way::default(),
-            pushed_share: None,
-            warm_up,
-            count,
-        };
-        let [said, _] = exchange(lines, &slice)?;
-        self.pace.note((warm_up, count), &said);
+        let slice = Exchange::of(self.act, self.size);
+        let (slice, [said, _]) = self.pace.slice(lines, slice_ns, slice)?;
         if counts {
             self.us.push(said.us);
-            self.n += if self.act == Act::Get {
-                count
-            } else {
-                2 * count
-            };
+            let ways = if self.act == Act::Get { 1 } else { 2 };
+            self.n += ways * slice.count;
         }
         Ok(())
     }
@@ -168,6 +157,11 @@ pub fn bench(common: Common, sizes: &[Bytes]) -> Result<Found> {
         let mut progress = Progress::new(slices);
         for round in 0..=slices {
             progress.show(round);
+            fit(
+                cells.iter_mut().map(|cell| &mut cell.pace),
+                slice_ns,
+                slices,
+            );
             for cell in &mut cells {
                 cell.slice(lines, slice_ns, round > 0)?;
             }
@@ -198,7 +192,13 @@ mod tests {
             n: 1,
             ..Cell::new(act, 100)
         };
+        // Messages of another size are no match.
+        let other = Cell {
+            us: vec![77.0],
+            ..Cell::new(Act::Port, 99)
+        };
         let cells = [
+            other,
             cell(Act::Put, 3.0),
             cell(Act::Get, 5.0),
             cell(Act::Port, 2.0),
@@ -229,7 +229,7 @@ mod tests {
                 of("get", BANDWIDTH, 0.4),
             ]
         );
-        let rows = cells[2].rows(&ours, 1_000_000);
+        let rows = cells[3].rows(&ours, 1_000_000);
         let told: Vec<_> = rows
             .iter()
             .map(|row| (row.metric.as_str(), row.p50))

@@ -10,9 +10,10 @@ use super::control::Line;
 use super::failure::{Failure, Result};
 use super::how::How;
 use super::job::{Helpers, with_lines_of};
-use super::matched::{Act, Exchange, Pace, Way, exchange};
+use super::matched::{Act, Exchange};
 use super::netpipe::SIZE_MAX;
 use super::options::Threading;
+use super::pace::Pace;
 use super::plan::{slice_of, wrong};
 use super::portolan::ours;
 use super::report::{Ratio, Report, Row};
@@ -130,7 +131,7 @@ impl Cell {
         Self {
             mode,
             callers,
-            pace: Pace { us: None },
+            pace: Pace::new(),
             us: Vec::new(),
             rate: Vec::new(),
             n: 0,
@@ -144,23 +145,14 @@ impl Cell {
         slice_ns: u64,
         counts: bool,
     ) -> Result<()> {
-        let (warm_up, count) = self.pace.count(slice_ns);
-        let slice = Exchange {
-            act: Act::Threads(self.callers),
-            size,
-            way: Way::default(),
-            pushed_share: None,
-            warm_up,
-            count,
-        };
-        let [said, _] = exchange(lines, &slice)?;
-        self.pace.note((warm_up, count), &said);
+        let slice = Exchange::of(Act::Threads(self.callers), size);
+        let (slice, [said, _]) = self.pace.slice(lines, slice_ns, slice)?;
         if counts {
-            let messages = 2 * u64::from(self.callers) * (warm_up + count);
+            let messages = 2 * u64::from(self.callers) * (slice.warm_up + slice.count);
             self.us.push(Some(said.us));
             self.rate
                 .push(Some(messages as f64 * 1e6 / said.elapsed_us));
-            self.n += 2 * u64::from(self.callers) * count;
+            self.n += 2 * u64::from(self.callers) * slice.count;
         }
         Ok(())
     }

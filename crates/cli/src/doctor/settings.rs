@@ -1,7 +1,7 @@
 //! What was tuned for this host, and the settings that a job started here would
 //! have by the environment, files and defaults.
 
-use portolan::tuned::{self, Link, Tuned};
+use portolan::tuned::{self, Link, Tuned, TunedError};
 use portolan::{Origin, SETTINGS, Settings};
 
 use super::Finding;
@@ -20,7 +20,7 @@ pub fn look() -> Vec<Finding> {
             Err(error) => findings.push(Finding::slower(
                 &subject(link),
                 format!("{} is not used: {}", error.path.display(), error.why),
-                "portolan tune writes it anew, portolan tune --forget removes it",
+                TunedError::REMEDY,
             )),
         }
     }

@@ -1,5 +1,7 @@
 //! Which of several values is the better one, by figures that are times.
 
+use crate::bench::Quartiles;
+
 /// A change is worth it that takes so much less time.
 const GAIN: f64 = 0.95;
 /// And with which nothing takes longer than by so much.
@@ -11,18 +13,12 @@ const TIE: f64 = 1.02;
 /// same rounds.
 pub type Times = Vec<Vec<f64>>;
 
-/// The median of some values; `None` without any.
-fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len().checked_sub(1)? / 2;
-    Some((values[middle] + values[values.len() / 2]) / 2.0)
-}
-
 /// Of each figure: median over rounds of this time over the other's.
 pub fn ratios(of: &Times, over: &Times) -> Vec<f64> {
     let figure = |(a, b): (&Vec<f64>, &Vec<f64>)| {
         let of_rounds = a.iter().zip(b).map(|(a, b)| a / b);
-        median(of_rounds.filter(|it| it.is_finite()).collect()).unwrap_or(1.0)
+        let finite: Vec<f64> = of_rounds.filter(|it| it.is_finite()).collect();
+        Quartiles::of(&finite).map_or(1.0, |it| it.median)
     };
     of.iter().zip(over).map(figure).collect()
 }

@@ -11,8 +11,9 @@ use serde::{Deserialize, Serialize};
 
 use super::choose::{Times, best, mean, ratios, up_to, worth};
 use super::report::{Finding, Found, Kept};
-use super::step::{ANSWERS, Case, ORDERS, Stage, Step, heard, ours, tell};
+use super::step::{ANSWERS, Case, ORDERS, Stage, Step, heard, tell};
 use super::values::Values;
+use crate::bench::ours;
 use crate::failure::{Failure, Result};
 
 /// The hidden command that is a rank.
@@ -38,6 +39,9 @@ const SECOND: [u64; 5] = [0, 4 << 10, 15 << 10, 32 << 10, 64 << 10];
 /// What is tried for the window and the chunk of pulls, likewise.
 const WINDOWS: [u64; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20];
 const CHUNKS: [u64; 5] = [16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
+/// Why neither is tried by shared memory.
+const SHM_PULLS: &str = "by shared memory a request asks for 1048576 bytes at least, so that it changes \
+                         nothing for messages of up to so many";
 /// A long message, bytes.
 const LONG: usize = 1 << 20;
 /// The least of many that all send to one, if they are to be pulled.
@@ -266,7 +270,10 @@ impl Leader<'_> {
         let mut values = defaults;
         let many = self.others.len() >= 2;
         let pushes = 1 + FIRST.len() * SECOND.len();
-        let pulls = 2 + WINDOWS.len() + CHUNKS.len();
+        let pulls = match link {
+            Link::Shm => 0,
+            Link::Udp | Link::Xdp => 2 + WINDOWS.len() + CHUNKS.len(),
+        };
         let incast = usize::from(many);
         self.steps.1 = (self.rounds + 1)
             * (2 * 2 * WHOLE.len() + (4 + incast) * pushes + (1 + incast) * pulls);
@@ -312,44 +319,53 @@ impl Leader<'_> {
             &what,
         ));
 
-        let what = format!("messages of {LONG} bytes there and back{to_one}");
-        let long = [&[Case::Back(LONG)][..], &flood].concat();
+        if link == Link::Shm {
+            let [window, chunk] = [names[3], names[4]];
+            findings.extend([
+                Finding::untried(window, defaults.window, SHM_PULLS),
+                Finding::untried(chunk, defaults.chunk, SHM_PULLS),
+            ]);
+        } else {
+            let what = format!("messages of {LONG} bytes there and back{to_one}");
+            let long = [&[Case::Back(LONG)][..], &flood].concat();
+            findings.extend(self.pulls([names[3], names[4]], &mut values, &long, &what)?);
+        }
+        Ok(findings)
+    }
+
+    /// How much is asked for at once: the window first.
+    fn pulls(
+        &mut self,
+        names: [&'static str; 2],
+        values: &mut Values,
+        cases: &[Case],
+        what: &str,
+    ) -> Result<[Finding; 2]> {
+        let before = *values;
         let windows = WINDOWS.map(|window| Values {
             window,
             // Two requests at least are under way.
             chunk: values.chunk.min(window / 2),
-            ..values
+            ..*values
         });
-        let tried = [values].into_iter().chain(windows).collect::<Vec<_>>();
-        let gain = self.better(&mut values, &tried, &long)?;
-        findings.push(Finding::new(
-            names[3],
-            defaults.window,
-            values.window,
-            gain,
-            &what,
-        ));
+        let tried = [*values].into_iter().chain(windows).collect::<Vec<_>>();
+        let gain = self.better(values, &tried, cases)?;
+        let of_window = Finding::new(names[0], before.window, values.window, gain, what);
 
-        let before = values.chunk;
-        let chunks = CHUNKS.map(|chunk| Values { chunk, ..values });
+        let with_window = values.chunk;
+        let chunks = CHUNKS.map(|chunk| Values { chunk, ..*values });
         let fitting = chunks
             .into_iter()
             .filter(|it| it.chunk <= values.window / 2);
-        let tried = [values].into_iter().chain(fitting).collect::<Vec<_>>();
-        let own = self.better(&mut values, &tried, &long)?;
+        let tried = [*values].into_iter().chain(fitting).collect::<Vec<_>>();
+        let own = self.better(values, &tried, cases)?;
         // The window may have changed it already.
         let gain = match own {
-            None if before != defaults.chunk => gain,
+            None if with_window != before.chunk => gain,
             own => own,
         };
-        findings.push(Finding::new(
-            names[4],
-            defaults.chunk,
-            values.chunk,
-            gain,
-            &what,
-        ));
-        Ok(findings)
+        let of_chunk = Finding::new(names[1], before.chunk, values.chunk, gain, what);
+        Ok([of_window, of_chunk])
     }
 
     /// Up to which length messages are better pushed whole.

@@ -2,7 +2,6 @@
 //! to and from each other, and of all to rank 0. Each time is taken by one rank's
 //! clock: hosts have no common one.
 
-use std::hint::spin_loop;
 use std::sync::Arc;
 
 use portolan::{Endpoint, MatchError, Notify, OpId, Selector, TaggedOptions};
@@ -10,6 +9,7 @@ use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
 use super::values::Values;
+use crate::bench::{compute_until, ours};
 use crate::failure::{Failure, Result};
 
 /// Tag of what is measured.
@@ -64,11 +64,6 @@ pub struct Step {
     pub count: u64,
 }
 
-/// What the library says.
-pub fn ours(error: impl std::fmt::Display) -> Failure {
-    Failure::new(format!("portolan: {error}"))
-}
-
 /// This rank's part in steps.
 pub struct Stage {
     pub endpoint: Endpoint,
@@ -121,14 +116,14 @@ impl Stage {
         let start_ns = match case {
             Case::Early(_) => {
                 self.hear(1)?;
-                let start_ns = compute(LATER_NS);
+                let start_ns = compute_until(now_ns() + LATER_NS);
                 self.send(1)?;
                 self.hear(1)?;
                 start_ns
             }
             Case::Late(size) => {
                 self.say(1)?;
-                let start_ns = compute(LATER_NS + LATER_NS_PER_BYTE * size as u64);
+                let start_ns = compute_until(now_ns() + LATER_NS + LATER_NS_PER_BYTE * size as u64);
                 self.receive(1)?;
                 start_ns
             }
@@ -245,18 +240,6 @@ impl Stage {
 
 fn broken(error: &impl std::fmt::Debug) -> Failure {
     Failure::new(format!("a message ended so: {error:?}"))
-}
-
-/// Computes for so long; gives when it ended.
-fn compute(ns: u64) -> u64 {
-    let end_ns = now_ns() + ns;
-    loop {
-        let now = now_ns();
-        if now >= end_ns {
-            return now;
-        }
-        spin_loop();
-    }
 }
 
 /// Bytes that rank 0 tells another rank, or hears of it.

@@ -18,6 +18,16 @@ pub struct Outlet<'a> {
 }
 
 impl Outlet<'_> {
+    /// The same for a shorter time.
+    pub fn again(&mut self) -> Outlet<'_> {
+        Outlet {
+            out: self.out,
+            map: self.map,
+            cma: self.cma,
+            onesided: self.onesided,
+        }
+    }
+
     /// As [`ShmPort::reserve`](super::ShmPort::reserve).
     ///
     /// # Errors

@@ -9,24 +9,6 @@
 /* What is registered, and what is put or got. */
 static unsigned char *shared, *own;
 
-static void fill(unsigned char *data, size_t bytes, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < bytes; i++)
-        data[i] = (unsigned char)((i * 2654435761u + seed * 40503u) >> 11);
-}
-
-static int is_filled(const unsigned char *data, size_t bytes, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < bytes; i++)
-        if (data[i] != (unsigned char)((i * 2654435761u + seed * 40503u) >> 11))
-            return 0;
-    return 1;
-}
-
 static uint64_t open_region(size_t bytes, uint32_t rights, portolan_remote_key *key)
 {
     portolan_region_options options;

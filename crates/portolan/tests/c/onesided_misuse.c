@@ -1,9 +1,6 @@
 /* One-sided memory: wrong calls of two ranks. Nothing comes of them. */
 #include "tagged.h"
 
-#include <sys/wait.h>
-#include <unistd.h>
-
 static unsigned char memory[64];
 
 static void wrong_arguments(void)
@@ -177,36 +174,19 @@ static void calls_all(portolan_context *context, const portolan_message *m, void
     ((struct seen *)user)->messages++;
 }
 
-static void not_from_handlers_nor_children(void)
+static int is_not_refused(void)
 {
-    portolan_binding binding;
-    struct seen seen;
     uint64_t number;
-    pid_t child;
-    int status;
 
-    memset(&seen, 0, sizeof seen);
-    portolan_binding_init(&binding);
-    binding.handler = calls_all;
-    binding.user = &seen;
-    GIVES(0, portolan_bind(endpoint, 1, &binding));
-    GIVES(0, portolan_send(endpoint, me, 1, NULL, 0));
-    await_messages(endpoint, &seen, 1);
-    GIVES(0, portolan_unbind(endpoint, 1));
-    child = fork();
-    CHECK(child >= 0);
-    if (child == 0)
-        _exit(portolan_register(endpoint, memory, 1, NULL, &number) != -ECHILD
-              || portolan_post_flush(endpoint, other, NULL, &number) != -ECHILD);
-    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-    quiet();
+    return portolan_register(endpoint, memory, 1, NULL, &number) != -ECHILD
+        || portolan_post_flush(endpoint, other, NULL, &number) != -ECHILD;
 }
 
 int main(void)
 {
     join(PORTOLAN_THREADS_SINGLE);
     wrong_arguments();
-    not_from_handlers_nor_children();
+    from_handler_and_child(calls_all, is_not_refused);
     GIVES(0, portolan_close(endpoint));
     printf("onesided_misuse, rank %u: all is well\n", me);
     return 0;

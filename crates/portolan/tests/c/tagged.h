@@ -4,6 +4,9 @@
 
 #include "check.h"
 
+#include <sys/wait.h>
+#include <unistd.h>
+
 static portolan_endpoint *endpoint;
 static uint32_t me, other;
 
@@ -55,6 +58,54 @@ static inline void quiet(void)
     barrier();
     nothing_is_held();
     barrier();
+}
+
+static inline unsigned char byte_of(size_t i, uint32_t seed)
+{
+    return (unsigned char)((i * 2654435761u + seed * 40503u) >> 11);
+}
+
+static inline void fill(unsigned char *data, size_t bytes, uint32_t seed)
+{
+    size_t i;
+
+    for (i = 0; i < bytes; i++)
+        data[i] = byte_of(i, seed);
+}
+
+static inline int is_filled(const unsigned char *data, size_t bytes, uint32_t seed)
+{
+    size_t i;
+
+    for (i = 0; i < bytes; i++)
+        if (data[i] != byte_of(i, seed))
+            return 0;
+    return 1;
+}
+
+/* Calls what must be refused from a handler on this rank, which counts itself,
+ * and in a child, which gives whether it is not so. */
+static inline void from_handler_and_child(portolan_handler handler, int (*child_fails)(void))
+{
+    portolan_binding binding;
+    struct seen seen;
+    pid_t child;
+    int status;
+
+    memset(&seen, 0, sizeof seen);
+    portolan_binding_init(&binding);
+    binding.handler = handler;
+    binding.user = &seen;
+    GIVES(0, portolan_bind(endpoint, 1, &binding));
+    GIVES(0, portolan_send(endpoint, me, 1, NULL, 0));
+    await_messages(endpoint, &seen, 1);
+    GIVES(0, portolan_unbind(endpoint, 1));
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0)
+        _exit(child_fails());
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    quiet();
 }
 
 static inline void join(uint32_t threads)

@@ -1,0 +1,89 @@
+//! What tests of C interfaces have in common: the library that programs are
+//! linked with, and jobs of two processes that run them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use portolan_boot::LinkChoice;
+use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
+use portolan_link::shm::{Config, Segment};
+
+/// What Rust's standard library needs of the system.
+pub const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-lm", "-ldl"];
+
+/// What the command prints.
+pub fn succeeds(command: &mut Command) -> String {
+    let output = command
+        .output()
+        .unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    assert!(
+        output.status.success(),
+        "{command:?}: {}\n{}{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The static library `libNAME` that was built along with this test.
+pub fn library(name: &str) -> PathBuf {
+    let exe = std::env::current_exe().unwrap();
+    let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    let begin = format!("lib{name}-");
+    fs::read_dir(exe.parent().unwrap())
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with(&begin) && name.ends_with(".a")
+        })
+        .max_by_key(built)
+        .expect("cargo builds the static library with the crate")
+}
+
+/// Two processes of one program.
+struct Pair<'a> {
+    program: &'a Path,
+    mode: &'a str,
+}
+
+impl Starter for Pair<'_> {
+    fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<SharedMemory> {
+        let other = |e: &dyn std::fmt::Display| io::Error::other(e.to_string());
+        let segment = Segment::create(ranks, &Config::default()).map_err(|e| other(&e))?;
+        let descriptor = segment.duplicate_fd().map_err(|e| other(&e))?;
+        Ok(SharedMemory {
+            descriptor,
+            mark_dead: Box::new(move |index| segment.mark_dead(index)),
+        })
+    }
+
+    fn command(&mut self, _place: &Place) -> Command {
+        let mut command = Command::new(self.program);
+        command.arg(self.mode).stdin(Stdio::null());
+        command
+    }
+
+    fn started(&mut self, _place: &Place, _pid: u32) {}
+}
+
+/// Runs a program, with one argument, as a job of two over each link; both
+/// processes must end well.
+pub fn run_pair(program: &Path, mode: &str) {
+    for link in [LinkChoice::Auto, LinkChoice::Udp] {
+        let spec = JobSpec {
+            link,
+            ..JobSpec::new(vec![2])
+        };
+        let mut starter = Pair { program, mode };
+        let mut told = Vec::new();
+        let mut tell = |event| told.push(event);
+        let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
+        let code = job.wait(&mut starter, &mut tell).unwrap();
+        let name = program.display();
+        assert_eq!(code, 0, "{name} {mode} over {link:?}: {told:?}");
+    }
+}
