@@ -114,7 +114,8 @@ fn run(inner: &Inner, stop: &AtomicU32) {
         // Every ending leads to another look.
         let _ = wait(stop, 0, Some(period), Scope::Process);
         let mut helped = false;
-        while !stopped() && inner.state.calls() == calls && help(inner, stop, &mut pauses) {
+        let away = || !stopped() && inner.state.calls() == calls;
+        while away() && help(inner, stop, away, &mut pauses) {
             helped = true;
         }
         let most = PERIOD_MAX_NS.max(inner.takeover_ns);
@@ -132,8 +133,8 @@ fn run(inner: &Inner, stop: &AtomicU32) {
 }
 
 /// Moves what there is, then sleeps until there is more; false if the program
-/// does that itself.
-fn help(inner: &Inner, stop: &AtomicU32, pauses: &mut Pauses) -> bool {
+/// does that itself. `away`: it has made no call since, and `stop` is 0.
+fn help(inner: &Inner, stop: &AtomicU32, away: impl Fn() -> bool, pauses: &mut Pauses) -> bool {
     let Some(mut s) = inner.state.try_help() else {
         return false;
     };
@@ -159,7 +160,7 @@ fn help(inner: &Inner, stop: &AtomicU32, pauses: &mut Pauses) -> bool {
             // Every ending leads to another look.
             let _ = wait(stop, 0, Some(pause), Scope::Process);
             s = match inner.state.try_help() {
-                Some(s) if !s.rest.is_led() => s,
+                Some(s) if away() && !s.rest.is_led() => s,
                 _ => return false,
             };
             s.core.run = false;
