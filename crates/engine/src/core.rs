@@ -79,6 +79,8 @@ pub(crate) struct Core {
     pub unexpected: Budget,
     pub queued: Budget,
     pub incoming: Incomings,
+    /// Parts of long messages that have come by the network.
+    pub long_parts: u64,
     pub ops: Ops,
     /// Ports with messages whose handlers can run.
     pub ready: VecDeque<u16>,

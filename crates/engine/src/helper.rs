@@ -11,10 +11,7 @@ use portolan_sys::futex::{Scope, wait, wake};
 use portolan_sys::lives::Pulse;
 
 use crate::OpenError;
-use crate::core::Core;
 use crate::endpoint::Inner;
-use crate::incoming::Incoming;
-use crate::lanes::Lane;
 use crate::nap::Woken;
 
 /// Longest pause between two looks at a busy program, ns: a thousand looks a
@@ -28,10 +25,6 @@ const PAUSES_NS: [u64; 2] = [50_000, 500_000];
 /// A pause is longer after a pass that has moved fewer packets, and shorter after
 /// one that has moved more.
 const MOVES: [usize; 2] = [8, 24];
-
-/// From this length on a message is long, bytes: a pause at its end is little
-/// beside what it takes on its way.
-const LONG: u64 = 32 << 10;
 
 /// The pauses while the program is away.
 #[derive(Clone, Copy, Debug, Default)]
@@ -144,13 +137,14 @@ fn help(inner: &Inner, stop: &AtomicU32, away: impl Fn() -> bool, pauses: &mut P
     s.core.run = false;
     let mut wanted = false;
     while !wanted {
+        let long_parts = s.core.long_parts;
         let moved = s.pass();
         if moved == 0 {
             break;
         }
         s.core.counters.helped += 1;
         wanted = s.is_wanted();
-        if wanted || !hears_long(&s.core) {
+        if wanted || s.core.long_parts == long_parts {
             continue;
         }
         let pause = pauses.after(moved);
@@ -161,7 +155,7 @@ fn help(inner: &Inner, stop: &AtomicU32, away: impl Fn() -> bool, pauses: &mut P
             let _ = wait(stop, 0, Some(pause), Scope::Process);
             s = match inner.state.try_help() {
                 Some(s) if away() && !s.rest.is_led() => s,
-                _ => return false,
+                _ => return true,
             };
             s.core.run = false;
         }
@@ -184,14 +178,6 @@ fn help(inner: &Inner, stop: &AtomicU32, away: impl Fn() -> bool, pauses: &mut P
     }
     s.awake(&Woken::from(&inner.beds.events, Some(0)));
     slept.is_ok()
-}
-
-/// Whether a long message comes through a network. Of one that goes it is not
-/// known how long the link has something to send.
-fn hears_long(core: &Core) -> bool {
-    let by_net = |rank| matches!(core.lanes.get(rank), Some(Lane::Net(_)));
-    let comes = |i: &Incoming| i.total >= LONG && by_net(i.meta.from);
-    core.incoming.iter().any(comes)
 }
 
 #[cfg(test)]

@@ -69,10 +69,6 @@ impl Incomings {
         Some(incoming)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Incoming> {
-        self.slots.iter().flatten()
-    }
-
     /// Takes out all that come from a rank.
     pub fn drop_from(&mut self, rank: u32) -> Vec<Incoming> {
         let mut dropped = Vec::new();

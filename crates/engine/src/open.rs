@@ -311,6 +311,7 @@ impl Opening {
             ),
             queued: Budget::new(config.queue_bytes, config.queue_share, peers.len()),
             incoming: Incomings::default(),
+            long_parts: 0,
             ops: Ops::new(config.copy_bytes),
             ready: VecDeque::new(),
             outbox: Outbox::new(config.reply_bytes),

@@ -198,6 +198,8 @@ pub(crate) struct Meeting {
     pub shares: bool,
     /// The key under which the sender is shown memory of ours to write to, or 0.
     pub shown: u64,
+    /// Up to here that memory goes.
+    pub shown_end: u64,
     /// All is over but that somebody may still write there: how it ended.
     pub ending: Option<Result<(), OpError>>,
     /// The request need not wait for the pushes.
@@ -383,6 +385,7 @@ impl<S, K> Ops<S, K> {
             address: 0,
             shares: false,
             shown: 0,
+            shown_end: 0,
             ending: None,
             overlap: true,
             begun: true,

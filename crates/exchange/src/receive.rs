@@ -201,6 +201,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             address,
             shares,
             shown: 0,
+            shown_end: 0,
             ending: None,
             overlap,
             begun: offer.is_none(),

@@ -39,7 +39,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if !host.show(from, key, sink, at, half) {
             return false;
         }
-        meeting.shown = key;
+        (meeting.shown, meeting.shown_end) = (key, middle);
         meeting.asked = middle;
         self.pulls.asked(from, half);
         host.await_peer(from);
@@ -90,7 +90,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         at: u64,
         bytes: u64,
     ) -> Took {
-        let shown = (self.ops.meeting(id)).is_some_and(|meeting| meeting.shown != 0);
+        let end = at.checked_add(bytes);
+        let shown = (self.ops.meeting(id))
+            .is_some_and(|it| it.shown != 0 && end.is_some_and(|end| end <= it.shown_end));
         if !shown || !self.was_asked(from, id, at, bytes) {
             return Took::Refused;
         }

@@ -289,7 +289,20 @@ impl Leader<'_> {
             String::new()
         };
         let around = (2 * values.whole as usize).clamp(16 << 10, 128 << 10);
-        let cases = [around, 4 * around].map(|size| [Case::Early(size), Case::Late(size)]);
+        let (sizes, named) = match link {
+            // What both sides copy is not pushed, and longer.
+            Link::Shm => {
+                let around = around.min(96 << 10);
+                (vec![around], around.to_string())
+            }
+            Link::Udp | Link::Xdp => (
+                vec![around, 4 * around],
+                format!("{around} and {}", 4 * around),
+            ),
+        };
+        let cases: Vec<Case> = (sizes.iter())
+            .flat_map(|&size| [Case::Early(size), Case::Late(size)])
+            .collect();
         let pairs = FIRST.iter().flat_map(|&first| {
             SECOND.map(|second| Values {
                 first,
@@ -298,11 +311,9 @@ impl Leader<'_> {
             })
         });
         let tried = [values].into_iter().chain(pairs).collect::<Vec<_>>();
-        let what = format!(
-            "messages of {around} and {} bytes to receivers that wait and to late ones{to_one}",
-            4 * around
-        );
-        let cases = [&cases.concat()[..], &flood].concat();
+        let what =
+            format!("messages of {named} bytes to receivers that wait and to late ones{to_one}");
+        let cases = [&cases[..], &flood].concat();
         let gain = self.better(&mut values, &tried, &cases)?;
         findings.push(Finding::new(
             names[1],

@@ -105,18 +105,28 @@ impl Endpoint {
     pub(crate) fn hide_regions(&self, deadline: u64) -> Result<(), WaitError> {
         let why = Waiting::of(Call::Close, ANYBODY);
         loop {
-            let s = self.enter()?;
+            // Another thread's misuse is no reason to leave before they are hidden.
+            let s = match self.enter() {
+                Err(Misuse::Concurrent) => {
+                    std::thread::yield_now();
+                    continue;
+                }
+                entered => entered?,
+            };
             let now = now_ns();
             let mut look_again = now.saturating_add(LOOK_NS);
             if now < deadline {
                 look_again = look_again.min(deadline);
             }
+            let mut must_wait = false;
             let hidden = self.wait_loop(s, Some(look_again), false, why, |s| {
-                s.hide_regions().then_some(())
+                let hidden = s.hide_regions();
+                must_wait = !hidden && s.shows_receives();
+                hidden.then_some(())
             });
             match hidden {
-                Err(WaitError::TimedOut)
-                    if now_ns() < deadline || self.enter()?.shows_receives() => {}
+                Err(WaitError::TimedOut) if must_wait || now_ns() < deadline => {}
+                Err(WaitError::Misuse(Misuse::Concurrent)) => {}
                 ended => return ended,
             }
         }

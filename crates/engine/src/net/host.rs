@@ -28,6 +28,10 @@ pub(super) struct NetHost<'a> {
     pub rerouted: Option<&'a mut Vec<(PeerId, Reroute)>>,
 }
 
+/// From this length on a message is long, bytes: a pause of the helper thread at its
+/// end is little beside what it takes on its way.
+const LONG: u64 = 32 << 10;
+
 impl NetHost<'_> {
     fn rank(&self, peer: PeerId) -> u32 {
         self.ranks[peer.0 as usize]
@@ -45,6 +49,7 @@ impl<S: Seal> Host<S> for NetHost<'_> {
         if d.cookie != 0 {
             let fill = |into: &mut [u8]| into.copy_from_slice(d.payload);
             self.core.place(d.cookie, d.offset, d.payload.len(), fill);
+            self.core.long_parts += u64::from(d.total >= LONG);
             if d.last {
                 self.core.finish(&mut ways, d.cookie);
             }

@@ -182,6 +182,10 @@ impl ShmRx {
         frame: &Frame<'_>,
     ) -> bool {
         let head = frame.head();
+        // What has to be answered waits for room for the answer.
+        if matches!(head.first(), Some(&(ASK | OFFER | MARK))) && !ways.tx.may_tell(from) {
+            return false;
+        }
         let word = |at: usize| {
             head.get(at..at + 8)
                 .map(|w| u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]))

@@ -30,6 +30,8 @@ pub(crate) struct TxPeer {
     /// Flows in which a long message is being streamed; others wait.
     streaming: [u8; 2],
     copying: Copying,
+    /// Control frames for it that found no room.
+    untold: u32,
     choice: Choice,
 }
 
@@ -65,6 +67,10 @@ pub(crate) struct ShmTx {
 
 /// Lent messages above this length are streamed, bytes.
 pub(crate) const STREAMED_MIN: usize = 16 << 10;
+
+/// So many control frames wait for one peer at most before what it asks for stays
+/// where it is: more than any honest peer has messages under way.
+const UNTOLD_MAX: u32 = 1 << 16;
 
 /// Shortest and longest piece of a message that is streamed, bytes: the
 /// receiver copies one while the next is written, so of a short message pieces
@@ -111,6 +117,7 @@ impl ShmTx {
             numbers: [[MessageNo(0); FLOWS]; 2],
             streaming: [0; 2],
             copying: Copying::Unknown,
+            untold: 0,
             choice: Choice::new(),
         };
         Self {
@@ -145,6 +152,7 @@ impl ShmTx {
         self.offers.retain(|(to, ..)| *to != index);
         self.marks.retain(|(to, ..)| *to != index);
         self.control.retain(|(to, _)| *to != index);
+        self.peers[index as usize].untold = 0;
         self.peers[index as usize].streaming = [0; 2];
     }
 
@@ -273,9 +281,17 @@ impl ShmTx {
         self.peers[to as usize].copying == Copying::Yes
     }
 
+    /// Whether a peer reads what it is told: else what it asks for stays where
+    /// it is.
+    pub fn may_tell(&self, to: u16) -> bool {
+        self.peers[to as usize].untold < UNTOLD_MAX
+    }
+
     /// Sends a control frame, now or as soon as there is room.
     pub fn tell(&mut self, outlet: &mut Outlet<'_>, to: u16, frame: [u8; CONTROL_BYTES]) {
-        if !self.control.is_empty() || !say(outlet, to, &frame) {
+        let untold = &mut self.peers[to as usize].untold;
+        if *untold > 0 || !say(outlet, to, &frame) {
+            *untold += 1;
             self.control.push_back((to, frame));
         }
     }
@@ -286,14 +302,7 @@ impl ShmTx {
 
     /// Sends what waits for room; gives how many frames.
     pub fn run(&mut self, outlet: &mut Outlet<'_>, ops: &mut Ops) -> usize {
-        let mut moved = 0;
-        while let Some((to, frame)) = self.control.front() {
-            if !say(outlet, *to, frame) {
-                break;
-            }
-            self.control.pop_front();
-            moved += 1;
-        }
+        let mut moved = self.run_control(outlet);
         for _ in 0..self.streams.len() {
             let Some(mut stream) = self.streams.pop_front() else {
                 break;
@@ -311,6 +320,26 @@ impl ShmTx {
             }
         }
         moved
+    }
+
+    /// Control frames that found no room: of each peer in their order, whether
+    /// others read theirs or not.
+    fn run_control(&mut self, outlet: &mut Outlet<'_>) -> usize {
+        let before = self.control.len();
+        let peers = &mut self.peers;
+        let mut full = Vec::new();
+        self.control.retain(|(to, frame)| {
+            if full.contains(to) {
+                return true;
+            }
+            if !say(outlet, *to, frame) {
+                full.push(*to);
+                return true;
+            }
+            peers[*to as usize].untold -= 1;
+            false
+        });
+        before - self.control.len()
     }
 
     /// Marks the end of what was sent for a trial; false if there is no room.
@@ -393,17 +422,18 @@ mod tests {
     use portolan_sys::doorbell::Doorbell;
 
     use super::super::choice::TRIAL;
+    use super::super::frame::DONE;
     use super::*;
     use crate::memory::Payload;
     use crate::ops::{Entry, Teller};
 
     const BYTES: usize = 1 << 20;
 
-    /// Two endpoints of a segment, both in this process.
-    fn ports() -> [ShmPort; 2] {
-        let segment = Segment::create(2, &Config::default()).unwrap();
-        let bells = [Doorbell::new().unwrap(), Doorbell::new().unwrap()];
-        [0, 1].map(|index| {
+    /// Three endpoints of a segment, all in this process.
+    fn ports() -> [ShmPort; 3] {
+        let segment = Segment::create(3, &Config::default()).unwrap();
+        let bells = [(); 3].map(|()| Doorbell::new().unwrap());
+        [0, 1, 2].map(|index| {
             let bells = bells.iter().map(|b| b.duplicate().unwrap().into());
             let fd = segment.duplicate_fd().unwrap();
             ShmPort::attach(fd, index, bells.collect(), true).unwrap()
@@ -429,8 +459,8 @@ mod tests {
 
     #[test]
     fn of_a_trial_by_the_ring_the_end_is_marked_and_heard_of() {
-        let [mut from, mut to] = ports();
-        let mut tx = ShmTx::new(2, from.frame_bytes_max(), 64 << 10);
+        let [mut from, mut to, _] = ports();
+        let mut tx = ShmTx::new(3, from.frame_bytes_max(), 64 << 10);
         let mut ops = Ops::new(0);
         tx.note_answer(1, true);
         let mut marks = Vec::new();
@@ -468,5 +498,34 @@ mod tests {
         // What was measured decides from now on.
         assert!(tx.marks.is_empty() && tx.offers.is_empty());
         assert!(tx.peers[1].choice.has_both(BYTES as u64));
+    }
+
+    #[test]
+    fn who_does_not_read_holds_up_nobody_else() {
+        let [mut from, mut deaf, mut other] = ports();
+        let mut tx = ShmTx::new(3, from.frame_bytes_max(), usize::MAX);
+        let mut ops = Ops::new(0);
+        let mut told = 0;
+        while tx.may_tell(1) {
+            tx.tell(&mut from.outlet(), 1, control(DONE, 0, told));
+            told += 1;
+        }
+        tx.tell(&mut from.outlet(), 2, control(DONE, 0, 7));
+        let read = |port: &mut ShmPort, numbers: &mut Vec<u64>| {
+            let polled = port.poll(usize::MAX, |_, _, frame| {
+                numbers.push(u64::from_le_bytes(frame[8..16].try_into().unwrap()));
+                true
+            });
+            polled.unwrap()
+        };
+        let mut numbers = Vec::new();
+        assert_eq!(read(&mut other, &mut numbers), 1);
+        assert_eq!(numbers, [7]);
+        // It reads again: it is told all, in order.
+        numbers.clear();
+        while read(&mut deaf, &mut numbers) > 0 || tx.has_work() {
+            tx.run(&mut from.outlet(), &mut ops);
+        }
+        assert!(numbers.into_iter().eq(0..told) && tx.may_tell(1));
     }
 }
