@@ -157,7 +157,7 @@ pub enum Bench {
     Pushpull(Pushpull),
     /// Matched messages to a receiver that surely waits already, or surely does not yet
     ///
-    /// Both ranks compute first, so that one calls later than the other. Time is from the later
+    /// They meet; then one calls at once, and the other computes first. Time is from the later
     /// one's call until the receiver has the message: the mean of the middle 80 % of a slice's.
     EarlyLate(EarlyLate),
     /// Share of a matched message's time that is hidden behind computing
@@ -331,7 +331,7 @@ pub struct Thresholds {
 pub struct EarlyLate {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K: several in turns
+    /// Bytes of a message, or with K or M: several in turns
     #[arg(
         long = "size",
         value_name = "BYTES[,BYTES...]",
