@@ -9,7 +9,7 @@
 //! | 4 | pulled | receiver's operation, offset, bytes that were written there if there is no payload | the bytes |
 //! | 5 | done | sender's operation | |
 //! | 6 | credit | bytes that may be pushed since connect | |
-//! | 7 | put | key, salt, offset, initiator's operation or 0, flags, port and word of the signal if there is one, bytes that are there already | the bytes |
+//! | 7 | put | key, salt, offset, initiator's operation or 0, flags, port and word of the signal if there is one | the bytes |
 //! | 8 | get | key, salt, offset, length of the whole get, initiator's operation, where in the get, flags and bytes of this request | |
 //! | 9 | got | initiator's operation, where in the get | the bytes |
 //! | 10 | atomic | key, salt, offset, initiator's operation, flags, what is added or stored, what is expected | |

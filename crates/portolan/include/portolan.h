@@ -238,7 +238,8 @@ int portolan_open(portolan_endpoint **endpoint, const portolan_options *options,
                   size_t why_bytes);
 
 /* Closes the endpoint and frees the handle: waits until all that was sent has
- * been acknowledged, but not longer than options.close_ms; refuses messages
+ * been acknowledged, but not longer than options.close_ms (unless a process of
+ * this host is stopped that is writing to a receive's memory); refuses messages
  * that no handler has taken; tells the other ranks. Handlers still run
  * meanwhile, but cannot send. Afterwards nothing lent is used any more, but
  * with -ETIMEDOUT.
