@@ -15,6 +15,8 @@
 
 #include <atoll.h>
 
+#include "../../../portolan/tests/c/bytes.h"
+
 #define CHECK(condition) check((condition) != 0, #condition, __FILE__, __LINE__)
 /* The call must give exactly this. */
 #define GIVES(wanted, call) gives((int64_t)(wanted), (int64_t)(call), #call, __FILE__, __LINE__)
@@ -88,29 +90,6 @@ static inline int stop(void)
     meet();
     GIVES(0, atoll_finish(self, ATOLL_WAIT));
     return 0;
-}
-
-static inline unsigned char byte_of(size_t i, uint32_t seed)
-{
-    return (unsigned char)((i * 2654435761u + seed * 40503u) >> 11);
-}
-
-static inline void fill(unsigned char *data, size_t bytes, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < bytes; i++)
-        data[i] = byte_of(i, seed);
-}
-
-static inline int is_filled(const unsigned char *data, size_t bytes, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < bytes; i++)
-        if (data[i] != byte_of(i, seed))
-            return 0;
-    return 1;
 }
 
 static inline int is_all(const unsigned char *data, size_t bytes, int byte)

@@ -1,6 +1,8 @@
 /* Two ranks: `pair plain` and `pair threads`. */
 #include "check.h"
 
+#include "bytes.h"
+
 #include <poll.h>
 #include <pthread.h>
 #include <unistd.h>
@@ -9,25 +11,6 @@
 
 static portolan_endpoint *endpoint;
 static uint32_t me, other;
-
-/* Something else in every word, whoever sends it. */
-static void fill(unsigned char *data, size_t bytes, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < bytes; i++)
-        data[i] = (unsigned char)((i * 2654435761u + seed) >> 11);
-}
-
-static int is_filled(const unsigned char *data, size_t bytes, uint32_t seed)
-{
-    size_t i;
-
-    for (i = 0; i < bytes; i++)
-        if (data[i] != (unsigned char)((i * 2654435761u + seed) >> 11))
-            return 0;
-    return 1;
-}
 
 static void barrier(void)
 {
