@@ -6,6 +6,7 @@ use portolan_sys::memory::cache_bytes;
 use portolan_wire::{BODY_BYTES, HEAD_BYTES, Priority};
 
 use super::frame::{ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total};
+use super::send::Proof;
 use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
@@ -237,7 +238,7 @@ impl ShmRx {
                     return self.distrust(core, from);
                 };
                 if head.get(1) == Some(&1) {
-                    ways.tx.note_read(from, mark);
+                    ways.tx.note_proof(from, Proof::Read(mark));
                 } else {
                     ways.tx.tell(ways.outlet, from, control(MARK, 1, mark));
                 }
@@ -258,7 +259,7 @@ impl ShmRx {
                     .get_mut(id)
                     .is_some_and(|e| Some(e.to) == self.rank(from))
                 {
-                    ways.tx.note_copied(from, id);
+                    ways.tx.note_proof(from, Proof::Copied(id));
                     core.finish_op(id);
                 }
                 true

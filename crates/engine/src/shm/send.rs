@@ -47,15 +47,22 @@ struct Stream {
     ticket: Option<Ticket>,
 }
 
+/// What shows that a peer has all of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// It is done with what it was to copy.
+    Copied(SourceId),
+    /// It has read what lies before a mark.
+    Read(u64),
+}
+
 /// The sending half's own state.
 #[derive(Debug)]
 pub(crate) struct ShmTx {
     peers: Vec<TxPeer>,
     streams: VecDeque<Stream>,
-    /// Of trials: what receivers have been asked to copy, and what they have
-    /// been asked to say when they have read it.
-    offers: Vec<(u16, SourceId, Ticket)>,
-    marks: Vec<(u16, u64, Ticket)>,
+    /// Trials under way: to whom, and what will show that it has all of it.
+    trials: Vec<(u16, Proof, Ticket)>,
     marks_sent: u64,
     /// Control frames that found no room.
     control: VecDeque<(u16, [u8; CONTROL_BYTES])>,
@@ -123,8 +130,7 @@ impl ShmTx {
         Self {
             peers: vec![peer; endpoints],
             streams: VecDeque::new(),
-            offers: Vec::new(),
-            marks: Vec::new(),
+            trials: Vec::new(),
             marks_sent: 0,
             control: VecDeque::new(),
             frame_max,
@@ -149,8 +155,7 @@ impl ShmTx {
     /// Forgets what was under way to a peer.
     pub fn forget(&mut self, index: u16) {
         self.streams.retain(|s| s.to != index);
-        self.offers.retain(|(to, ..)| *to != index);
-        self.marks.retain(|(to, ..)| *to != index);
+        self.trials.retain(|(to, ..)| *to != index);
         self.control.retain(|(to, _)| *to != index);
         self.peers[index as usize].untold = 0;
         self.peers[index as usize].streaming = [0; 2];
@@ -161,20 +166,11 @@ impl ShmTx {
         self.peers[from as usize].copying = if yes { Copying::Yes } else { Copying::No };
     }
 
-    /// A peer is done with what it was to copy.
-    pub fn note_copied(&mut self, from: u16, id: SourceId) {
-        let offer = self.offers.iter().position(|o| (o.0, o.1) == (from, id));
-        if let Some(at) = offer {
-            let (.., ticket) = self.offers.swap_remove(at);
-            self.peers[from as usize].choice.done(&ticket, now_ns());
-        }
-    }
-
-    /// A peer has read what lies before a mark.
-    pub fn note_read(&mut self, from: u16, mark: u64) {
-        let marked = self.marks.iter().position(|m| (m.0, m.1) == (from, mark));
-        if let Some(at) = marked {
-            let (.., ticket) = self.marks.swap_remove(at);
+    /// A peer says that it has all of something.
+    pub fn note_proof(&mut self, from: u16, proof: Proof) {
+        let trial = self.trials.iter().position(|t| (t.0, t.1) == (from, proof));
+        if let Some(at) = trial {
+            let (.., ticket) = self.trials.swap_remove(at);
             self.peers[from as usize].choice.done(&ticket, now_ns());
         }
     }
@@ -240,7 +236,7 @@ impl ShmTx {
             write_head(&mut out[OFFER_BYTES..], port, o, number, 0, total);
             slot.commit();
             if let Some(ticket) = peer.choice.begin(way, total, now_ns()) {
-                self.offers.push((to, id, ticket));
+                self.trials.push((to, Proof::Copied(id), ticket));
             }
         } else {
             let room = self.frame_max - HEAD_BYTES - 8 * o.args.len();
@@ -351,7 +347,7 @@ impl ShmTx {
         let said = say_with(outlet, stream.to, stream.priority, &control(MARK, 0, mark));
         if said {
             self.marks_sent += 1;
-            self.marks.push((stream.to, mark, ticket));
+            self.trials.push((stream.to, Proof::Read(mark), ticket));
         }
         said
     }
@@ -446,8 +442,8 @@ mod tests {
         let word = |frame: &[u8], at: usize| frame[at..at + 8].try_into().map(u64::from_le_bytes);
         let polled = port.poll(usize::MAX, |_, _, frame| {
             match frame[0] {
-                OFFER => tx.note_copied(1, SourceId(word(frame, 16).unwrap())),
-                MARK => tx.note_read(1, word(frame, 8).unwrap()),
+                OFFER => tx.note_proof(1, Proof::Copied(SourceId(word(frame, 16).unwrap()))),
+                MARK => tx.note_proof(1, Proof::Read(word(frame, 8).unwrap())),
                 _ => {}
             }
             kinds.push(frame[0]);
@@ -496,7 +492,7 @@ mod tests {
         let expected = (0..3 * TRIAL).map(|at| (TRIAL..2 * TRIAL).contains(&at));
         assert!(marks.into_iter().eq(expected));
         // What was measured decides from now on.
-        assert!(tx.marks.is_empty() && tx.offers.is_empty());
+        assert!(tx.trials.is_empty());
         assert!(tx.peers[1].choice.has_both(BYTES as u64));
     }
 
