@@ -12,7 +12,7 @@ use std::sync::PoisonError;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::figures::{TURN, bench, bench_as_asked, bench_for, check_rows, set, texts};
+use common::figures::{TURN, bench, bench_as_asked, bench_for, check_rows, figures, set, texts};
 use common::{Said, TestLab, marked, portolan, say, start};
 use serde_json::Value;
 
@@ -45,17 +45,6 @@ fn latency_stands_beside_its_peers() {
     assert!(ours["p99_99"].is_f64() && ours["loss"].is_null(), "{ours}");
     assert!(table.contains("portolan-shm / shm-floor"), "{table}");
     assert!(table.contains("no claim can rest on that"), "{table}");
-}
-
-/// The figures of a metric, by system.
-fn figures(json: &Value, metric: &str) -> Vec<(String, f64)> {
-    let rows = json["rows"].as_array().unwrap();
-    let of_metric = rows.iter().filter(|row| row["metric"] == metric);
-    let figure = |row: &Value| {
-        let system = row["system"].as_str().unwrap().to_owned();
-        (system, row["p50"].as_f64().unwrap())
-    };
-    of_metric.map(figure).collect()
 }
 
 #[test]
@@ -92,30 +81,6 @@ fn who_blocks_streams_too() {
         assert_eq!(figures(&json, "cpu_us_per_mb").len(), 3, "{json}");
         assert_eq!(figures(&json, "bandwidth_mb_s").len(), 3, "{json}");
     }
-}
-
-#[test]
-fn an_idle_endpoint_uses_no_core() {
-    let (json, _) = bench_for("100", "idle", &["idle", "-n", "3"]);
-    check_rows(&json);
-    let systems = set(&["portolan-shm", "portolan-udp"]);
-    assert_eq!(texts(&json, "rows", "system"), systems);
-    for metric in ["away_cpu_percent", "waiting_cpu_percent"] {
-        let found = figures(&json, metric);
-        assert_eq!(found.len(), 2, "{json}");
-        // A thousand looks a second, for which nothing calls, would be more; a
-        // wait spins before it sleeps, in each of these short slices anew.
-        for (system, percent) in found {
-            assert!(percent < 1.0, "{system}, {metric}: {percent}");
-        }
-    }
-    assert!(
-        json["rows"]
-            .as_array()
-            .unwrap()
-            .iter()
-            .all(|row| row["ranks"] == 3)
-    );
 }
 
 #[test]

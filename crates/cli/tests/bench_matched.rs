@@ -76,6 +76,42 @@ fn thresholds_are_as_they_were_asked_for() {
 }
 
 #[test]
+fn who_copies_is_set_against_pulling() {
+    let copies = ["--copies", "pushed,pulled,shared"];
+    let arguments = ["pushpull", "--link", "shm", "--size", "128,64K"];
+    let (json, table) = bench("pushpull-copies", &[&arguments[..], &copies].concat());
+    check_rows(&json);
+    assert_eq!(
+        texts(&json, "rows", "push"),
+        set(&copies[1].split(',').collect::<Vec<_>>())
+    );
+    // What the endpoint's thresholds would say of these sizes does not count.
+    for row in json["rows"].as_array().unwrap() {
+        let (push, method) = (row["push"].as_str(), row["method"].as_str().unwrap());
+        let whole = push.map(|it| method.contains("whole 0,") == (it != "pushed"));
+        assert_ne!(whole, Some(false), "{row}");
+    }
+    let ratios = json["ratios"].as_array().unwrap();
+    let over_pulled = |ratio: &&Value| ratio["metric"] == "latency_us_copies";
+    let over_pulled: Vec<&Value> = ratios.iter().filter(over_pulled).collect();
+    assert_eq!(over_pulled.len(), 2 * 2, "{table}");
+    for (wrong, told) in [
+        (
+            &["--copies", "shared", "--link", "udp"][..],
+            "ways of shared memory",
+        ),
+        (
+            &["--copies", "shared", "--whole", "0"],
+            "cannot be used with",
+        ),
+    ] {
+        say(&[&["bench", "pushpull"][..], wrong].concat())
+            .expect(2)
+            .complains(&[told]);
+    }
+}
+
+#[test]
 fn shared_memory_stands_beside_other_mpis_and_memcpy() {
     let vs = ["--vs", "openmpi,mpich,memcpy", "--buffers", "warm,cold"];
     let arguments = ["pushpull", "--link", "shm", "--size", "8,64K"];

@@ -6,6 +6,7 @@ mod common;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -482,5 +483,46 @@ fn two_users_share_hosts_and_hear_nothing_of_each_other() {
             "{rest}"
         );
     }
+    cluster.nothing_left();
+}
+
+/// The folder of all users, as far as a test has made it.
+struct SystemFolder;
+
+impl Drop for SystemFolder {
+    fn drop(&mut self) {
+        for folder in ["/etc/portolan/tuned.d", "/etc/portolan"] {
+            let _ = fs::remove_dir(folder);
+        }
+    }
+}
+
+#[test]
+fn hosts_that_ssh_reaches_are_tuned_for_all_their_users() {
+    let _folder = SystemFolder;
+    let cluster = Cluster::up("t-ssh-tune");
+    // Their names are no other host's.
+    let files = ["h0", "h1"].map(|host| {
+        let name = format!("{host}.{}-udp.conf", cluster.lab.0);
+        Path::new("/etc/portolan/tuned.d").join(name)
+    });
+    let at = ["--hosts", "h0,h1", "--link", "udp", "--system"];
+    let said = cluster
+        .tune(&[&at[..], &["--rounds", "1"]].concat())
+        .expect(0);
+    for file in &files {
+        let kept = format!("kept in {}", file.display());
+        assert!(said.out.contains(&kept), "{said:#?}");
+        let text = fs::read_to_string(file).unwrap();
+        assert!(text.contains("link udp, 2 ranks"), "{text}");
+    }
+    let doctor = [env!("CARGO_BIN_EXE_portolan"), "doctor"];
+    let unset = ["env", "-u", "PORTOLAN_TUNED"];
+    let said = cluster.lab.exec("h1", &[&unset[..], &doctor].concat());
+    let path = files[1].to_str().unwrap();
+    assert!(said.out.contains(path), "{said:#?}");
+    let said = cluster.tune(&[&at[..], &["--forget"]].concat()).expect(0);
+    assert!(said.out.contains("removed"), "{said:#?}");
+    assert!(files.iter().all(|file| !file.exists()));
     cluster.nothing_left();
 }

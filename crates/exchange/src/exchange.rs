@@ -306,6 +306,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         (self.config.pull_window, self.config.pull_chunk)
     }
 
+    /// Changes from how many missing bytes on both sides copy: of what others
+    /// send from now on, and of what this rank sends.
+    pub const fn set_share_min(&mut self, bytes: u64) {
+        self.config.share_min = bytes;
+    }
+
+    /// From how many missing bytes on both sides copy.
+    #[must_use]
+    pub const fn share_min(&self) -> u64 {
+        self.config.share_min
+    }
+
     /// Operations that have ended so far.
     #[must_use]
     pub const fn ends(&self) -> u64 {

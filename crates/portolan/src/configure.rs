@@ -20,6 +20,7 @@ fn exchange_config(settings: &Settings) -> Result<engine::ExchangeConfig, Settin
         offers_max: settings.number("offers_max")?,
         pull_window: settings.number("pull_window")?,
         pull_chunk: settings.number("pull_chunk")?,
+        share_min: settings.number("share_min")?,
         ..engine::ExchangeConfig::default()
     })
 }
@@ -41,8 +42,7 @@ fn pushes(settings: &Settings) -> Result<(Push, Push), SettingError> {
     Ok((shm, net))
 }
 
-/// Takes what was tuned for the links that this process uses: of what all
-/// links share, the network's goes over that of shared memory.
+/// Takes what was tuned for the links that this process uses.
 pub(crate) fn adopt_tuned(
     settings: &mut Settings,
     links: &[Link],
@@ -152,6 +152,7 @@ mod tests {
             ("offers_max", "5003"),
             ("pull_window", "5004"),
             ("pull_chunk", "5005"),
+            ("share_min", "5011"),
             ("push_shm_whole", "5006"),
             ("push_shm_first", "5007"),
             ("push_shm_second", "5008"),
@@ -166,6 +167,7 @@ mod tests {
             (x.offers_max, x.pull_window, x.pull_chunk),
             (5003, 5004, 5005)
         );
+        assert_eq!(x.share_min, 5011);
         let (shm, net) = pushes(&settings).unwrap();
         assert_eq!((shm.whole, shm.first, shm.second), (5006, 5007, 5008));
         assert_eq!((net.whole, net.first, net.second), (5009, 5010, 0));

@@ -52,16 +52,15 @@ impl Link {
 
     /// The settings that its file may hold: bytes, all of them.
     #[must_use]
-    pub const fn settings(self) -> [&'static str; 5] {
+    pub const fn settings(self) -> &'static [&'static str] {
         match self {
-            Self::Shm => [
+            Self::Shm => &[
                 "push_shm_whole",
                 "push_shm_first",
                 "push_shm_second",
-                "pull_window",
-                "pull_chunk",
+                "share_min",
             ],
-            Self::Udp | Self::Xdp => [
+            Self::Udp | Self::Xdp => &[
                 "push_net_whole",
                 "push_net_first",
                 "push_net_second",
@@ -159,8 +158,7 @@ impl Tuned {
 /// A value of a setting that the link's file may hold, in its range.
 fn checked(link: Link, name: &str, value: &str) -> Result<(&'static str, u64), String> {
     let known = link.settings();
-    let name = known
-        .into_iter()
+    let name = (known.iter().copied())
         .find(|known| *known == name)
         .ok_or_else(|| format!("{name} is none of {}", known.join(", ")))?;
     let row = SETTINGS.iter().find(|row| row.name == name);

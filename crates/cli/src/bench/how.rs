@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 /// a bench varies it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct How {
-    /// `none`, `masking`, `overlap` or `both`; of `early-late` `push-zero`,
-    /// `push-pull` or `push-all`.
+    /// `none`, `masking`, `overlap` or `both`, or `pushed`, `pulled` or `shared`;
+    /// of `early-late` `push-zero`, `push-pull` or `push-all`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub push: Option<String>,
     /// Bytes that leave with the offer of a longer message: BTP(1).

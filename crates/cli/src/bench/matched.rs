@@ -50,6 +50,8 @@ pub struct Way {
     pub overlap: Option<bool>,
     /// Address translation overhead masking; likewise.
     pub masking: Option<bool>,
+    /// From how many bytes on both sides copy by shared memory.
+    pub share: Option<u64>,
 }
 
 impl Way {
@@ -203,7 +205,7 @@ pub struct Desk {
     port: Pair,
     words: Arc<Words>,
     heard: u64,
-    usual: Push,
+    usual: (Push, u64),
     /// What is sent lies in the first half.
     pools: Vec<u8>,
     walks: [Walk; 2],
@@ -233,7 +235,10 @@ impl Desk {
         });
         endpoint.bind(MEET, binding).map_err(ours)?;
         Ok(Self {
-            usual: endpoint.push_to(peer).map_err(ours)?,
+            usual: (
+                endpoint.push_to(peer).map_err(ours)?,
+                endpoint.share_min().map_err(ours)?,
+            ),
             leads: endpoint.rank() == 0,
             port: of.channel(SIZE_MAX)?,
             endpoint,
@@ -260,8 +265,10 @@ impl Desk {
 
     /// Does its part of a slice.
     pub fn exchange(&mut self, slice: &Exchange) -> Result<Exchanged> {
-        let push = slice.way.push(&self.usual);
+        let (push, share) = &self.usual;
+        let (push, share) = (slice.way.push(push), slice.way.share.unwrap_or(*share));
         self.endpoint.set_push(push, push).map_err(ours)?;
+        self.endpoint.set_share_min(share).map_err(ours)?;
         if let Some(bytes) = slice.pushed_share {
             self.endpoint.set_pushed_share(bytes).map_err(ours)?;
         }

@@ -15,7 +15,7 @@ use super::idle;
 use super::mpi;
 use super::netpipe::Buffers;
 use super::plan::Peer;
-use super::pushpull::{Beside, Mode};
+use super::pushpull::{Beside, Copies, Mode};
 use super::slice::SLICE_MS_MAX;
 use super::spray;
 use super::summary::Setting;
@@ -305,8 +305,17 @@ pub struct Pushpull {
     /// else both]
     #[arg(long, value_enum, value_name = "MODE[,MODE...]", value_delimiter = ',')]
     pub modes: Vec<Mode>,
+    /// By shared memory: the same messages copied in different ways, whatever the settings say
+    #[arg(
+        long,
+        value_enum,
+        value_name = "WAY[,WAY...]",
+        value_delimiter = ',',
+        conflicts_with_all = ["whole", "first", "second", "modes"]
+    )]
+    pub copies: Vec<Copies>,
     /// Try many --first with many --second, and say the best of each size
-    #[arg(long, conflicts_with_all = ["first", "second", "modes", "vs"])]
+    #[arg(long, conflicts_with_all = ["first", "second", "modes", "copies", "vs"])]
     pub sweep: bool,
     /// Peers to measure in the same run, on this host
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]

@@ -71,6 +71,40 @@ impl Mode {
     }
 }
 
+/// Who copies a message within a host, as `--copies` takes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Copies {
+    /// Pushed whole, through the ring
+    Pushed,
+    /// Asked for, and through the ring or out of the sender's memory as the lane finds faster
+    Pulled,
+    /// Asked for, one half copied by each side where both can reach the other's memory
+    Shared,
+}
+
+impl Copies {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Pushed => "pushed",
+            Self::Pulled => "pulled",
+            Self::Shared => "shared",
+        }
+    }
+
+    fn way(self) -> Way {
+        let (whole, share) = match self {
+            Self::Pushed => (u64::MAX, u64::MAX),
+            Self::Pulled => (0, u64::MAX),
+            Self::Shared => (0, 0),
+        };
+        Way {
+            whole: Some(whole),
+            share: Some(share),
+            ..Way::default()
+        }
+    }
+}
+
 impl Thresholds {
     /// Messages pushed so.
     pub fn way(&self) -> Way {
@@ -133,12 +167,12 @@ impl Cell {
         }
     }
 
-    fn matched(case: Case, mode: Mode, thresholds: &Thresholds) -> Self {
+    fn matched(case: Case, name: &str, way: Way) -> Self {
         let how = How {
-            push: Some(mode.name().to_owned()),
+            push: Some(name.to_owned()),
             ..How::default()
         };
-        Self::new(case, Act::Matched(case.buffers), mode.way(thresholds), how)
+        Self::new(case, Act::Matched(case.buffers), way, how)
     }
 
     fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
@@ -269,18 +303,25 @@ fn plan(asked: &Pushpull, shm: bool) -> Result<Vec<Cell>> {
     if sizes.is_empty() {
         sizes = SIZES.to_vec();
     }
+    if !asked.copies.is_empty() && !shm {
+        return wrong("--copies are ways of shared memory: use --link shm without --lab");
+    }
     let modes = match once(&asked.modes)[..] {
         [] if shm => vec![Mode::Both],
         [] => Mode::ALL.to_vec(),
         ref asked => asked.to_vec(),
     };
+    let ways: Vec<(&str, Way)> = if asked.copies.is_empty() {
+        let of = |mode: &Mode| (mode.name(), mode.way(thresholds));
+        modes.iter().map(of).collect()
+    } else {
+        let of = |copies: &Copies| (copies.name(), copies.way());
+        once(&asked.copies).iter().map(of).collect()
+    };
     let mut cells = Vec::new();
     for case in cases(&sizes, &asked.buffers) {
-        cells.extend(
-            modes
-                .iter()
-                .map(|mode| Cell::matched(case, *mode, thresholds)),
-        );
+        let of_case = |(name, way): &(&str, Way)| Cell::matched(case, name, *way);
+        cells.extend(ways.iter().map(of_case));
         // A port has its own buffer.
         if case.buffers == Buffers::Warm {
             cells.push(Cell::new(case, Act::Port, Way::default(), How::default()));
@@ -344,7 +385,8 @@ pub fn bench(asked: Pushpull) -> Result<Found> {
     Ok((asked.common.json, report))
 }
 
-/// Every mode over none of them, over the port, and over the peers; of a sweep,
+/// Every mode over none of them, every way to copy over pulling, all over the
+/// port, and over the peers; of a sweep,
 /// every pair of thresholds over push-zero.
 fn ratios(cells: &[Cell], others: &Others, ours: &Row, sweep: bool) -> Vec<Ratio> {
     let mut all = Vec::new();
@@ -354,14 +396,15 @@ fn ratios(cells: &[Cell], others: &Others, ours: &Row, sweep: bool) -> Vec<Ratio
             cells.iter().find(fits)
         };
         let plain = of_case(|it| {
-            it.how.push.as_deref() == Some(Mode::None.name())
+            let names = [Mode::None.name(), Copies::Pulled.name()].map(Some);
+            names.contains(&it.how.push.as_deref())
                 || (it.how.first, it.how.second) == (Some(0), Some(0))
         });
         if let Some(plain) = plain.filter(|plain| plain.how != cell.how) {
-            let metric = if sweep {
-                "latency_us_thresholds"
-            } else {
-                "latency_us_push"
+            let metric = match plain.how.push.as_deref() {
+                _ if sweep => "latency_us_thresholds",
+                Some("pulled") => "latency_us_copies",
+                _ => "latency_us_push",
             };
             let q = paired(&cell.us, &plain.us);
             all.extend(q.map(|q| cell.over(metric, ours, &ours.system).with(&q)));

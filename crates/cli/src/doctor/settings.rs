@@ -60,7 +60,8 @@ fn file(link: Link, found: Option<&Tuned>) -> Finding {
 /// A finding for each setting: its value, and where that comes from; by link
 /// where that differs.
 fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)]) -> Vec<Finding> {
-    let of_matched = |name: &str| name.starts_with("push") || name.starts_with("pull");
+    let is_tuned = |name: &str| Link::ALL.iter().any(|it| it.settings().contains(&name));
+    let of_matched = |name: &str| name.starts_with("pushed") || is_tuned(name);
     let said = |name: &str, settings: &Settings| {
         let mut all = settings.iter();
         let found = all.find(|(known, ..)| *known == name);

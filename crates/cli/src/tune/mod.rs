@@ -28,10 +28,10 @@ use crate::lab::Lab;
 const LAB_HOSTS_MAX: u32 = 8;
 
 const NOTES: &str = "\
-Without --lab and --hosts two ranks of this host measure shared memory, where window and chunk of
-pulls are not tried. With more than two hosts what is pushed and pulled is measured with all others
-sending to the first as well. Half a minute, on links of some 100 Mbit/s twice as long, with eight
-hosts there two minutes; nothing else should run meanwhile.
+Without --lab and --hosts two ranks of this host measure shared memory: in the place of window and
+chunk of pulls from where on both sides copy. With more than two hosts what is pushed and pulled is
+measured with all others sending to the first as well. Half a minute, on links of some 100 Mbit/s
+twice as long, with eight hosts there two minutes; nothing else should run meanwhile.
 
 What differs from the defaults is kept in HOST-LINK.conf, on each host that took part, in
 $XDG_CONFIG_HOME/portolan/tuned.d (~/.config/portolan/tuned.d), in the folder that PORTOLAN_TUNED

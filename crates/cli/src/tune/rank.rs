@@ -39,9 +39,21 @@ const SECOND: [u64; 5] = [0, 4 << 10, 15 << 10, 32 << 10, 64 << 10];
 /// What is tried for the window and the chunk of pulls, likewise.
 const WINDOWS: [u64; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20];
 const CHUNKS: [u64; 5] = [16 << 10, 32 << 10, 64 << 10, 128 << 10, 256 << 10];
-/// Why neither is tried by shared memory.
-const SHM_PULLS: &str = "by shared memory a request asks for 1048576 bytes at least, so that it changes \
-                         nothing for messages of up to so many";
+/// Sizes by which it is found from where on both sides copy.
+const SHARED: [usize; 10] = [
+    16 << 10,
+    32 << 10,
+    64 << 10,
+    96 << 10,
+    128 << 10,
+    192 << 10,
+    256 << 10,
+    512 << 10,
+    1 << 20,
+    2 << 20,
+];
+/// They do not in any message that there is, bytes.
+const NEVER: u64 = 1 << 40;
 /// A long message, bytes.
 const LONG: usize = 1 << 20;
 /// The least of many that all send to one, if they are to be pulled.
@@ -189,6 +201,12 @@ impl Rank {
     }
 }
 
+/// To receivers that wait and to late ones.
+fn early_and_late(sizes: &[usize]) -> Vec<Case> {
+    let both = |&size: &usize| [Case::Early(size), Case::Late(size)];
+    sizes.iter().flat_map(both).collect()
+}
+
 /// Rank 0.
 struct Leader<'a> {
     rank: &'a mut Rank,
@@ -270,13 +288,12 @@ impl Leader<'_> {
         let mut values = defaults;
         let many = self.others.len() >= 2;
         let pushes = 1 + FIRST.len() * SECOND.len();
-        let pulls = match link {
-            Link::Shm => 0,
-            Link::Udp | Link::Xdp => 2 + WINDOWS.len() + CHUNKS.len(),
-        };
         let incast = usize::from(many);
-        self.steps.1 = (self.rounds + 1)
-            * (2 * 2 * WHOLE.len() + (4 + incast) * pushes + (1 + incast) * pulls);
+        let others = match link {
+            Link::Shm => 2 * 2 * SHARED.len(),
+            Link::Udp | Link::Xdp => (1 + incast) * (2 + WINDOWS.len() + CHUNKS.len()),
+        };
+        self.steps.1 = (self.rounds + 1) * (2 * 2 * WHOLE.len() + (4 + incast) * pushes + others);
         let names = link.settings();
 
         let mut findings = vec![self.whole(names[0], &mut values)?];
@@ -300,9 +317,7 @@ impl Leader<'_> {
                 format!("{around} and {}", 4 * around),
             ),
         };
-        let cases: Vec<Case> = (sizes.iter())
-            .flat_map(|&size| [Case::Early(size), Case::Late(size)])
-            .collect();
+        let cases = early_and_late(&sizes);
         let pairs = FIRST.iter().flat_map(|&first| {
             SECOND.map(|second| Values {
                 first,
@@ -331,11 +346,7 @@ impl Leader<'_> {
         ));
 
         if link == Link::Shm {
-            let [window, chunk] = [names[3], names[4]];
-            findings.extend([
-                Finding::untried(window, defaults.window, SHM_PULLS),
-                Finding::untried(chunk, defaults.chunk, SHM_PULLS),
-            ]);
+            findings.push(self.shared(names[3], &mut values)?);
         } else {
             let what = format!("messages of {LONG} bytes there and back{to_one}");
             let long = [&[Case::Back(LONG)][..], &flood].concat();
@@ -382,35 +393,67 @@ impl Leader<'_> {
     /// Up to which length messages are better pushed whole.
     fn whole(&mut self, name: &'static str, values: &mut Values) -> Result<Finding> {
         let default = values.whole;
-        let [pulled, pushed] = [0, u64::MAX].map(|whole| Values { whole, ..*values });
-        let cases: Vec<Case> = (WHOLE.iter())
-            .flat_map(|&size| [Case::Early(size), Case::Late(size)])
-            .collect();
-        let times = self.compare(&[pulled, pushed], &cases)?;
-        let of_cases = ratios(&times[1], &times[0]);
-        let of_sizes: Vec<f64> = of_cases.chunks(2).map(mean).collect();
+        let many = self.others.len() >= 2;
         let now = WHOLE.iter().filter(|size| **size as u64 <= default).count();
-        let mut count = up_to(&of_sizes, WHOLE.len());
-        let mut gain = None;
-        while worth(&of_sizes, now, count).is_some() {
+        let pushed = [0, u64::MAX].map(|whole| Values { whole, ..*values });
+        let gain = self.changeover(values, &WHOLE, now, &pushed, |values, count| {
             let whole = count.checked_sub(1).map_or(0, |last| WHOLE[last] as u64);
-            let changed = &WHOLE[count.min(now)..count.max(now)];
-            let mut cases: Vec<Case> = (changed.iter())
-                .flat_map(|&size| [Case::Early(size), Case::Late(size)])
-                .collect();
-            if count > now && self.others.len() >= 2 {
-                // What one sender gains may fill the way to a receiver of many.
-                cases.push(Case::Incast(whole as usize));
-            }
-            gain = self.confirmed(values, Values { whole, ..*values }, &cases)?;
-            if gain.is_some() || count == 0 {
-                break;
-            }
-            count = up_to(&of_sizes, count - 1);
-        }
+            // What one sender gains may fill the way to a receiver of many.
+            let flood = (count > now && many).then_some(Case::Incast(whole as usize));
+            (Values { whole, ..values }, flood)
+        })?;
         let what = "messages of 512 to 262144 bytes, pushed whole or not, to receivers that wait \
                     and to late ones; where three take part, all may send them to one";
         Ok(Finding::new(name, default, values.whole, gain, what))
+    }
+
+    /// From which length on both sides copy.
+    fn shared(&mut self, name: &'static str, values: &mut Values) -> Result<Finding> {
+        let default = values.share;
+        let sizes: Vec<usize> = (SHARED.into_iter())
+            .filter(|size| *size as u64 > values.whole)
+            .collect();
+        let now = sizes
+            .iter()
+            .filter(|size| (**size as u64) < default)
+            .count();
+        let apart = [0, NEVER].map(|share| Values { share, ..*values });
+        let gain = self.changeover(values, &sizes, now, &apart, |values, count| {
+            let share = sizes.get(count).map_or(NEVER, |first| *first as u64);
+            (Values { share, ..values }, None)
+        })?;
+        let what = "messages of 16384 to 2097152 bytes that are not pushed whole, copied by both \
+                    sides or not, to receivers that wait and to late ones";
+        Ok(Finding::new(name, default, values.share, gain, what))
+    }
+
+    /// Changes `values` so that messages of another count of `sizes` than `now`
+    /// go as with the second of `ways`, and longer ones as with the first, if that
+    /// is better. `of` gives the values for a count, and what else must not
+    /// become worse.
+    fn changeover(
+        &mut self,
+        values: &mut Values,
+        sizes: &[usize],
+        now: usize,
+        ways: &[Values; 2],
+        of: impl Fn(Values, usize) -> (Values, Option<Case>),
+    ) -> Result<Option<f64>> {
+        let times = self.compare(ways, &early_and_late(sizes))?;
+        let of_cases = ratios(&times[1], &times[0]);
+        let of_sizes: Vec<f64> = of_cases.chunks(2).map(mean).collect();
+        let mut count = up_to(&of_sizes, sizes.len());
+        while worth(&of_sizes, now, count).is_some() {
+            let (others, beside) = of(*values, count);
+            let mut cases = early_and_late(&sizes[count.min(now)..count.max(now)]);
+            cases.extend(beside);
+            let gain = self.confirmed(values, others, &cases)?;
+            if gain.is_some() || count == 0 {
+                return Ok(gain);
+            }
+            count = up_to(&of_sizes, count - 1);
+        }
+        Ok(None)
     }
 
     /// Changes `values`, which stand first in `tried`, if something is better;

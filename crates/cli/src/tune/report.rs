@@ -41,17 +41,6 @@ impl Finding {
             why,
         }
     }
-
-    /// Nothing was tried, for this reason.
-    pub fn untried(setting: &str, default: u64, why: &str) -> Self {
-        Self {
-            setting: setting.to_owned(),
-            default,
-            found: default,
-            gain: None,
-            why: format!("not tried: {why}"),
-        }
-    }
 }
 
 /// A host's file.
@@ -180,9 +169,6 @@ mod tests {
         assert!(found.notes()[0].contains("link udp, 2 ranks"));
         assert!(!found.notes().concat().contains("defaults stay"));
         found.findings.remove(0);
-        found.findings.push(Finding::untried("pull_window", 7, "c"));
-        let text = found.text("kept in");
-        assert!(text.contains("pull_window: not tried: c"), "{text}");
         assert!(found.notes().concat().contains("defaults stay"));
     }
 }

@@ -89,6 +89,7 @@ impl Stage {
         self.endpoint.set_push(push, push).map_err(ours)?;
         let sizes = self.endpoint.set_pull_sizes(values.window, values.chunk);
         sizes.map_err(ours)?;
+        self.endpoint.set_share_min(values.share).map_err(ours)?;
         let rank = self.endpoint.rank();
         if let Case::Incast(size) = case {
             return match rank {

@@ -17,6 +17,8 @@ pub struct Values {
     pub window: u64,
     /// Of one request.
     pub chunk: u64,
+    /// From how many bytes on both sides copy, by shared memory.
+    pub share: u64,
 }
 
 impl Values {
@@ -26,13 +28,14 @@ impl Values {
             let row = SETTINGS.iter().find(|row| row.name == name);
             row.and_then(|row| row.default.parse().ok()).unwrap_or(0)
         };
-        let [whole, first, second, window, chunk] = link.settings().map(of);
+        let [whole, first, second] = [0, 1, 2].map(|place| of(link.settings()[place]));
         Self {
             whole,
             first,
             second,
-            window,
-            chunk,
+            window: of("pull_window"),
+            chunk: of("pull_chunk"),
+            share: of("share_min"),
         }
     }
 
@@ -57,6 +60,7 @@ mod tests {
             let values = Values::defaults(link);
             assert_eq!(values.push(), Push::default(), "{link}");
             assert_eq!((values.window, values.chunk), (512 << 10, 128 << 10));
+            assert_eq!(values.share, 128 << 10);
         }
     }
 }

@@ -165,9 +165,14 @@ impl Cluster {
     /// The words of `portolan run` with these arguments on `host`; `config`
     /// is one for ssh.
     pub fn words(&self, host: &str, config: &str, arguments: &[&str]) -> Vec<String> {
+        self.words_of("run", host, config, arguments)
+    }
+
+    /// Of another command that reaches hosts.
+    fn words_of(&self, command: &str, host: &str, config: &str, arguments: &[&str]) -> Vec<String> {
         let ssh = format!("ssh -F {}", self.path(&format!("{config}.config")));
         let before = ["lab", "exec", self.lab.0, host, "--"];
-        let run = [env!("CARGO_BIN_EXE_portolan"), "run", "--ssh", &ssh];
+        let run = [env!("CARGO_BIN_EXE_portolan"), command, "--ssh", &ssh];
         let mut words: Vec<String> = [&before[..], &run]
             .concat()
             .iter()
@@ -186,6 +191,12 @@ impl Cluster {
 
     pub fn run_from(&self, host: &str, config: &str, arguments: &[&str]) -> Said {
         let words = self.words(host, config, arguments);
+        say(&words.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
+    /// `portolan tune` on h2.
+    pub fn tune(&self, arguments: &[&str]) -> Said {
+        let words = self.words_of("tune", "h2", "ssh", arguments);
         say(&words.iter().map(String::as_str).collect::<Vec<_>>())
     }
 

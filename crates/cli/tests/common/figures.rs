@@ -74,3 +74,14 @@ pub fn check_rows(json: &Value) {
     }
     assert!(json["steal"].is_f64() && json["host"]["kernel"].is_string());
 }
+
+/// The figures of a metric, by system.
+pub fn figures(json: &Value, metric: &str) -> Vec<(String, f64)> {
+    let rows = json["rows"].as_array().unwrap();
+    let of_metric = rows.iter().filter(|row| row["metric"] == metric);
+    let figure = |row: &Value| {
+        let system = row["system"].as_str().unwrap().to_owned();
+        (system, row["p50"].as_f64().unwrap())
+    };
+    of_metric.map(figure).collect()
+}

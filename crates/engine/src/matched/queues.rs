@@ -205,6 +205,26 @@ impl Endpoint {
         Ok(())
     }
 
+    /// From how many bytes on both sides copy a message between processes that
+    /// can reach into each other's memory, while both wait for it.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn share_min(&self) -> Result<u64, Misuse> {
+        Ok(self.enter()?.core.matched.state().share_min())
+    }
+
+    /// Changes it, for messages that are sent or met by a receive from now on.
+    /// The sender's says what is offered so, the receiver's what is copied so.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn set_share_min(&self, bytes: u64) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.with_exchange(|x, _| x.set_share_min(bytes));
+        Ok(())
+    }
+
     /// What the matched messages hold at this moment.
     ///
     /// # Errors
