@@ -359,13 +359,13 @@ fn lab_hosts_push_and_pull_by_either_link() {
 fn check_rma(json: &Value, link: &str, sizes: usize) {
     check_rows(json);
     let of = |act: &str| format!("portolan-{link}-{act}");
-    let acts = ["put", "get", "port"].map(of);
+    let acts = ["put", "get", "port", "register"].map(of);
     assert_eq!(
         texts(json, "rows", "system"),
         set(&acts.each_ref().map(String::as_str))
     );
-    // Two metrics of puts and gets, three of the port.
-    assert_eq!(json["rows"].as_array().unwrap().len(), 7 * sizes);
+    // Two metrics of puts and gets, three of the port, one of registering.
+    assert_eq!(json["rows"].as_array().unwrap().len(), 8 * sizes);
     assert_eq!(texts(json, "ratios", "over"), set(&[&acts[2]]));
     let ratios = json["ratios"].as_array().unwrap();
     assert_eq!(ratios.len(), 4 * sizes);

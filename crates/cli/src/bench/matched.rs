@@ -78,6 +78,8 @@ pub enum Act {
     Put,
     /// Rank 0 gets from rank 1.
     Get,
+    /// Rank 0 registers memory and ends that again.
+    Register,
     /// Matched messages there and back of so many threads of either rank.
     Threads(u32),
     /// A matched message from rank 1 to rank 0: they call so long after they
@@ -275,7 +277,7 @@ impl Desk {
         self.message = vec![0x5a; slice.size].into();
         self.room = vec![1; slice.size];
         self.port.begin()?;
-        if matches!(slice.act, Act::Put | Act::Get) {
+        if matches!(slice.act, Act::Put | Act::Get | Act::Register) {
             self.reach = Some(Reach::open(&self.endpoint, self.peer, slice.size)?);
         }
         // Both have heard the order, and how messages are pushed.
@@ -351,10 +353,13 @@ impl Desk {
                 self.keep_half(start);
                 Ok(())
             }
-            Act::Get => {
+            Act::Get | Act::Register => {
                 let start = ticks();
                 if let Some(reach) = self.reach.as_mut().filter(|_| self.leads) {
-                    reach.get()?;
+                    match slice.act {
+                        Act::Get => reach.get()?,
+                        _ => reach.register()?,
+                    }
                 }
                 self.keep(start);
                 Ok(())

@@ -138,6 +138,17 @@ impl Reach {
         Ok(())
     }
 
+    /// Registers other memory, and ends that.
+    pub fn register(&mut self) -> Result<()> {
+        let bytes = std::mem::take(&mut self.bytes);
+        let registered = self.endpoint.register(bytes, None, Rights::Both);
+        let region = registered.map_err(ours)?.map_err(|(e, _)| ours(e))?;
+        let memory = self.endpoint.deregister(region).map_err(ours)?;
+        let only = (memory.map_err(ours)?).and_then(|it| it.into_buffers().pop());
+        self.bytes = only.and_then(Buffer::into_vec).unwrap_or_default();
+        Ok(())
+    }
+
     /// Ends it, once the other rank is done too.
     pub fn close(mut self) -> Result<()> {
         self.settle()?;

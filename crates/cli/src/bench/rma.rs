@@ -18,10 +18,11 @@ use super::{Found, check, lab_of_two, through_shm};
 use crate::choices::Bytes;
 
 /// What is done with each size, in this order.
-const ACTS: [Act; 3] = [Act::Put, Act::Get, Act::Port];
+const ACTS: [Act; 4] = [Act::Put, Act::Get, Act::Register, Act::Port];
 
 const LATENCY: &str = "latency_us";
 const ROUND_TRIP: &str = "round_trip_us";
+const REGISTER: &str = "register_us";
 const BANDWIDTH: &str = "bandwidth_mb_s";
 
 /// One act with one size, and its slices.
@@ -29,7 +30,8 @@ struct Cell {
     act: Act,
     size: usize,
     pace: Pace,
-    /// Of a get the round trip, else one way; of each slice that counts.
+    /// Of a get the round trip, of what one rank does alone its time, else one
+    /// way; of each slice that counts.
     us: Vec<f64>,
     n: u64,
 }
@@ -50,8 +52,8 @@ impl Cell {
         let (slice, [said, _]) = self.pace.slice(lines, slice_ns, slice)?;
         if counts {
             self.us.push(said.us);
-            let ways = if self.act == Act::Get { 1 } else { 2 };
-            self.n += ways * slice.count;
+            let both = matches!(self.act, Act::Put | Act::Port);
+            self.n += slice.count * (1 + u64::from(both));
         }
         Ok(())
     }
@@ -63,9 +65,11 @@ impl Cell {
             Some(self.us.iter().map(|us| Some(value(*us, size))).collect())
         };
         match (metric, self.act) {
-            (LATENCY, Act::Put | Act::Port) | (ROUND_TRIP, Act::Get) => of(|us, _| us),
+            (LATENCY, Act::Put | Act::Port)
+            | (ROUND_TRIP, Act::Get)
+            | (REGISTER, Act::Register) => of(|us, _| us),
             (ROUND_TRIP, Act::Port) => of(|us, _| 2.0 * us),
-            (BANDWIDTH, _) => of(|us, size| size / us),
+            (BANDWIDTH, Act::Put | Act::Get | Act::Port) => of(|us, size| size / us),
             _ => None,
         }
     }
@@ -74,6 +78,7 @@ impl Cell {
         let what = match self.act {
             Act::Put => "put",
             Act::Get => "get",
+            Act::Register => "register",
             _ => "port",
         };
         format!("{ours}-{what}")
@@ -86,6 +91,7 @@ impl Cell {
                  memory"
             }
             Act::Get => "from posting the get until its end",
+            Act::Register => "registering memory of this size and ending that, with all rights",
             _ => "half of the round trip of messages by a port",
         };
         Row {
@@ -106,7 +112,7 @@ impl Cell {
             let values: Vec<f64> = self.values(metric)?.into_iter().flatten().collect();
             Some((self.row(ours, metric, slice_ns)).with(&Quartiles::of(&values)?))
         };
-        [LATENCY, ROUND_TRIP, BANDWIDTH]
+        [LATENCY, ROUND_TRIP, REGISTER, BANDWIDTH]
             .into_iter()
             .filter_map(row)
             .collect()
@@ -201,6 +207,7 @@ mod tests {
             other,
             cell(Act::Put, 3.0),
             cell(Act::Get, 5.0),
+            cell(Act::Register, 0.5),
             cell(Act::Port, 2.0),
         ];
         let ours = Row {
@@ -229,7 +236,9 @@ mod tests {
                 of("get", BANDWIDTH, 0.4),
             ]
         );
-        let rows = cells[3].rows(&ours, 1_000_000);
+        let registers = cells[3].rows(&ours, 1_000_000);
+        assert_eq!((registers.len(), registers[0].p50), (1, 0.5));
+        let rows = cells[4].rows(&ours, 1_000_000);
         let told: Vec<_> = rows
             .iter()
             .map(|row| (row.metric.as_str(), row.p50))
