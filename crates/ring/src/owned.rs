@@ -96,6 +96,14 @@ impl<T> Owned<T> {
         Ok(OwnerGuard { owned: self, lock })
     }
 
+    /// This thread is the first that came.
+    ///
+    /// # Safety
+    /// No other thread has a guard of it, or enters it from now on.
+    pub unsafe fn adopt(&self) {
+        self.caller.store(thread_marker(), Relaxed);
+    }
+
     fn lock(&self) -> Result<MutexGuard<'_, ()>, Refused> {
         if self.callers == Callers::Any {
             // Nothing of value is behind this lock when its holder panics.
