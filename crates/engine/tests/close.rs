@@ -3,6 +3,7 @@
 mod common;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use common::shown::{LONG, Watched, in_time, possible};
 use common::{ALL, By, Count, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Binding, Config, Death, Endpoint, Misuse, Notify, Selector, SendOptions, Threads,
+    Binding, Config, Death, Endpoint, Misuse, Notify, Selector, SendOptions, Threads, WaitError,
 };
 
 /// Settings for an endpoint that now one thread calls and now another.
@@ -156,4 +157,45 @@ fn a_drop_by_another_thread_closes() {
             run(&[&b], || got.get() == 1 && closed());
         });
     }
+}
+
+/// Closes while another thread makes calls, which are misuse.
+fn close_among_calls(e: &Endpoint) {
+    let over = AtomicBool::new(false);
+    thread::scope(|s| {
+        s.spawn(|| {
+            while !over.load(Relaxed) {
+                let _ = e.progress();
+            }
+        });
+        let closed = loop {
+            match e.close() {
+                // Nothing was done.
+                Err(WaitError::Misuse(Misuse::Concurrent)) => {}
+                closed => break closed,
+            }
+        };
+        over.store(true, Relaxed);
+        assert_eq!(closed, Ok(()));
+    });
+}
+
+#[test]
+fn a_close_is_not_disturbed_by_calls_that_come_meanwhile() {
+    in_time(|| {
+        for _ in 0..100 {
+            let (e, other) = pair(By::Shm, &settings());
+            close_among_calls(&e);
+            run(&[&other], || other.death(0).unwrap() == Some(Death::Closed));
+        }
+        let Some([sender, receiver, _]) = three() else {
+            return;
+        };
+        let mut memory = vec![0xaa; LONG];
+        let memory = Watched::of(&mut memory);
+        while_shown(&sender, receiver, &memory, |hold, receiver| {
+            close_among_calls(&receiver);
+            assert!(memory.is_left_alone(|| hold.go.send(()).unwrap()));
+        });
+    });
 }
