@@ -196,32 +196,42 @@ fn receive_for(e: &Endpoint, memory: &Watched, time: Duration) -> OpId {
     }
 }
 
+/// How long the receiver goes on in a round: it ends at another place of a copy.
+fn time_of(round: u64) -> Duration {
+    Duration::from_millis(7 + 3 * round)
+}
+
+/// Runs a test so often, with memory to receive in; of some rounds, which it
+/// tells, it must have met what it is about.
+fn in_rounds(rounds: u64, test: impl Fn(&Watched, u64) -> bool + Send + 'static) {
+    in_time(move || {
+        let mut memory = vec![0; VAST];
+        let memory = Watched::of(&mut memory);
+        let met = (0..rounds).filter(|round| test(&memory, *round)).count();
+        assert!(met > 0);
+    });
+}
+
 #[test]
 fn a_sender_that_is_killed_while_it_writes_gives_the_memory_back() {
     const TEST: &str = "a_sender_that_is_killed_while_it_writes_gives_the_memory_back";
     if let Some(e) = child(&config()) {
         return send_on(&e);
     }
-    in_time(|| {
-        let mut memory = vec![0; VAST];
-        let memory = Watched::of(&mut memory);
-        let mut lost = 0;
-        for round in 0..16 {
-            let (process, e) = two(TEST, &config());
-            let op = receive_for(&e, &memory, Duration::from_millis(7 + 3 * round));
-            // Killed, or only taken for dead: then it writes on.
-            let killed = round % 2 == 0;
-            if killed {
-                process.signal(Kill::KILL);
-            }
-            e.peer_died(1).unwrap();
-            e.cancel(op).unwrap();
-            let done = e.wait_end(op, None).unwrap().completion;
-            lost += u32::from(done.result == Err(OpError::PeerDead));
-            assert!(memory.is_left_alone(|| {}), "round {round}");
-            assert_eq!(e.census().unwrap(), Census::default());
+    in_rounds(16, |memory, round| {
+        let (process, e) = two(TEST, &config());
+        let op = receive_for(&e, memory, time_of(round));
+        // Killed, or only taken for dead: then it writes on.
+        let killed = round % 2 == 0;
+        if killed {
+            process.signal(Kill::KILL);
         }
-        assert!(lost > 0);
+        e.peer_died(1).unwrap();
+        e.cancel(op).unwrap();
+        let done = e.wait_end(op, None).unwrap().completion;
+        assert!(memory.is_left_alone(|| {}), "round {round}");
+        assert_eq!(e.census().unwrap(), Census::default());
+        done.result == Err(OpError::PeerDead)
     });
 }
 
@@ -267,40 +277,33 @@ fn a_close_gives_back_no_memory_that_is_written_to() {
     if let Some(e) = child(&config()) {
         return send_on(&e);
     }
-    in_time(|| {
-        let mut memory = vec![0; VAST];
-        let memory = Watched::of(&mut memory);
-        let mut waited = 0;
-        for round in 0..10 {
-            let settings = Config {
-                close_ns: 50_000_000,
-                ..threads()
-            };
-            let (process, e) = two(TEST, &settings);
-            receive_for(&e, &memory, Duration::from_millis(7 + 3 * round));
-            process.stop();
-            let closed = AtomicBool::new(false);
-            thread::scope(|s| {
-                s.spawn(|| {
-                    let _ = e.close();
-                    closed.store(true, Relaxed);
-                });
-                thread::sleep(Duration::from_millis(300));
-                let go_on = || process.signal(Kill::CONT);
-                if closed.load(Relaxed) {
-                    assert!(memory.is_left_alone(go_on), "round {round}");
-                } else {
-                    // It is in the middle of a copy, and goes on with it.
-                    waited += 1;
-                    go_on();
-                }
-                while !closed.load(Relaxed) {
-                    thread::yield_now();
-                }
+    in_rounds(10, |memory, round| {
+        let settings = Config {
+            close_ns: 50_000_000,
+            ..threads()
+        };
+        let (process, e) = two(TEST, &settings);
+        receive_for(&e, memory, time_of(round));
+        process.stop();
+        let closed = AtomicBool::new(false);
+        let early = thread::scope(|s| {
+            s.spawn(|| {
+                let _ = e.close();
+                closed.store(true, Relaxed);
             });
-            assert!(memory.is_left_alone(|| {}), "round {round}");
-        }
-        assert!(waited > 0);
+            thread::sleep(Duration::from_millis(300));
+            let go_on = || process.signal(Kill::CONT);
+            let early = closed.load(Relaxed);
+            if early {
+                assert!(memory.is_left_alone(go_on), "round {round}");
+            } else {
+                // It is in the middle of a copy, and goes on with it.
+                go_on();
+            }
+            early
+        });
+        assert!(memory.is_left_alone(|| {}), "round {round}");
+        !early
     });
 }
 
@@ -329,7 +332,7 @@ fn a_receiver_that_is_killed_ends_the_send() {
                     }
                 });
                 begins.recv().unwrap();
-                thread::sleep(Duration::from_millis(7 + 3 * round));
+                thread::sleep(time_of(round));
                 process.signal(Kill::KILL);
                 drop(process);
                 e.peer_died(1).unwrap();
