@@ -2,9 +2,13 @@
 
 mod common;
 
+use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
+use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -75,8 +79,8 @@ fn while_shown(
 /// What a handler panics with.
 const PANIC: &str = "of a handler";
 
-/// Rank 1 closes by `close`, in which a handler of its panics; gives what comes
-/// out.
+/// Rank 1 closes by `close`, in which a handler of its panics twice; gives what
+/// comes out.
 fn panic_in_close(e: Endpoint, other: &Endpoint, close: impl FnOnce(Endpoint)) -> &'static str {
     // An operation that another rank ends soon: before that the handler runs.
     let got = Count::default();
@@ -85,8 +89,12 @@ fn panic_in_close(e: Endpoint, other: &Endpoint, close: impl FnOnce(Endpoint)) -
     let options = SendOptions::default();
     let long = pattern(3_000_000, 2);
     drop(e.send_owned(other.rank(), 1, &options, long).unwrap());
-    e.bind(1, Binding::to(|_, _| panic_any(PANIC))).unwrap();
-    e.try_send(e.rank(), 1, b"").unwrap();
+    let mut panics = [PANIC, "of the next"].into_iter();
+    let handler = Binding::to(move |_, _| panic_any(panics.next().unwrap()));
+    e.bind(1, handler).unwrap();
+    for _ in 0..2 {
+        e.try_send(e.rank(), 1, b"").unwrap();
+    }
     let caught = thread::scope(|s| {
         s.spawn(|| {
             thread::sleep(Duration::from_millis(20));
@@ -137,6 +145,38 @@ fn a_drop_goes_on_with_a_panic_unless_there_is_one() {
         });
         assert_eq!(out, expected);
     }
+}
+
+/// Panics when it is woken.
+struct Alarm;
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        panic_any("of a waker");
+    }
+}
+
+#[test]
+fn a_drop_ends_a_close_that_did_not_come_to_its_end() {
+    let settings = Config {
+        helper: false,
+        ..settings()
+    };
+    let (a, b) = pair(By::Udp, &settings);
+    let waker = Waker::from(Arc::new(Alarm));
+    let mut context = Context::from_waker(&waker);
+    let arrival = pin!(a.arrival().unwrap());
+    assert!(arrival.poll(&mut context).is_pending());
+    // Its acknowledgement comes during the close.
+    let options = SendOptions::default();
+    drop(a.send_owned(1, 1, &options, pattern(LONG, 1)).unwrap());
+    thread::scope(|s| {
+        s.spawn(|| run(&[&b], || b.death(0).unwrap() == Some(Death::Closed)));
+        let closed = catch_unwind(AssertUnwindSafe(|| a.close()));
+        assert!(closed.is_err());
+        assert_eq!(a.close(), Err(Misuse::Closed.into()));
+        drop(a);
+    });
 }
 
 #[test]
