@@ -244,4 +244,20 @@ mod tests {
             assert_eq!(*o.enter().unwrap(), 7 + u32::from(callers == Callers::Any));
         }
     }
+
+    #[test]
+    fn another_thread_takes_the_place_of_the_first() {
+        let o = owned(Callers::First);
+        drop(o.enter().unwrap());
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                assert_eq!(o.enter().err(), Some(Refused::WrongThread));
+                // SAFETY: the first thread waits for the end of this one, and
+                // is refused from now on.
+                unsafe { o.adopt() };
+                *o.enter().unwrap() += 1;
+            });
+        });
+        assert_eq!(o.enter().err(), Some(Refused::WrongThread));
+    }
 }
