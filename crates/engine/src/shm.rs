@@ -72,7 +72,7 @@ pub(crate) struct ShmLane {
 const NOBODY: u32 = u32::MAX;
 
 impl ShmLane {
-    /// `ranks`: the rank of each index, and of our own.
+    /// `ranks`: index and rank of each other.
     pub fn new(link: ShmPort, ranks: &[(u16, u32)], copy_min: usize) -> Self {
         let endpoints = link.endpoints() as usize;
         let frame_max = link.frame_bytes_max();

@@ -87,7 +87,6 @@ impl State {
         let Self { core, net, shm, .. } = self;
         if let Some(shm) = shm
             && why.is_end()
-            && rank != core.rank
         {
             // Also where its lane had ended before: it may have been killed in
             // the middle of a copy.
