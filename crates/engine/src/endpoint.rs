@@ -1,6 +1,7 @@
 //! The endpoint as the program sees it.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 use portolan_link::xdp::Xdp;
@@ -23,6 +24,7 @@ use crate::own::Threads;
 use crate::ports::{Binding, ErrorHandler};
 use crate::rest::Beds;
 use crate::state::State;
+use crate::wait::Held;
 
 /// What the endpoint and its helper thread share.
 pub(crate) struct Inner {
@@ -473,7 +475,9 @@ impl Endpoint {
     /// acknowledged, but not longer than the setting `close_ns` (for as long as
     /// a process is stopped that is writing to a receive's memory); refuses
     /// messages that no handler has taken; tells the peers. Handlers still run
-    /// meanwhile, but cannot send. Dropping the endpoint does the same.
+    /// meanwhile, but cannot send; where one panics, the panic goes on once the
+    /// endpoint is closed. Dropping the endpoint does the same, in any thread,
+    /// but for the panic where the thread unwinds already.
     ///
     /// # Errors
     /// - [`WaitError::TimedOut`]: something may not have arrived.
@@ -482,26 +486,35 @@ impl Endpoint {
     /// Operations that are under way after that end with [`Misuse::Closed`],
     /// and so do waits of other threads.
     pub fn close(&self) -> Result<(), WaitError> {
-        let mut s = self.enter()?;
+        let s = self.enter()?;
         if s.core.closing {
             return Err(Misuse::Closed.into());
         }
+        self.close_held(s)
+    }
+
+    /// The endpoint is held throughout, and no panic goes on, before others of
+    /// this host can no longer write to the program's memory.
+    fn close_held(&self, mut s: Guard<'_>) -> Result<(), WaitError> {
         s.core.closing = true;
         let deadline = now_ns().saturating_add(self.inner.close_ns);
-        let why = Waiting::of(Call::Close, ANYBODY);
-        let flushed = self.wait_loop(s, Some(deadline), false, why, |s| s.idle().then_some(()));
-        let mut s = self.enter()?;
+        let (mut s, flushed) = self.wait_idle(s, deadline)?;
         let (core, mut ways) = s.split();
         core.refuse_all(&mut ways);
         s.flush();
         s.end();
-        let told = self.wait_loop(s, Some(deadline), false, why, |s| s.idle().then_some(()));
-        let hidden = self.hide_regions(deadline);
-        let mut s = self.enter()?;
+        let (s, told) = self.wait_idle(s, deadline)?;
+        let (mut s, hidden) = self.hide_regions(s, deadline)?;
         s.close_lanes();
-        let closed = self.wait_loop(s, Some(deadline), false, why, |s| s.idle().then_some(()));
-        self.enter()?.leave();
+        let (mut s, closed) = self.wait_idle(s, deadline)?;
+        s.leave();
+        s.rethrow();
         flushed.and(told).and(hidden).and(closed)
+    }
+
+    fn wait_idle<'e>(&'e self, s: Guard<'e>, deadline: u64) -> Held<'e, ()> {
+        let why = Waiting::of(Call::Close, ANYBODY);
+        self.wait_held(s, Some(deadline), false, why, |s| s.idle().then_some(()))
     }
 }
 
@@ -513,9 +526,19 @@ impl Drop for Endpoint {
             std::mem::forget(Arc::clone(&self.inner));
             return;
         }
-        // Closed already, or from a thread that may not: then peers see the
-        // process end.
-        let _ = self.close();
+        // SAFETY: nobody else has the endpoint any more, so no thread is in a
+        // call of its or makes one later.
+        unsafe { self.inner.state.adopt() };
+        let closed = catch_unwind(AssertUnwindSafe(|| match self.enter() {
+            // Also where a close before has not come to its end.
+            Ok(s) if !s.closed => self.close_held(s),
+            _ => Ok(()),
+        }));
         drop(self.helper.take());
+        if let Err(panic) = closed
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
     }
 }

@@ -7,12 +7,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use portolan_ring::HelperGuard;
 use portolan_sys::futex::{Scope, wait, wake};
 use portolan_sys::lives::Pulse;
 
 use crate::OpenError;
 use crate::endpoint::Inner;
 use crate::nap::Woken;
+use crate::state::State;
 
 /// Longest pause between two looks at a busy program, ns: a thousand looks a
 /// second cost under one percent of a core.
@@ -125,45 +127,82 @@ fn run(inner: &Inner, stop: &AtomicU32) {
     }
 }
 
+/// The helper's hold of the endpoint.
+type Hold<'e> = HelperGuard<'e, State>;
+
+/// Takes the endpoint, unless the program has it or sleeps on its own.
+fn take(inner: &Inner) -> Option<Hold<'_>> {
+    inner.state.try_help().filter(|s| !s.rest.is_led())
+}
+
 /// Moves what there is, then sleeps until there is more; false if the program
 /// does that itself. `away`: it has made no call since, and `stop` is 0.
 fn help(inner: &Inner, stop: &AtomicU32, away: impl Fn() -> bool, pauses: &mut Pauses) -> bool {
-    let Some(mut s) = inner.state.try_help() else {
+    let Some(s) = take(inner) else {
         return false;
     };
-    if s.rest.is_led() {
-        return false;
+    match move_all(inner, s, stop, away, pauses) {
+        Moved::All(s) => sleep(inner, s),
+        Moved::Wanted => false,
+        Moved::Back => true,
     }
+}
+
+/// Why the helper moves no more.
+enum Moved<'e> {
+    /// There is nothing.
+    All(Hold<'e>),
+    /// The program waits for the endpoint.
+    Wanted,
+    /// It had it, or makes progress itself, after a pause.
+    Back,
+}
+
+/// Moves what there is, with pauses where it comes in parts of long messages.
+fn move_all<'e>(
+    inner: &'e Inner,
+    mut s: Hold<'e>,
+    stop: &AtomicU32,
+    away: impl Fn() -> bool,
+    pauses: &mut Pauses,
+) -> Moved<'e> {
     s.core.run = false;
-    let mut wanted = false;
-    while !wanted {
+    loop {
         let long_parts = s.core.long_parts;
         let moved = s.pass();
         if moved == 0 {
-            break;
+            return Moved::All(s);
         }
         s.core.counters.helped += 1;
-        wanted = s.is_wanted();
-        if wanted || s.core.long_parts == long_parts {
+        if s.is_wanted() {
+            s.core.run = true;
+            return Moved::Wanted;
+        }
+        if s.core.long_parts == long_parts {
             continue;
         }
         let pause = pauses.after(moved);
-        if pause > 0 {
-            s.core.run = true;
-            drop(s);
-            // Every ending leads to another look.
-            let _ = wait(stop, 0, Some(pause), Scope::Process);
-            s = match inner.state.try_help() {
-                Some(s) if away() && !s.rest.is_led() => s,
-                _ => return true,
-            };
-            s.core.run = false;
+        if pause == 0 {
+            continue;
         }
+        s.core.run = true;
+        drop(s);
+        // Every ending leads to another look.
+        let _ = wait(stop, 0, Some(pause), Scope::Process);
+        s = match take(inner) {
+            Some(s) if away() => s,
+            _ => return Moved::Back,
+        };
+        s.core.run = false;
     }
-    let nap = if wanted { None } else { s.prepare(None) };
+}
+
+/// Sleeps until there is something; false if the program makes progress itself.
+fn sleep(inner: &Inner, mut s: Hold<'_>) -> bool {
+    let nap = s.prepare(None);
     s.core.run = true;
     let Some(nap) = nap else {
-        return !wanted;
+        return true;
     };
     s.rest.helper_sleeps(nap.due);
     drop(s);

@@ -4,6 +4,7 @@
 //! flows of their own: what matching order depends on as requests, the rest as
 //! replies.
 
+mod begin;
 mod calls;
 mod carrier;
 mod completion;

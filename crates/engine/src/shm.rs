@@ -62,6 +62,8 @@ pub(crate) struct ShmLane {
     pub link: ShmPort,
     pub tx: ShmTx,
     rx: ShmRx,
+    /// Rank of each index, [`NOBODY`] for none, whatever has become of it.
+    places: Box<[u32]>,
     /// The last pass left something where it was.
     pub blocked: bool,
 }
@@ -70,7 +72,7 @@ pub(crate) struct ShmLane {
 const NOBODY: u32 = u32::MAX;
 
 impl ShmLane {
-    /// `ranks`: the rank of each index, and of our own.
+    /// `ranks`: index and rank of each other.
     pub fn new(link: ShmPort, ranks: &[(u16, u32)], copy_min: usize) -> Self {
         let endpoints = link.endpoints() as usize;
         let frame_max = link.frame_bytes_max();
@@ -82,6 +84,7 @@ impl ShmLane {
         }
         Self {
             tx: ShmTx::new(endpoints, frame_max, copy_min),
+            places: by_index.as_slice().into(),
             rx: ShmRx::new(endpoints, by_index, frame_max),
             link,
             blocked: false,
@@ -96,6 +99,7 @@ impl ShmLane {
             tx,
             rx,
             blocked,
+            ..
         } = self;
         *blocked = false;
         let mut net = net;
@@ -159,6 +163,14 @@ impl ShmLane {
             .collect()
     }
 
+    /// A rank's process has ended, whoever has buried the rank before: it holds
+    /// nothing of ours any more.
+    pub fn mark_dead(&mut self, rank: u32) {
+        if let Some(index) = self.places.iter().position(|of| *of == rank) {
+            self.link.mark_dead(index as u16);
+        }
+    }
+
     pub fn why(&self, index: u16) -> Death {
         why(self.link.peer_state(index))
     }
@@ -168,7 +180,7 @@ impl ShmLane {
         self.rx.settle(index);
     }
 
-    /// The rank of each index.
+    /// The rank of each index, [`NOBODY`] for one that is gone.
     pub fn ranks(&self) -> &[u32] {
         self.rx.ranks()
     }

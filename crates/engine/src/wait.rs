@@ -13,6 +13,10 @@ use crate::ops::Op;
 use crate::own::Threads;
 use crate::state::State;
 
+/// How a wait ended, and the endpoint, which nobody else had meanwhile but where
+/// threads wait for each other.
+pub(crate) type Held<'e, R> = Result<(Guard<'e>, Result<R, WaitError>), Misuse>;
+
 const CONDITION: Waiting = Waiting::of(Call::Condition, ANYBODY);
 
 impl State {
@@ -126,16 +130,33 @@ impl Endpoint {
     }
 
     /// Passes of progress until `poll` has a result. `unwind`: a handler's
-    /// panic ends the wait at once. `why` is for whoever watches.
+    /// panic ends the wait at once, not when it is over. `why` is for whoever
+    /// watches.
     #[inline]
     pub(crate) fn wait_loop<'e, R>(
+        &'e self,
+        s: Guard<'e>,
+        deadline: Option<u64>,
+        unwind: bool,
+        why: Waiting,
+        poll: impl FnMut(&mut State) -> Option<R>,
+    ) -> Result<R, WaitError> {
+        let (mut s, ended) = self.wait_held(s, deadline, unwind, why, poll)?;
+        s.rethrow();
+        ended
+    }
+
+    /// As [`Endpoint::wait_loop`], but goes on holding the endpoint, and without
+    /// `unwind` leaves it to the caller to go on with a panic.
+    #[inline]
+    pub(crate) fn wait_held<'e, R>(
         &'e self,
         mut s: Guard<'e>,
         deadline: Option<u64>,
         unwind: bool,
         why: Waiting,
         mut poll: impl FnMut(&mut State) -> Option<R>,
-    ) -> Result<R, WaitError> {
+    ) -> Held<'e, R> {
         s.begin();
         let spin = self.inner.spin_passes;
         let awake = spin.saturating_add(self.inner.yield_passes);
@@ -144,8 +165,7 @@ impl Endpoint {
             if let Some(result) = poll(&mut s) {
                 s.stop_waiting(why);
                 s.end();
-                s.rethrow();
-                return Ok(result);
+                return Ok((s, Ok(result)));
             }
             if s.pass() > 0 {
                 if unwind {
@@ -178,7 +198,7 @@ impl Endpoint {
             if deadline.is_some_and(|at| now_ns() >= at) {
                 s.stop_waiting(why);
                 s.end();
-                return Err(WaitError::TimedOut);
+                return Ok((s, Err(WaitError::TimedOut)));
             }
             if idle <= awake {
                 s = self.turn(s)?;
@@ -189,8 +209,7 @@ impl Endpoint {
             if let Some(result) = poll(&mut s) {
                 s.stop_waiting(why);
                 s.end();
-                s.rethrow();
-                return Ok(result);
+                return Ok((s, Ok(result)));
             }
             s = self.sleep(s, deadline)?;
         }

@@ -4,10 +4,14 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
+use common::processes::attach;
 use common::{ALL, By, Count, config, job, pair, pattern, run, settle};
 use portolan_engine::{
     Binding, Buffer, Config, Death, Endpoint, Event, Misuse, SendError, SendOptions, WaitError,
 };
+use portolan_link::shm::{Config as SegmentConfig, PeerState, Segment, ShmPort};
+use portolan_sys::doorbell::Doorbell;
+use portolan_wire::Priority;
 
 type Log<T> = Arc<Mutex<Vec<T>>>;
 
@@ -523,6 +527,28 @@ fn a_panic_in_a_handler_comes_out_of_the_call_and_breaks_nothing() {
         assert!(caught.is_err());
         run(&[&a, &b], || got.get() == 2);
     }
+}
+
+#[test]
+fn a_peer_that_made_no_sense_is_marked_dead_when_it_ends() {
+    let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
+    let bells = [(); 2].map(|()| Doorbell::new().unwrap());
+    let fds = || {
+        let bells = bells.iter().map(|bell| bell.duplicate().unwrap().into());
+        (segment.duplicate_fd().unwrap(), bells.collect())
+    };
+    let (memory, doorbells) = fds();
+    let a = attach(&config(), 0, memory, doorbells);
+    let (memory, doorbells) = fds();
+    let mut b = ShmPort::attach(memory, 1, doorbells, true).unwrap();
+    let mut slot = b.reserve(0, Priority::Request, 1).unwrap();
+    slot.bytes_mut().fill(0xff);
+    slot.commit();
+    run(&[&a], || a.death(1).unwrap() == Some(Death::Corrupt));
+    // It may be writing to our memory, and go on with it.
+    assert_eq!(segment.state(1), PeerState::Alive);
+    a.peer_died(1).unwrap();
+    assert_eq!(segment.state(1), PeerState::Dead);
 }
 
 #[test]

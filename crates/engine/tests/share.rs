@@ -8,15 +8,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::processes::{Kill, child, two};
+use common::shown::{LONG, VAST, Watched, in_time, possible};
 use common::{By, config, helped, pair, pattern};
 use portolan_engine::{
-    Buffer, Census, Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Place, PutOptions,
-    Rights, Scatter, Selector, TaggedOptions, Threads,
+    Census, Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Rights, Scatter, Selector,
+    TaggedOptions, Threads,
 };
 use portolan_link::shm::Config as SegmentConfig;
-
-/// A length that is surely shared, and not even.
-const LONG: usize = 1_000_003;
 
 /// Settings for an endpoint that now one thread calls and now another.
 fn settings() -> Config {
@@ -38,36 +36,6 @@ fn post_receive(e: &Endpoint, tag: u64, into: impl Into<Scatter>) -> OpId {
 fn buffers(into: Scatter) -> Vec<u8> {
     let buffers = into.into_buffers();
     buffers.iter().flat_map(|b| b.as_slice().to_vec()).collect()
-}
-
-/// Whether processes may write to each other's memory here; says so where they
-/// may not. Also the two come to know each other.
-fn possible(a: &Endpoint, b: &Endpoint) -> bool {
-    let id = b.register(vec![0; 8], None, Rights::Put).unwrap().unwrap();
-    let key = b.remote_key(id).unwrap().unwrap();
-    let place = Place { key, offset: 0 };
-    a.post_put(1, place, vec![1; 8], &PutOptions::default())
-        .unwrap();
-    let possible = a.counters().unwrap().direct > 0;
-    if !possible {
-        eprintln!("*** process_vm_writev IS NOT PERMITTED HERE: SHARED COPIES NOT TESTED ***");
-    }
-    b.deregister(id).unwrap().unwrap();
-    // From here on each knows that the other may copy from it.
-    thread::scope(|s| {
-        s.spawn(|| {
-            for _ in 0..2 {
-                a.send_tagged(1, 1, &pattern(LONG, 1)).unwrap();
-                a.receive_tagged(&Selector::any(2), &mut [0]).unwrap();
-            }
-        });
-        for _ in 0..2 {
-            b.receive_tagged(&Selector::any(1), &mut vec![0; LONG])
-                .unwrap();
-            b.send_tagged(0, 2, &[0]).unwrap();
-        }
-    });
-    possible
 }
 
 /// Rank 0 sends, rank 1 receives; gives what it returned.
@@ -199,9 +167,6 @@ fn what_is_not_shared_lands_as_well() {
     assert!(memory == bytes && shared(&a) == before + 2);
 }
 
-/// Bytes of a message during which somebody is stopped or killed.
-const VAST: usize = 64 << 20;
-
 /// Settings for an endpoint that two threads call at a time.
 fn threads() -> Config {
     Config {
@@ -214,45 +179,6 @@ fn threads() -> Config {
 fn send_on(e: &Endpoint) {
     let bytes = vec![1; VAST];
     while e.send_tagged(0, 5, &bytes).is_ok() {}
-}
-
-/// Runs a test that must come to its end in another thread.
-fn in_time(test: impl FnOnce() + Send + 'static) {
-    let (tell, told) = mpsc::channel();
-    thread::spawn(move || {
-        test();
-        tell.send(()).unwrap();
-    });
-    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()));
-}
-
-/// Memory that a sender may write to behind our back, looked at as such.
-struct Watched(*mut u8);
-
-impl Watched {
-    fn of(memory: &mut [u8]) -> Self {
-        Self(memory.as_mut_ptr())
-    }
-
-    fn fill(&self, byte: u8) {
-        for at in (0..VAST).step_by(64) {
-            // SAFETY: within the memory, of which nobody has a reference.
-            unsafe { self.0.add(at).write_volatile(byte) };
-        }
-    }
-
-    fn is_all(&self, byte: u8) -> bool {
-        // SAFETY: as above.
-        (0..VAST)
-            .step_by(64)
-            .all(|at| unsafe { self.0.add(at).read_volatile() } == byte)
-    }
-
-    fn lend(&self) -> Buffer {
-        // SAFETY: the memory outlives the endpoint; until the receive has ended
-        // nobody looks at it.
-        unsafe { Buffer::lent(self.0, VAST) }
-    }
 }
 
 /// Receives all that comes for so long, from the first message on; gives the
@@ -270,34 +196,42 @@ fn receive_for(e: &Endpoint, memory: &Watched, time: Duration) -> OpId {
     }
 }
 
+/// How long the receiver goes on in a round: it ends at another place of a copy.
+fn time_of(round: u64) -> Duration {
+    Duration::from_millis(7 + 3 * round)
+}
+
+/// Runs a test so often, with memory to receive in; of some rounds, which it
+/// tells, it must have met what it is about.
+fn in_rounds(rounds: u64, test: impl Fn(&Watched, u64) -> bool + Send + 'static) {
+    in_time(move || {
+        let mut memory = vec![0; VAST];
+        let memory = Watched::of(&mut memory);
+        let met = (0..rounds).filter(|round| test(&memory, *round)).count();
+        assert!(met > 0);
+    });
+}
+
 #[test]
 fn a_sender_that_is_killed_while_it_writes_gives_the_memory_back() {
     const TEST: &str = "a_sender_that_is_killed_while_it_writes_gives_the_memory_back";
     if let Some(e) = child(&config()) {
         return send_on(&e);
     }
-    in_time(|| {
-        let mut memory = vec![0; VAST];
-        let memory = Watched::of(&mut memory);
-        let mut lost = 0;
-        for round in 0..16 {
-            let (process, e) = two(TEST, &config());
-            let op = receive_for(&e, &memory, Duration::from_millis(7 + 3 * round));
-            // Killed, or only taken for dead: then it writes on.
-            let killed = round % 2 == 0;
-            if killed {
-                process.signal(Kill::KILL);
-            }
-            e.peer_died(1).unwrap();
-            e.cancel(op).unwrap();
-            let done = e.wait_end(op, None).unwrap().completion;
-            lost += u32::from(done.result == Err(OpError::PeerDead));
-            memory.fill(9);
-            thread::sleep(Duration::from_millis(20));
-            assert!(memory.is_all(9), "round {round}");
-            assert_eq!(e.census().unwrap(), Census::default());
+    in_rounds(16, |memory, round| {
+        let (process, e) = two(TEST, &config());
+        let op = receive_for(&e, memory, time_of(round));
+        // Killed, or only taken for dead: then it writes on.
+        let killed = round % 2 == 0;
+        if killed {
+            process.signal(Kill::KILL);
         }
-        assert!(lost > 0);
+        e.peer_died(1).unwrap();
+        e.cancel(op).unwrap();
+        let done = e.wait_end(op, None).unwrap().completion;
+        assert!(memory.is_left_alone(|| {}), "round {round}");
+        assert_eq!(e.census().unwrap(), Census::default());
+        done.result == Err(OpError::PeerDead)
     });
 }
 
@@ -343,40 +277,33 @@ fn a_close_gives_back_no_memory_that_is_written_to() {
     if let Some(e) = child(&config()) {
         return send_on(&e);
     }
-    in_time(|| {
-        let mut memory = vec![0; VAST];
-        let memory = Watched::of(&mut memory);
-        let mut waited = 0;
-        for round in 0..10 {
-            let settings = Config {
-                close_ns: 50_000_000,
-                ..threads()
-            };
-            let (process, e) = two(TEST, &settings);
-            receive_for(&e, &memory, Duration::from_millis(7 + 3 * round));
-            process.stop();
-            let closed = AtomicBool::new(false);
-            thread::scope(|s| {
-                s.spawn(|| {
-                    let _ = e.close();
-                    closed.store(true, Relaxed);
-                });
-                thread::sleep(Duration::from_millis(300));
-                // It is in the middle of a copy, and may go on with it.
-                waited += u32::from(!closed.load(Relaxed));
-                if closed.load(Relaxed) {
-                    memory.fill(9);
-                }
-                process.signal(Kill::CONT);
-                while !closed.load(Relaxed) {
-                    thread::yield_now();
-                }
+    in_rounds(10, |memory, round| {
+        let settings = Config {
+            close_ns: 50_000_000,
+            ..threads()
+        };
+        let (process, e) = two(TEST, &settings);
+        receive_for(&e, memory, time_of(round));
+        process.stop();
+        let closed = AtomicBool::new(false);
+        let early = thread::scope(|s| {
+            s.spawn(|| {
+                let _ = e.close();
+                closed.store(true, Relaxed);
             });
-            memory.fill(9);
-            thread::sleep(Duration::from_millis(20));
-            assert!(memory.is_all(9), "round {round}");
-        }
-        assert!(waited > 0);
+            thread::sleep(Duration::from_millis(300));
+            let go_on = || process.signal(Kill::CONT);
+            let early = closed.load(Relaxed);
+            if early {
+                assert!(memory.is_left_alone(go_on), "round {round}");
+            } else {
+                // It is in the middle of a copy, and goes on with it.
+                go_on();
+            }
+            early
+        });
+        assert!(memory.is_left_alone(|| {}), "round {round}");
+        !early
     });
 }
 
@@ -405,7 +332,7 @@ fn a_receiver_that_is_killed_ends_the_send() {
                     }
                 });
                 begins.recv().unwrap();
-                thread::sleep(Duration::from_millis(7 + 3 * round));
+                thread::sleep(time_of(round));
                 process.signal(Kill::KILL);
                 drop(process);
                 e.peer_died(1).unwrap();

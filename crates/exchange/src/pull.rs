@@ -108,12 +108,22 @@ impl Pulls {
     /// A receive that is being pulled is given up.
     pub fn forget(&mut self, id: OpId, meeting: &Meeting) {
         self.wait_no_more(meeting.end - meeting.asked, id);
-        self.came(meeting.from, meeting.asked - meeting.answered);
+        self.came(meeting.from, meeting.due());
     }
 
     /// Everything is given up.
     pub fn clear(&mut self) {
         *self = Self::new(self.window);
+    }
+}
+
+impl Meeting {
+    /// Bytes that were asked for and have not arrived, but for those that the
+    /// sender writes to memory of ours: they take room in no queue, so a sender
+    /// that does not come to it keeps none from the others.
+    fn due(&self) -> u64 {
+        let not_due = self.answered.max(self.shown_end);
+        self.asked.saturating_sub(not_due)
     }
 }
 
@@ -202,8 +212,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         bytes: u64,
     ) {
         if let Some(meeting) = self.ops.meeting(id) {
+            let due = meeting.due();
             meeting.answered += bytes;
-            self.pulls.came(meeting.from, bytes);
+            self.pulls.came(meeting.from, due - meeting.due());
             self.settle(host, id);
             self.ask(host);
         }

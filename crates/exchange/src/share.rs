@@ -41,7 +41,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         (meeting.shown, meeting.shown_end) = (key, middle);
         meeting.asked = middle;
-        self.pulls.asked(from, half);
         host.await_peer(from);
         // Before our own half: the sender begins while we copy.
         self.say(host, from, Kind::Pull, [op, at, half, id.0, key]);

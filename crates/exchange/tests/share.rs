@@ -5,8 +5,8 @@ mod common;
 
 use common::{Cluster, Net, Packet, Pieces, Rng, Trouble};
 use portolan_exchange::{
-    Completion, Config, Incoming, Kind, Memory, Notify, OpError, OpId, Push, Selector, SendOptions,
-    Took,
+    Completion, Config, Incoming, Kind, Memory, Notify, OpError, OpId, Place, Push, Rights,
+    Selector, SendOptions, Took,
 };
 
 /// Bytes of a message.
@@ -127,7 +127,8 @@ fn each_side_copies_a_half() {
     let (key, shown) = c.net.shown.first_key_value().expect("it is shown");
     assert_eq!(asked, [sent.0, 0, HALF, op.0, key.1]);
     assert_eq!((key.0, shown.to, shown.bytes), (1, 0, HALF));
-    assert_eq!(c.ranks[1].census().pulled_bytes, HALF);
+    // It keeps no room from what others are asked for.
+    assert_eq!(c.ranks[1].census().pulled_bytes, 0);
     move_one(&mut c, 1);
     // No byte travels.
     let answer = next(&c, 0, 1);
@@ -192,6 +193,66 @@ fn little_is_copied_by_one_side() {
 }
 
 #[test]
+fn silent_senders_hold_up_nobody_else() {
+    // A window that is smaller than what is shown.
+    let config = Config {
+        secret: [5, 6],
+        share_min: 0,
+        pushed_share: 0,
+        pull_window: 100,
+        pull_chunk: 50,
+        ..Config::default()
+    };
+    let net = Net {
+        push: Push {
+            whole: 0,
+            ..Push::default()
+        },
+        ..net()
+    };
+    let mut c = Cluster::new(4, &config, net);
+    let region = Pieces(vec![content()]);
+    let region = c.ranks[3].register(region, None, Rights::Get);
+    let key = (c.ranks[3].remote_key(region.expect("room"))).expect("open");
+    // Ranks 0 and 2 are asked, and say nothing.
+    let mut receive = |from: u32| {
+        let source = Pieces(vec![content()]);
+        let sent = c.with(from, |x, at| {
+            x.post_send(at, 1, 3, &SendOptions::default(), source)
+        });
+        sent.expect("the rank is alive");
+        let into = Pieces(vec![vec![0; BYTES]]);
+        let op = c.with(1, |x, at| {
+            x.post_receive(at, &Selector::from(from, 3), into, Notify::default())
+        });
+        c.carry((from, 1, false), 64, |_, _| {});
+        op
+    };
+    let ops = [receive(0), receive(2)];
+    assert_eq!(c.net.shown.len(), 2);
+    let place = Place { key, offset: 0 };
+    let into = Pieces(vec![vec![0; BYTES]]);
+    let got = c.with(1, |x, at| x.get(at, 3, place, into, Notify::default()));
+    let got = got.expect("alive");
+    let others = |c: &Cluster| {
+        let mut ways = c.busy().into_iter();
+        ways.find(|way| way.0.max(way.1) == 3)
+    };
+    while let Some(way) = others(&c) {
+        c.carry(way, 1 << 20, |_, _| {});
+    }
+    let (done, bytes) = received(&mut c, got);
+    assert_eq!((done.result, bytes), (Ok(()), content()));
+    // The one dies, the other comes to it.
+    c.kill(2);
+    carry(&mut c);
+    for (op, expected) in ops.into_iter().zip([Ok(()), Err(OpError::PeerDead)]) {
+        assert_eq!(received(&mut c, op).0.result, expected);
+    }
+    assert_eq!(c.ranks[1].census(), Default::default());
+}
+
+#[test]
 fn memory_comes_back_when_nobody_writes_to_it() {
     for told in [false, true] {
         let (mut c, _, op) = offered(net());
@@ -251,13 +312,23 @@ fn words_that_were_not_asked_for_are_refused() {
     ] {
         assert_eq!(say(&mut c, from, Kind::Pulled, &words), Took::Refused);
     }
-    assert_eq!(c.ranks[1].census().pulled_bytes, HALF);
     carry(&mut c);
     // Once it has ended.
     assert_eq!(
         say(&mut c, 0, Kind::Pulled, &[op.0, 0, HALF]),
         Took::Refused
     );
+    is_whole(c, sent, op);
+    // Beyond what was shown, though it was asked for.
+    let (mut c, sent, op) = offered(Net {
+        forbidden: true,
+        ..net()
+    });
+    assert_eq!(c.ranks[1].census().pulled_bytes, BYTES as u64 - HALF);
+    for words in [[op.0, 0, HALF + 1], [op.0, 0, BYTES as u64]] {
+        assert_eq!(say(&mut c, 0, Kind::Pulled, &words), Took::Refused);
+    }
+    carry(&mut c);
     is_whole(c, sent, op);
     // Where nothing was shown.
     let (mut c, sent, op) = offered(Net {

@@ -96,6 +96,14 @@ impl<T> Owned<T> {
         Ok(OwnerGuard { owned: self, lock })
     }
 
+    /// This thread is the first that came.
+    ///
+    /// # Safety
+    /// No other thread has a guard of it, or enters it from now on.
+    pub unsafe fn adopt(&self) {
+        self.caller.store(thread_marker(), Relaxed);
+    }
+
     fn lock(&self) -> Result<MutexGuard<'_, ()>, Refused> {
         if self.callers == Callers::Any {
             // Nothing of value is behind this lock when its holder panics.
@@ -235,5 +243,21 @@ mod tests {
             });
             assert_eq!(*o.enter().unwrap(), 7 + u32::from(callers == Callers::Any));
         }
+    }
+
+    #[test]
+    fn another_thread_takes_the_place_of_the_first() {
+        let o = owned(Callers::First);
+        drop(o.enter().unwrap());
+        std::thread::scope(|s| {
+            s.spawn(|| {
+                assert_eq!(o.enter().err(), Some(Refused::WrongThread));
+                // SAFETY: the first thread waits for the end of this one, and
+                // is refused from now on.
+                unsafe { o.adopt() };
+                *o.enter().unwrap() += 1;
+            });
+        });
+        assert_eq!(o.enter().err(), Some(Refused::WrongThread));
     }
 }

@@ -12,6 +12,7 @@ use super::{Carrier, State as Exchange};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, SendError, WaitError};
+use crate::wait::Held;
 
 /// How often those are looked at who reach into memory themselves, ns: nobody
 /// wakes us when they are done.
@@ -102,32 +103,23 @@ impl Endpoint {
     /// Before the lanes close: no process of this host reaches into our memory
     /// any more. For one that was stopped while it wrote to a receive's memory
     /// this waits beyond the deadline: the program has that back then.
-    pub(crate) fn hide_regions(&self, deadline: u64) -> Result<(), WaitError> {
+    pub(crate) fn hide_regions<'e>(&'e self, mut s: Guard<'e>, deadline: u64) -> Held<'e, ()> {
         let why = Waiting::of(Call::Close, ANYBODY);
         loop {
-            // Another thread's misuse is no reason to leave before they are hidden.
-            let s = match self.enter() {
-                Err(Misuse::Concurrent) => {
-                    std::thread::yield_now();
-                    continue;
-                }
-                entered => entered?,
-            };
             let now = now_ns();
             let mut look_again = now.saturating_add(LOOK_NS);
             if now < deadline {
                 look_again = look_again.min(deadline);
             }
             let mut must_wait = false;
-            let hidden = self.wait_loop(s, Some(look_again), false, why, |s| {
+            let (held, hidden) = self.wait_held(s, Some(look_again), false, why, |s| {
                 let hidden = s.hide_regions();
                 must_wait = !hidden && s.shows_receives();
                 hidden.then_some(())
-            });
+            })?;
             match hidden {
-                Err(WaitError::TimedOut) if must_wait || now_ns() < deadline => {}
-                Err(WaitError::Misuse(Misuse::Concurrent)) => {}
-                ended => return ended,
+                Err(WaitError::TimedOut) if must_wait || now_ns() < deadline => s = held,
+                ended => return Ok((held, ended)),
             }
         }
     }

@@ -85,6 +85,13 @@ impl State {
             self.hear();
         }
         let Self { core, net, shm, .. } = self;
+        if let Some(shm) = shm
+            && why.is_end()
+        {
+            // Also where its lane had ended before: it may have been killed in
+            // the middle of a copy.
+            shm.mark_dead(rank);
+        }
         let mut why = why;
         match (core.lanes.get(rank), net, shm) {
             (Some(Lane::Net(peer)), Some(net), shm) => {
@@ -92,11 +99,8 @@ impl State {
                 net.peer_died(core, peer, why);
             }
             (Some(Lane::Shm(index)), net, Some(shm)) => {
-                if why.is_end() {
-                    shm.link.mark_dead(index);
-                    if shm.why(index) == Death::Closed {
-                        why = Death::Closed;
-                    }
+                if why.is_end() && shm.why(index) == Death::Closed {
+                    why = Death::Closed;
                 }
                 // Bounded: others may go on sending.
                 for _ in 0..1024 {

@@ -13,6 +13,7 @@ use portolan_link::shm::{Config as SegmentConfig, Segment};
 use portolan_sys::doorbell::Doorbell;
 
 pub mod processes;
+pub mod shown;
 
 /// Which lane joins the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,7 +16,8 @@ use super::{By, opening, peer};
 
 const CHILD: &str = "PORTOLAN_TEST_ENGINE_CHILD";
 
-fn attach(config: &Config, rank: u16, segment: OwnedFd, doorbells: Vec<OwnedFd>) -> Endpoint {
+/// One of the two, by the memory that they share.
+pub fn attach(config: &Config, rank: u16, segment: OwnedFd, doorbells: Vec<OwnedFd>) -> Endpoint {
     let both = [0, 1].map(|rank| opening(By::Shm, rank, config));
     let peers = [peer(&both[0], Some(0)), peer(&both[1], Some(1))];
     let attachment = ShmAttachment {

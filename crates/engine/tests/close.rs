@@ -1,0 +1,241 @@
+//! What a close leaves behind when handlers panic in it or other threads call.
+
+mod common;
+
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind, panic_any, resume_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::task::{Context, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use common::shown::{LONG, Watched, in_time, possible};
+use common::{ALL, By, Count, helped, job, pair, pattern, run};
+use portolan_engine::{
+    Binding, Config, Death, Endpoint, Misuse, Notify, Selector, SendOptions, Threads, WaitError,
+};
+
+/// Settings for an endpoint that now one thread calls and now another.
+fn settings() -> Config {
+    Config {
+        threads: Threads::Serialized,
+        ..helped()
+    }
+}
+
+/// A port whose handler does not return before it is told to.
+const HOLD: u16 = 9;
+
+/// Tells when its handler runs, and lets it return.
+struct Hold {
+    runs: Receiver<()>,
+    go: Sender<()>,
+}
+
+impl Hold {
+    fn of(e: &Endpoint) -> Self {
+        let (tell, runs) = mpsc::channel();
+        let (go, wait) = mpsc::channel::<()>();
+        let hold = Binding::to(move |_, _| {
+            tell.send(()).unwrap();
+            let _ = wait.recv();
+        });
+        e.bind(HOLD, hold).unwrap();
+        Self { runs, go }
+    }
+}
+
+/// Calls `act` with rank 1, which receives in `memory` a message of rank 0's,
+/// which does not come to copy its half before the hold lets it go.
+fn while_shown(
+    sender: &Endpoint,
+    receiver: Endpoint,
+    memory: &Watched,
+    act: impl FnOnce(&Hold, Endpoint),
+) {
+    let hold = Hold::of(sender);
+    thread::scope(|s| {
+        s.spawn(|| {
+            // The receiver closes.
+            let ended = sender.send_tagged(1, 5, &pattern(LONG, 1));
+            assert!(ended.is_err());
+        });
+        while receiver.probe(&Selector::any(5)).unwrap().is_none() {}
+        receiver.send(0, HOLD, b"").unwrap();
+        hold.runs.recv().unwrap();
+        let selector = Selector::any(5);
+        let into = memory.lend();
+        (receiver.post_receive(&selector, into, Notify::default())).unwrap();
+        // Our half is here, theirs is not.
+        assert_ne!(memory.byte(LONG - 1), 0xaa);
+        assert_eq!(memory.byte(LONG / 4), 0xaa);
+        act(&hold, receiver);
+    });
+}
+
+/// What a handler panics with.
+const PANIC: &str = "of a handler";
+
+/// Rank 1 closes by `close`, in which a handler of its panics twice; gives what
+/// comes out.
+fn panic_in_close(e: Endpoint, other: &Endpoint, close: impl FnOnce(Endpoint)) -> &'static str {
+    // An operation that another rank ends soon: before that the handler runs.
+    let got = Count::default();
+    let log = got.clone();
+    other.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+    let options = SendOptions::default();
+    let long = pattern(3_000_000, 2);
+    drop(e.send_owned(other.rank(), 1, &options, long).unwrap());
+    let mut panics = [PANIC, "of the next"].into_iter();
+    let handler = Binding::to(move |_, _| panic_any(panics.next().unwrap()));
+    e.bind(1, handler).unwrap();
+    for _ in 0..2 {
+        e.try_send(e.rank(), 1, b"").unwrap();
+    }
+    let caught = thread::scope(|s| {
+        s.spawn(|| {
+            thread::sleep(Duration::from_millis(20));
+            run(&[other], || got.get() == 1);
+        });
+        catch_unwind(AssertUnwindSafe(|| close(e)))
+    });
+    run(&[other], || other.death(1).unwrap() == Some(Death::Closed));
+    caught.unwrap_err().downcast_ref::<&str>().unwrap()
+}
+
+/// Ranks 0 and 1, which copy from each other, and a third.
+fn three() -> Option<[Endpoint; 3]> {
+    let all: [Endpoint; 3] = job(By::Shm, 3, &settings()).try_into().unwrap();
+    possible(&all[0], &all[1]).then_some(all)
+}
+
+#[test]
+fn a_panic_in_a_close_comes_out_when_memory_is_hidden() {
+    in_time(|| {
+        let Some([sender, receiver, other]) = three() else {
+            return;
+        };
+        let mut memory = vec![0xaa; LONG];
+        let memory = Watched::of(&mut memory);
+        while_shown(&sender, receiver, &memory, |hold, receiver| {
+            let out = panic_in_close(receiver, &other, |receiver| {
+                let closed = catch_unwind(AssertUnwindSafe(|| receiver.close()));
+                assert!(memory.is_left_alone(|| hold.go.send(()).unwrap()));
+                // It is closed nonetheless.
+                assert_eq!(receiver.close(), Err(Misuse::Closed.into()));
+                resume_unwind(closed.unwrap_err());
+            });
+            assert_eq!(out, PANIC);
+        });
+    });
+}
+
+#[test]
+fn a_drop_goes_on_with_a_panic_unless_there_is_one() {
+    for (panics, expected) in [(false, PANIC), (true, "of the program")] {
+        let (other, e) = pair(By::Shm, &settings());
+        let out = panic_in_close(e, &other, |e| {
+            let _e = e;
+            if panics {
+                panic_any("of the program");
+            }
+        });
+        assert_eq!(out, expected);
+    }
+}
+
+/// Panics when it is woken.
+struct Alarm;
+
+impl Wake for Alarm {
+    fn wake(self: Arc<Self>) {
+        panic_any("of a waker");
+    }
+}
+
+#[test]
+fn a_drop_ends_a_close_that_did_not_come_to_its_end() {
+    let settings = Config {
+        helper: false,
+        ..settings()
+    };
+    let (a, b) = pair(By::Udp, &settings);
+    let waker = Waker::from(Arc::new(Alarm));
+    let mut context = Context::from_waker(&waker);
+    let arrival = pin!(a.arrival().unwrap());
+    assert!(arrival.poll(&mut context).is_pending());
+    // Its acknowledgement comes during the close.
+    let options = SendOptions::default();
+    drop(a.send_owned(1, 1, &options, pattern(LONG, 1)).unwrap());
+    thread::scope(|s| {
+        s.spawn(|| run(&[&b], || b.death(0).unwrap() == Some(Death::Closed)));
+        let closed = catch_unwind(AssertUnwindSafe(|| a.close()));
+        assert!(closed.is_err());
+        assert_eq!(a.close(), Err(Misuse::Closed.into()));
+        drop(a);
+    });
+}
+
+#[test]
+fn a_drop_by_another_thread_closes() {
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        let got = Count::default();
+        let log = got.clone();
+        b.bind(1, Binding::to(move |_, _| log.add())).unwrap();
+        let options = SendOptions::default();
+        let op = a.send_owned(1, 1, &options, pattern(3_000_000, 1)).unwrap();
+        thread::scope(|s| {
+            s.spawn(|| {
+                drop(a);
+                assert!(op.is_done());
+            });
+            let closed = || b.death(0).unwrap() == Some(Death::Closed);
+            run(&[&b], || got.get() == 1 && closed());
+        });
+    }
+}
+
+/// Closes while another thread makes calls, which are misuse.
+fn close_among_calls(e: &Endpoint) {
+    let over = AtomicBool::new(false);
+    thread::scope(|s| {
+        s.spawn(|| {
+            while !over.load(Relaxed) {
+                let _ = e.progress();
+            }
+        });
+        let closed = loop {
+            match e.close() {
+                // Nothing was done.
+                Err(WaitError::Misuse(Misuse::Concurrent)) => {}
+                closed => break closed,
+            }
+        };
+        over.store(true, Relaxed);
+        assert_eq!(closed, Ok(()));
+    });
+}
+
+#[test]
+fn a_close_is_not_disturbed_by_calls_that_come_meanwhile() {
+    in_time(|| {
+        for _ in 0..100 {
+            let (e, other) = pair(By::Shm, &settings());
+            close_among_calls(&e);
+            run(&[&other], || other.death(0).unwrap() == Some(Death::Closed));
+        }
+        let Some([sender, receiver, _]) = three() else {
+            return;
+        };
+        let mut memory = vec![0xaa; LONG];
+        let memory = Watched::of(&mut memory);
+        while_shown(&sender, receiver, &memory, |hold, receiver| {
+            close_among_calls(&receiver);
+            assert!(memory.is_left_alone(|| hold.go.send(()).unwrap()));
+        });
+    });
+}
