@@ -7,8 +7,9 @@ command -v cargo-fuzz >/dev/null || cargo fuzz --version >/dev/null 2>&1 || {
     echo "cargo-fuzz is missing: cargo install cargo-fuzz" >&2
     exit 1
 }
-# Longest input, bytes: all formats of a jumbo packet; some hundred steps of two endpoints, and of the matcher.
-for target in wire_parse:4096 proto_input:256 matching:1024; do
+# Longest input, bytes: all formats of a jumbo packet; some hundred steps of two endpoints, of the matcher, of an
+# exchange with two peers.
+for target in wire_parse:4096 proto_input:256 matching:1024 exchange_input:512; do
     echo "=== ${target%:*}, $runs executions"
     cargo +nightly fuzz run -s none "${target%:*}" -- -runs="$runs" -max_len="${target#*:}" -print_final_stats=1
 done

@@ -23,7 +23,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // The fuzz targets' properties: tests only, nothing uses it.
     (
         "portolan-properties",
-        &["wire", "seal", "proto", "matching"],
+        &["wire", "seal", "proto", "matching", "exchange"],
     ),
     ("portolan-boot", &["wire", "seal", "sys"]),
     (

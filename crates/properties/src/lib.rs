@@ -2,10 +2,12 @@
 //! with nightly Rust, `tests/corpus.rs` over the corpora with the stable one.
 #![forbid(unsafe_code)]
 
+mod exchange_input;
 mod input;
 mod matching;
 mod proto_input;
 mod record;
 
+pub use exchange_input::exchange_input;
 pub use matching::{MatchStep, matching, matching_steps};
 pub use proto_input::proto_input;

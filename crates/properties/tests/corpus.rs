@@ -22,3 +22,8 @@ fn replay(target: &str, least: usize, property: fn(&[u8])) {
 fn proto_input() {
     replay("proto_input", 20, portolan_properties::proto_input);
 }
+
+#[test]
+fn exchange_input() {
+    replay("exchange_input", 20, portolan_properties::exchange_input);
+}

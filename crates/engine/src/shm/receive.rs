@@ -3,7 +3,7 @@
 use portolan_link::shm::{Frame, ShortFrame};
 use portolan_proto::SourceId;
 use portolan_sys::memory::cache_bytes;
-use portolan_wire::{BODY_BYTES, HEAD_BYTES, Priority};
+use portolan_wire::{ARGS_MAX, BODY_BYTES, HEAD_BYTES, Priority};
 
 use super::frame::{ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total};
 use super::send::Proof;
@@ -150,7 +150,9 @@ impl ShmRx {
             if a.is_whole() {
                 return Self::hand_over(core, ways, &a);
             }
-            if flow as usize >= FLOWS || total < payload.len() as u64 {
+            let begun = &self.active[from as usize][priority.index()];
+            let free = begun.get(flow as usize).is_some_and(|it| it.left == 0);
+            if !free || total < payload.len() as u64 {
                 return self.distrust(core, from);
             }
             let sent = payload.len() as u64;
@@ -199,7 +201,8 @@ impl ShmRx {
                 else {
                     return self.distrust(core, from);
                 };
-                if n > active.left {
+                // None is empty: of what has ended the cookie may be another's.
+                if n == 0 || n > active.left {
                     return self.distrust(core, from);
                 }
                 let Active {
@@ -248,17 +251,10 @@ impl ShmRx {
                 let Some(id) = word(8).map(SourceId) else {
                     return self.distrust(core, from);
                 };
-                if head.get(1) == Some(&1)
-                    && let Some(entry) = core.ops.get_mut(id)
-                {
-                    entry.refused = true;
-                }
                 // Only operations to that peer: another process wrote the number.
-                if core
-                    .ops
-                    .get_mut(id)
-                    .is_some_and(|e| Some(e.to) == self.rank(from))
-                {
+                let rank = self.rank(from);
+                if let Some(entry) = core.ops.get_mut(id).filter(|e| Some(e.to) == rank) {
+                    entry.refused |= head.get(1) == Some(&1);
                     ways.tx.note_proof(from, Proof::Copied(id));
                     core.finish_op(id);
                 }
@@ -291,7 +287,7 @@ impl ShmRx {
             return true;
         };
         let args_end = HEAD_BYTES + 8 * *args as usize;
-        if args_end > head.len() {
+        if *args as usize > ARGS_MAX || args_end > head.len() {
             return self.distrust(core, from);
         }
         let total = total(head);

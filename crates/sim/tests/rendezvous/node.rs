@@ -1,5 +1,8 @@
 //! A rank of the model: protocol, exchange, and memory to send from.
 
+pub mod memory;
+mod reach;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -7,7 +10,7 @@ use std::rc::Rc;
 use portolan_exchange::{
     Census, Completion, Config as ExchangeConfig, DirectError, Exchange, FetchError,
     Host as Carrier, Incoming, Kind, Located, Memory as OpMemory, Notify, OpId, Outgoing, Push,
-    Refusal, Selector, SendOptions, Sent, Signal, SignalRefusal, Sink, Source, Took,
+    Refusal, RegionId, Selector, SendOptions, Sent, Signal, SignalRefusal, Sink, Source, Took,
 };
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
@@ -19,40 +22,8 @@ use portolan_sim::memory::Memory;
 use portolan_sim::net::Network;
 use portolan_sim::node::address;
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
-
-/// The bytes of a message.
-pub fn content(tag: u64, bytes: usize) -> Vec<u8> {
-    (0..bytes)
-        .map(|i| (i as u64 * 31 + tag * 7 + i as u64 / 251) as u8)
-        .collect()
-}
-
-#[derive(Debug)]
-pub struct Bytes(Vec<u8>);
-
-impl Source for Bytes {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn read(&self, at: u64, into: &mut [u8]) {
-        into.copy_from_slice(&self.0[at as usize..][..into.len()]);
-    }
-}
-
-impl Sink for Bytes {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-    fn read(&self, at: u64, into: &mut [u8]) {
-        into.copy_from_slice(&self.0[at as usize..][..into.len()]);
-    }
-    fn write(&mut self, at: u64, bytes: &[u8]) {
-        self.0[at as usize..][..bytes.len()].copy_from_slice(bytes);
-    }
-    fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]> {
-        self.0.get_mut(at as usize..at as usize + bytes)
-    }
-}
+use reach::{Bytes, Shown};
+pub use reach::{Reach, content};
 
 /// A message whose payload the protocol reads as it goes.
 struct Lent {
@@ -66,40 +37,6 @@ pub struct Ending {
     pub bytes: Vec<u8>,
 }
 
-/// Memory of a receive that its sender may write to.
-struct Shown {
-    at: u64,
-    written: Vec<u8>,
-    /// Looks that still find somebody writing.
-    busy: u32,
-    hidden: bool,
-}
-
-/// Memory that ranks of one host reach into by themselves.
-#[derive(Default)]
-pub struct Reach {
-    /// Messages by address, with the rank that they are of.
-    located: BTreeMap<u64, (usize, Vec<u8>)>,
-    /// By rank and key.
-    shown: BTreeMap<(usize, u64), Shown>,
-    dead: [bool; 2],
-    /// Parts that were written.
-    pub written: usize,
-}
-
-impl Reach {
-    /// A rank is no more, nor is its memory.
-    pub fn die(&mut self, who: usize) {
-        self.dead[who] = true;
-        self.shown.retain(|(owner, _), _| *owner != who);
-    }
-
-    /// Of a rank's memory nothing is shown any more.
-    pub fn is_hidden(&self, who: usize) -> bool {
-        self.shown.keys().all(|(owner, _)| *owner != who)
-    }
-}
-
 /// What is carried for the exchange.
 #[derive(Default)]
 struct Load {
@@ -107,6 +44,9 @@ struct Load {
     lent: BTreeMap<u64, Lent>,
     sources: u64,
     push: Push,
+    /// Words of signals that have come; room is kept for another.
+    signals: Vec<u64>,
+    reserved: bool,
     /// `None`: they are on different hosts.
     reach: Option<Rc<RefCell<Reach>>>,
 }
@@ -118,10 +58,12 @@ struct App {
     now: u64,
     dead: bool,
     ops: Vec<OpId>,
+    accesses: Vec<Option<OpId>>,
 }
 
 pub struct Node {
     who: usize,
+    region: RegionId,
     memory: Memory,
     app: App,
     timeout: u64,
@@ -219,16 +161,23 @@ impl Carrier for At<'_, '_> {
         self.carry(m, &memory.0[at as usize..][..bytes as usize], op)
     }
 
-    fn reserve_signal(&mut self, _from: u32, _port: u32) -> Result<(), SignalRefusal> {
-        Err(SignalRefusal::NoPort)
+    fn reserve_signal(&mut self, _from: u32, port: u32) -> Result<(), SignalRefusal> {
+        if port != memory::PORT {
+            return Err(SignalRefusal::NoPort);
+        }
+        if std::mem::replace(&mut self.load.reserved, true) {
+            return Err(SignalRefusal::NoRoom);
+        }
+        Ok(())
     }
 
-    fn signal(&mut self, _from: u32, _signal: &Signal, _bytes: u64) {
-        unreachable!("no room was kept for one");
+    fn signal(&mut self, from: u32, signal: &Signal, _bytes: u64) {
+        self.unreserve_signal(from, signal.port);
+        self.load.signals.push(signal.word);
     }
 
     fn unreserve_signal(&mut self, _from: u32, _port: u32) {
-        unreachable!("no room was kept for one");
+        assert!(std::mem::take(&mut self.load.reserved), "no room was kept");
     }
 
     fn push(&self, _to: u32) -> Push {
@@ -410,8 +359,9 @@ impl Node {
             share_min: 10_000,
             ..ExchangeConfig::default()
         });
-        Self {
+        let mut node = Self {
             who,
+            region: RegionId(0),
             memory,
             app: App {
                 load: Load {
@@ -425,9 +375,12 @@ impl Node {
                 now: 0,
                 dead: false,
                 ops: Vec::new(),
+                accesses: Vec::new(),
             },
             timeout: 0,
-        }
+        };
+        node.region = node.register();
+        node
     }
 
     fn with<R>(
@@ -544,9 +497,28 @@ impl Node {
 
     /// Whether it is connected to the other.
     pub fn is_up(&mut self) -> bool {
+        self.state() == PeerState::Up
+    }
+
+    fn state(&mut self) -> PeerState {
+        let mut seal = Checksum;
+        Endpoint::new(self.memory.tables(), &mut seal).peer_state(OTHER)
+    }
+
+    /// Whether the other is dead, as it thinks.
+    pub fn is_bereft(&mut self) -> bool {
+        matches!(self.state(), PeerState::Dead(_))
+    }
+
+    /// Whether it has never been connected to the other.
+    pub fn is_strange(&mut self) -> bool {
+        matches!(self.state(), PeerState::New | PeerState::Connecting)
+    }
+
+    pub fn packets_sent(&mut self) -> u64 {
         let mut seal = Checksum;
         let view = Endpoint::new(self.memory.tables(), &mut seal);
-        view.peer_state(OTHER) == PeerState::Up
+        view.counters().packets_sent
     }
 
     /// When it is to be given a pass.
@@ -585,7 +557,6 @@ impl Node {
     /// Takes what has ended.
     pub fn endings(&mut self) -> Vec<Ending> {
         let ops = std::mem::take(&mut self.app.ops);
-        let x = self.app.exchange.as_mut().expect("it is at work nowhere");
         let take = |op| {
             if op == OpId(0) {
                 let completion = Completion {
@@ -604,13 +575,20 @@ impl Node {
                     bytes: Vec::new(),
                 };
             }
-            let (completion, memory) = x.take(op).expect("it has ended");
-            let bytes = match memory.expect("memory comes back") {
-                OpMemory::Source(bytes) | OpMemory::Sink(bytes) => bytes.0,
-            };
-            Ending { completion, bytes }
+            self.ending(op)
         };
         ops.into_iter().map(take).collect()
+    }
+
+    fn ending(&mut self, op: OpId) -> Ending {
+        let x = self.app.exchange.as_mut().expect("it is at work nowhere");
+        let (completion, memory) = x.take(op).expect("it has ended");
+        let bytes = match memory {
+            Some(OpMemory::Source(bytes) | OpMemory::Sink(bytes)) => bytes.0,
+            // An atomic operation has none.
+            None => Vec::new(),
+        };
+        Ending { completion, bytes }
     }
 
     /// Throws whole messages away that nobody received.
