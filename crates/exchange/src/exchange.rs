@@ -119,13 +119,8 @@ pub(crate) enum Waiting {
     Second(OpId),
     /// A message without payload.
     Say(Kind, [u64; SAID_MAX]),
-    /// An answer to a request.
-    Answer {
-        op: OpId,
-        receive: u64,
-        at: u64,
-        bytes: u64,
-    },
+    /// What was asked for of an offered message, for this receive: one of each.
+    Answer { op: OpId, receive: u64 },
     /// The message of a one-sided operation other than a get.
     Remote(OpId),
     /// A request of a get.
@@ -468,12 +463,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Waiting::Start(op) => self.start(host, op),
             Waiting::Second(op) => self.send_second(host, op),
             Waiting::Say(kind, args) => tell(host, to, kind, &args),
-            Waiting::Answer {
-                op,
-                receive,
-                at,
-                bytes,
-            } => self.answer(host, op, receive, at, bytes),
+            Waiting::Answer { op, receive } => self.answer(host, op, receive),
             Waiting::Remote(op) => self.send_remote(host, op),
             Waiting::Ask { op, at, bytes } => self.send_ask(host, op, at, bytes),
             Waiting::Served(number) => self.send_served(host, number),

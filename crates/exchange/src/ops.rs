@@ -176,6 +176,8 @@ pub(crate) struct Send<S> {
     pub lent: u32,
     /// Of an offered one: up to where it has been pushed or pulled.
     pub gone: u64,
+    /// Of these, the last so many bytes were asked for and wait for room.
+    pub due: u64,
     /// Of an offered one: bytes of its first and second push.
     pub first: u64,
     pub second: u64,

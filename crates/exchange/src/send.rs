@@ -61,6 +61,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             stage: SendStage::Waiting,
             lent: 0,
             gone: 0,
+            due: 0,
             first: 0,
             second: 0,
         };
@@ -246,8 +247,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         host: &mut impl Host<Source = S, Sink = K>,
         id: OpId,
         receive: u64,
-        at: u64,
-        bytes: u64,
     ) -> Result<(), Refusal> {
         let Some(send) = self.ops.send(id) else {
             return Ok(());
@@ -255,11 +254,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(source) = &send.source else {
             return Ok(());
         };
+        let (at, bytes) = (send.gone - send.due, send.due);
         let out = Outgoing {
             kind: Kind::Pulled,
             args: &[receive, at],
         };
         let sent = host.send_from(send.to, &out, source, at, bytes, id)?;
+        if let Some(send) = self.ops.send(id) {
+            send.due = 0;
+        }
         self.note_lent(id, sent);
         Ok(())
     }

@@ -75,6 +75,26 @@ fn memory_is_made_ready_behind_the_request_or_before_it() {
 }
 
 #[test]
+fn what_waits_for_room_is_answered_at_once() {
+    // Three requests, and room for one answer.
+    let (mut c, op) = offered(true, 300);
+    c.net.room = 1;
+    let from = |c: &Cluster, rank| c.busy().into_iter().find(|way| way.0 == rank);
+    while let Some(way) = from(&c, 1) {
+        c.carry(way, 1 << 20, |_, _| {});
+    }
+    let mut answers = Vec::new();
+    while let Some(way) = from(&c, 0) {
+        answers.push(c.net.ways[&way][0].payload.len());
+        c.carry(way, 1 << 20, |_, _| {});
+    }
+    assert_eq!(answers, [100, 200]);
+    carry(&mut c);
+    let (done, _) = c.ranks[1].take(op).expect("it has ended");
+    assert_eq!((done.bytes, done.result), (BYTES as u64, Ok(())));
+}
+
+#[test]
 fn what_is_under_way_follows_the_window() {
     let (mut c, op) = offered(true, 200);
     let under_way = |c: &Cluster| c.ranks[1].census().pulled_bytes;
