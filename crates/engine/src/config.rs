@@ -14,6 +14,12 @@ use portolan_wire::{Address, EndpointId, Life};
 use crate::error::Death;
 use crate::own::Threads;
 
+/// By shared memory pushing costs no packets, only a copy on either core, at once.
+const PUSH_SHM: Push = Push {
+    whole: 128 << 10,
+    ..Push::DEFAULT
+};
+
 /// Settings, fixed while the endpoint lives.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -74,7 +80,8 @@ pub struct Config {
     /// are pulled. Rank, size and secret are set when the endpoint opens.
     pub exchange: portolan_exchange::Config,
     /// How matched messages are pushed by shared memory and to ourselves.
-    /// Default: those of up to 64 KiB whole.
+    /// Default: those of up to 128 KiB whole, of longer ones 1 KiB and 15 KiB
+    /// where sender and receiver cannot reach each other's memory.
     pub push_shm: Push,
     /// How they are pushed by the network. Default: those of up to 64 KiB
     /// whole, of longer ones 1 KiB and 15 KiB.
@@ -129,7 +136,7 @@ impl Default for Config {
             reply_bytes: 1 << 20,
             copy_min: 64 << 10,
             exchange: portolan_exchange::Config::default(),
-            push_shm: Push::default(),
+            push_shm: PUSH_SHM,
             push_net: Push::default(),
             one_sided: true,
             close_ns: 3_000_000_000,

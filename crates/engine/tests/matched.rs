@@ -11,8 +11,9 @@ use portolan_engine::{
     OpId, PUSHED_MIN, Push, Scatter, Selector, SendError, TaggedOptions,
 };
 
-const LENGTHS: [usize; 12] = [
-    0, 1, 8, 1_000, 1_500, 4_000, 65_536, 65_537, 70_001, 200_000, 1_000_000, 3_000_001,
+const LENGTHS: [usize; 14] = [
+    0, 1, 8, 1_000, 1_500, 4_000, 65_536, 65_537, 70_001, 131_072, 131_073, 200_000, 1_000_000,
+    3_000_001,
 ];
 
 fn pushes() -> [Push; 4] {
@@ -161,7 +162,7 @@ fn pong(by: By, config: &Config, rounds: u32, len: usize) {
 fn two_that_wait_for_each_other_get_on() {
     for by in ALL {
         pong(by, &helped(), 300, 8);
-        pong(by, &helped(), 30, 100_000);
+        pong(by, &helped(), 30, 300_000);
         pong(by, &helped(), 3, 2_000_000);
     }
 }
@@ -189,7 +190,7 @@ fn a_synchronous_send_ends_when_a_receive_has_met_it() {
 #[test]
 fn a_message_longer_than_its_buffer_is_cut() {
     for by in ALL {
-        for len in [9, 100_000] {
+        for len in [9, 300_000] {
             let (a, b) = pair(by, &config());
             let receive = b
                 .post_receive(&Selector::any(5), vec![0; 8], Notify::default())

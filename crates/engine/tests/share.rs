@@ -11,8 +11,8 @@ use common::processes::{Kill, child, two};
 use common::shown::{LONG, VAST, Watched, in_time, possible};
 use common::{By, config, helped, pair, pattern};
 use portolan_engine::{
-    Census, Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Rights, Scatter, Selector,
-    TaggedOptions, Threads,
+    Census, Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Push, Rights, Scatter,
+    Selector, TaggedOptions, Threads,
 };
 use portolan_link::shm::Config as SegmentConfig;
 
@@ -20,6 +20,8 @@ use portolan_link::shm::Config as SegmentConfig;
 fn settings() -> Config {
     Config {
         threads: Threads::Serialized,
+        // Shorter than what is shared.
+        push_shm: Push::DEFAULT,
         ..helped()
     }
 }

@@ -62,15 +62,20 @@ pub struct Push {
     pub masking: bool,
 }
 
+impl Push {
+    /// What suits a network.
+    pub const DEFAULT: Self = Self {
+        whole: 64 << 10,
+        first: 1 << 10,
+        second: 15 << 10,
+        overlap: true,
+        masking: true,
+    };
+}
+
 impl Default for Push {
     fn default() -> Self {
-        Self {
-            whole: 64 << 10,
-            first: 1 << 10,
-            second: 15 << 10,
-            overlap: true,
-            masking: true,
-        }
+        Self::DEFAULT
     }
 }
 

@@ -305,19 +305,12 @@ impl Leader<'_> {
         } else {
             String::new()
         };
-        let around = (2 * values.whole as usize).clamp(16 << 10, 128 << 10);
-        let (sizes, named) = match link {
-            // What both sides copy is not pushed, and longer.
-            Link::Shm => {
-                let around = around.min(96 << 10);
-                (vec![around], around.to_string())
-            }
-            Link::Udp | Link::Xdp => (
-                vec![around, 4 * around],
-                format!("{around} and {}", 4 * around),
-            ),
-        };
+        let around = (2 * values.whole as usize).clamp(16 << 10, LONG);
+        let sizes = [around, (4 * around).min(LONG)];
         let cases = early_and_late(&sizes);
+        // Nothing is pushed of what both sides copy; where the kernel permits that to
+        // nobody, the rest of longer messages goes as here.
+        let share = std::mem::replace(&mut values.share, NEVER);
         let pairs = FIRST.iter().flat_map(|&first| {
             SECOND.map(|second| Values {
                 first,
@@ -326,10 +319,14 @@ impl Leader<'_> {
             })
         });
         let tried = [values].into_iter().chain(pairs).collect::<Vec<_>>();
-        let what =
-            format!("messages of {named} bytes to receivers that wait and to late ones{to_one}");
+        let [shorter, longer] = sizes;
+        let what = format!(
+            "messages of {shorter} and {longer} bytes to receivers that wait and to late \
+             ones{to_one}"
+        );
         let cases = [&cases[..], &flood].concat();
         let gain = self.better(&mut values, &tried, &cases)?;
+        values.share = share;
         findings.push(Finding::new(
             names[1],
             defaults.first,

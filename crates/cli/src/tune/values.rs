@@ -58,7 +58,16 @@ mod tests {
     fn defaults_are_those_of_the_settings() {
         for link in Link::ALL {
             let values = Values::defaults(link);
-            assert_eq!(values.push(), Push::default(), "{link}");
+            let whole = if link == Link::Shm {
+                128 << 10
+            } else {
+                64 << 10
+            };
+            let usual = Push {
+                whole,
+                ..Push::default()
+            };
+            assert_eq!(values.push(), usual, "{link}");
             assert_eq!((values.window, values.chunk), (512 << 10, 128 << 10));
             assert_eq!(values.share, 128 << 10);
         }

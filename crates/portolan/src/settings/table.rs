@@ -157,7 +157,7 @@ pub const SETTINGS: &[Setting] = &[
     ),
     row(
         "push_shm_whole",
-        "65536",
+        "131072",
         "bytes",
         (0, ANY),
         "on one host and to oneself: longest matched message that is pushed whole",
