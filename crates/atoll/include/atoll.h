@@ -18,7 +18,8 @@
  * Memory.   All pointers are read or written only during the call, but for
  *   memory that is registered.
  * Waiting.  atoll_recv(), atoll_rcv_desc(), atoll_put(), atoll_get(),
- *   atoll_finish() and deregistration wait; no other call does.
+ *   atoll_finish(), deregistration and atoll_allow_rdma() wait, and atoll_init()
+ *   does for all processes; no other call does.
  */
 #ifndef ATOLL_H
 #define ATOLL_H
@@ -164,7 +165,8 @@ atoll_id atoll_from(void);
 
 /* Grants or denies access to the memory that this host port has registered, or
  * will register. Nothing is allowed at first. When it returns, no access that is
- * not allowed is under way.
+ * not allowed is under way. Until then others' accesses fail with -EACCES, also
+ * those that are allowed before and afterwards.
  * -EINVAL  `how` is none of ATOLL_RDMA_*
  * -EACCES  this host or its administrator forbids it; nothing is allowed
  * -ENOSPC  too much is registered (65,536 pieces); nothing is allowed */

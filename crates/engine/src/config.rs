@@ -73,15 +73,16 @@ pub struct Config {
     pub copy_bytes: usize,
     /// Memory for answers of handlers that found no credit, bytes. Default 1 MiB.
     pub reply_bytes: usize,
-    /// On one host, messages from this length on are copied once by their
-    /// receiver, out of the sender's memory, bytes. Default 64 KiB.
+    /// On one host, messages from this length on may be copied once by their
+    /// receiver, out of the sender's memory, bytes: whether they are is tried out
+    /// as they go. Default 64 KiB.
     pub copy_min: usize,
     /// Matched messages: memory for those that no receive has met, and how they
     /// are pulled. Rank, size and secret are set when the endpoint opens.
     pub exchange: portolan_exchange::Config,
     /// How matched messages are pushed by shared memory and to ourselves.
-    /// Default: those of up to 128 KiB whole, of longer ones 1 KiB and 15 KiB
-    /// where sender and receiver cannot reach each other's memory.
+    /// Default: those of up to 128 KiB whole; of longer ones, unless the receiver
+    /// copies them out of the sender's memory, 1 KiB and 15 KiB.
     pub push_shm: Push,
     /// How they are pushed by the network. Default: those of up to 64 KiB
     /// whole, of longer ones 1 KiB and 15 KiB.

@@ -477,7 +477,8 @@ impl Endpoint {
     /// messages that no handler has taken; tells the peers. Handlers still run
     /// meanwhile, but cannot send; where one panics, the panic goes on once the
     /// endpoint is closed. Dropping the endpoint does the same, in any thread,
-    /// but for the panic where the thread unwinds already.
+    /// but for the panic where the thread unwinds already; not in a handler of its
+    /// own, where its memory stays until the process ends.
     ///
     /// # Errors
     /// - [`WaitError::TimedOut`]: something may not have arrived.
@@ -527,11 +528,17 @@ impl Drop for Endpoint {
             return;
         }
         // SAFETY: nobody else has the endpoint any more, so no thread is in a
-        // call of its or makes one later.
+        // call of its or makes one later; the helper only helps.
         unsafe { self.inner.state.adopt() };
         let closed = catch_unwind(AssertUnwindSafe(|| match self.enter() {
             // Also where a close before has not come to its end.
             Ok(s) if !s.closed => self.close_held(s),
+            Err(Misuse::InHandler) => {
+                // In a handler, which the helper runs: what others may still write
+                // to stays where it is, and peers hear of it when the process ends.
+                std::mem::forget(Arc::clone(&self.inner));
+                Ok(())
+            }
             _ => Ok(()),
         }));
         drop(self.helper.take());

@@ -93,7 +93,9 @@ impl Drop for Helper {
         self.stop.store(1, Ordering::Release);
         wake(&self.stop, 1, Scope::Process);
         self.inner.beds.ring_helper();
-        if let Some(thread) = self.thread.take() {
+        // Where a handler of any thread's drops the endpoint the thread is its own.
+        let other = |it: &JoinHandle<()>| it.thread().id() != std::thread::current().id();
+        if let Some(thread) = self.thread.take().filter(other) {
             // Its panic would be a bug of ours, reported by the thread itself.
             let _ = thread.join();
         }

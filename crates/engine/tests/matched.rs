@@ -188,6 +188,31 @@ fn a_synchronous_send_ends_when_a_receive_has_met_it() {
 }
 
 #[test]
+fn who_makes_no_call_is_served_by_its_helper() {
+    for by in ALL {
+        for len in [300_000, 3_000_001] {
+            let (a, b) = pair(by, &helped());
+            let bytes = pattern(len, 6);
+            // The sender: its message is pulled while it computes.
+            let send = a
+                .post_send(1, 5, &TaggedOptions::default(), bytes.clone())
+                .unwrap();
+            let mut room = vec![0; len];
+            b.receive_tagged(&Selector::any(5), &mut room).unwrap();
+            assert!(room == bytes, "{by:?}");
+            run(&[&a], || a.poll_op(send).unwrap().is_some());
+            // The receiver: a call that waits ends when it has all.
+            let receive = b
+                .post_receive(&Selector::any(6), room, Notify::default())
+                .unwrap();
+            a.send_tagged(1, 6, &bytes).unwrap();
+            let received = b.poll_op(receive).unwrap().expect("it has all");
+            assert!(received.into_received() == bytes, "{by:?}");
+        }
+    }
+}
+
+#[test]
 fn a_message_longer_than_its_buffer_is_cut() {
     for by in ALL {
         for len in [9, 300_000] {

@@ -276,6 +276,52 @@ fn what_is_not_allowed_is_told_and_touches_nothing() {
 }
 
 #[test]
+fn memory_that_is_registered_twice_comes_back_with_the_last() {
+    for by in ALL {
+        let (a, b) = pair(by, &config());
+        let (all, whole) = region(&b, 1_000, Rights::Get);
+        let again =
+            |start, bytes, key, rights| b.register_again(all, start, bytes, key, rights).unwrap();
+        let part = again(200, 300, Some(5), Rights::Put).unwrap();
+        let key = b.remote_key(part).unwrap().unwrap();
+        // The same once more is the same region.
+        assert_eq!(again(200, 300, Some(5), Rights::Put), Ok(part));
+        assert_eq!(
+            again(900, 101, None, Rights::Put),
+            Err(RegisterError::OutOfBounds)
+        );
+        assert_eq!(
+            again(0, 10, Some(5), Rights::Put),
+            Err(RegisterError::KeyTaken)
+        );
+        let put = |at: Place, bytes: Vec<u8>| {
+            let op = a.post_put(1, at, bytes, &PutOptions::default()).unwrap();
+            end(&[&a, &b], &a, op).completion.result
+        };
+        // Rights and bounds are the region's, bytes the memory's.
+        assert_eq!(put(place(whole, 0), vec![1]), Err(OpError::NotPermitted));
+        assert_eq!(put(place(key, 290), vec![1; 11]), Err(OpError::OutOfBounds));
+        assert_eq!(put(place(key, 290), pattern(10, 4)), Ok(()));
+        assert_eq!(bytes_of(&b, all, 490, 10), pattern(10, 4));
+        assert_eq!(bytes_of(&b, part, 290, 10), pattern(10, 4));
+        assert_eq!(b.read_region(part, 291, &mut [0; 10]).unwrap(), None);
+        // The first of two takes nothing from the other.
+        assert!(b.deregister(part).unwrap().unwrap().is_none());
+        assert_eq!(put(place(key, 0), vec![7; 10]), Ok(()));
+        assert!(b.deregister(all).unwrap().unwrap().is_none());
+        assert_eq!(put(place(key, 10), vec![8; 10]), Ok(()));
+        let memory = b
+            .deregister(part)
+            .unwrap()
+            .unwrap()
+            .expect("it was the last");
+        let memory = memory.into_buffers().pop().unwrap();
+        assert_eq!(memory.as_slice()[200..220], [[7; 10], [8; 10]].concat());
+        assert_eq!(put(place(key, 0), vec![9]), Err(OpError::BadKey));
+    }
+}
+
+#[test]
 fn where_it_is_forbidden_nothing_is_registered_or_reached() {
     for by in ALL {
         let settings = Config {

@@ -94,7 +94,8 @@ pub struct Census {
     pub parts: usize,
     /// Second pushes that have not begun to arrive.
     pub seconds: usize,
-    /// Bytes that were asked for and have not arrived.
+    /// Bytes that were asked for and have not arrived, but for those that their
+    /// sender writes itself.
     pub pulled_bytes: u64,
     /// Ranks for which something waits for room to be sent.
     pub backlogs: usize,
@@ -463,7 +464,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Waiting::Start(op) => self.start(host, op),
             Waiting::Second(op) => self.send_second(host, op),
             Waiting::Say(kind, args) => tell(host, to, kind, &args),
-            Waiting::Answer { op, receive } => self.answer(host, op, receive),
+            Waiting::Answer { op, receive } => self.answer_due(host, op, receive),
             Waiting::Remote(op) => self.send_remote(host, op),
             Waiting::Ask { op, at, bytes } => self.send_ask(host, op, at, bytes),
             Waiting::Served(number) => self.send_served(host, number),

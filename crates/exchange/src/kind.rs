@@ -25,7 +25,7 @@
 //! and salt; salt 0 is whatever region has the key. An access whose flags say
 //! "fence" waits at the target until all of the earlier puts is there.
 //! Statuses: 0 done; refused because of 1 key, 2 rights, 3 bounds, 4 alignment,
-//! 5 the signal's port. A put whose initiator's operation is 0 is answered only
+//! 5 the signal's port, 6 forbidden. A put whose initiator's operation is 0 is answered only
 //! if it is refused.
 
 /// What a message of the exchange is.

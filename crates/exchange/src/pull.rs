@@ -242,19 +242,19 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         }
         send.gone += bytes;
-        send.due += bytes;
-        if send.due > bytes {
+        if send.due > 0 {
             // What waits for room is answered at once with this: who asks for
             // little and takes nothing makes us keep no more.
+            send.due += bytes;
             return;
         }
         let waits = self.waits_for(from, Kind::Pulled);
         if key != 0 && !waits && self.write_part_of(host, op, key, at, bytes) {
-            if let Some(send) = self.ops.send(op) {
-                send.due = 0;
-            }
             self.say(host, from, Kind::Pulled, [receive, at, bytes]);
-        } else if waits || self.answer(host, op, receive) == Err(Refusal::NoRoom) {
+        } else if waits || self.answer(host, op, receive, at, bytes) == Err(Refusal::NoRoom) {
+            if let Some(send) = self.ops.send(op) {
+                send.due = bytes;
+            }
             self.put_off(from, Waiting::Answer { op, receive });
         }
     }

@@ -152,7 +152,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Ok(());
         }
         // Where the receiver can copy for itself nothing need be pushed.
-        let located = if total > push.whole || credit == 0 {
+        let located = if total > push.whole || total > credit {
             let short = total < self.config.share_min;
             host.locate(to, source).filter(|it| !(it.shares && short))
         } else {
@@ -247,6 +247,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         host: &mut impl Host<Source = S, Sink = K>,
         id: OpId,
         receive: u64,
+        at: u64,
+        bytes: u64,
     ) -> Result<(), Refusal> {
         let Some(send) = self.ops.send(id) else {
             return Ok(());
@@ -254,16 +256,29 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(source) = &send.source else {
             return Ok(());
         };
-        let (at, bytes) = (send.gone - send.due, send.due);
         let out = Outgoing {
             kind: Kind::Pulled,
             args: &[receive, at],
         };
         let sent = host.send_from(send.to, &out, source, at, bytes, id)?;
+        self.note_lent(id, sent);
+        Ok(())
+    }
+
+    /// The same of all that waited for room.
+    pub(crate) fn answer_due(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        id: OpId,
+        receive: u64,
+    ) -> Result<(), Refusal> {
+        let Some(&mut Send { gone, due, .. }) = self.ops.send(id) else {
+            return Ok(());
+        };
+        self.answer(host, id, receive, gone - due, due)?;
         if let Some(send) = self.ops.send(id) {
             send.due = 0;
         }
-        self.note_lent(id, sent);
         Ok(())
     }
 

@@ -204,7 +204,7 @@ typedef struct portolan_options {
     /* Closing waits that long for what is under way, milliseconds. Default: 3000. */
     uint64_t close_ms;
     /* Any settings, an array of strings "NAME=VALUE" that ends with a null
-     * pointer; docs/native.md lists them. Default: none. */
+     * pointer; docs/operations.md lists them. Default: none. */
     const char *const *settings;
 } portolan_options;
 

@@ -300,7 +300,7 @@ int portolan_counter_wait(portolan_endpoint *endpoint, uint32_t counter, uint64_
 /* The receiver asks for the rest as soon as the first push has arrived, not
  * when all that was pushed has. */
 #define PORTOLAN_PUSH_OVERLAP 1u
-/* Memory is made ready once the first packet has left, not before. */
+/* The receiver's memory is made ready once its request has left, not before. */
 #define PORTOLAN_PUSH_MASKING 2u
 
 /* How much of a message leaves before it is asked for, bytes. Here 0 means 0:
@@ -357,7 +357,8 @@ typedef struct portolan_census {
     uint64_t parts;
     /* Second pushes that have not begun to arrive. */
     uint64_t seconds;
-    /* Bytes that were asked for and have not arrived. */
+    /* Bytes that were asked for and have not arrived, but for those that their
+     * sender writes itself. */
     uint64_t pulled_bytes;
     /* Ranks for which something waits for room to be sent. */
     uint64_t backlogs;

@@ -10,10 +10,12 @@
  * it, without a receive and without a call of its program: where that computes
  * or sleeps, its helper thread serves them.
  *
- * The target checks key, rights and bounds of every access before it touches
- * anything. What it says is the error of the operation's completion:
+ * Key, rights and bounds of every access are checked before anything is
+ * touched: by the target or, on one host, by the initiator in the target's
+ * table. What is wrong is the error of the operation's completion:
  * -ENOKEY       it has no region under this key, or no longer
- * -EACCES       the region's rights do not allow it
+ * -EACCES       the region's rights do not allow it, or one-sided access is
+ *               forbidden there
  * -ERANGE       it does not lie in the region
  * -EINVAL       the offset of an atomic operation is no multiple of 8
  * -ECONNREFUSED the target has closed the port of the signal
@@ -76,8 +78,8 @@ typedef struct portolan_remote_key {
  * registered several times and in parts, each time as a region of its own.
  * `options` may be null: then others may do nothing.
  * The memory is lent until it was deregistered or the endpoint was closed (if
- * that gives -ETIMEDOUT, see portolan_close()); others may change it meanwhile, so look at it by volatile or atomic reads, or
- * by portolan_region_read().
+ * that gives -ETIMEDOUT, see portolan_close()); others may change it meanwhile,
+ * so look at it by volatile or atomic reads, or by portolan_region_read().
  * -EEXIST  the key names another region here
  * -ENOSPC  65,536 regions are registered
  * -EACCES  one-sided access is forbidden here */

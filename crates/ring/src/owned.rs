@@ -99,7 +99,8 @@ impl<T> Owned<T> {
     /// This thread is the first that came.
     ///
     /// # Safety
-    /// No other thread has a guard of it, or enters it from now on.
+    /// No other thread has an [`OwnerGuard`] of it, or enters it from now on. The
+    /// helper may help: the word keeps it out.
     pub unsafe fn adopt(&self) {
         self.caller.store(thread_marker(), Relaxed);
     }

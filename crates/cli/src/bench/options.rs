@@ -177,11 +177,12 @@ pub enum Bench {
     /// One-sided memory: puts and gets, beside messages of the same size by a port
     ///
     /// A put's time is half of a ping-pong in which each rank waits until the other's put shows
-    /// in its memory; a get's is a round trip. Means of the middle 80 % of a slice's.
+    /// in its memory; a get's is a round trip. Means of the middle 80 % of a slice's. Beside them what
+    /// registering memory of that size and ending that takes.
     Rma {
         #[command(flatten)]
         common: Common,
-        /// Bytes of an access, or with K or M: several in turns
+        /// Bytes of an access, 8 or more, or with K or M: several in turns
         #[arg(
             long = "size",
             value_name = "BYTES[,BYTES...]",
@@ -331,7 +332,7 @@ pub struct Thresholds {
     /// Bytes that follow the offer at once, BTP(2) [default: the link's]
     #[arg(long, value_name = "BYTES")]
     pub second: Option<Bytes>,
-    /// Longest message that is pushed whole [default: the link's; with --sweep 0]
+    /// Longest message that is pushed whole [default: the link's; where `pushpull` sweeps 0]
     #[arg(long, value_name = "BYTES")]
     pub whole: Option<Bytes>,
 }

@@ -74,7 +74,8 @@ impl Mode {
 /// Who copies a message within a host, as `--copies` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Copies {
-    /// Pushed whole, through the ring
+    /// Pushed whole: through the ring or, from `copy_min` on, out of the sender's memory as the lane
+    /// finds faster
     Pushed,
     /// Asked for, and through the ring or out of the sender's memory as the lane finds faster
     Pulled,
@@ -99,6 +100,8 @@ impl Copies {
         };
         Way {
             whole: Some(whole),
+            first: Some(0),
+            second: Some(0),
             share: Some(share),
             ..Way::default()
         }
@@ -178,6 +181,8 @@ impl Cell {
     fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
         let slice = Exchange {
             way: self.way,
+            // What is to be pushed whole has room.
+            pushed_share: (self.way.whole == Some(u64::MAX)).then_some(2 * self.case.size as u64),
             ..Exchange::of(self.act, self.case.size)
         };
         let (slice, [said, _]) = self.pace.slice(lines, slice_ns, slice)?;

@@ -145,7 +145,10 @@ impl Reach {
         let region = registered.map_err(ours)?.map_err(|(e, _)| ours(e))?;
         let memory = self.endpoint.deregister(region).map_err(ours)?;
         let only = (memory.map_err(ours)?).and_then(|it| it.into_buffers().pop());
-        self.bytes = only.and_then(Buffer::into_vec).unwrap_or_default();
+        let Some(bytes) = only.and_then(Buffer::into_vec) else {
+            return fail("registered memory came back as something else");
+        };
+        self.bytes = bytes;
         Ok(())
     }
 

@@ -139,18 +139,28 @@ fn section(body: &mut String, bench: &str, title: &str, files: &[&File]) -> Resu
     Ok(())
 }
 
+/// What one plot shows: a metric; of early and late receivers each for itself,
+/// and each pushed buffer.
+fn plotted(row: &Row) -> (&str, Option<&str>, Option<&str>) {
+    let how = &row.how;
+    let (receiver, buffer) = (how.receiver.as_deref(), how.pushed_buffer.as_deref());
+    (&row.metric, receiver, buffer)
+}
+
 /// Plots of some rows: lines over sizes or messages where there are several,
 /// else bars beside each other; and histograms.
 fn pictures(rows: &[&Row]) -> Result<Vec<(String, String)>> {
     let mut pictures = Vec::new();
-    let mut metrics: Vec<&str> = rows.iter().map(|row| row.metric.as_str()).collect();
-    metrics.sort_unstable();
-    metrics.dedup();
-    for metric in metrics {
-        let of_metric: Vec<&Row> = rows
-            .iter()
-            .copied()
-            .filter(|r| r.metric == metric)
+    let mut plots: Vec<_> = rows.iter().map(|row| plotted(row)).collect();
+    plots.sort_unstable();
+    plots.dedup();
+    for plot in plots {
+        let (metric, receiver, buffer) = plot;
+        let receiver = receiver.map(|it| format!(", {it} receiver"));
+        let buffer = buffer.map(|bytes| format!(", pushed buffer {bytes}"));
+        let of_plot = [receiver, buffer].into_iter().flatten().collect::<String>();
+        let of_metric: Vec<&Row> = (rows.iter().copied())
+            .filter(|row| plotted(row) == plot)
             .collect();
         let over_messages = lines_over(&of_metric, |row| row.messages.map(|n| n as f64));
         let over_entries = lines_over(&of_metric, |row| row.entries.map(|n| n as f64));
@@ -168,7 +178,7 @@ fn pictures(rows: &[&Row]) -> Result<Vec<(String, String)>> {
                 plot::lines("entries", metric, &lines, Legend::Left)?,
             ));
         } else if let Some(lines) = over_sizes {
-            let caption = format!("{metric} by size");
+            let caption = format!("{metric} by size{of_plot}");
             pictures.push((caption, plot::lines("bytes", metric, &lines, Legend::Left)?));
         } else {
             let bars: Vec<(String, [f64; 3])> = of_metric
@@ -176,8 +186,8 @@ fn pictures(rows: &[&Row]) -> Result<Vec<(String, String)>> {
                 .map(|row| (label(row), [row.q1, row.p50, row.q3]))
                 .collect();
             let caption = match of_metric[0].size {
-                Some(size) => format!("{metric}, {size} bytes"),
-                None => metric.to_owned(),
+                Some(size) => format!("{metric}, {size} bytes{of_plot}"),
+                None => format!("{metric}{of_plot}"),
             };
             pictures.push((caption, plot::bars(&bars)?));
         }
@@ -424,6 +434,35 @@ mod tests {
             "{html}"
         );
         assert!(tables.contains("8 B, both"), "{html}");
+    }
+
+    #[test]
+    fn early_and_late_receivers_have_a_plot_each() {
+        let at = |size, receiver: &str, how: &str| {
+            let how = format!(
+                r#""push":"{how}","receiver":"{receiver}","pushed_buffer":"4096","ranks":2"#
+            );
+            row("ours", size, 0.1).replace(r#""ranks":2"#, &how)
+        };
+        let mut rows = Vec::new();
+        for receiver in ["early", "late"] {
+            for how in ["push-zero", "push-all"] {
+                rows.extend([8, 64].map(|size| at(size, receiver, how)));
+            }
+        }
+        let html = html(&[report(&format!("[{}]", rows.join(",")), "[]")]).unwrap();
+        let plots: Vec<&str> = html.split("<figure>").skip(1).collect();
+        assert_eq!(plots.len(), 2, "{html}");
+        for (plot, receiver) in plots.iter().zip(["early", "late"]) {
+            let caption = format!("latency_us by size, {receiver} receiver, pushed buffer 4096");
+            assert!(plot.contains(&caption), "{plot}");
+            for line in ["push-zero", "push-all"] {
+                assert!(
+                    plot.contains(&format!("ours, {line}, {receiver}")),
+                    "{plot}"
+                );
+            }
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Which of several values is the better one, by figures that are times.
 
+use std::ops::RangeInclusive;
+
 use crate::bench::Quartiles;
 
 /// A change is worth it that takes so much less time.
@@ -47,10 +49,10 @@ pub fn best(candidates: &[Times]) -> Option<(usize, f64)> {
 }
 
 /// Up to which size the one is better than the other, by its times over the
-/// other's of each size, in order: how many sizes, `most` at most.
-pub fn up_to(ratios: &[f64], most: usize) -> usize {
+/// other's of each size, in order: how many sizes, one of `counts`.
+pub fn up_to(ratios: &[f64], counts: RangeInclusive<usize>) -> usize {
     let sum = |count: usize| ratios[..count].iter().map(|it| it.ln()).sum::<f64>();
-    let sums = (0..=ratios.len().min(most)).map(|count| (count, sum(count)));
+    let sums = counts.map(|count| (count, sum(count)));
     let least = sums.min_by(|a, b| a.1.total_cmp(&b.1));
     least.map_or(0, |(count, _)| count)
 }
@@ -92,10 +94,11 @@ mod tests {
     #[test]
     fn what_gains_up_to_a_size_is_used_up_to_it() {
         let ratios = [0.8, 0.8, 0.9, 1.5, 2.0];
-        assert_eq!((up_to(&ratios, 9), up_to(&ratios, 2)), (3, 2));
+        assert_eq!((up_to(&ratios, 0..=5), up_to(&ratios, 0..=2)), (3, 2));
+        assert_eq!(up_to(&ratios, 4..=5), 4);
         // One size that is slower by chance does not end it.
-        assert_eq!(up_to(&[0.8, 1.02, 0.8, 0.8, 2.0], 9), 4);
-        assert_eq!(up_to(&[1.5, 1.2], 9), 0);
+        assert_eq!(up_to(&[0.8, 1.02, 0.8, 0.8, 2.0], 0..=5), 4);
+        assert_eq!(up_to(&[1.5, 1.2], 0..=2), 0);
         // What changes over counts, either way, and nothing else.
         let gain = |now, count| worth(&ratios, now, count).unwrap();
         assert!((gain(0, 2) - 0.8).abs() < 1e-9);

@@ -29,7 +29,8 @@ const LAB_HOSTS_MAX: u32 = 8;
 
 const NOTES: &str = "\
 Without --lab and --hosts two ranks of this host measure shared memory: in the place of window and
-chunk of pulls from where on both sides copy. With more than two hosts what is pushed and pulled is
+chunk of pulls from where on both sides copy. With --link udp they measure this host's way to itself,
+which is like none to another: nothing is kept. With more than two hosts what is pushed and pulled is
 measured with all others sending to the first as well. Half a minute, on links of some 100 Mbit/s
 twice as long, with eight hosts there two minutes; nothing else should run meanwhile.
 

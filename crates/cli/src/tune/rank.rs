@@ -439,18 +439,26 @@ impl Leader<'_> {
         let times = self.compare(ways, &early_and_late(sizes))?;
         let of_cases = ratios(&times[1], &times[0]);
         let of_sizes: Vec<f64> = of_cases.chunks(2).map(mean).collect();
-        let mut count = up_to(&of_sizes, sizes.len());
-        while worth(&of_sizes, now, count).is_some() {
+        let mut counts = 0..=sizes.len();
+        loop {
+            let count = up_to(&of_sizes, counts);
+            if worth(&of_sizes, now, count).is_none() {
+                return Ok(None);
+            }
             let (others, beside) = of(*values, count);
             let mut cases = early_and_late(&sizes[count.min(now)..count.max(now)]);
             cases.extend(beside);
             let gain = self.confirmed(values, others, &cases)?;
-            if gain.is_some() || count == 0 {
+            if gain.is_some() {
                 return Ok(gain);
             }
-            count = up_to(&of_sizes, count - 1);
+            // A smaller change may still be one for the better.
+            counts = if count > now {
+                now..=count - 1
+            } else {
+                count + 1..=now
+            };
         }
-        Ok(None)
     }
 
     /// Changes `values`, which stand first in `tried`, if something is better;

@@ -206,7 +206,7 @@ impl Endpoint {
     }
 
     /// From how many bytes on both sides copy a message between processes that
-    /// can reach into each other's memory, while both wait for it.
+    /// can reach into each other's memory, if it is sent by a call that waits.
     ///
     /// # Errors
     /// [`Misuse`].

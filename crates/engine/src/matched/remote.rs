@@ -40,6 +40,26 @@ impl Endpoint {
         Ok(self.enter()?.register_region(memory.into(), key, rights))
     }
 
+    /// Registers memory of a region once more: all of it or a part, `bytes` bytes
+    /// from `start` of that region on, with a key (`None`: some) and rights of its
+    /// own. The memory comes back with the last of its regions. With the key, the
+    /// extent and the rights of a region of this memory it is that region, which
+    /// has then to be deregistered once more.
+    ///
+    /// # Errors
+    /// [`RegisterError`]: nothing was registered; [`Misuse`].
+    pub fn register_again(
+        &self,
+        of: RegionId,
+        start: u64,
+        bytes: u64,
+        key: Option<u64>,
+        rights: Rights,
+    ) -> Result<Result<RegionId, RegisterError>, Misuse> {
+        let mut s = self.enter()?;
+        Ok(s.register_region_again(of, start, bytes, key, rights))
+    }
+
     /// What other ranks name a region by; `None` if it is not open.
     ///
     /// # Errors
@@ -60,14 +80,14 @@ impl Endpoint {
     ) -> Result<Option<()>, Misuse> {
         use portolan_exchange::Sink as _;
         let mut s = self.enter()?;
-        let Some(memory) = s.core.matched.state().region_memory(region) else {
+        let Some(opened) = s.core.matched.state().opened(region) else {
             return Ok(None);
         };
         let end = at.checked_add(into.len() as u64);
-        if end.is_none_or(|end| end > memory.len()) {
+        if end.is_none_or(|end| end > opened.bytes) {
             return Ok(None);
         }
-        memory.read(at, into);
+        opened.memory.read(opened.start + at, into);
         Ok(Some(()))
     }
 

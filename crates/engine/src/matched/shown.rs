@@ -133,6 +133,23 @@ impl State {
         Ok(id)
     }
 
+    /// Registers a part of a region's memory once more, and shows that.
+    pub fn register_region_again(
+        &mut self,
+        of: RegionId,
+        start: u64,
+        bytes: u64,
+        key: Option<u64>,
+        rights: Rights,
+    ) -> Result<RegionId, RegisterError> {
+        let (exchange, shown) = self.core.matched.regions();
+        let id = exchange.register_again(of, start, bytes, key, rights)?;
+        if let Some(shm) = &mut self.shm {
+            shown.show(&mut shm.link, exchange, id);
+        }
+        Ok(id)
+    }
+
     /// Takes one registration back, if nobody accesses the memory.
     pub fn deregister_region(&mut self, id: RegionId) -> Result<Option<Scatter>, DeregisterError> {
         let (exchange, shown) = self.core.matched.regions();

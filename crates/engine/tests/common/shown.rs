@@ -89,7 +89,7 @@ impl Watched {
             unsafe { self.start.add(at).write_volatile(9) };
         }
         act();
-        thread::sleep(Duration::from_millis(20));
+        thread::sleep(Duration::from_millis(100));
         all().all(|at| self.byte(at) == 9)
     }
 }

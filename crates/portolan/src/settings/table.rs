@@ -111,14 +111,14 @@ pub const SETTINGS: &[Setting] = &[
         "65536",
         "bytes",
         (0, ANY),
-        "on one host, longer messages may be copied straight out of the sender's memory",
+        "on one host, messages of so many bytes may be copied straight out of the sender's memory",
     ),
     row(
         "share_min",
         "131072",
         "bytes",
         (0, ANY),
-        "on one host, of matched messages of so many bytes that both sides wait for each copies a half",
+        "on one host, of matched messages of so many bytes sent by a call that waits each side copies a half",
     ),
     row(
         "pushed_bytes",

@@ -83,7 +83,7 @@ impl<'a> Run<'a> {
             pushed_bytes: 2 * SHARE,
             pushed_share: SHARE,
             offers_max: OFFERS,
-            pull_window: 1 + 200 * u64::from(a & 15),
+            pull_window: 1 + 199 * u64::from(a & 15),
             pull_chunk: 1 + 50 * u64::from(a >> 4),
             share_min: 256,
             regions_max: REGIONS,

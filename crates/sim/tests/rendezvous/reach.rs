@@ -41,7 +41,9 @@ impl Sink for Bytes {
 /// Memory of a receive that its sender may write to.
 pub struct Shown {
     pub at: u64,
-    pub written: Vec<u8>,
+    pub bytes: usize,
+    /// What somebody has written there.
+    pub written: Option<Vec<u8>>,
     /// Looks that still find somebody writing.
     pub busy: u32,
     pub hidden: bool,
@@ -55,8 +57,9 @@ pub struct Reach {
     /// By rank and key.
     pub shown: BTreeMap<(usize, u64), Shown>,
     pub dead: [bool; 2],
-    /// Parts that were written.
+    /// Parts that were written, and such that their sender could not write.
     pub written: usize,
+    pub unwritten: usize,
 }
 
 impl Reach {
