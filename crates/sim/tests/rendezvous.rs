@@ -309,16 +309,17 @@ fn all_of_it_arrives_over_a_rough_network() {
                 let mut outcome = run(&program, seed, faults, None);
                 check_whole(&program, &mut outcome);
                 if program.near {
-                    // The longer ones were copied by both sides.
+                    // The longer ones were copied by both sides, but where an answer
+                    // waited for room.
                     let reach = outcome.reach();
-                    assert_eq!(reach.written + reach.unwritten, 3);
+                    assert!(reach.written + reach.unwritten <= 3);
                     written += reach.written;
                     unwritten += reach.unwritten;
                 }
             }
         }
     }
-    assert!(written > 100 && unwritten > 100, "{written} {unwritten}");
+    assert!(written > 200 && unwritten > 50, "{written} {unwritten}");
 }
 
 /// Programs over a network that is cut at many moments, for so long.
