@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use portolan_sys::clock::now_ns;
 use portolan_sys::tell::tell;
-use portolan_sys::ticks::{ns_per_tick, ticks};
+use portolan_sys::ticks::ticks;
 use portolan_wire::{MessageNo, Priority};
 
 use crate::describe::{ANYBODY, CALLS, Waiting};
@@ -265,27 +265,40 @@ fn moment() -> (u64, u64) {
     (before + width / 2, ns)
 }
 
+/// What the monotonic clock lacks to the time of the week, ns, wrapping: of
+/// several looks the one in which others ran least.
+fn to_week() -> u64 {
+    let look = |_| {
+        let before = now_ns();
+        let real = SystemTime::now().duration_since(UNIX_EPOCH);
+        let after = now_ns();
+        let real = real.map_or(0, |since| since.as_nanos() as u64) % WEEK_NS;
+        let width = after - before;
+        (width, real.wrapping_sub(before + width / 2))
+    };
+    let (_, offset) = (0..8).map(look).min().unwrap_or_default();
+    offset
+}
+
 impl Clock {
     fn new() -> Self {
-        let rate = ns_per_tick(MEASURE_NS);
         let first = moment();
-        let real = SystemTime::now().duration_since(UNIX_EPOCH);
-        let real = real.map_or(0, |since| since.as_nanos() as u64) % WEEK_NS;
-        Self {
+        while now_ns() - first.1 < MEASURE_NS {}
+        let mut clock = Self {
             first,
             last: first,
-            rate,
-            offset: real.wrapping_sub(now_ns()),
-        }
+            rate: 1.0,
+            offset: to_week(),
+        };
+        clock.renew();
+        clock
     }
 
     /// Measures anew: the longer, the better.
     fn renew(&mut self) {
         self.last = moment();
         let (ticks, ns) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
-        if ns > 20 * MEASURE_NS {
-            self.rate = ns as f64 / ticks as f64;
-        }
+        self.rate = ns as f64 / ticks as f64;
     }
 
     fn ns(&self, ticks: u64) -> u64 {
