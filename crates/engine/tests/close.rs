@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::task::{Context, Wake, Waker};
 use std::thread;
-use std::time::Duration;
 
 use common::shown::{LONG, Watched, in_time, possible};
 use common::{ALL, By, Count, helped, job, pair, pattern, run};
@@ -22,6 +21,8 @@ use portolan_engine::{
 fn settings() -> Config {
     Config {
         threads: Threads::Serialized,
+        // What is sent to a rank ends when that rank makes calls, not before.
+        helper: false,
         ..helped()
     }
 }
@@ -90,14 +91,20 @@ fn panic_in_close(e: Endpoint, other: &Endpoint, close: impl FnOnce(Endpoint)) -
     let long = pattern(3_000_000, 2);
     drop(e.send_owned(other.rank(), 1, &options, long).unwrap());
     let mut panics = [PANIC, "of the next"].into_iter();
-    let handler = Binding::to(move |_, _| panic_any(panics.next().unwrap()));
+    let (runs, has_run) = mpsc::channel();
+    let handler = Binding::to(move |_, _| {
+        let _ = runs.send(());
+        panic_any(panics.next().unwrap())
+    });
     e.bind(1, handler).unwrap();
     for _ in 0..2 {
         e.try_send(e.rank(), 1, b"").unwrap();
     }
+    let got = &got;
     let caught = thread::scope(|s| {
-        s.spawn(|| {
-            thread::sleep(Duration::from_millis(20));
+        s.spawn(move || {
+            // The close waits for this until the handler has run.
+            has_run.recv().unwrap();
             run(&[other], || got.get() == 1);
         });
         catch_unwind(AssertUnwindSafe(|| close(e)))
@@ -158,11 +165,7 @@ impl Wake for Alarm {
 
 #[test]
 fn a_drop_ends_a_close_that_did_not_come_to_its_end() {
-    let settings = Config {
-        helper: false,
-        ..settings()
-    };
-    let (a, b) = pair(By::Udp, &settings);
+    let (a, b) = pair(By::Udp, &settings());
     let waker = Waker::from(Arc::new(Alarm));
     let mut context = Context::from_waker(&waker);
     let arrival = pin!(a.arrival().unwrap());
