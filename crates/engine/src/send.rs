@@ -43,9 +43,18 @@ impl Core {
         if o.flow >= FLOWS_MAX {
             return Err(SendError::BadFlow);
         }
+        self.note_begun();
         let number = self.send_any(ways, rank, port, o, payload)?;
         self.note_sent(rank, port, o, number, payload.len());
         Ok(number)
+    }
+
+    /// A message of the program's may leave from now on.
+    #[inline(always)]
+    fn note_begun(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.sends();
+        }
     }
 
     /// A message of the program's was accepted.
@@ -260,6 +269,7 @@ impl Core {
         if o.flow >= FLOWS_MAX {
             return Err((SendError::BadFlow, Some(source)));
         }
+        self.note_begun();
         let bytes = source.len();
         if bytes <= self.inline_max(ways, rank, o.args.len())
             && let Some(payload) = source.as_slice()
@@ -388,6 +398,7 @@ impl Core {
                 priority: out.priority,
                 args: &out.args,
             };
+            self.note_begun();
             match self.send_any(ways, out.rank, out.port, &o, &out.payload) {
                 Err(SendError::NoCredit) => {
                     blocked.push(out.rank);

@@ -71,6 +71,8 @@ pub(crate) struct Trace {
     dropped: u64,
     /// When a wait began whose end is to be marked; 0: none.
     waits_from: u64,
+    /// When the send began that is being made.
+    sends_from: u64,
     handed_at: u64,
     /// None once it ends.
     full: Option<Sender<Batch>>,
@@ -111,6 +113,7 @@ impl Trace {
             marks: Vec::with_capacity(MARKS),
             dropped: 0,
             waits_from: 0,
+            sends_from: 0,
             handed_at: now_ns(),
             full: Some(full),
             empty,
@@ -150,6 +153,13 @@ impl Trace {
         }
     }
 
+    /// A message is to be sent: nobody handles it before this.
+    #[cold]
+    #[inline(never)]
+    pub fn sends(&mut self) {
+        self.sends_from = ticks();
+    }
+
     /// A message was sent.
     #[cold]
     #[inline(never)]
@@ -162,10 +172,10 @@ impl Trace {
         bytes: usize,
         helper: bool,
     ) {
-        let now = ticks();
+        let began = self.sends_from;
         self.push(Mark {
-            began: now,
-            ended: now,
+            began,
+            ended: began,
             bytes: bytes as u64,
             peer: to,
             number: number.0,
