@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use portolan_sys::clock::now_ns;
 use portolan_sys::tell::tell;
-use portolan_sys::ticks::ticks;
+use portolan_sys::ticks::{at_once, ns_per_tick, ticks};
 use portolan_wire::{MessageNo, Priority};
 
 use crate::describe::{ANYBODY, CALLS, Waiting};
@@ -265,50 +265,32 @@ struct Clock {
     offset: u64,
 }
 
-/// The counter and the monotonic clock at one moment, as near as can be.
-fn moment() -> (u64, u64) {
-    let look = |_| {
-        let (before, ns, after) = (ticks(), now_ns(), ticks());
-        (after.wrapping_sub(before), before, ns)
-    };
-    let (width, before, ns) = (0..8).map(look).min().unwrap_or_default();
-    (before + width / 2, ns)
-}
-
-/// What the monotonic clock lacks to the time of the week, ns, wrapping: of
-/// several looks the one in which others ran least.
-fn to_week() -> u64 {
-    let look = |_| {
-        let before = now_ns();
-        let real = SystemTime::now().duration_since(UNIX_EPOCH);
-        let after = now_ns();
-        let real = real.map_or(0, |since| since.as_nanos() as u64) % WEEK_NS;
-        let width = after - before;
-        (width, real.wrapping_sub(before + width / 2))
-    };
-    let (_, offset) = (0..8).map(look).min().unwrap_or_default();
-    offset
+/// The time of the week, ns.
+fn week_ns() -> u64 {
+    let real = SystemTime::now().duration_since(UNIX_EPOCH);
+    real.map_or(0, |since| since.as_nanos() as u64) % WEEK_NS
 }
 
 impl Clock {
     fn new() -> Self {
-        let first = moment();
-        while now_ns() - first.1 < MEASURE_NS {}
-        let mut clock = Self {
+        let rate = ns_per_tick(MEASURE_NS);
+        let first = at_once(ticks, now_ns);
+        let (ns, real) = at_once(now_ns, week_ns);
+        Self {
             first,
             last: first,
-            rate: 1.0,
-            offset: to_week(),
-        };
-        clock.renew();
-        clock
+            rate,
+            offset: real.wrapping_sub(ns),
+        }
     }
 
     /// Measures anew: the longer, the better.
     fn renew(&mut self) {
-        self.last = moment();
+        self.last = at_once(ticks, now_ns);
         let (ticks, ns) = (self.last.0 - self.first.0, self.last.1 - self.first.1);
-        self.rate = ns as f64 / ticks as f64;
+        if ns > 20 * MEASURE_NS {
+            self.rate = ns as f64 / ticks as f64;
+        }
     }
 
     fn ns(&self, ticks: u64) -> u64 {

@@ -25,15 +25,28 @@ pub fn ticks() -> u64 {
     }
 }
 
+/// Two clocks at one moment, as near as can be: of several looks the one in which
+/// this thread was interrupted least.
+#[must_use]
+pub fn at_once(clock: impl Fn() -> u64, other: impl Fn() -> u64) -> (u64, u64) {
+    let look = |_| {
+        let (before, other, after) = (clock(), other(), clock());
+        (after.wrapping_sub(before), before, other)
+    };
+    let (width, before, other) = (0..8).map(look).min().unwrap_or_default();
+    (before + width / 2, other)
+}
+
 /// Nanoseconds of one tick, measured against the clock during `for_ns`
 /// nanoseconds of spinning (10 ms give about four digits).
 #[must_use]
 pub fn ns_per_tick(for_ns: u64) -> f64 {
-    let (start, first) = (now_ns(), ticks());
+    let (first, start) = at_once(ticks, now_ns);
     loop {
-        let now = now_ns();
-        let count = ticks().wrapping_sub(first);
-        if now - start >= for_ns && count > 0 {
+        while now_ns() - start < for_ns {}
+        let (last, now) = at_once(ticks, now_ns);
+        let count = last.wrapping_sub(first);
+        if count > 0 {
             return (now - start) as f64 / count as f64;
         }
     }

@@ -57,7 +57,9 @@ impl Endpoint {
         rights: Rights,
     ) -> Result<Result<RegionId, RegisterError>, Misuse> {
         let mut s = self.enter()?;
-        Ok(s.register_region_again(of, start, bytes, key, rights))
+        let exchange = s.core.matched.state();
+        let again = exchange.register_again(of, start, bytes, key, rights);
+        Ok(again.inspect(|id| s.show_region(*id)))
     }
 
     /// What other ranks name a region by; `None` if it is not open.
@@ -127,10 +129,12 @@ impl Endpoint {
         let why = Waiting::of(Call::Close, ANYBODY);
         loop {
             let now = now_ns();
-            let mut look_again = now.saturating_add(LOOK_NS);
-            if now < deadline {
-                look_again = look_again.min(deadline);
-            }
+            let soon = now.saturating_add(LOOK_NS);
+            let look_again = if now < deadline {
+                soon.min(deadline)
+            } else {
+                soon
+            };
             let mut must_wait = false;
             let (held, hidden) = self.wait_held(s, Some(look_again), false, why, |s| {
                 let hidden = s.hide_regions();

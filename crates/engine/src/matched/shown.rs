@@ -124,30 +124,17 @@ impl State {
         key: Option<u64>,
         rights: Rights,
     ) -> Result<RegionId, (RegisterError, Scatter)> {
-        let matched = &mut self.core.matched;
-        let id = matched.state().register(memory, key, rights)?;
-        if let Some(shm) = &mut self.shm {
-            let (exchange, shown) = matched.regions();
-            shown.show(&mut shm.link, exchange, id);
-        }
+        let id = self.core.matched.state().register(memory, key, rights)?;
+        self.show_region(id);
         Ok(id)
     }
 
-    /// Registers a part of a region's memory once more, and shows that.
-    pub fn register_region_again(
-        &mut self,
-        of: RegionId,
-        start: u64,
-        bytes: u64,
-        key: Option<u64>,
-        rights: Rights,
-    ) -> Result<RegionId, RegisterError> {
-        let (exchange, shown) = self.core.matched.regions();
-        let id = exchange.register_again(of, start, bytes, key, rights)?;
+    /// Shows a region that was registered.
+    pub fn show_region(&mut self, id: RegionId) {
         if let Some(shm) = &mut self.shm {
+            let (exchange, shown) = self.core.matched.regions();
             shown.show(&mut shm.link, exchange, id);
         }
-        Ok(id)
     }
 
     /// Takes one registration back, if nobody accesses the memory.
