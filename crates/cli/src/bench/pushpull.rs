@@ -244,6 +244,22 @@ impl Cell {
         figures.into_iter().filter_map(row).collect()
     }
 
+    /// The ratio in which the others of its case stand over it, if they do.
+    fn base(&self) -> Option<&'static str> {
+        let How {
+            push,
+            first,
+            second,
+            ..
+        } = &self.how;
+        match (push.as_deref(), first, second) {
+            (Some(name), ..) if name == Mode::None.name() => Some("latency_us_push"),
+            (Some(name), ..) if name == Copies::Pulled.name() => Some("latency_us_copies"),
+            (None, Some(0), Some(0)) => Some("latency_us_thresholds"),
+            _ => None,
+        }
+    }
+
     fn over(&self, metric: &str, ours: &Row, over: &str) -> Ratio {
         let row = self.row(ours, 0);
         Ratio {
@@ -383,7 +399,7 @@ pub fn bench(asked: Pushpull) -> Result<Found> {
         Vec::new()
     };
     let report = Report {
-        ratios: ratios(&cells, &others, &ours, asked.sweep),
+        ratios: ratios(&cells, &others, &ours),
         remarks,
         ..watch.report("pushpull", rows)
     };
@@ -393,24 +409,15 @@ pub fn bench(asked: Pushpull) -> Result<Found> {
 /// Every mode over none of them, every way to copy over pulling, all over the
 /// port, and over the peers; of a sweep,
 /// every pair of thresholds over push-zero.
-fn ratios(cells: &[Cell], others: &Others, ours: &Row, sweep: bool) -> Vec<Ratio> {
+fn ratios(cells: &[Cell], others: &Others, ours: &Row) -> Vec<Ratio> {
     let mut all = Vec::new();
     for cell in cells.iter().filter(|cell| cell.act != Act::Port) {
         let of_case = |found: fn(&Cell) -> bool| {
             let fits = |it: &&Cell| it.case == cell.case && found(it);
             cells.iter().find(fits)
         };
-        let plain = of_case(|it| {
-            let names = [Mode::None.name(), Copies::Pulled.name()].map(Some);
-            names.contains(&it.how.push.as_deref())
-                || (it.how.first, it.how.second) == (Some(0), Some(0))
-        });
-        if let Some(plain) = plain.filter(|plain| plain.how != cell.how) {
-            let metric = match plain.how.push.as_deref() {
-                _ if sweep => "latency_us_thresholds",
-                Some("pulled") => "latency_us_copies",
-                _ => "latency_us_push",
-            };
+        let plain = of_case(|it| it.base().is_some()).filter(|plain| plain.how != cell.how);
+        if let Some((plain, metric)) = plain.and_then(|it| Some((it, it.base()?))) {
             let q = paired(&cell.us, &plain.us);
             all.extend(q.map(|q| cell.over(metric, ours, &ours.system).with(&q)));
         }
@@ -496,7 +503,7 @@ mod tests {
             cell(matched, of(Mode::Both), 3.0),
             cell(Act::Port, How::default(), 2.0),
         ];
-        let found = ratios(&cells, &nobody(), &ours(), false);
+        let found = ratios(&cells, &nobody(), &ours());
         let found: Vec<_> = (found.iter())
             .map(|it| {
                 (
@@ -542,7 +549,7 @@ mod tests {
             said[0].contains("--first 256 --second 0, 2.00 us"),
             "{said:?}"
         );
-        let found = ratios(&cells, &nobody(), &ours(), true);
+        let found = ratios(&cells, &nobody(), &ours());
         let medians: Vec<f64> = found.iter().map(|it| it.median).collect();
         assert_eq!(medians, [0.5, 0.75]);
     }
