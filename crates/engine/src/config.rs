@@ -90,6 +90,9 @@ pub struct Config {
     /// Others may put to this rank's memory and get from it, where it is
     /// registered. Default true.
     pub one_sided: bool,
+    /// Registrations of [`crate::Endpoint::register_cached`] that stay when the program
+    /// has ended them. Default 128.
+    pub regions_cached: usize,
     /// Closing waits that long for what is under way, ns. Default 3 s.
     pub close_ns: u64,
     /// Whether there is a network socket at all. Default on.
@@ -140,6 +143,7 @@ impl Default for Config {
             push_shm: PUSH_SHM,
             push_net: Push::default(),
             one_sided: true,
+            regions_cached: 128,
             close_ns: 3_000_000_000,
             network: true,
             trace: None,

@@ -5,6 +5,7 @@
 //! replies.
 
 mod begin;
+mod cache;
 mod calls;
 mod carrier;
 mod completion;
@@ -16,6 +17,7 @@ mod shown;
 use portolan_exchange::{self as exchange, Exchange, Incoming, KINDS, Kind, OpId, Push, Took};
 use portolan_wire::Priority;
 
+use self::cache::Cache;
 use self::carrier::Carrier;
 pub use self::completion::{Ended, MatchError};
 pub use self::memory::{Gather, Scatter};
@@ -42,6 +44,8 @@ pub(crate) struct Matched {
     /// Out of its place only while it is at work.
     exchange: Option<Box<State>>,
     shown: Shown,
+    /// Of these, those that stay when the program ends their registration.
+    cache: Cache,
     /// Ranks that have died.
     pub dead: Vec<u32>,
     /// How messages are pushed by shared memory (and to ourselves), and by the
@@ -66,6 +70,7 @@ impl Matched {
         Self {
             exchange: Some(Box::new(Exchange::new(exchange))),
             shown: Shown::default(),
+            cache: Cache::new(config.regions_cached),
             dead: Vec::new(),
             push: [config.push_shm, config.push_net],
             scratch: Vec::new(),

@@ -365,7 +365,7 @@ fn a_rank_sends_to_itself() {
 fn what_nobody_receives_stays_within_the_budget_and_none_is_lost() {
     for by in ALL {
         let mut config = config();
-        config.exchange.pushed_share = PUSHED_MIN;
+        config.exchange.pushed_share = Some(PUSHED_MIN);
         let (a, b) = pair(by, &config);
         let sends: Vec<OpId> = (0..500)
             .map(|i| {
@@ -401,7 +401,7 @@ fn what_nobody_receives_stays_within_the_budget_and_none_is_lost() {
         run(&[&a, &b], || a.census().unwrap().operations == 0);
         assert_eq!(b.census().unwrap(), Census::default());
         // More room, told while it runs.
-        b.set_pushed_share(100_000).unwrap();
+        b.set_pushed_share(Some(100_000)).unwrap();
         common::settle(&[&a, &b]);
         for i in 0..100 {
             a.post_send(1, i, &TaggedOptions::default(), pattern(600, 1))

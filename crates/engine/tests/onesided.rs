@@ -322,6 +322,68 @@ fn memory_that_is_registered_twice_comes_back_with_the_last() {
 }
 
 #[test]
+fn what_was_registered_is_found_again_until_it_is_forgotten() {
+    for by in ALL {
+        let settings = Config {
+            regions_cached: 2,
+            ..config()
+        };
+        let (a, b) = pair(by, &settings);
+        let mut memory = vec![0; 400];
+        let start = memory.as_mut_ptr();
+        let register = |at: usize, rights| {
+            // SAFETY: the memory is there until the endpoints are closed, and what
+            // is registered is looked at by `read_region` alone.
+            unsafe { b.register_cached(start.wrapping_add(at), 100, rights) }.unwrap()
+        };
+        let put = |key, byte: u8| {
+            let bytes = vec![byte; 100];
+            let op = (a.post_put(1, place(key, 0), bytes, &PutOptions::default())).unwrap();
+            end(&[&a, &b], &a, op).completion.result
+        };
+        let first = register(0, Rights::Both).unwrap();
+        let key = b.remote_key(first).unwrap().unwrap();
+        assert_eq!(register(0, Rights::Both), Ok(first));
+        assert_ne!(register(0, Rights::Put), Ok(first));
+        assert!(b.deregister(first).unwrap().unwrap().is_none());
+        assert!(b.deregister(first).unwrap().unwrap().is_none());
+        let wrong = b.deregister(first).unwrap().unwrap_err();
+        assert_eq!(wrong, DeregisterError::NoSuchRegion);
+        // Others reach it all the same, and it is the one that is found.
+        assert_eq!(put(key, 1), Ok(()));
+        assert_eq!(bytes_of(&b, first, 0, 100), [1; 100]);
+        assert_eq!(register(0, Rights::Both), Ok(first));
+        assert_eq!(b.remote_key(first).unwrap(), Some(key));
+        // Not while it is registered, only then is there no place for it.
+        let others = [100, 200].map(|at| register(at, Rights::Both).unwrap());
+        for id in others {
+            assert!(b.deregister(id).unwrap().unwrap().is_none());
+        }
+        assert_eq!(register(100, Rights::Both), Ok(others[0]));
+        assert!(b.deregister(first).unwrap().unwrap().is_none());
+        assert!(b.deregister(others[0]).unwrap().unwrap().is_none());
+        assert_eq!(b.remote_key(others[1]).unwrap(), None);
+        assert_eq!(put(key, 2), Ok(()));
+        // One byte of it is enough, and then nobody reaches any.
+        b.forget_memory(start.wrapping_add(99), 1).unwrap();
+        assert_eq!(put(key, 3), Err(OpError::BadKey));
+        assert_eq!(register(100, Rights::Both), Ok(others[0]));
+        // What is registered goes when it is not any more.
+        let again = register(0, Rights::Both).unwrap();
+        let key = b.remote_key(again).unwrap().unwrap();
+        b.forget_memory(start, 400).unwrap();
+        assert_eq!(put(key, 4), Ok(()));
+        assert!(b.deregister(again).unwrap().is_ok());
+        assert_eq!(put(key, 5), Err(OpError::BadKey));
+        b.forbid_one_sided().unwrap();
+        let forbidden = register(100, Rights::Both);
+        assert_eq!(forbidden, Err(RegisterError::Forbidden));
+        drop((a, b));
+        assert_eq!(memory, [[4; 100], [0; 100], [0; 100], [0; 100]].concat());
+    }
+}
+
+#[test]
 fn where_it_is_forbidden_nothing_is_registered_or_reached() {
     for by in ALL {
         let settings = Config {

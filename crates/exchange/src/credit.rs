@@ -56,10 +56,10 @@ impl Peer {
     }
 
     /// What it is to be told, if that is worth a message: when half of its
-    /// share is free that it does not know of.
-    pub fn news(&mut self, share: u64) -> Option<u64> {
-        let limit = self.freed + share;
-        if limit < self.told + (share / 2).max(1) {
+    /// room is free that it does not know of.
+    pub fn news(&mut self, room: u64) -> Option<u64> {
+        let limit = self.freed + room;
+        if limit < self.told + (room / 2).max(1) {
             return None;
         }
         self.told = limit;
@@ -95,10 +95,5 @@ impl Peers {
     pub fn met(&self) -> impl Iterator<Item = (u32, &Peer)> {
         let all = (0..).zip(&self.0);
         all.filter_map(|(rank, slot)| Some((rank, slot.as_deref()?)))
-    }
-
-    pub fn met_mut(&mut self) -> impl Iterator<Item = (u32, &mut Peer)> {
-        let all = (0..).zip(&mut self.0);
-        all.filter_map(|(rank, slot)| Some((rank, slot.as_deref_mut()?)))
     }
 }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use portolan_matching::Matcher;
 
 use crate::credit::{PUSHED_MIN, Peers};
-use crate::host::{Host, Refusal, Sent, Sink, Source};
+use crate::host::{Host, Push, Refusal, Sent, Sink, Source};
 use crate::kind::Kind;
 use crate::message::{Dest, Message, Part};
 use crate::onesided::tell;
@@ -32,8 +32,9 @@ pub struct Config {
     /// Pushed bytes that are kept until a receive asks for them, in all. Each
     /// sender has [`PUSHED_MIN`] of its own, whatever this says. Default 4 MiB.
     pub pushed_bytes: u64,
-    /// What one sender may have of it. Default 1 MiB.
-    pub pushed_share: u64,
+    /// What one sender may have of it, the pushed buffer. `None`: what one message
+    /// pushes at most, as [`Host::push`] says of that sender. Default `None`.
+    pub pushed_share: Option<u64>,
     /// Offers of one sender that are kept. Default 65,536.
     pub offers_max: u32,
     /// Bytes that are asked for and have not come, of all senders together; of
@@ -60,7 +61,7 @@ impl Default for Config {
             size: 1,
             secret: [0; 2],
             pushed_bytes: 4 << 20,
-            pushed_share: 1 << 20,
+            pushed_share: None,
             offers_max: 1 << 16,
             pull_window: 512 << 10,
             pull_chunk: 128 << 10,
@@ -72,12 +73,10 @@ impl Default for Config {
 }
 
 impl Config {
-    /// What each sender may have kept here.
-    pub(crate) fn share(&self) -> u64 {
-        let others = u64::from(self.size.max(2) - 1);
-        (self.pushed_bytes / others)
-            .min(self.pushed_share)
-            .max(PUSHED_MIN)
+    /// What each sender may have kept here, if nothing else limits it.
+    const fn part(&self) -> u64 {
+        let others = if self.size > 2 { self.size - 1 } else { 1 };
+        self.pushed_bytes / others as u64
     }
 }
 
@@ -138,8 +137,8 @@ pub(crate) struct Backlog([VecDeque<Waiting>; 2]);
 #[derive(Debug)]
 pub struct Exchange<S, K> {
     pub(crate) config: Config,
-    /// What each sender may have kept here.
-    pub(crate) share: u64,
+    /// [`Config::part`].
+    part: u64,
     pub(crate) matcher: Matcher<OpId, u64>,
     pub(crate) standing: Option<Standing<K>>,
     pub(crate) ops: Ops<S, K>,
@@ -193,7 +192,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             freed: false,
             hiding: Vec::new(),
             unready: VecDeque::new(),
-            share: config.share(),
+            part: config.part(),
             config,
         }
     }
@@ -266,16 +265,37 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Changes what one sender may have kept here, bytes; at least
-    /// [`PUSHED_MIN`]. What was granted before stays granted until it is used.
-    pub fn set_pushed_share(&mut self, host: &mut impl Host<Source = S, Sink = K>, bytes: u64) {
+    /// What a sender may have kept here that pushes like this.
+    pub(crate) fn room_for(&self, push: &Push) -> u64 {
+        let most = self.config.pushed_share.unwrap_or_else(|| push.most());
+        self.part.min(most).max(PUSHED_MIN)
+    }
+
+    /// Changes what one sender may have kept here, bytes, as
+    /// [`Config::pushed_share`]; at least [`PUSHED_MIN`]. What was granted before
+    /// stays granted until it is used.
+    pub fn set_pushed_share(
+        &mut self,
+        host: &mut impl Host<Source = S, Sink = K>,
+        bytes: Option<u64>,
+    ) {
         self.config.pushed_share = bytes;
-        self.share = self.config.share();
-        let share = self.share;
+        self.tell_room(host);
+    }
+
+    /// Tells all who may push more than they know. To be called when what
+    /// [`Host::push`] says has changed.
+    pub fn tell_room(&mut self, host: &mut impl Host<Source = S, Sink = K>) {
         let me = self.config.rank;
-        let news: Vec<(u32, u64)> = (self.peers.met_mut())
+        let met: Vec<u32> = (self.peers.met())
             .filter(|(rank, peer)| *rank != me && !peer.dead)
-            .filter_map(|(rank, peer)| Some((rank, peer.news(share)?)))
+            .map(|(rank, _)| rank)
+            .collect();
+        let news: Vec<(u32, u64)> = (met.into_iter())
+            .filter_map(|rank| {
+                let room = self.room_for(&host.push(rank));
+                Some((rank, self.peers.get(rank)?.news(room)?))
+            })
             .collect();
         for (rank, limit) in news {
             self.say(host, rank, Kind::Credit, [limit]);

@@ -1,5 +1,6 @@
 //! What passes between the exchange and its caller.
 
+use crate::credit::OVERHEAD;
 use crate::kind::Kind;
 use crate::ops::{OpError, OpId};
 use crate::remote::{Place, Signal};
@@ -71,6 +72,16 @@ impl Push {
         overlap: true,
         masking: true,
     };
+
+    /// What one message counts at most of what is pushed, bytes: whole, or the
+    /// two pushes of a longer one, max(BTP(1), BTP(2)) of Push-Pull Messaging where
+    /// the receiver's request comes between them. Here both are kept if it is late.
+    #[must_use]
+    pub const fn most(&self) -> u64 {
+        let two = self.first.saturating_add(self.second);
+        let most = if self.whole > two { self.whole } else { two };
+        most.saturating_add(OVERHEAD)
+    }
 }
 
 impl Default for Push {

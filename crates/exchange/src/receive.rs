@@ -283,14 +283,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         from: u32,
         charge: u64,
     ) {
-        let share = self.share;
+        let room = self.room_for(&host.push(from));
         let Some(peer) = self.peers.get(from) else {
             return;
         };
         peer.freed += charge;
         if from != self.config.rank
             && !peer.dead
-            && let Some(limit) = peer.news(share)
+            && let Some(limit) = peer.news(room)
         {
             self.say(host, from, Kind::Credit, [limit]);
         }

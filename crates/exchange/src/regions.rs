@@ -10,7 +10,7 @@ use crate::slab::Slab;
 
 /// What others may do with a region; nothing by default. Atomic operations
 /// need [`Rights::Both`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Rights {
     /// Nothing.
     #[default]

@@ -285,7 +285,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// A message to ourselves: kept as others' are where it is short and there
     /// is room, else left where it is.
     fn send_self(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
-        let share = self.share;
         let Some(op) = self.ops.get(id) else { return };
         let Body::Send(send) = &op.body else { return };
         let (total, sync) = (send.total, send.sync);
@@ -295,11 +294,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             total,
             data: op.data,
         };
-        let whole = host.push(send.to).whole;
+        let push = host.push(send.to);
+        let room = self.room_for(&push);
         let charge = total + OVERHEAD;
         let keeps = !sync
-            && total <= whole
-            && (self.peers.get(send.to)).is_some_and(|peer| peer.kept() + charge <= share);
+            && total <= push.whole
+            && (self.peers.get(send.to)).is_some_and(|peer| peer.kept() + charge <= room);
         let origin = Origin::Local(id);
         if let Some(receive) = self.first_receive(&what) {
             self.meet(receive, &what, origin, 0, 0, true);

@@ -59,7 +59,7 @@ impl Run {
         };
         let config = Config {
             pushed_bytes: 16 << 10,
-            pushed_share: 8 << 10,
+            pushed_share: Some(8 << 10),
             offers_max: OFFERS,
             pull_window: 1 + rng.below(5_000),
             pull_chunk: 1 + rng.below(700),

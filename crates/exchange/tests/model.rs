@@ -114,7 +114,7 @@ impl Run {
         let config = Config {
             secret: [rng.next(), rng.next()],
             pushed_bytes: 8 << 10,
-            pushed_share: 4 << 10,
+            pushed_share: Some(4 << 10),
             offers_max: if rng.chance(20) { 3 } else { 1_000 },
             pull_window: 1 + rng.below(2_000),
             pull_chunk: 1 + rng.below(700),

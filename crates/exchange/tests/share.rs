@@ -36,7 +36,7 @@ fn offered_to(net: Net, room: usize, share_min: u64) -> (Cluster, OpId, OpId) {
         secret: [5, 6],
         share_min,
         // No word of credit comes between.
-        pushed_share: 0,
+        pushed_share: Some(0),
         ..Config::default()
     };
     let net = Net {
@@ -198,7 +198,7 @@ fn silent_senders_hold_up_nobody_else() {
     let config = Config {
         secret: [5, 6],
         share_min: 0,
-        pushed_share: 0,
+        pushed_share: Some(0),
         pull_window: 100,
         pull_chunk: 50,
         ..Config::default()

@@ -338,8 +338,9 @@ int portolan_set_push(portolan_endpoint *endpoint, const portolan_push *shm,
 
 /* Changes the pushed buffer: bytes that each sender may push here before a
  * receive asks for them; at least 4,096, and at most its part of the setting
- * pushed_bytes. What was granted before stays granted until it is used.
- * Default: setting pushed_share. */
+ * pushed_bytes. 0: what one message pushes at most, by this endpoint's own
+ * thresholds: `whole`, or `first` and `second`. What was granted before stays
+ * granted until it is used. Default: setting pushed_share. */
 int portolan_set_pushed_share(portolan_endpoint *endpoint, uint64_t bytes);
 
 /* What matched messages and one-sided memory hold at a moment. */

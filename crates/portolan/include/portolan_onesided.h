@@ -44,13 +44,21 @@ extern "C" {
 #define PORTOLAN_MAY_GET 1u
 #define PORTOLAN_MAY_PUT 2u
 
-/* Flag of a region: its key is the one given, not one that is chosen for it. */
+/* Flags of a region, one at most. */
+/* Its key is the one given, not one that is chosen for it. */
 #define PORTOLAN_KEY 1u
+/* Of memory in one piece that is used again and again: a region of the same
+ * memory and rights that was registered so is found, also when it was
+ * deregistered, and others need be told its key only once. It stays open, and
+ * the memory lent, until its place is needed (of those that were deregistered
+ * setting regions_cached stay, the ones that were so last) or
+ * portolan_forget_memory() has returned. */
+#define PORTOLAN_CACHED 2u
 
 /* How memory is registered. */
 typedef struct portolan_region_options {
     uint32_t size;
-    /* PORTOLAN_KEY or 0. */
+    /* PORTOLAN_KEY, PORTOLAN_CACHED or 0. */
     uint32_t flags;
     /* PORTOLAN_MAY_*: what others may do. Default: 0, nothing. */
     uint32_t rights;
@@ -111,6 +119,12 @@ int portolan_region_read(portolan_endpoint *endpoint, uint64_t region, uint64_t 
  * registration holds it.
  * -ENOENT  it is not registered */
 int portolan_deregister(portolan_endpoint *endpoint, uint64_t region);
+
+/* Closes the regions registered with PORTOLAN_CACHED that any of these bytes is
+ * in, and waits for accesses under way: to be called before the memory is given
+ * back or used for something else. Those that are not deregistered are closed
+ * when they are. */
+int portolan_forget_memory(portolan_endpoint *endpoint, const void *memory, size_t bytes);
 
 /* Forbids one-sided access to this rank's memory from now on: nothing can be
  * registered any more, and every access ends with -EACCES. */

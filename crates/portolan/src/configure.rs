@@ -16,7 +16,7 @@ use crate::tuned::{self, Link};
 fn exchange_config(settings: &Settings) -> Result<engine::ExchangeConfig, SettingError> {
     Ok(engine::ExchangeConfig {
         pushed_bytes: settings.number("pushed_bytes")?,
-        pushed_share: settings.number("pushed_share")?,
+        pushed_share: Some(settings.number("pushed_share")?).filter(|bytes| *bytes > 0),
         offers_max: settings.number("offers_max")?,
         pull_window: settings.number("pull_window")?,
         pull_chunk: settings.number("pull_chunk")?,
@@ -93,6 +93,7 @@ pub(crate) fn engine_config(
         exchange: exchange_config(settings)?,
         push_shm,
         push_net,
+        regions_cached: settings.number("regions_cached")?,
         close_ns: settings.number::<u64>("close_ms")?.saturating_mul(MS),
         trace: settings.file_of("trace", job.rank, job.restarts),
         // The launcher says who is in which life.
@@ -162,7 +163,7 @@ mod tests {
         ];
         let settings = Settings::gather(given, []).unwrap();
         let x = exchange_config(&settings).unwrap();
-        assert_eq!((x.pushed_bytes, x.pushed_share), (5001, 5002));
+        assert_eq!((x.pushed_bytes, x.pushed_share), (5001, Some(5002)));
         assert_eq!(
             (x.offers_max, x.pull_window, x.pull_chunk),
             (5003, 5004, 5005)

@@ -271,8 +271,10 @@ impl Desk {
         let (push, share) = (slice.way.push(push), slice.way.share.unwrap_or(*share));
         self.endpoint.set_push(push, push).map_err(ours)?;
         self.endpoint.set_share_min(share).map_err(ours)?;
-        if let Some(bytes) = slice.pushed_share {
-            self.endpoint.set_pushed_share(bytes).map_err(ours)?;
+        if slice.pushed_share.is_some() {
+            self.endpoint
+                .set_pushed_share(slice.pushed_share)
+                .map_err(ours)?;
         }
         self.message = vec![0x5a; slice.size].into();
         self.room = vec![1; slice.size];

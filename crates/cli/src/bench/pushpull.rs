@@ -181,8 +181,6 @@ impl Cell {
     fn slice(&mut self, lines: &mut [Line], slice_ns: u64, counts: bool) -> Result<()> {
         let slice = Exchange {
             way: self.way,
-            // What is to be pushed whole has room.
-            pushed_share: (self.way.whole == Some(u64::MAX)).then_some(2 * self.case.size as u64),
             ..Exchange::of(self.act, self.case.size)
         };
         let (slice, [said, _]) = self.pace.slice(lines, slice_ns, slice)?;

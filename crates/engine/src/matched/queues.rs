@@ -166,18 +166,21 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn set_push(&self, shm: Push, net: Push) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.core.matched.push[SHM] = shm;
-        s.core.matched.push[NET] = net;
+        s.core.matched.push = [shm, net];
+        s.with_exchange(|x, carrier| x.tell_room(carrier));
+        s.end();
         Ok(())
     }
 
     /// Changes the pushed buffer: the bytes that each sender may push here
-    /// before a receive asks for them. At least [`portolan_exchange::PUSHED_MIN`]; what
-    /// was granted before stays granted until it is used.
+    /// before a receive asks for them. `None`, the default: what one message
+    /// pushes at most ([`Push::most`]), by this endpoint's own thresholds. At least
+    /// [`portolan_exchange::PUSHED_MIN`]; what was granted before stays granted
+    /// until it is used.
     ///
     /// # Errors
     /// [`Misuse`].
-    pub fn set_pushed_share(&self, bytes: u64) -> Result<(), Misuse> {
+    pub fn set_pushed_share(&self, bytes: Option<u64>) -> Result<(), Misuse> {
         let mut s = self.enter()?;
         s.with_exchange(|x, carrier| x.set_pushed_share(carrier, bytes));
         s.end();

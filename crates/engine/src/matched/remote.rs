@@ -7,11 +7,13 @@ use portolan_exchange::{
 };
 use portolan_sys::clock::now_ns;
 
+use super::cache::{Extent, Released};
 use super::memory::{Gather, Scatter};
 use super::{Carrier, State as Exchange};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, SendError, WaitError};
+use crate::memory::Buffer;
 use crate::wait::Held;
 
 /// How often those are looked at who reach into memory themselves, ns: nobody
@@ -62,6 +64,59 @@ impl Endpoint {
         Ok(again.inspect(|id| s.show_region(*id)))
     }
 
+    /// Registers memory that the program uses again and again: a registration with
+    /// the same rights is found where there is one, also when it was ended. Others
+    /// need be told the remote key only once. [`Endpoint::deregister`] leaves the
+    /// region open until its place is needed: of those that the program has
+    /// ended [`Config::regions_cached`](crate::Config::regions_cached) stay, the
+    /// ones that ended last.
+    ///
+    /// # Safety
+    /// As [`crate::Buffer::lent`], and for longer: until
+    /// [`Endpoint::forget_memory`] of it has returned, after the last
+    /// registration was ended, or the endpoint is closed. Others that have the
+    /// key reach into the memory until then.
+    ///
+    /// # Errors
+    /// [`RegisterError`]; [`Misuse`].
+    pub unsafe fn register_cached(
+        &self,
+        start: *mut u8,
+        bytes: usize,
+        rights: Rights,
+    ) -> Result<Result<RegionId, RegisterError>, Misuse> {
+        let mut s = self.enter()?;
+        if bytes == 0 {
+            // Whatever `start` is: there is nothing to be found again.
+            let nothing = s.register_region(Vec::new().into(), None, rights);
+            return Ok(nothing.map_err(|(error, _)| error));
+        }
+        // SAFETY: promised by the caller.
+        let memory = Scatter::from(unsafe { Buffer::lent(start, bytes) });
+        let extent = Extent {
+            start: start.addr(),
+            bytes,
+            rights,
+        };
+        Ok(s.register_cached(memory, extent))
+    }
+
+    /// Closes the regions of [`Endpoint::register_cached`] that any of these bytes is
+    /// in, before the memory is given back or used for something else. Accesses
+    /// that are under way are waited for as [`Endpoint::deregister`] does. Regions
+    /// whose registration was not ended are closed when it is.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn forget_memory(&self, start: *const u8, bytes: usize) -> Result<(), Misuse> {
+        let forgotten = self.enter()?.forget_memory(start.addr(), bytes);
+        for region in forgotten {
+            // It is there: nobody else knew that it was to be closed.
+            self.close_region(region)?.ok();
+        }
+        Ok(())
+    }
+
     /// What other ranks name a region by; `None` if it is not open.
     ///
     /// # Errors
@@ -101,6 +156,18 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`]; the inner [`DeregisterError::NoSuchRegion`].
     pub fn deregister(
+        &self,
+        region: RegionId,
+    ) -> Result<Result<Option<Scatter>, DeregisterError>, Misuse> {
+        let released = self.enter()?.release_cached(region);
+        match released {
+            Released::Kept => Ok(Ok(None)),
+            Released::NotRegistered => Ok(Err(DeregisterError::NoSuchRegion)),
+            Released::Close => self.close_region(region),
+        }
+    }
+
+    fn close_region(
         &self,
         region: RegionId,
     ) -> Result<Result<Option<Scatter>, DeregisterError>, Misuse> {

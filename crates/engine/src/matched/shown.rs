@@ -7,6 +7,7 @@ use portolan_exchange::{DeregisterError, RegionId, RegisterError, Rights, Sink a
 use portolan_link::shm::{Exposed, RegionId as Entry, Rights as Shared, ShmPort, Terms};
 
 use super::State as Exchange;
+use super::cache::{Extent, Released};
 use super::memory::Scatter;
 use crate::state::State;
 use crate::ways::{Ways, hide};
@@ -154,6 +155,58 @@ impl State {
             return Err(DeregisterError::InUse(1));
         }
         exchange.deregister(id)
+    }
+
+    /// Registers lent memory, or finds that it is registered.
+    pub fn register_cached(
+        &mut self,
+        mut memory: Scatter,
+        extent: Extent,
+    ) -> Result<RegionId, RegisterError> {
+        if self.core.matched.shown.forbidden {
+            return Err(RegisterError::Forbidden);
+        }
+        if let Some(id) = self.core.matched.cache.find(&extent) {
+            return Ok(id);
+        }
+        loop {
+            match self.register_region(memory, None, extent.rights) {
+                Ok(id) => {
+                    self.core.matched.cache.insert(extent, id);
+                    return Ok(id);
+                }
+                Err((RegisterError::Full, back)) if self.core.matched.cache.evict() => {
+                    memory = back;
+                    self.close_leaving();
+                }
+                Err((error, _)) => return Err(error),
+            }
+        }
+    }
+
+    /// The program ends a registration, which is perhaps kept.
+    pub fn release_cached(&mut self, id: RegionId) -> Released {
+        let released = self.core.matched.cache.release(id);
+        self.close_leaving();
+        released
+    }
+
+    /// Closes what the cache has no place for any more, but where somebody is in it.
+    fn close_leaving(&mut self) {
+        if !self.core.matched.cache.has_leaving() {
+            return;
+        }
+        let mut cache = std::mem::take(&mut self.core.matched.cache);
+        cache.close_leaving(|id| {
+            let closed = self.deregister_region(id);
+            !matches!(closed, Err(DeregisterError::InUse(_)))
+        });
+        self.core.matched.cache = cache;
+    }
+
+    /// Forgets memory; gives the regions that are to be deregistered.
+    pub fn forget_memory(&mut self, start: usize, bytes: usize) -> Vec<RegionId> {
+        self.core.matched.cache.forget(start, bytes)
     }
 
     /// Nobody may reach into this rank's memory any more.

@@ -6,7 +6,7 @@ use super::error::{EACCES, EFAULT, EINVAL, ENOENT, ENXIO, ERANGE, Errno};
 use super::matched::{counter, number, one, queue};
 use super::pieces::{Piece, gather, pieces, scatter};
 use super::types::{
-    CAccessOptions, CRegionOptions, LOCAL, MAY_GET, MAY_PUT, SIGNAL, WITH_KEY, read,
+    CACHED, CAccessOptions, CRegionOptions, LOCAL, MAY_GET, MAY_PUT, SIGNAL, WITH_KEY, read,
 };
 use super::{edge, endpoint};
 use crate::{
@@ -19,16 +19,29 @@ use crate::{
 #[derive(Clone, Copy)]
 struct CRemoteKey([u8; 16]);
 
+/// Which region it is to be.
+enum Which {
+    /// One of its own, perhaps with a key of the program's.
+    New(Option<u64>),
+    /// One that is found again.
+    Cached,
+}
+
 /// # Safety
 /// `options` is null or what the header says.
-unsafe fn region_options(options: *const CRegionOptions) -> Result<(Option<u64>, Rights), Errno> {
+unsafe fn region_options(options: *const CRegionOptions) -> Result<(Which, Rights), Errno> {
     if options.is_null() {
-        return Ok((None, Rights::None));
+        return Ok((Which::New(None), Rights::None));
     }
     // SAFETY: see above.
     let c = unsafe { read(options) }?;
-    let key = (c.flags & WITH_KEY != 0).then_some(c.key);
-    if c.flags & !WITH_KEY != 0 || c.reserved != 0 || (key.is_none() && c.key != 0) {
+    let which = match c.flags {
+        0 => Which::New(None),
+        WITH_KEY => Which::New(Some(c.key)),
+        CACHED => Which::Cached,
+        _ => return Err(EINVAL),
+    };
+    if c.reserved != 0 || (c.flags != WITH_KEY && c.key != 0) {
         return Err(EINVAL);
     }
     let rights = match c.rights {
@@ -38,7 +51,7 @@ unsafe fn region_options(options: *const CRegionOptions) -> Result<(Option<u64>,
         both if both == MAY_GET | MAY_PUT => Rights::Both,
         _ => return Err(EINVAL),
     };
-    Ok((key, rights))
+    Ok((which, rights))
 }
 
 /// # Safety
@@ -113,11 +126,21 @@ unsafe fn register(
         // SAFETY: promised by the caller.
         let (region, endpoint) = unsafe { (number(region)?, endpoint(handle)?) };
         // SAFETY: promised by the caller.
-        let (key, rights) = unsafe { region_options(o) }?;
-        // SAFETY: the caller lends the memory until it was deregistered.
-        let memory = unsafe { scatter(memory?) };
-        let registered = endpoint.register(memory, key, rights)?;
-        *region = registered.map_err(|(e, _)| e)?.0;
+        let (which, rights) = unsafe { region_options(o) }?;
+        let RegionId(id) = match (which, memory?) {
+            (Which::New(key), pieces) => {
+                // SAFETY: the caller lends the memory until it was deregistered.
+                let memory = unsafe { scatter(pieces) };
+                let registered = endpoint.register(memory, key, rights)?;
+                registered.map_err(|(e, _)| e)?
+            }
+            (Which::Cached, [Piece { start, bytes }]) => {
+                // SAFETY: the caller lends the memory until it was forgotten.
+                unsafe { endpoint.register_cached(start.cast(), *bytes, rights) }??
+            }
+            (Which::Cached, _) => return Err(EINVAL),
+        };
+        *region = id;
         Ok(0)
     })
 }
@@ -205,6 +228,19 @@ unsafe extern "C" fn portolan_deregister(handle: *mut Endpoint, region: u64) -> 
     edge(|| {
         // SAFETY: promised by the caller.
         unsafe { endpoint(handle) }?.deregister(RegionId(region))??;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_forget_memory(
+    handle: *mut Endpoint,
+    start: *const c_void,
+    length: usize,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        unsafe { endpoint(handle) }?.forget_memory(start.cast(), length)?;
         Ok(0)
     })
 }

@@ -259,7 +259,7 @@ unsafe extern "C" fn portolan_set_push(
 unsafe extern "C" fn portolan_set_pushed_share(handle: *mut Endpoint, bytes: u64) -> c_int {
     edge(|| {
         // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.set_pushed_share(bytes)?;
+        unsafe { endpoint(handle) }?.set_pushed_share((bytes > 0).then_some(bytes))?;
         Ok(0)
     })
 }

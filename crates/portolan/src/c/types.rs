@@ -277,8 +277,9 @@ pub(super) struct CRegionOptions {
     pub key: u64,
 }
 
-/// Flag of a region.
+/// Flags of a region.
 pub(super) const WITH_KEY: u32 = 1;
+pub(super) const CACHED: u32 = 2;
 /// Rights.
 pub(super) const MAY_GET: u32 = 1;
 pub(super) const MAY_PUT: u32 = 2;

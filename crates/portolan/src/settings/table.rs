@@ -129,10 +129,10 @@ pub const SETTINGS: &[Setting] = &[
     ),
     row(
         "pushed_share",
-        "1048576",
+        "0",
         "bytes",
-        (1, 1 << 40),
-        "what one sender may have of it; each has 4,096 whatever the settings say",
+        (0, 1 << 40),
+        "what one sender may have of it, 4,096 at least; 0: what one message pushes at most",
     ),
     row(
         "offers_max",
@@ -154,6 +154,13 @@ pub const SETTINGS: &[Setting] = &[
         "bytes",
         (4096, 1 << 40),
         "of matched messages: bytes that one request asks for",
+    ),
+    row(
+        "regions_cached",
+        "128",
+        "registrations",
+        (0, 65_536),
+        "of memory registered to be found again: those that stay when the program has ended them",
     ),
     row(
         "push_shm_whole",

@@ -413,6 +413,53 @@ static void overlapping(void)
     quiet();
 }
 
+/* What was registered is found again, until it is forgotten. */
+static void found_again(void)
+{
+    portolan_region_options options;
+    portolan_remote_key key, again, theirs;
+    uint64_t region, same;
+
+    memset(shared, 0, 100);
+    portolan_region_options_init(&options);
+    options.flags = PORTOLAN_CACHED;
+    options.rights = PORTOLAN_MAY_PUT;
+    GIVES(0, portolan_register(endpoint, shared, 100, &options, &region));
+    GIVES(0, portolan_region_key(endpoint, region, &key));
+    GIVES(0, portolan_send_tagged(endpoint, other, 98, &key, sizeof key));
+    GIVES(0, portolan_receive_tagged(endpoint, other, 98, 0, &theirs, sizeof theirs, NULL));
+    GIVES(0, portolan_register(endpoint, shared, 100, &options, &same));
+    CHECK(same == region);
+    GIVES(0, portolan_deregister(endpoint, region));
+    GIVES(0, portolan_deregister(endpoint, region));
+    GIVES(-ENOENT, portolan_deregister(endpoint, region));
+    barrier();
+    GIVES(0, put(&theirs, 0, "ab", 2));
+    barrier();
+    CHECK(memcmp(shared, "ab", 2) == 0);
+    GIVES(0, portolan_register(endpoint, shared, 100, &options, &same));
+    GIVES(0, portolan_region_key(endpoint, same, &again));
+    CHECK(same == region && memcmp(&key, &again, sizeof key) == 0);
+    GIVES(0, portolan_deregister(endpoint, same));
+    GIVES(0, portolan_forget_memory(endpoint, shared + 100, 1));
+    GIVES(0, portolan_region_key(endpoint, region, &again));
+    GIVES(0, portolan_forget_memory(endpoint, shared + 99, 1));
+    GIVES(-ENOENT, portolan_region_key(endpoint, region, &again));
+    barrier();
+    GIVES(-ENOKEY, put(&theirs, 0, "cd", 2));
+    /* Nothing is not kept. */
+    GIVES(0, portolan_register(endpoint, NULL, 0, &options, &same));
+    GIVES(0, portolan_deregister(endpoint, same));
+    GIVES(-ENOENT, portolan_deregister(endpoint, same));
+    /* Forgotten while it is registered. */
+    GIVES(0, portolan_register(endpoint, shared, 100, &options, &region));
+    GIVES(0, portolan_forget_memory(endpoint, shared, 100));
+    GIVES(0, portolan_region_key(endpoint, region, &again));
+    GIVES(0, portolan_deregister(endpoint, region));
+    GIVES(-ENOENT, portolan_region_key(endpoint, region, &again));
+    quiet();
+}
+
 /* Rank 1 forbids all, then leaves. */
 static void the_end(void)
 {
@@ -457,6 +504,7 @@ static void plain(void)
     streams();
     refused();
     overlapping();
+    found_again();
     the_end();
 }
 

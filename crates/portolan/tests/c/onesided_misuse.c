@@ -26,6 +26,7 @@ static void wrong_arguments(void)
     GIVES(-EFAULT, portolan_region_key(none, 1, &key));
     GIVES(-EFAULT, portolan_region_read(none, 1, 0, memory, 1));
     GIVES(-EFAULT, portolan_deregister(none, 1));
+    GIVES(-EFAULT, portolan_forget_memory(none, memory, 1));
     GIVES(-EFAULT, portolan_forbid_onesided(none));
     GIVES(-EFAULT, portolan_post_put(none, 0, &key, 0, memory, 1, NULL, &op));
     CHECK(op == 0);
@@ -78,11 +79,21 @@ static void wrong_arguments(void)
     memset(&bad, 0, sizeof bad);
     GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
     bad = options;
-    bad.flags = 2;
+    bad.flags = 4;
     GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
     bad.flags = 0;
     bad.key = 1;
     GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
+    bad = options;
+    bad.flags = PORTOLAN_CACHED;
+    bad.key = 1;
+    GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
+    bad.flags |= PORTOLAN_KEY;
+    GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
+    bad.flags = PORTOLAN_CACHED;
+    bad.key = 0;
+    pieces[1].iov_base = memory + 1;
+    GIVES(-EINVAL, portolan_registerv(endpoint, pieces, 2, &bad, &region));
     bad = options;
     bad.rights = 4;
     GIVES(-EINVAL, portolan_register(endpoint, memory, 1, &bad, &region));
@@ -166,6 +177,7 @@ static void calls_all(portolan_context *context, const portolan_message *m, void
     memset(&key, 0, sizeof key);
     GIVES(-EDEADLK, portolan_register(endpoint, memory, 1, NULL, &number));
     GIVES(-EDEADLK, portolan_deregister(endpoint, 1));
+    GIVES(-EDEADLK, portolan_forget_memory(endpoint, memory, 1));
     GIVES(-EDEADLK, portolan_region_read(endpoint, 1, 0, in, 1));
     GIVES(-EDEADLK, portolan_post_put(endpoint, other, &key, 0, "x", 1, NULL, &number));
     GIVES(-EDEADLK, portolan_post_get(endpoint, other, &key, 0, in, 1, NULL, &number));

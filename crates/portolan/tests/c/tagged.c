@@ -376,7 +376,7 @@ static void pushes(void)
     CHECK(census.messages == 1 && census.pushed_bytes >= 1000);
     GIVES(0, portolan_receive_tagged(endpoint, me, 5, 0, in, 1000, NULL));
     /* With the least that can be granted, and the most. */
-    GIVES(0, portolan_set_pushed_share(endpoint, 0));
+    GIVES(0, portolan_set_pushed_share(endpoint, 1));
     GIVES(0, portolan_send_tagged(endpoint, me, 5, out, 3000));
     GIVES(0, portolan_post_send(endpoint, me, 5, out, 3000, NULL, &op));
     GIVES(0, portolan_operation_test(endpoint, op, &c));

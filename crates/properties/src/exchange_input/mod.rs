@@ -81,7 +81,7 @@ impl<'a> Run<'a> {
             size: SIZE as u32,
             secret: [3, 5],
             pushed_bytes: 2 * SHARE,
-            pushed_share: SHARE,
+            pushed_share: Some(SHARE),
             offers_max: OFFERS,
             pull_window: 1 + 199 * u64::from(a & 15),
             pull_chunk: 1 + 50 * u64::from(a >> 4),

@@ -329,7 +329,10 @@ impl Run<'_> {
                 self.exchange.forget_end(op.id);
                 self.forgotten.push(op.id);
             }
-            4 => self.exchange.set_pushed_share(&mut self.carrier, value),
+            4 => {
+                let bytes = (value > 0).then_some(value);
+                self.exchange.set_pushed_share(&mut self.carrier, bytes);
+            }
             5 => {
                 let chunk = u64::from(self.input.byte());
                 self.window = self.window.max(value);

@@ -364,7 +364,7 @@ impl Node {
             rank: who as u32,
             size: 2,
             secret: [seed, 1],
-            pushed_share: 16 << 10,
+            pushed_share: Some(16 << 10),
             pull_window: 64 << 10,
             pull_chunk: 30_000,
             share_min: 10_000,
