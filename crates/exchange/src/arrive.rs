@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use portolan_matching::Envelope;
 
-use crate::credit::OVERHEAD;
+use crate::credit::{OVERHEAD, PUSHED_MIN};
 use crate::exchange::Exchange;
 use crate::host::{Host, Sink, Source};
 use crate::kind::{Kind, OVERLAP, SECOND, SHARES, Words};
@@ -92,14 +92,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Whether a sender may push so many bytes more; then they are counted.
-    fn charge(&mut self, from: u32, bytes: u64) -> bool {
+    /// Whether a sender may push so many bytes more, of a message of `total`; then
+    /// they are counted.
+    fn charge(&mut self, from: u32, bytes: u64, total: u64) -> bool {
         let Some(peer) = self.peers.get(from) else {
             return false;
         };
         let fits = (peer.taken.checked_add(bytes)).is_some_and(|taken| taken <= peer.told);
         if fits {
             peer.taken += bytes;
+            if total > PUSHED_MIN {
+                self.crowd.note(from);
+            }
         }
         fits
     }
@@ -114,7 +118,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Took::Refused;
         };
         let charge = m.total.saturating_add(OVERHEAD);
-        if !self.charge(m.from, charge) {
+        if !self.charge(m.from, charge, m.total) {
             // Whoever pushes beyond its credit waits.
             return Took::NotNow;
         }
@@ -184,7 +188,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         {
             return Took::NotNow;
         }
-        if !self.charge(m.from, pushed) {
+        if !self.charge(m.from, pushed, total) {
             return Took::NotNow;
         }
         let origin = Origin::Offer {

@@ -97,3 +97,37 @@ impl Peers {
         all.filter_map(|(rank, slot)| Some((rank, slot.as_deref()?)))
     }
 }
+
+/// Long messages that it looks back on.
+const LAST: usize = 16;
+
+/// Who has sent the last long messages.
+#[derive(Debug)]
+pub(crate) struct Crowd {
+    last: [u32; LAST],
+    next: usize,
+    senders: u64,
+}
+
+impl Crowd {
+    pub const fn new() -> Self {
+        Self {
+            last: [0; LAST],
+            next: 0,
+            senders: 1,
+        }
+    }
+
+    pub fn note(&mut self, from: u32) {
+        self.last[self.next % LAST] = from;
+        self.next += 1;
+        let last = &self.last[..self.next.min(LAST)];
+        let first_of = |(at, rank): &(usize, &u32)| !last[..*at].contains(rank);
+        self.senders = last.iter().enumerate().filter(first_of).count() as u64;
+    }
+
+    /// How many they are, 1 at least.
+    pub const fn senders(&self) -> u64 {
+        self.senders
+    }
+}

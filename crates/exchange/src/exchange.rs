@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 
 use portolan_matching::Matcher;
 
-use crate::credit::{PUSHED_MIN, Peers};
-use crate::host::{Host, Push, Refusal, Sent, Sink, Source};
+use crate::credit::{Crowd, PUSHED_MIN, Peers};
+use crate::host::{Host, Refusal, Sent, Sink, Source};
 use crate::kind::Kind;
 use crate::message::{Dest, Message, Part};
 use crate::onesided::tell;
@@ -33,7 +33,8 @@ pub struct Config {
     /// sender has [`PUSHED_MIN`] of its own, whatever this says. Default 4 MiB.
     pub pushed_bytes: u64,
     /// What one sender may have of it, the pushed buffer. `None`: what one message
-    /// pushes at most, as [`Host::push`] says of that sender. Default `None`.
+    /// pushes at most, as [`Host::push`] says of that sender; all that send long
+    /// messages at once by a way with queues share that. Default `None`.
     pub pushed_share: Option<u64>,
     /// Offers of one sender that are kept. Default 65,536.
     pub offers_max: u32,
@@ -145,6 +146,7 @@ pub struct Exchange<S, K> {
     pub(crate) messages: Slab<Message>,
     pub(crate) parts: Slab<Part>,
     pub(crate) peers: Peers,
+    pub(crate) crowd: Crowd,
     /// Second pushes that have not begun to arrive: where they go, from where on, how
     /// many bytes.
     pub(crate) seconds: BTreeMap<(u32, u64), (Dest, u64, u64)>,
@@ -180,6 +182,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             messages: Slab::new(),
             parts: Slab::new(),
             peers: Peers::new(config.size),
+            crowd: Crowd::new(),
             seconds: BTreeMap::new(),
             pulls: Pulls::new(config.pull_window.max(2)),
             regions: Regions::new(config.regions_max, config.secret[0] ^ config.secret[1]),
@@ -265,10 +268,19 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// What a sender may have kept here that pushes like this.
-    pub(crate) fn room_for(&self, push: &Push) -> u64 {
-        let most = self.config.pushed_share.unwrap_or_else(|| push.most());
-        self.part.min(most).max(PUSHED_MIN)
+    /// What a sender may have kept here.
+    pub(crate) fn room_of(&self, host: &impl Host<Source = S, Sink = K>, from: u32) -> u64 {
+        let share = self.config.pushed_share.unwrap_or_else(|| {
+            let most = host.push(from).most();
+            if host.has_queues(from) {
+                // Beyond that they would overflow the queue before us; what they
+                // do not push is pulled, in turns.
+                most / self.crowd.senders()
+            } else {
+                most
+            }
+        });
+        self.part.min(share).max(PUSHED_MIN)
     }
 
     /// Changes what one sender may have kept here, bytes, as
@@ -293,7 +305,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .collect();
         let news: Vec<(u32, u64)> = (met.into_iter())
             .filter_map(|rank| {
-                let room = self.room_for(&host.push(rank));
+                let room = self.room_of(host, rank);
                 Some((rank, self.peers.get(rank)?.news(room)?))
             })
             .collect();

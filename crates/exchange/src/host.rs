@@ -202,6 +202,9 @@ pub trait Host {
     /// How messages to this rank are pushed.
     fn push(&self, to: u32) -> Push;
 
+    /// Whether what this rank sends meets others' bytes in queues on its way.
+    fn has_queues(&self, from: u32) -> bool;
+
     /// The most of a matched message that one request to this rank asks for,
     /// bytes, where [`crate::Config::pull_chunk`] is `usual`. Default: that.
     fn pull_chunk(&self, _from: u32, usual: u64) -> u64 {

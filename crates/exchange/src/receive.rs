@@ -283,7 +283,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         from: u32,
         charge: u64,
     ) {
-        let room = self.room_for(&host.push(from));
+        let room = self.room_of(host, from);
         let Some(peer) = self.peers.get(from) else {
             return;
         };

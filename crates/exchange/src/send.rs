@@ -295,7 +295,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             data: op.data,
         };
         let push = host.push(send.to);
-        let room = self.room_for(&push);
+        let room = self.room_of(host, send.to);
         let charge = total + OVERHEAD;
         let keeps = !sync
             && total <= push.whole

@@ -6,7 +6,7 @@ mod common;
 use std::ops::RangeInclusive;
 
 use common::{Cluster, Net, Pieces};
-use portolan_exchange::{Config, Notify, Push, Selector, SendOptions};
+use portolan_exchange::{Census, Config, Notify, Push, Selector, SendOptions};
 
 const PUSH: Push = Push {
     whole: 3_000,
@@ -16,7 +16,12 @@ const PUSH: Push = Push {
 };
 
 fn cluster(pushed_share: Option<u64>) -> Cluster {
+    cluster_of(2, pushed_share, false)
+}
+
+fn cluster_of(ranks: u32, pushed_share: Option<u64>, queues: bool) -> Cluster {
     let net = Net {
+        queues,
         room: 1_000,
         copied: 1 << 20,
         push: PUSH,
@@ -27,7 +32,7 @@ fn cluster(pushed_share: Option<u64>) -> Cluster {
         pushed_share,
         ..Config::default()
     };
-    Cluster::new(2, &config, net)
+    Cluster::new(ranks, &config, net)
 }
 
 fn carry(c: &mut Cluster) {
@@ -36,9 +41,8 @@ fn carry(c: &mut Cluster) {
     }
 }
 
-/// Rank 0 sends far more than there is room for; gives what rank 1 keeps of it
-/// before it receives it all.
-fn kept(c: &mut Cluster) -> u64 {
+/// Rank 0 sends far more than there is room for; gives what rank 1 keeps of it.
+fn flood(c: &mut Cluster) -> u64 {
     for _ in 0..200 {
         let from = Pieces(vec![vec![7; 600]]);
         let sent = c.with(0, |x, at| {
@@ -47,9 +51,12 @@ fn kept(c: &mut Cluster) -> u64 {
         sent.expect("the rank is alive");
         carry(c);
     }
-    let census = c.ranks[1].census();
-    assert_eq!(census.messages, 200);
-    for _ in 0..200 {
+    c.ranks[1].census().pushed_bytes
+}
+
+/// Rank 1 receives it all.
+fn drain(c: &mut Cluster) {
+    for _ in 0..c.ranks[1].census().messages {
         let into = Pieces(vec![vec![0; 600]]);
         let op = c.with(1, |x, at| {
             x.post_receive(at, &Selector::any(3), into, Notify::default())
@@ -57,8 +64,14 @@ fn kept(c: &mut Cluster) -> u64 {
         carry(c);
         assert_eq!(c.ranks[1].is_done(op), Some(true));
     }
-    assert_eq!(c.ranks[1].census().pushed_bytes, 0);
-    census.pushed_bytes
+    assert_eq!(c.ranks[1].census(), Census::default());
+}
+
+/// Both; gives what was kept.
+fn kept(c: &mut Cluster) -> u64 {
+    let kept = flood(c);
+    drain(c);
+    kept
 }
 
 /// A sender knows of half of its room at least.
@@ -104,5 +117,91 @@ fn the_pushed_buffer_is_set_while_it_is_used() {
         kept(&mut c);
         let now = kept(&mut c);
         assert!(half_or_more(room).contains(&now), "{now} of {room}");
+    }
+}
+
+#[test]
+fn who_waits_for_room_is_told_of_more_at_once() {
+    type Change = fn(&mut Cluster);
+    let changes: [Change; 2] = [
+        |c| c.with(1, |x, at| x.set_pushed_share(at, Some(50_000))),
+        |c| {
+            c.net.push.whole = 49_872;
+            c.with(1, |x, at| x.tell_room(at));
+        },
+    ];
+    for change in changes {
+        let mut c = cluster(None);
+        // Nothing is received, so no word of credit leaves for another reason.
+        assert_eq!(flood(&mut c), 4_096);
+        change(&mut c);
+        let now = flood(&mut c);
+        assert!(half_or_more(50_000).contains(&now), "{now}");
+        drain(&mut c);
+    }
+}
+
+/// So many ranks send rank 0 long messages in turns, which are received at once;
+/// gives what is kept of each that then sends short ones which nobody receives.
+fn room_of_each(c: &mut Cluster, senders: u32) -> Vec<u64> {
+    let all = 1..=senders;
+    let send = |c: &mut Cluster, from, tag, bytes: usize| {
+        let source = Pieces(vec![vec![7; bytes]]);
+        let sent = c.with(from, |x, at| {
+            x.post_send(at, 0, tag, &SendOptions::default(), source)
+        });
+        sent.expect("the rank is alive");
+        carry(c);
+    };
+    for from in (0..40).flat_map(|_| all.clone()) {
+        c.with(0, |x, at| {
+            let into = Pieces(vec![vec![0; 40_000]]);
+            x.post_receive(at, &Selector::any(1), into, Notify::default())
+        });
+        send(c, from, 1, 40_000);
+    }
+    let before = c.ranks[0].census().pushed_bytes;
+    assert_eq!(before, 0);
+    let rooms = all.map(|from| {
+        let before = c.ranks[0].census().pushed_bytes;
+        for _ in 0..100 {
+            send(c, from, 2, 600);
+        }
+        c.ranks[0].census().pushed_bytes - before
+    });
+    let rooms = rooms.collect();
+    for _ in 0..100 * senders {
+        c.with(0, |x, at| {
+            let into = Pieces(vec![vec![0; 600]]);
+            x.post_receive(at, &Selector::any(2), into, Notify::default())
+        });
+        carry(c);
+    }
+    rooms
+}
+
+#[test]
+fn who_sends_long_messages_at_once_shares_the_room() {
+    for (senders, queues, room) in [
+        (3, true, 10_042),
+        (3, false, 30_128),
+        (1, true, 30_128),
+        // There is always room for so much.
+        (8, true, 4_096),
+    ] {
+        let mut c = cluster_of(9, None, queues);
+        for now in room_of_each(&mut c, senders) {
+            assert!(half_or_more(room).contains(&now), "{now} of {room}");
+        }
+    }
+    // All of it again for one that is alone.
+    let mut c = cluster_of(9, None, true);
+    room_of_each(&mut c, 3);
+    let now = room_of_each(&mut c, 1)[0];
+    assert!(half_or_more(30_128).contains(&now), "{now}");
+    // What was set is not shared.
+    let mut c = cluster_of(9, Some(20_000), true);
+    for now in room_of_each(&mut c, 3) {
+        assert!(half_or_more(20_000).contains(&now), "{now}");
     }
 }

@@ -187,6 +187,10 @@ impl Host for Carrier<'_> {
         self.core.matched.push_to(self.core.lanes.get(to))
     }
 
+    fn has_queues(&self, from: u32) -> bool {
+        matches!(self.core.lanes.get(from), Some(Lane::Net(_)))
+    }
+
     fn pull_chunk(&self, from: u32, usual: u64) -> u64 {
         match self.core.lanes.get(from) {
             Some(Lane::Shm(_)) => usual.max(SHM_CHUNK),

@@ -154,6 +154,8 @@ pub struct Net {
     pub ways: BTreeMap<Way, VecDeque<Packet>>,
     pub room: usize,
     pub push: Push,
+    /// Messages meet others' in queues.
+    pub queues: bool,
     /// Ranks copy from each other's memory.
     pub direct: bool,
     /// ...but find that it is not permitted.
@@ -334,6 +336,10 @@ impl Host for At<'_> {
     fn prepare(&mut self, sink: &mut Pieces, at: u64, bytes: u64) {
         assert!(at + bytes <= Sink::len(sink));
         self.net.prepared.push((self.rank, at, bytes));
+    }
+
+    fn has_queues(&self, _from: u32) -> bool {
+        self.net.queues
     }
 
     fn push(&self, _to: u32) -> Push {

@@ -219,6 +219,10 @@ impl Host for Carrier {
         self.carry_payload(to, m, bytes, op)
     }
 
+    fn has_queues(&self, _from: u32) -> bool {
+        true
+    }
+
     fn push(&self, _to: u32) -> Push {
         self.push
     }

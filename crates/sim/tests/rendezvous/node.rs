@@ -180,6 +180,10 @@ impl Carrier for At<'_, '_> {
         assert!(std::mem::take(&mut self.load.reserved), "no room was kept");
     }
 
+    fn has_queues(&self, _from: u32) -> bool {
+        self.reach.is_none()
+    }
+
     fn push(&self, _to: u32) -> Push {
         self.load.push
     }
