@@ -381,6 +381,27 @@ static inline void portolan_census_init(portolan_census *census)
 /* Fills `census`. */
 int portolan_matched_census(portolan_endpoint *endpoint, portolan_census *census);
 
+/* ---- How messages are pulled, and who copies -------------------------- */
+
+/* How this rank asks for the rest of messages and for the bytes of gets: up to
+ * `*window` bytes of all senders together that have not come, and `*chunk` bytes
+ * by one request (by shared memory for a message 1 MiB at least). */
+int portolan_pull_read(portolan_endpoint *endpoint, uint64_t *window, uint64_t *chunk);
+
+/* Changes both, for what is asked for from now on; a get that was begun keeps
+ * its chunk. Any value is possible: a window below 2 is as 2, a chunk of 0 as 1.
+ * Defaults: settings pull_window, pull_chunk. */
+int portolan_set_pull(portolan_endpoint *endpoint, uint64_t window, uint64_t chunk);
+
+/* From how many bytes on both sides copy a message between processes that can
+ * reach into each other's memory, if it is sent by a call that waits. */
+int portolan_share_min_read(portolan_endpoint *endpoint, uint64_t *bytes);
+
+/* Changes it, for messages that are sent or met by a receive from now on: the
+ * sender's says what is offered so, the receiver's what is copied so. With
+ * UINT64_MAX one side copies all. Default: setting share_min. */
+int portolan_set_share_min(portolan_endpoint *endpoint, uint64_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -130,6 +130,20 @@ int portolan_forget_memory(portolan_endpoint *endpoint, const void *memory, size
  * registered any more, and every access ends with -EACCES. */
 int portolan_forbid_onesided(portolan_endpoint *endpoint);
 
+/* Registers memory of a region once more: the bytes from `offset` of that region
+ * on, all of it or a part, with rights and a key of their own; `options`, but
+ * not PORTOLAN_CACHED, and `*region` as of portolan_register(). The two may be deregistered in any order;
+ * the memory is lent until the last of its regions was.
+ * With the key (PORTOLAN_KEY), the extent and the rights of a region of this
+ * memory it is that region, which then admits accesses until it was deregistered
+ * as often as it was registered.
+ * -ENOENT  `of` is not registered
+ * -ERANGE  the bytes do not lie in it
+ * -EEXIST, -ENOSPC, -EACCES  as of portolan_register() */
+int portolan_register_again(portolan_endpoint *endpoint, uint64_t of, uint64_t offset,
+                            size_t bytes, const portolan_region_options *options,
+                            uint64_t *region);
+
 /* ---- Accesses to memory of others ------------------------------------- */
 
 /* Flags of a put. */

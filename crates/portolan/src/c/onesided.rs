@@ -254,6 +254,28 @@ unsafe extern "C" fn portolan_forbid_onesided(handle: *mut Endpoint) -> c_int {
     })
 }
 
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_register_again(
+    handle: *mut Endpoint,
+    of: u64,
+    offset: u64,
+    length: usize,
+    o: *const CRegionOptions,
+    region: *mut u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let (region, endpoint) = unsafe { (number(region)?, endpoint(handle)?) };
+        // SAFETY: promised by the caller.
+        let (Which::New(key), rights) = unsafe { region_options(o) }? else {
+            return Err(EINVAL);
+        };
+        let again = endpoint.register_again(RegionId(of), offset, length as u64, key, rights)?;
+        *region = again?.0;
+        Ok(0)
+    })
+}
+
 /// Where an access goes, as C says it.
 #[derive(Clone, Copy)]
 struct To {

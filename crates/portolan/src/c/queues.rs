@@ -1,4 +1,5 @@
-//! Completion queues and counters; how messages are pushed; what is held.
+//! Completion queues and counters; how messages are pushed and pulled; what is
+//! held.
 
 use std::ffi::c_int;
 
@@ -285,6 +286,61 @@ unsafe extern "C" fn portolan_matched_census(handle: *mut Endpoint, to: *mut CCe
         };
         // SAFETY: promised by the caller.
         unsafe { write(to, &ours) }?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_pull_read(
+    handle: *mut Endpoint,
+    window: *mut u64,
+    chunk: *mut u64,
+) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let endpoint = unsafe { endpoint(handle) }?;
+        if window.is_null() || chunk.is_null() {
+            return Err(EFAULT);
+        }
+        let sizes = endpoint.pull_sizes()?;
+        // SAFETY: not null, so they may be written.
+        unsafe {
+            window.write(sizes.0);
+            chunk.write(sizes.1);
+        }
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_set_pull(handle: *mut Endpoint, window: u64, chunk: u64) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        unsafe { endpoint(handle) }?.set_pull_sizes(window, chunk)?;
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_share_min_read(handle: *mut Endpoint, bytes: *mut u64) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        let endpoint = unsafe { endpoint(handle) }?;
+        if bytes.is_null() {
+            return Err(EFAULT);
+        }
+        let least = endpoint.share_min()?;
+        // SAFETY: not null, so it may be written.
+        unsafe { bytes.write(least) };
+        Ok(0)
+    })
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_set_share_min(handle: *mut Endpoint, bytes: u64) -> c_int {
+    edge(|| {
+        // SAFETY: promised by the caller.
+        unsafe { endpoint(handle) }?.set_share_min(bytes)?;
         Ok(0)
     })
 }

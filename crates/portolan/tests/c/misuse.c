@@ -62,6 +62,15 @@ static void wrong_arguments(void)
     GIVES(-EFAULT, portolan_queue_open(endpoint, NULL));
     GIVES(-EFAULT, portolan_counter_open(endpoint, NULL));
     GIVES(-EFAULT, portolan_matched_census(endpoint, NULL));
+    GIVES(-EFAULT, portolan_pull_read(none, &value, &value));
+    GIVES(-EFAULT, portolan_set_pull(none, 1, 1));
+    GIVES(-EFAULT, portolan_share_min_read(none, &value));
+    GIVES(-EFAULT, portolan_set_share_min(none, 1));
+    value = 77;
+    GIVES(-EFAULT, portolan_pull_read(endpoint, NULL, &value));
+    GIVES(-EFAULT, portolan_pull_read(endpoint, &value, NULL));
+    CHECK(value == 77);
+    GIVES(-EFAULT, portolan_share_min_read(endpoint, NULL));
 
     /* Ranks. */
     GIVES(-ENXIO, portolan_send_tagged(endpoint, 2, 1, data, 1));
@@ -170,6 +179,10 @@ static void calls_all(portolan_context *context, const portolan_message *m, void
     GIVES(-EDEADLK, portolan_probe(endpoint, other, 1, 0, NULL));
     GIVES(-EDEADLK, portolan_cancel(endpoint, 1));
     GIVES(-EDEADLK, portolan_queue_read(endpoint, 1, &c, 1));
+    GIVES(-EDEADLK, portolan_pull_read(endpoint, &op, &op));
+    GIVES(-EDEADLK, portolan_set_pull(endpoint, 1, 1));
+    GIVES(-EDEADLK, portolan_share_min_read(endpoint, &op));
+    GIVES(-EDEADLK, portolan_set_share_min(endpoint, 1));
     ((struct seen *)user)->messages++;
 }
 

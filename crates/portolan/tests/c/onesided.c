@@ -460,6 +460,71 @@ static void found_again(void)
     quiet();
 }
 
+/* A part of a region as a region of its own: rights and bounds are its own,
+ * bytes the memory's. */
+static void registered_again(void)
+{
+    portolan_region_options options, no_key;
+    portolan_remote_key mine[2], theirs[2];
+    struct iovec pieces[2];
+    uint64_t whole, part, same, inner, none;
+
+    memset(shared, 0, 10000);
+    pieces[0].iov_base = shared + 5000;
+    pieces[0].iov_len = 300;
+    pieces[1].iov_base = shared;
+    pieces[1].iov_len = 700;
+    portolan_region_options_init(&options);
+    options.rights = PORTOLAN_MAY_GET;
+    GIVES(0, portolan_registerv(endpoint, pieces, 2, &options, &whole));
+    options.rights = PORTOLAN_MAY_PUT;
+    no_key = options;
+    options.flags = PORTOLAN_KEY;
+    options.key = 5;
+    GIVES(0, portolan_register_again(endpoint, whole, 200, 300, &options, &part));
+    GIVES(0, portolan_register_again(endpoint, whole, 200, 300, &options, &same));
+    CHECK(part != 0 && part != whole && same == part);
+    /* The key is taken by another extent, and by other rights. */
+    GIVES(-EEXIST, portolan_register_again(endpoint, whole, 200, 299, &options, &none));
+    options.rights = PORTOLAN_MAY_GET;
+    GIVES(-EEXIST, portolan_register_again(endpoint, whole, 200, 300, &options, &none));
+    /* A part of a part, and nothing beyond it. */
+    GIVES(-ERANGE, portolan_register_again(endpoint, part, 290, 11, &no_key, &none));
+    CHECK(none == 0);
+    GIVES(0, portolan_register_again(endpoint, part, 290, 10, NULL, &inner));
+    GIVES(0, portolan_region_key(endpoint, whole, &mine[0]));
+    GIVES(0, portolan_region_key(endpoint, part, &mine[1]));
+    GIVES(0, portolan_send_tagged(endpoint, other, 1, mine, sizeof mine));
+    GIVES(0, portolan_receive_tagged(endpoint, other, 1, 0, theirs, sizeof theirs, NULL));
+    fill(own, 300, me);
+    GIVES(-EACCES, put(&theirs[0], 0, own, 1));
+    GIVES(-EACCES, get(&theirs[1], 0, own, 1));
+    GIVES(-ERANGE, put(&theirs[1], 290, own, 11));
+    GIVES(0, put(&theirs[1], 0, own, 300));
+    barrier();
+    GIVES(0, portolan_region_read(endpoint, whole, 200, own, 300));
+    CHECK(is_filled(own, 300, other) && shared[5199] == 0 && shared[200] == 0);
+    CHECK(memcmp(shared + 5200, own, 100) == 0 && memcmp(shared, own + 100, 200) == 0);
+    GIVES(0, portolan_region_read(endpoint, inner, 0, own, 10));
+    CHECK(memcmp(shared + 190, own, 10) == 0);
+    barrier();
+    /* It needs neither the first region nor the other of its registrations. */
+    GIVES(0, portolan_deregister(endpoint, part));
+    GIVES(0, portolan_deregister(endpoint, whole));
+    GIVES(0, portolan_deregister(endpoint, inner));
+    GIVES(-ENOENT, portolan_register_again(endpoint, whole, 0, 1, NULL, &none));
+    barrier();
+    GIVES(-ENOKEY, get(&theirs[0], 0, own, 1));
+    GIVES(0, put(&theirs[1], 99, "ab", 2));
+    barrier();
+    CHECK(shared[5299] == 'a' && shared[0] == 'b');
+    GIVES(0, portolan_deregister(endpoint, part));
+    GIVES(-ENOENT, portolan_deregister(endpoint, part));
+    barrier();
+    GIVES(-ENOKEY, put(&theirs[1], 0, "c", 1));
+    quiet();
+}
+
 /* Rank 1 forbids all, then leaves. */
 static void the_end(void)
 {
@@ -473,6 +538,7 @@ static void the_end(void)
         GIVES(0, portolan_forbid_onesided(endpoint));
         portolan_region_options_init(&options);
         GIVES(-EACCES, portolan_register(endpoint, shared, 1, &options, &op));
+        GIVES(-EACCES, portolan_register_again(endpoint, region, 0, 1, NULL, &op));
         barrier();
         barrier();
         GIVES(0, portolan_deregister(endpoint, region));
@@ -505,6 +571,7 @@ static void plain(void)
     refused();
     overlapping();
     found_again();
+    registered_again();
     the_end();
 }
 

@@ -50,6 +50,10 @@ static void wrong_arguments(void)
     GIVES(-EFAULT, portolan_post_compare_swap(endpoint, other, NULL, 0, 1, 2, NULL, &op));
     GIVES(-EFAULT, portolan_post_flush(endpoint, other, NULL, NULL));
     portolan_remote_key_any(1, NULL);
+    region = 9;
+    GIVES(-EFAULT, portolan_register_again(none, 1, 0, 1, NULL, &region));
+    CHECK(region == 0);
+    GIVES(-EFAULT, portolan_register_again(endpoint, 1, 0, 1, NULL, NULL));
 
     /* Ranks. */
     GIVES(-ENXIO, portolan_post_put(endpoint, 2, &key, 0, memory, 1, NULL, &op));
@@ -134,6 +138,8 @@ static void wrong_arguments(void)
     GIVES(-ENOENT, portolan_region_read(endpoint, 12345, 0, memory, 1));
     GIVES(-ENOENT, portolan_deregister(endpoint, 0));
     GIVES(-ENOENT, portolan_deregister(endpoint, 1ull << 32));
+    GIVES(-ENOENT, portolan_register_again(endpoint, 0, 0, 0, &options, &region));
+    GIVES(-ENOENT, portolan_register_again(endpoint, UINT64_MAX, 0, 1, &options, &region));
     wrong = access;
     wrong.queue = 1;
     GIVES(-ENOENT, portolan_post_put(endpoint, other, &key, 0, memory, 1, &wrong, &op));
@@ -155,6 +161,21 @@ static void wrong_arguments(void)
     GIVES(-ERANGE, portolan_region_read(endpoint, kept, UINT64_MAX, memory, 2));
     GIVES(0, portolan_post_put(endpoint, me, &key, 0, "x", 1, NULL, &op));
     CHECK(end_of(op).error == -EACCES && memory[0] == 0);
+    region = 9;
+    bad = options;
+    bad.rights = 4;
+    GIVES(-EINVAL, portolan_register_again(endpoint, kept, 0, 1, &bad, &region));
+    bad = options;
+    bad.key = 1;
+    GIVES(-EINVAL, portolan_register_again(endpoint, kept, 0, 1, &bad, &region));
+    bad = options;
+    bad.flags = PORTOLAN_CACHED;
+    GIVES(-EINVAL, portolan_register_again(endpoint, kept, 0, 1, &bad, &region));
+    GIVES(-ERANGE, portolan_register_again(endpoint, kept, 0, sizeof memory + 1, NULL, &region));
+    GIVES(-ERANGE, portolan_register_again(endpoint, kept, sizeof memory, 1, NULL, &region));
+    GIVES(-ERANGE, portolan_register_again(endpoint, kept, UINT64_MAX, 1, NULL, &region));
+    GIVES(-ERANGE, portolan_register_again(endpoint, kept, 1, SIZE_MAX, NULL, &region));
+    CHECK(region == 0);
     /* Other keys are other bytes, and the same the same. */
     portolan_remote_key_any(1, &all);
     portolan_remote_key_any(2, &key);
@@ -178,6 +199,7 @@ static void calls_all(portolan_context *context, const portolan_message *m, void
     GIVES(-EDEADLK, portolan_register(endpoint, memory, 1, NULL, &number));
     GIVES(-EDEADLK, portolan_deregister(endpoint, 1));
     GIVES(-EDEADLK, portolan_forget_memory(endpoint, memory, 1));
+    GIVES(-EDEADLK, portolan_register_again(endpoint, 1, 0, 1, NULL, &number));
     GIVES(-EDEADLK, portolan_region_read(endpoint, 1, 0, in, 1));
     GIVES(-EDEADLK, portolan_post_put(endpoint, other, &key, 0, "x", 1, NULL, &number));
     GIVES(-EDEADLK, portolan_post_get(endpoint, other, &key, 0, in, 1, NULL, &number));
@@ -191,6 +213,7 @@ static int is_not_refused(void)
     uint64_t number;
 
     return portolan_register(endpoint, memory, 1, NULL, &number) != -ECHILD
+        || portolan_register_again(endpoint, 1, 0, 1, NULL, &number) != -ECHILD
         || portolan_post_flush(endpoint, other, NULL, &number) != -ECHILD;
 }
 

@@ -390,6 +390,62 @@ static void pushes(void)
     quiet();
 }
 
+/* Both ranks send to each other by a call that waits. */
+static void swap(size_t bytes, uint32_t seed)
+{
+    portolan_completion c;
+    uint64_t op;
+
+    fill(out, bytes, seed + me);
+    memset(in, 0, bytes);
+    GIVES(0, portolan_post_receive(endpoint, other, 6, 0, in, bytes, NULL, &op));
+    barrier();
+    GIVES(0, portolan_send_tagged(endpoint, other, 6, out, bytes));
+    c = end_of(op);
+    CHECK(c.error == 0 && c.bytes == bytes && is_filled(in, bytes, seed + other));
+    barrier();
+}
+
+/* Messages of which nothing is pushed: asked for in little or much at once,
+ * and copied by one side or by both. */
+static void pulls(void)
+{
+    static const struct {
+        uint64_t window, chunk;
+        size_t bytes;
+    } sizes[] = {{0, 0, 100}, {5000, 1000, 50000}, {UINT64_MAX, UINT64_MAX, BIG}};
+    static const uint64_t least[] = {0, BIG, BIG + 1, UINT64_MAX};
+    portolan_push none, was[2];
+    uint64_t window = 0, chunk = 0, shared = 0, now, at;
+    uint32_t i;
+
+    portolan_push_init(&none);
+    portolan_push_init(&was[0]);
+    portolan_push_init(&was[1]);
+    GIVES(0, portolan_push_read(endpoint, &was[0], &was[1]));
+    GIVES(0, portolan_set_push(endpoint, &none, &none));
+    GIVES(0, portolan_pull_read(endpoint, &window, &chunk));
+    CHECK(window == 524288 && chunk == 131072);
+    GIVES(0, portolan_share_min_read(endpoint, &shared));
+    CHECK(shared == 131072);
+    for (i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        GIVES(0, portolan_set_pull(endpoint, sizes[i].window, sizes[i].chunk));
+        GIVES(0, portolan_pull_read(endpoint, &now, &at));
+        CHECK(now == sizes[i].window && at == sizes[i].chunk);
+        swap(sizes[i].bytes, 10 * i);
+    }
+    GIVES(0, portolan_set_pull(endpoint, window, chunk));
+    for (i = 0; i < sizeof least / sizeof *least; i++) {
+        GIVES(0, portolan_set_share_min(endpoint, least[i]));
+        GIVES(0, portolan_share_min_read(endpoint, &now));
+        CHECK(now == least[i]);
+        swap(BIG, 100 + 10 * i);
+    }
+    GIVES(0, portolan_set_share_min(endpoint, shared));
+    GIVES(0, portolan_set_push(endpoint, &was[0], &was[1]));
+    quiet();
+}
+
 /* Rank 1 leaves. What it sent before is received all the same. */
 static void the_end(void)
 {
@@ -443,6 +499,7 @@ static void plain(void)
     cancelled();
     queues_and_counters();
     pushes();
+    pulls();
     the_end();
 }
 
