@@ -375,12 +375,59 @@ fn what_was_registered_is_found_again_until_it_is_forgotten() {
         assert_eq!(put(key, 4), Ok(()));
         assert!(b.deregister(again).unwrap().is_ok());
         assert_eq!(put(key, 5), Err(OpError::BadKey));
+        // By its own key it is this region that is registered once more.
+        let one = register(300, Rights::Both).unwrap();
+        let key = b.remote_key(one).unwrap().unwrap();
+        let same = b.register_again(one, 0, 100, Some(key.key()), Rights::Both);
+        assert_eq!(same.unwrap(), Ok(one));
+        b.forget_memory(start.wrapping_add(300), 100).unwrap();
+        assert!(b.deregister(one).unwrap().is_ok());
+        assert_eq!(b.remote_key(one).unwrap(), Some(key));
+        assert!(b.deregister(one).unwrap().is_ok());
+        assert_eq!(b.remote_key(one).unwrap(), None);
         b.forbid_one_sided().unwrap();
         let forbidden = register(100, Rights::Both);
         assert_eq!(forbidden, Err(RegisterError::Forbidden));
         drop((a, b));
         assert_eq!(memory, [[4; 100], [0; 100], [0; 100], [0; 100]].concat());
     }
+}
+
+#[test]
+fn what_is_only_kept_to_be_found_leaves_its_place_to_others() {
+    let (_a, b) = pair(By::Shm, &config());
+    let mut memory = [0_u8; 3];
+    let start = memory.as_mut_ptr();
+    let register = |at: usize| {
+        // SAFETY: nobody has the keys.
+        unsafe { b.register_cached(start.wrapping_add(at), 1, Rights::Both) }.unwrap()
+    };
+    let kept = [0, 1, 2].map(|at| register(at).unwrap());
+    for id in kept {
+        assert!(b.deregister(id).unwrap().is_ok());
+    }
+    let small = || b.register(vec![0], None, Rights::None).unwrap();
+    let of = small().unwrap();
+    let mut free = 65_536 - kept.len() - 1;
+    let mut last = of;
+    while free > 0 {
+        last = small().unwrap();
+        free -= 1;
+    }
+    assert!(b.remote_key(kept[0]).unwrap().is_some());
+    // One way and the other, and by the cache itself.
+    assert!(small().is_ok());
+    assert_eq!(b.remote_key(kept[0]).unwrap(), None);
+    let again = || b.register_again(of, 0, 1, None, Rights::None).unwrap();
+    assert!(again().is_ok());
+    assert_eq!(b.remote_key(kept[1]).unwrap(), None);
+    assert!(register(1).is_ok());
+    assert_eq!(b.remote_key(kept[2]).unwrap(), None);
+    assert_eq!(small().unwrap_err().0, RegisterError::Full);
+    assert_eq!(again().unwrap_err(), RegisterError::Full);
+    assert_eq!(register(0).unwrap_err(), RegisterError::Full);
+    assert!(b.deregister(last).unwrap().is_ok());
+    assert!(register(0).is_ok());
 }
 
 #[test]

@@ -67,12 +67,19 @@ impl Cache {
     /// The region of this memory, registered once more.
     pub fn find(&mut self, extent: &Extent) -> Option<RegionId> {
         let id = *self.extents.get(extent)?;
-        let entry = self.entries.get_mut(&id)?;
+        self.count(id).then_some(id)
+    }
+
+    /// A region was registered once more. False: it is not here.
+    pub fn count(&mut self, id: RegionId) -> bool {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return false;
+        };
         entry.count += 1;
         if entry.count == 1 {
             self.idle.retain(|it| *it != id);
         }
-        Some(id)
+        true
     }
 
     /// It was registered.

@@ -59,9 +59,7 @@ impl Endpoint {
         rights: Rights,
     ) -> Result<Result<RegionId, RegisterError>, Misuse> {
         let mut s = self.enter()?;
-        let exchange = s.core.matched.state();
-        let again = exchange.register_again(of, start, bytes, key, rights);
-        Ok(again.inspect(|id| s.show_region(*id)))
+        Ok(s.register_again(of, start, bytes, key, rights))
     }
 
     /// Registers memory that the program uses again and again: a registration with

@@ -125,9 +125,50 @@ impl State {
         key: Option<u64>,
         rights: Rights,
     ) -> Result<RegionId, (RegisterError, Scatter)> {
-        let id = self.core.matched.state().register(memory, key, rights)?;
+        let mut memory = memory;
+        loop {
+            match self.core.matched.state().register(memory, key, rights) {
+                Ok(id) => {
+                    self.show_region(id);
+                    return Ok(id);
+                }
+                Err((RegisterError::Full, back)) if self.make_place() => memory = back,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Registers memory of a region once more.
+    pub fn register_again(
+        &mut self,
+        of: RegionId,
+        start: u64,
+        bytes: u64,
+        key: Option<u64>,
+        rights: Rights,
+    ) -> Result<RegionId, RegisterError> {
+        let id = loop {
+            let exchange = self.core.matched.state();
+            match exchange.register_again(of, start, bytes, key, rights) {
+                Ok(id) => break id,
+                Err(RegisterError::Full) if self.make_place() => {}
+                Err(error) => return Err(error),
+            }
+        };
+        if self.core.matched.cache.count(id) {
+            // It counts itself how often the program has registered it. Nothing comes
+            // back: this was not the only time.
+            self.core.matched.state().deregister(id).ok();
+        }
         self.show_region(id);
         Ok(id)
+    }
+
+    /// Closes a region that is only kept to be found. False: there is none.
+    fn make_place(&mut self) -> bool {
+        let made = self.core.matched.cache.evict();
+        self.close_leaving();
+        made
     }
 
     /// Shows a region that was registered.
@@ -160,7 +201,7 @@ impl State {
     /// Registers lent memory, or finds that it is registered.
     pub fn register_cached(
         &mut self,
-        mut memory: Scatter,
+        memory: Scatter,
         extent: Extent,
     ) -> Result<RegionId, RegisterError> {
         if self.core.matched.shown.forbidden {
@@ -169,19 +210,10 @@ impl State {
         if let Some(id) = self.core.matched.cache.find(&extent) {
             return Ok(id);
         }
-        loop {
-            match self.register_region(memory, None, extent.rights) {
-                Ok(id) => {
-                    self.core.matched.cache.insert(extent, id);
-                    return Ok(id);
-                }
-                Err((RegisterError::Full, back)) if self.core.matched.cache.evict() => {
-                    memory = back;
-                    self.close_leaving();
-                }
-                Err((error, _)) => return Err(error),
-            }
-        }
+        let registered = self.register_region(memory, None, extent.rights);
+        let id = registered.map_err(|(error, _)| error)?;
+        self.core.matched.cache.insert(extent, id);
+        Ok(id)
     }
 
     /// The program ends a registration, which is perhaps kept.
