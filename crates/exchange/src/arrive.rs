@@ -200,9 +200,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let dest = if let Some(id) = self.first_receive(&what) {
             self.meet(id, &what, origin, pushed, missing, overlap);
             self.write(id, 0, m.payload);
-            self.free_pushed(host, m.from, pushed);
+            // The request first: word of free room can wait for it.
             self.fetch_rest(host, id);
             self.settle(host, id);
+            self.free_pushed(host, m.from, pushed);
             Dest::Receive(id)
         } else {
             let body = self.body(m.payload, pushed);

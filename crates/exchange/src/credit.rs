@@ -55,15 +55,41 @@ impl Peer {
         self.taken - self.freed
     }
 
-    /// What it is to be told, if that is worth a message: when half of its
-    /// room is free that it does not know of.
-    pub fn news(&mut self, room: u64) -> Option<u64> {
-        let limit = self.freed + room;
-        if limit < self.told + (room / 2).max(1) {
+    /// What it is to be told, if that is worth a message.
+    pub fn news(&mut self, room: Room) -> Option<u64> {
+        let limit = self.freed + room.bytes;
+        if limit < self.told + room.slack.max(1) {
             return None;
         }
         self.told = limit;
         Some(limit)
+    }
+}
+
+/// What a sender may have kept here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    pub bytes: u64,
+    /// It is told of free room when it does not know of so much.
+    pub slack: u64,
+}
+
+impl Room {
+    /// So many bytes, of which it need not know the half.
+    pub const fn of(bytes: u64) -> Self {
+        Self {
+            bytes,
+            slack: bytes / 2,
+        }
+    }
+
+    /// Enough for a push of so many bytes, however many short ones came before it.
+    pub const fn for_push(bytes: u64) -> Self {
+        let slack = bytes / 8;
+        Self {
+            bytes: bytes.saturating_add(slack),
+            slack,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use portolan_matching::Matcher;
 
-use crate::credit::{Crowd, PUSHED_MIN, Peers};
+use crate::credit::{Crowd, PUSHED_MIN, Peers, Room};
 use crate::host::{Host, Refusal, Sent, Sink, Source};
 use crate::kind::Kind;
 use crate::message::{Dest, Message, Part};
@@ -269,18 +269,28 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// What a sender may have kept here.
-    pub(crate) fn room_of(&self, host: &impl Host<Source = S, Sink = K>, from: u32) -> u64 {
-        let share = self.config.pushed_share.unwrap_or_else(|| {
-            let most = host.push(from).most();
-            if host.has_queues(from) {
-                // Beyond that they would overflow the queue before us; what they
-                // do not push is pulled, in turns.
-                most / self.crowd.senders()
-            } else {
-                most
+    pub(crate) fn room_of(&self, host: &impl Host<Source = S, Sink = K>, from: u32) -> Room {
+        let room = match self.config.pushed_share {
+            Some(bytes) => Room::of(bytes),
+            None => {
+                let most = host.push(from).most();
+                let senders = self.crowd.senders();
+                if senders > 1 && host.has_queues(from) {
+                    // Beyond that they would overflow the queue before us; what they
+                    // do not push is pulled, in turns.
+                    Room::of(most / senders)
+                } else {
+                    Room::for_push(most)
+                }
             }
-        });
-        self.part.min(share).max(PUSHED_MIN)
+        };
+        if room.bytes > self.part {
+            Room::of(self.part.max(PUSHED_MIN))
+        } else if room.bytes < PUSHED_MIN {
+            Room::of(PUSHED_MIN)
+        } else {
+            room
+        }
     }
 
     /// Changes what one sender may have kept here, bytes, as

@@ -250,12 +250,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Some(message) = self.messages.get_mut(number) {
             message.body = body;
         }
-        self.release_message(host, number);
         if let Some(meeting) = self.ops.meeting(id) {
             meeting.pushes = 0;
         }
         self.fetch_rest(host, id);
         self.settle(host, id);
+        self.release_message(host, number);
     }
 
     /// Gives back what a kept message held.

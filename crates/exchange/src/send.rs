@@ -299,7 +299,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let charge = total + OVERHEAD;
         let keeps = !sync
             && total <= push.whole
-            && (self.peers.get(send.to)).is_some_and(|peer| peer.kept() + charge <= room);
+            && (self.peers.get(send.to)).is_some_and(|peer| peer.kept() + charge <= room.bytes);
         let origin = Origin::Local(id);
         if let Some(receive) = self.first_receive(&what) {
             self.meet(receive, &what, origin, 0, 0, true);
