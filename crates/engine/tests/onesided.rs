@@ -380,13 +380,17 @@ fn what_was_registered_is_found_again_until_it_is_forgotten() {
         let key = b.remote_key(one).unwrap().unwrap();
         let same = b.register_again(one, 0, 100, Some(key.key()), Rights::Both);
         assert_eq!(same.unwrap(), Ok(one));
-        b.forget_memory(start.wrapping_add(300), 100).unwrap();
+        assert!(b.deregister(one).unwrap().is_ok());
         assert!(b.deregister(one).unwrap().is_ok());
         assert_eq!(b.remote_key(one).unwrap(), Some(key));
-        assert!(b.deregister(one).unwrap().is_ok());
+        assert!(b.deregister(one).unwrap().is_err());
+        b.forget_memory(start.wrapping_add(300), 100).unwrap();
         assert_eq!(b.remote_key(one).unwrap(), None);
+        // What would be found is refused as well.
+        let kept = register(300, Rights::Both).unwrap();
+        assert!(b.deregister(kept).unwrap().is_ok());
         b.forbid_one_sided().unwrap();
-        let forbidden = register(100, Rights::Both);
+        let forbidden = register(300, Rights::Both);
         assert_eq!(forbidden, Err(RegisterError::Forbidden));
         drop((a, b));
         assert_eq!(memory, [[4; 100], [0; 100], [0; 100], [0; 100]].concat());

@@ -166,11 +166,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             (true, pushed @ 1..) => push.whole.min(pushed),
             _ => push.whole,
         };
-        let (first, second) = if total <= short {
-            (most, 0)
+        let (first, second) = if total <= short && most == total {
+            (total, 0)
         } else {
+            // Also of one that would be pushed whole, but for the credit: its request
+            // leaves when the first push is there.
             let first = push.first.min(most);
-            (first, push.second.min(most - first).min(SECOND))
+            let second = if total <= short { most } else { push.second };
+            (first, second.min(most - first).min(SECOND))
         };
         let flags = if push.overlap { OVERLAP } else { 0 } | if shares { SHARES } else { 0 };
         let mut args = [op.tag, total, id.0, address, flags | second, 0];

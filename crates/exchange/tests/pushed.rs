@@ -150,9 +150,9 @@ fn who_waits_for_room_is_told_of_more_at_once() {
     }
 }
 
-/// So many ranks send rank 0 long messages in turns, which are received at once;
+/// So many ranks send rank 0 `long` messages in turns, which are received at once;
 /// gives what is kept of each that then sends short ones which nobody receives.
-fn room_of_each(c: &mut Cluster, senders: u32) -> Vec<u64> {
+fn room_of_each(c: &mut Cluster, senders: u32, long: usize) -> Vec<u64> {
     let all = 1..=senders;
     let send = |c: &mut Cluster, from, tag, bytes: usize| {
         let source = Pieces(vec![vec![7; bytes]]);
@@ -164,10 +164,10 @@ fn room_of_each(c: &mut Cluster, senders: u32) -> Vec<u64> {
     };
     for from in (0..40).flat_map(|_| all.clone()) {
         c.with(0, |x, at| {
-            let into = Pieces(vec![vec![0; 40_000]]);
+            let into = Pieces(vec![vec![0; long]]);
             x.post_receive(at, &Selector::any(1), into, Notify::default())
         });
-        send(c, from, 1, 40_000);
+        send(c, from, 1, long);
     }
     let before = c.ranks[0].census().pushed_bytes;
     assert_eq!(before, 0);
@@ -191,26 +191,65 @@ fn room_of_each(c: &mut Cluster, senders: u32) -> Vec<u64> {
 
 #[test]
 fn who_sends_long_messages_at_once_shares_the_room() {
-    for (senders, queues, room) in [
-        (3, true, half_or_more(10_042)),
-        (3, false, for_one(30_128)),
-        (1, true, for_one(30_128)),
+    for (senders, queues, long, room) in [
+        (3, true, 40_000, half_or_more(10_042)),
+        (3, false, 40_000, for_one(30_128)),
+        (3, true, 4_000, for_one(30_128)),
+        (1, true, 40_000, for_one(30_128)),
         // There is always room for so much.
-        (8, true, half_or_more(4_096)),
+        (8, true, 40_000, half_or_more(4_096)),
     ] {
         let mut c = cluster_of(9, None, queues);
-        for now in room_of_each(&mut c, senders) {
+        for now in room_of_each(&mut c, senders, long) {
             assert!(room.contains(&now), "{now} of {room:?}");
         }
     }
     // All of it again for one that is alone.
     let mut c = cluster_of(9, None, true);
-    room_of_each(&mut c, 3);
-    let now = room_of_each(&mut c, 1)[0];
+    room_of_each(&mut c, 3, 40_000);
+    let now = room_of_each(&mut c, 1, 40_000)[0];
     assert!(for_one(30_128).contains(&now), "{now}");
     // What was set is not shared.
     let mut c = cluster_of(9, Some(20_000), true);
-    for now in room_of_each(&mut c, 3) {
+    for now in room_of_each(&mut c, 3, 40_000) {
         assert!(half_or_more(20_000).contains(&now), "{now}");
     }
+}
+
+#[test]
+fn a_message_that_lacks_room_to_be_pushed_whole_is_asked_for_at_its_first_push() {
+    let mut c = cluster(None);
+    c.net.push = Push {
+        whole: 40_000,
+        first: 1_000,
+        second: 0,
+        ..PUSH
+    };
+    let into = Pieces(vec![vec![0; 8_000]]);
+    let op = c.with(1, |x, at| {
+        x.post_receive(at, &Selector::any(3), into, Notify::default())
+    });
+    let from = Pieces(vec![vec![7; 8_000]]);
+    let sent = c.with(0, |x, at| {
+        x.post_send(at, 1, 3, &SendOptions::default(), from)
+    });
+    sent.expect("the rank is alive");
+    // The first push, alone.
+    c.carry((0, 1, false), 1_000, |_, pushed| {
+        assert_eq!(pushed, 0..1_000)
+    });
+    let census = c.ranks[1].census();
+    assert_eq!((census.seconds, census.pulled_bytes), (1, 8_000 - 4_096));
+    carry(&mut c);
+    assert_eq!(c.ranks[1].is_done(op), Some(true));
+    // All that was pushed fits one: nothing is asked for.
+    let from = Pieces(vec![vec![7; 8_000]]);
+    let sent = c.with(0, |x, at| {
+        x.post_send(at, 1, 3, &SendOptions::default(), from)
+    });
+    sent.expect("the rank is alive");
+    c.carry((0, 1, false), 8_000, |_, pushed| {
+        assert_eq!(pushed, 0..8_000)
+    });
+    assert_eq!(c.ranks[1].census().messages, 1);
 }
