@@ -279,8 +279,11 @@ impl<S: Seal> Endpoint<'_, S> {
             c.nudge_at = c.heard_at.saturating_add(silence / 2);
         } else if quiet < silence {
             c.nudge_at = now.saturating_add((silence / NUDGES).max(1));
-            let way = c.way;
-            self.path_mut(way).ping_owed = true;
+            // By all paths: nothing flies that would show that one has failed.
+            for path in self.paths_of(conn) {
+                let p = self.path_mut(path);
+                p.ping_owed |= p.leads;
+            }
             self.make_ready(conn);
         } else {
             c.nudge_at = u64::MAX;
