@@ -3,8 +3,12 @@
 #[allow(dead_code, reason = "each test uses its part")]
 mod common;
 
-use common::{Cluster, Net, Pieces};
-use portolan_exchange::{Config, Memory, Notify, OpId, Place, Push, Rights, Selector, SendOptions};
+use std::collections::{BTreeMap, BTreeSet};
+
+use common::{Cluster, Net, Packet, Pieces, Rng};
+use portolan_exchange::{
+    Config, Kind, Memory, Notify, OpId, Place, Push, Rights, Selector, SendOptions,
+};
 
 /// Bytes of the message.
 const BYTES: usize = 1_050;
@@ -192,4 +196,145 @@ fn many_senders_share_a_part_of_the_window() {
     // The second gets its half of an eighth, and then there is no more.
     assert_eq!(asked_of(2, 800, 100), 850);
     assert_eq!(asked_of(5, 800, 100), 850);
+}
+
+/// Ranks that send two messages each to rank 0.
+const SENDERS: u32 = 5;
+const WINDOW: u64 = 800;
+const CHUNK: u64 = 100;
+/// What may be under way where several senders are asked.
+const CROWD: u64 = WINDOW / 8;
+
+/// A message by its sender and the sender's operation.
+type Name = (u32, u64);
+
+fn word(packet: &Packet, at: usize) -> u64 {
+    let bytes = packet.args[8 * at..][..8].try_into();
+    u64::from_le_bytes(bytes.expect("8 bytes"))
+}
+
+/// Pulls that rank 0 has sent since its ways were that long: of which message, and
+/// how many bytes.
+fn pulls_since(c: &Cluster, lengths: &BTreeMap<u32, usize>) -> Vec<(Name, u64)> {
+    let mut pulls = Vec::new();
+    for (&(_, from, _), queue) in c.net.ways.iter().filter(|(way, _)| way.0 == 0) {
+        let new = queue.iter().skip(lengths.get(&from).copied().unwrap_or(0));
+        let new = new.filter(|packet| packet.kind == Kind::Pull);
+        pulls.extend(new.map(|packet| ((from, word(packet, 0)), word(packet, 2))));
+    }
+    pulls
+}
+
+/// What rank 0 has asked for, as its requests and their answers show.
+#[derive(Clone, Default)]
+struct Asked {
+    /// What has not been asked for of each message.
+    rests: BTreeMap<Name, u64>,
+    /// What was, and has not come, of each sender.
+    due: BTreeMap<u32, u64>,
+}
+
+impl Asked {
+    fn pulled(&mut self, name: Name, bytes: u64) {
+        *self.rests.get_mut(&name).expect("it was sent") -= bytes;
+        *self.due.entry(name.0).or_default() += bytes;
+    }
+
+    /// Whether more of a message could be asked for.
+    fn may_ask(&self, name: Name) -> bool {
+        self.rests[&name] > 0 && self.due.get(&name.0).is_none_or(|due| *due < CROWD)
+    }
+}
+
+/// Two messages of each sender, and receives for them.
+fn sent(rng: &mut Rng) -> (Cluster, Asked, Vec<OpId>) {
+    let net = Net {
+        room: 100,
+        copied: 1 << 20,
+        push: Push {
+            whole: 0,
+            first: 0,
+            second: 0,
+            ..Push::default()
+        },
+        ..Net::default()
+    };
+    let config = Config {
+        pull_chunk: CHUNK,
+        pull_window: WINDOW,
+        ..Config::default()
+    };
+    let mut c = Cluster::new(SENDERS + 1, &config, net);
+    let (mut asked, mut receives) = (Asked::default(), Vec::new());
+    for (from, tag) in (1..=SENDERS).flat_map(|from| [(from, 0), (from, 1)]) {
+        let bytes = 1 + rng.below(1_500);
+        let memory = |byte| Pieces(vec![vec![byte; bytes as usize]]);
+        let options = SendOptions::default();
+        let sent = c.with(from, |x, at| x.post_send(at, 0, tag, &options, memory(7)));
+        let name = (from, sent.expect("the rank is alive").0);
+        asked.rests.insert(name, bytes);
+        let selector = Selector::from(from, tag);
+        receives.push(c.with(0, |x, at| {
+            x.post_receive(at, &selector, memory(0), Notify::default())
+        }));
+    }
+    (c, asked, receives)
+}
+
+#[test]
+fn of_all_senders_the_shortest_rest_is_asked_for_first_and_no_more_than_the_window() {
+    let (mut contested, mut crowded) = (0, 0);
+    for seed in 0..30 {
+        let mut rng = Rng(seed);
+        let (mut c, mut asked, receives) = sent(&mut rng);
+        let mut offered = BTreeSet::new();
+        loop {
+            let busy = c.busy();
+            if busy.is_empty() {
+                break;
+            }
+            let way = busy[rng.below(busy.len() as u64) as usize];
+            let before = asked.clone();
+            let queues = c.net.ways.iter().filter(|(way, _)| way.0 == 0);
+            let lengths = queues.map(|(to, queue)| (to.1, queue.len() - usize::from(*to == way)));
+            let lengths: BTreeMap<u32, usize> = lengths.collect();
+            c.carry(way, 1 << 20, |packet, _| match packet.kind {
+                Kind::Offer => _ = offered.insert((way.0, word(packet, 2))),
+                Kind::Pulled => {
+                    let due = asked.due.get_mut(&way.0).expect("it was asked");
+                    *due -= packet.payload.len() as u64;
+                }
+                _ => {}
+            });
+            let pulls = pulls_since(&c, &lengths);
+            for (name, bytes) in &pulls {
+                asked.pulled(*name, *bytes);
+            }
+            // Of what could have been asked for instead, nothing lacked less.
+            let instead: Vec<u64> = (offered.iter())
+                .filter(|name| before.may_ask(**name) && asked.may_ask(**name))
+                .filter(|name| pulls.iter().all(|(asked, _)| asked != *name))
+                .map(|name| asked.rests[name])
+                .collect();
+            for (name, _) in &pulls {
+                contested += u32::from(!instead.is_empty());
+                assert!(instead.iter().all(|rest| *rest >= before.rests[name]));
+            }
+            let under_way: u64 = asked.due.values().sum();
+            assert_eq!(c.ranks[0].census().pulled_bytes, under_way);
+            // One alone may have the window, and then another its part.
+            assert!(under_way < WINDOW + CHUNK + CROWD / 2, "{under_way}");
+            crowded += u32::from(asked.due.values().filter(|due| **due > 0).count() > 1);
+        }
+        for receive in receives {
+            let (done, memory) = c.ranks[0].take(receive).expect("it has ended");
+            assert_eq!(done.result, Ok(()));
+            let Some(Memory::Sink(sink)) = memory else {
+                panic!("a receive gives its memory back");
+            };
+            assert!(sink.bytes().iter().all(|byte| *byte == 7));
+        }
+    }
+    assert!(contested > 1_000, "{contested}");
+    assert!(crowded > 1_000, "{crowded}");
 }

@@ -58,11 +58,13 @@ impl<S: Seal> Endpoint<'_, S> {
         if let Some(probes) = all().find(|&path| self.paths[path as usize].probe_owed) {
             return probes;
         }
-        // Those first that answer; then by how much of the window is used.
+        // Those first that answer; of those that do not, the one that was asked
+        // least: where its last answer was lost nothing but this asks it again.
+        // Then by how much of the window is used.
         let load = |&path: &u32| {
             let p = &self.paths[path as usize];
             let used = (u64::from(p.flying) << 16) / u64::from(p.congestion.window().max(1));
-            (p.quiet > 0, used)
+            (p.quiet, used)
         };
         let best = all().filter(|&path| free(path)).min_by_key(load);
         let paced = |&path: &u32| self.paths[path as usize].pacer.ready_at(now);

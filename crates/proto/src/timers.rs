@@ -79,8 +79,16 @@ impl<S: Seal> Endpoint<'_, S> {
     #[inline]
     fn probe_at(&self, path: u32) -> u64 {
         let p = &self.paths[path as usize];
-        if p.flying == 0 && !self.waits_on(path) {
-            return u64::MAX;
+        let mut from = p.probe_from;
+        if p.flying == 0 {
+            if !self.waits_on(path) {
+                return u64::MAX;
+            }
+            // What has just been queued has not waited since the last answer.
+            match self.conns[p.conn as usize].waiting_since {
+                u64::MAX => {}
+                since => from = from.max(since),
+            }
         }
         // Several in a row get lost often enough where packets are lost in bursts.
         let (prompt, probes) = if self.waits_for_room(p.conn) {
@@ -92,7 +100,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let wait = p.answer_after(self.core.config.probe_slack_ns, doublings);
         let often = (self.core.config.silence_ns / probes).max(1);
         let parts = u64::from(1 + self.asks_between(path));
-        p.probe_from.saturating_add(wait.min(often) / parts)
+        from.saturating_add(wait.min(often) / parts)
     }
 
     /// Pings between the last probe of a path and its next.
@@ -279,8 +287,11 @@ impl<S: Seal> Endpoint<'_, S> {
             c.nudge_at = c.heard_at.saturating_add(silence / 2);
         } else if quiet < silence {
             c.nudge_at = now.saturating_add((silence / NUDGES).max(1));
-            let way = c.way;
-            self.path_mut(way).ping_owed = true;
+            // By all paths: nothing flies that would show that one has failed.
+            for path in self.paths_of(conn) {
+                let p = self.path_mut(path);
+                p.ping_owed |= p.leads;
+            }
             self.make_ready(conn);
         } else {
             c.nudge_at = u64::MAX;

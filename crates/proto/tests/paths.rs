@@ -7,7 +7,8 @@ use std::collections::HashSet;
 use common::{Node, address};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Endpoint, LocalNetwork, Message, NetAddress, PeerId, Release, SourceId, Transmit,
+    Config, Endpoint, LocalNetwork, Message, NetAddress, PeerEvent, PeerId, Release, SourceId,
+    Transmit,
 };
 use portolan_seal::Checksum;
 use portolan_wire::{
@@ -262,4 +263,47 @@ fn a_forged_packet_of_a_new_path_takes_no_state() {
     two.send_long(0, 300_000);
     two.run(SECOND, |_| true);
     assert!(two.by_path(0, before)[1] > 60);
+}
+
+/// Both networks are in use.
+fn in_use() -> Two {
+    let mut two = Two::new([9, 9]);
+    two.send(0, b"hello");
+    two.run(SECOND, |_| true);
+    let before = two.left[0].len();
+    two.send_long(0, 300_000);
+    two.run(SECOND, |_| true);
+    assert!(two.by_path(0, before)[1] > 60);
+    two
+}
+
+#[test]
+fn a_path_whose_last_answer_was_lost_carries_on_when_the_other_fails() {
+    let mut in_doubt = 0;
+    for packets in 1..40 {
+        let mut two = in_use();
+        let (before, bytes) = (two.left[0].len(), packets * 1_300);
+        // What the second network loses comes by the first; then nothing is sent
+        // that the second could answer.
+        two.send_long(0, bytes);
+        two.run(SECOND, |t| t.path == 0);
+        assert_eq!(two.bytes_got(1), 300_005 + bytes);
+        let given_up = two.with(0, |e, _| e.counters().paths_given_up);
+        in_doubt += u32::from(two.by_path(0, before)[1] > 0 && given_up == 0);
+        two.send(0, b"again");
+        two.run(SECOND, |t| t.path == 1);
+        assert_eq!(two.bytes_got(1), 300_010 + bytes, "{packets} packets");
+    }
+    assert!(in_doubt > 0);
+}
+
+#[test]
+fn a_peer_that_is_waited_for_is_asked_by_all_paths() {
+    for left in 0..2 {
+        let mut two = in_use();
+        two.nodes[0].log.awaits = true;
+        two.with(0, |e, _| e.await_peer(PeerId(0)));
+        two.run(20 * SECOND, |t| t.path == left);
+        assert_eq!(two.nodes[0].log.events, [PeerEvent::Up]);
+    }
 }

@@ -59,3 +59,18 @@ fn what_a_silent_peer_owes_is_asked_for() {
     let dead = PeerEvent::Dead(DeathReason::Silent);
     assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up, dead]);
 }
+
+#[test]
+fn what_has_just_been_queued_is_not_probed_for() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.run(SECOND, |_| true);
+    let probes = |pair: &mut Pair| pair.nodes[0].with(|e, _| e.counters().probes_sent);
+    let before = probes(&mut pair);
+    // Sent by a handler, say: what is due is looked at before it leaves.
+    pair.send(0, b"y");
+    let now = pair.now;
+    pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
+    pair.run(SECOND, |_| true);
+    assert_eq!(probes(&mut pair), before);
+}

@@ -101,6 +101,11 @@ impl Offload {
         self.devices.clear();
     }
 
+    /// A child of ours has the file too until it becomes another program.
+    fn unlock(&self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+
     fn repair(&mut self) -> Result<()> {
         let mut text = Vec::new();
         self.file
@@ -131,6 +136,7 @@ impl Drop for Offload {
         {
             let _ = self.forget();
         }
+        self.unlock();
     }
 }
 

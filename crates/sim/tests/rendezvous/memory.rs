@@ -4,7 +4,8 @@ use portolan_exchange::{
     DeregisterError, Notify, Place, PutOptions, RegionId, RemoteKey, Rights, Signal,
 };
 
-use super::{Bytes, Ending, Node, content};
+use super::reach::{Bytes, content, in_round};
+use super::{Ending, Node};
 
 /// Bytes of a region; the first 8 are counted up.
 pub const REGION: usize = 90_000;
@@ -19,8 +20,8 @@ pub const ADDED: u64 = 3;
 /// An access to the other's region.
 #[derive(Clone, Copy, Debug)]
 pub enum Access {
-    /// Writes the content of this tag; with a signal that has the tag as its
-    /// word, or without.
+    /// Writes the content of this tag in the present round; with a signal that
+    /// has the content's number as its word, or without.
     Put {
         tag: u64,
         at: usize,
@@ -34,17 +35,18 @@ pub enum Access {
     Add,
 }
 
-/// A region before anybody has written to it; its counter is 0.
-pub fn untouched() -> Vec<u8> {
-    let mut bytes = content(FIRST, REGION);
+/// The region of a life that begins with this round, before anybody has written
+/// to it; its counter is 0.
+pub fn untouched(round: u64) -> Vec<u8> {
+    let mut bytes = content(in_round(round, FIRST), REGION);
     bytes[..8].fill(0);
     bytes
 }
 
 impl Node {
     pub fn register(&mut self) -> RegionId {
+        let memory = Bytes(untouched(self.round));
         let x = self.app.exchange.as_mut().expect("it is at work nowhere");
-        let memory = Bytes(untouched());
         x.register(memory, Some(KEY), Rights::Both)
             .expect("the key is free")
     }
@@ -57,7 +59,7 @@ impl Node {
     }
 
     pub fn access(&mut self, now: u64, access: Access) {
-        let to = 1 - self.who as u32;
+        let (to, round) = (1 - self.who as u32, self.round);
         let none = Notify::default();
         let place = |at: usize| Place {
             key: RemoteKey::any(KEY),
@@ -70,14 +72,12 @@ impl Node {
                 bytes,
                 signal,
             } => {
+                let word = in_round(round, tag);
                 let options = PutOptions {
-                    signal: signal.then_some(Signal {
-                        port: PORT,
-                        word: tag,
-                    }),
+                    signal: signal.then_some(Signal { port: PORT, word }),
                     ..PutOptions::default()
                 };
-                let source = Bytes(content(tag, bytes));
+                let source = Bytes(content(word, bytes));
                 let put = x.put(host, to, place(at), source, &options);
                 put.map_err(|(why, _)| why)
             }
@@ -88,15 +88,14 @@ impl Node {
             Access::Add => x.fetch_add(host, to, place(0), ADDED, none),
         });
         // Refused only because the other is known to be dead.
-        self.app.accesses.push(begun.ok());
+        self.app.accesses.push((round, begun.ok()));
     }
 
-    /// Takes what has ended, in the order of beginning; `None`: it was never begun.
-    pub fn access_endings(&mut self) -> Vec<Option<Ending>> {
-        let ops = std::mem::take(&mut self.app.accesses);
-        ops.into_iter()
-            .map(|op| op.map(|op| self.ending(op)))
-            .collect()
+    /// As [`Node::endings`], of accesses.
+    pub fn access_endings(&mut self, round: u64) -> Vec<Option<Ending>> {
+        let ops = self.app.accesses.extract_if(.., |(of, _)| *of == round);
+        let ops = ops.collect();
+        self.take_all(ops)
     }
 
     /// Words of the signals that have come.

@@ -1,35 +1,30 @@
 //! A rank of the model: protocol, exchange, and memory to send from.
 
+mod carrier;
 pub mod memory;
 mod reach;
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use carrier::{At, Load, OTHER, PORT};
 use portolan_exchange::{
-    Census, Completion, Config as ExchangeConfig, DirectError, Exchange, FetchError,
-    Host as Carrier, Incoming, Kind, Located, Memory as OpMemory, Notify, OpId, Outgoing, Push,
-    Refusal, RegionId, Selector, SendOptions, Sent, Signal, SignalRefusal, Sink, Source, Took,
+    Census, Completion, Config as ExchangeConfig, Exchange, Incoming, Kind, Memory as OpMemory,
+    Notify, OpId, Push, RegionId, Selector, SendOptions, Took,
 };
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Delivery, Endpoint, Host, Identity, Message, Outcome, PeerEvent, PeerId, PeerState,
-    Release, SendError, SourceId, Verdict,
+    Config, Counters, Delivery, Endpoint, Host, Identity, Outcome, PeerEvent, PeerId, PeerState,
+    Reroute, SourceId, Verdict, key_slots,
 };
-use portolan_seal::{Checksum, Secret};
+use portolan_seal::{AesGcm, Secret};
 use portolan_sim::memory::Memory;
-use portolan_sim::net::Network;
-use portolan_sim::node::address;
+use portolan_sim::net::{Arrival, Network};
+use portolan_sim::node::{address, address_on, change_port, places, set_networks};
+use portolan_sim::steer::Way;
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
-use reach::{Bytes, Shown};
-pub use reach::{Reach, content};
-
-/// A message whose payload the protocol reads as it goes.
-struct Lent {
-    op: OpId,
-    bytes: Vec<u8>,
-}
+use reach::Bytes;
+pub use reach::{Reach, content, in_round};
 
 /// An operation that has ended, with the bytes of its memory.
 pub struct Ending {
@@ -37,19 +32,9 @@ pub struct Ending {
     pub bytes: Vec<u8>,
 }
 
-/// What is carried for the exchange.
-#[derive(Default)]
-struct Load {
-    who: usize,
-    lent: BTreeMap<u64, Lent>,
-    sources: u64,
-    push: Push,
-    /// Words of signals that have come; room is kept for another.
-    signals: Vec<u64>,
-    reserved: bool,
-    /// `None`: they are on different hosts.
-    reach: Option<Rc<RefCell<Reach>>>,
-}
+/// What was to be begun in a round of the program; `None`: it was refused,
+/// since the other was known to be dead.
+type Begun = (u64, Option<OpId>);
 
 struct App {
     load: Load,
@@ -57,233 +42,64 @@ struct App {
     released: Vec<OpId>,
     now: u64,
     dead: bool,
-    ops: Vec<OpId>,
-    accesses: Vec<Option<OpId>>,
+    ops: Vec<Begun>,
+    accesses: Vec<Begun>,
+    /// The network has several ways, and another is to be taken.
+    has_ways: bool,
+    reroutes: Vec<Reroute>,
 }
 
 pub struct Node {
     who: usize,
     region: RegionId,
     memory: Memory,
+    seal: AesGcm,
     app: App,
     timeout: u64,
+    /// The round of the program that it began with, and the present one.
+    pub first: u64,
+    pub round: u64,
+    /// Packets that it has sent, for whoever repeats them.
+    pub overheard: Vec<(usize, usize, Vec<u8>)>,
 }
 
-/// The exchange's host, for one call.
-struct At<'a, 'm> {
-    load: &'a mut Load,
-    view: &'a mut Endpoint<'m, Checksum>,
-    now: u64,
+/// What a rank begins with.
+#[derive(Clone)]
+pub struct Start {
+    pub seed: u64,
+    pub push: Push,
+    /// `None`: they are on different hosts.
+    pub reach: Option<Rc<RefCell<Reach>>>,
+    pub networks: usize,
+    pub has_ways: bool,
+    /// The round of the program, and which life of the rank it is.
+    pub round: u64,
 }
 
 /// Packets that one pass takes, and that it sends.
 const BURST: u32 = 2;
-const PORT: u16 = 100;
-const REQUESTS: u16 = 6;
 
-fn message<'a>(m: &'a Outgoing<'a>, payload: &'a [u8]) -> Message<'a> {
-    Message {
-        priority: if m.kind.is_reply() {
-            Priority::Reply
-        } else {
-            Priority::Request
-        },
-        flow: REQUESTS + u16::from(m.kind.is_reply()),
-        port: PORT + m.kind as u16,
-        args: m.args,
-        payload,
+/// Settings of a rank's protocol.
+fn config(networks: usize) -> Config {
+    Config {
+        peers: 1,
+        active: 1,
+        more_paths: networks as u32 - 1,
+        // Little, so that much finds no room.
+        queue_frames: 8,
+        frames: 256,
+        longs: 32,
+        ..Config::default()
     }
 }
 
-fn refusal(e: SendError) -> Refusal {
-    match e {
-        SendError::NoCredit => Refusal::NoRoom,
-        SendError::PeerDead => Refusal::Dead,
-        e => panic!("{e:?}"),
-    }
+/// The life of a rank that begins with a round.
+fn life(who: usize, round: u64) -> Life {
+    Life(11 * (who as u64 + 1) + 100 * round)
 }
 
-const OTHER: PeerId = PeerId(0);
-
-impl At<'_, '_> {
-    fn carry(&mut self, m: &Outgoing<'_>, payload: &[u8], op: OpId) -> Result<Sent, Refusal> {
-        if payload.len() <= self.view.inline_max(OTHER, m.args.len()) {
-            let sent = self.view.send(self.now, OTHER, &message(m, payload));
-            return sent.map(|_| Sent::Copied).map_err(refusal);
-        }
-        let number = self.load.sources;
-        let sent = self.view.send_long(
-            self.now,
-            OTHER,
-            &message(m, &[]),
-            payload.len() as u64,
-            SourceId(number),
-            Release::Copied,
-        );
-        sent.map_err(refusal)?;
-        self.load.sources += 1;
-        let bytes = payload.to_vec();
-        self.load.lent.insert(number, Lent { op, bytes });
-        Ok(Sent::Lent)
-    }
-}
-
-impl Carrier for At<'_, '_> {
-    type Source = Bytes;
-    type Sink = Bytes;
-
-    fn send(&mut self, _to: u32, m: &Outgoing<'_>) -> Result<(), Refusal> {
-        let sent = self.view.send(self.now, OTHER, &message(m, &[]));
-        sent.map(drop).map_err(refusal)
-    }
-
-    fn send_from(
-        &mut self,
-        _to: u32,
-        m: &Outgoing<'_>,
-        source: &Bytes,
-        at: u64,
-        bytes: u64,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        self.carry(m, &source.0[at as usize..][..bytes as usize], op)
-    }
-
-    fn send_region(
-        &mut self,
-        _to: u32,
-        m: &Outgoing<'_>,
-        memory: &Bytes,
-        at: u64,
-        bytes: u64,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        self.carry(m, &memory.0[at as usize..][..bytes as usize], op)
-    }
-
-    fn reserve_signal(&mut self, _from: u32, port: u32) -> Result<(), SignalRefusal> {
-        if port != memory::PORT {
-            return Err(SignalRefusal::NoPort);
-        }
-        if std::mem::replace(&mut self.load.reserved, true) {
-            return Err(SignalRefusal::NoRoom);
-        }
-        Ok(())
-    }
-
-    fn signal(&mut self, from: u32, signal: &Signal, _bytes: u64) {
-        self.unreserve_signal(from, signal.port);
-        self.load.signals.push(signal.word);
-    }
-
-    fn unreserve_signal(&mut self, _from: u32, _port: u32) {
-        assert!(std::mem::take(&mut self.load.reserved), "no room was kept");
-    }
-
-    fn has_queues(&self, _from: u32) -> bool {
-        true
-    }
-
-    fn push(&self, _to: u32) -> Push {
-        self.load.push
-    }
-
-    fn locate(&mut self, _to: u32, source: &Bytes) -> Option<Located> {
-        let mut reach = self.load.reach.as_ref()?.borrow_mut();
-        let address = (reach.located.len() as u64 + 1) << 40;
-        let message = (self.load.who, source.0.clone());
-        reach.located.insert(address, message);
-        Some(Located {
-            address,
-            shares: true,
-        })
-    }
-
-    fn show(&mut self, _to: u32, key: u64, _: &mut Bytes, at: u64, bytes: u64) -> bool {
-        let Some(reach) = &self.load.reach else {
-            return false;
-        };
-        let shown = Shown {
-            at,
-            bytes: bytes as usize,
-            written: None,
-            busy: key as u32 % 4,
-            hidden: false,
-        };
-        let before = (reach.borrow_mut().shown).insert((self.load.who, key), shown);
-        assert!(before.is_none());
-        true
-    }
-
-    fn hide(&mut self, key: u64, sink: &mut Bytes) -> bool {
-        let reach = self.load.reach.as_ref().expect("it was shown");
-        let (mut reach, at) = (reach.borrow_mut(), (self.load.who, key));
-        let shown = reach.shown.get_mut(&at).expect("it was shown");
-        shown.hidden = true;
-        if shown.busy > 0 {
-            shown.busy -= 1;
-            return false;
-        }
-        let shown = reach.shown.remove(&at).expect("it was shown");
-        if let Some(written) = shown.written {
-            sink.write(shown.at, &written);
-        }
-        true
-    }
-
-    fn write_shown(
-        &mut self,
-        to: u32,
-        key: u64,
-        source: &Bytes,
-        at: u64,
-        bytes: u64,
-    ) -> Result<(), DirectError> {
-        let reach = self.load.reach.as_ref().ok_or(DirectError::NotPossible)?;
-        let mut reach = reach.borrow_mut();
-        let shown = reach.shown.get_mut(&(to as usize, key));
-        let shown = (shown.filter(|it| !it.hidden)).ok_or(DirectError::NotPossible)?;
-        assert_eq!(shown.bytes as u64, bytes);
-        if key.is_multiple_of(3) {
-            // As if the kernel did not permit it: the bytes go by the network.
-            reach.unwritten += 1;
-            return Err(DirectError::NotPossible);
-        }
-        let mut written = vec![0; shown.bytes];
-        Source::read(source, at, &mut written);
-        shown.written = Some(written);
-        reach.written += 1;
-        Ok(())
-    }
-
-    fn await_peer(&mut self, _rank: u32) {
-        self.view.await_peer(OTHER);
-    }
-
-    fn fetch(
-        &mut self,
-        from: u32,
-        address: u64,
-        into: &mut Bytes,
-        at: u64,
-        bytes: u64,
-    ) -> Result<(), FetchError> {
-        let reach = self.load.reach.as_ref().expect("it was located");
-        let reach = reach.borrow();
-        if reach.dead[from as usize] {
-            return Err(FetchError::Gone);
-        }
-        let found = reach.located.range(..=address).next_back();
-        let (base, (owner, message)) = found.expect("it was located");
-        assert_eq!(*owner, from as usize);
-        let start = (address - base) as usize;
-        into.write(at, &message[start..start + bytes as usize]);
-        Ok(())
-    }
-}
-
-impl Host<Checksum> for App {
-    fn deliver(&mut self, view: &mut Endpoint<'_, Checksum>, d: Delivery<'_>) -> Verdict {
+impl Host<AesGcm> for App {
+    fn deliver(&mut self, view: &mut Endpoint<'_, AesGcm>, d: Delivery<'_>) -> Verdict {
         let mut exchange = self.exchange.take().expect("it is at work nowhere else");
         let mut at = At {
             load: &mut self.load,
@@ -342,32 +158,46 @@ impl Host<Checksum> for App {
     fn peer_event(&mut self, _: PeerId, event: PeerEvent) {
         self.dead |= matches!(event, PeerEvent::Dead(_));
     }
+
+    fn reroute(&mut self, _: PeerId, path: u8, how: Reroute) -> bool {
+        let can = self.has_ways && path == 0;
+        if can {
+            self.reroutes.push(how);
+        }
+        can
+    }
 }
 
 impl Node {
-    /// With `reach` the ranks are on one host.
-    pub fn new(who: usize, seed: u64, push: Push, reach: Option<Rc<RefCell<Reach>>>) -> Self {
+    pub fn new(who: usize, start: &Start) -> Self {
+        let Start {
+            seed,
+            push,
+            networks,
+            has_ways,
+            round,
+            ..
+        } = *start;
         let ids = [1, 2].map(EndpointId);
-        let lives = [11, 22].map(Life);
         let me = Identity {
             id: ids[who],
-            life: lives[who],
+            life: life(who, round),
         };
-        let config = Config {
-            // Little, so that much finds no room.
-            queue_frames: 8,
-            ..Config::default()
-        };
-        let mut memory = Memory::new(&config, me, Secret([5; 32]), seed ^ (who as u64 + 1));
+        let config = config(networks);
+        let seeded = seed ^ (who as u64 + 1) ^ round << 32;
+        let mut memory = Memory::new(&config, me, Secret([5; 32]), seeded);
+        let mut seal = AesGcm::with_slots(key_slots(&config));
         let other = 1 - who;
-        let mut seal = Checksum;
-        Endpoint::new(memory.tables(), &mut seal)
-            .add_peer(ids[other], lives[other], address(other), Mode::Lan)
-            .expect("room for one peer");
+        let mut view = Endpoint::new(memory.tables(), &mut seal);
+        set_networks(&mut view, who, networks, config.packet_max);
+        let added = view.add_peer(ids[other], life(other, 0), address(other), Mode::Lan);
+        assert_eq!(added, Ok(OTHER));
+        // Nobody but us says that a rank is back.
+        view.fix_life(OTHER);
         let exchange = Exchange::new(ExchangeConfig {
             rank: who as u32,
             size: 2,
-            secret: [seed, 1],
+            secret: [seed, 1 + round],
             pushed_share: Some(16 << 10),
             pull_window: 64 << 10,
             pull_chunk: 30_000,
@@ -378,11 +208,12 @@ impl Node {
             who,
             region: RegionId(0),
             memory,
+            seal,
             app: App {
                 load: Load {
                     who,
                     push,
-                    reach,
+                    reach: start.reach.clone(),
                     ..Load::default()
                 },
                 exchange: Some(exchange),
@@ -391,11 +222,21 @@ impl Node {
                 dead: false,
                 ops: Vec::new(),
                 accesses: Vec::new(),
+                has_ways,
+                reroutes: Vec::new(),
             },
             timeout: 0,
+            first: round,
+            round,
+            overheard: Vec::new(),
         };
         node.region = node.register();
         node
+    }
+
+    fn view<R>(&mut self, act: impl FnOnce(&mut Endpoint<'_, AesGcm>, &mut App) -> R) -> R {
+        let mut view = Endpoint::new(self.memory.tables(), &mut self.seal);
+        act(&mut view, &mut self.app)
     }
 
     fn with<R>(
@@ -403,75 +244,67 @@ impl Node {
         now: u64,
         act: impl FnOnce(&mut Exchange<Bytes, Bytes>, &mut At<'_, '_>) -> R,
     ) -> R {
-        let mut seal = Checksum;
-        let mut view = Endpoint::new(self.memory.tables(), &mut seal);
-        let mut exchange = self.app.exchange.take().expect("it is at work nowhere");
-        let mut at = At {
-            load: &mut self.app.load,
-            view: &mut view,
-            now,
-        };
-        let result = act(&mut exchange, &mut at);
-        self.app.exchange = Some(exchange);
         self.timeout = now;
-        result
+        self.view(|view, app| {
+            let mut exchange = app.exchange.take().expect("it is at work nowhere");
+            let mut at = At {
+                load: &mut app.load,
+                view,
+                now,
+            };
+            let result = act(&mut exchange, &mut at);
+            app.exchange = Some(exchange);
+            result
+        })
     }
 
     pub fn send(&mut self, now: u64, tag: u64, bytes: usize) {
-        let source = Bytes(content(tag, bytes));
+        let source = Bytes(content(in_round(self.round, tag), bytes));
         let to = 1 - self.who as u32;
         let options = SendOptions {
             sync: tag % 2 == 1,
             ..SendOptions::default()
         };
         let posted = self.with(now, |x, at| x.post_send(at, to, tag, &options, source));
-        match posted {
-            Ok(op) => self.app.ops.push(op),
-            // The other is known to be dead: counted as one that failed.
-            Err(_) => self.app.ops.push(OpId(0)),
-        }
+        self.app.ops.push((self.round, posted.ok()));
     }
 
-    pub fn receive(&mut self, now: u64, tag: u64) {
+    pub fn receive(&mut self, now: u64, tag: u64, room: usize) {
         let selector = Selector::from(1 - self.who as u32, tag);
-        let sink = Bytes(vec![0; 300_000]);
+        let sink = Bytes(vec![0; room]);
         let op = self.with(now, |x, at| {
             x.post_receive(at, &selector, sink, Notify::default())
         });
-        self.app.ops.push(op);
+        self.app.ops.push((self.round, Some(op)));
     }
 
     /// Told from outside that the other's process has ended.
     pub fn tell_of_death(&mut self, now: u64) {
-        let mut seal = Checksum;
-        Endpoint::new(self.memory.tables(), &mut seal).peer_died(OTHER, &mut self.app);
+        self.view(|view, app| view.peer_died(OTHER, app));
         self.timeout = now;
     }
 
-    /// One pass of progress.
-    pub fn pass(&mut self, now: u64, net: &mut Network) {
-        self.app.now = now;
-        let mut seal = Checksum;
-        let mut packets = 0;
-        // Few at a time: more states in which a side can be killed.
-        while packets < BURST
-            && let Some(mut packet) = net.receive(self.who)
-        {
-            packets += 1;
-            let mut view = Endpoint::new(self.memory.tables(), &mut seal);
-            view.handle_packet(
-                now,
-                address(packet.from),
-                packet.ce,
-                &mut packet.bytes,
-                &mut self.app,
-            );
-        }
-        Endpoint::new(self.memory.tables(), &mut seal).handle_timeouts(now, &mut self.app);
+    /// Told from outside that the other is back, in the life that begins with
+    /// this round: what is under way ends first, then the round begins.
+    pub fn tell_of_return(&mut self, now: u64, round: u64) {
+        let other = 1 - self.who;
+        self.tell_of_death(now);
+        self.view(|view, app| {
+            let life = life(other, round);
+            view.peer_returned(OTHER, life, address(other), Mode::Lan, app);
+        });
+        self.run_exchange(now);
+        self.with(now, |x, at| x.peer_back(at, other as u32));
+        self.round = round;
+    }
+
+    /// Tells the exchange of what has happened; whether it may take what it did
+    /// not take.
+    fn run_exchange(&mut self, now: u64) -> bool {
         let released = std::mem::take(&mut self.app.released);
         let dead = std::mem::take(&mut self.app.dead);
         let other = 1 - self.who as u32;
-        let freed = self.with(now, |x, at| {
+        self.with(now, |x, at| {
             for op in released {
                 x.released(op);
             }
@@ -480,28 +313,49 @@ impl Node {
             }
             x.resume(at);
             x.take_freed()
-        });
-        let mut view = Endpoint::new(self.memory.tables(), &mut seal);
-        if freed {
-            view.resume(now, &mut self.app);
+        })
+    }
+
+    /// The rank's places in the network, one on each.
+    fn places(&self, net: &Network) -> impl Iterator<Item = usize> + use<> {
+        (self.who..net.nodes()).step_by(2)
+    }
+
+    fn next_packet(&self, net: &mut Network) -> Option<Arrival> {
+        self.places(net).find_map(|place| {
+            let fast = net.receive(place);
+            fast.or_else(|| net.receive_by(Way::Kernel, place))
+        })
+    }
+
+    /// One pass of progress.
+    pub fn pass(&mut self, now: u64, net: &mut Network) {
+        self.app.now = now;
+        let mut packets = 0;
+        // Few at a time: more states in which a side can be killed.
+        while packets < BURST
+            && let Some(mut packet) = self.next_packet(net)
+        {
+            packets += 1;
+            let from = address_on(packet.from / 2, packet.from % 2);
+            self.view(|view, app| {
+                view.handle_packet(now, from, packet.ce, &mut packet.bytes, app);
+            });
+        }
+        self.view(|view, app| view.handle_timeouts(now, app));
+        if self.run_exchange(now) {
+            self.view(|view, app| view.resume(now, app));
         }
         let mut sent = 0;
-        while sent < BURST
-            && let Some(t) = view.poll_transmit(now, packets == 0, &mut self.app)
-        {
+        while sent < BURST && self.transmit(now, packets == 0, net) {
             sent += 1;
-            net.send(self.who, 1 - self.who, view.frame(&t), t.ecn);
-            view.transmitted(t.frame);
         }
-        self.timeout = view.next_timeout().unwrap_or(u64::MAX);
+        for how in self.app.reroutes.drain(..) {
+            change_port(net.port_mut(self.who, 1 - self.who), how);
+        }
+        self.timeout = self.view(|view, _| view.next_timeout().unwrap_or(u64::MAX));
         let reach = self.app.load.reach.as_ref();
-        if reach.is_some_and(|reach| {
-            reach
-                .borrow()
-                .shown
-                .iter()
-                .any(|(at, it)| at.0 == self.who && it.hidden)
-        }) {
+        if reach.is_some_and(|reach| reach.borrow().hides(self.who)) {
             // It may be over soon.
             self.timeout = self.timeout.min(now + 1_000);
         }
@@ -510,14 +364,28 @@ impl Node {
         }
     }
 
+    fn transmit(&mut self, now: u64, lazy: bool, net: &mut Network) -> bool {
+        let who = self.who;
+        let sent = self.view(|view, app| {
+            let t = view.poll_transmit(now, lazy, app)?;
+            let (from, to) = places(&t, who, 2);
+            let bytes = view.frame(&t).to_vec();
+            net.send(from, to, &bytes, t.ecn);
+            view.transmitted(t.frame);
+            Some((from, to, bytes))
+        });
+        let more = sent.is_some();
+        self.overheard.extend(sent);
+        more
+    }
+
     /// Whether it is connected to the other.
     pub fn is_up(&mut self) -> bool {
         self.state() == PeerState::Up
     }
 
     fn state(&mut self) -> PeerState {
-        let mut seal = Checksum;
-        Endpoint::new(self.memory.tables(), &mut seal).peer_state(OTHER)
+        self.view(|view, _| view.peer_state(OTHER))
     }
 
     /// Whether the other is dead, as it thinks.
@@ -530,30 +398,39 @@ impl Node {
         matches!(self.state(), PeerState::New | PeerState::Connecting)
     }
 
-    pub fn packets_sent(&mut self) -> u64 {
-        let mut seal = Checksum;
-        let view = Endpoint::new(self.memory.tables(), &mut seal);
-        view.counters().packets_sent
+    pub fn counters(&mut self) -> Counters {
+        self.view(|view, _| *view.counters())
     }
 
     /// When it is to be given a pass.
     pub fn due(&self, net: &Network) -> u64 {
-        if net.waiting(self.who) > 0 {
+        let waits = |place| net.waiting(place) + net.waiting_by(Way::Kernel, place) > 0;
+        if self.places(net).any(waits) {
             0
         } else {
             self.timeout
         }
     }
 
-    /// Nothing of its own is under way: its operations have ended, and what it
-    /// sent is acknowledged.
-    pub fn is_idle(&mut self) -> bool {
-        let mut seal = Checksum;
-        let idle = Endpoint::new(self.memory.tables(), &mut seal).idle();
+    /// Its process is gone: what comes for it is lost.
+    pub fn clear_inboxes(&self, net: &mut Network) {
+        self.places(net).for_each(|place| net.clear_inbox(place));
+    }
+
+    /// Nothing of its own is under way: its operations have ended, what it
+    /// sent is acknowledged, and no frame is in use.
+    pub fn is_idle(&mut self, networks: usize) -> bool {
+        let frames = config(networks).frames;
+        let idle = self.view(|view, _| view.idle() && view.free_frames() == frames);
         idle && self.census().operations == 0
             && self.census().backlogs == 0
             && self.app.released.is_empty()
             && !self.app.dead
+    }
+
+    /// Checks the protocol's tables.
+    pub fn check_tables(&mut self) {
+        self.view(|view, _| view.check());
     }
 
     pub fn census(&self) -> Census {
@@ -569,30 +446,18 @@ impl Node {
         self.app.load.lent.len()
     }
 
-    /// Takes what has ended.
-    pub fn endings(&mut self) -> Vec<Ending> {
-        let ops = std::mem::take(&mut self.app.ops);
-        let take = |op| {
-            if op == OpId(0) {
-                let completion = Completion {
-                    op,
-                    action: portolan_exchange::Action::Send,
-                    peer: 0,
-                    tag: 0,
-                    bytes: 0,
-                    total: 0,
-                    data: None,
-                    context: 0,
-                    result: Err(portolan_exchange::OpError::PeerDead),
-                };
-                return Ending {
-                    completion,
-                    bytes: Vec::new(),
-                };
-            }
-            self.ending(op)
-        };
-        ops.into_iter().map(take).collect()
+    /// Takes what was begun in a round and has ended, messages in the order of
+    /// beginning; `None`: it was never begun.
+    pub fn endings(&mut self, round: u64) -> Vec<Option<Ending>> {
+        let ops = self.app.ops.extract_if(.., |(of, _)| *of == round);
+        let ops: Vec<Begun> = ops.collect();
+        self.take_all(ops)
+    }
+
+    fn take_all(&mut self, ops: Vec<Begun>) -> Vec<Option<Ending>> {
+        ops.into_iter()
+            .map(|(_, op)| op.map(|op| self.ending(op)))
+            .collect()
     }
 
     fn ending(&mut self, op: OpId) -> Ending {

@@ -1,14 +1,35 @@
 //! Memory of the model's ranks, and what others reach of it without a message.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use portolan_exchange::{Sink, Source};
 
+/// Bytes after which a content goes on with another shift of the same.
+const ROW: usize = 251;
+
 /// The bytes of a message.
 pub fn content(tag: u64, bytes: usize) -> Vec<u8> {
-    (0..bytes)
-        .map(|i| (i as u64 * 31 + tag * 7 + i as u64 / 251) as u8)
-        .collect()
+    // From all shifts of a row: contents are most of what a run costs.
+    static ROWS: LazyLock<Vec<[u8; ROW]>> = LazyLock::new(|| {
+        let row = |shift: usize| std::array::from_fn(|i| (i * 31 + shift) as u8);
+        (0..256).map(row).collect()
+    });
+    let mut content = Vec::with_capacity(bytes);
+    for at in (0..bytes).step_by(ROW) {
+        let shift = at * 31 + tag as usize * 7 + at / ROW;
+        let row = &ROWS[shift % 256];
+        content.extend_from_slice(&row[..ROW.min(bytes - at)]);
+    }
+    content
+}
+
+/// What tells contents of one round of a program from those of the next.
+const ROUND: u64 = 1_000;
+
+/// The number that names a message's content in a round of a program.
+pub const fn in_round(round: u64, tag: u64) -> u64 {
+    round * ROUND + tag
 }
 
 #[derive(Debug)]
@@ -54,19 +75,40 @@ pub struct Shown {
 pub struct Reach {
     /// Messages by address, with the rank that they are of.
     pub located: BTreeMap<u64, (usize, Vec<u8>)>,
+    addresses: u64,
     /// By rank and key.
     pub shown: BTreeMap<(usize, u64), Shown>,
-    pub dead: [bool; 2],
     /// Parts that were written, and such that their sender could not write.
     pub written: usize,
     pub unwritten: usize,
 }
 
 impl Reach {
+    /// Gives a rank's message an address that none has had.
+    pub fn locate(&mut self, who: usize, message: Vec<u8>) -> u64 {
+        self.addresses += 1 << 40;
+        self.located.insert(self.addresses, (who, message));
+        self.addresses
+    }
+
     /// A rank is no more, nor is its memory.
     pub fn die(&mut self, who: usize) {
-        self.dead[who] = true;
         self.shown.retain(|(owner, _), _| *owner != who);
+        self.located.retain(|_, (owner, _)| *owner != who);
+    }
+
+    /// Bytes of a rank's message; `None`: the rank is no more.
+    pub fn bytes(&self, who: usize, address: u64, bytes: u64) -> Option<&[u8]> {
+        let (base, (owner, message)) = self.located.range(..=address).next_back()?;
+        let start = (address - base) as usize;
+        let bytes = message.get(start..start + bytes as usize);
+        bytes.filter(|_| *owner == who)
+    }
+
+    /// A rank waits until nobody writes to memory of its.
+    pub fn hides(&self, who: usize) -> bool {
+        let mut shown = self.shown.iter();
+        shown.any(|((owner, _), it)| *owner == who && it.hidden)
     }
 
     /// Of a rank's memory nothing is shown any more.
