@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 source scripts/bounded.sh
 target=${CARGO_TARGET_DIR:-target}
 # Seconds to compile and to test, several times what a slow machine takes.
-compile=1800 test=900
+compile=1800 test=1200
 
 step() { printf '\n=== %s\n' "$*"; }
 
