@@ -398,6 +398,48 @@ fn what_was_registered_is_found_again_until_it_is_forgotten() {
 }
 
 #[test]
+fn nobody_writes_to_what_was_forgotten() {
+    const LEN: usize = 300_000;
+    let mut cut_short = 0;
+    for by in ALL {
+        let (a, b) = pair(by, &helped());
+        let mut memory = vec![0; LEN];
+        let start = memory.as_mut_ptr();
+        for round in 1..=40_u8 {
+            // SAFETY: it is there until the endpoints are closed, and looked at when
+            // nobody writes to it.
+            let id = unsafe { b.register_cached(start, LEN, Rights::Put) };
+            let id = id.unwrap().unwrap();
+            let key = b.remote_key(id).unwrap().unwrap();
+            assert!(b.deregister(id).unwrap().is_ok());
+            let bytes = vec![round; LEN];
+            let put = (a.post_put(1, place(key, 0), bytes, &PutOptions::default())).unwrap();
+            for _ in 0..round {
+                a.progress().unwrap();
+                b.progress().unwrap();
+            }
+            b.forget_memory(start, LEN).unwrap();
+            assert_eq!(b.remote_key(id).unwrap(), None);
+            // SAFETY: see above.
+            let then = unsafe { std::slice::from_raw_parts(start, LEN) }.to_vec();
+            let ended = a.wait_end(put, Some(Duration::from_secs(20))).unwrap();
+            match ended.completion.result {
+                Ok(()) => assert!(then.iter().all(|byte| *byte == round)),
+                Err(why) => {
+                    assert_eq!(why, OpError::BadKey);
+                    cut_short += 1;
+                }
+            }
+            // SAFETY: see above.
+            assert!(unsafe { std::slice::from_raw_parts(start, LEN) } == then);
+        }
+        drop((a, b));
+    }
+    // Both happen.
+    assert!((1..=100).contains(&cut_short), "{cut_short}");
+}
+
+#[test]
 fn what_is_only_kept_to_be_found_leaves_its_place_to_others() {
     let (_a, b) = pair(By::Shm, &config());
     let mut memory = [0_u8; 3];

@@ -94,14 +94,20 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// Whether a sender may push so many bytes more, of a message of `total`; then
     /// they are counted.
-    fn charge(&mut self, from: u32, bytes: u64, total: u64) -> bool {
+    fn charge(
+        &mut self,
+        host: &impl Host<Source = S, Sink = K>,
+        from: u32,
+        bytes: u64,
+        total: u64,
+    ) -> bool {
         let Some(peer) = self.peers.get(from) else {
             return false;
         };
         let fits = (peer.taken.checked_add(bytes)).is_some_and(|taken| taken <= peer.told);
         if fits {
             peer.taken += bytes;
-            if total > PUSHED_MIN {
+            if total > PUSHED_MIN && host.has_queues(from) {
                 self.crowd.note(from);
             }
         }
@@ -118,7 +124,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Took::Refused;
         };
         let charge = m.total.saturating_add(OVERHEAD);
-        if !self.charge(m.from, charge, m.total) {
+        if !self.charge(host, m.from, charge, m.total) {
             // Whoever pushes beyond its credit waits.
             return Took::NotNow;
         }
@@ -188,7 +194,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         {
             return Took::NotNow;
         }
-        if !self.charge(m.from, pushed, total) {
+        if !self.charge(host, m.from, pushed, total) {
             return Took::NotNow;
         }
         let origin = Origin::Offer {

@@ -2,6 +2,7 @@
 //! bytes since connect, so a count that is told twice does no harm.
 
 use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 /// Bytes that every sender may push at first, and always has room for.
@@ -57,8 +58,8 @@ impl Peer {
 
     /// What it is to be told, if that is worth a message.
     pub fn news(&mut self, room: Room) -> Option<u64> {
-        let limit = self.freed + room.bytes;
-        if limit < self.told + room.slack.max(1) {
+        let limit = self.freed.saturating_add(room.bytes);
+        if limit < self.told.saturating_add(room.slack.max(1)) {
             return None;
         }
         self.told = limit;
@@ -127,32 +128,41 @@ impl Peers {
 /// Long messages that it looks back on.
 const LAST: usize = 16;
 
-/// Who has sent the last long messages.
+/// Who has sent the last long messages that met queues.
 #[derive(Debug)]
 pub(crate) struct Crowd {
-    last: [u32; LAST],
-    next: usize,
+    last: VecDeque<u32>,
     senders: u64,
 }
 
 impl Crowd {
     pub const fn new() -> Self {
         Self {
-            last: [0; LAST],
-            next: 0,
-            senders: 1,
+            last: VecDeque::new(),
+            senders: 0,
         }
     }
 
     pub fn note(&mut self, from: u32) {
-        self.last[self.next % LAST] = from;
-        self.next += 1;
-        let last = &self.last[..self.next.min(LAST)];
-        let first_of = |(at, rank): &(usize, &u32)| !last[..*at].contains(rank);
-        self.senders = last.iter().enumerate().filter(first_of).count() as u64;
+        if self.last.len() == LAST {
+            self.last.pop_front();
+        }
+        self.last.push_back(from);
+        self.count();
     }
 
-    /// How many they are, 1 at least.
+    /// Nothing of a rank is under way any more.
+    pub fn forget(&mut self, rank: u32) {
+        self.last.retain(|it| *it != rank);
+        self.count();
+    }
+
+    fn count(&mut self) {
+        let first = |(at, rank): &(usize, &u32)| !self.last.iter().take(*at).any(|it| it == *rank);
+        self.senders = self.last.iter().enumerate().filter(first).count() as u64;
+    }
+
+    /// How many they are.
     pub const fn senders(&self) -> u64 {
         self.senders
     }

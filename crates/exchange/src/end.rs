@@ -69,6 +69,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             _ => return,
         }
         self.drop_backlog(rank);
+        self.crowd.forget(rank);
         self.seconds.retain(|(from, _), _| *from != rank);
         let parts: Vec<u64> = (self.parts.iter())
             .filter(|(_, part)| part.from == rank)

@@ -33,8 +33,8 @@ pub struct Config {
     /// sender has [`PUSHED_MIN`] of its own, whatever this says. Default 4 MiB.
     pub pushed_bytes: u64,
     /// What one sender may have of it, the pushed buffer. `None`: what one message
-    /// pushes at most, as [`Host::push`] says of that sender; all that send long
-    /// messages at once by a way with queues share that. Default `None`.
+    /// pushes at most, as [`Host::push`] says of that sender; all that sent the last
+    /// long messages by ways with queues share that. Default `None`.
     pub pushed_share: Option<u64>,
     /// Offers of one sender that are kept. Default 65,536.
     pub offers_max: u32,
@@ -285,7 +285,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
         };
         if room.bytes > self.part {
-            Room::of(self.part.max(PUSHED_MIN))
+            let bytes = self.part.max(PUSHED_MIN);
+            let slack = room.slack.min(bytes / 2);
+            Room { bytes, slack }
         } else if room.bytes < PUSHED_MIN {
             Room::of(PUSHED_MIN)
         } else {

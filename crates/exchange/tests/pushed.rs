@@ -186,6 +186,7 @@ fn room_of_each(c: &mut Cluster, senders: u32, long: usize) -> Vec<u64> {
         });
         carry(c);
     }
+    assert_eq!(c.ranks[0].census(), Census::default());
     rooms
 }
 

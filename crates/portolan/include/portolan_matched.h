@@ -337,10 +337,11 @@ int portolan_set_push(portolan_endpoint *endpoint, const portolan_push *shm,
                       const portolan_push *net);
 
 /* Changes the pushed buffer: bytes that each sender may push here before a
- * receive asks for them; at least 4,096, and at most its part of the setting
- * pushed_bytes. 0: what one message pushes at most, by this endpoint's own
- * thresholds: `whole`, or `first` and `second`. What was granted before stays
- * granted until it is used. Default: setting pushed_share. */
+ * receive asks for them. 0: what one message pushes at most, by this
+ * endpoint's own thresholds (`whole`, or `first` and `second`), and an eighth;
+ * by the network all that sent the last long messages share that. At least
+ * 4,096, and at most its part of the setting pushed_bytes. What was granted
+ * before stays granted until it is used. Default: setting pushed_share. */
 int portolan_set_pushed_share(portolan_endpoint *endpoint, uint64_t bytes);
 
 /* What matched messages and one-sided memory hold at a moment. */

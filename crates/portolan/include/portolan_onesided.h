@@ -99,7 +99,7 @@ int portolan_registerv(portolan_endpoint *endpoint, const struct iovec *pieces, 
                        const portolan_region_options *options, uint64_t *region);
 
 /* What other ranks name a region by.
- * -ENOENT  it is not registered */
+ * -ENOENT  it is not open */
 int portolan_region_key(portolan_endpoint *endpoint, uint64_t region, portolan_remote_key *key);
 
 /* Names whatever region has a key at the moment of the access: for programs
@@ -109,21 +109,22 @@ void portolan_remote_key_any(uint64_t number, portolan_remote_key *key);
 
 /* Reads a region of this rank's own while others may change it, to memory that
  * is not in it.
- * -ENOENT  it is not registered
+ * -ENOENT  it is not open
  * -ERANGE  the bytes do not lie in it */
 int portolan_region_read(portolan_endpoint *endpoint, uint64_t region, uint64_t offset, void *to,
                          size_t bytes);
 
 /* Ends a registration: no access is admitted any more, and those that are under
  * way are waited for, with progress. Then the memory is yours, if no other
- * registration holds it.
+ * registration holds it. A region with PORTOLAN_CACHED stays open, see there.
  * -ENOENT  it is not registered */
 int portolan_deregister(portolan_endpoint *endpoint, uint64_t region);
 
 /* Closes the regions registered with PORTOLAN_CACHED that any of these bytes is
  * in, and waits for accesses under way: to be called before the memory is given
  * back or used for something else. Those that are not deregistered are closed
- * when they are. */
+ * when they are, and regions that portolan_register_again() made of them are
+ * deregistered by themselves. */
 int portolan_forget_memory(portolan_endpoint *endpoint, const void *memory, size_t bytes);
 
 /* Forbids one-sided access to this rank's memory from now on: nothing can be
@@ -137,7 +138,7 @@ int portolan_forbid_onesided(portolan_endpoint *endpoint);
  * With the key (PORTOLAN_KEY), the extent and the rights of a region of this
  * memory it is that region, which then admits accesses until it was deregistered
  * as often as it was registered.
- * -ENOENT  `of` is not registered
+ * -ENOENT  `of` is not open
  * -ERANGE  the bytes do not lie in it
  * -EEXIST, -ENOSPC, -EACCES  as of portolan_register() */
 int portolan_register_again(portolan_endpoint *endpoint, uint64_t of, uint64_t offset,

@@ -125,35 +125,32 @@ impl Cache {
         true
     }
 
-    /// None of these bytes is found any more. Gives the regions that the caller is to
-    /// close; those that the program has registered are closed with their last
-    /// registration.
-    pub fn forget(&mut self, start: usize, bytes: usize) -> Vec<RegionId> {
-        let mut close = Vec::new();
+    /// None of these bytes is found any more. Regions that they are in are to be closed:
+    /// now, or with the last registration of the program's.
+    pub fn forget(&mut self, start: usize, bytes: usize) {
         if bytes == 0 {
-            return close;
+            return;
         }
-        let (entries, extents) = (&mut self.entries, &mut self.extents);
-        entries.retain(|id, entry| {
+        let (extents, leaving) = (&mut self.extents, &mut self.leaving);
+        self.entries.retain(|id, entry| {
             if entry.doomed || !entry.extent.overlaps(start, bytes) {
                 return true;
             }
             entry.doomed = true;
             extents.remove(&entry.extent);
             if entry.count == 0 {
-                close.push(*id);
+                leaving.push((*id, entry.extent));
             }
             entry.count > 0
         });
-        self.idle.retain(|id| !close.contains(id));
-        self.leaving.retain(|(id, extent)| {
-            let forgotten = extent.overlaps(start, bytes);
-            if forgotten {
-                close.push(*id);
-            }
-            !forgotten
-        });
-        close
+        let entries = &self.entries;
+        self.idle.retain(|id| entries.contains_key(id));
+    }
+
+    /// Whether a region that any of these bytes is in is still to be closed.
+    pub fn is_leaving(&self, start: usize, bytes: usize) -> bool {
+        let mut all = self.leaving.iter();
+        all.any(|(_, extent)| extent.overlaps(start, bytes))
     }
 
     /// Whether some are to be closed.
@@ -234,8 +231,10 @@ mod tests {
         assert_eq!(cache.release(RegionId(0)), Released::Kept);
         assert_eq!(cache.release(RegionId(3)), Released::Kept);
         // One byte of two neighbours; nothing of the third, and nothing at all.
-        assert_eq!(cache.forget(99, 2), [RegionId(0)]);
-        assert_eq!(cache.forget(250, 0), []);
+        cache.forget(99, 2);
+        cache.forget(250, 0);
+        assert!(cache.is_leaving(0, 1) && !cache.is_leaving(100, 900));
+        assert_eq!(leaving(&mut cache), [RegionId(0)]);
         assert_eq!(cache.find(&at(0, 100)), None);
         assert_eq!(cache.find(&at(100, 100)), None);
         assert_eq!(cache.find(&at(200, 100)), Some(RegionId(2)));
@@ -246,7 +245,9 @@ mod tests {
         // Somebody is still in what had no place any more.
         assert!(cache.evict());
         cache.close_leaving(|_| false);
-        assert_eq!(cache.forget(300, 1), [RegionId(3)]);
-        assert!(leaving(&mut cache).is_empty());
+        cache.forget(300, 1);
+        assert!(cache.is_leaving(399, 1) && !cache.is_leaving(400, 1));
+        assert_eq!(leaving(&mut cache), [RegionId(3)]);
+        assert!(!cache.is_leaving(399, 1));
     }
 }

@@ -174,9 +174,10 @@ impl Endpoint {
 
     /// Changes the pushed buffer: the bytes that each sender may push here
     /// before a receive asks for them. `None`, the default: what one message
-    /// pushes at most ([`Push::most`]), by this endpoint's own thresholds. At least
-    /// [`portolan_exchange::PUSHED_MIN`]; what was granted before stays granted
-    /// until it is used.
+    /// pushes at most ([`Push::most`]), by this endpoint's own thresholds, and an
+    /// eighth; by the network those that sent the last long messages share that. At
+    /// least [`portolan_exchange::PUSHED_MIN`], at most the sender's part of
+    /// `pushed_bytes`; what was granted before stays granted until it is used.
     ///
     /// # Errors
     /// [`Misuse`].

@@ -14,6 +14,7 @@ use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, SendError, WaitError};
 use crate::memory::Buffer;
+use crate::state::State;
 use crate::wait::Held;
 
 /// How often those are looked at who reach into memory themselves, ns: nobody
@@ -72,7 +73,8 @@ impl Endpoint {
     /// # Safety
     /// As [`crate::Buffer::lent`], and for longer: until
     /// [`Endpoint::forget_memory`] of it has returned, after the last
-    /// registration was ended, or the endpoint is closed. Others that have the
+    /// registration was ended, or the endpoint is closed. Regions that
+    /// [`Endpoint::register_again`] made of it are deregistered by themselves. Others that have the
     /// key reach into the memory until then.
     ///
     /// # Errors
@@ -107,12 +109,13 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn forget_memory(&self, start: *const u8, bytes: usize) -> Result<(), Misuse> {
-        let forgotten = self.enter()?.forget_memory(start.addr(), bytes);
-        for region in forgotten {
-            // It is there: nobody else knew that it was to be closed.
-            self.close_region(region)?.ok();
-        }
-        Ok(())
+        let (start, mut known) = (start.addr(), false);
+        self.until_left(|s| {
+            if !std::mem::replace(&mut known, true) {
+                s.forget_memory(start, bytes);
+            }
+            s.has_forgotten(start, bytes).then_some(())
+        })
     }
 
     /// What other ranks name a region by; `None` if it is not open.
@@ -161,25 +164,20 @@ impl Endpoint {
         match released {
             Released::Kept => Ok(Ok(None)),
             Released::NotRegistered => Ok(Err(DeregisterError::NoSuchRegion)),
-            Released::Close => self.close_region(region),
+            Released::Close => self.until_left(|s| match s.deregister_region(region) {
+                Err(DeregisterError::InUse(_)) => None,
+                ended => Some(ended),
+            }),
         }
     }
 
-    fn close_region(
-        &self,
-        region: RegionId,
-    ) -> Result<Result<Option<Scatter>, DeregisterError>, Misuse> {
+    /// Waits, with progress, until others are out of memory of ours, as `ended` says.
+    fn until_left<R>(&self, mut ended: impl FnMut(&mut State) -> Option<R>) -> Result<R, Misuse> {
         let why = Waiting::of(Call::Operation, ANYBODY);
         loop {
             let s = self.enter()?;
             let look_again = now_ns().saturating_add(LOOK_NS);
-            let ended = self.wait_loop(s, Some(look_again), true, why, |s| {
-                match s.deregister_region(region) {
-                    Err(DeregisterError::InUse(_)) => None,
-                    ended => Some(ended),
-                }
-            });
-            match ended {
+            match self.wait_loop(s, Some(look_again), true, why, &mut ended) {
                 Ok(ended) => return Ok(ended),
                 Err(WaitError::Misuse(m)) => return Err(m),
                 Err(_) => {}

@@ -204,6 +204,7 @@ impl State {
         memory: Scatter,
         extent: Extent,
     ) -> Result<RegionId, RegisterError> {
+        self.close_leaving();
         if self.core.matched.shown.forbidden {
             return Err(RegisterError::Forbidden);
         }
@@ -236,9 +237,15 @@ impl State {
         self.core.matched.cache = cache;
     }
 
-    /// Forgets memory; gives the regions that are to be deregistered.
-    pub fn forget_memory(&mut self, start: usize, bytes: usize) -> Vec<RegionId> {
-        self.core.matched.cache.forget(start, bytes)
+    /// Forgets memory that the cache has found so far.
+    pub fn forget_memory(&mut self, start: usize, bytes: usize) {
+        self.core.matched.cache.forget(start, bytes);
+    }
+
+    /// Whether nobody is in memory any more that was forgotten.
+    pub fn has_forgotten(&mut self, start: usize, bytes: usize) -> bool {
+        self.close_leaving();
+        !self.core.matched.cache.is_leaving(start, bytes)
     }
 
     /// Nobody may reach into this rank's memory any more.

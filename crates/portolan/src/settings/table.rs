@@ -159,7 +159,7 @@ pub const SETTINGS: &[Setting] = &[
         "regions_cached",
         "128",
         "registrations",
-        (0, 65_536),
+        (0, 1_024),
         "of memory registered to be found again: those that stay when the program has ended them",
     ),
     row(
