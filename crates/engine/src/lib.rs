@@ -7,6 +7,7 @@
 //!
 //! Nothing here knows which interface sits on top, or who started the process.
 
+mod backoff;
 mod binding;
 mod collect;
 mod collective;

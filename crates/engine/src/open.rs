@@ -18,6 +18,7 @@ use portolan_sys::process::Pidfd;
 use portolan_sys::raw::Errno;
 use portolan_wire::{Address, MessageNo};
 
+use crate::backoff::Backoff;
 use crate::collective::Barriers;
 use crate::config::{Config, PeerConfig, Watch};
 use crate::core::Core;
@@ -348,7 +349,10 @@ impl Opening {
         let beds = Arc::new(Beds::new().map_err(system("epoll_create"))?);
         let mut watch = watch;
         let pulse = watch.as_mut().and_then(|watch| watch.pulse());
-        let mut state = State::new(core, net, shm, watch, pids, Arc::clone(&beds))
+        // Ranks that share a core would cut each other's slices short.
+        let shortens = config.spin_passes > 0 && !config.udp.disabled.slice;
+        let backoff = Backoff::new(config.spin_passes, config.yield_passes, shortens);
+        let mut state = State::new(core, net, shm, watch, pids, Arc::clone(&beds), backoff)
             .map_err(system("epoll_ctl"))?;
         if !config.one_sided {
             state.forbid_one_sided();

@@ -12,6 +12,7 @@ use portolan_sys::clock::now_ns;
 use portolan_sys::process::Pidfd;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
+use crate::backoff::Backoff;
 use crate::config::Watch;
 use crate::core::Core;
 use crate::error::{Death, SendError};
@@ -50,6 +51,7 @@ pub(crate) struct State {
     pids: Vec<(u32, Pidfd)>,
     pub rest: Rest,
     glance: Glance,
+    pub backoff: Backoff,
     wakers: Vec<Waker>,
     empty_passes: u32,
     /// When rings that nobody uses were last given back.
@@ -68,6 +70,7 @@ impl State {
         watch: Option<Box<dyn Watch>>,
         pids: Vec<(u32, Pidfd)>,
         beds: Arc<Beds>,
+        backoff: Backoff,
     ) -> Result<Self, portolan_sys::raw::Errno> {
         let epoll = &beds.events;
         if let Some(shm) = &shm {
@@ -90,6 +93,7 @@ impl State {
             pids,
             rest: Rest::new(beds),
             glance: Glance::new(),
+            backoff,
             tidied_at: now_ns(),
             wakers: Vec::new(),
             empty_passes: 0,

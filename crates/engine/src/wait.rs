@@ -158,9 +158,9 @@ impl Endpoint {
         mut poll: impl FnMut(&mut State) -> Option<R>,
     ) -> Held<'e, R> {
         s.begin();
-        let spin = self.inner.spin_passes;
-        let awake = spin.saturating_add(self.inner.yield_passes);
-        let mut idle = 0;
+        // Set when looking has found nothing.
+        let mut yields = None;
+        let mut idle = 0_u32;
         loop {
             if let Some(result) = poll(&mut s) {
                 s.stop_waiting(why);
@@ -172,6 +172,7 @@ impl Endpoint {
                     s.rethrow();
                 }
                 idle = 0;
+                yields = None;
                 if self.inner.threads == Threads::Multiple {
                     s = self.turn(s)?;
                 }
@@ -183,8 +184,8 @@ impl Endpoint {
             {
                 trace.waits();
             }
-            if idle <= spin {
-                if idle % 8 == 0 {
+            if s.backoff.spins(idle, now_ns) {
+                if idle.is_multiple_of(8) {
                     std::hint::spin_loop();
                 }
                 continue;
@@ -200,9 +201,15 @@ impl Endpoint {
                 s.end();
                 return Ok((s, Err(WaitError::TimedOut)));
             }
-            if idle <= awake {
+            let left = yields.get_or_insert_with(|| s.backoff.yields(now_ns()));
+            if *left > 0 {
+                *left -= 1;
                 s = self.turn(s)?;
+                let before = now_ns();
                 std::thread::yield_now();
+                if !s.backoff.yielded(before, now_ns()) {
+                    *left = 0;
+                }
                 continue;
             }
             // A poll may have changed since its last look.

@@ -5,6 +5,7 @@ mod common;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread, ThreadId};
@@ -15,6 +16,10 @@ use portolan_engine::{
     Binding, Config, Death, Event, Misuse, Notice, SendError, SendOptions, Threads, WaitError,
     Watch,
 };
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// What takes longer never ends.
+const HANGS: Duration = Duration::from_secs(60);
 
 /// Waits without any call to an endpoint.
 fn until(mut done: impl FnMut() -> bool) {
@@ -207,24 +212,58 @@ fn sleepers_wake_each_other() {
     }
 }
 
-#[test]
-fn a_wait_yields_before_it_sleeps_as_long_as_it_is_told() {
-    for by in ALL {
-        let slept = |yield_passes| {
-            let config = Config {
-                spin_passes: 0,
-                yield_passes,
-                helper: false,
-                ..helped()
-            };
-            let (a, _b) = pair(by, &config);
-            let limit = Duration::from_millis(20);
-            assert_eq!(a.wait_timeout(limit, || false), Err(WaitError::TimedOut));
-            a.counters().unwrap().sleeps
-        };
-        assert_eq!(slept(u32::MAX), 0, "{by:?}");
-        assert!(slept(0) > 0, "{by:?}");
+/// How often a wait without end has slept within `limit`, or until it has once.
+fn sleeps_of_a_wait(by: By, yield_passes: u32, limit: Duration) -> u64 {
+    let config = Config {
+        spin_passes: 0,
+        yield_passes,
+        helper: false,
+        ..helped()
+    };
+    let (a, _b) = pair(by, &config);
+    let begun = Instant::now();
+    loop {
+        let wait = a.wait_timeout(Duration::from_millis(20), || false);
+        assert_eq!(wait, Err(WaitError::TimedOut));
+        let sleeps = a.counters().unwrap().sleeps;
+        if sleeps > 0 || begun.elapsed() > limit {
+            return sleeps;
+        }
     }
+}
+
+#[test]
+fn a_wait_without_yields_sleeps() {
+    for by in ALL {
+        assert!(sleeps_of_a_wait(by, 0, HANGS) > 0, "{by:?}");
+    }
+}
+
+#[test]
+fn a_wait_whose_yields_cost_slices_of_others_sleeps() {
+    let over = AtomicBool::new(false);
+    let one_core = || {
+        let allowed = sched_getaffinity(None).unwrap();
+        let core = (0..CpuSet::MAX_CPU).find(|&core| allowed.is_set(core));
+        let mut only = CpuSet::new();
+        only.set(core.unwrap());
+        sched_setaffinity(None, &only).unwrap();
+    };
+    thread::scope(|s| {
+        s.spawn(|| {
+            one_core();
+            while !over.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+        });
+        let waits = s.spawn(|| {
+            one_core();
+            ALL.map(|by| sleeps_of_a_wait(by, u32::MAX, HANGS))
+        });
+        let sleeps = waits.join();
+        over.store(true, Ordering::Relaxed);
+        assert!(sleeps.unwrap().iter().all(|&sleeps| sleeps > 0));
+    });
 }
 
 #[test]

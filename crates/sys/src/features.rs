@@ -52,6 +52,7 @@ features! {
     xdp: "packets past the kernel's network stack (AF_XDP); the launcher's",
     zerocopy: "AF_XDP without a copy where the driver can; the launcher's",
     multibuffer: "AF_XDP packets in several buffers (from Linux 6.6); the launcher's",
+    slice: "short time slices for threads that wait beside busy programs (from Linux 6.12)",
     pidfd: "watching a process by descriptor (pidfd_open)",
 }
 

@@ -15,6 +15,7 @@ pub mod memory;
 pub mod net;
 pub mod process;
 pub mod raw;
+pub mod slice;
 pub mod tap;
 pub mod tell;
 pub mod ticks;

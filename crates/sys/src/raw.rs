@@ -20,6 +20,8 @@ pub mod number {
     pub const GETSOCKOPT: usize = 55;
     pub const RECVMMSG: usize = 299;
     pub const SENDMMSG: usize = 307;
+    pub const SCHED_SETATTR: usize = 314;
+    pub const SCHED_GETATTR: usize = 315;
     pub const BPF: usize = 321;
 }
 
@@ -37,6 +39,8 @@ pub mod number {
     pub const MINCORE: usize = 232;
     pub const RECVMMSG: usize = 243;
     pub const SENDMMSG: usize = 269;
+    pub const SCHED_SETATTR: usize = 274;
+    pub const SCHED_GETATTR: usize = 275;
     pub const BPF: usize = 280;
 }
 

@@ -1,0 +1,63 @@
+//! How long the scheduler lets a thread run at a time.
+
+use crate::raw::{Errno, number, syscall};
+
+/// The kernel's `struct sched_attr` in its first version.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct SchedAttr {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// Of an ordinary thread its slice, ns, from Linux 6.12 on; before 0, and ignored.
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+const _: () = assert!(size_of::<SchedAttr>() == 48);
+
+/// The policy of ordinary threads.
+const SCHED_OTHER: u32 = 0;
+
+/// Asks for slices of at most `ns` for the calling thread and those that it will
+/// start, where it has the ordinary policy. It gets no more of a core than before,
+/// but sooner after it was woken beside threads that never sleep. From Linux 6.12
+/// on, which knows 100 us to 100 ms; older kernels ignore it.
+///
+/// # Errors
+/// Where the calls are filtered.
+pub fn shorten(ns: u64) -> Result<(), Errno> {
+    let mut attr = SchedAttr {
+        size: size_of::<SchedAttr>() as u32,
+        ..SchedAttr::default()
+    };
+    let at = std::ptr::from_mut(&mut attr) as usize;
+    // SAFETY: the kernel writes at most the given size of a value that outlives the call.
+    unsafe { syscall(number::SCHED_GETATTR, [0, at, size_of_val(&attr), 0, 0, 0]) }?;
+    if attr.policy != SCHED_OTHER || (1..=ns).contains(&attr.runtime) {
+        return Ok(());
+    }
+    attr.runtime = ns;
+    let at = std::ptr::from_mut(&mut attr) as usize;
+    // SAFETY: the kernel reads as many bytes as `size` says, and may write that alone.
+    unsafe { syscall(number::SCHED_SETATTR, [0, at, 0, 0, 0, 0]) }?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_shortens_its_slices_again_and_again() {
+        std::thread::spawn(|| {
+            assert_eq!(shorten(100_000), Ok(()));
+            assert_eq!(shorten(100_000), Ok(()));
+        })
+        .join()
+        .unwrap();
+    }
+}
