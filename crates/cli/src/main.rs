@@ -67,6 +67,8 @@ enum Command {
     BenchFirst,
     #[command(name = bench::BENCH_DEATH_COMMAND, hide = true)]
     BenchDeath { memory: usize },
+    #[command(name = bench::BENCH_LOOP_COMMAND, hide = true)]
+    BenchLoop(bench::LoopArguments),
     #[command(name = tune::TUNE_RANK_COMMAND, hide = true)]
     TuneRank(tune::RankArguments),
     #[command(name = bench::BENCH_MEMORY_COMMAND, hide = true)]
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Man(arguments) => manual::pages(Arguments::command(), &arguments),
         Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
         Command::BenchMemory(arguments) => bench::memory_process(&arguments),
+        Command::BenchLoop(arguments) => bench::busy_loop(&arguments),
         Command::BenchFirst => bench::first_message(),
         Command::BenchDeath { memory } => bench::death(memory),
     };

@@ -72,6 +72,61 @@ fn who_blocks_sleeps_for_each_message() {
 }
 
 #[test]
+fn busy_loops_run_beside_ranks_and_end_with_the_bench() {
+    let arguments = ["rate", "--link", "shm", "--busy", "1,2"];
+    let (json, table) = bench_for("20", "busy", &arguments);
+    check_rows(&json);
+    assert_eq!(texts(&json, "rows", "wait"), set(&["call"]));
+    let beside = ["1 busy loop a core", "2 busy loops a core"];
+    for rows in ["rows", "ratios"] {
+        assert_eq!(texts(&json, rows, "beside"), set(&beside), "{rows}");
+    }
+    assert!(
+        texts(&json, "ratios", "metric").contains("rate_msg_s_beside"),
+        "{table}"
+    );
+    let refused = say(&["bench", "rate", "--busy", "1", "--vs", "shm-floor"]);
+    assert_eq!(refused.code, 2, "{}", refused.err);
+    // A killed bench leaves none behind.
+    let arguments = ["bench", "ring", "--busy", "1", "--slices", "10000"];
+    let mut bench = start("busy-killed", &arguments);
+    let is_loop = |pid: &u32| {
+        let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        words
+            .split(|&byte| byte == 0)
+            .any(|word| word == b"internal-bench-loop")
+    };
+    let wait_for = |done: fn(usize) -> bool| {
+        let begun = Instant::now();
+        while !done(
+            marked("busy-killed")
+                .iter()
+                .filter(|pid| is_loop(pid))
+                .count(),
+        ) {
+            assert!(begun.elapsed() < Duration::from_secs(60));
+            sleep(Duration::from_millis(5));
+        }
+    };
+    wait_for(|loops| loops > 0);
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    wait_for(|loops| loops == 0);
+}
+
+#[test]
+fn a_token_goes_round_all_ranks() {
+    let arguments = ["ring", "-n", "3", "--busy", "1", "--vs", "tcp"];
+    let (json, _) = bench_for("20", "ring", &arguments);
+    check_rows(&json);
+    assert_eq!(
+        texts(&json, "rows", "system"),
+        set(&["portolan-shm", "kernel-tcp"])
+    );
+    assert_eq!(texts(&json, "ratios", "over"), set(&["kernel-tcp"]));
+}
+
+#[test]
 fn who_blocks_streams_too() {
     for size in ["8", "100000"] {
         let arguments = ["--wait", "block", "--link", "udp", "--vs", "udp,tcp"];

@@ -17,6 +17,15 @@ pub enum Wait {
     Poll,
     /// It sleeps in the kernel until there is one
     Block,
+    /// In a blocking call as programs make them: ours polls briefly before it sleeps
+    Call,
+}
+
+impl Wait {
+    /// Whether it waits in calls that may sleep.
+    pub fn may_sleep(self) -> bool {
+        self != Self::Poll
+    }
 }
 
 /// Longest sleep: then a rank looks whether the slice is over.

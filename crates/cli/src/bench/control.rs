@@ -158,6 +158,15 @@ pub enum Order {
     Repose(Repose),
     /// To every rank of the barrier bench: so many barriers.
     Barriers(u64),
+    /// To every rank of the ring bench: make your connections, from where you are.
+    Circle(Site),
+    /// To all that have them: pass the token on so often.
+    Rounds {
+        /// Ourselves or TCP.
+        system: SystemKind,
+        /// How often.
+        count: u64,
+    },
     /// To a rank of the incast and alltoall benches: make your connections.
     Flood(Role),
     /// Where the others listen, by rank.
@@ -223,7 +232,7 @@ pub enum Answer {
     Sprayed(Sprayed),
     /// To `Emit` and `Absorb`: how long it took, ns.
     Took(u64),
-    /// To `Barriers`: the time from the first to the end of the last, ns.
+    /// To `Barriers` and `Rounds`: the time from the first to the end of the last, ns.
     Met(u64),
     /// To `Pour`: messages sent. `Ready` follows after `Stop`.
     Poured(u64),

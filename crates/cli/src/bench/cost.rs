@@ -5,7 +5,6 @@ use portolan_sys::clock::process_cpu_ns;
 use portolan_sys::process::thread_sleeps;
 use serde::{Deserialize, Serialize};
 
-use super::asleep::Wait;
 use super::conduct::Cell;
 use super::control::{Op, Pattern};
 use super::figure::Slice;
@@ -113,7 +112,7 @@ pub fn rows(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Row> {
             &cell.costs.sleeps,
             "how often both processes slept for a message that arrived".to_owned(),
         );
-        let is_told = |metric| metric != SLEEPS || plan.wait == Wait::Block;
+        let is_told = |metric| metric != SLEEPS || plan.wait.may_sleep();
         let rows = [cpu, sleeps].map(|(metric, values, method)| {
             let values: Vec<f64> = values.iter().flatten().copied().collect();
             let q = Quartiles::of(&values).filter(|_| is_told(metric))?;

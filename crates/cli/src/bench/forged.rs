@@ -13,8 +13,8 @@ use super::options::Forged;
 use super::plan::{Asked, Kind, Plan, wrong};
 use super::portolan::{Ours, ours, payload_max};
 use super::rank::Site;
-use super::report::{Ratio, Report, Row};
-use super::stats::{Quartiles, paired};
+use super::report::{Report, Row};
+use super::stats::Quartiles;
 use super::watch::Watch;
 use super::{Found, check, summary, through_shm};
 use crate::lab::Lab;
@@ -123,7 +123,9 @@ pub fn bench(asked: Forged) -> Result<Found> {
         let system = setting.row().system;
         rows.extend(summary::rows(&found.cells, &plan, &setting));
         ratios.extend(summary::ratios(&found.cells, &plan, &setting));
-        ratios.extend(beside(&found.cells, &plan, &setting));
+        if kind.times_each() {
+            ratios.extend(summary::beside(&found.cells, &plan, &setting));
+        }
         remarks.push(format!("{}, {}", kind.name(), found.remark(&system)));
         flood.add(&forger.end()?);
         like = Row {
@@ -257,30 +259,6 @@ impl Outcome {
             since(|s| s.filtered)
         )
     }
-}
-
-/// Latency with the flood over that without, of each system.
-fn beside(cells: &[Cell], plan: &Plan, setting: &summary::Setting) -> Vec<Ratio> {
-    if !plan.kind.times_each() {
-        return Vec::new();
-    }
-    let flooded = cells.iter().filter(|cell| plan.columns[cell.column].forged);
-    flooded
-        .filter_map(|cell| {
-            let quiet = |other: &&Cell| {
-                other.system == cell.system && plan.columns[other.column].is_clean()
-            };
-            let q = paired(&cell.values, &cells.iter().find(quiet)?.values)?;
-            let base = Ratio {
-                metric: format!("{}_beside", plan.kind.metric()),
-                size: Some(cell.op.size),
-                system: setting.name(cell.system),
-                over: setting.name(cell.system),
-                ..Ratio::default()
-            };
-            Some(base.with(&q))
-        })
-        .collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,6 @@ use portolan::SendError;
 use portolan_sys::clock::now_ns;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::asleep::Wait;
 use super::conduct::{Progress, hear, unexpected};
 use super::control::{Answer, Line, Order};
 use super::failure::{Failure, Result, fail};
@@ -91,7 +90,8 @@ pub fn bench(common: Common) -> Result<Found> {
                 losses: Vec::new(),
                 harms: Vec::new(),
                 bursts: None,
-                wait: Wait::Poll,
+                busy: Vec::new(),
+                wait: None,
                 both: false,
                 vs: Vec::new(),
             };

@@ -14,6 +14,8 @@ pub struct Column {
     pub harm: Option<Impairment>,
     /// Strangers send forged packets meanwhile.
     pub forged: bool,
+    /// Busy loops that run on each core meanwhile.
+    pub busy: u32,
 }
 
 impl Column {
@@ -23,6 +25,7 @@ impl Column {
         burst: None,
         harm: None,
         forged: false,
+        busy: 0,
     };
     /// Forged ones come beside them.
     pub const FORGED: Self = Self {
@@ -36,6 +39,24 @@ impl Column {
             loss,
             burst: burst.filter(|_| loss > 0.0),
             ..Self::CLEAN
+        }
+    }
+
+    /// So many busy loops run on each core.
+    pub fn busy(loops: u32) -> Self {
+        Self {
+            busy: loops,
+            ..Self::CLEAN
+        }
+    }
+
+    /// What else goes on while it is measured.
+    pub fn beside(&self) -> Option<String> {
+        match self {
+            Self { forged: true, .. } => Some("forged packets".to_owned()),
+            Self { busy: 1, .. } => Some("1 busy loop a core".to_owned()),
+            Self { busy: 2.., .. } => Some(format!("{} busy loops a core", self.busy)),
+            _ => None,
         }
     }
 

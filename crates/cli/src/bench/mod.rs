@@ -7,6 +7,7 @@
 mod asleep;
 mod bare;
 mod barrier;
+mod busy;
 mod conduct;
 mod control;
 mod cost;
@@ -50,6 +51,7 @@ mod pushpull;
 mod rank;
 mod reach;
 mod report;
+mod ring;
 mod rma;
 mod slice;
 mod sockets;
@@ -67,6 +69,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use asleep::Wait;
+use busy::Busy;
 use conduct::Conductor;
 use failure::{Context, Result};
 use job::Helpers;
@@ -78,6 +81,7 @@ use watch::Watch;
 
 pub use self::portolan::ours;
 use crate::lab::Lab;
+pub use busy::{BENCH_LOOP_COMMAND, LoopArguments, busy_loop};
 pub use death::BENCH_DEATH_COMMAND;
 pub use host::Host;
 pub use job::BENCH_RANK_COMMAND;
@@ -100,6 +104,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Jitter(it) => paired(Kind::Jitter, it, None)?,
         Bench::Stalled { common, size } => stalled(common, size)?,
         Bench::Barrier { common, ranks, vs } => barrier::bench(common, ranks, &vs)?,
+        Bench::Ring(it) => ring::bench(it)?,
         Bench::Incast(it) => incast::bench(incast::Shape::Incast, it)?,
         Bench::Alltoall(it) => incast::bench(incast::Shape::Alltoall, it)?,
         Bench::Idle {
@@ -223,9 +228,15 @@ fn paired(
         bursts,
         both,
         harms,
+        busy,
         wait,
         vs,
     } = measure;
+    let wait = wait.unwrap_or(if busy.is_empty() {
+        Wait::Poll
+    } else {
+        Wait::Call
+    });
     check(common.json.as_deref(), 2)?;
     let lab = lab_of_two(&common)?;
     let shm = through_shm(&common, lab.as_ref())?;
@@ -236,6 +247,7 @@ fn paired(
         bursts,
         both,
         harms,
+        busy,
         pattern,
         wait,
         vs,
@@ -258,6 +270,7 @@ fn paired(
             Box::new(LabHarm::start(lab)?)
         }
         Some(lab) if plan.lossy => Box::new(LabLoss::start(lab)?),
+        _ if plan.columns.iter().any(|column| column.busy > 0) => Box::new(Busy::new()?),
         _ => Box::new(NoLoss),
     };
     let mut spec = common.spec(2, lab.is_some(), shm)?;
@@ -279,6 +292,7 @@ fn paired(
     remarks.extend(summary::tail_remarks(&rows));
     remarks.extend(loss.remarks()?);
     let mut ratios = summary::ratios(&cells, &plan, &setting);
+    ratios.extend(summary::beside(&cells, &plan, &setting));
     ratios.extend(cost::ratios(&cells, &plan, &setting));
     let report = Report {
         ratios,

@@ -7,6 +7,7 @@ use portolan_boot::Suite;
 use portolan_boot::launch::JobSpec;
 
 use super::asleep::Wait;
+use super::busy;
 use super::control::Pattern;
 use super::early_late::PushedBuffer;
 use super::failure::{Context, Result};
@@ -83,6 +84,8 @@ pub enum Bench {
         #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
         vs: Vec<mpi::Kind>,
     },
+    /// Time in which a token of 8 bytes goes round all ranks, which wait in blocking calls
+    Ring(Ring),
     /// Many hosts of a lab send long messages to one
     ///
     /// Each sender has one message under way. A message takes from its send until the sender knows
@@ -206,6 +209,26 @@ pub enum Bench {
     Start(Start),
     /// Time from killing a rank until others know
     Death(Death),
+}
+
+#[derive(Args)]
+pub struct Ring {
+    #[command(flatten)]
+    pub common: Common,
+    /// Number of ranks
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 6)]
+    pub ranks: u32,
+    /// Busy loops on each core beside the ranks
+    #[arg(
+        long,
+        value_name = "LOOPS",
+        default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(0..=busy::LOOPS_MAX)
+    )]
+    pub busy: u32,
+    /// Peers to measure in the same run: tcp
+    #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
+    pub vs: Vec<Peer>,
 }
 
 #[derive(Args)]
@@ -492,9 +515,18 @@ pub struct Measure {
         conflicts_with = "losses"
     )]
     pub harms: Vec<Impairment>,
-    /// How ranks wait for a message, those of the peers udp and tcp too
-    #[arg(long, value_enum, default_value_t)]
-    pub wait: Wait,
+    /// Busy loops on each core beside the ranks, in turns with none: several numbers
+    #[arg(
+        long,
+        value_name = "LOOPS[,LOOPS...]",
+        value_delimiter = ',',
+        conflicts_with_all = ["losses", "harms"],
+        value_parser = clap::value_parser!(u32).range(1..=busy::LOOPS_MAX)
+    )]
+    pub busy: Vec<u32>,
+    /// How ranks wait for a message, those of the peers udp and tcp too [default: poll; with --busy call]
+    #[arg(long, value_enum)]
+    pub wait: Option<Wait>,
     /// Peers to measure in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,

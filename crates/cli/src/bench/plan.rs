@@ -114,6 +114,8 @@ pub struct Asked {
     pub both: bool,
     /// Instead of losses: harm of any kind, set against none.
     pub harms: Vec<Impairment>,
+    /// Numbers of busy loops on each core, set against none.
+    pub busy: Vec<u32>,
     /// For bandwidth.
     pub pattern: Option<Pattern>,
     /// How ranks wait for messages.
@@ -166,6 +168,7 @@ impl Asked {
             bursts: None,
             both: false,
             harms: Vec::new(),
+            busy: Vec::new(),
             pattern: None,
             vs: Vec::new(),
             wait: Wait::Poll,
@@ -219,6 +222,7 @@ impl Plan {
         if columns.is_empty() {
             columns.push(Column::CLEAN);
             columns.extend(asked.harms.iter().copied().map(Column::doing));
+            columns.extend(asked.busy.iter().copied().map(Column::busy));
         }
         let slice_ns = match asked.slice_ms {
             Some(ms) => ms * 1_000_000,
@@ -287,9 +291,9 @@ fn systems_of(peer: Peer, asked: &Asked, pattern: Pattern) -> Result<Vec<SystemK
     if peer == Peer::RawXdp && !asked.xdp {
         return wrong("--vs raw-xdp measures host ports: use it with --link xdp --lab NAME");
     }
-    if asked.wait == Wait::Block && !matches!(peer, Peer::Udp | Peer::Tcp) {
+    if asked.wait.may_sleep() && !matches!(peer, Peer::Udp | Peer::Tcp) {
         return wrong(format!(
-            "--vs {name} only polls: with --wait block use --vs udp,tcp, or leave out --wait"
+            "--vs {name} only polls: use --vs udp,tcp, or --wait poll"
         ));
     }
     Ok(match (peer, asked.kind) {
@@ -365,6 +369,7 @@ mod tests {
             bursts: None,
             both: false,
             harms: Vec::new(),
+            busy: Vec::new(),
             pattern: None,
             wait: Wait::Poll,
             vs: Vec::new(),

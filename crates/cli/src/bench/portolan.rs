@@ -136,7 +136,7 @@ impl Ours {
         let meter = Meter::new();
         Ok(match wait {
             Wait::Poll => Box::new(Half { channel, meter }),
-            Wait::Block => Box::new(Half {
+            Wait::Block | Wait::Call => Box::new(Half {
                 channel: Asleep(channel),
                 meter,
             }),

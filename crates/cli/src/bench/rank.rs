@@ -21,6 +21,7 @@ use super::kernel::{BoundUdp, Tcp};
 use super::matched::Desk;
 use super::mpi::MARK;
 use super::portolan::Ours;
+use super::ring::Circle;
 use super::slice::Rule;
 use super::threads::Calling;
 use super::ucx::Ucx;
@@ -150,9 +151,11 @@ fn prepare(
             let offer = bound.offer()?;
             match wait {
                 Wait::Poll => Driven::boxed(bound, offer, BoundUdp::connect),
-                Wait::Block => Driven::boxed(bound, offer, |bound: BoundUdp, offer: &str| {
-                    bound.connect(offer).map(Asleep)
-                }),
+                Wait::Block | Wait::Call => {
+                    Driven::boxed(bound, offer, |bound: BoundUdp, offer: &str| {
+                        bound.connect(offer).map(Asleep)
+                    })
+                }
             }
         }
         SystemKind::KernelTcp => {
@@ -168,9 +171,11 @@ fn prepare(
             };
             match wait {
                 Wait::Poll => Driven::boxed(listener, offer, join),
-                Wait::Block => Driven::boxed(listener, offer, move |listener, offer: &str| {
-                    join(listener, offer).map(Asleep)
-                }),
+                Wait::Block | Wait::Call => {
+                    Driven::boxed(listener, offer, move |listener, offer: &str| {
+                        join(listener, offer).map(Asleep)
+                    })
+                }
             }
         }
         SystemKind::Ucx => Box::new(Ucx::new(site, leads)?),
@@ -216,6 +221,7 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
     })?;
     let mut systems: HashMap<usize, Box<dyn System>> = HashMap::new();
     let mut flood = None;
+    let mut circle = None;
     let mut desk = None;
     loop {
         match line.hear()? {
@@ -266,6 +272,11 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
                 None => return fail("the bench began a slice before its connections"),
             },
             Order::Barriers(count) => line.say(&Answer::Met(ours.barriers(count)?))?,
+            Order::Circle(site) => circle = Some(Circle::new(&ours, &site, line)?),
+            Order::Rounds { system, count } => match &mut circle {
+                Some(circle) => line.say(&Answer::Met(circle.rounds(&ours, system, count)?))?,
+                None => return fail("the bench began a round before its connections"),
+            },
             Order::Pour(pour) => ours.pour(&pour, line)?,
             Order::Catch(pour) => ours.catch(&pour, line)?,
             Order::Nudge(whom) => ours.nudge(&whom, line)?,

@@ -41,7 +41,8 @@ pub struct Row {
     /// `warm` or `cold`, where it is chosen where messages lie.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffers: Option<String>,
-    /// `block` where ranks slept until a message came.
+    /// `block` where ranks slept until a message came, `call` where they waited in blocking
+    /// calls.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
     /// Messages sent before any is read.
@@ -127,10 +128,14 @@ pub struct Ratio {
     /// What else was done to packets on purpose, as `lab status` says it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub harm: Option<String>,
+    /// What else went on while the dividend was measured, and the divisor where it is
+    /// another system's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub beside: Option<String>,
     /// `warm` or `cold`, where it is chosen where messages lie.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub buffers: Option<String>,
-    /// `block` where ranks slept until a message came.
+    /// As of rows.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait: Option<String>,
     /// Receives or messages that wait at once.
@@ -313,7 +318,11 @@ impl Report {
             }
         }
         let mut remarks = self.remarks.clone();
-        if self.rows.iter().any(|row| row.wait.is_some()) {
+        if self
+            .rows
+            .iter()
+            .any(|row| row.wait.as_deref() == Some("block"))
+        {
             remarks.push("both sides slept in the kernel until a message came".to_owned());
         }
         if self.rows.iter().any(|row| row.slices < SLICES_MIN) {
@@ -450,6 +459,7 @@ impl Report {
             has(|ratio| ratio.loss.is_some(), "loss"),
             has(|ratio| ratio.bursts.is_some(), "bursts"),
             has(|ratio| ratio.harm.is_some(), "harm"),
+            has(|ratio| ratio.beside.is_some(), "beside"),
             has(|ratio| ratio.entries.is_some(), "entries"),
             has(|ratio| ratio.how != How::default(), "how"),
             has(|ratio| ratio.ranks.is_some(), "ranks"),
@@ -469,6 +479,7 @@ impl Report {
                     ratio.loss.map(share).unwrap_or_default(),
                     ratio.bursts.clone().unwrap_or_default(),
                     ratio.harm.clone().unwrap_or_default(),
+                    ratio.beside.clone().unwrap_or_default(),
                     ratio.entries.map(|n| n.to_string()).unwrap_or_default(),
                     ratio.how.text(),
                     ratio.ranks.map(|n| n.to_string()).unwrap_or_default(),

@@ -69,6 +69,7 @@ fn method(cell: &Cell, plan: &Plan) -> String {
     let asleep = match plan.wait {
         Wait::Poll => "",
         Wait::Block => ", both sides asleep until a message comes",
+        Wait::Call => ", both sides in blocking calls",
     };
     let offload = if plan.lossy { ", offload off" } else { "" };
     let bursts = match plan.columns[cell.column].burst {
@@ -83,7 +84,11 @@ fn method(cell: &Cell, plan: &Plan) -> String {
 
 /// What is said of how ranks waited; nothing where they polled.
 fn told(wait: Wait) -> Option<String> {
-    (wait == Wait::Block).then(|| "block".to_owned())
+    match wait {
+        Wait::Poll => None,
+        Wait::Block => Some("block".to_owned()),
+        Wait::Call => Some("call".to_owned()),
+    }
 }
 
 /// What all rows of a cell have in common.
@@ -94,9 +99,7 @@ pub fn row(cell: &Cell, plan: &Plan, setting: &Setting) -> Row {
         size: Some(cell.op.size),
         loss: plan.lossy.then(|| plan.columns[cell.column].loss),
         bursts: bursts(cell, plan),
-        beside: plan.columns[cell.column]
-            .forged
-            .then(|| "forged packets".to_owned()),
+        beside: plan.columns[cell.column].beside(),
         harm: plan.columns[cell.column].harm.map(|harm| harm.to_string()),
         pattern: (plan.kind == Kind::Bandwidth)
             .then(|| format!("{:?}", cell.op.pattern).to_lowercase()),
@@ -271,6 +274,20 @@ pub fn ratios(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Ratio> {
     ratios
 }
 
+/// The figure beside what else goes on over that of the same slice alone.
+pub fn beside(cells: &[Cell], plan: &Plan, setting: &Setting) -> Vec<Ratio> {
+    let disturbed = |cell: &&Cell| plan.columns[cell.column].beside().is_some();
+    cells
+        .iter()
+        .filter(disturbed)
+        .filter_map(|cell| {
+            let q = paired(&cell.values, &lossless(cell, cells, plan)?.values)?;
+            let metric = format!("{}_beside", plan.kind.metric());
+            Some(ratio(&metric, cell, cell, plan, setting).with(&q))
+        })
+        .collect()
+}
+
 /// What a ratio of `ours` over another cell says of both.
 pub fn ratio(metric: &str, ours: &Cell, over: &Cell, plan: &Plan, setting: &Setting) -> Ratio {
     Ratio {
@@ -279,6 +296,7 @@ pub fn ratio(metric: &str, ours: &Cell, over: &Cell, plan: &Plan, setting: &Sett
         loss: plan.lossy.then(|| plan.columns[ours.column].loss),
         bursts: bursts(ours, plan),
         harm: plan.columns[ours.column].harm.map(|harm| harm.to_string()),
+        beside: plan.columns[ours.column].beside(),
         wait: told(plan.wait),
         system: setting.name(ours.system),
         over: setting.name(over.system),

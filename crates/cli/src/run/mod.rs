@@ -35,7 +35,9 @@ use hosts::{Host, Place};
 pub use local::{Local, disabled};
 use output::Output;
 use program::Program;
-pub use rank::{RankArguments, allowed_cores, become_rank, bind_to, check_program, execute};
+pub use rank::{
+    RankArguments, allowed_cores, become_rank, bind_to, check_program, end_with, execute,
+};
 use ssh::Ssh;
 pub use tell::Teller;
 use trace::Traces;

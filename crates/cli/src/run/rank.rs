@@ -39,12 +39,7 @@ pub struct RankArguments {
 
 /// Turns this process into a rank's program; returns only if that fails.
 pub fn become_rank(arguments: &RankArguments) -> Result<ExitCode> {
-    set_parent_process_death_signal(Some(Signal::KILL))
-        .map_err(Failure::os("asking to end with the launcher"))?;
-    // It may have died before it was asked for.
-    if getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned()) != Some(arguments.parent) {
-        return Err(Failure::new("the launcher is gone"));
-    }
+    end_with(arguments.parent)?;
     if let Some(group) = &arguments.group {
         // Where it may not, its process group is all there is to find it by.
         let _ = cgroup::enter(group);
@@ -58,6 +53,18 @@ pub fn become_rank(arguments: &RankArguments) -> Result<ExitCode> {
         Lab::open(name)?.enter(host)?;
     }
     Err(execute(&arguments.program))
+}
+
+/// Has this process killed when its parent, of this number, ends.
+pub fn end_with(parent: u32) -> Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::os(
+        "asking to end with the process that started this one",
+    ))?;
+    // It may have died before it was asked for.
+    if getppid().map(|pid| pid.as_raw_nonzero().get().cast_unsigned()) != Some(parent) {
+        return Err(Failure::new("the process that started this one is gone"));
+    }
+    Ok(())
 }
 
 /// Replaces this process by `program`; returns only if that fails.
