@@ -22,6 +22,9 @@ pub struct HostPortInfo {
     /// that can.
     #[serde(default)]
     pub multi_buffer: bool,
+    /// Its sockets are not bound yet: their rings are mapped first.
+    #[serde(default)]
+    pub unbound: bool,
     /// Bytes of a chunk, chunks, and entries of the receive, transmit, fill
     /// and completion rings.
     pub sizes: [u32; 6],
@@ -35,6 +38,18 @@ pub struct HostPort {
     pub lease: Box<dyn Any + Send>,
     /// Its packet area, its AF_XDP socket, its UDP socket and its gate.
     pub descriptors: [OwnedFd; 4],
+    /// Where the kernel maps the rings of unbound sockets only.
+    pub unbound: Option<Unbound>,
+}
+
+/// What is left to do for a host port whose rings are mapped before its sockets
+/// are bound.
+pub struct Unbound {
+    /// The socket whose fill and completion ring all at the queue have in common.
+    pub first: OwnedFd,
+    /// Binds both sockets, to be called once all of the queue have mapped those
+    /// rings; or says why they cannot be.
+    pub bind: Box<dyn FnOnce() -> Result<(), String> + Send>,
 }
 
 /// A part of a queue of a network interface that this process was given. It
@@ -45,4 +60,6 @@ pub struct OwnHostPort {
     pub info: HostPortInfo,
     /// Its packet area, its AF_XDP socket, its UDP socket and its gate.
     pub descriptors: [OwnedFd; 4],
+    /// Where it is not bound yet: [`Unbound::first`].
+    pub first: Option<OwnedFd>,
 }

@@ -89,6 +89,9 @@ pub struct Job {
     pub pulse: Option<Pulse>,
     /// The host port that this process was given.
     pub host_port: Option<OwnHostPort>,
+    /// Why it could not be bound, where that was to be done when all had mapped
+    /// theirs. Known after the exchange.
+    pub not_bound: Option<String>,
     control: Option<OwnedFd>,
     guest: Option<Guest>,
     solo: bool,
@@ -181,6 +184,7 @@ impl Job {
             segment: None,
             doorbells: Vec::new(),
             host_port: None,
+            not_bound: None,
             control: None,
             guest: None,
             solo: true,
@@ -216,6 +220,7 @@ impl Job {
             segment,
             doorbells,
             host_port: None,
+            not_bound: None,
             control: None,
             guest: Some(guest),
             solo: false,
@@ -272,9 +277,11 @@ impl Job {
         let host_port = match &membership.host_port {
             Some(Ok(info)) => {
                 let mut next = || announced(true)?.ok_or(BootError::Garbled);
+                let descriptors = [next()?, next()?, next()?, next()?];
                 Some(OwnHostPort {
                     info: info.clone(),
-                    descriptors: [next()?, next()?, next()?, next()?],
+                    descriptors,
+                    first: announced(info.unbound)?,
                 })
             }
             _ => None,
@@ -305,6 +312,7 @@ impl Job {
             segment,
             doorbells,
             host_port,
+            not_bound: None,
             control: Some(socket),
             guest: None,
             solo: false,
@@ -353,6 +361,7 @@ impl Job {
                 FromLauncher::Table { first, peers } if first as usize == table.len() => {
                     table.extend(peers);
                 }
+                FromLauncher::Said(ToRank::NotBound { why }) => self.not_bound = Some(why),
                 FromLauncher::Said(ToRank::Abort { why }) => return Err(BootError::Aborted(why)),
                 FromLauncher::Said(ToRank::Refused(refusal)) => {
                     return Err(BootError::Refused(refusal));

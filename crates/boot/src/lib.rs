@@ -28,7 +28,7 @@ mod vigil;
 pub use error::{BootError, Refusal};
 pub use guest::{GUEST_AGENT_WORDS, GuestError, GuestOptions, is_guest, serve_guests};
 pub use host::host_identity;
-pub use host_port::{HostPort, HostPortInfo, OwnHostPort};
+pub use host_port::{HostPort, HostPortInfo, OwnHostPort, Unbound};
 pub use job::{Job, Notice, PeerInfo, Reporter};
 pub use message::{
     Congestion, Field, How, Lane, LinkChoice, Membership, Security, Suite, Table, Versions,

@@ -16,7 +16,7 @@ use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 5;
+pub(crate) const BOOT_VERSION: u32 = 6;
 
 const KIND_JSON: u8 = b'J';
 const KIND_JOIN: u8 = b'A';
@@ -295,6 +295,9 @@ pub(crate) enum ToRank {
     Watched,
     /// More doorbells go with it.
     Doorbells,
+    /// The host port that the rank has mapped could not be bound: it goes on
+    /// without. Said before its table.
+    NotBound { why: String },
     /// A rank has ended, or is about to.
     Died { rank: u32, how: How },
     /// A rank's process is stopped: its silence means nothing. Said again

@@ -54,7 +54,7 @@ pub use future::Arrival;
 pub use matched::{Ended, Gather, MatchError, Scatter};
 pub use memory::{Buffer, Payload};
 pub use message::{Event, Message, SendOptions};
-pub use open::{Opening, ShmAttachment};
+pub use open::{MappedHostPort, Opening, ShmAttachment};
 pub use ops::Op;
 pub use own::Threads;
 pub use portolan_exchange::{

@@ -47,6 +47,26 @@ pub struct Opening {
     address: Address,
 }
 
+/// A host port that this process has taken over.
+#[derive(Debug)]
+pub struct MappedHostPort(Box<Xdp>);
+
+impl MappedHostPort {
+    /// Takes one over. Who cannot goes on with a socket.
+    ///
+    /// # Errors
+    /// [`OpenError::HostPort`].
+    pub fn map(config: &Config, port: HostPort) -> Result<Self, OpenError> {
+        let frame_max = config.udp.frame_max.unwrap_or(PACKET_MAX).min(PACKET_MAX);
+        let udp = UdpConfig {
+            frame_max: Some(frame_max),
+            ..config.udp
+        };
+        let link = Xdp::adopt(port, &udp).map_err(|e| OpenError::HostPort(e.to_string()))?;
+        Ok(Self(Box::new(link)))
+    }
+}
+
 /// The memory that the endpoints of a host share, as the launcher made it.
 #[derive(Debug)]
 pub struct ShmAttachment {
@@ -123,19 +143,21 @@ impl Opening {
         Self::over(config, network)
     }
 
-    /// Takes over a host port in place of a socket.
+    /// With a host port in place of a socket.
     ///
     /// # Errors
-    /// [`OpenError::HostPort`], [`OpenError::Setting`].
-    pub fn with_host_port(config: Config, port: HostPort) -> Result<Self, OpenError> {
+    /// [`OpenError::Setting`].
+    pub fn with_host_port(config: Config, port: MappedHostPort) -> Result<Self, OpenError> {
         check(&config)?;
-        let frame_max = config.udp.frame_max.unwrap_or(PACKET_MAX).min(PACKET_MAX);
-        let udp = UdpConfig {
-            frame_max: Some(frame_max),
-            ..config.udp
-        };
-        let link = Xdp::adopt(port, &udp).map_err(|e| OpenError::HostPort(e.to_string()))?;
-        Self::over(config, Some(First::Xdp(Box::new(link))))
+        Self::over(config, Some(First::Xdp(port.0)))
+    }
+
+    /// A host port that was mapped before it was bound now is, or cannot be: then
+    /// the kernel carries all.
+    pub fn set_bound(&mut self, bound: bool) {
+        if let Some(First::Xdp(link)) = self.network.as_mut().map(|network| &mut network.first) {
+            link.set_bound(bound);
+        }
     }
 
     fn over(config: Config, first: Option<First>) -> Result<Self, OpenError> {

@@ -57,6 +57,9 @@ pub struct HostPort {
     pub area: OwnedFd,
     /// The AF_XDP socket.
     pub socket: OwnedFd,
+    /// The socket whose fill and completion ring all at the queue have in common,
+    /// where neither is bound yet: see [`Xdp::set_bound`].
+    pub first: Option<OwnedFd>,
     /// The UDP socket at the port whose packets are steered.
     pub udp: OwnedFd,
     /// What it shares with the program that steers them.
@@ -173,6 +176,7 @@ impl Xdp {
         let HostPort {
             area,
             socket,
+            first,
             udp,
             gate,
             sizes,
@@ -199,7 +203,8 @@ impl Xdp {
         let wanted = config.frame_max.unwrap_or(usize::MAX);
         let frame_max = largest.min(wanted).max(1);
         let several = multi_buffer.then_some(frame_max + HEADERS_V6);
-        let fast = Fast::map(area, socket, &sizes, sharing, several)?;
+        let first = first.as_ref().map(AsFd::as_fd);
+        let fast = Fast::map(area, socket, first, &sizes, sharing, several)?;
         watch(udp.fd())?;
         watch(fast.fd())?;
         let ways = Ways::new(Own {
@@ -221,6 +226,16 @@ impl Xdp {
             lost_until: 0,
             counters: XdpCounters::default(),
         })
+    }
+
+    /// What was adopted before it was bound now is, or cannot be: then the kernel's
+    /// socket carries all.
+    pub fn set_bound(&mut self, bound: bool) {
+        if !bound {
+            self.lose(Failed::ForGood);
+        }
+        let fast = self.fast.as_ref();
+        self.zero_copy = fast.is_some_and(|fast| xdp::is_zero_copy(fast.fd()));
     }
 
     /// A descriptor to wait on (poll, epoll): readable when a frame waits, unless

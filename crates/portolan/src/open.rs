@@ -394,7 +394,7 @@ impl Endpoint {
         if let Some(keys) = &keys {
             keys.enter(&mut engine_config);
         }
-        let (way, host_port) = host_port(&mut job, &engine_config, networks.first())?;
+        let (mut way, host_port) = host_port(&mut job, &engine_config, networks.first())?;
         let shares = job.segment.is_some().then_some(Link::Shm);
         let network = match (&way, engine_config.network) {
             (_, false) => None,
@@ -403,7 +403,7 @@ impl Endpoint {
         };
         let links: Vec<Link> = shares.into_iter().chain(network).collect();
         adopt_tuned(&mut settings, &links, &mut engine_config)?;
-        let opening = match host_port {
+        let mut opening = match host_port {
             Some(port) => Opening::with_host_port(engine_config, port)?,
             None => Opening::new(engine_config)?,
         };
@@ -412,6 +412,11 @@ impl Endpoint {
             None => opening.address().to_bytes(),
         };
         let peers = job.exchange(address)?;
+        let not_bound = job.not_bound.take();
+        opening.set_bound(not_bound.is_none());
+        if not_bound.is_some() {
+            way = without(&job, not_bound)?;
+        }
         let (peers, links): (Vec<_>, Vec<_>) = (0..)
             .zip(&peers)
             .map(|(rank, peer)| peer_config(&job, &way, rank, peer))
@@ -467,7 +472,7 @@ fn host_port(
     job: &mut Job,
     config: &engine::Config,
     first: Option<&Chosen>,
-) -> Result<(Way, Option<engine::HostPort>), OpenError> {
+) -> Result<(Way, Option<engine::MappedHostPort>), OpenError> {
     let given = job.host_port.take().filter(|_| config.network);
     let other = given.as_ref().filter(|port| {
         let there = port.info.interface;
@@ -485,37 +490,61 @@ fn host_port(
         }
         _ => None,
     };
-    match (given, why) {
-        (Some(port), None) => {
-            let portolan_boot::OwnHostPort { info, descriptors } = port;
-            let [area, socket, udp, gate] = descriptors;
-            let [index, count] = info.sharing;
-            let sizes = engine::HostPortSizes::from_words(info.sizes);
-            let most = engine::host_port_packet_max(sizes.chunk, info.mtu, info.multi_buffer);
-            let port = engine::HostPort {
-                area,
-                socket,
-                udp,
-                gate,
-                sizes,
-                sharing: engine::HostPortSharing { index, count },
-                multi_buffer: info.multi_buffer,
-                interface: info.interface,
-                mac: info.mac,
-                mtu: info.mtu,
-            };
-            let way = Way::HostPort {
-                interface: info.interface,
-                name: info.name,
-                packet_max: (most < info.mtu).then_some(most),
-            };
-            Ok((way, Some(port)))
-        }
-        (_, why) if job.link == LinkChoice::Xdp && config.network => Err(OpenError::NoHostPort {
-            why: why.unwrap_or_else(|| "nobody opened one".to_owned()),
-        }),
-        (_, why) => Ok((Way::Socket { why }, None)),
+    let mapped = match (given, why) {
+        (Some(port), None) => map(config, port),
+        (_, why) => Err(why),
+    };
+    match mapped {
+        Ok((way, port)) => Ok((way, Some(port))),
+        Err(why) if config.network => Ok((without(job, why)?, None)),
+        Err(why) => Ok((Way::Socket { why }, None)),
     }
+}
+
+/// The way of a rank that has no host port, and `why`, unless the job insists on
+/// one.
+fn without(job: &Job, why: Option<String>) -> Result<Way, OpenError> {
+    if job.link == LinkChoice::Xdp {
+        let why = why.unwrap_or_else(|| "nobody opened one".to_owned());
+        return Err(OpenError::NoHostPort { why });
+    }
+    Ok(Way::Socket { why })
+}
+
+/// Maps a host port; or says why it cannot be.
+fn map(
+    config: &engine::Config,
+    port: portolan_boot::OwnHostPort,
+) -> Result<(Way, engine::MappedHostPort), Option<String>> {
+    let portolan_boot::OwnHostPort {
+        info,
+        descriptors,
+        first,
+    } = port;
+    let [area, socket, udp, gate] = descriptors;
+    let [index, count] = info.sharing;
+    let sizes = engine::HostPortSizes::from_words(info.sizes);
+    let most = engine::host_port_packet_max(sizes.chunk, info.mtu, info.multi_buffer);
+    let port = engine::HostPort {
+        area,
+        socket,
+        first,
+        udp,
+        gate,
+        sizes,
+        sharing: engine::HostPortSharing { index, count },
+        multi_buffer: info.multi_buffer,
+        interface: info.interface,
+        mac: info.mac,
+        mtu: info.mtu,
+    };
+    let mapped = engine::MappedHostPort::map(config, port).map_err(|e| Some(e.to_string()))?;
+    let way = Way::HostPort {
+        interface: info.interface,
+        name: info.name,
+        packet_max: (most < info.mtu).then_some(most),
+    };
+    Ok((way, mapped))
 }
 
 /// The networks that the setting `interface` names, entered in `config`.

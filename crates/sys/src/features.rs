@@ -51,6 +51,7 @@ features! {
     membarrier: "one process's memory barrier in the place of many (membarrier); the launcher's",
     xdp: "packets past the kernel's network stack (AF_XDP); the launcher's",
     zerocopy: "AF_XDP without a copy where the driver can; the launcher's",
+    remap: "mapping the rings of AF_XDP sockets that are bound; the launcher's",
     multibuffer: "AF_XDP packets in several buffers (from Linux 6.6); the launcher's",
     slice: "short time slices for threads that wait beside busy programs (from Linux 6.12)",
     pidfd: "watching a process by descriptor (pidfd_open)",

@@ -8,6 +8,7 @@ mod abi;
 mod neighbour;
 mod netlink;
 mod receive;
+mod refusal;
 mod route;
 mod send;
 mod socket;

@@ -2,7 +2,7 @@
 //! rings, which does not (kernel: Documentation/networking/af_xdp.rst).
 
 use std::fmt;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
 
@@ -101,6 +101,8 @@ pub enum XdpError {
     Unsupported(Errno),
     /// The sizes make no sense.
     Sizes,
+    /// The kernel maps no rings of a socket that is bound already.
+    Bound,
     /// The packet area, or its mapping.
     Memory(MemoryError),
     /// The named call failed.
@@ -119,6 +121,10 @@ impl fmt::Display for XdpError {
                 write!(f, "the interface or its queue cannot carry AF_XDP ({e})")
             }
             Self::Sizes => f.write_str("the sizes of a host port make no sense"),
+            Self::Bound => f.write_str(
+                "the kernel maps no rings of an AF_XDP socket that is bound already (Linux \
+                 before 6.4)",
+            ),
             Self::Memory(e) => e.fmt(f),
             Self::System(call, e) => write!(f, "AF_XDP: {call} failed: {e}"),
         }
@@ -137,22 +143,15 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> XdpError {
     move |errno| XdpError::System(call, errno)
 }
 
-/// Opens a socket on queue `queue` of interface `interface` of the calling
-/// thread's network, with the beginning of `area` as its packet area. It
-/// carries nothing: others [`join`] it, and have its modes. The packet area may
-/// be unmapped afterwards; whoever has its descriptor and that of a joined
-/// socket can use both.
+/// Makes a socket with the beginning of `area` as its packet area and with a
+/// fill and a completion ring, to be [bound](bind_first) to a queue. It carries
+/// nothing: others [`join`] it, and have its modes. The packet area may be
+/// unmapped afterwards; whoever has its descriptor and that of a joined socket
+/// can use both.
 ///
 /// # Errors
-/// [`XdpError`]; nothing stays open. [`XdpError::Unsupported`] too where the
-/// kernel does not know a mode.
-pub fn open(
-    area: &SharedMemory,
-    sizes: &Sizes,
-    interface: u32,
-    queue: u32,
-    modes: Modes,
-) -> Result<OwnedFd, XdpError> {
+/// [`XdpError`]; nothing stays open.
+pub fn first(area: &SharedMemory, sizes: &Sizes) -> Result<OwnedFd, XdpError> {
     let bytes = sizes.area_bytes().filter(|bytes| *bytes <= area.bytes());
     let bytes = bytes.ok_or(XdpError::Sizes)?;
     let fd = socket()?;
@@ -170,6 +169,21 @@ pub fn open(
         .map_err(failed("XDP_UMEM_COMPLETION_RING"))?;
     // The kernel wants one of them; nothing is ever steered there.
     sockopt::set_xdp_rx_ring_size(&fd, 1).map_err(failed("XDP_RX_RING"))?;
+    Ok(fd)
+}
+
+/// Binds what [`first`] made to queue `queue` of interface `interface` of the
+/// network that it was made in. It can be tried again.
+///
+/// # Errors
+/// [`XdpError`]; [`XdpError::Unsupported`] too where the kernel does not know a
+/// mode.
+pub fn bind_first(
+    first: BorrowedFd<'_>,
+    interface: u32,
+    queue: u32,
+    modes: Modes,
+) -> Result<(), XdpError> {
     let mut flags = SocketAddrXdpFlags::XDP_USE_NEED_WAKEUP;
     if modes.copy {
         flags |= SocketAddrXdpFlags::XDP_COPY;
@@ -177,33 +191,81 @@ pub fn open(
     if modes.multi_buffer {
         flags |= SocketAddrXdpFlags::XDP_USE_SG;
     }
-    bind(&fd, &SocketAddrXdp::new(flags, interface, queue)).map_err(not_bound)?;
-    Ok(fd)
+    bind(first, &SocketAddrXdp::new(flags, interface, queue)).map_err(not_bound)
 }
 
-/// Opens a further socket on the queue of `base`, which [`open`] gave, with
-/// that one's packet area, fill and completion ring, and with its own receive
-/// and transmit ring.
+/// Makes a further socket with its own receive and transmit ring, to
+/// [`join`] another.
 ///
 /// # Errors
 /// [`XdpError`]; nothing stays open.
-pub fn join(
-    base: BorrowedFd<'_>,
-    sizes: &Sizes,
-    interface: u32,
-    queue: u32,
-) -> Result<OwnedFd, XdpError> {
+pub fn further(sizes: &Sizes) -> Result<OwnedFd, XdpError> {
     let fd = socket()?;
     sockopt::set_xdp_rx_ring_size(&fd, sizes.rx).map_err(failed("XDP_RX_RING"))?;
     sockopt::set_xdp_tx_ring_size(&fd, sizes.tx).map_err(failed("XDP_TX_RING"))?;
-    let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
-    let address = SocketAddrXdp::new(flags, interface, queue);
-    let address = SocketAddrXdpWithSharedUmem {
-        addr: address,
-        shared_umem_fd: base,
-    };
-    bind(&fd, &address).map_err(not_bound)?;
     Ok(fd)
+}
+
+/// Binds what [`further`] made to the queue of `first`, which [`bind_first`]
+/// has bound there, with that one's packet area, fill and completion ring.
+///
+/// # Errors
+/// [`XdpError`].
+pub fn join(
+    further: BorrowedFd<'_>,
+    first: BorrowedFd<'_>,
+    interface: u32,
+    queue: u32,
+) -> Result<(), XdpError> {
+    let flags = SocketAddrXdpFlags::XDP_SHARED_UMEM;
+    let address = SocketAddrXdpWithSharedUmem {
+        addr: SocketAddrXdp::new(flags, interface, queue),
+        shared_umem_fd: first,
+    };
+    bind(further, &address).map_err(not_bound)
+}
+
+/// Whether the rings of `first`, which is bound, can still be mapped. Before
+/// Linux 6.4 they cannot: whoever uses them maps them first.
+///
+/// # Errors
+/// [`XdpError`].
+pub fn maps_when_bound(first: BorrowedFd<'_>) -> Result<bool, XdpError> {
+    let at = sockopt::xdp_mmap_offsets(first).map_err(failed("XDP_MMAP_OFFSETS"))?;
+    match Ring::map(first, &at.rx, XDP_PGOFF_RX_RING, 1, DESCRIPTOR_BYTES) {
+        Ok(_) => Ok(true),
+        Err(XdpError::Bound) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// The loopback's index in every network.
+const LOOPBACK: u32 = 1;
+
+/// Opens a socket at the loopback and maps a ring of it, before it is bound and
+/// then; gives what [`maps_when_bound`] does.
+///
+/// # Errors
+/// [`XdpError`]: sockets cannot be opened, or no ring can be mapped.
+pub fn try_out() -> Result<bool, XdpError> {
+    let sizes = Sizes {
+        chunk: 2_048,
+        chunks: 2,
+        rx: 1,
+        tx: 1,
+        fill: 1,
+        completion: 1,
+    };
+    let bytes = sizes.area_bytes().ok_or(XdpError::Sizes)?;
+    let area = SharedMemory::create("portolan-try", bytes)?;
+    let fd = first(&area, &sizes)?;
+    maps_when_bound(fd.as_fd())?;
+    let modes = Modes {
+        copy: true,
+        multi_buffer: false,
+    };
+    bind_first(fd.as_fd(), LOOPBACK, 0, modes)?;
+    maps_when_bound(fd.as_fd())
 }
 
 fn socket() -> Result<OwnedFd, XdpError> {
@@ -271,24 +333,26 @@ pub struct Rings {
 }
 
 impl Rings {
-    /// Maps the rings of `socket`, which has those sizes.
+    /// Maps the rings of `socket`, which has those sizes. Fill and completion
+    /// ring are those of `first` if neither is bound yet, else of both.
     ///
     /// # Errors
-    /// [`XdpError`].
-    pub fn map(socket: BorrowedFd<'_>, sizes: &Sizes) -> Result<Self, XdpError> {
+    /// [`XdpError`]; [`XdpError::Bound`] only if they are bound.
+    pub fn map(
+        socket: BorrowedFd<'_>,
+        first: Option<BorrowedFd<'_>>,
+        sizes: &Sizes,
+    ) -> Result<Self, XdpError> {
         sizes.area_bytes().ok_or(XdpError::Sizes)?;
         let at = sockopt::xdp_mmap_offsets(socket).map_err(failed("XDP_MMAP_OFFSETS"))?;
-        let map = |offsets, page, entries, bytes| Ring::map(socket, offsets, page, entries, bytes);
+        let (own, all) = (socket, first.unwrap_or(socket));
+        let (fill, completion) = (sizes.fill, sizes.completion);
+        let completion_page = XDP_UMEM_PGOFF_COMPLETION_RING;
         Ok(Self {
-            rx: map(&at.rx, XDP_PGOFF_RX_RING, sizes.rx, DESCRIPTOR_BYTES)?,
-            tx: map(&at.tx, XDP_PGOFF_TX_RING, sizes.tx, DESCRIPTOR_BYTES)?,
-            fill: map(&at.fr, XDP_UMEM_PGOFF_FILL_RING, sizes.fill, ADDRESS_BYTES)?,
-            completion: map(
-                &at.cr,
-                XDP_UMEM_PGOFF_COMPLETION_RING,
-                sizes.completion,
-                ADDRESS_BYTES,
-            )?,
+            rx: Ring::map(own, &at.rx, XDP_PGOFF_RX_RING, sizes.rx, DESCRIPTOR_BYTES)?,
+            tx: Ring::map(own, &at.tx, XDP_PGOFF_TX_RING, sizes.tx, DESCRIPTOR_BYTES)?,
+            fill: Ring::map(all, &at.fr, XDP_UMEM_PGOFF_FILL_RING, fill, ADDRESS_BYTES)?,
+            completion: Ring::map(all, &at.cr, completion_page, completion, ADDRESS_BYTES)?,
         })
     }
 }
@@ -333,7 +397,10 @@ impl Ring {
         }
         let bytes = entries + count as usize * entry_bytes;
         Ok(Self {
-            mapping: Mapping::of_device(socket, bytes, page)?,
+            mapping: Mapping::of_device(socket, bytes, page).map_err(|e| match e {
+                MemoryError::Map(Errno::BUSY) => XdpError::Bound,
+                e => XdpError::Memory(e),
+            })?,
             producer,
             consumer,
             flags,
@@ -447,7 +514,7 @@ mod tests {
         };
         let (one, _) = std::os::unix::net::UnixStream::pair().unwrap();
         assert!(matches!(
-            Rings::map(one.as_fd(), &sizes),
+            Rings::map(one.as_fd(), None, &sizes),
             Err(XdpError::System("XDP_MMAP_OFFSETS", _))
         ));
     }

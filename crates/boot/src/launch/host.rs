@@ -33,6 +33,10 @@ use crate::socket::{self, DESCRIPTORS_MAX};
 use crate::vigil::Vigil;
 use crate::{JOB_VARIABLE, LinkChoice, RESTARTS_VARIABLE};
 
+/// Descriptors that go before the doorbells at most: segment, lives, and a host
+/// port's five.
+const DESCRIPTORS_BEFORE: usize = 7;
+
 /// The ranks of one host. Dropping it kills them.
 pub(super) struct Host {
     pub(super) plan: HostPlan,
@@ -158,6 +162,7 @@ impl Host {
                     .host_port(&place, self.plan.ranks, self.plan.ip)
                     .map(|port| {
                         started.host_port = Some(port.descriptors);
+                        started.unbound = port.unbound;
                         started.lease = Some(port.lease);
                         port.info
                     }),
@@ -388,6 +393,7 @@ impl Host {
         let (place, pid, left) = (ended.place, ended.pid(), ended.left);
         let orderly = left || !ended.joined;
         self.alive -= 1;
+        self.bind_host_ports();
         let rank = place.rank;
         if how.code() != 0 || !orderly {
             self.mourn(index, how);
@@ -469,7 +475,7 @@ impl Host {
         } else {
             0
         };
-        let first = doorbells.min(DESCRIPTORS_MAX - 5);
+        let first = doorbells.min(DESCRIPTORS_MAX - DESCRIPTORS_BEFORE);
         let host_port = matches!(welcome.host_port, Some(Ok(_)));
         let bytes = ToRank::Welcome(Box::new(welcome)).encode().into();
         let with = With {
@@ -558,9 +564,30 @@ impl Host {
             }
             _ => address,
         };
+        self.ranks[index].has_come = true;
+        self.bind_host_ports();
         let pid = self.ranks[index].greeted.unwrap_or_default();
         self.reports
             .push_back(Report::Joined { rank, pid, address });
+    }
+}
+
+impl Host {
+    /// Binds the host ports that were to be mapped first, once all ranks here
+    /// that live have joined, and so have mapped theirs. None has its table
+    /// before that, so nobody waits for more.
+    fn bind_host_ports(&mut self) {
+        let is_late = |rank: &Rank| rank.ended.is_none() && !rank.has_come;
+        if self.ranks.iter().any(is_late) {
+            return;
+        }
+        for index in 0..self.ranks.len() {
+            let unbound = self.ranks[index].unbound.take();
+            if let Some(Err(why)) = unbound.map(|it| (it.bind)()) {
+                let bytes = ToRank::NotBound { why }.encode().into();
+                self.send(index, bytes, With::nothing());
+            }
+        }
     }
 }
 

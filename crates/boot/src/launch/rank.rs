@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::{Place, SharedMemory};
-use crate::host_port::HostPortInfo;
+use crate::host_port::{HostPortInfo, Unbound};
 use crate::message::{How, Table};
 use crate::socket;
 
@@ -53,6 +53,8 @@ pub(super) struct Rank {
     pub granted: Option<Result<HostPortInfo, String>>,
     /// Its descriptors, until they have been passed on.
     pub host_port: Option<[OwnedFd; 4]>,
+    /// What is left to do for it once all ranks here have joined.
+    pub unbound: Option<Unbound>,
     /// Gives it back when the rank has ended.
     pub lease: Option<Box<dyn Any + Send>>,
     /// None once the rank has closed its end.
@@ -61,6 +63,8 @@ pub(super) struct Rank {
     queue: VecDeque<(Rc<[u8]>, With)>,
     /// It has attached; its process id as it says.
     pub greeted: Option<u32>,
+    /// It has told its address.
+    pub has_come: bool,
     /// It has been through an exchange.
     pub joined: bool,
     /// Where its counters and state are.
@@ -83,10 +87,12 @@ impl Rank {
             process,
             granted: None,
             host_port: None,
+            unbound: None,
             lease: None,
             control: Some(control),
             queue: VecDeque::new(),
             greeted: None,
+            has_come: false,
             joined: false,
             tables: Vec::new(),
             left: false,
@@ -121,11 +127,13 @@ impl Rank {
             let segment = host.segment.iter().filter(|_| with.segment);
             let lives = host.lives.iter().filter(|_| with.lives);
             let host_port = self.host_port.iter().filter(|_| with.host_port);
+            let first = self.unbound.iter().filter(|_| with.host_port);
             let doorbells = &host.doorbells[with.doorbells.clone()];
             let descriptors: Vec<BorrowedFd<'_>> = segment
                 .map(|memory| &memory.descriptor)
                 .chain(lives)
                 .chain(host_port.flatten())
+                .chain(first.map(|unbound| &unbound.first))
                 .chain(doorbells)
                 .map(AsFd::as_fd)
                 .collect();
@@ -165,6 +173,7 @@ impl Rank {
         self.child.wait()?;
         // What it never came for would keep the queue.
         self.host_port = None;
+        self.unbound = None;
         self.lease = None;
         self.ended = Some(how);
         Ok(Some(how))

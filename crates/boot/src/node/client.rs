@@ -34,6 +34,8 @@ pub enum NodeError {
     Stranger(PathBuf, u32),
     /// It does not want to, for this reason.
     Refused(String),
+    /// It can do so for nobody here, for this reason.
+    Unserved(String),
     /// It has ended, or ended the connection.
     Gone,
     /// It has not answered in time.
@@ -57,7 +59,7 @@ impl fmt::Display for NodeError {
                 "who listens at {} is user {uid} and not root: not asked",
                 path.display()
             ),
-            Self::Refused(why) => f.write_str(why),
+            Self::Refused(why) | Self::Unserved(why) => f.write_str(why),
             Self::Gone => f.write_str("the node service ended the connection: see its log"),
             Self::Silent => write!(
                 f,
@@ -146,6 +148,7 @@ impl NodeService {
                     info,
                     lease,
                     descriptors,
+                    unbound: None,
                 })
             }
             _ => Err(NodeError::Garbled),
@@ -181,6 +184,7 @@ impl NodeService {
         };
         match Answer::decode(&bytes) {
             Some(Answer::Refused(why)) => Err(NodeError::Refused(why)),
+            Some(Answer::Unserved(why)) => Err(NodeError::Unserved(why)),
             Some(answer) => Ok((answer, descriptors)),
             None => Err(NodeError::Garbled),
         }

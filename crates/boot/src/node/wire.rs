@@ -29,6 +29,7 @@ const ONE_BUFFER: u8 = 2;
 const WELCOME: u8 = 1;
 const GRANTED: u8 = 2;
 const REFUSED: u8 = 3;
+const UNSERVED: u8 = 4;
 
 /// What is asked of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,6 +135,8 @@ pub enum Answer {
     },
     /// None, and why.
     Refused(String),
+    /// None for anybody, and why: root can do without the service.
+    Unserved(String),
 }
 
 impl Answer {
@@ -145,6 +148,7 @@ impl Answer {
                 (GRANTED, *number, info)
             }
             Self::Refused(why) => (REFUSED, 0, why.clone()),
+            Self::Unserved(why) => (UNSERVED, 0, why.clone()),
         };
         let text = cut(&text);
         let length = u16::try_from(text.len()).expect("at most TEXT_BYTES_MAX");
@@ -172,6 +176,7 @@ impl Answer {
                 info: serde_json::from_slice(text).ok()?,
             },
             REFUSED => Self::Refused(words()?),
+            UNSERVED => Self::Unserved(words()?),
             _ => return None,
         })
     }
@@ -262,12 +267,14 @@ mod tests {
             mtu: 9000,
             sharing: [1, 2],
             multi_buffer: true,
+            unbound: false,
             sizes: [1, 2, 3, 4, 5, 6],
         };
         for answer in [
             Answer::Welcome("of 3".to_owned()),
             Answer::Granted { number: 7, info },
             Answer::Refused("no".to_owned()),
+            Answer::Unserved("old".to_owned()),
         ] {
             assert_eq!(Answer::decode(&answer.encode()), Some(answer));
         }

@@ -17,8 +17,8 @@ use super::Finding;
 use crate::node::{self, CONFIG_FILE};
 use crate::run::{allowed_cores, check_program, has_aes};
 
-/// Oldest kernel that is supported.
-const KERNEL_MIN: (u32, u32) = (5, 15);
+/// Oldest kernel that Portolan has run on (docs/operations.md).
+const KERNEL_RUN: (u32, u32) = (6, 1);
 
 /// Names the program that guests run as their agent.
 const AGENT_VARIABLE: &str = "PORTOLAN_AGENT";
@@ -42,10 +42,13 @@ fn kernel() -> Finding {
         .into_owned();
     let found = format!("Linux {release}");
     match version(&release) {
-        Some(version) if version < KERNEL_MIN => Finding::missing(
+        Some(version) if version < KERNEL_RUN => Finding::slower(
             "kernel",
-            format!("{found}: older than {}.{}", KERNEL_MIN.0, KERNEL_MIN.1),
-            "upgrade the kernel (Debian 12 has 6.1)",
+            format!(
+                "{found}: Portolan has not run on kernels older than {}.{}",
+                KERNEL_RUN.0, KERNEL_RUN.1
+            ),
+            "try a job, or upgrade the kernel (Debian 12 has 6.1)",
         ),
         _ => Finding::well("kernel", found),
     }
@@ -287,6 +290,11 @@ fn node_service() -> Finding {
             name,
             "does not run: only jobs that root starts have host ports (xdp)",
         ),
+        Err(NodeError::Unserved(why)) => Finding::slower(
+            name,
+            format!("runs, and opens none: {why}"),
+            "a newer kernel",
+        ),
         Err(NodeError::Refused(why)) => Finding::slower(
             name,
             format!("runs, and {why}"),
@@ -330,7 +338,7 @@ mod tests {
     fn releases_are_compared_as_numbers() {
         assert_eq!(version("6.1.0-28-amd64"), Some((6, 1)));
         assert_eq!(version("5.9"), Some((5, 9)));
-        assert!(version("5.9") < Some(KERNEL_MIN) && version("5.15.2") >= Some(KERNEL_MIN));
+        assert!(version("5.15.9") < Some(KERNEL_RUN) && version("6.1.0") >= Some(KERNEL_RUN));
         assert_eq!(version("unknown"), None);
     }
 

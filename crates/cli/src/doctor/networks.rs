@@ -8,10 +8,10 @@ use portolan_sys::features::Disabled;
 use portolan_sys::net::{Interface, interfaces};
 
 use super::Finding;
-use crate::node::{ONE_BUFFER_MAX, carries, reachable, service};
+use crate::node::{ONE_BUFFER_MAX, carries, reachable, service, try_out};
 
-/// A line for each interface with an address, and one for all where they are too
-/// many. Where there is none the subnets' lines say so.
+/// A line for each interface with an address, one for all where they are too many,
+/// and one for what host ports need. Where there is none the subnets' lines say so.
 pub fn look(disabled: &Disabled) -> Vec<Finding> {
     let all = interfaces().unwrap_or_default();
     let taken = networks("all");
@@ -19,7 +19,8 @@ pub fn look(disabled: &Disabled) -> Vec<Finding> {
         Ok(chosen) => chosen.iter().map(|it| it.index).collect(),
         Err(_) => Vec::new(),
     };
-    let fast = reachable(disabled);
+    let (works, line) = tried(disabled);
+    let fast = reachable(disabled).and(works);
     let served = service().is_ok();
     let there = all.iter().filter(|it| !it.loopback);
     let there = there.filter(|it| !it.addresses.is_empty());
@@ -41,7 +42,25 @@ pub fn look(disabled: &Disabled) -> Vec<Finding> {
             "name up to four: --interface NAME,NAME (or 10.1.0.0/16,...)",
         ));
     }
+    findings.extend(line);
     findings
+}
+
+/// What of host ports can be tried without an interface, where root looks; and
+/// the line about it.
+fn tried(disabled: &Disabled) -> (Result<(), String>, Option<Finding>) {
+    let name = "host-ports";
+    if !rustix::process::geteuid().is_root() || disabled.xdp {
+        return (Ok(()), None);
+    }
+    match try_out(disabled) {
+        Ok(found) => (Ok(()), Some(Finding::well(name, found))),
+        Err(why) => {
+            let found = format!("none, so that udp is used between hosts: {why}");
+            let remedy = "a kernel that has run them (docs/operations.md)";
+            (Err(why), Some(Finding::slower(name, found, remedy)))
+        }
+    }
 }
 
 /// What is known of an interface beside what the kernel tells of all.

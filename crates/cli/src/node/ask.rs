@@ -36,7 +36,7 @@ impl Opener {
     ) -> Result<HostPort, String> {
         switched_on(disabled)?;
         match self.ask(socket, at, ranks, disabled) {
-            Err(absent @ NodeError::Absent(_)) => {
+            Err(absent @ (NodeError::Absent(_) | NodeError::Unserved(_))) => {
                 alone(absent, disabled)?;
                 self.own.open(at, ranks, disabled)
             }
@@ -86,7 +86,7 @@ impl Opener {
 pub fn reachable(disabled: &Disabled) -> Result<(), String> {
     switched_on(disabled)?;
     match service() {
-        Err(absent @ NodeError::Absent(_)) => alone(absent, disabled),
+        Err(absent @ (NodeError::Absent(_) | NodeError::Unserved(_))) => alone(absent, disabled),
         asked => asked.map(drop).map_err(|error| error.to_string()),
     }
 }
@@ -104,7 +104,10 @@ fn alone(absent: NodeError, disabled: &Disabled) -> Result<(), String> {
     if rustix::process::geteuid().is_root() {
         return possible(disabled);
     }
-    Err(format!("only root may open one, and {absent}"))
+    Err(match absent {
+        NodeError::Unserved(why) => why,
+        absent => format!("only root may open one, and {absent}"),
+    })
 }
 
 #[cfg(test)]

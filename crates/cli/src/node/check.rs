@@ -9,7 +9,7 @@ use portolan_sys::net::{Interface, interfaces};
 
 use super::config::Config;
 use super::pins;
-use super::ports::{carries, possible, queue_bytes};
+use super::ports::{carries, queue_bytes, served, try_out};
 use super::rules::way_to_queue;
 use super::state::Files;
 
@@ -19,10 +19,8 @@ type Found = (String, Result<String, String>);
 /// Says all of it.
 pub fn run(config: &Config, files: &Files, disabled: &Disabled) -> ExitCode {
     let mut all = vec![users(config), bounds(config), one_sided(config)];
-    all.push((
-        "kernel".to_owned(),
-        possible(disabled).map(|()| "AF_XDP sockets can be opened".to_owned()),
-    ));
+    let kernel = try_out(disabled).and_then(|found| served(disabled).map(|()| found));
+    all.push(("kernel".to_owned(), kernel));
     all.push((
         "pins".to_owned(),
         Ok(if pins::is_mounted() {

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use portolan_boot::{HostPort, HostPortInfo};
+use portolan_boot::{HostPort, HostPortInfo, Unbound};
 use portolan_link::udp::UdpConfig;
 use portolan_link::xdp::{SHARES_MAX, Sharing, Sizes, memory_bytes, packet_max, sizes};
 use portolan_sys::features::Disabled;
@@ -51,6 +51,7 @@ struct Queue {
     group: u64,
     /// What the ranks' sockets join.
     base: OwnedFd,
+    binding: Binding,
     memory: SharedMemory,
     sizes: Sizes,
     /// A packet may lie in several chunks.
@@ -59,6 +60,17 @@ struct Queue {
     next: Sharing,
     /// Parts that were not given back.
     held: u32,
+}
+
+/// When a queue's sockets are bound.
+enum Binding {
+    /// At once: the ranks map their rings later.
+    First,
+    /// Once all ranks have mapped their rings: no other order works before Linux
+    /// 6.4.
+    Last,
+    /// It was done, or failed for this reason.
+    Tried(Result<(), String>),
 }
 
 /// Why there is no host port.
@@ -120,27 +132,67 @@ impl Queue {
         let bytes = memory_bytes(&sizes, next).ok_or_else(|| "sizes make no sense".to_owned())?;
         let memory = SharedMemory::create("portolan-packets", bytes).map_err(|e| e.to_string())?;
         let open = |multi_buffer| {
-            let copy = disabled.zerocopy;
-            let modes = Modes { copy, multi_buffer };
-            xdp::open(&memory, &sizes, interface.index, QUEUE, modes)
+            let base = xdp::first(&memory, &sizes)?;
+            xdp::bind_first(
+                base.as_fd(),
+                interface.index,
+                QUEUE,
+                modes(disabled, multi_buffer),
+            )?;
+            Ok(base)
         };
+        let failed = |e| failed(&interface.name, e);
         let several = interface.mtu > ONE_BUFFER_MAX && !disabled.multibuffer;
-        let (base, multi_buffer) = or_in_one_buffer(several, open).map_err(|e| {
-            let why = format!("queue {QUEUE} of {}: {e}", interface.name);
-            match e {
-                XdpError::Busy => PortError::Busy(why),
-                _ => PortError::Failed(why),
-            }
-        })?;
+        let (base, multi_buffer) = or_in_one_buffer(several, open).map_err(failed)?;
+        let maps = !disabled.remap && xdp::maps_when_bound(base.as_fd()).map_err(failed)?;
+        let (base, binding) = if maps {
+            (base, Binding::First)
+        } else {
+            // The one that shows it frees the queue while ranks start.
+            drop(base);
+            let base = xdp::first(&memory, &sizes).map_err(failed)?;
+            (base, Binding::Last)
+        };
         Ok(Self {
             group,
             base,
+            binding,
             memory,
             sizes,
             multi_buffer,
             next,
             held: 0,
         })
+    }
+}
+
+const fn modes(disabled: &Disabled, multi_buffer: bool) -> Modes {
+    Modes {
+        copy: disabled.zerocopy,
+        multi_buffer,
+    }
+}
+
+fn failed(interface: &str, error: XdpError) -> PortError {
+    let why = format!("queue {QUEUE} of {interface}: {error}");
+    match error {
+        XdpError::Busy => PortError::Busy(why),
+        _ => PortError::Failed(why),
+    }
+}
+
+/// Tries again as long as the kernel has yet to free a queue.
+fn patiently<T>(mut open: impl FnMut() -> Result<T, PortError>) -> Result<T, String> {
+    let mut tries = 0;
+    loop {
+        match open() {
+            Err(error) if error.is_busy() && tries < BUSY_TRIES => {
+                tries += 1;
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            Err(PortError::Busy(why) | PortError::Failed(why)) => return Err(why),
+            Ok(opened) => return Ok(opened),
+        }
     }
 }
 
@@ -180,17 +232,32 @@ impl HostPorts {
             Ok((interface, steering))
         };
         self.lock().interface.get_or_insert_with(attach);
-        let mut tries = 0;
-        loop {
-            match self.open_now(0, ranks, disabled) {
-                Err(error) if error.is_busy() && tries < BUSY_TRIES => {
-                    tries += 1;
-                    std::thread::sleep(BUSY_PAUSE);
-                }
-                Err(PortError::Busy(why) | PortError::Failed(why)) => return Err(why),
-                Ok(port) => return Ok(port),
-            }
+        patiently(|| self.open_now(0, ranks, disabled))
+    }
+
+    /// Binds `socket`, and before the first one what it joins, once all ranks
+    /// have mapped their rings.
+    fn bind(&self, socket: &OwnedFd, disabled: &Disabled) -> Result<(), String> {
+        let mut open = self.lock();
+        let Open {
+            interface: Some(Ok((interface, _))),
+            queue: Some(queue),
+        } = &mut *open
+        else {
+            return Err("its queue was given back".to_owned());
+        };
+        let (base, index) = (queue.base.as_fd(), interface.index);
+        if matches!(queue.binding, Binding::Last) {
+            let modes = modes(disabled, queue.multi_buffer);
+            let bind = || xdp::bind_first(base, index, QUEUE, modes);
+            let bound = patiently(|| bind().map_err(|e| failed(&interface.name, e)));
+            queue.binding = Binding::Tried(bound);
         }
+        if let Binding::Tried(Err(why)) = &queue.binding {
+            return Err(why.clone());
+        }
+        xdp::join(socket.as_fd(), base, index, QUEUE)
+            .map_err(|e| format!("queue {QUEUE} of {}: {e}", interface.name))
     }
 
     /// Those of `interface`, whose program stays when this process ends: the
@@ -288,8 +355,20 @@ impl HostPorts {
         }
         let (sizes, multi_buffer) = (queue.sizes, queue.multi_buffer);
         let mtu = u32::try_from(interface.mtu).unwrap_or(u32::MAX);
-        let socket = xdp::join(queue.base.as_fd(), &sizes, interface.index, QUEUE)
-            .map_err(|e| format!("queue {QUEUE} of {name}: {e}"))?;
+        if matches!(queue.binding, Binding::Tried(_)) {
+            let why = "was bound when other ranks had mapped its rings (Linux before 6.4)";
+            return Err(format!("queue {QUEUE} of {name} {why}").into());
+        }
+        let failed = |e| format!("queue {QUEUE} of {name}: {e}");
+        let socket = xdp::further(&sizes).map_err(failed)?;
+        let first = match queue.binding {
+            Binding::First => {
+                let base = queue.base.as_fd();
+                xdp::join(socket.as_fd(), base, interface.index, QUEUE).map_err(failed)?;
+                None
+            }
+            _ => Some(duplicate(&queue.base)?),
+        };
         let config = UdpConfig {
             disabled: *disabled,
             ..UdpConfig::default()
@@ -307,11 +386,21 @@ impl HostPorts {
         let info = HostPortInfo {
             sharing: [sharing.index, sharing.count],
             multi_buffer,
+            unbound: first.is_some(),
             sizes: sizes.to_words(),
             interface: interface.index,
             name: interface.name.clone(),
             mac: interface.mac.unwrap_or_default(),
             mtu,
+        };
+        let unbound = match first {
+            None => None,
+            Some(first) => {
+                let (ports, socket) = (self.clone(), duplicate(&socket)?);
+                let disabled = *disabled;
+                let bind = Box::new(move || ports.bind(&socket, &disabled));
+                Some(Unbound { first, bind })
+            }
         };
         let descriptors = [memory, socket, udp.into(), gate];
         let lease = Lease {
@@ -323,8 +412,13 @@ impl HostPorts {
             info,
             lease: Box::new(lease),
             descriptors,
+            unbound,
         })
     }
+}
+
+fn duplicate(socket: &OwnedFd) -> Result<OwnedFd, String> {
+    socket.try_clone().map_err(|e| e.to_string())
 }
 
 /// Whether this process can open host ports at all, as far as can be told
@@ -341,6 +435,53 @@ pub fn possible(disabled: &Disabled) -> Result<(), String> {
         return Err(XdpError::Unknown.to_string());
     }
     Ok(())
+}
+
+/// Whether rings can be mapped once their sockets are bound, found by doing it.
+///
+/// # Errors
+/// Why none can be mapped at all, for people to read.
+fn remaps(disabled: &Disabled) -> Result<bool, String> {
+    // Somebody else may be trying it at the same loopback.
+    let tried = patiently(|| xdp::try_out().map_err(|e| failed("the loopback", e)))?;
+    Ok(tried && !disabled.remap)
+}
+
+/// What the node service says where it opens none.
+///
+/// # Errors
+/// Why it opens none, for people to read.
+pub fn served(disabled: &Disabled) -> Result<(), String> {
+    if remaps(disabled)? {
+        return Ok(());
+    }
+    // Whoever has an unbound socket can bind it to any interface, and the
+    // settings name some.
+    Err(
+        "before Linux 6.4 rings are mapped before their sockets are bound, and whom the node \
+         service gave an unbound socket could bind it anywhere: only jobs that root starts have \
+         host ports"
+            .to_owned(),
+    )
+}
+
+/// Loads the program, attached to nothing, and maps a ring: what of host ports
+/// can be tried without an interface. Gives what was found, for people to read.
+///
+/// # Errors
+/// What this host lacks, for people to read.
+pub fn try_out(disabled: &Disabled) -> Result<String, String> {
+    possible(disabled)?;
+    Steering::load(None).map(drop)?;
+    let order = if remaps(disabled)? {
+        "of bound sockets, so that the node service can open host ports for users too"
+    } else {
+        "before they are bound (Linux before 6.4), so that only jobs that root starts have host \
+         ports"
+    };
+    Ok(format!(
+        "the XDP program loads, and AF_XDP rings can be mapped {order}"
+    ))
 }
 
 /// Whether host ports are wanted at all.

@@ -16,7 +16,7 @@ use rustix::net::{SocketFlags, accept_with, getsockname};
 use super::book::Book;
 use super::config::Config;
 use super::interfaces::Interfaces;
-use super::ports::{BUSY_PAUSE, BUSY_TRIES, PortError};
+use super::ports::{BUSY_PAUSE, BUSY_TRIES, PortError, served};
 use super::state::{Files, Given, open_sockets};
 use crate::failure::{Failure, Result};
 
@@ -50,6 +50,8 @@ struct Waiting {
 
 /// The service, at work.
 pub struct Service {
+    /// Or why it opens no host ports.
+    able: std::result::Result<(), String>,
     book: Book,
     disabled: Disabled,
     files: Files,
@@ -88,6 +90,7 @@ impl Service {
         let book = Book::new(config, files.clone(), mounted || left.mounted, held)
             .map_err(Failure::io("writing the service's state"))?;
         Ok(Self {
+            able: served(&disabled),
             book,
             disabled,
             files,
@@ -207,6 +210,11 @@ impl Service {
         }
         if let Err(why) = self.book.count(uid) {
             self.answer(number, &Answer::Refused(why));
+            return;
+        }
+        if let Err(why) = &self.able {
+            let why = why.clone();
+            self.answer(number, &Answer::Unserved(why));
             return;
         }
         match question {

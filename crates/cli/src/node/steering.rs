@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use aya::maps::{ArrayOfMaps, HashMap, MapData, MapError, XskMap};
-use aya::programs::{Xdp, XdpMode};
+use aya::programs::{ProgramError, Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use portolan_link::xdp::GATE_WORDS;
 use portolan_sys::bpf;
-use portolan_sys::net::Interface;
+use portolan_sys::net::{Interface, Netlink};
 
 use super::pins::Pins;
 use super::rules::Rules;
@@ -17,6 +17,8 @@ use super::rules::Rules;
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 
 const DAMAGED: &str = "the XDP program in this binary is damaged: build it again";
+
+const REFUSED: &str = "the kernel refused the XDP program";
 
 /// Host ports of one interface at once, as the program has it.
 const PORTS_MAX: u32 = 256;
@@ -65,8 +67,11 @@ pub(super) struct Steering {
 impl Steering {
     /// Loads the program, not yet attached to anything, with the maps that are
     /// pinned, if any.
-    fn load(pins: Option<&Pins>) -> Result<Self, String> {
-        let refused = |e: &dyn Error| format!("the kernel refused the XDP program: {}", chain(e));
+    ///
+    /// # Errors
+    /// Why not, for people to read.
+    pub fn load(pins: Option<&Pins>) -> Result<Self, String> {
+        let refused = |e: &dyn Error| format!("{REFUSED}: {}", chain(e));
         let mut loader = EbpfLoader::new();
         if let Some(pins) = pins {
             pins.apply(&mut loader).map_err(|e| refused(&e))?;
@@ -76,7 +81,9 @@ impl Steering {
             .program_mut("steer")
             .and_then(|program| program.try_into().ok())
             .ok_or(DAMAGED)?;
-        program.load().map_err(|e| refused(&e))?;
+        program
+            .load()
+            .map_err(|e| format!("{REFUSED}: {}", brief(&e)))?;
         let mut steering = Self {
             bpf,
             slots: Vec::new(),
@@ -141,8 +148,15 @@ impl Steering {
                 .map_err(Into::into),
         }
         .map_err(|e| {
+            let asked = program.fd().ok().zip(Netlink::open().ok());
+            let why = asked
+                .and_then(|(program, kernel)| kernel.why_no_xdp(interface.index, program.as_fd()));
+            let why = why.map_or(String::new(), |why| format!(" ({why})"));
             let name = &interface.name;
-            format!("no XDP program can be attached to {name}: {}", chain(&*e))
+            format!(
+                "no XDP program can be attached to {name}: {}{why}",
+                chain(&*e)
+            )
         })?;
         steering.rules = Rules::of(interface, &steering.steered());
         Ok(steering)
@@ -221,6 +235,28 @@ impl Steering {
 
 fn broken(error: &dyn Error) -> String {
     format!("a map of the XDP program: {}", chain(error))
+}
+
+/// Why a program was not loaded: of the verifier's log only what it ends with.
+fn brief(error: &ProgramError) -> String {
+    let ProgramError::LoadError {
+        io_error,
+        verifier_log,
+    } = error
+    else {
+        return chain(error);
+    };
+    match last_word(&verifier_log.to_string()) {
+        Some(word) => format!("{word} ({io_error})"),
+        None => io_error.to_string(),
+    }
+}
+
+/// The last line of a verifier's log that is not about its own work.
+fn last_word(log: &str) -> Option<&str> {
+    const STATISTICS: [&str; 3] = ["verification time ", "stack depth ", "processed "];
+    let tells = |line: &&str| !line.is_empty() && !STATISTICS.iter().any(|it| line.starts_with(it));
+    log.lines().map(str::trim).rev().find(tells)
 }
 
 /// An error and what led to it, in one line.

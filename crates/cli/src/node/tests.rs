@@ -49,12 +49,14 @@ fn open_without(
         info,
         lease,
         descriptors,
+        ..
     } = opened;
     let [area, socket, udp, gate] = descriptors;
     let [index, count] = info.sharing;
     let port = HostPort {
         area,
         socket,
+        first: None,
         udp,
         gate,
         sizes: Sizes::from_words(info.sizes),

@@ -55,14 +55,16 @@ pub(super) struct Fast {
 }
 
 impl Fast {
-    /// Maps what belongs to `socket`. `several`: a packet may lie in several
-    /// chunks, and has up to so many bytes.
+    /// Maps what belongs to `socket`, and to `first` where neither is bound yet.
+    /// `several`: a packet may lie in several chunks, and has up to so many
+    /// bytes.
     ///
     /// # Errors
     /// [`XdpError`].
     pub fn map(
         area: OwnedFd,
         socket: OwnedFd,
+        first: Option<BorrowedFd<'_>>,
         sizes: &Sizes,
         sharing: Sharing,
         several: Option<usize>,
@@ -70,7 +72,7 @@ impl Fast {
         let bytes = memory_bytes(sizes, sharing).ok_or(XdpError::Sizes)?;
         let area = SharedMemory::from_fd(area, Some(bytes)).map_err(XdpError::Memory)?;
         let chunks = Chunks::new(area, sizes).ok_or(XdpError::Sizes)?;
-        let rings = Rings::map(socket.as_fd(), sizes)?;
+        let rings = Rings::map(socket.as_fd(), first, sizes)?;
         let mut turns = Turns::new(rings.fill, rings.completion, sizes, sharing);
         turns.begin(chunks.memory());
         let rx_full = match several {

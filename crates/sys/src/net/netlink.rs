@@ -9,7 +9,7 @@ use rustix::net::{
 
 use crate::raw::Errno;
 
-const NLMSG_ERROR: u16 = 2;
+pub(super) const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
 pub(super) const NLM_F_REQUEST: u16 = 1;
 pub(super) const NLM_F_DUMP: u16 = 0x300;
@@ -81,7 +81,7 @@ impl<'a> Iterator for Attributes<'a> {
 
 /// A socket for requests; one at a time.
 #[derive(Debug)]
-pub struct Netlink(OwnedFd);
+pub struct Netlink(pub(super) OwnedFd);
 
 impl Netlink {
     /// Opens one in the network of the calling thread; whoever asks it later is
@@ -93,7 +93,8 @@ impl Netlink {
         open(SocketFlags::CLOEXEC, 0).map(Self)
     }
 
-    /// Sends one request and shows each message of the answer: kind and body.
+    /// Sends one request and shows each message of the answer, also one that it
+    /// failed: kind and body.
     pub(super) fn request(
         &self,
         kind: u16,
@@ -119,6 +120,7 @@ impl Netlink {
                     Message::Broken => return Err(Errno::BADMSG),
                     Message::Of(NLMSG_DONE, _) => return Ok(()),
                     Message::Of(NLMSG_ERROR, body) => {
+                        show(NLMSG_ERROR, body);
                         let errno = word(body).unwrap_or(0) as i32;
                         return match errno {
                             0 => Ok(()),

@@ -302,17 +302,7 @@ impl UdpSocket {
     }
 
     fn set_option(&self, level: i32, name: i32, value: i32) -> Result<(), Errno> {
-        let args = [
-            self.fd.as_raw_fd() as usize,
-            level as usize,
-            name as usize,
-            &raw const value as usize,
-            size_of::<i32>(),
-            0,
-        ];
-        // SAFETY: the kernel reads the four bytes of `value`, which lives
-        // until after the call.
-        unsafe { syscall(number::SETSOCKOPT, args) }.map(drop)
+        set_option(self.fd.as_fd(), level, name, value)
     }
 
     /// The address as packets to this socket may name it; the IP is
@@ -398,4 +388,23 @@ fn open(family: AddressFamily) -> Result<OwnedFd, Errno> {
 
 fn check<T>(what: &'static str, result: Result<T, Errno>) -> Result<T, BindError> {
     result.map_err(|errno| BindError::System(what, errno))
+}
+/// Sets an option of a socket that has four bytes.
+pub(super) fn set_option(
+    socket: BorrowedFd<'_>,
+    level: i32,
+    name: i32,
+    value: i32,
+) -> Result<(), Errno> {
+    let args = [
+        socket.as_raw_fd() as usize,
+        level as usize,
+        name as usize,
+        &raw const value as usize,
+        size_of::<i32>(),
+        0,
+    ];
+    // SAFETY: the kernel reads the four bytes of `value`, which lives until
+    // after the call.
+    unsafe { syscall(number::SETSOCKOPT, args) }.map(drop)
 }

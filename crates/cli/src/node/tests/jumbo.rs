@@ -45,7 +45,7 @@ impl Watched {
     fn open(lab: &Lab, host: u32, disabled: &Disabled) -> Self {
         let ports = HostPorts::default();
         let (port, lease) = open_without(lab, host, &ports, 1, disabled).unwrap();
-        let rings = Rings::map(port.socket.as_fd(), &port.sizes).unwrap();
+        let rings = Rings::map(port.socket.as_fd(), None, &port.sizes).unwrap();
         let link = adopt(lab, host, port);
         let address = LinkAddress {
             ip: lab.ipv4(host).to_ipv6_mapped().octets(),
