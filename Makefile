@@ -18,12 +18,12 @@ TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpi
 COMPLETIONS := bash-completion/completions/portolan zsh/site-functions/_portolan \
                fish/vendor_completions.d/portolan.fish
 
-.PHONY: all build examples install uninstall demo test lint deny headers instructions fuzz sanitize soak deps test-deps clean help
+.PHONY: all build examples install uninstall demo test test-kernels lint deny headers instructions fuzz sanitize soak deps test-deps clean help
 
 all: build
 
 help: ## Lists the targets.
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
 
 # $(call install_missing,PACKAGES): those that are missing.
 install_missing = missing=; for p in $(1); do dpkg -s $$p >/dev/null 2>&1 || missing="$$missing $$p"; done; \
@@ -109,6 +109,9 @@ soak: build ## 1,000 jobs, a third of them hit by a kill; 500 kills over host po
 	scripts/soak-jobs.sh $(abspath $(RELEASE))
 	scripts/soak-kills.sh $(abspath $(RELEASE))
 	$(CARGO) run --release --locked -p portolan-sim --bin soak -- --seeds 100000
+
+test-kernels: deps ## Links, engine, node service and jobs on Debian 12's kernels, in virtual machines; by hand, an hour or so.
+	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/test-kernels.sh
 
 clean: ## Removes what was built.
 	$(CARGO) clean

@@ -53,6 +53,11 @@ struct Node {
 impl Node {
     /// Starts one with these settings and waits until it listens.
     fn start(lab: &str, host: &str, config: &str) -> Self {
+        Self::without(lab, host, config, "")
+    }
+
+    /// The same, without what is `disabled`.
+    fn without(lab: &str, host: &str, config: &str, disabled: &str) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let times = STARTED.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir();
@@ -63,6 +68,7 @@ impl Node {
         let words = ["lab", "exec", lab, host, "--", OWN, "node", "--config"];
         let child = portolan(&words)
             .arg(&file)
+            .env("PORTOLAN_DISABLE", disabled)
             .stderr(fs::File::create(&log).unwrap())
             .spawn()
             .unwrap();
@@ -191,6 +197,30 @@ fn short(lab: &str) {
     let said = say(&words).expect(0);
     assert!(said.out.contains(RIGHT), "{said:#?}");
     said.complains(&["xdp to 1 (another host: host port on eth0)"]);
+}
+
+#[test]
+fn unbound_sockets_are_given_to_root_alone_who_does_without_the_service() {
+    let lab = TestLab::up(own("old"), "2");
+    // As Linux before 6.4 would have it.
+    let disabled = "remap";
+    let config = "users = nobody\n";
+    let _nodes = ["h0", "h1"].map(|host| Node::without(lab.0, host, config, disabled));
+    let why = match ask(lab.0) {
+        Err(NodeError::Unserved(why)) => why,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("a host port was given"),
+    };
+    assert!(why.contains("only jobs that root starts"), "{why}");
+    let ring = example("ring");
+    let words = [
+        "run", "-v", "-n", "4", "--lab", lab.0, "--link", "xdp", "--", &ring, "200",
+    ];
+    let mut job = portolan(&words);
+    job.env("PORTOLAN_DISABLE", disabled);
+    let said = Said::from(job.output().unwrap()).expect(0);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    said.complains(&["xdp to 2-3 (another host: host port on eth0)"]);
 }
 
 #[test]

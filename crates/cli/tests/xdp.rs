@@ -88,6 +88,63 @@ fn all_ranks_of_a_host_share_its_queue() {
     assert!(!link(&lab, "h0").contains("prog/xdp"));
 }
 
+/// Runs a program to whom the kernel refuses the rings that ranks share, as
+/// Linux before 6.4 does once they are bound: mmap beyond 4 GiB of a descriptor.
+const REFUSE_RINGS: &str = r#"
+    my @filter = ([0x20, 0, 0, 0], [0x15, 0, 3, 9], [0x20, 0, 0, 60], [0x15, 0, 1, 1],
+                  [6, 0, 0, 0x50010], [6, 0, 0, 0x7fff0000]);
+    my $filter = join "", map { pack "SCCL", @$_ } @filter;
+    my $program = pack "S x6 P", scalar @filter, $filter;
+    syscall(157, 38, 1, 0, 0, 0) == 0 and syscall(317, 1, 0, $program) == 0 or die "$!";
+    exec @ARGV or die "$!";
+"#;
+
+/// System calls have these numbers on x86-64 only.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn who_cannot_map_its_rings_goes_on_by_udp_and_the_others_past_the_kernel() {
+    let lab = TestLab::up("t-xdp-map", "3");
+    let ring = example("ring");
+    for disabled in ["", "remap"] {
+        let run = |link: &str, expected: i32| {
+            let words = [
+                "run", "-v", "--lab", lab.0, "--link", link, "-n", "2", &ring,
+            ];
+            let last = [":", "-n", "1", "perl", "-e", REFUSE_RINGS, &ring];
+            let words = [&words[..], &["300"], &last[..], &["300"]].concat();
+            let mut command = portolan(&words);
+            command.env("PORTOLAN_DISABLE", disabled);
+            common::Said::from(command.output().unwrap()).expect(expected)
+        };
+        let said = run("auto", 0).complains(&[
+            "lanes of rank 0: xdp to 1-2 (another host: host port on eth0)",
+            "lanes of rank 2: udp to 0-1 (another host; no host port: host port: the kernel maps \
+             no rings",
+        ]);
+        assert!(said.out.contains(RIGHT), "{said:#?}");
+        run("xdp", 1).complains(&["link xdp: this rank has no host port: host port: the kernel"]);
+    }
+}
+
+#[test]
+fn sockets_are_bound_once_all_ranks_have_mapped_their_rings() {
+    let lab = TestLab::up("t-xdp-order", "2");
+    let ring = example("ring");
+    let words = [
+        "run", "-v", "--lab", lab.0, "--link", "xdp", "-n", "6", "--",
+    ];
+    let run = |program: &[&str]| {
+        let words = [&words[..], program].concat();
+        let mut command = portolan(&words);
+        command.env("PORTOLAN_DISABLE", "remap");
+        common::Said::from(command.output().unwrap())
+    };
+    let said = run(&[&ring, "300"]).expect(0);
+    assert!(said.out.contains(RIGHT), "{said:#?}");
+    said.complains(&["xdp to 3-5 (another host: host port on eth0)"]);
+    assert!(!link(&lab, "h0").contains("prog/xdp"));
+}
+
 #[test]
 fn everything_else_goes_on_beside_a_host_port() {
     let lab = TestLab::up("t-xdp-rest", "2");

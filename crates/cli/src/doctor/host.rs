@@ -168,13 +168,13 @@ fn socket(disabled: Disabled) -> Vec<Finding> {
         "gso",
         socket.knows_gso(),
         "the kernel does not segment UDP: more calls for long messages",
-        "Linux 4.18 or newer",
+        "a newer kernel (UDP_SEGMENT)",
     ));
     findings.push(feature(
         "gro",
         socket.set_gro(true).is_ok(),
         "the kernel does not coalesce UDP: more calls for long messages",
-        "Linux 5.0 or newer",
+        "a newer kernel (UDP_GRO)",
     ));
     findings.push(feature(
         "ecn",
@@ -197,7 +197,7 @@ fn features(disabled: Disabled) -> Vec<Finding> {
         (
             "waitv",
             futex::waitv_available(),
-            "Linux 5.16 or newer, and a container profile that allows futex_waitv",
+            "a newer kernel, and a container profile that allows futex_waitv",
         ),
         (
             "membarrier",

@@ -330,3 +330,16 @@ fn who_has_left_is_not_steered_to() {
     assert_eq!(old.counters().bad_version, 1);
     assert_eq!(Gate::map(gate.as_fd()).unwrap().counters().bad_version, 1);
 }
+
+#[test]
+fn of_a_verifiers_log_its_last_word_is_told() {
+    let log = "; return !gate->in_use || gate->known[bit / 64] >> bit % 64 & 1;\n\
+               215: (0f) r3 += r2\n\
+               math between map_value pointer and register with unbounded min value is not allowed\n\
+               verification time 9540 usec\nstack depth 24\n\
+               processed 162 insns (limit 1000000) max_states_per_insn 1 total_states 14\n\n";
+    let told =
+        "math between map_value pointer and register with unbounded min value is not allowed";
+    assert_eq!(last_word(log), Some(told));
+    assert_eq!(last_word("processed 0 insns\n"), None);
+}

@@ -5,43 +5,71 @@ mod jumbo;
 use std::any::Any;
 use std::fs::File;
 use std::net::{IpAddr, UdpSocket};
+use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 
 use portolan_link::conformance::{self, Pair};
 use portolan_link::udp::{Udp, UdpConfig};
-use portolan_link::xdp::{HostPort, Sharing, Sizes, SourcePort, Xdp};
+use portolan_link::xdp::{HostPort, Sharing, Sizes, SourcePort, Xdp, sizes};
 use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
 use portolan_sys::clock::now_ns;
 use portolan_sys::features::Disabled;
+use portolan_sys::memory::SharedMemory;
+use portolan_sys::xdp::{self, Modes};
 
 use super::ports::HostPorts;
 use crate::lab::{Built, Lab};
 
+/// What gives a host port back.
+type Lease = Box<dyn Any + Send>;
+
 /// Opens a host port on a host of the lab.
-fn open(lab: &Lab, host: u32) -> (Xdp, Box<dyn Any + Send>) {
-    open_part(lab, host, &HostPorts::default(), 1).unwrap()
+fn open(lab: &Lab, host: u32) -> (Xdp, Lease) {
+    let ports = HostPorts::default();
+    let mut all = open_all(lab, host, &ports, 1, &Disabled::default());
+    all.remove(0)
 }
 
-/// Opens one of `ranks` host ports there.
-fn open_part(
-    lab: &Lab,
-    host: u32,
-    ports: &HostPorts,
-    ranks: u32,
-) -> Result<(Xdp, Box<dyn Any + Send>), String> {
-    let (port, lease) = open_without(lab, host, ports, ranks, &Disabled::default())?;
-    Ok((adopt(lab, host, port), lease))
-}
-
-/// The same, as it is passed on, without what is disabled.
-fn open_without(
+/// Opens all of so many host ports of a queue, in the order that the kernel
+/// wants.
+fn open_all(
     lab: &Lab,
     host: u32,
     ports: &HostPorts,
     ranks: u32,
     disabled: &Disabled,
-) -> Result<(HostPort, Box<dyn Any + Send>), String> {
+) -> Vec<(Xdp, Lease)> {
+    let open = || open_one(lab, host, ports, ranks, disabled).unwrap();
+    let opened: Vec<Opened> = (0..ranks).map(|_| open()).collect();
+    let map = |it: Opened| (adopt(lab, host, it.port), it.bind, it.lease);
+    let mapped: Vec<_> = opened.into_iter().map(map).collect();
+    let bind = |(mut link, bind, lease): (Xdp, Option<Bind>, Lease)| {
+        if let Some(bind) = bind {
+            link.set_bound(bind() == Ok(()));
+        }
+        (link, lease)
+    };
+    mapped.into_iter().map(bind).collect()
+}
+
+type Bind = Box<dyn FnOnce() -> Result<(), String> + Send>;
+
+/// A host port as it is passed on.
+struct Opened {
+    port: HostPort,
+    bind: Option<Bind>,
+    lease: Lease,
+}
+
+/// Opens one of `ranks` host ports, without what is disabled.
+fn open_one(
+    lab: &Lab,
+    host: u32,
+    ports: &HostPorts,
+    ranks: u32,
+    disabled: &Disabled,
+) -> Result<Opened, String> {
     let opened = lab
         .in_host(host, || Ok(ports.open(None, ranks, disabled)))
         .unwrap()?;
@@ -49,14 +77,16 @@ fn open_without(
         info,
         lease,
         descriptors,
-        ..
+        unbound,
     } = opened;
+    assert_eq!(info.unbound, unbound.is_some());
+    let (first, bind) = unbound.map(|it| (it.first, it.bind)).unzip();
     let [area, socket, udp, gate] = descriptors;
     let [index, count] = info.sharing;
     let port = HostPort {
         area,
         socket,
-        first: None,
+        first,
         udp,
         gate,
         sizes: Sizes::from_words(info.sizes),
@@ -66,7 +96,7 @@ fn open_without(
         mac: info.mac,
         mtu: info.mtu,
     };
-    Ok((port, lease))
+    Ok(Opened { port, bind, lease })
 }
 
 fn adopt(lab: &Lab, host: u32, port: HostPort) -> Xdp {
@@ -163,7 +193,7 @@ struct Two {
     ends: [End; 2],
     addresses: [LinkAddress; 2],
     stranger: UdpSocket,
-    _leases: Vec<Box<dyn Any + Send>>,
+    _leases: Vec<Lease>,
 }
 
 impl Two {
@@ -442,21 +472,24 @@ struct Shared {
     other: End,
     addresses: Vec<LinkAddress>,
     there: LinkAddress,
-    _leases: Vec<Box<dyn Any + Send>>,
+    _leases: Vec<Lease>,
 }
 
 impl Shared {
     fn open(lab: &Lab) -> Self {
+        Self::without(lab, &Disabled::default())
+    }
+
+    fn without(lab: &Lab, disabled: &Disabled) -> Self {
         let ports = HostPorts::default();
         let mut leases = Vec::new();
         let mut fast = |(link, lease)| {
             leases.push(lease);
             End::Fast(Box::new(link))
         };
-        let parts: Vec<End> = (0..3)
-            .map(|_| fast(open_part(lab, 0, &ports, 3).unwrap()))
-            .collect();
-        let why = open_part(lab, 0, &ports, 3).map(drop).unwrap_err();
+        let all = open_all(lab, 0, &ports, 3, disabled);
+        let parts: Vec<End> = all.into_iter().map(&mut fast).collect();
+        let why = open_one(lab, 0, &ports, 3, disabled).map(drop).unwrap_err();
         assert!(why.contains("all 3 parts of queue 0 of eth0"), "{why}");
         let other = fast(open(lab, 1));
         let at = |end: &End, host| LinkAddress {
@@ -543,12 +576,57 @@ fn the_dead_are_robbed_and_the_stopped_are_left() {
 
 #[test]
 fn ranks_of_a_host_share_a_queue() {
-    share(&Built::up("t-unit-share").0, 4);
+    share(&Built::up("t-unit-share").0, 4, "");
+}
+
+#[test]
+fn ranks_of_a_host_share_a_queue_that_is_bound_when_all_have_mapped_its_rings() {
+    share(&Built::up("t-unit-order").0, 4, "remap");
+}
+
+#[test]
+fn what_cannot_be_bound_goes_through_the_kernel() {
+    let built = Built::up("t-unit-unbound");
+    let disabled = Disabled::parse("remap").unwrap();
+    let ports = HostPorts::default();
+    let [first, second] = [0, 1].map(|_| open_one(&built.0, 0, &ports, 2, &disabled).unwrap());
+    let interface = first.port.interface;
+    let mut link = adopt(&built.0, 0, first.port);
+    // Somebody else takes the queue meanwhile.
+    let sizes = sizes(2_048, 1);
+    let area = SharedMemory::create("t-unbound", sizes.area_bytes().unwrap()).unwrap();
+    let taken = built
+        .0
+        .in_host(0, || Ok(xdp::first(&area, &sizes).unwrap()));
+    let taken = taken.unwrap();
+    let modes = Modes::default();
+    let mut tries = 0;
+    while xdp::bind_first(taken.as_fd(), interface, 0, modes).is_err() {
+        // The kernel has yet to free it of the socket that was tried first.
+        tries += 1;
+        assert!(tries < 1_000, "the queue is not free");
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    for bind in [first.bind, second.bind] {
+        let why = bind.unwrap()().unwrap_err();
+        assert!(why.contains("taken by another program"), "{why}");
+    }
+    link.set_bound(false);
+    drop(taken);
+    let (other, _lease) = open(&built.0, 1);
+    let at = |link: &Xdp, host| LinkAddress {
+        ip: built.0.ipv4(host).to_ipv6_mapped().octets(),
+        ..link.local_address().unwrap()
+    };
+    let addresses = [at(&link, 0), at(&other, 1)];
+    let (mut here, mut there) = (End::Fast(Box::new(link)), End::Fast(Box::new(other)));
+    carries(&mut here, &mut there, addresses[1], 4);
+    carries(&mut there, &mut here, addresses[0], 4);
 }
 
 /// With frames of `len` bytes.
-fn share(lab: &Lab, len: usize) {
-    let mut all = Shared::open(lab);
+fn share(lab: &Lab, len: usize, disabled: &str) {
+    let mut all = Shared::without(lab, &Disabled::parse(disabled).unwrap());
     for part in 0..3 {
         let address = all.addresses[part];
         carries(&mut all.other, &mut all.parts[part], address, len);

@@ -38,15 +38,19 @@ struct Watched {
     link: Xdp,
     rings: Rings,
     address: LinkAddress,
-    _lease: Box<dyn Any + Send>,
+    _lease: Lease,
 }
 
 impl Watched {
     fn open(lab: &Lab, host: u32, disabled: &Disabled) -> Self {
         let ports = HostPorts::default();
-        let (port, lease) = open_without(lab, host, &ports, 1, disabled).unwrap();
-        let rings = Rings::map(port.socket.as_fd(), None, &port.sizes).unwrap();
-        let link = adopt(lab, host, port);
+        let Opened { port, bind, lease } = open_one(lab, host, &ports, 1, disabled).unwrap();
+        let first = port.first.as_ref().map(AsFd::as_fd);
+        let rings = Rings::map(port.socket.as_fd(), first, &port.sizes).unwrap();
+        let mut link = adopt(lab, host, port);
+        if let Some(bind) = bind {
+            link.set_bound(bind() == Ok(()));
+        }
         let address = LinkAddress {
             ip: lab.ipv4(host).to_ipv6_mapped().octets(),
             ..link.local_address().unwrap()
@@ -206,7 +210,7 @@ fn where_one_buffer_is_all_packets_are_as_long_as_a_chunk() {
 
 #[test]
 fn ranks_of_a_host_share_a_queue_for_long_packets() {
-    share(&jumbo("t-unit-share9").0, LONG);
+    share(&jumbo("t-unit-share9").0, LONG, "");
 }
 
 #[test]

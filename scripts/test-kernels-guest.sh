@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# What test-kernels.sh runs in the virtual machine, as root: test-kernels-guest.sh TARGET.
+set -uo pipefail
+target=$(realpath "$1") failed=()
+portolan=$target/debug/portolan ring=$target/debug/examples/ring
+read -r major minor _ < <(uname -r | tr . ' ')
+remaps=$((major * 100 + minor >= 604))
+echo "Linux $(uname -r), $(nproc) cores, $(cut -d' ' -f1 /proc/uptime) s since the start"
+
+# verdict NAME STATUS LOG
+verdict() {
+    if [ "$2" -eq 0 ]; then echo "well    $1"; else
+        echo "FAILED  $1"; tail -n 60 "$3"; failed+=("$1")
+    fi
+}
+
+# tests CRATE/PROGRAM [FILTER...]: without filters all of its tests. Each for itself, so
+# that one is not the other's load.
+tests() {
+    local name=$1 program
+    program=$(awk -v n="$name" '$1 == n { print $2 }' "$target/test-kernels.programs")
+    shift
+    local status crate=${name%%/*}
+    (cd "crates/${crate#portolan-}" && timeout 1200 "$program" --test-threads 1 "$@") >/tmp/log 2>&1
+    status=$?
+    grep -q '^test result: ok. [1-9]' /tmp/log || status=1
+    verdict "$name $*: $(grep -o '[0-9]* passed' /tmp/log)" $status /tmp/log
+}
+
+tests portolan-sys/lib xdp bpf net::
+tests portolan-link/lib xdp
+tests portolan-link/conformance
+tests portolan-engine/messages
+tests portolan-engine/direct
+tests portolan-cli/main node::steering node::ask \
+    node::tests::packets_go node::tests::ranks_of node::tests::what_cannot
+tests portolan-cli/xdp ranks_with_and who_cannot sockets_are a_second_job
+if [ $remaps -eq 1 ]; then
+    tests portolan-cli/node users_that_are a_host_port_is_held
+else
+    tests portolan-cli/node unbound_sockets
+fi
+
+# Two cards, each in a network of its own with an sshd, and one that refuses.
+mkdir -p /tmp/cards/prefix/bin /run/sshd
+ln -sfn "$portolan" /tmp/cards/prefix/bin/portolan
+ssh-keygen -q -t ed25519 -N '' -f /tmp/cards/key && ssh-keygen -q -t ed25519 -N '' -f /tmp/cards/host
+printf '%s\n' 'Port 2222' 'HostKey /tmp/cards/host' 'AuthorizedKeysFile /tmp/cards/key.pub' \
+    'PidFile none' 'StrictModes no' 'UsePAM no' 'PasswordAuthentication no' >/tmp/cards/sshd
+for i in 0 1 2; do
+    ip netns add card$i && ip link set eth$i netns card$i && ip -n card$i link set lo up &&
+        ip -n card$i addr add 10.9.0.$((i + 1))/24 dev eth$i && ip -n card$i link set eth$i up
+    ip netns exec card$i unshare -m sh -c 'mkdir -p /run/portolan; mount -t tmpfs t /run/portolan
+        exec /usr/sbin/sshd -D -f /tmp/cards/sshd' &
+done
+sleep 2
+
+# job NAME FROM TO LINK RANKS TEXT...: a ring between two cards, whose -v has each text.
+job() {
+    local name=$1 from=$2 to=$3 link=$4 ranks=$5 text status
+    shift 5
+    timeout 300 ip netns exec card"$from" "$portolan" run -v --connect-timeout 120 --join-timeout 120 \
+        --prefix /tmp/cards/prefix --link "$link" --hosts "10.9.0.$((from + 1)):$ranks,10.9.0.$((to + 1)):$ranks" \
+        --ssh 'ssh -p 2222 -i /tmp/cards/key -o UserKnownHostsFile=/tmp/cards/known
+            -o StrictHostKeyChecking=accept-new -o LogLevel=ERROR' -- "$ring" 200 >/tmp/log 2>&1
+    status=$?
+    for text in 'the sum is right' "$@"; do grep -qF "$text" /tmp/log || status=1; done
+    verdict "$name" $status /tmp/log
+}
+ip netns exec card0 "$portolan" doctor | grep -E '^[a-z]+ +(kernel|host-ports|network-)'
+job 'virtio: one rank a card, xdp' 0 1 xdp 1 'xdp to 1 (another host: host port on eth0)' 'xdp to 0 (another host: host port on eth1)'
+job 'virtio: three ranks a card, xdp' 0 1 xdp 3 'xdp to 3-5 (another host: host port on eth0)'
+PORTOLAN_DISABLE=zerocopy job 'virtio: with copies' 0 1 xdp 1 'xdp to 1 (another host: host port on eth0)'
+job 'virtio: udp' 0 1 udp 1 'udp to 1'
+job 'a card that refuses XDP says why, and udp is used' 0 2 auto 1 'xdp to 1 (another host: host port on eth0)' \
+    'udp to 0 (another host; no host port: no XDP program can be attached to eth2' 'implementing GRO_HW/CSUM'
+kill %1 %2 %3 2>/dev/null
+if [ ${#failed[@]} -gt 0 ]; then
+    printf '*** FAILED on %s: %s\n' "$(uname -r)" "${failed[@]}"
+    exit 1
+fi
