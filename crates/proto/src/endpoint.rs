@@ -278,7 +278,6 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         self.conns[conn as usize] = Conn {
             peer,
             listed: Listed::None,
-            arrived: kept.taken,
             advertised: kept.taken,
             used_at: now,
             heard_at: now,

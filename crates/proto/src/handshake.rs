@@ -419,7 +419,6 @@ impl<S: Seal> Endpoint<'_, S> {
         p.base = p.rx_next;
         p.phase_rx_first = p.rx_next;
         p.granted = p.rx_next.saturating_add(window);
-        c.arrived = c.kept.taken;
         c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
         c.heard_at = now;
         p.mtu.begin(now, offer.packet_max.min(ours));

@@ -77,6 +77,9 @@ pub struct Counters {
     /// How often a path took another way because the one that it had stayed
     /// congested.
     pub rerouted: u64,
+    /// Chunks cut in two that had been sent, or counted, as one: the receiver
+    /// counts both parts.
+    pub cut: u64,
     /// Resends that turned out to be needless.
     pub spurious: u64,
     /// Packets that verified.

@@ -145,6 +145,21 @@ fn a_path_that_shrinks_gets_smaller_packets() {
 }
 
 #[test]
+fn what_is_cut_before_it_leaves_counts_by_its_parts() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"x");
+    pair.run(SECOND, all);
+    for _ in 0..50 {
+        pair.send(0, &[9; 1400]);
+    }
+    pair.nodes[0].with(|e, _| e.packet_too_big(PeerId(0), 0, 0));
+    pair.run(SECOND, all);
+    let [a, b] = [0, 1].map(|i| pair.nodes[i].with(|e, _| e.credit_with(PeerId(0)).unwrap()));
+    assert_eq!((a.sent[0], b.taken[0]), (101, 101));
+    assert_eq!(pair.nodes[0].with(|e, _| e.counters().cut), 0);
+}
+
+#[test]
 fn a_full_pool_gets_smaller_packets_too() {
     let config = Config {
         frames: 32,
