@@ -28,6 +28,9 @@ const BURST: usize = 64;
 /// is likely to sleep soon: some 50 us of traffic, as long as a wait spins.
 const CALM_PASSES: u32 = 32;
 
+/// How often the interfaces are asked what they take, ns: a call or two for each.
+const SIZES_EVERY_NS: u64 = 500_000_000;
+
 /// The protocol's tables, in memory that a fork wipes.
 pub(crate) struct ProtoTables {
     core: Wiped<proto::Core>,
@@ -164,6 +167,8 @@ pub(crate) struct NetLane {
     busy: u32,
     /// A handler outside of a pass of this lane has sent something.
     pub dirty: bool,
+    /// When the interfaces are asked next what packets they take, ns.
+    sizes_at: u64,
     /// Longer pauses between passes are none of the peers' silence, ns.
     late_ns: u64,
 }
@@ -199,6 +204,7 @@ impl NetLane {
             armed: true,
             busy: 0,
             dirty: false,
+            sizes_at: 0,
             late_ns: silence_ns / 2,
         }
     }
@@ -214,6 +220,9 @@ impl NetLane {
             self.excuse_all();
         }
         self.link.set_now(now);
+        if now >= self.sizes_at {
+            self.ask_sizes();
+        }
         let before = core.answerable();
         let has_ways = self.link.first.has_ways();
         let mut view = self.tables.view();
@@ -282,6 +291,7 @@ impl NetLane {
             pending,
             gone,
             rerouted,
+            sizes_at,
             now,
             ..
         } = self;
@@ -362,7 +372,9 @@ impl NetLane {
                     && let Some(LinkError::TooBig(max)) = failure
                 {
                     log::debug!("packets to peer {} may have {max} bytes", t.peer.0);
-                    view.packet_too_big(t.peer, t.path, max);
+                    view.packet_too_big(*now, t.peer, t.path, t.len, max);
+                    // Its interface may know how much it takes.
+                    *sizes_at = 0;
                 }
                 view.transmitted(t.frame);
             }
@@ -384,6 +396,15 @@ impl NetLane {
             self.note(e);
         }
         sent
+    }
+
+    /// Interfaces may take other packets than before.
+    #[cold]
+    fn ask_sizes(&mut self) {
+        self.sizes_at = self.now + SIZES_EVERY_NS;
+        for (path, size) in self.link.sizes_now() {
+            self.tables.view().set_packet_max(self.now, path, size);
+        }
     }
 
     fn note(&mut self, e: LinkError) {

@@ -105,6 +105,8 @@ pub struct Counters {
 pub struct Core {
     pub(crate) config: Config,
     pub(crate) me: Identity,
+    /// Largest UDP payload that the interface of the first network takes now.
+    pub(crate) packet_max: u16,
     /// Networks beside the first, by number less 1.
     pub(crate) networks: [LocalNetwork; PATHS_MAX - 1],
     pub(crate) secret: SecretCell,
@@ -184,6 +186,7 @@ impl Default for Core {
         Self {
             config: Config::default(),
             me: Identity::default(),
+            packet_max: 0,
             networks: [LocalNetwork::default(); PATHS_MAX - 1],
             secret: SecretCell([0; 32]),
             random: 1,
@@ -318,6 +321,7 @@ impl Tables<'_> {
             config: *config,
             me,
             secret: SecretCell(secret.0),
+            packet_max: config.packet_max,
             random: seed,
             connect_number: config.first_packet,
             connect_tokens: crate::handshake::CONNECT_TOKENS,

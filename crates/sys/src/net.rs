@@ -10,6 +10,7 @@ mod netlink;
 mod receive;
 mod route;
 mod send;
+mod size;
 mod socket;
 mod subnet;
 
