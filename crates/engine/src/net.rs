@@ -1,5 +1,6 @@
 //! The network lane: the protocol over its tables, and the link below it.
 
+mod failing;
 mod host;
 
 use portolan_link::{Link as _, LinkAddress, LinkError, TxFrame};
@@ -12,8 +13,10 @@ use portolan_ring::{Table, Wiped};
 use portolan_seal::{AnySeal, KeyCell, Own, Pair, Paired, SuiteId};
 use portolan_sys::clock::now_ns;
 use portolan_sys::memory::{MemoryError, PrivateOptions};
+use portolan_sys::tell::tell;
 use portolan_wire::{Address, MessageNo};
 
+use self::failing::Failing;
 use self::host::NetHost;
 use crate::config::{Config, PeerConfig, Returned};
 use crate::core::Core;
@@ -159,8 +162,8 @@ pub(crate) struct NetLane {
     rerouted: Vec<(PeerId, Reroute)>,
     /// The clock as of the last pass.
     now: u64,
-    /// The link said that it is broken: errno.
-    broken: Option<i32>,
+    /// What the kernel refuses.
+    failing: Failing,
     /// The link's descriptor can be waited on.
     armed: bool,
     /// Passes since then that moved something while nobody slept.
@@ -200,7 +203,7 @@ impl NetLane {
             astray: Vec::with_capacity(BURST),
             rerouted: Vec::new(),
             now: now_ns(),
-            broken: None,
+            failing: Failing::default(),
             armed: true,
             busy: 0,
             dirty: false,
@@ -232,6 +235,7 @@ impl NetLane {
             now,
             shm,
             told: Death::Ended,
+            failing: &self.failing,
             gone: &mut self.gone,
             rerouted: has_ways.then_some(&mut self.rerouted),
         };
@@ -260,9 +264,12 @@ impl NetLane {
             view.handle_timeouts(now, &mut host);
         }
         let moved = match received {
-            Ok(n) => n,
+            Ok(n) => {
+                self.failing.received();
+                n
+            }
             Err(e) => {
-                self.note(e);
+                self.cannot_receive(core.rank, e);
                 0
             }
         };
@@ -289,6 +296,7 @@ impl NetLane {
             tables,
             ranks,
             pending,
+            failing,
             gone,
             rerouted,
             sizes_at,
@@ -317,6 +325,7 @@ impl NetLane {
                 now: *now,
                 shm: None,
                 told: Death::Ended,
+                failing,
                 gone,
                 rerouted: has_ways.then_some(&mut *rerouted),
             };
@@ -367,6 +376,13 @@ impl NetLane {
             };
             let all = done == by;
             let last = by == pending.len();
+            match failure {
+                None => failing.sent(pending[..done].iter().map(|t| t.peer)),
+                Some(LinkError::Unreachable(errno) | LinkError::Broken(errno)) => {
+                    failing.not_sent(pending[0].peer, errno);
+                }
+                Some(_) => {}
+            }
             for (i, t) in pending.drain(..done).enumerate() {
                 if i == 0
                     && let Some(LinkError::TooBig(max)) = failure
@@ -381,7 +397,7 @@ impl NetLane {
             if let Some(e) = failure.take() {
                 core.counters.tx_failed += 1;
                 if matches!(e, LinkError::Broken(_)) {
-                    failure = Some(e);
+                    log::warn!("the network link is broken: {e:?}");
                     break;
                 }
                 continue;
@@ -391,9 +407,6 @@ impl NetLane {
             if (dry && last) || !all {
                 break;
             }
-        }
-        if let Some(e) = failure {
-            self.note(e);
         }
         sent
     }
@@ -407,10 +420,16 @@ impl NetLane {
         }
     }
 
-    fn note(&mut self, e: LinkError) {
-        if let LinkError::Broken(errno) = e {
-            log::warn!("the network link is broken: errno {errno}");
-            self.broken = Some(errno);
+    /// A program that hears of silence alone would look for it elsewhere.
+    #[cold]
+    fn cannot_receive(&mut self, rank: u32, e: LinkError) {
+        if let LinkError::Broken(errno) = e
+            && let Some(failure) = self.failing.not_received(errno)
+        {
+            tell(format_args!(
+                "portolan: rank {rank}: {failure}. Does a filter (seccomp) refuse the call? \
+                 `portolan doctor`, run the same way, says which one"
+            ));
         }
     }
 
@@ -423,6 +442,7 @@ impl NetLane {
             now,
             shm,
             told: Death::Ended,
+            failing: &self.failing,
             gone: &mut self.gone,
             rerouted: None,
         };
@@ -438,6 +458,7 @@ impl NetLane {
             now: self.now,
             shm: None,
             told: how,
+            failing: &self.failing,
             gone: &mut self.gone,
             rerouted: None,
         };
@@ -455,6 +476,7 @@ impl NetLane {
             now: self.now,
             shm: None,
             told: Death::Restarted,
+            failing: &self.failing,
             gone: &mut self.gone,
             rerouted: None,
         };

@@ -172,16 +172,17 @@ impl Udp {
         let frame_max = config.frame_max.unwrap_or(mtu.saturating_sub(headers));
         let frame_max = frame_max.clamp(1, FRAME_MAX);
         let buffer = socket.receive_buffer().map_err(system("SO_RCVBUF"))?;
+        let mmsg = !disabled.mmsg && socket.knows_mmsg();
         Ok(Self {
             gso: !disabled.gso && socket.knows_gso(),
             gro: !disabled.gro && probe_gro(&socket),
-            mmsg: !disabled.mmsg,
+            mmsg,
             frame_max,
             interface,
             headers,
             capacity: ReceiveCapacity::of_buffer(buffer, frame_max),
             counters: UdpCounters::default(),
-            reader: Reader::new(!disabled.mmsg),
+            reader: Reader::new(mmsg),
             direct: None,
             choice: Choice::default(),
             options,
