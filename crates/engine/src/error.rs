@@ -87,6 +87,37 @@ pub enum Death {
     Corrupt,
     /// No link reaches it.
     Unreachable,
+    /// It was not heard, for the kernel refuses packets here.
+    CutOff(Failure),
+}
+
+/// What the kernel refuses on this host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// Packets to the peer cannot be sent: errno.
+    Send(i32),
+    /// Nothing that comes by the network can be received: errno.
+    Receive(i32),
+}
+
+impl Failure {
+    /// As the kernel named it.
+    #[must_use]
+    pub const fn errno(self) -> i32 {
+        match self {
+            Self::Send(errno) | Self::Receive(errno) => errno,
+        }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let error = std::io::Error::from_raw_os_error(self.errno());
+        match self {
+            Self::Send(_) => write!(f, "packets to it cannot be sent: {error}"),
+            Self::Receive(_) => write!(f, "packets cannot be received here: {error}"),
+        }
+    }
 }
 
 impl Death {
@@ -116,6 +147,7 @@ impl fmt::Display for Death {
             Self::Restarted => "it was restarted",
             Self::Corrupt => "it scribbled over shared memory",
             Self::Unreachable => "no link reaches it",
+            Self::CutOff(failure) => return failure.fmt(f),
         })
     }
 }

@@ -49,7 +49,7 @@ pub use context::Context;
 pub use counters::Counters;
 pub use describe::{CALLS, Call, Table};
 pub use endpoint::Endpoint;
-pub use error::{Death, Misuse, OpenError, SendError, WaitError};
+pub use error::{Death, Failure, Misuse, OpenError, SendError, WaitError};
 pub use future::Arrival;
 pub use matched::{Ended, Gather, MatchError, Scatter};
 pub use memory::{Buffer, Payload};

@@ -2,7 +2,7 @@
 
 use portolan_wire::{MessageNo, Priority};
 
-use crate::error::Death;
+use crate::error::{Death, Failure};
 
 /// A message that has arrived; valid during the handler's call.
 #[derive(Clone, Copy, Debug)]
@@ -95,6 +95,8 @@ pub enum Event {
     PeerSilent {
         /// Its rank.
         rank: u32,
+        /// What the kernel refuses here, where that is why.
+        failure: Option<Failure>,
     },
 }
 

@@ -1,5 +1,6 @@
 //! The network lane: the protocol over its tables, and the link below it.
 
+mod failing;
 mod host;
 
 use portolan_link::{Link as _, LinkAddress, LinkError, TxFrame};
@@ -12,8 +13,10 @@ use portolan_ring::{Table, Wiped};
 use portolan_seal::{AnySeal, KeyCell, Own, Pair, Paired, SuiteId};
 use portolan_sys::clock::now_ns;
 use portolan_sys::memory::{MemoryError, PrivateOptions};
+use portolan_sys::tell::tell;
 use portolan_wire::{Address, MessageNo};
 
+use self::failing::Failing;
 use self::host::NetHost;
 use crate::config::{Config, PeerConfig, Returned};
 use crate::core::Core;
@@ -27,6 +30,9 @@ const BURST: usize = 64;
 /// Passes that move something, without a sleep between them, after which nobody
 /// is likely to sleep soon: some 50 us of traffic, as long as a wait spins.
 const CALM_PASSES: u32 = 32;
+
+/// How often the interfaces are asked what they take, ns: a call or two for each.
+const SIZES_EVERY_NS: u64 = 500_000_000;
 
 /// The protocol's tables, in memory that a fork wipes.
 pub(crate) struct ProtoTables {
@@ -156,14 +162,16 @@ pub(crate) struct NetLane {
     rerouted: Vec<(PeerId, Reroute)>,
     /// The clock as of the last pass.
     now: u64,
-    /// The link said that it is broken: errno.
-    broken: Option<i32>,
+    /// What the kernel refuses.
+    failing: Failing,
     /// The link's descriptor can be waited on.
     armed: bool,
     /// Passes since then that moved something while nobody slept.
     busy: u32,
     /// A handler outside of a pass of this lane has sent something.
     pub dirty: bool,
+    /// When the interfaces are asked next what packets they take, ns.
+    sizes_at: u64,
     /// Longer pauses between passes are none of the peers' silence, ns.
     late_ns: u64,
 }
@@ -195,10 +203,11 @@ impl NetLane {
             astray: Vec::with_capacity(BURST),
             rerouted: Vec::new(),
             now: now_ns(),
-            broken: None,
+            failing: Failing::default(),
             armed: true,
             busy: 0,
             dirty: false,
+            sizes_at: 0,
             late_ns: silence_ns / 2,
         }
     }
@@ -214,6 +223,9 @@ impl NetLane {
             self.excuse_all();
         }
         self.link.set_now(now);
+        if now >= self.sizes_at {
+            self.ask_sizes();
+        }
         let before = core.answerable();
         let has_ways = self.link.first.has_ways();
         let mut view = self.tables.view();
@@ -223,6 +235,7 @@ impl NetLane {
             now,
             shm,
             told: Death::Ended,
+            failing: &self.failing,
             gone: &mut self.gone,
             rerouted: has_ways.then_some(&mut self.rerouted),
         };
@@ -251,9 +264,12 @@ impl NetLane {
             view.handle_timeouts(now, &mut host);
         }
         let moved = match received {
-            Ok(n) => n,
+            Ok(n) => {
+                self.failing.received();
+                n
+            }
             Err(e) => {
-                self.note(e);
+                self.cannot_receive(core.rank, e);
                 0
             }
         };
@@ -280,8 +296,10 @@ impl NetLane {
             tables,
             ranks,
             pending,
+            failing,
             gone,
             rerouted,
+            sizes_at,
             now,
             ..
         } = self;
@@ -307,6 +325,7 @@ impl NetLane {
                 now: *now,
                 shm: None,
                 told: Death::Ended,
+                failing,
                 gone,
                 rerouted: has_ways.then_some(&mut *rerouted),
             };
@@ -357,19 +376,28 @@ impl NetLane {
             };
             let all = done == by;
             let last = by == pending.len();
+            match failure {
+                None => failing.sent(pending[..done].iter().map(|t| t.peer)),
+                Some(LinkError::Unreachable(errno) | LinkError::Broken(errno)) => {
+                    failing.not_sent(pending[0].peer, errno);
+                }
+                Some(_) => {}
+            }
             for (i, t) in pending.drain(..done).enumerate() {
                 if i == 0
                     && let Some(LinkError::TooBig(max)) = failure
                 {
                     log::debug!("packets to peer {} may have {max} bytes", t.peer.0);
-                    view.packet_too_big(t.peer, t.path, max);
+                    view.packet_too_big(*now, t.peer, t.path, t.len, max);
+                    // Its interface may know how much it takes.
+                    *sizes_at = 0;
                 }
                 view.transmitted(t.frame);
             }
             if let Some(e) = failure.take() {
                 core.counters.tx_failed += 1;
                 if matches!(e, LinkError::Broken(_)) {
-                    failure = Some(e);
+                    log::warn!("the network link is broken: {e:?}");
                     break;
                 }
                 continue;
@@ -380,16 +408,28 @@ impl NetLane {
                 break;
             }
         }
-        if let Some(e) = failure {
-            self.note(e);
-        }
         sent
     }
 
-    fn note(&mut self, e: LinkError) {
-        if let LinkError::Broken(errno) = e {
-            log::warn!("the network link is broken: errno {errno}");
-            self.broken = Some(errno);
+    /// Interfaces may take other packets than before.
+    #[cold]
+    fn ask_sizes(&mut self) {
+        self.sizes_at = self.now + SIZES_EVERY_NS;
+        for (path, size) in self.link.sizes_now() {
+            self.tables.view().set_packet_max(self.now, path, size);
+        }
+    }
+
+    /// A program that hears of silence alone would look for it elsewhere.
+    #[cold]
+    fn cannot_receive(&mut self, rank: u32, e: LinkError) {
+        if let LinkError::Broken(errno) = e
+            && let Some(failure) = self.failing.not_received(errno)
+        {
+            tell(format_args!(
+                "portolan: rank {rank}: {failure}. Does a filter (seccomp) refuse the call? \
+                 `portolan doctor`, run the same way, says which one"
+            ));
         }
     }
 
@@ -402,6 +442,7 @@ impl NetLane {
             now,
             shm,
             told: Death::Ended,
+            failing: &self.failing,
             gone: &mut self.gone,
             rerouted: None,
         };
@@ -417,6 +458,7 @@ impl NetLane {
             now: self.now,
             shm: None,
             told: how,
+            failing: &self.failing,
             gone: &mut self.gone,
             rerouted: None,
         };
@@ -434,6 +476,7 @@ impl NetLane {
             now: self.now,
             shm: None,
             told: Death::Restarted,
+            failing: &self.failing,
             gone: &mut self.gone,
             rerouted: None,
         };

@@ -105,6 +105,10 @@ impl First {
     pub fn receive_capacity(&self) -> ReceiveCapacity {
         either!(self, link => link.receive_capacity())
     }
+
+    fn frame_max_now(&self) -> Option<usize> {
+        either!(self, link => link.frame_max_now())
+    }
 }
 
 impl Link for First {
@@ -168,6 +172,16 @@ impl Network {
     /// The links to further networks: that of path 1 first.
     pub fn further(&self) -> &[Further] {
         &self.further
+    }
+
+    /// The networks by the numbers of their paths, and the largest packets that
+    /// their interfaces take now.
+    pub fn sizes_now(&self) -> impl Iterator<Item = (u8, usize)> {
+        let further = self.further.iter().map(|other| other.link.frame_max_now());
+        let all = std::iter::once(self.first.frame_max_now()).chain(further);
+        (0..)
+            .zip(all)
+            .filter_map(|(path, size)| Some((path, size?)))
     }
 
     /// Makes its descriptors fit to be waited on.

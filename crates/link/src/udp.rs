@@ -119,6 +119,11 @@ pub struct Udp {
     /// Rings when a packet waits in one of the sockets.
     bell: Bell,
     frame_max: usize,
+    /// Index of the interface by whose MTU frames are sized; 0 where none is
+    /// known.
+    interface: u32,
+    /// Headers of IP and UDP in front of a frame.
+    headers: usize,
     capacity: ReceiveCapacity,
     gso: bool,
     gro: bool,
@@ -158,25 +163,26 @@ impl Udp {
         let system = |call| move |errno| BindError::System(call, errno);
         let bell = Bell::new().map_err(system("epoll_create"))?;
         bell.add(socket.as_fd()).map_err(system("epoll_ctl"))?;
-        let header = if socket.is_v6() {
+        let headers = if socket.is_v6() {
             HEADERS_V6
         } else {
             HEADERS_V4
         };
-        let frame_max = match config.frame_max {
-            Some(frame_max) => frame_max,
-            None => interface_mtu(config.address).saturating_sub(header),
-        }
-        .clamp(1, FRAME_MAX);
+        let (interface, mtu) = interface_of(config.address).unwrap_or((0, MTU_MIN));
+        let frame_max = config.frame_max.unwrap_or(mtu.saturating_sub(headers));
+        let frame_max = frame_max.clamp(1, FRAME_MAX);
         let buffer = socket.receive_buffer().map_err(system("SO_RCVBUF"))?;
+        let mmsg = !disabled.mmsg && socket.knows_mmsg();
         Ok(Self {
             gso: !disabled.gso && socket.knows_gso(),
             gro: !disabled.gro && probe_gro(&socket),
-            mmsg: !disabled.mmsg,
+            mmsg,
             frame_max,
+            interface,
+            headers,
             capacity: ReceiveCapacity::of_buffer(buffer, frame_max),
             counters: UdpCounters::default(),
-            reader: Reader::new(!disabled.mmsg),
+            reader: Reader::new(mmsg),
             direct: None,
             choice: Choice::default(),
             options,
@@ -262,6 +268,20 @@ impl Udp {
         self.capacity
     }
 
+    /// Largest frame that the interface takes now, at most the link's own; `None`
+    /// where nobody knows. One call or two into the kernel.
+    #[must_use]
+    pub fn frame_max_now(&self) -> Option<usize> {
+        self.frame_max_on(self.interface, self.headers)
+    }
+
+    /// The same of any interface, before which so many bytes of headers of IP and
+    /// UDP stand.
+    pub(crate) fn frame_max_on(&self, interface: u32, headers: usize) -> Option<usize> {
+        let mtu = self.main.socket.interface_mtu(interface).ok()?;
+        Some(mtu.saturating_sub(headers).min(self.frame_max))
+    }
+
     /// Whether bursts leave as segmented units; the kernel may end that when
     /// a device refuses.
     #[must_use]
@@ -319,30 +339,27 @@ const FRAME_MAX: usize = 65_507;
 /// says more.
 const MTU_MIN: usize = 1_280;
 
-/// The MTU to size frames by.
-fn interface_mtu(own: Option<IpAddr>) -> usize {
+/// The interface whose MTU frames are sized by, and that.
+fn interface_of(own: Option<IpAddr>) -> Option<(u32, usize)> {
     let all = interfaces().unwrap_or_default();
-    let mtu = match own {
-        Some(ip) => all
-            .iter()
-            .find(|interface| {
-                // All of 127.0.0.0/8 is the loopback's, listed or not.
-                (interface.loopback && ip.is_loopback())
-                    || interface
-                        .addresses
-                        .iter()
-                        .any(|(address, _)| *address == ip)
-            })
-            .map(|interface| interface.mtu),
+    let found = match own {
+        Some(ip) => all.iter().find(|interface| {
+            // All of 127.0.0.0/8 is the loopback's, listed or not.
+            (interface.loopback && ip.is_loopback())
+                || interface
+                    .addresses
+                    .iter()
+                    .any(|(address, _)| *address == ip)
+        }),
         None => {
             let usable = |loopback| {
                 let matching = all.iter().filter(move |i| i.up && i.loopback == loopback);
-                matching.map(|interface| interface.mtu).max()
+                matching.max_by_key(|interface| interface.mtu)
             };
             usable(false).or_else(|| usable(true))
         }
     };
-    mtu.unwrap_or(MTU_MIN)
+    found.map(|interface| (interface.index, interface.mtu))
 }
 
 fn sockets<'a>(main: &'a Port, direct: Option<&'a Direct>) -> impl Iterator<Item = BorrowedFd<'a>> {

@@ -154,6 +154,8 @@ pub struct Xdp {
     ways: Ways,
     port: u16,
     frame_max: usize,
+    /// Index of the interface.
+    interface: u32,
     /// Of the fast path; the kernel's socket has one of its own.
     bell: Bell,
     /// The clock, as far as we were told; ns.
@@ -219,6 +221,7 @@ impl Xdp {
             ways: ways.map_err(failed("netlink"))?,
             port: own.port,
             frame_max,
+            interface,
             bell,
             now: 0,
             looks: Looks::default(),
@@ -308,6 +311,15 @@ impl Xdp {
             full_packets: kernel.full_packets.min(full),
             small_packets: kernel.small_packets.min(small),
         }
+    }
+
+    /// As [`Udp::frame_max_now`].
+    #[must_use]
+    pub fn frame_max_now(&self) -> Option<usize> {
+        let now = self
+            .udp
+            .frame_max_on(self.interface, HEADERS_V6 - ETHERNET)?;
+        Some(now.min(self.frame_max))
     }
 
     /// From now on packets with these connection numbers of `peer` are let

@@ -133,10 +133,13 @@ uint64_t portolan_arg(const portolan_message *message, uint32_t index);
 /* Of the endpoint and of every port with an error handler: rank `rank` is
  * dead, `error` says how (see portolan_wait_until()). Of a process that has
  * ended, `status` is its exit code, or minus the signal that ended it; 0 also
- * where that is not known. What it had not acknowledged was delivered at most
- * once. */
+ * where that is not known. Where the kernel refuses packets here, which gives
+ * -EHOSTUNREACH too, `status` is the errno of that. What it had not acknowledged
+ * was delivered at most once. */
 #define PORTOLAN_PEER_DEAD 3u
-/* Of the endpoint: rank `rank` has been silent for long; it is still tried. */
+/* Of the endpoint: rank `rank` has been silent for long; it is still tried.
+ * `status` is the errno with which the kernel refuses packets here, 0 where it
+ * does not. */
 #define PORTOLAN_PEER_SILENT 4u
 /* Of the endpoint and of every port with an error handler: rank `rank`, which
  * was dead, has been started again (portolan run --respawn), is in the job and
@@ -392,7 +395,8 @@ static inline void portolan_send_options_init(portolan_send_options *options)
  * -EPIPE      it closed its endpoint
  * -ECONNRESET its process ended
  * -EHOSTDOWN  it stopped answering
- * -EHOSTUNREACH  it never answered, or no link reaches it
+ * -EHOSTUNREACH  it never answered, or no link reaches it, or the kernel
+ *             refuses packets here
  * -ESTALE     it was restarted
  * -EBADMSG    it wrote nonsense to shared memory
  *

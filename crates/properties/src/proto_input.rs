@@ -266,7 +266,13 @@ impl Run<'_> {
             }
             3 => {
                 let max = self.input.short() as usize;
-                self.with(i, |e, _, _| e.packet_too_big(PeerId(0), 0, max));
+                self.with(i, |e, _, now| {
+                    e.packet_too_big(now, PeerId(0), 0, 1_472, max)
+                });
+            }
+            4 => {
+                let size = self.input.short() as usize;
+                self.with(i, |e, _, now| e.set_packet_max(now, 0, size));
             }
             _ => self.record.now += 1000,
         }

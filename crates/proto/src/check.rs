@@ -3,15 +3,53 @@
 use core::hash::{Hash, Hasher};
 
 use portolan_seal::Seal;
-use portolan_wire::TAG_BYTES;
+use portolan_wire::{Life, TAG_BYTES};
 
 use crate::conn::{Listed, SLOT_FRAMES};
 use crate::endpoint::Endpoint;
+use crate::host::PeerId;
+use crate::kept::Kept;
+use crate::peer::PeerState;
 use crate::pool::{CHUNKS_AT, List, Use};
 use crate::reassembly::RxFlow;
 use crate::tables::NONE;
 
+/// Chunks between an endpoint and a peer, by priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Credit {
+    /// The life of the peer.
+    pub life: Life,
+    /// Sent to the peer.
+    pub sent: [u32; 2],
+    /// How many the peer has allowed.
+    pub allowed: [u32; 2],
+    /// Taken from the peer for good.
+    pub taken: [u32; 2],
+    /// How many more than that the peer may send.
+    pub ahead: u32,
+}
+
 impl<S: Seal> Endpoint<'_, S> {
+    /// How credit stands with a peer that is up.
+    #[must_use]
+    pub fn credit_with(&self, peer: PeerId) -> Option<Credit> {
+        let p = self.peers.get(peer.0 as usize)?;
+        if p.state != PeerState::Up {
+            return None;
+        }
+        let kept = match self.conns.get(p.conn as usize) {
+            Some(c) => c.kept,
+            None => Kept::from_words(self.shelf.get(p.place as usize)?).0,
+        };
+        Some(Credit {
+            life: p.life,
+            sent: kept.sent,
+            allowed: kept.credit,
+            taken: kept.taken,
+            ahead: self.hold_limit(),
+        })
+    }
+
     fn list_length(&self, list: List, usage: Use) -> u32 {
         let (mut at, mut n) = (list.head, 0);
         let mut last = NONE;

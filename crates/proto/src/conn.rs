@@ -115,8 +115,6 @@ pub struct Conn {
     // Receiver.
     /// Credit that was advertised last, by priority.
     pub(crate) advertised: [u32; 2],
-    /// Fresh chunks that have come in, by priority.
-    pub(crate) arrived: [u32; 2],
     pub(crate) last_data_at: u64,
     pub(crate) rx: [[RxFlow; FLOWS_MAX]; 2],
     pub(crate) intervals: Intervals,
@@ -198,7 +196,6 @@ impl Default for Conn {
             proven: false,
             keyed: false,
             advertised: [0; 2],
-            arrived: [0; 2],
             last_data_at: 0,
             rx: [[RxFlow::EMPTY; FLOWS_MAX]; 2],
             intervals: Intervals::EMPTY,

@@ -104,7 +104,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let half = self.hold_limit() / 2;
         let credit = self.credit(conn)[priority];
         let c = &self.conns[conn as usize];
-        let left = c.advertised[priority].wrapping_sub(c.arrived[priority]) as i32;
+        let arrived = c.kept.taken[priority].wrapping_add(c.held[priority]);
+        let left = c.advertised[priority].wrapping_sub(arrived) as i32;
         let new = credit.wrapping_sub(c.advertised[priority]);
         if left <= half as i32 && new >= half {
             self.owe_news(conn);

@@ -65,6 +65,7 @@ pub const COUNTER_FIELDS: &[Field] = &[
     field!("probes_sent", Core, counters.probes_sent),
     field!("paths_given_up", Core, counters.paths_given_up),
     field!("rerouted", Core, counters.rerouted),
+    field!("cut", Core, counters.cut),
     field!("spurious", Core, counters.spurious),
     field!("packets_received", Core, counters.packets_received),
     field!("packet_bytes_received", Core, counters.bytes_received),

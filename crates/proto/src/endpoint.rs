@@ -278,7 +278,6 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         self.conns[conn as usize] = Conn {
             peer,
             listed: Listed::None,
-            arrived: kept.taken,
             advertised: kept.taken,
             used_at: now,
             heard_at: now,
@@ -301,8 +300,10 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let congestion = Congestion::new(p.bits.mode(), most, window);
         self.paths[conn as usize] = Path::resume(conn, &kept_path, marks, congestion);
         if up {
+            let own = self.core.packet_max;
             let mtu = &mut self.path_mut(conn).mtu;
-            mtu.resume(kept_path.packet_max, most);
+            // What the peer told is not kept.
+            mtu.resume(kept_path.packet_max, own, most);
             mtu.search_soon(now);
             self.install_keys(conn);
             self.resume_paths(conn);

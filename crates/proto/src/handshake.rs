@@ -138,7 +138,7 @@ impl<S: Seal> Endpoint<'_, S> {
             first_message: MessageNo(config.first_message),
             credit: [self.hold_limit(); 2],
             window: self.first_window(),
-            packet_max: config.packet_max,
+            packet_max: self.core.packet_max,
             flows: config.flows,
             settled: ours.settled,
         };
@@ -405,7 +405,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let window = u64::from(self.first_window());
         let hold = self.hold_limit();
-        let ours = self.core.config.packet_max;
+        let ours = self.core.packet_max;
         let c = &mut self.conns[conn as usize];
         let p = &mut self.paths[conn as usize];
         let k = &mut c.kept;
@@ -419,10 +419,9 @@ impl<S: Seal> Endpoint<'_, S> {
         p.base = p.rx_next;
         p.phase_rx_first = p.rx_next;
         p.granted = p.rx_next.saturating_add(window);
-        c.arrived = c.kept.taken;
         c.advertised = c.kept.taken.map(|t| t.wrapping_add(hold));
         c.heard_at = now;
-        p.mtu.begin(now, offer.packet_max.min(ours));
+        p.mtu.begin(now, ours, offer.packet_max);
         c.keyed = true;
         self.install_keys(conn);
         Some(conn)

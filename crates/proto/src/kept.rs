@@ -136,19 +136,19 @@ impl Kept {
 }
 
 /// What is kept of a further path: of the path itself, where it leads, and
-/// what the interfaces at both ends take.
+/// what the interface there takes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct KeptFurther {
     pub path: KeptPath,
     pub to: NetAddress,
-    pub limit: u16,
+    pub theirs: u16,
 }
 
 impl KeptFurther {
     pub fn to_words(self) -> KeptMore {
         let (path, ip) = (self.path, self.to.ip.as_chunks().0);
         let sizes = u32::from(path.missing) | u32::from(path.packet_max) << 16;
-        let ends = u32::from(self.to.port) | u32::from(self.limit) << 16;
+        let ends = u32::from(self.to.port) | u32::from(self.theirs) << 16;
         [
             path.next_number,
             path.received,
@@ -176,7 +176,7 @@ impl KeptFurther {
                 ip,
                 port: ends as u16,
             },
-            limit: (ends >> 16) as u16,
+            theirs: (ends >> 16) as u16,
         }
     }
 }
@@ -264,7 +264,7 @@ mod tests {
                 ip: core::array::from_fn(|i| 200 + i as u8),
                 port: 65_532,
             },
-            limit: 65_531,
+            theirs: 65_531,
         };
         assert_eq!(KeptFurther::from_words(&further.to_words()), further);
     }

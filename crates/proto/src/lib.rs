@@ -52,6 +52,7 @@ mod tables;
 mod timers;
 mod transmit;
 
+pub use check::Credit;
 pub use config::{Config, FIRST_PACKET_MAX, FLOWS_MAX, PATHS_MAX, WINDOW_SPAN};
 pub use conn::Conn;
 pub use describe::{CONN_FIELDS, COUNTER_FIELDS, Field, PATH_FIELDS, width};

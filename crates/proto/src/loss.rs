@@ -145,7 +145,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
                 (true, SLOT_PROBE) => {
                     *p.slot(number) = SLOT_ACKED;
-                    p.mtu.probe_acked();
+                    p.mtu.probe_acked(now, number);
                 }
                 (true, frame) if frame < SLOT_FRAMES => {
                     *p.slot(number) = SLOT_ACKED;
@@ -160,7 +160,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
                 (false, SLOT_PROBE) if number + reorder < largest => {
                     *p.slot(number) = SLOT_ACKED;
-                    p.mtu.probe_lost();
+                    p.mtu.probe_lost(number);
                 }
                 // The largest itself is missing only if it was refused.
                 (false, frame)
@@ -196,6 +196,9 @@ impl<S: Seal> Endpoint<'_, S> {
         again: bool,
     ) {
         self.advance_lowest(path);
+        // A search for the packet size may have ended.
+        let search_at = self.path_mut(path).mtu.due();
+        self.arm(search_at);
         let conn = self.path_mut(path).conn;
         let waits = self.waits_for_room(conn);
         if waits && again {
@@ -286,7 +289,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let conn = p.conn;
         p.flying -= 1;
         p.flying_bytes -= bytes as u64;
-        p.mtu.acked(bytes);
+        p.mtu.acked(now, bytes);
         sample.acked_packets += 1;
         let took = now.saturating_sub(sent_at);
         if is_largest {

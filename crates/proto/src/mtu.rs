@@ -1,9 +1,12 @@
 //! The path's packet size: both interfaces' limits are exchanged at connect,
 //! then padded probes confirm a size before anything else uses it (RFC 8899).
+//! Interfaces change: the search starts over when ours takes more or less, and
+//! when a probe of the peer shows that the path takes more than is in use.
 
 use portolan_seal::Seal;
 use portolan_wire::{HEADER_BYTES, TAG_BYTES};
 
+use crate::config::PATHS_MAX;
 use crate::endpoint::Endpoint;
 use crate::host::PeerId;
 use crate::tables::NONE;
@@ -19,12 +22,12 @@ const VERIFY_TRIES: u8 = 3;
 /// try, so that all six outlast any queue in a LAN and a host that is late, and
 /// one that was merely lost costs little time with small packets.
 const PROBE_WAIT_NS: u64 = 2_000_000;
-/// After a failure the full size is tried again so much later (RFC 8899's
-/// raise timer), ns.
-const RAISE_NS: u64 = 600_000_000_000;
-/// The same after a silence or a burst of losses, which need not have been the
-/// path's fault, ns. Where it was, the search then fails.
+/// A search that did not reach what the interfaces take is made again after so
+/// long, ns, doubled from one to the next: what cut the path short is mostly
+/// over soon, as is a silence or a burst of losses, where it was none.
 const RETRY_NS: u64 = 1_000_000_000;
+/// The longest wait until then, ns (RFC 8899's raise timer).
+const RAISE_NS: u64 = 600_000_000_000;
 /// Packets above [`BASE`] lost in a row that make a black hole likely.
 const BLACK_HOLE: u8 = 24;
 
@@ -32,11 +35,16 @@ const BLACK_HOLE: u8 = 24;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Mtu {
     pub(crate) confirmed: u16,
-    /// What both interfaces take.
-    limit: u16,
+    /// What our interface takes now, and the peer's as far as is known.
+    own: u16,
+    theirs: u16,
     /// Size being tried; 0: none.
     probing: u16,
+    /// Number of the first packet of that size; `u64::MAX`: none has left.
+    first: u64,
     tries: u8,
+    /// Searches in a row that did not reach what both interfaces take.
+    in_vain: u8,
     lost_in_row: u8,
     /// The size tried is the one in use: it is given up if that fails.
     verifying: bool,
@@ -47,9 +55,12 @@ pub(crate) struct Mtu {
 impl Mtu {
     pub const BASE: Self = Self {
         confirmed: BASE,
-        limit: BASE,
+        own: BASE,
+        theirs: BASE,
         probing: 0,
+        first: u64::MAX,
         tries: 0,
+        in_vain: 0,
         lost_in_row: 0,
         verifying: false,
         missed: 0,
@@ -61,9 +72,14 @@ impl Mtu {
         self.confirmed
     }
 
+    /// What the peer's interface takes, as far as is known.
+    pub const fn theirs(&self) -> u16 {
+        self.theirs
+    }
+
     /// What both interfaces take.
-    pub const fn limit(&self) -> u16 {
-        self.limit
+    fn limit(&self) -> u16 {
+        self.own.min(self.theirs).max(BASE)
     }
 
     /// Whether a larger size than the one in use is being looked for.
@@ -76,46 +92,120 @@ impl Mtu {
         self.next_at
     }
 
-    /// A new path whose interfaces both take `limit`.
-    pub fn begin(&mut self, now: u64, limit: u16) {
-        let limit = limit.max(BASE);
+    /// A new path between interfaces that take so much.
+    pub fn begin(&mut self, now: u64, own: u16, theirs: u16) {
         *self = Self {
-            limit,
+            own,
+            theirs,
             ..Self::BASE
         };
-        if limit > BASE {
-            self.probing = limit;
-            self.next_at = now;
-        }
+        self.go_on(now);
     }
 
     /// A path that was in use before, with the size then confirmed.
-    pub fn resume(&mut self, confirmed: u16, limit: u16) {
+    pub fn resume(&mut self, confirmed: u16, own: u16, theirs: u16) {
         *self = Self {
-            confirmed: confirmed.max(BASE),
-            limit,
+            confirmed: confirmed.min(own).max(BASE),
+            own,
+            theirs,
             ..Self::BASE
         };
     }
 
     /// If the path may take more than is confirmed, that is soon looked for.
     pub fn search_soon(&mut self, now: u64) {
-        if self.confirmed < self.limit {
-            self.next_at = now.saturating_add(RETRY_NS);
+        self.in_vain = 0;
+        self.end(now);
+    }
+
+    /// Sizes up to this one are tried from now on.
+    fn start(&mut self, now: u64, size: u16) {
+        self.probing = size;
+        self.first = u64::MAX;
+        self.tries = 0;
+        self.verifying = false;
+        self.next_at = now;
+    }
+
+    /// Nothing is tried any more; what the path may take beyond is, later.
+    fn end(&mut self, now: u64) {
+        self.probing = 0;
+        self.verifying = false;
+        if self.confirmed < self.limit() {
+            let wait = (RETRY_NS << self.in_vain).min(RAISE_NS);
+            self.in_vain = (self.in_vain + 1).min(10);
+            self.next_at = now.saturating_add(wait);
+        } else {
+            self.in_vain = 0;
+            self.next_at = u64::MAX;
         }
     }
 
-    /// The size to probe now; the next try is armed.
-    fn probe(&mut self, now: u64) -> u16 {
+    /// Our interface takes packets of this size now.
+    fn set_own(&mut self, now: u64, own: u16) {
+        if own == self.own {
+            return;
+        }
+        self.own = own;
+        if self.confirmed > self.limit() {
+            self.shrink(own);
+        }
+        self.in_vain = 0;
+        self.go_on(now);
+    }
+
+    /// A probe of the peer has come, so large: its interface takes that, and so
+    /// does the path, at least towards us. Packets and not probes would say the
+    /// same again and again, where the other direction takes less. Says whether
+    /// that is tried now.
+    pub fn heard(&mut self, now: u64, bytes: usize) -> bool {
+        let bytes = bytes.min(usize::from(u16::MAX)) as u16;
+        self.theirs = self.theirs.max(bytes);
+        let size = bytes.min(self.own);
+        let news = size > self.confirmed && size != self.probing;
+        if news {
+            self.in_vain = 0;
+            self.start(now, size);
+        }
+        news
+    }
+
+    /// The link refused a packet of so many bytes: at most `max` can leave, or
+    /// if that is 0 nobody knows how many.
+    fn refused(&mut self, now: u64, bytes: u16, max: u16) {
+        let most = if max == 0 {
+            bytes.saturating_sub(1)
+        } else {
+            max
+        };
+        let shrinks = self.confirmed > most;
+        if shrinks {
+            self.shrink(if max == 0 { BASE } else { max });
+            self.in_vain = 0;
+        }
+        if most <= self.confirmed {
+            self.end(now);
+        } else if shrinks || self.probing > most {
+            self.start(now, most.min(self.limit()));
+            if max == 0 {
+                // Half way down at once.
+                self.tries = TRIES;
+            }
+        }
+    }
+
+    /// The size to probe now, by a packet of that number or a later one; the next
+    /// try is armed.
+    fn probe(&mut self, now: u64, number: u64) -> u16 {
         if self.probing == 0 {
-            self.probing = self.limit;
-            self.tries = 0;
+            self.start(now, self.limit());
         }
         if self.verifying {
             if self.missed >= VERIFY_TRIES {
                 self.give_up(now);
                 return 0;
             }
+            self.first = self.first.min(number);
             self.tries = (self.tries + 1).min(TRIES);
             self.next_at = now + (PROBE_WAIT_NS << self.tries);
             return self.probing;
@@ -124,41 +214,43 @@ impl Mtu {
             // Half way down; small steps are not worth their probes.
             self.tries = 0;
             self.probing = self.confirmed + (self.probing - self.confirmed) / 2;
+            self.first = u64::MAX;
             if self.probing - self.confirmed < 32 {
-                self.probing = 0;
-                self.next_at = now.saturating_add(RAISE_NS);
+                self.end(now);
                 return 0;
             }
         }
+        self.first = self.first.min(number);
         self.tries += 1;
         self.next_at = now + (PROBE_WAIT_NS << self.tries);
         self.probing
     }
 
-    /// The probe of this connection was acknowledged.
-    pub fn probe_acked(&mut self) {
-        self.confirmed = self.confirmed.max(self.probing);
-        self.probing = 0;
-        self.lost_in_row = 0;
-        self.verifying = false;
-        self.next_at = u64::MAX;
+    /// The probe of that number was acknowledged. One of a size that was tried
+    /// before says nothing of the present one.
+    pub fn probe_acked(&mut self, now: u64, number: u64) {
+        if self.probing != 0 && number >= self.first {
+            self.confirmed = self.confirmed.max(self.probing);
+            self.lost_in_row = 0;
+            self.end(now);
+        }
     }
 
     /// A packet of a size was acknowledged.
-    pub const fn acked(&mut self, bytes: usize) {
+    pub fn acked(&mut self, now: u64, bytes: usize) {
         if bytes > BASE as usize {
             self.lost_in_row = 0;
             if self.verifying {
-                self.verifying = false;
-                self.probing = 0;
-                self.next_at = u64::MAX;
+                self.end(now);
             }
         }
     }
 
-    /// A probe was lost, and what left after it arrived.
-    pub const fn probe_lost(&mut self) {
-        self.missed = self.missed.saturating_add(1);
+    /// The probe of that number was lost, and what left after it arrived.
+    pub const fn probe_lost(&mut self, number: u64) {
+        if number >= self.first {
+            self.missed = self.missed.saturating_add(1);
+        }
     }
 
     /// A packet of a size was lost; many in a row may mean that the path
@@ -171,11 +263,9 @@ impl Mtu {
         self.lost_in_row = self.lost_in_row.saturating_add(1);
         if self.lost_in_row >= BLACK_HOLE && bytes <= self.confirmed as usize {
             self.lost_in_row = 0;
-            self.probing = self.confirmed;
-            self.tries = 0;
+            self.start(now, self.confirmed);
             self.verifying = true;
             self.missed = 0;
-            self.next_at = now;
         }
     }
 
@@ -189,25 +279,27 @@ impl Mtu {
 
     fn give_up(&mut self, now: u64) {
         self.shrink(BASE);
-        self.next_at = now.saturating_add(RETRY_NS);
+        self.search_soon(now);
     }
 
     /// The path does not answer. It may have shrunk: what it takes must be
     /// confirmed before it is used again.
     pub const fn rest(&mut self) {
-        let limit = self.limit;
+        let (own, theirs) = (self.own, self.theirs);
         *self = Self {
-            limit,
+            own,
+            theirs,
             ..Self::BASE
         };
     }
 
-    /// The path answers again: its size is searched from the largest on.
-    pub const fn go_on(&mut self, now: u64) {
-        if self.limit > self.confirmed {
-            self.probing = self.limit;
-            self.tries = 0;
-            self.next_at = now;
+    /// The path answers again, or another size is possible: it is searched from
+    /// the largest on.
+    pub fn go_on(&mut self, now: u64) {
+        if self.confirmed < self.limit() {
+            self.start(now, self.limit());
+        } else {
+            self.end(now);
         }
     }
 
@@ -220,23 +312,54 @@ impl Mtu {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// The link could not send a packet by a path because it was too big: from
-    /// now on at most `max` bytes, or the size that every path takes if `max` is 0.
-    pub fn packet_too_big(&mut self, peer: PeerId, path: u8, max: usize) {
+    /// The link could not send a packet of `bytes` by a path because it was too
+    /// big: from now on at most `max`, or if that is 0 what every path takes, until
+    /// a search has found more.
+    pub fn packet_too_big(&mut self, now: u64, peer: PeerId, path: u8, bytes: usize, max: usize) {
         let Some(p) = self.peers.get(peer.0 as usize) else {
             return;
         };
         if p.conn != NONE
             && let Some(path) = self.path_of(p.conn, path)
         {
+            let [bytes, max] = [bytes, max].map(|n| n.min(usize::from(u16::MAX)) as u16);
             let p = self.path_mut(path);
-            let to = if max == 0 {
-                BASE
-            } else {
-                max.min(u16::MAX as usize) as u16
-            };
-            p.mtu.limit = p.mtu.limit.min(to.max(BASE));
-            p.mtu.shrink(to);
+            p.mtu.refused(now, bytes, max);
+            let at = p.mtu.due();
+            self.arm(at);
+        }
+    }
+
+    /// The interface of one of our networks, by the number of its path, takes
+    /// packets of this size now (UDP payload). What it took when the endpoint was
+    /// made bounds what is used: frames have room for no more.
+    pub fn set_packet_max(&mut self, now: u64, network: u8, size: usize) {
+        let size = size.min(usize::from(self.core.config.packet_max)) as u16;
+        if usize::from(network) >= PATHS_MAX || size == self.own_packet_max(network) {
+            return;
+        }
+        match usize::from(network).checked_sub(1) {
+            None => self.core.packet_max = size,
+            Some(at) if self.core.networks[at].packet_max > 0 => {
+                self.core.networks[at].packet_max = size.max(1);
+            }
+            Some(_) => return,
+        }
+        for path in 0..self.paths.len() as u32 {
+            let p = &mut self.paths[path as usize];
+            let conn = p.conn;
+            if conn != NONE && p.id == network && self.conns[conn as usize].keyed {
+                p.mtu.set_own(now, size);
+                self.make_ready(conn);
+            }
+        }
+    }
+
+    /// What our interface on the network of a path takes now.
+    pub(crate) fn own_packet_max(&self, path: u8) -> u16 {
+        match usize::from(path).checked_sub(1) {
+            None => self.core.packet_max,
+            Some(at) => self.core.networks[at].packet_max,
         }
     }
 
@@ -246,7 +369,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if now < p.mtu.next_at {
             return None;
         }
-        let size = p.mtu.probe(now);
+        let size = p.mtu.probe(now, p.next_number);
         let room = self.chunk_room(u16::MAX) + HEADER_BYTES + TAG_BYTES;
         (size > 0).then_some(size.min(room as u16))
     }
@@ -259,10 +382,10 @@ mod tests {
     /// The sizes that are probed when none of them arrives.
     fn probed(limit: u16) -> ([(u16, u8); 8], usize) {
         let mut mtu = Mtu::BASE;
-        mtu.begin(0, limit);
+        mtu.begin(0, limit, limit);
         let (mut sizes, mut n) = ([(0, 0); 8], 0);
         loop {
-            let size = mtu.probe(mtu.due());
+            let size = mtu.probe(mtu.due(), 0);
             if size == 0 {
                 assert_eq!(mtu.current(), BASE);
                 return (sizes, n);

@@ -108,7 +108,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 ip: theirs.ip,
                 port: theirs.port,
             };
-            p.mtu.begin(now, theirs.packet_max.min(mine.packet_max));
+            p.mtu.begin(now, mine.packet_max, theirs.packet_max);
             p.ping_owed = true;
             p.trial_at = now.saturating_add(TRIAL_NS);
             self.make_ready(conn);
@@ -140,16 +140,17 @@ impl<S: Seal> Endpoint<'_, S> {
         let most = self.core.config.packet_max;
         let congestion = Congestion::new(mode, most, crate::WINDOW_SPAN as u32);
         let marks = self.core.config.first_message;
+        let own = self.own_packet_max(id);
         let p = &mut self.paths[path as usize];
         *p = Path::resume(conn, &kept.path, marks, congestion);
         p.id = id;
         p.usable = false;
-        p.leads = kept.limit > 0;
+        p.leads = kept.theirs > 0;
         p.to = kept.to;
         // Nothing of the present key phase was seen on it.
         p.phase_rx_first = u64::MAX;
         if p.leads {
-            p.mtu.resume(kept.path.packet_max, kept.limit);
+            p.mtu.resume(kept.path.packet_max, own, kept.theirs);
         }
         Some(path)
     }
@@ -179,11 +180,11 @@ impl<S: Seal> Endpoint<'_, S> {
         for path in more.into_iter().filter(|&path| path != NONE) {
             let p = &self.paths[path as usize];
             if known >> p.id & 1 == 1 {
-                let limit = if p.leads { p.mtu.limit() } else { 0 };
+                let theirs = if p.leads { p.mtu.theirs() } else { 0 };
                 let kept = KeptFurther {
                     path: p.kept(),
                     to: p.to,
-                    limit,
+                    theirs,
                 };
                 self.more_shelf[further_at(place, p.id)] = kept.to_words();
             }

@@ -181,7 +181,6 @@ impl<S: Seal> Endpoint<'_, S> {
             return Took::Yes;
         }
         if ahead == 0 && !self.is_held(rx.held.head, head) && self.offer(conn, head, host) {
-            self.count_arrival(conn, p);
             self.give_credit(conn, p);
             self.advance(conn, head.priority, head.flow, host);
             return Took::Yes;
@@ -190,7 +189,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The head of the active message again, which may have been cut shorter
-    /// when it was sent the other time: all that it has counts as received.
+    /// when it was sent the other time: all that it has counts as received. It
+    /// gives no credit: its first cut did.
     fn handle_longer_head(&mut self, conn: u32, head: &Head<'_>, host: &mut impl Host<S>) -> Took {
         let body = Body {
             priority: head.priority,
@@ -199,11 +199,13 @@ impl<S: Seal> Endpoint<'_, S> {
             fragment: 0,
             payload: head.payload,
         };
-        let took = self.place_quietly(conn, &body, host);
-        if took == Took::Yes {
-            self.advance(conn, head.priority, head.flow, host);
+        match self.place(conn, &body, host) {
+            Ok(_) => {
+                self.advance(conn, head.priority, head.flow, host);
+                Took::Yes
+            }
+            Err(took) => took,
         }
-        took
     }
 
     fn is_held(&self, first: u32, head: &Head<'_>) -> bool {
@@ -211,11 +213,6 @@ impl<S: Seal> Endpoint<'_, S> {
             let m = &self.meta[first as usize];
             m.message == head.message && m.part == 0
         }
-    }
-
-    fn count_arrival(&mut self, conn: u32, priority: usize) {
-        let arrived = &mut self.conns[conn as usize].arrived[priority];
-        *arrived = arrived.wrapping_add(1);
     }
 
     /// Offers the next message of a flow to the host; false: not now.
@@ -297,25 +294,21 @@ impl<S: Seal> Endpoint<'_, S> {
         if ahead > 0 || !c.rx[p][f].active {
             return self.hold(conn, Chunk::Body(*body));
         }
-        let took = self.place(conn, body, host);
-        if took == Took::Yes {
-            self.advance(conn, body.priority, body.flow, host);
+        match self.place(conn, body, host) {
+            Ok(fresh) => {
+                if fresh {
+                    self.give_credit(conn, p);
+                }
+                self.advance(conn, body.priority, body.flow, host);
+                Took::Yes
+            }
+            Err(took) => took,
         }
-        took
     }
 
-    /// Hands over what is new of a part of the active message.
-    fn place(&mut self, conn: u32, body: &Body<'_>, host: &mut impl Host<S>) -> Took {
-        let took = self.place_quietly(conn, body, host);
-        if took == Took::Yes {
-            let p = body.priority.index();
-            self.count_arrival(conn, p);
-            self.give_credit(conn, p);
-        }
-        took
-    }
-
-    fn place_quietly(&mut self, conn: u32, body: &Body<'_>, host: &mut impl Host<S>) -> Took {
+    /// Hands over what is new of a part of the active message; says whether
+    /// anything was. Only that gives credit: a repeat used up none.
+    fn place(&mut self, conn: u32, body: &Body<'_>, host: &mut impl Host<S>) -> Result<bool, Took> {
         let (p, f) = (body.priority.index(), body.flow as usize);
         let k = key(body.priority, body.flow);
         let start = u64::from(body.fragment) * Body::UNIT;
@@ -323,10 +316,10 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn as usize];
         let peer = c.peer;
         if end > c.rx[p][f].total {
-            return Took::Bad;
+            return Err(Took::Bad);
         }
         if !c.intervals.has_room() && start > c.rx[p][f].done_to {
-            return Took::NoRoom(body.priority);
+            return Err(Took::NoRoom(body.priority));
         }
         let mut from = start;
         let mut fresh = false;
@@ -343,7 +336,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     rx.done_to = e;
                 }
             } else if !c.intervals.add(k, a, b) {
-                return Took::NoRoom(body.priority);
+                return Err(Took::NoRoom(body.priority));
             }
             fresh = true;
             rx.got += b - a;
@@ -379,7 +372,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if !fresh {
             self.core.counters.duplicates += 1;
         }
-        Took::Yes
+        Ok(fresh)
     }
 
     /// Keeps a chunk that comes too early.
@@ -432,7 +425,6 @@ impl<S: Seal> Endpoint<'_, S> {
         self.conns[conn as usize].rx[p][f].held = list;
         self.conns[conn as usize].held[p] += 1;
         self.arm_nudge(conn);
-        self.count_arrival(conn, p);
         self.core.counters.held += 1;
         Took::Yes
     }
@@ -488,28 +480,32 @@ impl<S: Seal> Endpoint<'_, S> {
             let len = meta.len as usize;
             let at = self.frame_at(frame) + CHUNKS_AT;
             scratch[..len].copy_from_slice(&self.frames[at..at + len]);
-            let taken = match Chunks::new(&scratch[..len]).next() {
+            let fresh = match Chunks::new(&scratch[..len]).next() {
                 Some(Ok(Chunk::Head(head)))
                     if ahead == 0 && !self.conns[conn as usize].rx[p][f].active =>
                 {
-                    self.offer(conn, &head, host)
+                    if !self.offer(conn, &head, host) {
+                        return;
+                    }
+                    true
                 }
-                Some(Ok(Chunk::Body(body))) if ahead == 0 => {
-                    !matches!(self.place_quietly(conn, &body, host), Took::NoRoom(_))
-                }
+                Some(Ok(Chunk::Body(body))) if ahead == 0 => match self.place(conn, &body, host) {
+                    Ok(fresh) => fresh,
+                    Err(Took::NoRoom(_)) => return,
+                    Err(_) => false,
+                },
                 // Seen before in another cut.
-                _ => true,
+                _ => false,
             };
-            if !taken {
-                return;
-            }
             // The host may have used the lists: look the frame up again.
             let mut list = self.conns[conn as usize].rx[p][f].held;
             list.remove(self.meta, frame);
             self.conns[conn as usize].rx[p][f].held = list;
             self.conns[conn as usize].held[p] -= 1;
             self.free_frame(frame);
-            self.give_credit(conn, p);
+            if fresh {
+                self.give_credit(conn, p);
+            }
         }
     }
 

@@ -292,7 +292,13 @@ impl<S: Seal> Endpoint<'_, S> {
                     self.handle_close(path, host);
                     Took::Yes
                 }
-                Ok(Chunk::Ping) => Took::Yes,
+                Ok(Chunk::Ping) => {
+                    let bytes = HEADER_BYTES + chunks.len() + TAG_BYTES;
+                    if self.path_mut(path).mtu.heard(now, bytes) {
+                        self.make_ready(conn);
+                    }
+                    Took::Yes
+                }
                 Ok(Chunk::Networks(networks)) => {
                     self.handle_networks(now, conn, networks);
                     Took::Yes

@@ -44,6 +44,9 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.free_frame(other);
                 return;
             };
+            if meta.counted {
+                self.core.counters.cut += cut.parts(meta.len as usize);
+            }
             self.meta[frame as usize].len = cut.kept as u32;
             self.meta[frame as usize].chunks = cut.chunks;
             self.meta[other as usize] = crate::FrameMeta {
@@ -108,6 +111,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let Some(cut) = split(old, new, within, room) else {
             return;
         };
+        self.core.counters.cut += cut.parts(within);
+        let bytes = self.frame_mut(frame);
+        let old = &mut bytes[CHUNKS_AT..];
         let at = cut.kept + TAG_BYTES;
         old[at..at + cut.moved].copy_from_slice(&new[..cut.moved]);
         old[at + cut.moved..][..last].copy_from_slice(&tail[..last]);
@@ -153,6 +159,13 @@ struct Cut {
     moved: usize,
     /// Chunks that stay in the old one.
     chunks: u16,
+}
+
+impl Cut {
+    /// How many chunks more the two frames have than the one of `len` bytes.
+    fn parts(&self, len: usize) -> u64 {
+        u64::from(self.kept + self.moved > len)
+    }
 }
 
 /// Splits chunks that stand in both `old` and `new` (`len` bytes) so that

@@ -77,6 +77,9 @@ pub struct Counters {
     /// How often a path took another way because the one that it had stayed
     /// congested.
     pub rerouted: u64,
+    /// Chunks cut in two that had been sent, or counted, as one: the receiver
+    /// counts both parts.
+    pub cut: u64,
     /// Resends that turned out to be needless.
     pub spurious: u64,
     /// Packets that verified.
@@ -102,6 +105,8 @@ pub struct Counters {
 pub struct Core {
     pub(crate) config: Config,
     pub(crate) me: Identity,
+    /// Largest UDP payload that the interface of the first network takes now.
+    pub(crate) packet_max: u16,
     /// Networks beside the first, by number less 1.
     pub(crate) networks: [LocalNetwork; PATHS_MAX - 1],
     pub(crate) secret: SecretCell,
@@ -181,6 +186,7 @@ impl Default for Core {
         Self {
             config: Config::default(),
             me: Identity::default(),
+            packet_max: 0,
             networks: [LocalNetwork::default(); PATHS_MAX - 1],
             secret: SecretCell([0; 32]),
             random: 1,
@@ -315,6 +321,7 @@ impl Tables<'_> {
             config: *config,
             me,
             secret: SecretCell(secret.0),
+            packet_max: config.packet_max,
             random: seed,
             connect_number: config.first_packet,
             connect_tokens: crate::handshake::CONNECT_TOKENS,

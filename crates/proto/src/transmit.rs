@@ -272,6 +272,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.meta[frame as usize].again = true;
             self.core.counters.resent += u64::from(self.meta[frame as usize].counted);
             self.fit(conn, frame, room);
+            self.count_sent(conn, frame);
             return Some(frame);
         }
         let c = &mut self.conns[conn as usize];
@@ -299,15 +300,24 @@ impl<S: Seal> Endpoint<'_, S> {
                 if c.tx[p][f].is_empty() {
                     c.pending_flows[p] &= !(1 << f);
                 }
-                let meta = &mut self.meta[frame as usize];
-                meta.counted = true;
-                let sent = &mut c.kept.sent[p];
-                *sent = sent.wrapping_add(u32::from(meta.chunks));
                 self.fit(conn, frame, room);
+                self.count_sent(conn, frame);
                 return Some(frame);
             }
         }
         None
+    }
+
+    /// Counts a frame's chunks against the receiver's credit as it leaves for
+    /// the first time: after it was cut, for then the receiver sees the parts
+    /// alone. What is cut later was counted as one, which may have arrived.
+    fn count_sent(&mut self, conn: u32, frame: u32) {
+        let meta = &mut self.meta[frame as usize];
+        if !meta.counted && meta.chunks > 0 {
+            meta.counted = true;
+            let sent = &mut self.conns[conn as usize].kept.sent[meta.priority.index()];
+            *sent = sent.wrapping_add(u32::from(meta.chunks));
+        }
     }
 
     /// The next frame of a flow: a part of the long message that is being

@@ -4,7 +4,7 @@ mod common;
 
 use common::script::{Said, Script, all_but, fill, message};
 use portolan_proto::{Config, Verdict};
-use portolan_wire::{Ack, Chunk, Flags, Head, MessageNo, Priority};
+use portolan_wire::{Ack, Body, Chunk, Flags, Head, MessageNo, Priority};
 
 #[test]
 fn who_has_used_half_of_its_credit_hears_of_more_unasked() {
@@ -200,4 +200,62 @@ fn news_of_room_lets_what_was_refused_leave_at_once() {
     // The packet that tells need not acknowledge anything.
     s.hear(None, &[Chunk::Ping]);
     assert_eq!(s.say().len(), 4);
+}
+
+#[test]
+fn only_what_brings_something_new_gives_credit() {
+    let mut s = Script::new(&Config::default());
+    let mut credit = |chunks: &[Chunk<'_>]| {
+        let before = s.asked().credit[0];
+        s.hear(None, chunks);
+        s.asked().credit[0] - before
+    };
+    let (bytes, total) = ([7; 640], 64 * 100);
+    let begin = Head {
+        priority: Priority::Request,
+        flow: 0,
+        message: MessageNo(2),
+        port: 3,
+        total,
+        args: &[],
+        payload: &bytes[..64],
+    };
+    let part = |message: u32, from: u32, to: u32| {
+        Chunk::Body(Body {
+            priority: Priority::Request,
+            flow: 0,
+            message: MessageNo(message),
+            fragment: from,
+            payload: &bytes[..64 * (to - from) as usize],
+        })
+    };
+    assert_eq!(credit(&[Chunk::Head(begin)]), 1);
+    assert_eq!(credit(&[part(2, 1, 10)]), 1);
+    // Again, whole and in parts, and the head too.
+    assert_eq!(credit(&[part(2, 1, 10)]), 0);
+    assert_eq!(credit(&[part(2, 5, 10)]), 0);
+    assert_eq!(credit(&[Chunk::Head(begin)]), 0);
+    // A longer head brings what the first one, which gave credit, had not.
+    let longer = Head {
+        payload: &bytes,
+        ..begin
+    };
+    assert_eq!(credit(&[Chunk::Head(longer)]), 0);
+    // Beyond a hole, and partly new.
+    assert_eq!(credit(&[part(2, 15, 20)]), 1);
+    assert_eq!(credit(&[part(2, 15, 18)]), 0);
+    assert_eq!(credit(&[part(2, 12, 18)]), 1);
+    // What is held in two cuts gives credit once, when its message has begun.
+    let held = [part(3, 1, 2), part(3, 1, 3), part(3, 2, 3)];
+    for cut in held {
+        assert_eq!(credit(&[cut]), 0);
+    }
+    let rest: Vec<_> = (10..12).chain(20..100).map(|i| part(2, i, i + 1)).collect();
+    assert_eq!(rest.iter().map(|&c| credit(&[c])).sum::<u32>(), 82);
+    let next = Head {
+        message: MessageNo(3),
+        total: 64 * 3,
+        ..begin
+    };
+    assert_eq!(credit(&[Chunk::Head(next)]), 2);
 }

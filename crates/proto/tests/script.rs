@@ -288,7 +288,8 @@ fn without_a_frame_for_the_rest_packets_fit_a_path_that_shrank() {
     s.pair.nodes[0].log.verdict = Some(Verdict::Refuse);
     s.hear(None, &[message(1, 0)]);
     missing.extend(s.say().iter().map(Said::number));
-    s.pair.nodes[0].with(|e, _| e.packet_too_big(PeerId(0), 0, 0));
+    let now = s.pair.now;
+    s.pair.nodes[0].with(|e, _| e.packet_too_big(now, PeerId(0), 0, 1_472, 1_232));
     // All of it got lost, but what asked for nothing did not.
     s.hear_as(s.number, Flags::ACK_WANTED, None, &[Chunk::Ping]);
     let answer = s.say()[0].number();
@@ -384,7 +385,8 @@ fn both_parts_of_a_packet_that_became_too_big_leave_at_once() {
     let mut s = Script::new(&Config::default());
     s.pair.send(0, &[7; 1_400]);
     let number = s.say()[0].number();
-    s.pair.nodes[0].with(|e, _| e.packet_too_big(PeerId(0), 0, 0));
+    let now = s.pair.now;
+    s.pair.nodes[0].with(|e, _| e.packet_too_big(now, PeerId(0), 0, 1_472, 1_232));
     let last = s.send(1)[0];
     s.hear(Some(&all_but(last, &[number])), &[]);
     let sizes: Vec<_> = s.say().iter().map(|s| s.bytes).collect();

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use portolan_proto::Release;
-use portolan_wire::Priority;
+use portolan_wire::{Life, Priority};
 
 use crate::fate::FateList;
 use crate::ledger::Ledger;
@@ -245,6 +245,7 @@ impl Cluster {
         );
         self.must(drain, "frames come back", |c| c.frames_back());
         self.each(|node, world| node.check(world, true));
+        self.check_credit(true);
         self.close_all();
         self.each(|node, world| node.check(world, false));
         Summary {
@@ -311,6 +312,22 @@ impl Cluster {
         }
     }
 
+    /// Checks the credit of all pairs that know each other.
+    fn check_credit(&mut self, whole: bool) {
+        for (from, to) in (0..self.nodes.len()).flat_map(|a| (0..a).map(move |b| (a, b))) {
+            let lives = [from, to].map(|n| Life(self.lives[n]));
+            let mut known =
+                |a: usize, b: usize| self.nodes[a].as_mut()?.credit_with(&mut self.world, b);
+            let (Some(there), Some(back)) = (known(from, to), known(to, from)) else {
+                continue;
+            };
+            if [back.0.life, there.0.life] == lives {
+                Ledger::credit(&there.0, &back.0, there.1, whole);
+                Ledger::credit(&back.0, &there.0, back.1, whole);
+            }
+        }
+    }
+
     fn replies_done(&mut self) -> bool {
         let reply = Some(Priority::Reply);
         self.world.ledger.outstanding(reply).next().is_none()
@@ -357,6 +374,9 @@ impl Cluster {
         let end = self.world.now.saturating_add(within);
         let mut steps = 0u64;
         loop {
+            if steps.is_multiple_of(256) {
+                self.check_credit(false);
+            }
             if steps.is_multiple_of(16) && done(self) {
                 return true;
             }

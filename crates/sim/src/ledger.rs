@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use portolan_proto::{Delivery, Outcome, Release, Verdict};
+use portolan_proto::{Credit, Delivery, Outcome, Release, Verdict};
 use portolan_wire::Priority;
 
 use crate::content::{self, TAG_BYTES_MIN};
@@ -460,6 +460,30 @@ impl Ledger {
         let flow = &line.flows[&(m.plan.priority.index(), m.plan.flow)];
         let place = flow.binary_search(&id).unwrap_or(0);
         line.first_message.wrapping_add(place as u32)
+    }
+
+    /// What two that know each other count of what the first sends, which has
+    /// cut so many chunks: never more is granted than is allowed ahead of what
+    /// was taken, nor more taken than was sent. `whole`: all that was sent has
+    /// been taken, so that all credit must be back.
+    pub fn credit(from: &Credit, to: &Credit, cut: u64, whole: bool) {
+        for p in 0..2 {
+            let beyond = |a: u32, b: u32| i64::from(a.wrapping_sub(b) as i32);
+            let more = beyond(to.taken[p], from.sent[p]);
+            assert!(
+                more <= cut as i64,
+                "{more} chunks of priority {p} were taken that were never sent, {cut} were cut"
+            );
+            assert!(
+                beyond(from.allowed[p], to.taken[p]) <= i64::from(to.ahead),
+                "more credit than is allowed ahead of what was taken: {from:?} {to:?}"
+            );
+            assert!(
+                !whole || more >= 0,
+                "{} chunks of credit of priority {p} are lost",
+                -more
+            );
+        }
     }
 
     /// Messages accepted so far.

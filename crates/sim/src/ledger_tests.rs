@@ -198,3 +198,55 @@ fn an_unfounded_refusal_is_seen() {
     let mut t = Table::new(&[10]);
     t.ledger.told_refused(t.lives[0], 1, (0, 0), FIRST);
 }
+
+/// What the sender and the receiver count where all but two of 100 chunks were
+/// taken, and 50 are allowed beyond.
+fn credit() -> [Credit; 2] {
+    let none = Credit {
+        life: portolan_wire::Life(0),
+        sent: [7; 2],
+        allowed: [57; 2],
+        taken: [9; 2],
+        ahead: 50,
+    };
+    let from = Credit {
+        sent: [FIRST.wrapping_add(100), 7],
+        allowed: [FIRST.wrapping_add(148), 57],
+        ..none
+    };
+    let to = Credit {
+        taken: [FIRST.wrapping_add(98), 7],
+        ..none
+    };
+    [from, to]
+}
+
+#[test]
+fn credit_may_lag_while_chunks_are_under_way() {
+    let [from, to] = credit();
+    Ledger::credit(&from, &to, 0, false);
+}
+
+#[test]
+#[should_panic(expected = "2 chunks of credit of priority 0 are lost")]
+fn lost_credit_is_noticed() {
+    let [from, to] = credit();
+    Ledger::credit(&from, &to, 0, true);
+}
+
+#[test]
+#[should_panic(expected = "1 chunks of priority 1 were taken that were never sent")]
+fn credit_for_repeats_is_noticed() {
+    let [from, mut to] = credit();
+    to.taken[1] += 1;
+    Ledger::credit(&from, &to, 1, false);
+    Ledger::credit(&from, &to, 0, false);
+}
+
+#[test]
+#[should_panic(expected = "more credit than is allowed")]
+fn credit_beyond_what_is_allowed_is_noticed() {
+    let [mut from, to] = credit();
+    from.allowed[0] = from.allowed[0].wrapping_add(1);
+    Ledger::credit(&from, &to, 0, false);
+}

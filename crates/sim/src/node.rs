@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use portolan_link::xdp::{Looks, SourcePort};
 use portolan_proto::{
-    Config, Endpoint, Identity, LocalNetwork, NetAddress, PeerId, Release, Reroute, Transmit,
-    key_slots,
+    Config, Credit, Endpoint, Identity, LocalNetwork, NetAddress, PeerId, Release, Reroute,
+    Transmit, key_slots,
 };
 use portolan_seal::{Seal, Secret};
 use portolan_wire::{EndpointId, Life, Priority};
@@ -353,6 +353,13 @@ impl Node {
                 assert_eq!(e.free_frames(), frames, "node {node} leaks frames");
             }
         });
+    }
+
+    /// How credit stands with the node `peer`, and how many chunks this one has
+    /// cut.
+    pub fn credit_with(&mut self, world: &mut World, peer: usize) -> Option<(Credit, u64)> {
+        let peer = self.app.peer_of[peer]?;
+        self.with(world, |e, _| Some((e.credit_with(peer)?, e.counters().cut)))
     }
 
     /// Counters and peers, for a report.

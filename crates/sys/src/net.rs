@@ -11,6 +11,7 @@ mod receive;
 mod refusal;
 mod route;
 mod send;
+mod size;
 mod socket;
 mod subnet;
 

@@ -177,6 +177,19 @@ fn socket(disabled: Disabled) -> Vec<Finding> {
         "a newer kernel (UDP_GRO)",
     ));
     findings.push(feature(
+        "mmsg",
+        socket.knows_mmsg(),
+        "a filter refuses sendmmsg or recvmmsg: more calls where packets are dense",
+        "a container profile that allows both",
+    ));
+    if let Some((call, errno)) = socket.refused_receive() {
+        findings.push(Finding::missing(
+            "udp",
+            format!("packets cannot be received: {call} is refused ({errno})"),
+            format!("a container profile that allows {call}"),
+        ));
+    }
+    findings.push(feature(
         "ecn",
         socket.marks_ecn(),
         "packets cannot be marked: congestion is told by loss and delay alone",
@@ -192,8 +205,7 @@ fn socket(disabled: Disabled) -> Vec<Finding> {
 }
 
 fn features(disabled: Disabled) -> Vec<Finding> {
-    let probes: [(&str, bool, &str); 4] = [
-        ("mmsg", true, ""),
+    let probes: [(&str, bool, &str); 3] = [
         (
             "waitv",
             futex::waitv_available(),

@@ -191,14 +191,20 @@ impl Core {
                 }));
                 self.error_handler.get_or_insert(handler);
                 self.keep_panic(ended);
-            } else if let Event::PeerSilent { rank } = event {
+            } else if let Event::PeerSilent { rank, failure } = event {
                 // A program that does not listen would seem to hang.
-                tell(format_args!(
-                    "portolan: rank {}: no answer from rank {rank}; it is still tried. Does its \
-                     process run, and does UDP get through between the two (firewall, route, \
-                     address)?",
-                    self.rank
-                ));
+                let me = self.rank;
+                match failure {
+                    Some(failure) => tell(format_args!(
+                        "portolan: rank {me}: no answer from rank {rank}: {failure}; it is \
+                         still tried"
+                    )),
+                    None => tell(format_args!(
+                        "portolan: rank {me}: no answer from rank {rank}; it is still tried. \
+                         Does its process run, and does UDP get through between the two \
+                         (firewall, route, address)?"
+                    )),
+                }
             }
             if matches!(event, Event::PeerDead { .. } | Event::PeerBack { .. }) {
                 for port in self.ports.with_error_handler() {

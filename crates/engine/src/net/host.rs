@@ -7,6 +7,7 @@ use portolan_proto::{
 use portolan_seal::Seal;
 use portolan_wire::{MessageNo, Priority};
 
+use super::failing::Failing;
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
 use crate::message::Event;
@@ -22,6 +23,8 @@ pub(super) struct NetHost<'a> {
     pub shm: Option<&'a mut ShmLane>,
     /// How a peer ended that is told to have.
     pub told: Death,
+    /// What the kernel refuses.
+    pub failing: &'a Failing,
     /// Takes those that have died.
     pub gone: &'a mut Vec<PeerId>,
     /// Takes those whose way is to be changed, where the link can do that.
@@ -94,12 +97,19 @@ impl<S: Seal> Host<S> for NetHost<'_> {
         match event {
             PeerEvent::Up => log::debug!("rank {}: rank {rank} is up", self.core.rank),
             PeerEvent::Waiting => {
-                log::info!("rank {}: rank {rank} does not answer", self.core.rank);
-                self.core.tell(Event::PeerSilent { rank });
+                let failure = self.failing.of(peer);
+                log::info!(
+                    "rank {}: rank {rank} does not answer ({failure:?})",
+                    self.core.rank
+                );
+                self.core.tell(Event::PeerSilent { rank, failure });
             }
             PeerEvent::Dead(why) => {
                 self.gone.push(peer);
-                self.core.bury(rank, death(why, self.told));
+                let silent = matches!(why, DeathReason::Silent | DeathReason::NoAnswer);
+                let failure = self.failing.of(peer).filter(|_| silent);
+                let why = failure.map_or(death(why, self.told), Death::CutOff);
+                self.core.bury(rank, why);
             }
         }
     }

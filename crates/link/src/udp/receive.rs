@@ -209,7 +209,7 @@ impl Reader {
         &mut self,
         port: &Port,
         counters: &mut UdpCounters,
-        wanted: usize,
+        mut wanted: usize,
     ) -> Result<usize, Errno> {
         let socket = &port.socket;
         let mut retried = false;
@@ -235,6 +235,12 @@ impl Reader {
                 // is gone, and it says nothing of what waits here.
                 Err(Errno::CONNREFUSED | Errno::HOSTUNREACH | Errno::NETUNREACH) if !retried => {
                     retried = true;
+                }
+                // A filter that came later than the probe may refuse this call
+                // alone.
+                Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) if wanted > 1 => {
+                    self.mmsg = false;
+                    wanted = 1;
                 }
                 result => return result,
             }

@@ -10,7 +10,7 @@ use super::types::{
     PEER_SILENT, REFUSED, TOO_LONG,
 };
 use super::{User, edge, store};
-use crate::{ARGS_MAX, Context, Death, Event, Message};
+use crate::{ARGS_MAX, Context, Death, Event, Failure, Message};
 
 /// Lives on the stack of a handler's caller.
 pub(super) struct CContext<'c, 'e> {
@@ -97,6 +97,7 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
             status: match why {
                 Death::Exited(code) => code,
                 Death::Killed(signal) => -signal,
+                Death::CutOff(failure) => failure.errno(),
                 _ => 0,
             },
             ..CEvent::default()
@@ -106,9 +107,10 @@ pub(super) fn handle_event(c: &mut Context<'_>, e: &Event, handler: CErrorHandle
             rank,
             ..CEvent::default()
         },
-        Event::PeerSilent { rank } => CEvent {
+        Event::PeerSilent { rank, failure } => CEvent {
             kind: PEER_SILENT,
             rank,
+            status: failure.map_or(0, Failure::errno),
             ..CEvent::default()
         },
     };

@@ -53,7 +53,7 @@ errnos! {
     EPIPE = PIPE: c"the peer closed its endpoint";
     ECONNRESET = CONNRESET: c"the peer's process ended";
     EHOSTDOWN = HOSTDOWN: c"the peer stopped answering";
-    EHOSTUNREACH = HOSTUNREACH: c"the peer never answered, or no link reaches it: is its host up, does UDP get through?";
+    EHOSTUNREACH = HOSTUNREACH: c"the peer never answered, or no link reaches it, or the kernel refuses packets here: is its host up, does UDP get through?";
     ESTALE = STALE: c"the peer was restarted";
     EBADMSG = BADMSG: c"the peer wrote nonsense to shared memory";
     EALREADY = ALREADY: c"this process has joined its job before";
@@ -104,7 +104,7 @@ impl From<Death> for Errno {
             Death::Closed => EPIPE,
             Death::Ended | Death::Exited(_) | Death::Killed(_) | Death::Replaced => ECONNRESET,
             Death::Silent | Death::HostLost => EHOSTDOWN,
-            Death::NoAnswer | Death::Unreachable => EHOSTUNREACH,
+            Death::NoAnswer | Death::Unreachable | Death::CutOff(_) => EHOSTUNREACH,
             Death::Restarted => ESTALE,
             Death::Corrupt => EBADMSG,
         }

@@ -294,6 +294,26 @@ impl UdpSocket {
         Ok(())
     }
 
+    /// Whether the kernel sends and receives several messages in one call: a
+    /// filter (seccomp) may refuse that. Nothing is sent or received.
+    pub fn knows_mmsg(&self) -> bool {
+        self.send_many(&[]).is_ok() && self.receive_many(&mut [], 1, &mut []).is_ok()
+    }
+
+    /// The first call by which a message is received that a filter refuses, and
+    /// how. Of a socket that nobody sends to: what has come is lost.
+    pub fn refused_receive(&self) -> Option<(&'static str, Errno)> {
+        let mut buffer = [0; 1];
+        let plain = self.receive_plain(&mut buffer).map(drop);
+        let whole = self.receive(&mut buffer).map(drop);
+        [("recvfrom", plain), ("recvmsg", whole)]
+            .into_iter()
+            .find_map(|(call, result)| match result {
+                Ok(()) | Err(Errno::AGAIN) => None,
+                Err(errno) => Some((call, errno)),
+            })
+    }
+
     /// Whether the kernel knows `UDP_SEGMENT`. A device may refuse it still.
     #[must_use]
     pub fn knows_gso(&self) -> bool {

@@ -1,0 +1,72 @@
+//! Interfaces whose MTU changes while a job sends. Needs root.
+
+mod common;
+
+use std::process::Stdio;
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::{TestLab, example, finish, none_left, portolan, signal};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// How long a job may take until its packets have the size that is waited for;
+/// what is searched again after ten minutes is not there by then.
+const LOOKS: usize = 600;
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Waits until the packets of both ranks are as asked; gives their sizes.
+fn packets(id: &str, link: &str, mut fit: impl FnMut(u64) -> bool) -> Vec<u64> {
+    let path = format!("{link}_path");
+    let size = |rank: &Value| rank["state"][&path][0]["packet_max"].as_u64();
+    let mut seen = Vec::new();
+    for _ in 0..LOOKS {
+        let ranks = common::ranks(&["--dump", id]);
+        seen = ranks.iter().filter_map(size).collect();
+        if seen.len() == 2 && seen.iter().all(|size| fit(*size)) {
+            return seen;
+        }
+        sleep(PAUSE);
+    }
+    panic!("{link}: packets of {seen:?} bytes");
+}
+
+fn dip(name: &'static str, link: &str) {
+    let lab = TestLab::with(TestLab::own(name), &["--mtu", "9000"]);
+    let (mark, heat) = (lab.0, example("heat"));
+    let words = ["run", "-v", "-n", "2", "--lab", lab.0, "--link", link, "--"];
+    let job = portolan(&[&words[..], &[&heat, "1000", "1000000"]].concat())
+        .env(common::MARK, mark)
+        // What crosses a bridge whole is as long as it likes.
+        .env("PORTOLAN_DISABLE", "gso,gro")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn();
+    let mut job = job.unwrap();
+    let id = common::job_id(&mut job);
+    let full = packets(&id, link, |size| size > 8_900);
+    // One end is told by its interface, the other one loses packets.
+    for (less, most) in [("1500", 1_472), ("1300", 1_272)] {
+        let set = |mtu: &str| {
+            let words = ["ip", "link", "set", "eth0", "mtu", mtu];
+            lab.exec("h1", &words).expect(0);
+        };
+        set(less);
+        packets(&id, link, |size| size <= most);
+        set("9000");
+        assert_eq!(packets(&id, link, |size| size > 8_900), full);
+    }
+    signal(job.id(), Signal::TERM);
+    finish(job);
+    none_left(mark);
+}
+
+#[test]
+fn packets_are_as_long_as_before_when_an_interface_takes_them_again_by_udp() {
+    dip("t-mtu-udp", "udp");
+}
+
+#[test]
+fn packets_are_as_long_as_before_when_an_interface_takes_them_again_by_xdp() {
+    dip("t-mtu-xdp", "xdp");
+}

@@ -1,0 +1,89 @@
+//! Calls that a filter (seccomp) refuses, as containers' profiles do.
+#![cfg(target_arch = "x86_64")]
+
+mod common;
+
+use common::{Said, example, portolan, say};
+
+// Numbers of the calls on x86-64.
+const RECVFROM: u32 = 45;
+const RECVMSG: u32 = 47;
+const RECVMMSG: u32 = 299;
+const SENDMMSG: u32 = 307;
+
+/// A command that runs the one after it, and refuses these calls to it: with
+/// EPERM, as docker does.
+fn refusing(calls: &[u32]) -> [String; 3] {
+    let script = format!(
+        "my @calls = ({}); my $n = @calls; \
+         my $code = pack('SCCL', 0x20, 0, 0, 0); \
+         $code .= pack('SCCL', 0x15, --$n + 1, 0, $_) for @calls; \
+         $code .= pack('SCCL', 0x06, 0, 0, 0x7fff0000) . pack('SCCL', 0x06, 0, 0, 0x00050001); \
+         my $program = pack('S x6 p', @calls + 3, $code); \
+         syscall(157, 38, 1, 0, 0, 0) == 0 or die 'no_new_privs'; \
+         syscall(157, 22, 2, $program) == 0 or die 'seccomp'; \
+         exec @ARGV or die",
+        calls
+            .iter()
+            .map(u32::to_string)
+            .collect::<Vec<_>>()
+            .join(",")
+    );
+    ["perl".to_owned(), "-e".to_owned(), script]
+}
+
+fn run(calls: &[u32], program: &[&str]) -> Said {
+    let filter = refusing(calls);
+    let filter = filter.each_ref().map(String::as_str);
+    let words = ["run", "-n", "2", "--link", "udp", "--"];
+    say(&[&words[..], &filter, program].concat())
+}
+
+#[test]
+fn without_calls_for_several_messages_single_ones_do() {
+    let ring = example("ring");
+    // Long messages, so that packets are dense.
+    let heat = example("heat");
+    for calls in [&[RECVMMSG][..], &[SENDMMSG], &[SENDMMSG, RECVMMSG]] {
+        let said = run(calls, &[&ring, "200"]).expect(0);
+        assert!(said.out.contains("the sum is right"), "{said:#?}");
+        run(calls, &[&heat, "1000", "50"]).expect(0);
+    }
+}
+
+#[test]
+fn who_cannot_receive_says_so_and_why() {
+    let ring = example("ring");
+    let said = run(&[RECVFROM, RECVMSG, RECVMMSG], &[&ring, "10"]);
+    assert_ne!(said.code, Some(0), "{said:#?}");
+    said.complains(&[
+        "packets cannot be received here: Operation not permitted",
+        "portolan doctor",
+    ]);
+}
+
+#[test]
+fn doctor_names_the_calls() {
+    let doctor = |calls: &[u32]| {
+        let [perl, option, script] = refusing(calls);
+        let doctor = portolan(&["doctor"]);
+        let output = std::process::Command::new(perl)
+            .args([&option, &script])
+            .arg(doctor.get_program())
+            .args(doctor.get_args())
+            .output();
+        Said::from(output.unwrap()).out
+    };
+    let line = |said: &str, subject: &str| {
+        let found = said.lines().find(|line| line.contains(subject));
+        found
+            .unwrap_or_else(|| panic!("no {subject} in {said}"))
+            .to_owned()
+    };
+    let said = doctor(&[RECVMMSG]);
+    assert!(line(&said, " mmsg ").starts_with("slower"), "{said}");
+    let said = doctor(&[RECVMSG]);
+    assert!(line(&said, " mmsg ").starts_with("well"), "{said}");
+    let refused = line(&said, "recvmsg is refused");
+    assert!(refused.starts_with("missing"), "{refused}");
+}
