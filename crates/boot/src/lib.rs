@@ -22,6 +22,7 @@ mod message;
 pub mod node;
 mod pmi;
 mod ready;
+mod silence;
 mod socket;
 mod vigil;
 
