@@ -50,6 +50,12 @@ pub enum Notice {
         /// How.
         how: How,
     },
+    /// A rank of this host has given this one up: the memory that they share
+    /// makes no sense.
+    GivenUp {
+        /// Which.
+        by: u32,
+    },
     /// A rank's process is stopped, so its silence means nothing. Told again
     /// as long as it is.
     Stopped {
@@ -508,6 +514,7 @@ impl Reporter {
 fn notice(said: &FromLauncher) -> Option<Notice> {
     Some(match *said {
         FromLauncher::Said(ToRank::Died { rank, how }) => Notice::Died { rank, how },
+        FromLauncher::Said(ToRank::GivenUp { by }) => Notice::GivenUp { by },
         FromLauncher::Said(ToRank::Stopped { rank }) => Notice::Stopped { rank },
         FromLauncher::Said(ToRank::Left { rank }) => Notice::Left { rank },
         FromLauncher::Back { rank, peer } => Notice::Back { rank, peer },

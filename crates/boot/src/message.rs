@@ -310,6 +310,9 @@ pub(crate) enum ToRank {
     Doorbells,
     /// A rank has ended, or is about to.
     Died { rank: u32, how: How },
+    /// A rank on this host has given up the one that hears this: the memory
+    /// that they share makes no sense.
+    GivenUp { by: u32 },
     /// A rank's process is stopped: its silence means nothing. Said again
     /// and again as long as it is.
     Stopped { rank: u32 },

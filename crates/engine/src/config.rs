@@ -212,6 +212,9 @@ pub struct Returned {
 pub enum Notice {
     /// A rank's process has ended without closing its endpoint: how.
     Died(u32, Death),
+    /// A rank of this host has given this one up: the memory that they share
+    /// makes no sense.
+    GivenUp(u32),
     /// A rank's process is stopped, so its silence means nothing now.
     Stopped(u32),
     /// A rank has closed its endpoint in good order: all that it sent has

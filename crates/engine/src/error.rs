@@ -83,7 +83,8 @@ pub enum Death {
     NoAnswer,
     /// Another life of it spoke up.
     Restarted,
-    /// What it wrote to shared memory makes no sense.
+    /// What stands in the memory shared with it makes no sense, as it or this
+    /// endpoint has found.
     Corrupt,
     /// No link reaches it.
     Unreachable,
@@ -120,7 +121,7 @@ impl fmt::Display for Death {
                  both have the same secret"
             }
             Self::Restarted => "it was restarted",
-            Self::Corrupt => "it scribbled over shared memory",
+            Self::Corrupt => "the memory shared with it was scribbled over",
             Self::Unreachable => "no link reaches it",
         })
     }

@@ -190,6 +190,7 @@ impl engine::Watch for Launcher {
                 }
             },
             portolan_boot::Notice::Died { rank, how } => engine::Notice::Died(rank, death(how)),
+            portolan_boot::Notice::GivenUp { by } => engine::Notice::GivenUp(by),
             portolan_boot::Notice::Stopped { rank } => engine::Notice::Stopped(rank),
             portolan_boot::Notice::Abort(why) => engine::Notice::Ending(why),
         })
