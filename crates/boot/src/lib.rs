@@ -22,6 +22,7 @@ mod message;
 pub mod node;
 mod pmi;
 mod ready;
+mod silence;
 mod socket;
 mod vigil;
 
@@ -31,7 +32,7 @@ pub use host::host_identity;
 pub use host_port::{HostPort, HostPortInfo, OwnHostPort, Unbound};
 pub use job::{Job, Notice, PeerInfo, Reporter};
 pub use message::{
-    Congestion, Field, How, Lane, LinkChoice, Membership, Security, Suite, Table, Versions,
+    Congestion, Field, GaveUp, How, Lane, LinkChoice, Membership, Security, Suite, Table, Versions,
 };
 pub use pmi::PmiError;
 

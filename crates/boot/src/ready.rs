@@ -23,8 +23,12 @@ pub(crate) fn ready(
         tv_sec: i64::try_from(t.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: t.subsec_nanos().into(),
     });
-    let n = match epoll::wait(set, &mut events[..], timeout.as_ref()) {
-        Err(Errno::INTR) => 0,
+    let n = match epoll::wait(&set, &mut events[..], timeout.as_ref()) {
+        // As after a stop, in which time has passed and much may have come.
+        Err(Errno::INTR) => match epoll::wait(&set, &mut events[..], Some(&Timespec::default())) {
+            Err(Errno::INTR) => 0,
+            other => other?,
+        },
         other => other?,
     };
     let event = |e: &epoll::Event| (e.data.u64(), { e.flags });

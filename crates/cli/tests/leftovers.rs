@@ -3,6 +3,8 @@
 mod common;
 
 use std::fs;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use common::{finish, marked, need_root, none_left, read_until, signal, start};
 use rustix::process::Signal;
@@ -36,6 +38,30 @@ fn need_control_groups() {
     );
 }
 
+/// The process of a job whose command line begins so.
+fn named(mark: &str, line: &str) -> Option<u32> {
+    let words = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+    let mut all = marked(mark).into_iter();
+    all.find(|pid| words(pid).is_ok_and(|text| text.starts_with(line)))
+}
+
+fn guard(mark: &str) -> Option<u32> {
+    let line = concat!(env!("CARGO_BIN_EXE_portolan"), "\0internal-guard");
+    named(mark, line)
+}
+
+/// Waits for a guard that is not process `but`.
+fn another_guard(mark: &str, but: u32) -> u32 {
+    let start = Instant::now();
+    loop {
+        if let Some(pid) = guard(mark).filter(|&pid| pid != but) {
+            return pid;
+        }
+        assert!(start.elapsed() < Duration::from_secs(60), "no guard");
+        sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn processes_that_hide_end_with_their_job() {
     need_control_groups();
@@ -59,22 +85,25 @@ fn processes_that_hide_end_with_their_job() {
         &["run", "-n", "2", "--", "sh", "-c", &program],
     );
     read_until(&mut child, "ready", 2);
-    let named = |name: &str| {
-        let words = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
-        let all = marked("left-guard").into_iter();
-        let mut found = all.filter(|pid| words(pid).is_ok_and(|text| text.starts_with(name)));
-        found.next().unwrap()
-    };
-    signal(
-        named(&format!(
-            "{}\0internal-guard",
-            env!("CARGO_BIN_EXE_portolan")
-        )),
-        Signal::KILL,
-    );
-    signal(named("sh\0-c\0setsid"), Signal::KILL);
+    signal(guard("left-guard").unwrap(), Signal::KILL);
+    signal(named("left-guard", "sh\0-c\0setsid").unwrap(), Signal::KILL);
     finish(child).expect(137);
     none_left("left-guard");
+    // Guards are killed, and then the launcher.
+    let mut child = start(
+        "left-again",
+        &["run", "-n", "2", "--", "sh", "-c", &program],
+    );
+    read_until(&mut child, "ready", 2);
+    let mut victim = 0;
+    for _ in 0..3 {
+        victim = another_guard("left-again", victim);
+        signal(victim, Signal::KILL);
+    }
+    another_guard("left-again", victim);
+    signal(child.id(), Signal::KILL);
+    finish(child);
+    none_left("left-again");
     let left = groups();
     assert!(left.is_empty(), "{left:?}");
 }

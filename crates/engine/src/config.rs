@@ -212,6 +212,9 @@ pub struct Returned {
 pub enum Notice {
     /// A rank's process has ended without closing its endpoint: how.
     Died(u32, Death),
+    /// A rank of this host has given this one up: the memory that they share
+    /// makes no sense.
+    GivenUp(u32),
     /// A rank's process is stopped, so its silence means nothing now.
     Stopped(u32),
     /// A rank has closed its endpoint in good order: all that it sent has
@@ -237,6 +240,10 @@ pub trait Watch: Send {
 
     /// The next notice. Does not wait.
     fn poll(&mut self) -> Option<Notice>;
+
+    /// The endpoint has given a rank up that nobody had said was dead, in the
+    /// life after so many restarts. Does not wait.
+    fn give_up(&mut self, rank: u32, restarts: u32, why: Death);
 
     /// The endpoint was closed in good order.
     fn leave(&mut self);

@@ -83,7 +83,8 @@ pub enum Death {
     NoAnswer,
     /// Another life of it spoke up.
     Restarted,
-    /// What it wrote to shared memory makes no sense.
+    /// What stands in the memory shared with it makes no sense, as it or this
+    /// endpoint has found.
     Corrupt,
     /// No link reaches it.
     Unreachable,
@@ -121,6 +122,12 @@ impl fmt::Display for Failure {
 }
 
 impl Death {
+    /// Whether nobody told of it: this endpoint has given the peer up, which
+    /// may live.
+    pub(crate) const fn is_own_finding(self) -> bool {
+        matches!(self, Self::Silent | Self::NoAnswer | Self::Corrupt)
+    }
+
     /// Whether its process has ended, or is no longer what it was.
     pub(crate) const fn is_end(self) -> bool {
         matches!(
@@ -145,7 +152,7 @@ impl fmt::Display for Death {
                  both have the same secret"
             }
             Self::Restarted => "it was restarted",
-            Self::Corrupt => "it scribbled over shared memory",
+            Self::Corrupt => "the memory shared with it was scribbled over",
             Self::Unreachable => "no link reaches it",
             Self::CutOff(failure) => return failure.fmt(f),
         })

@@ -27,6 +27,10 @@ use crate::shm::ShmLane;
 /// Frames that pass between protocol and link in one burst.
 const BURST: usize = 64;
 
+/// Pauses between passes that are this part of the silence after which a peer
+/// is dead may matter to it.
+const PAUSES: u64 = 64;
+
 /// Passes that move something, without a sleep between them, after which nobody
 /// is likely to sleep soon: some 50 us of traffic, as long as a wait spins.
 const CALM_PASSES: u32 = 32;
@@ -160,8 +164,10 @@ pub(crate) struct NetLane {
     astray: Vec<PeerId>,
     /// Peers whose way stays congested: packets to them are to take another.
     rerouted: Vec<(PeerId, Reroute)>,
-    /// The clock as of the last pass.
+    /// The clock as of the last pass or send.
     now: u64,
+    /// When the last pass was.
+    passed_at: u64,
     /// What the kernel refuses.
     failing: Failing,
     /// The link's descriptor can be waited on.
@@ -172,7 +178,8 @@ pub(crate) struct NetLane {
     pub dirty: bool,
     /// When the interfaces are asked next what packets they take, ns.
     sizes_at: u64,
-    /// Longer pauses between passes are none of the peers' silence, ns.
+    /// After a longer pause between passes it is asked whether they came late,
+    /// ns.
     late_ns: u64,
 }
 
@@ -203,12 +210,13 @@ impl NetLane {
             astray: Vec::with_capacity(BURST),
             rerouted: Vec::new(),
             now: now_ns(),
+            passed_at: now_ns(),
             failing: Failing::default(),
             armed: true,
             busy: 0,
             dirty: false,
             sizes_at: 0,
-            late_ns: silence_ns / 2,
+            late_ns: silence_ns / PAUSES,
         }
     }
 
@@ -216,11 +224,11 @@ impl NetLane {
     /// many packets moved.
     pub fn pass(&mut self, core: &mut Core, shm: Option<&mut ShmLane>) -> usize {
         let now = now_ns();
-        let late = now.saturating_sub(self.now) > self.late_ns;
+        let last = std::mem::replace(&mut self.passed_at, now);
         self.now = now;
         self.dirty = false;
-        if late {
-            self.excuse_all();
+        if now.saturating_sub(last) > self.late_ns {
+            self.tables.view().came_late(now, last);
         }
         self.link.set_now(now);
         if now >= self.sizes_at {
@@ -277,7 +285,7 @@ impl NetLane {
         moved + self.transmit(core, lazy)
     }
 
-    /// The clock as of the last pass, ns.
+    /// The clock as of the last pass or send, ns.
     pub const fn now(&self) -> u64 {
         self.now
     }
@@ -487,12 +495,9 @@ impl NetLane {
         Some(peer)
     }
 
-    /// Nobody has looked for long, as when the process was stopped: what is
-    /// not heard is no silence of others.
-    #[cold]
-    fn excuse_all(&mut self) {
-        let mut view = self.tables.view();
-        (0..self.ranks.len() as u32).for_each(|peer| view.excuse(self.now, PeerId(peer)));
+    /// The program waits for something from a peer.
+    pub fn await_peer(&mut self, peer: PeerId) {
+        self.tables.view().await_peer(self.now, peer);
     }
 
     /// Told from outside that a peer is there, though silent.

@@ -169,14 +169,11 @@ impl Core {
             ShmFailure::Full => SendError::NoCredit,
             ShmFailure::TooBig => SendError::TooLong,
             ShmFailure::NoPeer => Misuse::BadRank.into(),
-            ShmFailure::Gone => {
+            ShmFailure::Gone(why) => {
                 // What it still said is read first; then it is buried.
-                self.suspects.push((rank, Death::Closed));
+                self.suspects.push((rank, why));
                 self.attention = true;
-                SendError::PeerDead {
-                    rank,
-                    why: Death::Closed,
-                }
+                SendError::PeerDead { rank, why }
             }
         }
     }

@@ -39,7 +39,7 @@ pub(crate) enum ShmFailure {
     /// Longer than a frame.
     TooBig,
     /// The peer is gone, or its memory is no good.
-    Gone,
+    Gone(Death),
     /// There is no such peer.
     NoPeer,
 }
@@ -50,7 +50,8 @@ impl From<ShmError> for ShmFailure {
         match e {
             ShmError::Full => Self::Full,
             ShmError::TooBig(_) => Self::TooBig,
-            ShmError::Gone(_) | ShmError::Corrupt => Self::Gone,
+            ShmError::Gone(state) => Self::Gone(why(state)),
+            ShmError::Corrupt => Self::Gone(Death::Corrupt),
             ShmError::NoPeer => Self::NoPeer,
         }
     }
@@ -134,9 +135,11 @@ impl ShmLane {
             moved = match polled {
                 Ok(n) => n,
                 Err(e) => {
-                    if let Some(rank) = e.from.and_then(|from| rx.rank(from)) {
-                        core.suspects.push((rank, Death::Corrupt));
-                        core.attention = true;
+                    // Of an inbox nobody knows whose message it was.
+                    for index in 0..rx.ranks().len() as u16 {
+                        if e.from.is_none_or(|from| from == index) {
+                            rx.distrust(core, index);
+                        }
                     }
                     1
                 }
@@ -144,6 +147,10 @@ impl ShmLane {
         }
         if tx.has_work() {
             moved += tx.run(&mut link.outlet(), &mut core.ops);
+        }
+        if let Some(to) = link.take_corrupt() {
+            rx.distrust(core, to);
+            moved += 1;
         }
         moved
     }
@@ -193,6 +200,7 @@ impl ShmLane {
 fn why(state: PeerState) -> Death {
     match state {
         PeerState::Closed => Death::Closed,
+        PeerState::Corrupt => Death::Corrupt,
         _ => Death::Ended,
     }
 }

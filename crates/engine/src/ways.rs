@@ -208,7 +208,7 @@ macro_rules! net_by_lane {
 
         fn net_await(&mut self, peer: PeerId) {
             if let Some(net) = &mut self.net {
-                net.tables.view().await_peer(peer);
+                net.await_peer(peer);
             }
         }
 
@@ -243,7 +243,7 @@ impl<S: Seal> Ways for InNet<'_, '_, S> {
     }
 
     fn net_await(&mut self, peer: PeerId) {
-        self.view.await_peer(peer);
+        self.view.await_peer(self.now, peer);
     }
 
     fn net_inline_max(&mut self, peer: PeerId, args: usize) -> usize {

@@ -16,9 +16,17 @@ use portolan::{
 };
 use portolan_boot::LinkChoice;
 use portolan_boot::launch::{JobSpec, OnDeath, Place, Running, SharedMemory, Starter};
-use portolan_link::shm::{Config as ShmConfig, Segment};
+use portolan_link::shm::{Config as ShmConfig, Segment, lines_of};
+use portolan_sys::memory::SharedMemory;
 
 const PART: &str = "PORTOLAN_TEST_PART";
+/// Of a segment for three ranks: pair rings, at its end, and lines of each.
+const RINGS: usize = 12;
+const RING_LINES: usize = 1 + 128 + (2 << 20) / 64;
+/// Neither a plausible number of a slot nor of how far a ring was read.
+const GARBAGE: u64 = 0x5a5a_5a5a_5a5a_5a5a;
+/// Messages by which a sender comes to use a ring.
+const MESSAGES: u64 = 50;
 const LINKS: [LinkChoice; 2] = [LinkChoice::Auto, LinkChoice::Udp];
 
 const SIGABRT: i32 = 6;
@@ -45,6 +53,7 @@ fn main() {
         Ok("exec") => ends(Death::Replaced),
         Ok("stop") => stops(),
         Ok("apart") => apart(),
+        Ok("scribble") => scribbled(),
         Ok(other) => panic!("no part {other}"),
     }
 }
@@ -102,6 +111,12 @@ fn launch() {
     };
     let (code, told) = run(spec, itself.clone(), "apart");
     assert_eq!(code, 0, "partitions: {told}");
+    let spec = JobSpec {
+        on_death: OnDeath::Notify,
+        ..JobSpec::new(vec![3])
+    };
+    let (code, told) = run(spec, itself.clone(), "scribble");
+    assert_eq!(code, 0, "scribbled memory: {told}");
     let examples = itself.parent().unwrap().with_file_name("examples");
     let tokio = examples.join("tokio");
     assert!(
@@ -149,6 +164,63 @@ fn say(ep: &Endpoint, word: u64, bytes: usize) {
     };
     let to = 1 - ep.rank();
     ep.send_with(to, 1, &options, &vec![7; bytes]).unwrap();
+}
+
+/// Rank 2 scribbles over the rings by which rank 1 sends to rank 0, which finds
+/// that. Rank 1 only waits by then, and hears of it from the launcher.
+fn scribbled() {
+    let (ep, got) = counting();
+    let is_dead = |rank| ep.death(rank).unwrap();
+    let wait = |millis| _ = ep.wait_timeout(Duration::from_millis(millis), || false);
+    match ep.rank() {
+        0 => {
+            while is_dead(1).is_none() {
+                if got.load(Ordering::Relaxed) == MESSAGES {
+                    // Each time, should the ring have been given back before.
+                    let word = SendOptions {
+                        args: &[1],
+                        ..Default::default()
+                    };
+                    let _ = ep.send_with(2, 1, &word, b"");
+                }
+                wait(20);
+            }
+            assert_eq!(is_dead(1), Some(Death::Corrupt));
+        }
+        1 => {
+            (0..MESSAGES).for_each(|_| say(&ep, 1, 20_000));
+            while is_dead(0).is_none() {
+                wait(1000);
+            }
+            assert_eq!(is_dead(0), Some(Death::Corrupt));
+        }
+        _ => {
+            ep.wait_until(|| got.load(Ordering::Relaxed) > 0).unwrap();
+            let memory = segment_here();
+            let lines = lines_of(&memory);
+            while is_dead(0).is_none() || is_dead(1).is_none() {
+                for line in &lines[lines.len() - RINGS * RING_LINES..] {
+                    (0..8).for_each(|word| line.word(word).store(GARBAGE, Ordering::Relaxed));
+                }
+                wait(50);
+            }
+        }
+    }
+    // Not in good order: who closes looks at what is left.
+    std::process::exit(0);
+}
+
+/// The memory that the ranks of this host share.
+fn segment_here() -> SharedMemory {
+    let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+    let found = open.map(|entry| entry.path()).find(|path| {
+        std::fs::read_link(path).is_ok_and(|to| to.starts_with("/memfd:portolan (deleted)"))
+    });
+    let file = std::fs::File::options()
+        .read(true)
+        .write(true)
+        .open(found.unwrap());
+    SharedMemory::from_fd(file.unwrap().into(), None).unwrap()
 }
 
 /// Rank 0 forks, again and again, with messages under way in both directions.

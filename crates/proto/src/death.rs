@@ -51,13 +51,28 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Somebody outside knows that a peer is there, though silent: its process
-    /// is stopped, or this one was. Its silence counts from `now` on.
+    /// is stopped. Its silence counts from `now` on.
     pub fn excuse(&mut self, now: u64, peer: PeerId) {
         let conn = match self.peers.get(peer.0 as usize) {
             Some(peer) if peer.conn != NONE => peer.conn as usize,
             _ => return,
         };
         self.conns[conn].heard_at = self.conns[conn].heard_at.max(now);
+    }
+
+    /// The caller is back at `now` and was here last at `last`. For as long as
+    /// it is later than [`Endpoint::next_timeout`] asked for it did not run, so
+    /// it could not hear: that is nobody's silence.
+    #[cold]
+    pub fn came_late(&mut self, now: u64, last: u64) {
+        let late = now.saturating_sub(self.core.next_deadline.max(last));
+        for conn in &mut self.conns[..self.core.conns_used as usize] {
+            let since = match conn.waiting_since {
+                u64::MAX => conn.heard_at,
+                since => since.max(conn.heard_at),
+            };
+            conn.heard_at = since.saturating_add(late).min(now);
+        }
     }
 
     /// Declares a peer dead and lets everything of it go.

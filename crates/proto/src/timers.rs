@@ -266,11 +266,18 @@ impl<S: Seal> Endpoint<'_, S> {
     /// when it falls silent, as long as [`Host::awaits`] says so. A peer that
     /// was never connected to is not; one whose connection makes room for
     /// another's is not until it is heard of again.
-    pub fn await_peer(&mut self, peer: PeerId) {
+    pub fn await_peer(&mut self, now: u64, peer: PeerId) {
         let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
-        if conn != NONE {
-            self.arm_nudge(conn);
+        if conn == NONE {
+            return;
         }
+        let c = &mut self.conns[conn as usize];
+        if c.nudge_at == u64::MAX {
+            // Nobody has waited until now: it may have had nothing to say.
+            let asked_at = now.saturating_sub(self.core.config.silence_ns / 2);
+            c.heard_at = c.heard_at.max(asked_at);
+        }
+        self.arm_nudge(conn);
     }
 
     /// Asks a peer that owes the rest of a message for a sign of life. One

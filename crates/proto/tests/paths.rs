@@ -302,7 +302,8 @@ fn a_peer_that_is_waited_for_is_asked_by_all_paths() {
     for left in 0..2 {
         let mut two = in_use();
         two.nodes[0].log.awaits = true;
-        two.with(0, |e, _| e.await_peer(PeerId(0)));
+        let now = two.now;
+        two.with(0, |e, _| e.await_peer(now, PeerId(0)));
         two.run(20 * SECOND, |t| t.path == left);
         assert_eq!(two.nodes[0].log.events, [PeerEvent::Up]);
     }

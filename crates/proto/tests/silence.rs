@@ -45,11 +45,13 @@ fn what_a_silent_peer_owes_is_asked_for() {
     pair.run(20 * SECOND, |_| false);
     assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
     // One that was never talked to is not asked.
-    pair.nodes[0].with(|e, _| e.await_peer(PeerId(77)));
+    let now = pair.now;
+    pair.nodes[0].with(|e, _| e.await_peer(now, PeerId(77)));
     pair.send(0, b"y");
     pair.run(SECOND, |_| true);
     pair.nodes[0].log.awaits = true;
-    pair.nodes[0].with(|e, _| e.await_peer(PeerId(0)));
+    let now = pair.now;
+    pair.nodes[0].with(|e, _| e.await_peer(now, PeerId(0)));
     // It answers for as long as it is there.
     pair.run(20 * SECOND, |_| true);
     assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
@@ -73,4 +75,65 @@ fn what_has_just_been_queued_is_not_probed_for() {
     pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
     pair.run(SECOND, |_| true);
     assert_eq!(probes(&mut pair), before);
+}
+
+#[test]
+fn who_had_nothing_to_say_is_asked_before_it_is_given_up() {
+    for quiet in 1..9 {
+        let mut pair = Pair::new(&Config::default());
+        pair.send(0, b"x");
+        pair.run(SECOND, |_| true);
+        pair.run(quiet * SECOND, |_| true);
+        pair.now += quiet * SECOND;
+        pair.nodes[0].log.awaits = true;
+        let now = pair.now;
+        pair.nodes[0].with(|e, _| e.await_peer(now, PeerId(0)));
+        pair.run(20 * SECOND, |_| true);
+        assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up], "{quiet} s");
+        pair.run(4 * SECOND, |_| false);
+        let dead = PeerEvent::Dead(DeathReason::Silent);
+        assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up, dead]);
+    }
+}
+
+/// Node 0 does not run for a while, then does; what comes meanwhile is lost.
+fn pause(pair: &mut Pair, ns: u64) {
+    let last = pair.now;
+    pair.now += ns;
+    let now = pair.now;
+    pair.nodes[0].with(|e, log| {
+        e.came_late(now, last);
+        e.handle_timeouts(now, log);
+    });
+}
+
+#[test]
+fn who_did_not_run_counts_that_as_nobodys_silence() {
+    for waits in [true, false] {
+        let mut pair = Pair::new(&Config::default());
+        pair.send(0, b"x");
+        pair.run(SECOND, |_| true);
+        // Long after, something is sent, or something waited for.
+        pair.run(8 * SECOND, |_| true);
+        pair.now += 8 * SECOND;
+        if waits {
+            pair.nodes[0].log.awaits = true;
+            let now = pair.now;
+            pair.nodes[0].with(|e, _| e.await_peer(now, PeerId(0)));
+        } else {
+            pair.send(0, b"y");
+        }
+        // It runs for half a second in all, in which it hears nothing.
+        for length in [20, 1, 5, 60, 2] {
+            let end = pair.now + SECOND / 10;
+            pair.run(SECOND / 10, |_| false);
+            pair.now = end;
+            pause(&mut pair, length * SECOND);
+        }
+        assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up], "{waits}");
+        // While it does run the bound holds.
+        pair.run(3 * SECOND, |_| false);
+        let dead = PeerEvent::Dead(DeathReason::Silent);
+        assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up, dead], "{waits}");
+    }
 }

@@ -42,6 +42,24 @@ impl RingLayout {
         1 + self.slots as usize + self.data_lines as usize
     }
 
+    /// Makes the ring in `lines` empty at `start`, whatever stood there. Nobody
+    /// uses it yet.
+    ///
+    /// # Panics
+    /// If the numbers are not valid or do not fit `lines`.
+    pub fn clear(&self, lines: &[Line], start: Position) {
+        let (_, slots, _) = self.split(lines);
+        for position in (0..self.slots).map(|i| start.slots.wrapping_add(i)) {
+            let before = Header {
+                sequence: position.wrapping_add(1).wrapping_sub(self.slots),
+                bytes: 0,
+                tag: 0,
+            };
+            let header = slot(slots, position).header();
+            header.store(before.pack(), Ordering::Relaxed);
+        }
+    }
+
     /// Longest payload that never blocks for want of a contiguous piece: a
     /// quarter of the data lines, so that a reader who reports each quarter
     /// always frees enough.
@@ -363,6 +381,16 @@ impl<'m> Consumer<'m> {
         self.next.header().load(Ordering::Acquire) as u32 == self.expected
     }
 
+    /// Whether the next slot holds a message or what stood there a lap before,
+    /// in a ring that was [cleared](RingLayout::clear): else somebody has
+    /// scribbled over it, and no message will ever appear.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        let sequence = self.next.header().load(Ordering::Acquire) as u32;
+        let ahead = self.expected.wrapping_sub(sequence);
+        ahead == 0 || ahead as usize == self.slots.len()
+    }
+
     /// The next message, if one waits. It stays there until [`Consumer::advance`].
     ///
     /// # Errors
@@ -472,6 +500,32 @@ mod tests {
         message.copy_to(0, &mut bytes);
         c.advance(&message);
         Some((bytes, message.tag()))
+    }
+
+    #[test]
+    fn a_slot_that_was_scribbled_over_is_told_from_an_empty_one() {
+        let lines = lines();
+        for garbage in [0, 5, 0x5a5a_5a5a_5a5a_5a5a, u64::MAX] {
+            for start in [0, 2, u32::MAX - 1] {
+                let start = Position {
+                    slots: start,
+                    data: 0,
+                };
+                LAYOUT.clear(&lines, start);
+                let mut producer = Producer::new(&lines, LAYOUT, start);
+                let mut consumer = Consumer::new(&lines, LAYOUT, start);
+                for n in 0..3 * LAYOUT.slots {
+                    assert!(consumer.is_sound() && !consumer.is_ready());
+                    send(&mut producer, &[1; 60], 0).unwrap();
+                    assert!(consumer.is_sound() && consumer.is_ready(), "{n}");
+                    receive(&mut consumer).unwrap();
+                }
+                for line in &lines {
+                    line.word(0).store(garbage, Ordering::Relaxed);
+                }
+                assert!(!consumer.is_sound(), "{garbage:x} {start:?}");
+            }
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ use super::talk::{
     BEAT_EVERY, Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost,
 };
 use crate::ready::ready;
+use crate::silence::Looks;
 
 /// Agents that were reached through this one have so long to end after it was
 /// told to.
@@ -110,6 +111,7 @@ struct Agent<'a> {
     /// How long the launcher may be silent.
     silence: Duration,
     beat_at: Instant,
+    looks: Looks,
 }
 
 const INPUT: u64 = 0;
@@ -130,27 +132,7 @@ pub fn serve(
     greeting: Greeting,
     keeper: &mut dyn Keeper,
 ) -> Result<(), AgentError> {
-    do_not_block(&output)?;
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let data = epoll::EventData::new_u64;
-    epoll::add(&epoll, &input, data(INPUT), epoll::EventFlags::IN)?;
-    epoll::add(&epoll, &output, data(OUTPUT), epoll::EventFlags::empty())?;
-    let mut agent = Agent {
-        keeper,
-        input,
-        output,
-        epoll,
-        frames: Frames::default(),
-        waiting: Outgoing::default(),
-        host: None,
-        starter: None,
-        relays: BTreeMap::new(),
-        door: None,
-        farewell: false,
-        heard_at: Instant::now(),
-        silence: START_SILENCE,
-        beat_at: Instant::now(),
-    };
+    let mut agent = Agent::new(input, output, keeper)?;
     agent.waiting.push(&PREAMBLE);
     agent.say(FromHost::Hello(greeting));
     let done = agent.run();
@@ -162,10 +144,40 @@ pub fn serve(
     done
 }
 
-impl Agent<'_> {
+impl<'a> Agent<'a> {
+    fn new(
+        input: OwnedFd,
+        output: OwnedFd,
+        keeper: &'a mut dyn Keeper,
+    ) -> Result<Self, AgentError> {
+        do_not_block(&output)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let data = epoll::EventData::new_u64;
+        epoll::add(&epoll, &input, data(INPUT), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &output, data(OUTPUT), epoll::EventFlags::empty())?;
+        let now = Instant::now();
+        Ok(Self {
+            keeper,
+            input,
+            output,
+            epoll,
+            frames: Frames::default(),
+            waiting: Outgoing::default(),
+            host: None,
+            starter: None,
+            relays: BTreeMap::new(),
+            door: None,
+            farewell: false,
+            heard_at: now,
+            silence: START_SILENCE,
+            beat_at: now,
+            looks: Looks::new(BEAT_EVERY, now),
+        })
+    }
+
     fn run(&mut self) -> Result<(), AgentError> {
         while !self.farewell {
-            self.beat()?;
+            self.beat(Instant::now())?;
             self.flush()?;
             let left = self.beat_at.saturating_duration_since(Instant::now());
             for (word, flags) in ready(&self.epoll, Some(left))? {
@@ -196,8 +208,8 @@ impl Agent<'_> {
     }
 
     /// Lets the launcher hear that we are here; ends if it is not.
-    fn beat(&mut self) -> Result<(), AgentError> {
-        let now = Instant::now();
+    fn beat(&mut self, now: Instant) -> Result<(), AgentError> {
+        self.heard_at = (self.heard_at + self.looks.late(now)).min(now);
         if now >= self.heard_at + self.silence {
             return Err(AgentError::LauncherGone);
         }
@@ -425,6 +437,27 @@ mod tests {
         }
 
         fn reached(&mut self, _pid: u32) {}
+    }
+
+    #[test]
+    fn time_in_which_it_did_not_run_is_not_the_launchers_silence() {
+        let ends = || UnixStream::pair().unwrap();
+        let ((input, _launcher), (output, _reader)) = (ends(), ends());
+        let mut here = Here;
+        let mut agent = Agent::new(input.into(), output.into(), &mut here).unwrap();
+        let mut now = agent.heard_at;
+        // It was stopped, for a minute and then for an hour.
+        for seconds in [60, 3600] {
+            now += Duration::from_secs(seconds);
+            agent.beat(now).unwrap();
+        }
+        // Two steps of its own were within these.
+        for _ in 2..START_SILENCE.as_millis() / BEAT_EVERY.as_millis() - 1 {
+            now += BEAT_EVERY;
+            agent.beat(now).unwrap();
+        }
+        let gone = agent.beat(now + BEAT_EVERY);
+        assert!(matches!(gone, Err(AgentError::LauncherGone)), "{gone:?}");
     }
 
     /// An agent and the launcher's end of its streams, after the greeting.

@@ -26,7 +26,8 @@ use super::{LaunchError, Place, Starter};
 use crate::error::Refusal;
 use crate::job::fill_random;
 use crate::message::{
-    FromRank, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table, key_check,
+    FromRank, GaveUp, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table,
+    key_check,
 };
 use crate::ready::ready_now;
 use crate::socket::{self, DESCRIPTORS_MAX};
@@ -440,6 +441,12 @@ impl Host {
             }
             Ok(FromRank::Said(ToLauncher::Tables(tables))) => {
                 self.ranks[index].tables = peek::sensible(tables);
+            }
+            Ok(FromRank::Said(ToLauncher::GaveUp { ranks, why })) => {
+                if why == GaveUp::Corrupt {
+                    self.tell_given_up(rank, &ranks);
+                }
+                self.say(FromHost::GaveUp { rank, ranks, why });
             }
             Ok(FromRank::Said(ToLauncher::Leave)) => {
                 self.ranks[index].left = true;

@@ -42,6 +42,7 @@ use std::time::{Duration, Instant};
 
 use crate::host_port::HostPort;
 use crate::message::{How, Lane};
+use crate::silence::Looks;
 use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
 pub use agent::{AgentError, Keeper, Prepared, serve};
 use exchange::Round;
@@ -506,6 +507,7 @@ pub struct Running {
     excluded: Excluded,
     /// When agents hear of us next.
     beat_at: Instant,
+    looks: Looks,
     questions: ask::Questions,
 }
 

@@ -26,6 +26,12 @@ impl Running {
         tell: &mut dyn FnMut(Event),
     ) -> io::Result<()> {
         let limit = self.spec.host_silence;
+        let late = self.looks.late(now);
+        for side in &mut self.hosts {
+            if let Side::There(remote) = side {
+                remote.heard_at = (remote.heard_at + late).min(now);
+            }
+        }
         for host in 0..self.hosts.len() {
             let heard_at = self.hosts[host].heard_at();
             if heard_at.is_some_and(|at| now >= at + limit) {
@@ -107,5 +113,45 @@ impl Running {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Versions;
+    use crate::launch::output::Room;
+    use crate::launch::remote::{Remote, Way};
+    use crate::launch::{Greeting, JobSpec};
+    use crate::silence::Looks;
+    use rustix::event::epoll;
+
+    #[test]
+    fn a_launcher_that_did_not_run_takes_no_host_for_lost() {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        let room = Room::new(2).unwrap();
+        let mut job = Running::new(JobSpec::new(vec![1, 1]), Vec::new(), epoll, room);
+        let mut remote = Remote::new(Way::Via(0));
+        remote.greeting = Some(Greeting {
+            versions: Versions::ours(),
+            aes: true,
+            ip: None,
+        });
+        let mut now = remote.heard_at;
+        job.looks = Looks::new(BEAT_EVERY, now);
+        job.hosts = vec![Side::None, Side::There(Box::new(remote))];
+        let mut lost = |now| {
+            job.handle_signs(now, &mut |_| ()).unwrap();
+            matches!(job.hosts[1], Side::None)
+        };
+        // It was stopped, or its host too busy, three times: each costs a step.
+        for seconds in [20, 3, 3600] {
+            now += std::time::Duration::from_secs(seconds);
+            assert!(!lost(now), "{seconds} s");
+        }
+        // Five are the silence.
+        now += BEAT_EVERY;
+        assert!(!lost(now));
+        assert!(lost(now + BEAT_EVERY));
     }
 }

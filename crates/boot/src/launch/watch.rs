@@ -15,10 +15,11 @@ use super::host::Host;
 use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
 use super::remote::{Heard, HostFailure, Remote, Way};
-use super::talk::{FromHost, Order, Report, ToHost};
+use super::talk::{BEAT_EVERY, FromHost, Order, Report, ToHost};
 use super::{Event, OnDeath, Running, Starter, Stop};
 use crate::message::How;
 use crate::ready::ready;
+use crate::silence::Looks;
 
 /// An agent that was told to kill says within this time that its ranks have
 /// ended.
@@ -464,6 +465,9 @@ impl Running {
                 );
                 self.end(why, 1, Duration::ZERO, tell)?;
             }
+            FromHost::GaveUp { rank, ranks, why } => {
+                log::info!("rank {rank} has given up ranks {ranks:?}: {why:?}");
+            }
             FromHost::Dying { rank, how } => self.mourn(rank, how)?,
             FromHost::Stopped { rank } => self.say_all(ToHost::Stopped { rank })?,
             FromHost::Ended {
@@ -575,6 +579,7 @@ impl Running {
             abandoned: false,
             excluded: Excluded::default(),
             beat_at: Instant::now(),
+            looks: Looks::new(BEAT_EVERY, Instant::now()),
             questions: Questions::default(),
         }
     }

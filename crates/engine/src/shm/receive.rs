@@ -330,9 +330,9 @@ impl ShmRx {
         true
     }
 
-    /// What a peer sent makes no sense.
+    /// What stands in the memory that is shared with a peer makes no sense.
     #[cold]
-    fn distrust(&self, core: &mut Core, from: u16) -> bool {
+    pub fn distrust(&self, core: &mut Core, from: u16) -> bool {
         if let Some(rank) = self.rank(from) {
             core.suspects.push((rank, Death::Corrupt));
             core.attention = true;

@@ -26,6 +26,12 @@ impl State {
             news += 1;
             match notice {
                 Notice::Died(rank, why) => self.ended(rank, why),
+                // What it shares no memory with is not its to judge.
+                Notice::GivenUp(rank) => {
+                    if let Some(Lane::Shm(_)) = self.core.lanes.get(rank) {
+                        self.gone(rank, Death::Corrupt);
+                    }
+                }
                 Notice::Stopped(rank) => {
                     if let (Some(Lane::Net(peer)), Some(net)) =
                         (self.core.lanes.get(rank), &mut self.net)

@@ -220,7 +220,7 @@ fn is_over(map: &Map, cma: &Cma, index: u16) -> bool {
         PeerState::Closed => true,
         // A killed process is marked before its last thread has left the
         // kernel, where it may be copying.
-        PeerState::Dead => !cma.runs(map, index),
+        PeerState::Dead | PeerState::Corrupt => !cma.runs(map, index),
         PeerState::Absent | PeerState::Alive => false,
     }
 }

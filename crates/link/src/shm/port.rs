@@ -370,6 +370,14 @@ impl ShmPort {
         }
     }
 
+    /// A peer with whom the memory that is shared was found to make no sense,
+    /// by a send that met [`ShmError::Corrupt`](super::ShmError::Corrupt) or
+    /// before a sleep; each finding is told once.
+    #[inline(always)]
+    pub fn take_corrupt(&mut self) -> Option<u16> {
+        self.out.corrupt.pop()
+    }
+
     /// Prepares to sleep until the doorbell rings. After
     /// [`Slumbering::Yes`], wait for [`ShmPort`]'s descriptor (`AsFd`) to be
     /// readable; in every case call [`ShmPort::sleep_cancel`] afterwards.
@@ -391,11 +399,22 @@ impl ShmPort {
             // It worked when we attached; without it nobody may sleep.
             return Slumbering::No;
         }
-        if self.is_ready() || (waits && self.out.has_room(&self.map)) {
+        if self.find_corrupt() || self.is_ready() || (waits && self.out.has_room(&self.map)) {
             Slumbering::No
         } else {
             Slumbering::Yes
         }
+    }
+
+    /// Whether a ring will never again have something because of what was
+    /// scribbled over it: [`ShmPort::take_corrupt`] tells of it.
+    fn find_corrupt(&mut self) -> bool {
+        let unsound = |ring: &&mut Incoming| !ring.corrupt && !ring.consumer.is_sound();
+        for ring in self.inlet.rings.iter_mut().filter(unsound) {
+            ring.corrupt = true;
+            self.out.corrupt.push(ring.from);
+        }
+        !self.out.corrupt.is_empty()
     }
 
     /// Says that we are awake, and silences the doorbell.
@@ -437,6 +456,7 @@ impl ShmPort {
     /// Rarely needed work, to be done about once a second: gives back rings
     /// that we have not used since the last call, and what the dead held.
     pub fn tidy(&mut self) {
+        self.find_corrupt();
         self.out.leave_quiet_rings();
         for index in 0..self.endpoints() {
             if self.map.state(index).is_gone() && !self.settled[usize::from(index)] {

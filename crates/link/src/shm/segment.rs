@@ -30,7 +30,7 @@ pub const ENDPOINTS_MAX: u16 = 4_096;
 
 /// "portolan", little-endian.
 const MAGIC: u64 = 0x6e61_6c6f_7472_6f70;
-const VERSION: u64 = 3;
+const VERSION: u64 = 4;
 const HEADER_LINES: usize = 3;
 
 /// Words of an endpoint's control line. All but the last are read at each
@@ -117,17 +117,25 @@ pub enum PeerState {
     Closed,
     /// It was marked dead.
     Dead,
+    /// Somebody has scribbled over its state: it may live.
+    Corrupt,
 }
 
+/// State words of the gone: a stray write to that of one that lives makes
+/// neither.
+const CLOSED: u64 = 0x636c_6f73_6564_9b17;
+const DEAD: u64 = 0x6465_6164_c3e5_5d2b;
+
 impl PeerState {
-    /// What a state word says; garbage is taken for death.
+    /// What a state word says.
     #[inline(always)]
     pub(super) const fn of(word: u64) -> Self {
         match word {
             0 => Self::Absent,
             1 => Self::Alive,
-            2 => Self::Closed,
-            _ => Self::Dead,
+            CLOSED => Self::Closed,
+            DEAD => Self::Dead,
+            _ => Self::Corrupt,
         }
     }
 
@@ -135,8 +143,9 @@ impl PeerState {
         match self {
             Self::Absent => 0,
             Self::Alive => 1,
-            Self::Closed => 2,
-            Self::Dead => 3,
+            Self::Closed => CLOSED,
+            Self::Dead => DEAD,
+            Self::Corrupt => u64::MAX,
         }
     }
 
@@ -150,7 +159,7 @@ impl PeerState {
     #[inline(always)]
     #[must_use]
     pub const fn is_gone(self) -> bool {
-        matches!(self, Self::Closed | Self::Dead)
+        matches!(self, Self::Closed | Self::Dead | Self::Corrupt)
     }
 }
 
@@ -494,6 +503,25 @@ mod tests {
             let regions = map.regions(index).as_ptr_range();
             assert!(regions.end <= end);
         }
+    }
+
+    #[test]
+    fn a_stray_write_ends_nobody() {
+        let alive = PeerState::Alive.word();
+        let values = (0..64).map(|bit| alive ^ 1 << bit).chain(0..1 << 16);
+        for word in values.chain([u64::MAX, u64::MAX / 255]) {
+            let state = PeerState::of(word);
+            assert!(!matches!(state, PeerState::Closed | PeerState::Dead));
+            assert_eq!(state.is_gone(), PeerState::is_word_gone(word));
+        }
+        let all = [
+            PeerState::Absent,
+            PeerState::Alive,
+            PeerState::Closed,
+            PeerState::Dead,
+            PeerState::Corrupt,
+        ];
+        assert_eq!(all.map(|state| PeerState::of(state.word())), all);
     }
 
     #[test]

@@ -41,6 +41,7 @@ impl fmt::Display for ShmError {
             Self::Full => ReserveError::Full.fmt(f),
             Self::TooBig(most) => write!(f, "a frame here holds {most} bytes at most"),
             Self::Gone(PeerState::Closed) => f.write_str("the peer has closed its endpoint"),
+            Self::Gone(PeerState::Corrupt) => ReserveError::Corrupt.fmt(f),
             Self::Gone(_) => f.write_str("the peer is dead"),
             Self::NoPeer => f.write_str("this host has no endpoint of that index"),
             Self::Corrupt => ReserveError::Corrupt.fmt(f),
@@ -90,6 +91,8 @@ pub(super) struct Outgoing {
     bells: Vec<Doorbell>,
     /// Sends that found no room since the last sleep.
     waits: Vec<(u16, Priority, usize)>,
+    /// With whom the memory that is shared was found to make no sense.
+    pub(super) corrupt: Vec<u16>,
 }
 
 /// Room for a frame in shared memory. Dropping it sends nothing.
@@ -179,6 +182,7 @@ impl Outgoing {
             peers,
             bells,
             waits: Vec::new(),
+            corrupt: Vec::new(),
         }
     }
 
@@ -228,7 +232,7 @@ impl Outgoing {
             Err(e) => e,
         };
         Err(refused(
-            &mut self.waits,
+            (&mut self.waits, &mut self.corrupt),
             refusal,
             (to, priority, bytes),
             map,
@@ -330,7 +334,7 @@ impl Outgoing {
 
 #[cold]
 fn refused(
-    waits: &mut Vec<(u16, Priority, usize)>,
+    (waits, corrupt): (&mut Vec<(u16, Priority, usize)>, &mut Vec<u16>),
     e: ReserveError,
     wait: (u16, Priority, usize),
     map: &Map,
@@ -343,7 +347,12 @@ fn refused(
             ShmError::Full
         }
         ReserveError::TooBig => ShmError::TooBig(map.layout.frame_bytes_max),
-        ReserveError::Corrupt => ShmError::Corrupt,
+        ReserveError::Corrupt => {
+            if !corrupt.contains(&wait.0) {
+                corrupt.push(wait.0);
+            }
+            ShmError::Corrupt
+        }
     }
 }
 
@@ -396,6 +405,7 @@ impl Lane {
             })?;
         let lines = extend(map.ring(ring));
         let start = Position::unpack(lines[0].word(0).load(Acquire));
+        map.layout.ring.clear(lines, start);
         let Ok(mut slot) = self.inbox.reserve(16) else {
             map.ring_owner(ring).store(0, Release);
             return None;

@@ -220,7 +220,7 @@ impl Host for At<'_, '_> {
     }
 
     fn await_peer(&mut self, _rank: u32) {
-        self.view.await_peer(OTHER);
+        self.view.await_peer(self.now, OTHER);
     }
 
     fn fetch(

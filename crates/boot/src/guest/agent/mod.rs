@@ -207,6 +207,13 @@ impl Agent {
             let rank = ward.rank;
             self.tell_others(End { rank, how: None });
         }
+        let (by, given_up) = (self.wards[at].rank, self.wards[at].take_given_up());
+        for other in 0..self.wards.len() {
+            if given_up.contains(&self.wards[other].rank) {
+                self.wards[other].send(ToRank::GivenUp { by }.encode().into());
+                self.watch_room(other);
+            }
+        }
         self.watch_room(at);
     }
 

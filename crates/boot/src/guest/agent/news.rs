@@ -21,6 +21,7 @@ use portolan_seal::{AnySeal, Nonce, Seal, Secret, SuiteId, TAG_BYTES, Tag, pair_
 use serde::{Deserialize, Serialize};
 
 use crate::How;
+use crate::silence::Looks;
 
 /// Agents let each other hear of them so often.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
@@ -129,6 +130,7 @@ pub(super) struct News {
     own: u16,
     seal: AnySeal,
     silence: Duration,
+    looks: Looks,
     ends: Vec<End>,
     stopped: Vec<u32>,
     others: Vec<Other>,
@@ -177,6 +179,7 @@ impl News {
             own: own.host,
             seal,
             silence,
+            looks: Looks::new(BEAT_EVERY, now),
             ends: Vec::new(),
             stopped: Vec::new(),
             others,
@@ -329,8 +332,10 @@ impl News {
     /// The ranks of hosts that have fallen silent. One that was never heard is
     /// not missed: something between may keep agents apart.
     pub fn lost(&mut self, now: Instant) -> Vec<u32> {
+        let late = self.looks.late(now);
         let mut ranks = Vec::new();
         for other in self.others.iter_mut().filter(|other| !other.over) {
+            other.heard_at = other.heard_at.map(|at| (at + late).min(now));
             let is_silent = |at: Instant| now >= at + self.silence;
             if other.heard_at.is_some_and(is_silent) && !other.is_empty() {
                 other.over = true;
@@ -450,13 +455,38 @@ mod tests {
         assert_eq!(stopped, ranks, "in turn");
     }
 
+    /// Looks as an agent does that runs all the time: nobody is lost.
+    fn look(agent: &mut News, from: Instant, until: Instant) {
+        let mut now = from;
+        while now < until {
+            now = (now + BEAT_EVERY).min(until);
+            assert_eq!(agent.lost(now), [0; 0]);
+        }
+    }
+
+    #[test]
+    fn who_did_not_run_counts_that_as_nobodys_silence() {
+        let start = Instant::now();
+        let [mut a, mut b] = agents(2, start).try_into().ok().unwrap();
+        carry(&mut b, &mut a, start);
+        let mut now = start;
+        // It was stopped three times: each costs one step.
+        for seconds in [20, 3, 3600] {
+            now += Duration::from_secs(seconds);
+            assert_eq!(a.lost(now), [0; 0], "{seconds} s");
+        }
+        let left = SILENCE - 3 * BEAT_EVERY;
+        look(&mut a, now, now + left - RETRY);
+        assert_eq!(a.lost(now + left), [2, 3]);
+    }
+
     #[test]
     fn a_silent_host_is_lost_and_one_without_agent_is_not() {
         let start = Instant::now();
         let [mut a, mut b, mut c] = agents(3, start).try_into().ok().unwrap();
         let (_, bytes) = b.next(start).unwrap();
         a.hear(&bytes, start);
-        assert_eq!(a.lost(start + SILENCE - RETRY), [0; 0]);
+        look(&mut a, start, start + SILENCE - RETRY);
         // Of the third nothing was ever heard.
         assert_eq!(a.lost(start + SILENCE), [2, 3]);
         assert_eq!(a.lost(start + 2 * SILENCE), [0; 0], "once");

@@ -6,7 +6,7 @@ use std::process::Child;
 
 use super::call::{Called, Present, meet};
 use super::*;
-use crate::message::{FromLauncher, decode_from_launcher};
+use crate::message::{FromLauncher, GaveUp, ToLauncher, decode_from_launcher};
 use crate::socket;
 use rustix::net::socketpair;
 
@@ -137,6 +137,22 @@ fn the_stopped_are_vouched_for() {
             "{said:?}"
         );
     }
+}
+
+#[test]
+fn who_is_given_up_for_corrupt_memory_hears_of_it() {
+    let a = Here::start(0, None);
+    // Only this process listens: it speaks of itself, and of one elsewhere.
+    for why in [GaveUp::Silent, GaveUp::Corrupt] {
+        let ranks = vec![(9, 0), (0, 0)];
+        let said = ToLauncher::GaveUp { ranks, why }.encode();
+        socket::send(a.control.as_fd(), &said, &[], true).unwrap();
+    }
+    let heard = a.hears(Duration::from_secs(30));
+    assert!(
+        matches!(heard, Some(ToRank::GivenUp { by: 0 })),
+        "{heard:?}"
+    );
 }
 
 #[test]

@@ -1,14 +1,14 @@
 //! A process that an agent watches.
 
 use std::collections::VecDeque;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::{io, mem};
 
 use portolan_sys::process::Pidfd;
 
 use crate::How;
-use crate::message::{FromRank, ToLauncher, ToRank, decode_from_rank};
+use crate::message::{FromRank, GaveUp, ToLauncher, ToRank, decode_from_rank};
 use crate::socket;
 
 pub(super) struct Ward {
@@ -21,6 +21,9 @@ pub(super) struct Ward {
     /// Messages for which its socket had no room.
     queue: VecDeque<Rc<[u8]>>,
     left: bool,
+    /// With whom it shares memory that makes no sense, and who has yet to hear
+    /// of it.
+    given_up: Vec<u32>,
     /// What the others were told of its end.
     pub mourned: Option<How>,
     ended: bool,
@@ -36,6 +39,7 @@ impl Ward {
             came: false,
             queue: VecDeque::new(),
             left: false,
+            given_up: Vec::new(),
             mourned: None,
             ended: false,
         }
@@ -63,15 +67,26 @@ impl Ward {
         while let Some(control) = &self.control {
             match socket::receive(control.as_fd(), false) {
                 Ok(Some(message)) => {
-                    // The rest is for launchers.
-                    let said = decode_from_rank(&message.bytes);
-                    self.left |= matches!(said, Ok(FromRank::Said(ToLauncher::Leave)));
+                    match decode_from_rank(&message.bytes) {
+                        Ok(FromRank::Said(ToLauncher::Leave)) => self.left = true,
+                        Ok(FromRank::Said(ToLauncher::GaveUp {
+                            ranks,
+                            why: GaveUp::Corrupt,
+                        })) => self.given_up.extend(ranks.iter().map(|(rank, _)| rank)),
+                        // The rest is for launchers.
+                        _ => {}
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Ok(None) | Err(_) => self.control = None,
             }
         }
         self.left && !was && self.mourned.is_none()
+    }
+
+    /// Whom it has given up since this was asked last.
+    pub fn take_given_up(&mut self) -> Vec<u32> {
+        mem::take(&mut self.given_up)
     }
 
     /// Queues a message, for one that has not come yet too, and sends what

@@ -90,6 +90,19 @@ impl Host {
         }
     }
 
+    /// Tells those on this host whom a rank has given up: they share memory
+    /// with it in which they would wait for it.
+    pub(super) fn tell_given_up(&mut self, by: u32, ranks: &[(u32, u32)]) {
+        let bytes: Rc<[u8]> = ToRank::GivenUp { by }.encode().into();
+        for index in 0..self.ranks.len() {
+            let to = &self.ranks[index];
+            let is_meant = ranks.contains(&(to.place.rank, to.place.restarts));
+            if is_meant && to.greeted.is_some() && to.ended.is_none() {
+                self.send(index, bytes.clone(), With::nothing());
+            }
+        }
+    }
+
     /// Tells the neighbours of a rank's end.
     pub(super) fn mourn(&mut self, index: usize, how: How) {
         if self.ranks[index].mourned.replace(how).is_some() {

@@ -188,7 +188,7 @@ impl Inlet {
             ..
         } = self;
         let mut control = 0;
-        let mut corrupt = false;
+        let mut corrupt = None;
         let dead = |from: u16| from >= map.layout.endpoints || map.state(from) == PeerState::Dead;
         let polled = inboxes[priority.index()].poll(max, dead, |from, kind, message| {
             if kind == kind::FRAME && from < map.layout.endpoints {
@@ -197,13 +197,17 @@ impl Inlet {
             control += 1;
             let opened = kind == kind::SWITCH
                 && Self::open_ring(rings, map, *index, from, priority, message);
-            corrupt |= !opened;
+            if !opened {
+                corrupt = Some(from);
+            }
             true
         });
         self.freed = true;
         match polled {
-            Ok(taken) if !corrupt => Ok(taken - control),
-            _ => Err(PollError { from: None }),
+            Ok(taken) if corrupt.is_none() => Ok(taken - control),
+            _ => Err(PollError {
+                from: corrupt.filter(|from| *from < map.layout.endpoints),
+            }),
         }
     }
 
