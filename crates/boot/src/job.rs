@@ -15,10 +15,13 @@ use crate::error::BootError;
 use crate::guest::{Guest, GuestOptions, Joined, Met};
 use crate::host_port::OwnHostPort;
 use crate::message::{
-    Congestion, FromLauncher, How, Lane, LinkChoice, Membership, Security, Suite, Table,
+    Congestion, FromLauncher, GaveUp, How, Lane, LinkChoice, Membership, Security, Suite, Table,
     ToLauncher, ToRank, Versions, decode_from_launcher, encode_join, key_check,
 };
 use crate::socket::{self, Received};
+
+/// Ranks that have been given up of which one message tells, at most.
+const GIVEN_UP_MAX: usize = 1024;
 
 /// Another process of the job, or this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,6 +97,9 @@ pub struct Job {
     solo: bool,
     pid: u32,
     notices: VecDeque<Notice>,
+    /// Whom this process has given up, in which life of theirs and why, and
+    /// the launcher has yet to hear of.
+    given_up: VecDeque<((u32, u32), GaveUp)>,
 }
 
 impl Deref for Job {
@@ -186,6 +192,7 @@ impl Job {
             solo: true,
             pid: std::process::id(),
             notices: VecDeque::new(),
+            given_up: VecDeque::new(),
         })
     }
 
@@ -221,6 +228,7 @@ impl Job {
             solo: false,
             pid: std::process::id(),
             notices: VecDeque::new(),
+            given_up: VecDeque::new(),
         })
     }
 
@@ -310,6 +318,7 @@ impl Job {
             solo: false,
             pid,
             notices,
+            given_up: VecDeque::new(),
         })
     }
 
@@ -381,6 +390,7 @@ impl Job {
         if let Some(notice) = self.notices.pop_front() {
             return Some(notice);
         }
+        self.tell_given_up();
         let control = self.control.as_ref()?;
         match socket::receive(control.as_fd(), false) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
@@ -403,6 +413,31 @@ impl Job {
             return None;
         }
         Some(Notice::Abort(why.to_string()))
+    }
+
+    /// Says that this process has given a rank up, which had been started again
+    /// so often, though nobody has said that it ended. Does not wait: what there
+    /// is no room for goes with the next report or notice.
+    pub fn give_up(&mut self, rank: u32, restarts: u32, why: GaveUp) {
+        if self.control.is_some() {
+            self.given_up.push_back(((rank, restarts), why));
+            self.tell_given_up();
+        }
+    }
+
+    fn tell_given_up(&mut self) {
+        while let (Some(&(_, why)), Some(control)) = (self.given_up.front(), &self.control) {
+            let alike = self.given_up.iter().take_while(|(_, other)| *other == why);
+            let ranks: Vec<_> = alike.take(GIVEN_UP_MAX).map(|(rank, _)| *rank).collect();
+            let count = ranks.len();
+            let message = ToLauncher::GaveUp { ranks, why }.encode();
+            match socket::send(control.as_fd(), &message, &[], false) {
+                Ok(()) => drop(self.given_up.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                // poll_notice reports that the launcher is gone.
+                Err(_) => self.given_up.clear(),
+            }
+        }
     }
 
     /// Says that this process has closed its endpoint in good order: its end
@@ -509,7 +544,7 @@ fn hear(socket: BorrowedFd<'_>) -> Result<Received, BootError> {
 mod tests {
     use super::*;
     use crate::Refusal;
-    use crate::message::{encode_back, encode_table};
+    use crate::message::{FromRank, decode_from_rank, encode_back, encode_table};
 
     /// A launcher that reads one message and answers with others.
     fn attach_to(answers: Vec<Vec<u8>>) -> (Result<Job, BootError>, OwnedFd) {
@@ -632,6 +667,32 @@ mod tests {
             Job::attach_over(ours),
             Err(BootError::LauncherGone)
         ));
+    }
+
+    #[test]
+    fn whom_a_rank_has_given_up_is_told_though_nobody_listens_for_a_while() {
+        let (job, launcher) = attach_to(vec![welcome(2)]);
+        let mut job = job.unwrap();
+        let many = 5000;
+        for rank in 0..many {
+            job.give_up(rank, 1, GaveUp::Silent);
+        }
+        job.give_up(7, 2, GaveUp::Corrupt);
+        assert!(!job.given_up.is_empty(), "the socket holds all of it");
+        let mut told = Vec::new();
+        while told.len() <= many as usize {
+            let bytes = hear(launcher.as_fd()).unwrap().bytes;
+            match decode_from_rank(&bytes) {
+                Ok(FromRank::Said(ToLauncher::GaveUp { ranks, why })) => {
+                    told.extend(ranks.into_iter().map(|rank| (rank, why)));
+                }
+                _ => panic!("{bytes:?}"),
+            }
+            assert_eq!(job.poll_notice(), None);
+        }
+        let silent = (0..many).map(|rank| ((rank, 1), GaveUp::Silent));
+        assert!(told.drain(..many as usize).eq(silent));
+        assert_eq!(told, [((7, 2), GaveUp::Corrupt)]);
     }
 
     #[test]

@@ -31,7 +31,7 @@ pub use host::host_identity;
 pub use host_port::{HostPort, HostPortInfo, OwnHostPort};
 pub use job::{Job, Notice, PeerInfo, Reporter};
 pub use message::{
-    Congestion, Field, How, Lane, LinkChoice, Membership, Security, Suite, Table, Versions,
+    Congestion, Field, GaveUp, How, Lane, LinkChoice, Membership, Security, Suite, Table, Versions,
 };
 pub use pmi::PmiError;
 

@@ -16,7 +16,7 @@ use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 5;
+pub(crate) const BOOT_VERSION: u32 = 6;
 
 const KIND_JSON: u8 = b'J';
 const KIND_JOIN: u8 = b'A';
@@ -266,6 +266,16 @@ pub struct Field {
     pub idle: Option<u64>,
 }
 
+/// Why a rank has given another up, of whose end nobody had told it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum GaveUp {
+    /// It did not answer while something waited for it.
+    Silent,
+    /// What it wrote to shared memory makes no sense.
+    Corrupt,
+}
+
 /// From rank to launcher.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToLauncher {
@@ -275,6 +285,9 @@ pub(crate) enum ToLauncher {
     Lanes(Vec<Lane>),
     /// The rank's endpoint is open: where its counters and state are.
     Tables(Vec<Table>),
+    /// The rank has given these up: which, and how often each had been started
+    /// again by then.
+    GaveUp { ranks: Vec<(u32, u32)>, why: GaveUp },
     /// The rank closed its endpoint in good order.
     Leave,
     /// End the job with this code.

@@ -238,6 +238,10 @@ pub trait Watch: Send {
     /// The next notice. Does not wait.
     fn poll(&mut self) -> Option<Notice>;
 
+    /// The endpoint has given a rank up that nobody had said was dead, in the
+    /// life after so many restarts. Does not wait.
+    fn give_up(&mut self, rank: u32, restarts: u32, why: Death);
+
     /// The endpoint was closed in good order.
     fn leave(&mut self);
 }

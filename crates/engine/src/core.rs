@@ -87,6 +87,8 @@ pub(crate) struct Core {
     pub events: VecDeque<Event>,
     /// Peers on this host that seem to be gone, and why.
     pub suspects: Vec<(u32, Death)>,
+    /// Peers that were given up and may live: whoever started us is to know.
+    pub given_up: Vec<(u32, Death)>,
     pub error_handler: Option<ErrorHandler>,
     /// What a handler panicked with: goes on when the call ends.
     pub panic: Option<Box<dyn Any + Send>>,
@@ -413,6 +415,9 @@ impl Core {
         }
         log::info!("rank {}: rank {rank} is dead: {why:?}", self.rank);
         self.lanes.set_dead(rank, why);
+        if why.is_own_finding() {
+            self.given_up.push((rank, why));
+        }
         self.ops.peer_died(rank, why);
         self.outbox.drop_for(rank);
         for incoming in self.incoming.drop_from(rank) {

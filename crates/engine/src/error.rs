@@ -90,6 +90,12 @@ pub enum Death {
 }
 
 impl Death {
+    /// Whether nobody told of it: this endpoint has given the peer up, which
+    /// may live.
+    pub(crate) const fn is_own_finding(self) -> bool {
+        matches!(self, Self::Silent | Self::NoAnswer | Self::Corrupt)
+    }
+
     /// Whether its process has ended, or is no longer what it was.
     pub(crate) const fn is_end(self) -> bool {
         matches!(

@@ -319,6 +319,7 @@ impl Opening {
             matched: Matched::new(&config, size),
             events: VecDeque::new(),
             suspects: Vec::new(),
+            given_up: Vec::new(),
             error_handler: None,
             panic: None,
             self_number: MessageNo(0),

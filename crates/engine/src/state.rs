@@ -171,6 +171,12 @@ impl State {
         for (rank, why) in std::mem::take(&mut self.core.suspects) {
             self.gone(rank, why);
         }
+        if let Some(watch) = &mut self.watch {
+            for (rank, why) in self.core.given_up.drain(..) {
+                let restarts = self.core.lanes.returns.restarts(rank);
+                watch.give_up(rank, restarts, why);
+            }
+        }
         let (core, mut ways) = self.split();
         if !core.outbox.is_empty() {
             moved += core.run_outbox(&mut ways);

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
 
-use portolan_boot::{BootError, Congestion as Sharing, How, Job, LinkChoice, PeerInfo};
+use portolan_boot::{BootError, Congestion as Sharing, GaveUp, How, Job, LinkChoice, PeerInfo};
 use portolan_engine as engine;
 use portolan_engine::{
     Address, Congestion, Death, KeyAddress, Opening, PeerConfig, ShmAttachment, Threads,
@@ -193,6 +193,14 @@ impl engine::Watch for Launcher {
             portolan_boot::Notice::Stopped { rank } => engine::Notice::Stopped(rank),
             portolan_boot::Notice::Abort(why) => engine::Notice::Ending(why),
         })
+    }
+
+    fn give_up(&mut self, rank: u32, restarts: u32, why: Death) {
+        let why = match why {
+            Death::Corrupt => GaveUp::Corrupt,
+            _ => GaveUp::Silent,
+        };
+        self.0.give_up(rank, restarts, why);
     }
 
     fn leave(&mut self) {

@@ -435,6 +435,9 @@ impl Host {
             Ok(FromRank::Said(ToLauncher::Tables(tables))) => {
                 self.ranks[index].tables = peek::sensible(tables);
             }
+            Ok(FromRank::Said(ToLauncher::GaveUp { ranks, why })) => {
+                self.say(FromHost::GaveUp { rank, ranks, why });
+            }
             Ok(FromRank::Said(ToLauncher::Leave)) => {
                 self.ranks[index].left = true;
                 self.say(FromHost::Left { rank });

@@ -16,7 +16,9 @@ use crate::error::Refusal;
 pub(super) use crate::frame::{Frames, Garbled, Outgoing, TASK_BYTES_MAX};
 use crate::frame::{KIND_JSON, frame, json};
 use crate::job::PeerInfo;
-use crate::message::{FromLauncher, How, Lane, decode_from_launcher, encode_back, encode_table};
+use crate::message::{
+    FromLauncher, GaveUp, How, Lane, decode_from_launcher, encode_back, encode_table,
+};
 
 /// An agent's first bytes. Anything else comes from somebody else, mostly the
 /// login shell's start files.
@@ -202,6 +204,13 @@ pub(super) enum FromHost {
         rank: u32,
         code: u8,
     },
+    /// A rank has given these up: which, and how often each had been started
+    /// again by then.
+    GaveUp {
+        rank: u32,
+        ranks: Vec<(u32, u32)>,
+        why: GaveUp,
+    },
     /// A rank said something that makes no sense.
     Garbled {
         rank: u32,
@@ -258,6 +267,7 @@ impl FromHost {
             | Self::Lanes { rank, .. }
             | Self::Refused { rank, .. }
             | Self::AbortAsked { rank, .. }
+            | Self::GaveUp { rank, .. }
             | Self::Garbled { rank }
             | Self::Dying { rank, .. }
             | Self::Stopped { rank }

@@ -464,6 +464,9 @@ impl Running {
                 );
                 self.end(why, 1, Duration::ZERO, tell)?;
             }
+            FromHost::GaveUp { rank, ranks, why } => {
+                log::info!("rank {rank} has given up ranks {ranks:?}: {why:?}");
+            }
             FromHost::Dying { rank, how } => self.mourn(rank, how)?,
             FromHost::Stopped { rank } => self.say_all(ToHost::Stopped { rank })?,
             FromHost::Ended {
