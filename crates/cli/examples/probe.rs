@@ -105,6 +105,7 @@ fn wait_for_abort(job: &mut Job) {
                 Notice::Back { rank, peer } => {
                     println!("back: rank {rank}, host {}", peer.host_index);
                 }
+                Notice::Doubted { ranks } => println!("doubted: ranks {ranks:?}"),
                 Notice::Stopped { rank } => println!("stopped: rank {rank}"),
                 Notice::Abort(why) => {
                     println!("abort: {why}");

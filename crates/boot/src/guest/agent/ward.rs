@@ -4,12 +4,25 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
+use std::time::Duration;
 
 use portolan_sys::process::Pidfd;
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::How;
-use crate::message::{FromRank, ToLauncher, ToRank, decode_from_rank};
+use crate::message::{FromRank, GaveUp, ToLauncher, ToRank, decode_from_rank};
 use crate::socket;
+
+/// What a ward has said.
+#[derive(Default)]
+pub(super) struct Said {
+    /// It leaves now.
+    pub leaves: bool,
+    /// Whom it has given up in silence.
+    pub gave_up: Vec<u32>,
+    /// Of whom it has heard, and how long ago.
+    pub heard: Vec<(u32, Duration)>,
+}
 
 pub(super) struct Ward {
     pub rank: u32,
@@ -57,21 +70,36 @@ impl Ward {
         }
     }
 
-    /// Hears all that it says; gives whether it leaves now.
-    pub fn hear(&mut self) -> bool {
-        let was = self.left;
+    /// Hears all that it says.
+    pub fn hear(&mut self) -> Said {
+        let (was, mut said) = (self.left, Said::default());
         while let Some(control) = &self.control {
             match socket::receive(control.as_fd(), false) {
                 Ok(Some(message)) => {
-                    // The rest is for launchers.
-                    let said = decode_from_rank(&message.bytes);
-                    self.left |= matches!(said, Ok(FromRank::Said(ToLauncher::Leave)));
+                    match decode_from_rank(&message.bytes) {
+                        Ok(FromRank::Said(ToLauncher::Leave)) => self.left = true,
+                        Ok(FromRank::Said(ToLauncher::GaveUp { ranks, why })) => {
+                            let ranks = ranks.into_iter().map(|(rank, _)| rank);
+                            said.gave_up.extend(ranks.filter(|_| why == GaveUp::Silent));
+                        }
+                        Ok(FromRank::Said(ToLauncher::Heard { rank, ago_ms })) => {
+                            said.heard.push((rank, Duration::from_millis(ago_ms)));
+                        }
+                        // The rest is for launchers.
+                        _ => {}
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Ok(None) | Err(_) => self.control = None,
             }
         }
-        self.left && !was && self.mourned.is_none()
+        said.leaves = self.left && !was && self.mourned.is_none();
+        said
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        // It may have ended.
+        let _ = pidfd_send_signal(&self.process, signal);
     }
 
     /// Queues a message, for one that has not come yet too, and sends what
