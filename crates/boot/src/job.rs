@@ -6,6 +6,7 @@ use std::fmt;
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use portolan_sys::lives::{Lives, Pulse};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -61,6 +62,12 @@ pub enum Notice {
     Stopped {
         /// Which.
         rank: u32,
+    },
+    /// Whoever watches this process has heard nothing of the host of these for
+    /// a while, and asks whether it has: [`Job::has_heard`].
+    Doubted {
+        /// Which.
+        ranks: Vec<u32>,
     },
     /// A rank has closed its endpoint in good order. Told only to a rank that
     /// was started again: others hear it from the rank itself.
@@ -440,6 +447,16 @@ impl Job {
         }
     }
 
+    /// Says that something was heard of a rank so long ago. Does not wait: it
+    /// is asked again.
+    pub fn has_heard(&mut self, rank: u32, ago: Duration) {
+        if let Some(control) = &self.control {
+            let ago_ms = u64::try_from(ago.as_millis()).unwrap_or(u64::MAX);
+            let message = ToLauncher::Heard { rank, ago_ms }.encode();
+            let _ = socket::send(control.as_fd(), &message, &[], false);
+        }
+    }
+
     fn tell_given_up(&mut self) {
         while let (Some(&(_, why)), Some(control)) = (self.given_up.front(), &self.control) {
             let alike = self.given_up.iter().take_while(|(_, other)| *other == why);
@@ -522,6 +539,9 @@ impl Reporter {
 /// What is told of other ranks.
 fn notice(said: &FromLauncher) -> Option<Notice> {
     Some(match *said {
+        FromLauncher::Said(ToRank::Doubted { ref ranks }) => Notice::Doubted {
+            ranks: ranks.clone(),
+        },
         FromLauncher::Said(ToRank::Died { rank, how }) => Notice::Died { rank, how },
         FromLauncher::Said(ToRank::GivenUp { by }) => Notice::GivenUp { by },
         FromLauncher::Said(ToRank::Stopped { rank }) => Notice::Stopped { rank },

@@ -20,6 +20,7 @@ mod job;
 pub mod launch;
 mod message;
 pub mod node;
+mod partition;
 mod pmi;
 mod ready;
 mod silence;

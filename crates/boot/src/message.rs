@@ -288,6 +288,9 @@ pub(crate) enum ToLauncher {
     /// The rank has given these up: which, and how often each had been started
     /// again by then.
     GaveUp { ranks: Vec<(u32, u32)>, why: GaveUp },
+    /// To an agent that has [doubts](ToRank::Doubted): of this one the rank has
+    /// heard so long ago.
+    Heard { rank: u32, ago_ms: u64 },
     /// The rank closed its endpoint in good order.
     Leave,
     /// End the job with this code.
@@ -319,6 +322,9 @@ pub(crate) enum ToRank {
     /// A rank's process is stopped: its silence means nothing. Said again
     /// and again as long as it is.
     Stopped { rank: u32 },
+    /// From an agent: it has heard nothing of the host of these for a while.
+    /// Has the rank, of one of them?
+    Doubted { ranks: Vec<u32> },
     /// A rank has closed its endpoint in good order. Said to those that were
     /// started again: it may not know them.
     Left { rank: u32 },

@@ -106,6 +106,7 @@ fn wait_for_abort(job: &mut Job) {
                     println!("back: rank {rank}, host {}", peer.host_index);
                 }
                 Notice::GivenUp { by } => println!("given up by rank {by}"),
+                Notice::Doubted { ranks } => println!("doubted: ranks {ranks:?}"),
                 Notice::Stopped { rank } => println!("stopped: rank {rank}"),
                 Notice::Abort(why) => {
                     println!("abort: {why}");

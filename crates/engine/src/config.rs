@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use portolan_exchange::Push;
 use portolan_link::udp::UdpConfig;
@@ -217,6 +218,9 @@ pub enum Notice {
     GivenUp(u32),
     /// A rank's process is stopped, so its silence means nothing now.
     Stopped(u32),
+    /// Whoever tells has heard nothing of the host of these for a while: of
+    /// which has this endpoint heard ([`Watch::has_heard`])?
+    Doubted(Vec<u32>),
     /// A rank has closed its endpoint in good order: all that it sent has
     /// arrived.
     Left(u32),
@@ -240,6 +244,9 @@ pub trait Watch: Send {
 
     /// The next notice. Does not wait.
     fn poll(&mut self) -> Option<Notice>;
+
+    /// The last packet of a rank came so long ago. Does not wait.
+    fn has_heard(&mut self, _rank: u32, _ago: Duration) {}
 
     /// The endpoint has given a rank up that nobody had said was dead, in the
     /// life after so many restarts. Does not wait.

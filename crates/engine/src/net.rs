@@ -505,6 +505,11 @@ impl NetLane {
         self.tables.view().excuse(now_ns(), peer);
     }
 
+    /// When a peer was last heard, if it has active state.
+    pub fn heard_at(&mut self, peer: PeerId) -> Option<u64> {
+        self.tables.view().heard_at(peer)
+    }
+
     /// Somebody will sleep on the link's descriptor; false if that cannot be
     /// relied on.
     pub fn arm(&mut self) -> bool {

@@ -124,10 +124,8 @@ pub(crate) fn engine_config(
     config.proto.frames = settings.number("frames")?;
     config.proto.active = settings.number("active_peers")?;
     config.proto.silence_ns = settings.number::<u64>("silence_ms")?.saturating_mul(MS);
-    if job.is_guest() {
-        // Peers with different secrets never hear each other.
-        config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
-    }
+    // All have come: who is not heard by then is cut off, or has another secret.
+    config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
     config.proto.idle_ns = settings.number::<u64>("idle_ms")?.saturating_mul(MS);
     Ok(config)
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
+use std::time::Duration;
 
 use portolan_boot::{BootError, Congestion as Sharing, GaveUp, How, Job, LinkChoice, PeerInfo};
 use portolan_engine as engine;
@@ -191,9 +192,14 @@ impl engine::Watch for Launcher {
             },
             portolan_boot::Notice::Died { rank, how } => engine::Notice::Died(rank, death(how)),
             portolan_boot::Notice::GivenUp { by } => engine::Notice::GivenUp(by),
+            portolan_boot::Notice::Doubted { ranks } => engine::Notice::Doubted(ranks),
             portolan_boot::Notice::Stopped { rank } => engine::Notice::Stopped(rank),
             portolan_boot::Notice::Abort(why) => engine::Notice::Ending(why),
         })
+    }
+
+    fn has_heard(&mut self, rank: u32, ago: Duration) {
+        self.0.has_heard(rank, ago);
     }
 
     fn give_up(&mut self, rank: u32, restarts: u32, why: Death) {

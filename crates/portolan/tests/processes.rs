@@ -17,7 +17,7 @@ use portolan::{
 use portolan_boot::LinkChoice;
 use portolan_boot::launch::{JobSpec, OnDeath, Place, Running, SharedMemory, Starter};
 use portolan_link::shm::{Config as ShmConfig, Segment, lines_of};
-use portolan_sys::memory::SharedMemory;
+use portolan_sys::memory;
 
 const PART: &str = "PORTOLAN_TEST_PART";
 /// Of a segment for three ranks: pair rings, at its end, and lines of each.
@@ -211,7 +211,7 @@ fn scribbled() {
 }
 
 /// The memory that the ranks of this host share.
-fn segment_here() -> SharedMemory {
+fn segment_here() -> memory::SharedMemory {
     let open = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let found = open.map(|entry| entry.path()).find(|path| {
         std::fs::read_link(path).is_ok_and(|to| to.starts_with("/memfd:portolan (deleted)"))
@@ -220,7 +220,7 @@ fn segment_here() -> SharedMemory {
         .read(true)
         .write(true)
         .open(found.unwrap());
-    SharedMemory::from_fd(file.unwrap().into(), None).unwrap()
+    memory::SharedMemory::from_fd(file.unwrap().into(), None).unwrap()
 }
 
 /// Rank 0 forks, again and again, with messages under way in both directions.

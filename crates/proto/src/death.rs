@@ -75,6 +75,14 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
+    /// When a packet of a peer was last verified, or its silence last
+    /// [excused](Self::excuse); `None` if it has no active state.
+    #[must_use]
+    pub fn heard_at(&self, peer: PeerId) -> Option<u64> {
+        let peer = self.peers.get(peer.0 as usize)?;
+        Some(self.conns.get(peer.conn as usize)?.heard_at)
+    }
+
     /// Declares a peer dead and lets everything of it go.
     pub(crate) fn bury(&mut self, peer: u32, why: DeathReason, host: &mut impl Host<S>) {
         if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {

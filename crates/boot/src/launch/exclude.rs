@@ -7,19 +7,42 @@ use super::Running;
 use super::talk::{Order, ToHost};
 use super::watch::Side;
 
-/// Hosts that were told to leave, and when those of their ranks that are still
-/// there are killed.
+struct Leaver {
+    host: usize,
+    /// When those of its ranks that are still there are killed.
+    kill_at: Option<Instant>,
+    /// The user took it out; else not all others reach it.
+    wanted: bool,
+}
+
+/// Hosts that were told to leave.
 #[derive(Default)]
-pub(super) struct Excluded(Vec<(usize, Option<Instant>)>);
+pub(super) struct Excluded(Vec<Leaver>);
 
 impl Excluded {
     pub fn contains(&self, host: usize) -> bool {
-        self.0.iter().any(|(excluded, _)| *excluded == host)
+        self.0.iter().any(|it| it.host == host)
+    }
+
+    /// Whether it was the user who wanted a host to leave.
+    pub fn was_wanted(&self, host: usize) -> bool {
+        self.0.iter().any(|it| it.host == host && it.wanted)
+    }
+
+    /// A host leaves because others do not reach it.
+    pub fn cut_off(&mut self, host: usize) {
+        if !self.contains(host) {
+            self.0.push(Leaver {
+                host,
+                kill_at: None,
+                wanted: false,
+            });
+        }
     }
 
     /// When the next ranks are to be killed.
     pub fn deadline(&self) -> Option<Instant> {
-        self.0.iter().filter_map(|(_, at)| *at).min()
+        self.0.iter().filter_map(|it| it.kill_at).min()
     }
 }
 
@@ -64,7 +87,11 @@ impl Running {
         let kill_at = Instant::now() + self.spec.term_grace;
         for host in named {
             if !self.excluded.contains(host) {
-                self.excluded.0.push((host, Some(kill_at)));
+                self.excluded.0.push(Leaver {
+                    host,
+                    kill_at: Some(kill_at),
+                    wanted: true,
+                });
                 self.order(host, &Order::Said(ToHost::Terminate))?;
             }
         }
@@ -76,11 +103,11 @@ impl Running {
     /// # Errors
     /// As [`Running::order`].
     pub(super) fn end_excluded(&mut self, now: Instant) -> io::Result<()> {
-        let due = |at: &Option<Instant>| at.is_some_and(|at| at <= now);
         let mut hosts = Vec::new();
-        for (host, at) in self.excluded.0.iter_mut().filter(|(_, at)| due(at)) {
-            *at = None;
-            hosts.push(*host);
+        for leaver in &mut self.excluded.0 {
+            if leaver.kill_at.take_if(|at| *at <= now).is_some() {
+                hosts.push(leaver.host);
+            }
         }
         for host in hosts {
             self.order(host, &Order::Said(ToHost::Kill))?;

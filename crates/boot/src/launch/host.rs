@@ -265,6 +265,11 @@ impl Host {
                 // A stopped process takes SIGTERM only once it continues.
                 ToHost::Terminate => self.signal(&[Signal::TERM, Signal::CONT]),
                 ToHost::Kill => self.signal(&[Signal::KILL]),
+                ToHost::KillRank { rank } => {
+                    if let Some(index) = self.find(*rank) {
+                        self.ranks[index].signal(Signal::KILL);
+                    }
+                }
                 ToHost::InputEnd => self.flush_input(Some(None))?,
                 ToHost::Taken { bytes } => {
                     self.outputs.give_room(*bytes);
@@ -448,6 +453,8 @@ impl Host {
                 }
                 self.say(FromHost::GaveUp { rank, ranks, why });
             }
+            // For other launchers' agents.
+            Ok(FromRank::Said(ToLauncher::Heard { .. })) => {}
             Ok(FromRank::Said(ToLauncher::Leave)) => {
                 self.ranks[index].left = true;
                 self.say(FromHost::Left { rank });

@@ -1,5 +1,7 @@
 //! A rank as the job sees it.
 
+use std::time::Instant;
+
 use super::Place;
 use crate::job::PeerInfo;
 use crate::message::How;
@@ -26,6 +28,10 @@ pub(super) struct Member {
     pub(super) again: bool,
     /// The others were told of its end.
     pub(super) mourned: bool,
+    /// When its host last said that it is stopped for too long.
+    pub(super) overdue_at: Option<Instant>,
+    /// It is being killed, because another has given it up.
+    pub(super) given_up: bool,
 }
 
 impl Member {
@@ -42,6 +48,8 @@ impl Member {
             ended: None,
             again: false,
             mourned: false,
+            overdue_at: None,
+            given_up: false,
         }
     }
 

@@ -11,6 +11,7 @@
 mod agent;
 mod ask;
 mod connection;
+mod cuts;
 mod door;
 mod exchange;
 mod exclude;
@@ -42,6 +43,7 @@ use std::time::{Duration, Instant};
 
 use crate::host_port::HostPort;
 use crate::message::{How, Lane};
+use crate::partition::Reports;
 use crate::silence::Looks;
 use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
 pub use agent::{AgentError, Keeper, Prepared, serve};
@@ -428,6 +430,22 @@ pub enum Event {
         /// The job was being ended already.
         expected: bool,
     },
+    /// Not all hosts reach each other: this one leaves the job, its ranks are
+    /// dead. Or the job ends, as [`JobSpec::on_death`] says.
+    CutOff {
+        /// Which.
+        host_index: u16,
+        /// The hosts that it does not reach, or that do not reach it.
+        unreached: Vec<u16>,
+    },
+    /// A rank did not answer another, which has given it up, and it is not its
+    /// host that is at fault: it is killed.
+    GivenUp {
+        /// Which.
+        rank: u32,
+        /// Who has given it up.
+        by: u32,
+    },
     /// A rank whose host has left the job is started again.
     Restarting {
         /// Which.
@@ -505,6 +523,8 @@ pub struct Running {
     /// Output is no longer waited for: its reader has stopped.
     abandoned: bool,
     excluded: Excluded,
+    /// Hosts of which ranks say that they do not reach each other.
+    reports: Reports,
     /// When agents hear of us next.
     beat_at: Instant,
     looks: Looks,

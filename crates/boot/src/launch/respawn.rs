@@ -195,8 +195,9 @@ impl Running {
         let member = &self.members[rank as usize];
         let host = usize::from(member.place.host_index);
         // Who takes a host out wants the rest to go on.
-        if !self.excluded.contains(host) {
-            let code = member.ended.map_or(1, How::code);
+        if !self.excluded.was_wanted(host) {
+            let is_killed = self.excluded.contains(host);
+            let code = member.ended.filter(|_| !is_killed).map_or(1, How::code);
             self.code.get_or_insert(code);
             if self.spec.on_death == OnDeath::End && self.alive > 0 {
                 let why = format!("rank {rank} died with its host");

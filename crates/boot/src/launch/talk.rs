@@ -118,6 +118,10 @@ pub(super) enum ToHost {
     /// Ask all ranks that run to end, or kill them.
     Terminate,
     Kill,
+    /// Kill this rank.
+    KillRank {
+        rank: u32,
+    },
     /// No more input comes.
     InputEnd,
     /// So many bytes of output have been written.
@@ -225,6 +229,11 @@ pub(super) enum FromHost {
     Stopped {
         rank: u32,
     },
+    /// A rank is stopped for longer than it is answered for. Said again as long
+    /// as it is.
+    Overdue {
+        rank: u32,
+    },
     /// The agent is there.
     Beat,
     /// Its neighbours on the host know.
@@ -271,6 +280,7 @@ impl FromHost {
             | Self::Garbled { rank }
             | Self::Dying { rank, .. }
             | Self::Stopped { rank }
+            | Self::Overdue { rank }
             | Self::Ended { rank, .. } => Some(*rank),
             Self::Hello(_)
             | Self::Failed { .. }

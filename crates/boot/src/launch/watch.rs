@@ -264,7 +264,7 @@ impl Running {
         let round = round.and_then(|round| round.deadline(self.spec.join_timeout));
         let excluded = self.excluded.deadline();
         let doubt = self.doubts.iter().map(|(_, until)| *until).min();
-        let steps = [round, self.limit_at, excluded, doubt];
+        let steps = [round, self.limit_at, excluded, doubt, self.reports.due()];
         steps.into_iter().flatten().min()
     }
 
@@ -313,6 +313,7 @@ impl Running {
             return self.end(why, TIMEOUT_CODE, Duration::ZERO, tell);
         }
         self.end_excluded(now)?;
+        self.settle_cuts(now, tell)?;
         self.settle_doubts(now, tell)?;
         self.hurry_round(now, tell)
     }
@@ -467,8 +468,12 @@ impl Running {
             }
             FromHost::GaveUp { rank, ranks, why } => {
                 log::info!("rank {rank} has given up ranks {ranks:?}: {why:?}");
+                self.handle_gave_up(rank, &ranks, why, tell)?;
             }
             FromHost::Dying { rank, how } => self.mourn(rank, how)?,
+            FromHost::Overdue { rank } => {
+                self.members[rank as usize].overdue_at = Some(Instant::now());
+            }
             FromHost::Stopped { rank } => self.say_all(ToHost::Stopped { rank })?,
             FromHost::Ended {
                 rank,
@@ -578,6 +583,7 @@ impl Running {
             under_way: 0,
             abandoned: false,
             excluded: Excluded::default(),
+            reports: crate::partition::Reports::default(),
             beat_at: Instant::now(),
             looks: Looks::new(BEAT_EVERY, Instant::now()),
             questions: Questions::default(),

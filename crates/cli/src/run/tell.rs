@@ -63,6 +63,22 @@ impl Teller {
             } => {
                 eprintln!("portolan: host {}: {why}", self.name(*host_index));
             }
+            Event::CutOff {
+                host_index,
+                unreached,
+            } => {
+                let names: Vec<String> = unreached.iter().map(|host| self.name(*host)).collect();
+                let host = self.name(*host_index);
+                eprintln!(
+                    "portolan: host {host} is cut off: packets between it and {} do not arrive \
+                     (network, route or firewall); its ranks are dead",
+                    names.join(", ")
+                );
+            }
+            Event::GivenUp { rank, by } => eprintln!(
+                "portolan: rank {rank} does not answer rank {by} (is it stopped, or does it \
+                 compute with helper=off?): it is killed"
+            ),
             Event::Restarting {
                 rank,
                 host_index,

@@ -18,7 +18,11 @@ pub struct PmiServer {
 impl PmiServer {
     /// For a job of so many processes.
     pub fn start(size: usize) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        Self::on(TcpListener::bind("127.0.0.1:0").unwrap(), size)
+    }
+
+    /// The same where `listener` is.
+    pub fn on(listener: TcpListener, size: usize) -> Self {
         let port = listener.local_addr().unwrap().to_string();
         let space = Arc::default();
         let server = Self {

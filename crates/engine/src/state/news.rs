@@ -1,6 +1,7 @@
 //! What the launcher and the kernel say of others: who died, left, came back.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use portolan_sys::clock::now_ns;
 use portolan_sys::epoll::Epoll;
@@ -39,6 +40,11 @@ impl State {
                         net.excuse(peer);
                     }
                 }
+                Notice::Doubted(ranks) => {
+                    if let Some((ago, rank)) = self.last_heard(&ranks) {
+                        watch.has_heard(rank, ago);
+                    }
+                }
                 Notice::Left(rank) => self.gone(rank, Death::Closed),
                 Notice::Back(it) => self.back(&it),
                 Notice::Ending(why) => {
@@ -52,6 +58,17 @@ impl State {
             .map(|fd| self.rest.beds.events.add(fd, TOKEN_WATCH));
         self.watch = Some(watch);
         news
+    }
+
+    /// Of which of these something was heard last, and how long ago.
+    fn last_heard(&mut self, ranks: &[u32]) -> Option<(Duration, u32)> {
+        let net = self.net.as_mut()?;
+        let heard = |&rank: &u32| match self.core.lanes.get(rank)? {
+            Lane::Net(peer) => Some((net.heard_at(peer)?, rank)),
+            _ => None,
+        };
+        let (at, rank) = ranks.iter().filter_map(heard).max()?;
+        Some((Duration::from_nanos(now_ns().saturating_sub(at)), rank))
     }
 
     /// A rank's process has ended: the launcher is about to say how.

@@ -251,7 +251,7 @@ pub const SETTINGS: &[Setting] = &[
         "60000",
         "ms",
         (1, ANY),
-        "under another launcher: the others are waited for so long",
+        "a peer that has never answered is dead after this; under another launcher the others are waited for so long, too",
     ),
     row(
         "address",

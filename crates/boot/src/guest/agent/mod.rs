@@ -22,7 +22,7 @@ use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, connect,
     getsockname, ipproto, listen, recv, send, socket_with, sockopt,
 };
-use rustix::process::geteuid;
+use rustix::process::{Signal, geteuid};
 
 use crate::How;
 use crate::error::BootError;
@@ -39,6 +39,10 @@ use ward::Ward;
 /// When all processes here have ended, other agents have so long to hear of
 /// it.
 const FAREWELL_WAIT: Duration = Duration::from_secs(1);
+/// Between telling the processes of a host that leaves the job why, asking them
+/// to end, and killing them.
+const NOTICE_GRACE: Duration = Duration::from_millis(500);
+const TERM_GRACE: Duration = Duration::from_secs(2);
 /// Who runs an agent says within this time for whom.
 const BRIEF_WAIT: Duration = Duration::from_secs(5);
 
@@ -69,6 +73,9 @@ struct Agent {
     /// None until the other hosts are known.
     news: Option<News>,
     input: Option<(OwnedFd, Frames)>,
+    /// This host leaves the job: when its processes are asked to end, and when
+    /// they are killed.
+    endings: Vec<(Instant, Signal)>,
 }
 
 /// Serves the process at the other end of `input`, and its neighbours, until
@@ -145,6 +152,7 @@ impl Agent {
             wards,
             news: None,
             input: Some(input),
+            endings: Vec::new(),
             epoll,
             brief,
         })
@@ -161,9 +169,11 @@ impl Agent {
                 }
             }
             let due = self.news.as_ref().and_then(News::due);
-            let due = due.into_iter().chain(end_at).min();
+            let ending = self.endings.first().map(|(at, _)| *at);
+            let due = due.into_iter().chain(end_at).chain(ending).min();
             let left = due.map(|at| at.saturating_duration_since(now));
-            for (word, _) in ready(&self.epoll, left)? {
+            let woken = ready(&self.epoll, left)?;
+            for (word, _) in woken {
                 match word {
                     LISTENER => self.let_in(),
                     BELL | TIMER => self.keep_vigil()?,
@@ -177,6 +187,7 @@ impl Agent {
                 }
             }
             self.spread();
+            self.end_wards();
         }
     }
 
@@ -203,15 +214,33 @@ impl Agent {
     fn hear(&mut self, at: usize) {
         let ward = &mut self.wards[at];
         ward.flush();
-        if ward.hear() {
-            let rank = ward.rank;
+        let (rank, said) = (ward.rank, ward.hear());
+        if said.leaves {
             self.tell_others(End { rank, how: None });
         }
-        let (by, given_up) = (self.wards[at].rank, self.wards[at].take_given_up());
-        for other in 0..self.wards.len() {
-            if given_up.contains(&self.wards[other].rank) {
-                self.wards[other].send(ToRank::GivenUp { by }.encode().into());
-                self.watch_room(other);
+        for other in said.corrupt {
+            if let Some(at) = self.wards.iter().position(|ward| ward.rank == other) {
+                let by = rank;
+                self.wards[at].send(ToRank::GivenUp { by }.encode().into());
+                self.watch_room(at);
+            }
+        }
+        for other in said.gave_up {
+            // One of this host is not apart from it: it does not answer.
+            match self.wards.iter().find(|ward| ward.rank == other) {
+                Some(ward) if other != rank && ward.is_missed() => ward.signal(Signal::KILL),
+                Some(_) => {}
+                None => {
+                    if let Some(news) = &mut self.news {
+                        news.give_up(other, Instant::now());
+                    }
+                }
+            }
+        }
+        if let Some(news) = &mut self.news {
+            for (other, ago) in said.heard {
+                let at = Instant::now().checked_sub(ago);
+                at.into_iter().for_each(|at| news.heard_of(other, at));
             }
         }
         self.watch_room(at);
@@ -364,9 +393,50 @@ impl Agent {
             }
         }
         absent.into_iter().for_each(|at| news.refused(at));
-        for rank in news.lost(now) {
-            let how = How::Lost;
-            self.tell_wards(&ToRank::Died { rank, how }, None);
+        news.ran(now);
+        let words = news.judge(now);
+        let doubts = news.doubts(now);
+        self.heed(words);
+        for ranks in doubts {
+            self.tell_wards(&ToRank::Doubted { ranks }, None);
+        }
+    }
+
+    /// Does what other agents' news asks for.
+    fn heed(&mut self, words: Vec<Word>) {
+        for word in words {
+            match word {
+                Word::Died { rank, how } => self.tell_wards(&ToRank::Died { rank, how }, None),
+                Word::Stopped { rank } => self.vouch(rank),
+                Word::Leave { unreached } => self.leave(&unreached),
+            }
+        }
+    }
+
+    /// This host leaves the job: its processes are told why, asked to end, and
+    /// killed.
+    fn leave(&mut self, unreached: &[u16]) {
+        let why = format!(
+            "this host (number {}) is cut off from others of the job ({unreached:?}), which go \
+             on without it",
+            self.brief.host
+        );
+        self.tell_wards(&ToRank::Abort { why }, None);
+        let ask_at = Instant::now() + NOTICE_GRACE;
+        self.endings = vec![
+            (ask_at, Signal::TERM),
+            // A stopped process takes it only once it continues.
+            (ask_at, Signal::CONT),
+            (ask_at + TERM_GRACE, Signal::KILL),
+        ];
+    }
+
+    fn end_wards(&mut self) {
+        let now = Instant::now();
+        while let Some((_, signal)) = self.endings.first().filter(|(at, _)| *at <= now) {
+            let living = self.wards.iter().filter(|ward| !ward.has_ended());
+            living.for_each(|ward| ward.signal(*signal));
+            self.endings.remove(0);
         }
     }
 
@@ -389,12 +459,7 @@ impl Agent {
                 Err(rustix::io::Errno::INTR) => continue,
                 Err(_) => return,
             };
-            for word in words {
-                match word {
-                    Word::Died { rank, how } => self.tell_wards(&ToRank::Died { rank, how }, None),
-                    Word::Stopped { rank } => self.vouch(rank),
-                }
-            }
+            self.heed(words);
         }
     }
 }
@@ -414,5 +479,7 @@ fn udp(port: Option<u16>) -> io::Result<OwnedFd> {
     Ok(socket?)
 }
 
+#[cfg(test)]
+mod model;
 #[cfg(test)]
 mod tests;

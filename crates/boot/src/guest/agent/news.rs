@@ -1,26 +1,36 @@
 //! What the agents of a job's hosts tell each other, as a pure machine: time
 //! is an argument, datagrams go in and come out.
 //!
-//! Each agent keeps a list of what has ended on its host, and tells each other
-//! agent of it until that one has heard. A datagram:
+//! Each agent keeps a list of what has become so for ever: who has ended on its
+//! host, which hosts do not reach each other, which leave the job. It tells each
+//! other agent of it until that one has heard, and adds to it what it hears of
+//! cuts and leavers: so that comes to whoever can be reached by way of others. A
+//! datagram:
 //!
 //! | bytes | field |
 //! | --- | --- |
 //! | 2, 8 | sender's host, its count of datagrams to the receiver's |
 //! | 4 | entries of the receiver's list that were heard |
-//! | 4, 1, 9 n | the sender's list from this entry on: rank, kind, number |
+//! | 4, 1, 9 n | the sender's list from this entry on: rank or host, kind, number |
 //! | 1, 4 m | ranks that are stopped |
 //! | 16 | tag |
 //!
 //! From the third field on it is sealed, by a key that the two agents have
 //! agreed on for this direction (X25519, as for guests themselves).
+//!
+//! Hosts that reach each other, directly or by way of others, are a part. A part
+//! with at most half of the hosts leaves the job (see
+//! [`goes_on`](crate::partition::goes_on)). In the part that goes on the agent of
+//! the lowest host says who else leaves.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use portolan_seal::{AnySeal, Nonce, Seal, Secret, SuiteId, TAG_BYTES, Tag, pair_secret};
 use serde::{Deserialize, Serialize};
 
 use crate::How;
+use crate::partition::{Cuts, SETTLE, goes_on};
 use crate::silence::Looks;
 
 /// Agents let each other hear of them so often.
@@ -28,6 +38,8 @@ const BEAT_EVERY: Duration = Duration::from_millis(500);
 /// What was told and not answered is told again after this, then after twice
 /// as long, and so on.
 const RETRY: Duration = Duration::from_millis(5);
+/// While a host is silent the ranks here are asked so often.
+const ASK_EVERY: Duration = Duration::from_millis(250);
 /// Most entries of the list, and most stopped ranks, in a datagram: all of it
 /// fits the least packet of IPv6.
 const ENDS_MAX: usize = 96;
@@ -94,11 +106,61 @@ impl End {
     }
 }
 
-/// What is known of a rank on another host.
+/// What has become so for ever.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fact {
+    /// On the sender's host.
+    End(End),
+    /// Two hosts do not reach each other.
+    Cut(u16, u16),
+    /// A host leaves the job.
+    Out(u16),
+}
+
+const KIND_CUT: u8 = 6;
+const KIND_OUT: u8 = 7;
+
+impl Fact {
+    fn encode(self) -> [u8; END_BYTES] {
+        let host = |host: u16, kind, number: u16| {
+            let mut bytes = [0; END_BYTES];
+            bytes[..2].copy_from_slice(&host.to_le_bytes());
+            bytes[4] = kind;
+            bytes[5..7].copy_from_slice(&number.to_le_bytes());
+            bytes
+        };
+        match self {
+            Self::End(end) => end.encode(),
+            Self::Cut(one, other) => host(one, KIND_CUT, other),
+            Self::Out(leaver) => host(leaver, KIND_OUT, 0),
+        }
+    }
+
+    fn decode(bytes: &[u8; END_BYTES]) -> Option<Self> {
+        let host = u16::from_le_bytes([bytes[0], bytes[1]]);
+        match bytes[4] {
+            KIND_CUT => Some(Self::Cut(host, u16::from_le_bytes([bytes[5], bytes[6]]))),
+            KIND_OUT => Some(Self::Out(host)),
+            _ => End::decode(bytes).map(Self::End),
+        }
+    }
+}
+
+/// What an agent is to tell or do.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Word {
-    Died { rank: u32, how: How },
-    Stopped { rank: u32 },
+    /// A rank on another host.
+    Died {
+        rank: u32,
+        how: How,
+    },
+    Stopped {
+        rank: u32,
+    },
+    /// This host leaves the job: it does not reach these.
+    Leave {
+        unreached: Vec<u16>,
+    },
 }
 
 struct Other {
@@ -112,6 +174,8 @@ struct Other {
     sent: u64,
     newest: u64,
     heard_at: Option<Instant>,
+    /// When the ranks here are asked next whether they hear of it.
+    ask_at: Instant,
     due: Instant,
     retry: Duration,
     /// Nobody there is listened to or spoken to any more: the host is lost, or
@@ -131,9 +195,17 @@ pub(super) struct News {
     seal: AnySeal,
     silence: Duration,
     looks: Looks,
-    ends: Vec<End>,
+    facts: Vec<Fact>,
     stopped: Vec<u32>,
     others: Vec<Other>,
+    cuts: Cuts,
+    out: BTreeSet<u16>,
+    /// What follows from cuts and ends is to be looked at.
+    is_open: bool,
+    /// When this agent says who leaves, if that is its part.
+    decide_at: Option<Instant>,
+    /// This host was told to leave.
+    leaves: bool,
 }
 
 /// Who an agent is to the others.
@@ -170,6 +242,7 @@ impl News {
                 sent: 0,
                 newest: 0,
                 heard_at: None,
+                ask_at: now,
                 due: now,
                 retry: RETRY,
                 over: pair.is_none(),
@@ -180,15 +253,65 @@ impl News {
             seal,
             silence,
             looks: Looks::new(BEAT_EVERY, now),
-            ends: Vec::new(),
+            facts: Vec::new(),
             stopped: Vec::new(),
             others,
+            cuts: Cuts::default(),
+            out: BTreeSet::new(),
+            is_open: false,
+            decide_at: None,
+            leaves: false,
         }
     }
 
     /// A rank of this host is no longer there.
     pub fn add(&mut self, end: End, now: Instant) {
-        self.ends.push(end);
+        self.push(Fact::End(end), now);
+    }
+
+    /// A rank here has given up one on another host.
+    pub fn give_up(&mut self, rank: u32, now: Instant) {
+        let of = |other: &Other| {
+            let at = other.card.ranks.iter().position(|it| *it == rank)?;
+            (!other.ended[at]).then_some(other.card.host)
+        };
+        if let Some(host) = self.others.iter().find_map(of) {
+            self.learn(Fact::Cut(self.own, host), now);
+        }
+    }
+
+    /// A rank here has heard of one on another host.
+    pub fn heard_of(&mut self, rank: u32, at: Instant) {
+        let mut others = self.others.iter_mut();
+        if let Some(other) = others.find(|other| other.card.ranks.contains(&rank)) {
+            other.heard_at = other.heard_at.map(|heard_at| heard_at.max(at));
+        }
+    }
+
+    /// This agent runs at `now`, as it does at least every half second. If it did
+    /// not, that is nobody's silence.
+    pub fn ran(&mut self, now: Instant) {
+        let late = self.looks.late(now);
+        for other in &mut self.others {
+            other.heard_at = other.heard_at.map(|at| (at + late).min(now));
+        }
+    }
+
+    /// Adds what holds for all; nothing if it is known.
+    fn learn(&mut self, fact: Fact, now: Instant) {
+        let is_new = match fact {
+            Fact::Cut(one, other) => self.cuts.add(one, other),
+            Fact::Out(host) => self.out.insert(host),
+            Fact::End(_) => false,
+        };
+        if is_new {
+            self.is_open = true;
+            self.push(fact, now);
+        }
+    }
+
+    fn push(&mut self, fact: Fact, now: Instant) {
+        self.facts.push(fact);
         for other in &mut self.others {
             (other.due, other.retry) = (now, RETRY);
         }
@@ -201,18 +324,37 @@ impl News {
 
     /// Whether all who listen have heard of all that ended.
     pub fn is_told(&self) -> bool {
-        let all = self.ends.len() as u32;
-        let hears = |other: &&Other| !other.over && !other.is_empty();
+        let all = self.facts.len() as u32;
+        let hears = |other: &&Other| self.is_with_us(other);
         self.others.iter().filter(hears).all(|it| it.has == all)
     }
 
     /// When [`News::next`] or [`News::lost`] has something.
     pub fn due(&self) -> Option<Instant> {
         let live = self.others.iter().filter(|other| !other.over);
-        let silent = |other: &Other| other.heard_at.map(|at| at + self.silence);
-        live.flat_map(|it| [Some(it.due), silent(it).filter(|_| !it.is_empty())])
+        let silent = |other: &Other| {
+            let at = other.heard_at.filter(|_| self.is_missed(other))?;
+            Some((at + self.silence).min(other.ask_at.max(at + self.ask_after())))
+        };
+        live.flat_map(|it| [Some(it.due), silent(it)])
+            .chain([self.decide_at])
             .flatten()
             .min()
+    }
+
+    /// Of hosts that are silent for so long the ranks here are asked.
+    fn ask_after(&self) -> Duration {
+        self.silence * 3 / 4
+    }
+
+    /// Whether a host takes part in the job, as far as is known.
+    fn is_with_us(&self, other: &Other) -> bool {
+        !other.over && !other.is_empty() && !self.out.contains(&other.card.host)
+    }
+
+    /// Whether its silence would say something new.
+    fn is_missed(&self, other: &Other) -> bool {
+        self.is_with_us(other) && !self.cuts.contains(self.own, other.card.host)
     }
 
     /// The next datagram, and the number among the others of the host that it
@@ -220,9 +362,9 @@ impl News {
     pub fn next(&mut self, now: Instant) -> Option<(usize, Vec<u8>)> {
         let mut others = self.others.iter_mut().enumerate();
         let (at, other) = others.find(|(_, other)| !other.over && other.due <= now)?;
-        let first = (other.has as usize).min(self.ends.len());
-        let ends = &self.ends[first..self.ends.len().min(first + ENDS_MAX)];
-        (other.due, other.retry) = match ends {
+        let first = (other.has as usize).min(self.facts.len());
+        let facts = &self.facts[first..self.facts.len().min(first + ENDS_MAX)];
+        (other.due, other.retry) = match facts {
             [] => (now + BEAT_EVERY, RETRY),
             _ => (now + other.retry, BEAT_EVERY.min(2 * other.retry)),
         };
@@ -232,8 +374,8 @@ impl News {
         bytes.extend(other.sent.to_le_bytes());
         bytes.extend(other.heard.to_le_bytes());
         bytes.extend((first as u32).to_le_bytes());
-        bytes.push(ends.len() as u8);
-        ends.iter().for_each(|end| bytes.extend(end.encode()));
+        bytes.push(facts.len() as u8);
+        facts.iter().for_each(|fact| bytes.extend(fact.encode()));
         // All in turn, where they are many.
         let turn = self.stopped.len().div_ceil(STOPPED_MAX).max(1);
         let skip = STOPPED_MAX * (other.sent as usize % turn);
@@ -275,40 +417,47 @@ impl News {
         let (ours, rest) = body.split_first_chunk()?;
         let (first, rest) = rest.split_first_chunk()?;
         let (&count, rest) = rest.split_first()?;
-        let (ends, rest) = rest.split_at_checked(usize::from(count) * END_BYTES)?;
+        let (facts, rest) = rest.split_at_checked(usize::from(count) * END_BYTES)?;
         let (&count, stopped) = rest.split_first()?;
         let (stopped, []) = stopped.as_chunks::<4>() else {
             return None;
         };
-        let (ends, _) = ends.as_chunks::<END_BYTES>();
-        let ends = ends.iter().map(End::decode).collect::<Option<Vec<_>>>()?;
+        let (facts, _) = facts.as_chunks::<END_BYTES>();
+        let facts = facts.iter().map(Fact::decode).collect::<Option<Vec<_>>>()?;
         if usize::from(count) != stopped.len() {
             return None;
         }
         other.newest = number;
-        other.heard_at = Some(now);
+        self.is_open |= other.heard_at.replace(now).is_none();
         let (ours, first) = (u32::from_le_bytes(*ours), u32::from_le_bytes(*first));
-        let all = self.ends.len() as u32;
+        let all = self.facts.len() as u32;
         if ours > other.has && ours <= all {
             other.has = ours;
             if ours == all {
                 (other.due, other.retry) = (now + BEAT_EVERY, RETRY);
             }
         }
+        let is_out = self.out.contains(&from);
         let mut words = Vec::new();
-        if !ends.is_empty() {
+        let mut learned = Vec::new();
+        if !facts.is_empty() {
             // It waits for an answer.
             other.due = now;
         }
         // A list that goes on beyond what was heard is of no use.
         let known = other.heard.checked_sub(first)? as usize;
-        for end in ends.iter().skip(known) {
+        for fact in facts.into_iter().skip(known) {
             other.heard += 1;
+            let Fact::End(end) = fact else {
+                learned.push(fact);
+                continue;
+            };
+            self.is_open = true;
             let Some(index) = other.card.ranks.iter().position(|it| *it == end.rank) else {
                 continue;
             };
             let was = std::mem::replace(&mut other.ended[index], true);
-            if let (false, Some(how)) = (was, end.how) {
+            if let (false, false, Some(how)) = (was, is_out, end.how) {
                 let rank = end.rank;
                 words.push(Word::Died { rank, how });
             }
@@ -318,7 +467,26 @@ impl News {
                 words.push(Word::Stopped { rank });
             }
         }
+        for fact in learned {
+            words.extend(self.died_by(fact));
+            self.learn(fact, now);
+        }
         Some(words)
+    }
+
+    /// Who is dead by a fact that may be new.
+    fn died_by(&self, fact: Fact) -> Vec<Word> {
+        let Fact::Out(host) = fact else {
+            return Vec::new();
+        };
+        let how = How::Lost;
+        let hosts = self.others.iter().filter(|other| other.card.host == host);
+        let hosts = hosts.filter(|_| !self.out.contains(&host));
+        let ranks = hosts.flat_map(|other| other.card.ranks.iter().zip(&other.ended));
+        ranks
+            .filter(|(_, ended)| !**ended)
+            .map(|(&rank, _)| Word::Died { rank, how })
+            .collect()
     }
 
     /// Host number `at` answers that no agent is there: its own has died, and
@@ -326,24 +494,76 @@ impl News {
     pub fn refused(&mut self, at: usize) {
         if let Some(other) = self.others.get_mut(at) {
             other.over = true;
+            // It counts no longer, and may have been the one that decides.
+            self.is_open = true;
         }
     }
 
-    /// The ranks of hosts that have fallen silent. One that was never heard is
-    /// not missed: something between may keep agents apart.
-    pub fn lost(&mut self, now: Instant) -> Vec<u32> {
-        let late = self.looks.late(now);
-        let mut ranks = Vec::new();
-        for other in self.others.iter_mut().filter(|other| !other.over) {
-            other.heard_at = other.heard_at.map(|at| (at + late).min(now));
-            let is_silent = |at: Instant| now >= at + self.silence;
-            if other.heard_at.is_some_and(is_silent) && !other.is_empty() {
-                other.over = true;
-                let left = other.card.ranks.iter().zip(&other.ended);
-                ranks.extend(left.filter(|(_, ended)| !**ended).map(|(rank, _)| rank));
+    /// Ranks of hosts of which nothing has been heard for long, by host: those
+    /// here are to be asked whether they have.
+    pub fn doubts(&mut self, now: Instant) -> Vec<Vec<u32>> {
+        let after = self.ask_after();
+        let mut doubts = Vec::new();
+        for at in 0..self.others.len() {
+            let is_missed = self.is_missed(&self.others[at]);
+            let other = &mut self.others[at];
+            let is_quiet = other.heard_at.is_some_and(|at| now >= at + after);
+            if is_missed && is_quiet && now >= other.ask_at {
+                other.ask_at = now + ASK_EVERY;
+                doubts.push(other.card.ranks.clone());
             }
         }
-        ranks
+        doubts
+    }
+
+    /// What follows from hosts that have fallen silent and from cuts. A host
+    /// that was never heard is not missed: something between may keep agents
+    /// apart.
+    pub fn judge(&mut self, now: Instant) -> Vec<Word> {
+        for at in 0..self.others.len() {
+            let other = &self.others[at];
+            let is_silent = other.heard_at.is_some_and(|at| now >= at + self.silence);
+            if is_silent && self.is_missed(other) {
+                self.learn(Fact::Cut(self.own, other.card.host), now);
+            }
+        }
+        let is_due = self.decide_at.is_some_and(|at| now >= at);
+        if self.leaves || !(self.is_open || is_due) {
+            return Vec::new();
+        }
+        self.is_open = false;
+        let counts = |it: &&Other| !it.over && !it.is_empty() && it.heard_at.is_some();
+        let hosts = self.others.iter().filter(counts).map(|it| it.card.host);
+        let hosts: BTreeSet<u16> = hosts.chain([self.own]).collect();
+        let left: BTreeSet<u16> = hosts.difference(&self.out).copied().collect();
+        let part = self.cuts.part_of(self.own, &left);
+        if self.out.contains(&self.own) || !goes_on(&part, &hosts) {
+            (self.leaves, self.decide_at) = (true, None);
+            let unreached = match self.cuts.of(self.own).collect::<Vec<_>>() {
+                cut if cut.is_empty() => left.difference(&part).copied().collect(),
+                cut => cut,
+            };
+            return vec![Word::Leave { unreached }];
+        }
+        let beyond = left.difference(&part).copied();
+        let leavers = self.cuts.leavers(|host| part.contains(&host));
+        let leavers: Vec<u16> = beyond.chain(leavers).collect();
+        if part.first() != Some(&self.own) || leavers.is_empty() {
+            self.decide_at = None;
+            return Vec::new();
+        }
+        if now < *self.decide_at.get_or_insert(now + SETTLE) {
+            return Vec::new();
+        }
+        self.decide_at = None;
+        let mut words = Vec::new();
+        for host in leavers {
+            words.extend(self.died_by(Fact::Out(host)));
+            self.learn(Fact::Out(host), now);
+        }
+        // It may be this one.
+        words.extend(self.judge(now));
+        words
     }
 }
 
@@ -426,7 +646,7 @@ mod tests {
         a.add(End { rank: 0, how: None }, now);
         assert_eq!(carry(&mut a, &mut b, now), []);
         let later = now + 2 * SILENCE;
-        assert_eq!(b.lost(later), [0; 0], "nobody is left to be missed");
+        assert_eq!(judged(&mut b, later), [], "nobody is left to be missed");
     }
 
     #[test]
@@ -444,6 +664,7 @@ mod tests {
                 match word {
                     Word::Died { rank, .. } => died.push(rank),
                     Word::Stopped { rank } => stopped.push(rank),
+                    Word::Leave { .. } => panic!("{word:?}"),
                 }
             }
             carry(&mut b, &mut a, now);
@@ -455,29 +676,33 @@ mod tests {
         assert_eq!(stopped, ranks, "in turn");
     }
 
-    /// Looks as an agent does that runs all the time: nobody is lost.
-    fn look(agent: &mut News, from: Instant, until: Instant) {
-        let mut now = from;
-        while now < until {
-            now = (now + BEAT_EVERY).min(until);
-            assert_eq!(agent.lost(now), [0; 0]);
-        }
-    }
-
     #[test]
     fn who_did_not_run_counts_that_as_nobodys_silence() {
         let start = Instant::now();
         let [mut a, mut b] = agents(2, start).try_into().ok().unwrap();
         carry(&mut b, &mut a, start);
         let mut now = start;
-        // It was stopped three times: each costs one step.
         for seconds in [20, 3, 3600] {
             now += Duration::from_secs(seconds);
-            assert_eq!(a.lost(now), [0; 0], "{seconds} s");
+            a.ran(now);
+            assert_eq!(judged(&mut a, now), [], "{seconds} s");
         }
+        // Each pause cost one step.
         let left = SILENCE - 3 * BEAT_EVERY;
-        look(&mut a, now, now + left - RETRY);
-        assert_eq!(a.lost(now + left), [2, 3]);
+        assert_eq!(a.judge(now + left - RETRY), []);
+        assert_eq!(judged(&mut a, now + left), lost([2, 3]));
+    }
+
+    /// The words about hosts that fall silent, by `now`.
+    fn judged(news: &mut News, now: Instant) -> Vec<Word> {
+        let mut words = news.judge(now);
+        words.extend(news.judge(now + SETTLE));
+        words
+    }
+
+    fn lost(ranks: [u32; 2]) -> Vec<Word> {
+        let how = How::Lost;
+        ranks.map(|rank| Word::Died { rank, how }).into()
     }
 
     #[test]
@@ -486,19 +711,43 @@ mod tests {
         let [mut a, mut b, mut c] = agents(3, start).try_into().ok().unwrap();
         let (_, bytes) = b.next(start).unwrap();
         a.hear(&bytes, start);
-        look(&mut a, start, start + SILENCE - RETRY);
+        assert_eq!(a.judge(start + SILENCE - RETRY), []);
         // Of the third nothing was ever heard.
-        assert_eq!(a.lost(start + SILENCE), [2, 3]);
-        assert_eq!(a.lost(start + 2 * SILENCE), [0; 0], "once");
-        let (_, late) = b.next(start + SILENCE).unwrap();
-        a.hear(&late, start + SILENCE);
-        assert_eq!(a.others[0].newest, 1, "the dead are not listened to");
+        assert_eq!(judged(&mut a, start + SILENCE), lost([2, 3]));
+        assert_eq!(judged(&mut a, start + 2 * SILENCE), [], "once");
         let (_, bytes) = c.next(start).unwrap();
         a.hear(&bytes, start);
         a.refused(1);
-        assert_eq!(a.lost(start + 3 * SILENCE), [0; 0]);
-        a.add(killed(0), start);
-        assert!(a.is_told() && a.next(start).is_none(), "nobody listens");
+        assert_eq!(judged(&mut a, start + 3 * SILENCE), []);
+    }
+
+    #[test]
+    fn what_ranks_hear_of_a_host_is_a_sign_of_life() {
+        let start = Instant::now();
+        let [mut a, mut b] = agents(2, start).try_into().ok().unwrap();
+        a.heard_of(2, start);
+        let (_, bytes) = b.next(start).unwrap();
+        a.hear(&bytes, start);
+        let quiet = start + SILENCE * 3 / 4;
+        assert_eq!(a.doubts(quiet - RETRY), [[0; 0]; 0]);
+        assert_eq!(a.doubts(quiet), [[2, 3]]);
+        assert_eq!(a.doubts(quiet), [[0; 0]; 0], "not all the time");
+        assert_eq!(a.doubts(quiet + ASK_EVERY), [[2, 3]]);
+        a.heard_of(3, quiet);
+        assert_eq!(a.doubts(quiet + ASK_EVERY * 2), [[0; 0]; 0]);
+        assert_eq!(judged(&mut a, start + SILENCE), []);
+        assert_eq!(judged(&mut a, quiet + SILENCE), lost([2, 3]));
+    }
+
+    #[test]
+    fn of_two_halves_the_one_with_the_lowest_host_goes_on() {
+        let start = Instant::now();
+        let [mut a, mut b] = agents(2, start).try_into().ok().unwrap();
+        carry(&mut a, &mut b, start);
+        carry(&mut b, &mut a, start);
+        assert_eq!(judged(&mut a, start + SILENCE), lost([2, 3]));
+        let unreached = vec![0];
+        assert_eq!(judged(&mut b, start + SILENCE), [Word::Leave { unreached }]);
     }
 
     #[test]

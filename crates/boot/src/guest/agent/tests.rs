@@ -63,6 +63,7 @@ impl Here {
         call::wait(&self.control, Instant::now() + limit).ok()?;
         let got = socket::receive(self.control.as_fd(), false).unwrap()?;
         match decode_from_launcher(&got.bytes) {
+            Ok(FromLauncher::Said(ToRank::Doubted { .. })) => self.hears(limit),
             Ok(FromLauncher::Said(said)) => Some(said),
             _ => panic!("an agent says only so much"),
         }

@@ -1,15 +1,30 @@
 //! A process that an agent watches.
 
 use std::collections::VecDeque;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
-use std::{io, mem};
+use std::time::Duration;
 
 use portolan_sys::process::Pidfd;
+use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::How;
 use crate::message::{FromRank, GaveUp, ToLauncher, ToRank, decode_from_rank};
 use crate::socket;
+
+/// What a ward has said.
+#[derive(Default)]
+pub(super) struct Said {
+    /// It leaves now.
+    pub leaves: bool,
+    /// Whom it has given up in silence.
+    pub gave_up: Vec<u32>,
+    /// Those with whom it shares memory that makes no sense.
+    pub corrupt: Vec<u32>,
+    /// Of whom it has heard, and how long ago.
+    pub heard: Vec<(u32, Duration)>,
+}
 
 pub(super) struct Ward {
     pub rank: u32,
@@ -21,9 +36,6 @@ pub(super) struct Ward {
     /// Messages for which its socket had no room.
     queue: VecDeque<Rc<[u8]>>,
     left: bool,
-    /// With whom it shares memory that makes no sense, and who has yet to hear
-    /// of it.
-    given_up: Vec<u32>,
     /// What the others were told of its end.
     pub mourned: Option<How>,
     ended: bool,
@@ -39,7 +51,6 @@ impl Ward {
             came: false,
             queue: VecDeque::new(),
             left: false,
-            given_up: Vec::new(),
             mourned: None,
             ended: false,
         }
@@ -61,18 +72,24 @@ impl Ward {
         }
     }
 
-    /// Hears all that it says; gives whether it leaves now.
-    pub fn hear(&mut self) -> bool {
-        let was = self.left;
+    /// Hears all that it says.
+    pub fn hear(&mut self) -> Said {
+        let (was, mut said) = (self.left, Said::default());
         while let Some(control) = &self.control {
             match socket::receive(control.as_fd(), false) {
                 Ok(Some(message)) => {
                     match decode_from_rank(&message.bytes) {
                         Ok(FromRank::Said(ToLauncher::Leave)) => self.left = true,
-                        Ok(FromRank::Said(ToLauncher::GaveUp {
-                            ranks,
-                            why: GaveUp::Corrupt,
-                        })) => self.given_up.extend(ranks.iter().map(|(rank, _)| rank)),
+                        Ok(FromRank::Said(ToLauncher::GaveUp { ranks, why })) => {
+                            let ranks = ranks.into_iter().map(|(rank, _)| rank);
+                            match why {
+                                GaveUp::Silent => said.gave_up.extend(ranks),
+                                GaveUp::Corrupt => said.corrupt.extend(ranks),
+                            }
+                        }
+                        Ok(FromRank::Said(ToLauncher::Heard { rank, ago_ms })) => {
+                            said.heard.push((rank, Duration::from_millis(ago_ms)));
+                        }
                         // The rest is for launchers.
                         _ => {}
                     }
@@ -81,12 +98,13 @@ impl Ward {
                 Ok(None) | Err(_) => self.control = None,
             }
         }
-        self.left && !was && self.mourned.is_none()
+        said.leaves = self.left && !was && self.mourned.is_none();
+        said
     }
 
-    /// Whom it has given up since this was asked last.
-    pub fn take_given_up(&mut self) -> Vec<u32> {
-        mem::take(&mut self.given_up)
+    pub fn signal(&self, signal: Signal) {
+        // It may have ended.
+        let _ = pidfd_send_signal(&self.process, signal);
     }
 
     /// Queues a message, for one that has not come yet too, and sends what

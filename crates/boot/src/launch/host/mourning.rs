@@ -68,11 +68,15 @@ impl Host {
             rank.stopped = stopped.then(|| rank.stopped.unwrap_or_else(Instant::now));
         }
         for index in 0..self.ranks.len() {
-            let counts = |since: Instant| limit.is_none_or(|limit| since.elapsed() < limit);
-            if self.ranks[index].stopped.is_some_and(counts) {
-                let rank = self.ranks[index].place.rank;
+            let Some(since) = self.ranks[index].stopped else {
+                continue;
+            };
+            let rank = self.ranks[index].place.rank;
+            if limit.is_none_or(|limit| since.elapsed() < limit) {
                 self.vouch(rank);
                 self.say(FromHost::Stopped { rank });
+            } else {
+                self.say(FromHost::Overdue { rank });
             }
         }
     }

@@ -1,0 +1,125 @@
+//! Hosts that reach the launcher and not each other: it hears of that from
+//! their ranks, and decides for all who leaves.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::member::Member;
+use super::talk::{BEAT_EVERY, Order, ToHost};
+
+use super::{Event, OnDeath, Running};
+use crate::message::{GaveUp, How};
+
+/// Its own host says of a rank that it is stopped for too long; that holds for
+/// longer than it takes to be said again.
+const OVERDUE: Duration = Duration::from_secs(2);
+
+impl Member {
+    /// Whether it still takes part, as far as the others were told.
+    fn takes_part(&self) -> bool {
+        self.ended.is_none() && !self.left && !self.mourned && !self.given_up
+    }
+}
+
+impl Running {
+    /// A rank has given others up, of which each had been started again so
+    /// often. What it says of those whose end is known by now is no news.
+    pub(super) fn handle_gave_up(
+        &mut self,
+        rank: u32,
+        ranks: &[(u32, u32)],
+        why: GaveUp,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        log::info!("rank {rank} has given up ranks {ranks:?}: {why:?}");
+        if why != GaveUp::Silent {
+            return Ok(());
+        }
+        let now = Instant::now();
+        for &(other, restarts) in ranks {
+            let reporter = &self.members[rank as usize];
+            let Some(member) = self.members.get(other as usize) else {
+                continue;
+            };
+            let is_same = member.place.restarts == restarts;
+            if !is_same || !member.takes_part() || !reporter.takes_part() {
+                continue;
+            }
+            let (from, about) = (reporter.place.host_index, member.place.host_index);
+            let overdue = |since: Instant| now.duration_since(since) < OVERDUE;
+            if from == about || member.overdue_at.is_some_and(overdue) {
+                // Not its host is at fault.
+                self.members[other as usize].given_up = true;
+                tell(Event::GivenUp {
+                    rank: other,
+                    by: rank,
+                });
+                self.order(about.into(), &Order::Said(ToHost::KillRank { rank: other }))?;
+            } else {
+                self.reports.add(from, about, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Decides who leaves, once reports have had the time to come.
+    ///
+    /// # Errors
+    /// As [`Running::order`].
+    pub(super) fn settle_cuts(
+        &mut self,
+        now: Instant,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let runs = |host: u16| {
+            let mut there = self.members.iter().filter(|m| m.is_on(host.into()));
+            there.any(Member::takes_part)
+        };
+        let is_silent = |host: u16| {
+            let heard_at = self.hosts[usize::from(host)].heard_at();
+            heard_at.is_some_and(|at| now >= at + 3 * BEAT_EVERY)
+        };
+        let leavers = self.reports.decide(now, runs, is_silent);
+        if leavers.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<String> = leavers
+            .iter()
+            .map(|(host, _)| self.host_name(usize::from(*host)))
+            .collect();
+        for (host_index, unreached) in &leavers {
+            let (host_index, unreached) = (*host_index, unreached.clone());
+            tell(Event::CutOff {
+                host_index,
+                unreached,
+            });
+        }
+        if self.spec.on_death == OnDeath::End && !self.respawns() {
+            let why = format!("not all hosts reach each other ({})", names.join(", "));
+            return self.end(why, 1, self.spec.notice_grace, tell);
+        }
+        if !self.respawns() {
+            self.code.get_or_insert(1);
+        }
+        for (host, _) in leavers {
+            self.take_out(host.into())?;
+        }
+        Ok(())
+    }
+
+    /// The ranks of a host are dead for all others from now on, and killed.
+    fn take_out(&mut self, host: usize) -> io::Result<()> {
+        self.excluded.cut_off(host);
+        let runs = |m: &&Member| m.is_on(host) && m.ended.is_none() && !m.left;
+        let ranks: Vec<u32> = self
+            .members
+            .iter()
+            .filter(runs)
+            .map(|m| m.place.rank)
+            .collect();
+        for rank in ranks {
+            self.mourn(rank, How::Lost)?;
+        }
+        self.order(host, &Order::Said(ToHost::Kill))
+    }
+}

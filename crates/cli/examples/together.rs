@@ -1,0 +1,57 @@
+//! A rank for tests of cut networks: for so many seconds all who live meet in
+//! barriers, and each tells all others where it is. It says at its end whom it
+//! knows to be dead, and how long its longest call took.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use portolan::{Binding, Config, Endpoint, Group, SendOptions};
+
+fn main() {
+    let seconds: u64 = std::env::args().nth(1).unwrap().parse().unwrap();
+    let ep = Endpoint::open(Config::default()).unwrap_or_else(|error| {
+        eprintln!("{error}");
+        std::process::exit(1)
+    });
+    let heard = Arc::new(AtomicU64::new(0));
+    let log = Arc::clone(&heard);
+    let count = Binding::to(move |_, _| _ = log.fetch_add(1, Ordering::Relaxed));
+    ep.bind(1, count).unwrap();
+    // Everybody has heard of everybody before anything is cut.
+    ep.barrier().unwrap();
+    for rank in 0..ep.size() {
+        ep.send(rank, 1, b"").unwrap();
+    }
+    let all = u64::from(ep.size());
+    ep.wait_until(|| heard.load(Ordering::Relaxed) >= all)
+        .unwrap();
+    ep.barrier().unwrap();
+    println!("all are here");
+    let (start, mut longest) = (Instant::now(), Duration::ZERO);
+    let lives = |rank: &u32| ep.death(*rank).unwrap().is_none();
+    let living = || (0..ep.size()).filter(lives).collect::<Vec<_>>();
+    let (mut met, mut last) = (0, Instant::now());
+    while start.elapsed() < Duration::from_secs(seconds) {
+        let ranks = living();
+        let began = Instant::now();
+        let done = ep.barrier_of(&Group::new(&ranks));
+        longest = longest.max(began.elapsed());
+        if done.is_ok() {
+            (met, last) = (met + 1, Instant::now());
+        }
+        let began = Instant::now();
+        let _ = ep.broadcast(&ranks, 1, &SendOptions::default(), b"here");
+        longest = longest.max(began.elapsed());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let dead: Vec<u32> = (0..ep.size()).filter(|rank| !lives(rank)).collect();
+    let (longest, since) = (longest.as_millis(), last.elapsed().as_millis());
+    println!(
+        "rank {} knows dead {dead:?}, met {met}, last {since} ms ago, longest {longest}",
+        ep.rank()
+    );
+    // Not before all that live have said so.
+    let _ = ep.barrier_of(&Group::new(&living()));
+    let _ = ep.close();
+}
