@@ -7,8 +7,9 @@
 set -euo pipefail
 portolan=$1/portolan together=$1/examples/together
 cuts=${2:-20} RANDOM=${3:-1}
-# Silence, what is waited for others' reports, and what a full machine needs.
-bound_ms=6000
+# Twice the silence (who still hears the other in one direction notices later),
+# what is waited for others' reports, and what a full machine needs.
+bound_ms=8000
 lab=cuts-$$ said=/tmp/soak-cuts.$$
 trap '"$portolan" lab down "$lab" >/dev/null 2>&1; rm -f "$said"' EXIT
 

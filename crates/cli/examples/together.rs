@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use portolan::{Binding, Config, Endpoint, Group, SendOptions};
+use portolan::{Binding, Config, Death, Endpoint, Group, SendOptions};
 
 fn main() {
     let seconds: u64 = std::env::args().nth(1).unwrap().parse().unwrap();
@@ -45,7 +45,9 @@ fn main() {
         longest = longest.max(began.elapsed());
         std::thread::sleep(Duration::from_millis(20));
     }
-    let dead: Vec<u32> = (0..ep.size()).filter(|rank| !lives(rank)).collect();
+    // Those that came to their end earlier have closed.
+    let is_dead = |rank: &u32| !matches!(ep.death(*rank).unwrap(), None | Some(Death::Closed));
+    let dead: Vec<u32> = (0..ep.size()).filter(is_dead).collect();
     let (longest, since) = (longest.as_millis(), last.elapsed().as_millis());
     println!(
         "rank {} knows dead {dead:?}, met {met}, last {since} ms ago, longest {longest}",
