@@ -83,7 +83,7 @@ fn run(count: u16, seed: u64) {
         let is_gone = |all: &[Host], it: u16| {
             is_lost(it) || all[it as usize].ends_at.is_some_and(|at| now >= at)
         };
-        let asks = talks && now.as_millis() % 100 == 0;
+        let asks = talks && now.as_millis().is_multiple_of(100);
         let mut came: Vec<_> = Vec::new();
         under_way.retain_mut(|(due, from, to, bytes)| {
             let is_due = *due <= now;
