@@ -183,9 +183,13 @@ impl Mtu {
             self.shrink(if max == 0 { BASE } else { max });
             self.in_vain = 0;
         }
+        // Several may be refused in a row that left before the first was.
+        if !shrinks && self.probing <= most {
+            return;
+        }
         if most <= self.confirmed {
             self.end(now);
-        } else if shrinks || self.probing > most {
+        } else {
             self.start(now, most.min(self.limit()));
             if max == 0 {
                 // Half way down at once.
