@@ -18,7 +18,7 @@ TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpi
 COMPLETIONS := bash-completion/completions/portolan zsh/site-functions/_portolan \
                fish/vendor_completions.d/portolan.fish
 
-.PHONY: all build examples install uninstall demo test test-kernels lint deny headers instructions fuzz sanitize soak deps test-deps clean help
+.PHONY: all build examples install uninstall demo check test test-kernels lint deny headers instructions fuzz sanitize soak deps test-deps clean help
 
 all: build
 
@@ -74,6 +74,9 @@ uninstall: ## Removes what install put there.
 demo: build ## Multiplies two matrices on four processes and two hosts; prints latencies beside the kernel's.
 	PATH="$(abspath $(RELEASE)):$$PATH" $(SUDO) env "PATH=$(abspath $(RELEASE)):$$PATH" scripts/demo.sh $(abspath $(RELEASE))
 
+check: ## Runs the tests that need neither root nor Debian packages: Rust and a C compiler will do.
+	scripts/test.sh check
+
 test: deps test-deps lint build ## Runs all tests. Those that need root run as root.
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/test.sh
 
@@ -86,6 +89,10 @@ headers:
 	  for header in $(HEADERS); do echo "$$(basename $$header) with $$std"; \
 	  echo "#include <$$(basename $$header)>" | $$std -Wall -Wextra -Werror -pedantic -fsyntax-only -I$$(dirname $$header) - || exit 1; done; done
 
+# Without optimizations: it runs for seconds, and with them it compiles for many minutes.
+$(TOOLS)/bin/cargo-deny: export CARGO_PROFILE_RELEASE_OPT_LEVEL = 0
+$(TOOLS)/bin/cargo-deny: export CARGO_PROFILE_RELEASE_LTO = off
+$(TOOLS)/bin/cargo-deny: export CARGO_PROFILE_RELEASE_CODEGEN_UNITS = 16
 $(TOOLS)/bin/cargo-deny:
 	$(CARGO) install cargo-deny --locked --root $(TOOLS) --target-dir $(TOOLS)/target
 	rm -rf $(TOOLS)/target

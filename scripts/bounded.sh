@@ -5,15 +5,10 @@
 # shellcheck shell=bash
 
 # Processes of a step carry its mark in their environment, so that those in
-# other process groups and those whose parent is gone are found as well.
+# other process groups and those whose parent is gone are found as well. Steps
+# within a step have marks that begin with its own.
 _marked() {
-    local entry
-    for entry in /proc/[0-9]*; do
-        [ "${entry#/proc/}" != "$BASHPID" ] || continue
-        if grep -qsz "^PORTOLAN_STEP=$1\$" "$entry/environ" 2>/dev/null; then
-            echo "${entry#/proc/}"
-        fi
-    done
+    grep -lszE "^PORTOLAN_STEP=$1(/|\$)" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 || true
 }
 
 _stacks() {
@@ -65,7 +60,7 @@ _watch() {
 bounded() {
     local limit=$1 name=$2 mark fired watcher code=0 left
     shift 2
-    mark=$$-$RANDOM$RANDOM
+    mark=${PORTOLAN_STEP:+$PORTOLAN_STEP/}$$-$RANDOM$RANDOM
     fired=$(mktemp)
     _watch "$limit" "$name" "$mark" "$fired" "$limit" &
     watcher=$!

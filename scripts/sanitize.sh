@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Address sanitizer over what holds unsafe code: rings, links and the C
 # interfaces, the C programs of their tests among them. Needs nightly Rust.
+# Arguments are options of cargo's own.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 target=$(rustc -vV | sed -n 's/^host: //p')
@@ -10,13 +11,16 @@ cargo +nightly --version >/dev/null 2>&1 || {
 }
 export RUSTFLAGS="-Zsanitizer=address" PORTOLAN_TEST_CFLAGS="-fsanitize=address"
 export ASAN_OPTIONS=detect_leaks=1:strict_string_checks=1:detect_stack_use_after_return=1:abort_on_error=1
+options=("$@") code=0
 run() {
     local what=$1
     shift
-    cargo +nightly "$what" --locked --target "$target" --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" "$@"
+    cargo +nightly "${options[@]}" "$what" --locked --target "$target" \
+        --target-dir "${CARGO_TARGET_DIR:-target}/sanitize" "$@" || code=1
 }
-run test -p portolan-ring -p portolan-link
+run test --no-fail-fast -p portolan-ring -p portolan-link
 run build -p portolan --example tokio
 # The shared library is linked by cc alone, which has no sanitizer of Rust's.
-run test -p portolan --lib --test '*' -- --skip shared
-run test -p portolan-atoll --test c -- --skip shared
+run test --no-fail-fast -p portolan --lib --test '*' -- --skip shared
+run test --no-fail-fast -p portolan-atoll --test c -- --skip shared
+exit $code

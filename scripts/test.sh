@@ -1,56 +1,78 @@
 #!/usr/bin/env bash
 # Every test, from the fastest to the slowest. Runs as root: labs are network
 # namespaces, and a test that cannot make one fails instead of being skipped.
-# No step can hang: see bounded.sh.
-set -euo pipefail
+# With `check`: what needs neither root nor packages beyond Rust and a C compiler.
+# No program can hang (bounded.sh), all run whatever fails, and the end is a list
+# of what ran and what failed (results.sh).
+set -uo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=scripts/bounded.sh
 source scripts/bounded.sh
+# shellcheck source=scripts/results.sh
+source scripts/results.sh
 target=${CARGO_TARGET_DIR:-target}
-# Seconds to compile and to test, several times what a slow machine takes.
-compile=1800 test=1200
-
-step() { printf '\n=== %s\n' "$*"; }
+# Seconds to compile and to test, several times what a slow machine takes. A
+# single program has ten minutes.
+compile=1800 test=5400
+PORTOLAN_RESULTS=$(mktemp)
+export PORTOLAN_RESULTS
+trap 'rm -f "$PORTOLAN_RESULTS"' EXIT
+with_runner=(--config "target.'cfg(unix)'.runner = '$PWD/scripts/program.sh'")
+missing=()
 
 labs() { ip netns list 2>/dev/null | awk '/^ptl-/ { print $1 }' | sort; }
 
-# A step that was cut short could not take its labs down; whether one is that
-# step's or somebody else's cannot be told from here.
-ended() {
-    local code=$?
-    [ "$code" -ne 124 ] || [ -z "$(labs)" ] ||
-        echo "*** labs are up, take yours down ($target/debug/portolan lab down NAME):" $(labs | sed 's/^ptl-//; s/-[^-]*$//' | sort -u) >&2
+# `tests NAME CRATES...` compiles and runs the tests of crates and the programs
+# in their documents.
+tests() {
+    local name=$1
+    shift
+    part $compile "$name: compiling" cargo test --locked --no-run "$@" || return
+    part $test "$name" cargo "${with_runner[@]}" test --locked --no-fail-fast --tests "$@"
+    part $test "$name: documents" cargo test --locked --no-fail-fast --doc "$@"
 }
-trap ended EXIT
 
-step "unit, packet-script, simulator and end-to-end tests"
-bounded $compile "compiling the tests" cargo test --locked --workspace --no-run
-bounded $test "unit, packet-script, simulator and end-to-end tests" cargo test --locked --workspace
-
-step "loom: ring, inbox, ownership, sleep and wake, queue, regions"
-RUSTFLAGS="--cfg loom" bounded $compile "loom" cargo test --locked --release -p portolan-ring --test loom \
-    --target-dir "$target/loom"
-
-step "miri: ring and wire"
-if cargo +nightly miri --version >/dev/null 2>&1; then
-    bounded $compile "miri: wire" cargo +nightly miri test --locked -p portolan-wire --target-dir "$target/miri"
-    bounded $compile "miri: ring" cargo +nightly miri test --locked -p portolan-ring --lib --target-dir "$target/miri"
+if [ "${1:-}" = check ]; then
+    command -v g++ >/dev/null || {
+        export PORTOLAN_TEST_WITHOUT_CXX=1
+        missing+=("the C interfaces as C++: there is no g++")
+    }
+    missing+=("the command and labs, loom, miri, the address sanitizer: make test has them")
+    tests "unit, packet-script, simulator and library tests" --workspace --exclude portolan-cli
 else
-    echo "*** MIRI DID NOT RUN: the component is not installed for a nightly toolchain ***"
+    tests "unit, packet-script, simulator and end-to-end tests" --workspace
+
+    RUSTFLAGS="--cfg loom" part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
+        cargo "${with_runner[@]}" test --locked --release -p portolan-ring --test loom --target-dir "$target/loom"
+
+    if cargo +nightly miri --version >/dev/null 2>&1; then
+        part $compile "miri: wire" cargo +nightly miri test --locked -p portolan-wire --target-dir "$target/miri"
+        part $compile "miri: ring" cargo +nightly miri test --locked -p portolan-ring --lib --target-dir "$target/miri"
+    else
+        missing+=("miri: the component is not installed for a nightly toolchain")
+    fi
+
+    if cargo +nightly --version >/dev/null 2>&1; then
+        part $compile "address sanitizer: ring, link and the C interfaces" scripts/sanitize.sh "${with_runner[@]}"
+    else
+        missing+=("the address sanitizer: there is no nightly toolchain")
+    fi
+
+    nothing_is_left() {
+        local shm
+        # Whether a lab is of a program that was cut short or somebody else's cannot be told from here.
+        [ -z "$(labs)" ] || echo "labs are up, take yours down ($target/debug/portolan lab down NAME):" \
+            $(labs | sed 's/^ptl-//; s/-[^-]*$//' | sort -u)
+        shm=$(find /dev/shm -name 'portolan*' 2>/dev/null)
+        [ -z "$shm" ] || echo "files of shared memory:" $shm
+        [ -z "$(labs)$shm" ]
+    }
+    part 60 "nothing is left behind" nothing_is_left
 fi
 
-step "address sanitizer: ring, link and the C interface"
-if cargo +nightly --version >/dev/null 2>&1; then
-    bounded $compile "address sanitizer" scripts/sanitize.sh
-else
-    echo "*** THE ADDRESS SANITIZER DID NOT RUN: there is no nightly toolchain ***"
-fi
-
-step "nothing is left behind"
-left=$(labs | grep -c . || true)
-shm=$(find /dev/shm -name 'portolan*' 2>/dev/null | wc -l)
-if [ "$left" -ne 0 ] || [ "$shm" -ne 0 ]; then
-    echo "left behind: $left network namespaces, $shm files in /dev/shm" >&2
-    exit 1
-fi
-echo "no namespace, no shared memory file"
+tell_results
+code=$?
+printf '\n'
+for what in "${missing[@]}"; do echo "*** DID NOT RUN: $what"; done
+[ $code -ne 0 ] || echo "All that ran passed, in $((SECONDS / 60)) min $((SECONDS % 60)) s."
+exit $code

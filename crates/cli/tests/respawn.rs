@@ -12,10 +12,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use common::cluster::Cluster;
-use common::{TestLab, example, marked, none_left, portolan, probe, say, signal, start};
+use common::{
+    PATIENCE, TestLab, example, marked, none_left, portolan, probe, say, signal, start, until,
+};
 use rustix::process::Signal;
-
-const PATIENCE: Duration = Duration::from_secs(40);
 
 /// A job, and all that it says, of either kind, as it comes.
 struct Job {
@@ -83,16 +83,14 @@ impl Job {
 
     /// Waits for its end; gives its exit code.
     fn end(&mut self) -> i32 {
-        let deadline = Instant::now() + PATIENCE;
-        let code = loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                break status.code().unwrap_or(-1);
-            }
-            assert!(Instant::now() < deadline, "{:#?}", self.said);
-            std::thread::sleep(Duration::from_millis(5));
+        let mut status = None;
+        let has_ended = || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
         };
+        until(|| format!("{:#?}", self.said), has_ended);
         self.said.extend(self.lines.iter());
-        code
+        status.unwrap().code().unwrap_or(-1)
     }
 
     /// What the ranks of the example `steps` have in the end.
@@ -156,15 +154,8 @@ fn steps_done(folder: &Folder) -> u64 {
 
 /// Waits until rank 0 has done so many.
 fn await_steps(folder: &Folder, steps: u64) {
-    let deadline = Instant::now() + PATIENCE;
-    while steps_done(folder) < steps {
-        assert!(
-            Instant::now() < deadline,
-            "after step {}",
-            steps_done(folder)
-        );
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    let done = || steps_done(folder);
+    until(|| format!("after step {}", done()), || done() >= steps);
 }
 
 #[test]
@@ -451,7 +442,7 @@ fn output_environment_and_files_of_both_lives_are_kept() {
     let file = input.0.join("in");
     fs::write(&file, "told once\n").unwrap();
     let child = portolan(&words)
-        .env(common::MARK, mark)
+        .env(common::MARK, common::own_mark(mark))
         .stdin(fs::File::open(&file).unwrap())
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -459,11 +450,8 @@ fn output_environment_and_files_of_both_lives_are_kept() {
     let mut job = Job::new(child.unwrap());
     let written = |name: &str| fs::read_to_string(output.0.join(name)).unwrap_or_default();
     let await_text = |name: &str, text: &str| {
-        let deadline = Instant::now() + PATIENCE;
-        while !written(name).contains(text) {
-            assert!(Instant::now() < deadline, "{name}: {:?}", written(name));
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let found = || written(name).contains(text);
+        until(|| format!("{name}: {:?}", written(name)), found);
     };
     await_text("0.out", "waiting");
     await_text("1.out", "waiting");

@@ -4,7 +4,9 @@ mod common;
 
 use std::fs;
 
-use common::{example, finish, marked, none_left, portolan, probe, read_until, say, signal, start};
+use common::{
+    example, finish, marked, none_left, portolan, probe, read_until, say, signal, start, until,
+};
 use rustix::process::Signal;
 
 #[test]
@@ -279,9 +281,7 @@ fn ctrl_c_ends_a_job_whose_reader_has_stopped() {
     );
     read_until(&mut child, "y", 1);
     // The rank has ended; only its output is waited for.
-    while marked("stuck").len() > 2 {
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
+    until(|| "the rank runs on".into(), || marked("stuck").len() <= 2);
     signal(child.id(), Signal::INT);
     let status = child.wait().unwrap();
     assert_eq!(status.code(), Some(130));

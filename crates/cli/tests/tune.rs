@@ -275,8 +275,7 @@ fn what_cannot_be_tuned_is_refused_at_once() {
 #[test]
 fn each_host_of_a_lab_keeps_its_own() {
     let options = ["--hosts", "3", "--rate", "200mbit", "--buffer", "64k"];
-    let name = TestLab::own("t-tune");
-    let lab = TestLab::with(name, &options);
+    let lab = TestLab::with("t-tune", &options);
     let folder = Folder::new("lab");
     let (file, json) = json_of("lab");
     let file = file.to_str().unwrap();
@@ -295,7 +294,7 @@ fn each_host_of_a_lab_keeps_its_own() {
     }
     let mut expected = Vec::new();
     for host in 0..3 {
-        expected.extend(["udp", "xdp"].map(|link| format!("h{host}.{name}-{link}.conf")));
+        expected.extend(["udp", "xdp"].map(|link| format!("h{host}.{}-{link}.conf", lab.0)));
     }
     assert_eq!(folder.names(), expected);
     folder.say(&[&at[..], &["--forget"]].concat()).expect(0);

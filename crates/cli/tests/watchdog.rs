@@ -1,17 +1,24 @@
-//! `scripts/bounded.sh`, under which the steps of `make test` run.
+//! `scripts/bounded.sh`, under which the programs and steps of `make test` run,
+//! and `scripts/results.sh`, which tells what came of them.
 
-use std::process::Command;
-use std::time::{Duration, Instant};
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
 
-fn bounded(seconds: u32, script: &str) -> (i32, String) {
+fn bash(script: &str) -> Output {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-    let source = format!("source scripts/bounded.sh; bounded {seconds} 'the step' {script}");
-    let output = Command::new("bash")
-        .args(["-c", &source])
+    Command::new("bash")
+        .args(["-c", script])
         .env_remove("PORTOLAN_STEP")
         .current_dir(root)
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+fn bounded(seconds: u32, script: &str) -> (i32, String) {
+    let output = bash(&format!(
+        "source scripts/bounded.sh; bounded {seconds} 'the step' {script}"
+    ));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     (output.status.code().unwrap(), said)
 }
@@ -36,27 +43,89 @@ fn a_step_that_ends_keeps_its_code() {
 
 #[test]
 fn a_step_that_hangs_is_named_and_ended() {
-    let before = Instant::now();
-    let hang = "sh -c 'setsid tail -f /dev/null --pid=1 -s 86531 & tail -f /dev/null -s 86531'";
-    let (code, said) = bounded(2, hang);
+    // A number that is nobody else's argument.
+    let number = format!("8653{}", std::process::id());
+    let hang = format!(
+        "sh -c 'setsid tail -f /dev/null --pid=1 -s {number} & tail -f /dev/null -s {number}'"
+    );
+    let (code, said) = bounded(5, &hang);
     assert_eq!(code, 124, "{said}");
     assert!(
-        said.contains("HUNG: \"the step\"") && said.contains("/dev/null -s 86531"),
+        said.contains("HUNG: \"the step\"") && said.contains(&format!("/dev/null -s {number}")),
         "{said}"
     );
     // A stack, or at least what the kernel says of it.
     assert!(said.contains("#0") || said.contains("waits in"), "{said}");
-    assert!(before.elapsed() < Duration::from_secs(60));
-    assert_eq!(running("86531"), 0);
+    assert_eq!(running(&number), 0);
 }
 
 #[test]
 fn a_step_that_leaves_a_process_fails() {
-    let (code, said) = bounded(60, "sh -c 'setsid sleep 86532 >/dev/null 2>&1 & true'");
+    let number = format!("8654{}", std::process::id());
+    let (code, said) = bounded(
+        60,
+        &format!("sh -c 'setsid sleep {number} >/dev/null 2>&1 & true'"),
+    );
     assert_eq!(code, 1, "{said}");
     assert!(
-        said.contains("left processes behind") && said.contains("sleep 86532"),
+        said.contains("left processes behind") && said.contains(&format!("sleep {number}")),
         "{said}"
     );
-    assert_eq!(running("86532"), 0);
+    assert_eq!(running(&number), 0);
+}
+
+/// What programs say in the words of Rust's test harness.
+const PROGRAMS: [(&str, &str); 4] = [
+    ("well", "echo 'test result: ok. 3 passed; 0 failed;'"),
+    (
+        "badly",
+        "echo '---- two stdout ----'; echo 'test result: FAILED. 1 passed; 1 failed;'; exit 101",
+    ),
+    ("never", "tail -f /dev/null"),
+    ("alone", "exit 0"),
+];
+
+#[test]
+fn all_programs_run_and_what_failed_is_listed_at_the_end() {
+    let folder = std::env::temp_dir().join(format!("portolan-results-{}", std::process::id()));
+    fs::create_dir(&folder).unwrap();
+    for (name, script) in PROGRAMS {
+        let program = folder.join(format!("{name}-0123456789abcdef"));
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let at = folder.display();
+    let names = PROGRAMS.map(|(name, _)| name).join(" ");
+    // As cargo runs them, which goes on and fails in the end.
+    let output = bash(&format!(
+        "source scripts/bounded.sh; source scripts/results.sh
+         export PORTOLAN_RESULTS={at}/results PORTOLAN_PROGRAM_SECONDS=5 CARGO_PKG_NAME=crate
+         touch {at}/results
+         like_cargo() {{
+             local code=0 name
+             for name in {names}; do
+                 scripts/program.sh {at}/$name-0123456789abcdef || code=101
+             done
+             return $code
+         }}
+         part 600 first like_cargo
+         part 600 second sh -c 'exit 4'
+         part 600 third sh -c 'echo \"test result: ok. 7 passed; 0 failed;\"'
+         tell_results"
+    ));
+    fs::remove_dir_all(&folder).unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let (_, end) = said.split_once("=== what ran\n").unwrap();
+    let expected = "\
+first: 5 tests passed, 2 failed, in 4 programs
+second: 0 tests passed, 1 failed, in 1 program
+third: 7 tests passed, 0 failed, in 1 program
+
+=== what failed
+crate badly: two
+crate never: it hung and was ended, see \"HUNG\" above
+second: exit code 4, see above
+";
+    assert_eq!(end, expected, "{said}");
 }

@@ -6,7 +6,9 @@ use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{TestLab, example, finish, none_left, portolan, read_until, say, signal, start};
+use common::{
+    Rounds, TestLab, example, finish, none_left, portolan, read_until, say, signal, start, until,
+};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -17,6 +19,17 @@ fn link(lab: &TestLab, host: &str) -> String {
     lab.exec(host, &["ip", "link", "show", "eth0"])
         .expect(0)
         .out
+}
+
+/// Waits until programs are attached to both hosts' interfaces, or none is.
+fn await_programs(lab: &TestLab, wanted: bool) {
+    let links = || ["h0", "h1"].map(|host| link(lab, host));
+    let all = || {
+        links()
+            .iter()
+            .all(|link| link.contains("prog/xdp") == wanted)
+    };
+    until(|| format!("{:?}", links()), all);
 }
 
 #[test]
@@ -69,9 +82,7 @@ fn all_ranks_of_a_host_share_its_queue() {
         exe.is_ok_and(|exe| exe.ends_with("ring"))
     };
     let ranks = || common::marked("xdp-share").into_iter().filter(is_rank);
-    while ranks().count() < 8 {
-        sleep(Duration::from_millis(5));
-    }
+    until(|| "not all ranks".into(), || ranks().count() == 8);
     for rank in ranks().collect::<Vec<_>>() {
         signal(rank, Signal::STOP);
         sleep(Duration::from_millis(15));
@@ -153,18 +164,14 @@ fn everything_else_goes_on_beside_a_host_port() {
         "run", "-n", "2", "--lab", lab.0, "--link", "xdp", "--", &ring,
     ];
     let mut job = start("xdp-rest", &[&words[..], &["100000000"]].concat());
-    sleep(Duration::from_secs(1));
-    assert!(
-        link(&lab, "h1").contains("prog/xdp"),
-        "{}",
-        link(&lab, "h1")
-    );
+    await_programs(&lab, true);
     let hosts = say(&["lab", "status", lab.0, "--json"]).expect(0).out;
     let hosts: serde_json::Value = serde_json::from_str(&hosts).unwrap();
     let ip = |host: usize| hosts["hosts"][host]["ipv4"].as_str().unwrap().to_owned();
     // TCP and UDP of others, both ways, by bash alone.
     let listen = format!(
-        "exec 3<>/dev/tcp/{}/7007 && echo hello >&3 && read -r -u 3 line && echo got $line",
+        "until exec 3<>/dev/tcp/{}/7007; do sleep 0.05; done 2>/dev/null; \
+         echo hello >&3 && read -r -u 3 line && echo got $line",
         ip(1)
     );
     let serve = "$s = IO::Socket::INET->new(Listen => 1, LocalPort => 7007, ReuseAddr => 1) \
@@ -182,7 +189,6 @@ fn everything_else_goes_on_beside_a_host_port() {
     ];
     let server = portolan(&words).spawn();
     let mut server = server.unwrap();
-    sleep(Duration::from_millis(500));
     let said = lab.exec("h0", &["bash", "-c", &listen]).expect(0);
     assert_eq!(said.out, "got hello\n");
     server.wait().unwrap();
@@ -200,7 +206,7 @@ fn a_second_job_on_the_same_interface_does_without() {
     let first = ["sh", "-c", "echo ready; exec \"$0\" 100000000", &ring];
     let mut job = start("xdp-two", &[&words[..], &first].concat());
     read_until(&mut job, "ready", 2);
-    sleep(Duration::from_millis(300));
+    await_programs(&lab, true);
     let said = say(&[&words[..], &[&ring, "100"]].concat()).expect(0);
     assert!(said.out.contains(RIGHT), "{said:#?}");
     said.complains(&[
@@ -219,18 +225,18 @@ fn a_second_job_on_the_same_interface_does_without() {
 #[test]
 fn an_interface_that_goes_down_and_up_loses_nothing() {
     let lab = TestLab::up("t-xdp-down", "2");
-    let ring = example("ring");
+    let rounds = Rounds::new("xdp-down");
+    let Rounds { program, file } = &rounds;
     let words = ["run", "-v", "-n", "2", "--lab", lab.0, "--link", "xdp"];
-    let mut job = start("xdp-down", &[&words[..], &["--", &ring, "60000"]].concat());
+    let mut job = start("xdp-down", &[&words[..], &["--", program, file]].concat());
     let id = common::job_id(&mut job);
     let is_fast =
         |rank: &serde_json::Value| rank["counters"]["fast_packets_received"].as_u64() > Some(100);
-    let both_are = |_| {
-        sleep(Duration::from_millis(20));
+    let both_are = || {
         let ranks = common::ranks(&["--once", &id]);
         ranks.len() == 2 && ranks.iter().all(is_fast)
     };
-    assert!((0..1_000).any(both_are), "no packet came by the fast path");
+    until(|| "no packet came by the fast path".into(), both_are);
     for _ in 0..2 {
         lab.exec("h1", &["ip", "link", "set", "eth0", "down"])
             .expect(0);
@@ -239,8 +245,7 @@ fn an_interface_that_goes_down_and_up_loses_nothing() {
             .expect(0);
         sleep(Duration::from_millis(300));
     }
-    let said = finish(job).expect(0);
-    assert!(said.out.contains(RIGHT), "{said:#?}");
+    rounds.end(job);
     none_left("xdp-down");
 }
 
@@ -267,19 +272,18 @@ fn packets_find_the_queue_of_a_host_port() {
         ranks.iter().map(both).collect()
     };
     let mut before = arrived();
-    for look in 0.. {
+    let all_find_it = || {
         sleep(Duration::from_millis(300));
         let now = arrived();
         let found = |(now, before): (&[u64; 2], &[u64; 2])| {
             let [fast, other] = [0, 1].map(|i| now[i] - before[i]);
             fast > 100 && other * 20 < fast
         };
-        if now.len() == 4 && before.len() == 4 && now.iter().zip(&before).all(found) {
-            break;
-        }
-        assert!(look < 60, "{before:?}, then {now:?}");
+        let all = now.len() == 4 && before.len() == 4 && now.iter().zip(&before).all(found);
         before = now;
-    }
+        all
+    };
+    until(|| format!("{:?}", arrived()), all_find_it);
     signal(job.id(), Signal::TERM);
     finish(job);
     none_left("xdp-queues");
@@ -312,7 +316,7 @@ fn exchange_rows(lab: &TestLab, disabled: &str, max: u64) -> (String, Vec<u64>) 
     let heat = example("heat");
     let words = [&words[..], &["--", &heat, "1000", "1000000"]].concat();
     let job = portolan(&words)
-        .env(common::MARK, "xdp-long")
+        .env(common::MARK, common::own_mark("xdp-long"))
         .env("PORTOLAN_DISABLE", disabled)
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -320,14 +324,12 @@ fn exchange_rows(lab: &TestLab, disabled: &str, max: u64) -> (String, Vec<u64>) 
     let mut job = job.unwrap();
     let id = common::job_id(&mut job);
     let largest = |rank: &Value| rank["state"]["xdp_path"][0]["packet_max"].as_u64();
-    for look in 0.. {
-        sleep(Duration::from_millis(100));
-        let now = common::ranks(&["--dump", &id]);
-        if now.len() == 2 && now.iter().all(|rank| largest(rank) == Some(max)) {
-            break;
-        }
-        assert!(look < 100, "{now:#?}");
-    }
+    let now = || common::ranks(&["--dump", &id]);
+    let both_have = || {
+        let now = now();
+        now.len() == 2 && now.iter().all(|rank| largest(rank) == Some(max))
+    };
+    until(|| format!("{:#?}", now()), both_have);
     let taken = || {
         let names = ["fast_packets_received", "fast_packet_bytes_received"];
         let count = |rank: &Value| names.map(|name| rank["counters"][name].as_u64().unwrap());
@@ -335,7 +337,9 @@ fn exchange_rows(lab: &TestLab, disabled: &str, max: u64) -> (String, Vec<u64>) 
         ranks.iter().map(count).collect::<Vec<_>>()
     };
     let before = taken();
-    sleep(Duration::from_secs(1));
+    let more = |(now, before): (&[u64; 2], &[u64; 2])| now[0] > before[0] + 100;
+    let both_took = || taken().iter().zip(&before).all(more);
+    until(|| format!("{before:?}, then {:?}", taken()), both_took);
     let means = taken().into_iter().zip(before);
     let means = means.map(|(now, before)| (now[1] - before[1]) / (now[0] - before[0]).max(1));
     let means = means.collect();
@@ -378,7 +382,7 @@ fn who_is_killed_leaves_the_interface_free() {
         .concat();
         let mut job = start("xdp-kill", &wait);
         read_until(&mut job, "ready", 2);
-        sleep(Duration::from_millis(300));
+        await_programs(&lab, true);
         let victim = if rank {
             common::marked("xdp-kill")
                 .into_iter()
@@ -393,9 +397,7 @@ fn who_is_killed_leaves_the_interface_free() {
         signal(victim, Signal::KILL);
         finish(job);
         none_left("xdp-kill");
-        for host in ["h0", "h1"] {
-            assert!(!link(&lab, host).contains("prog/xdp"));
-        }
+        await_programs(&lab, false);
         say(&[&words[..], &[&ring, "50"]].concat())
             .expect(0)
             .complains(&["xdp to 1 (another host: host port on eth0)"]);

@@ -4,9 +4,8 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
-use common::{ALL, By, config, helped, job, pair, pattern, run};
+use common::{ALL, By, PATIENCE, config, helped, job, pair, pattern, run};
 use portolan_engine::{
     Action, Binding, Buffer, Census, Config, DeregisterError, Ended, Endpoint, Memory, Misuse,
     Notify, OpError, OpId, Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError,
@@ -422,7 +421,7 @@ fn nobody_writes_to_what_was_forgotten() {
             assert_eq!(b.remote_key(id).unwrap(), None);
             // SAFETY: see above.
             let then = unsafe { std::slice::from_raw_parts(start, LEN) }.to_vec();
-            let ended = a.wait_end(put, Some(Duration::from_secs(20))).unwrap();
+            let ended = a.wait_end(put, Some(PATIENCE)).unwrap();
             match ended.completion.result {
                 Ok(()) => assert!(then.iter().all(|byte| *byte == round)),
                 Err(why) => {
@@ -501,7 +500,7 @@ fn it_works_while_the_target_makes_no_call() {
         let (a, b) = pair(by, &helped());
         let (_, key) = region(&b, 300_000, Rights::Both);
         // The other makes no call from here on: its helper thread serves.
-        let limit = Some(Duration::from_secs(20));
+        let limit = Some(PATIENCE);
         for len in [8, 300_000] {
             let put = a
                 .post_put(1, place(key, 0), pattern(len, 5), &PutOptions::default())

@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread, ThreadId};
 use std::time::{Duration, Instant};
 
-use common::{ALL, By, Count, config, helped, job_watched, pair, pattern, run};
+use common::{ALL, By, Count, PATIENCE, config, helped, job_watched, pair, pattern, run};
 use portolan_engine::{
     Binding, Config, Death, Event, Misuse, Notice, SendError, SendOptions, Threads, WaitError,
     Watch,
@@ -25,7 +25,7 @@ const HANGS: Duration = Duration::from_secs(60);
 fn until(mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
-        assert!(start.elapsed().as_secs() < 20, "nothing comes of it");
+        assert!(start.elapsed() < PATIENCE, "nothing comes of it");
         thread::sleep(Duration::from_millis(1));
     }
 }
@@ -133,7 +133,7 @@ fn the_helper_drains_after_a_panic_has_ended_a_wait() {
                 b.send(0, 1, b"x").unwrap();
                 let options = SendOptions::default();
                 let op = b.send_owned(0, 2, &options, pattern(3_000_000, 1)).unwrap();
-                b.wait_op(&op, Some(Duration::from_secs(10))).unwrap();
+                b.wait_op(&op, Some(PATIENCE)).unwrap();
             });
             let ended = catch_unwind(AssertUnwindSafe(|| a.wait_until(|| false)));
             assert!(ended.is_err());
@@ -351,7 +351,8 @@ fn the_descriptor_wakes_other_event_loops() {
                 });
                 while got.get() < 10 {
                     if b.arm().unwrap() {
-                        let woken = set.wait(Some(5_000_000_000), |_| ()).unwrap();
+                        let limit_ns = PATIENCE.as_nanos() as u64;
+                        let woken = set.wait(Some(limit_ns), |_| ()).unwrap();
                         assert!(woken > 0, "{by:?} helper {helper}: slept through a message");
                     }
                     b.progress().unwrap();
@@ -374,7 +375,7 @@ fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(out) => return out,
-            Poll::Pending => thread::park_timeout(Duration::from_secs(5)),
+            Poll::Pending => thread::park_timeout(PATIENCE),
         }
     }
 }
@@ -399,10 +400,7 @@ fn futures_need_no_runtime() {
                 block_on(b.arrival().unwrap()).unwrap();
             }
         });
-        assert!(
-            start.elapsed() < Duration::from_secs(4),
-            "{by:?}: woken, not timed out"
-        );
+        assert!(start.elapsed() < PATIENCE, "{by:?}: woken, not timed out");
     }
 }
 
@@ -486,8 +484,7 @@ fn no_thread_takes_the_ring_meant_for_another() {
             for mine in &got {
                 s.spawn(|| {
                     for i in 0..rounds {
-                        a.wait_timeout(Duration::from_secs(20), || mine.get() > i)
-                            .unwrap();
+                        a.wait_timeout(PATIENCE, || mine.get() > i).unwrap();
                     }
                 });
             }

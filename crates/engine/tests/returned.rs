@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
-use common::{Count, config, helped, run, settle};
+use common::{Count, PATIENCE, config, helped, run, settle};
 use portolan_engine::{
     Address, Binding, Config, Congestion, Death, Endpoint, EndpointId, Event, Life, Misuse, Notice,
     Opening, PeerConfig, Returned, SendError, SendOptions, Threads, WaitError, Watch,
@@ -161,7 +161,7 @@ impl Watchdog {
     fn start() -> Self {
         let (alive, ended) = channel();
         thread::spawn(move || {
-            if ended.recv_timeout(Duration::from_secs(30)) == Err(RecvTimeoutError::Timeout) {
+            if ended.recv_timeout(PATIENCE) == Err(RecvTimeoutError::Timeout) {
                 eprintln!("a barrier has not ended");
                 std::process::exit(1);
             }

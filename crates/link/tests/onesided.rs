@@ -18,7 +18,7 @@ use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Condition, threads};
 use portolan_wire::Priority::{Reply, Request};
-use processes::{child, host, receive_one, send, sleep, small, spawn};
+use processes::{PATIENCE, child, host, receive_one, send, sleep, small, spawn};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// Bytes that others may read and write behind the compiler's back.
@@ -309,7 +309,7 @@ fn several_initiators_never_reach_what_was_withdrawn() {
                 })
             })
             .collect();
-        let end = Instant::now() + Duration::from_secs(60);
+        let end = Instant::now() + PATIENCE;
         while (busy < 20 || done < 200) && Instant::now() < end {
             let id = owner.publish(5, memory.exposed(), Rights::Both).unwrap();
             std::thread::sleep(Duration::from_micros(300));
@@ -478,7 +478,7 @@ fn child_puts(port: &mut ShmPort, bytes: usize) {
 
 /// Publishes, until the child is met in the middle of a copy.
 fn withdraw_in_a_copy(two: &mut Two, memory: &Memory, prepare: impl Fn(&Two)) -> RegionId {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     loop {
         let id = two.port.publish(1, memory.exposed(), Rights::Put).unwrap();
         std::thread::sleep(Duration::from_millis(5));
@@ -492,7 +492,7 @@ fn withdraw_in_a_copy(two: &mut Two, memory: &Memory, prepare: impl Fn(&Two)) ->
 
 /// Withdraws until it succeeds, and sees that nobody writes from then on.
 fn withdraw_for_good(two: &mut Two, memory: &Memory, id: RegionId) {
-    let end = Instant::now() + Duration::from_secs(30);
+    let end = Instant::now() + PATIENCE;
     while let Err(e) = two.port.try_withdraw(id) {
         assert_eq!(e, WithdrawError::InUse(1));
         assert!(Instant::now() < end, "the dead hold it");

@@ -9,9 +9,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use programs::{SYSTEM, library, run_pair, succeeds};
+use programs::{SYSTEM, library, run_pair, succeeds, with_cxx};
 
-const LANGUAGES: [(&str, &str); 2] = [("c99", "cc"), ("c++17", "g++")];
+/// The standards that programs are built by, and their compilers.
+fn languages() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let all = [("c99", "cc"), ("c++17", "g++")];
+    all.into_iter().take(1 + usize::from(with_cxx()))
+}
 
 fn crate_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -48,7 +52,7 @@ fn build_source(name: &str, source: &Path, (standard, compiler): (&str, &str)) -
 
 #[test]
 fn every_call_and_its_edges_alone() {
-    for language in LANGUAGES {
+    for language in languages() {
         let program = build("solo", language);
         let mut command = Command::new(program);
         command.env_remove(portolan_boot::JOB_VARIABLE);
@@ -58,7 +62,7 @@ fn every_call_and_its_edges_alone() {
 
 #[test]
 fn matched_messages_of_two_ranks() {
-    for language in LANGUAGES {
+    for language in languages() {
         let program = build("tagged", language);
         run_pair(&program, "plain");
         run_pair(&program, "threads");
@@ -68,7 +72,7 @@ fn matched_messages_of_two_ranks() {
 
 #[test]
 fn memory_of_two_ranks() {
-    for language in LANGUAGES {
+    for language in languages() {
         let program = build("onesided", language);
         run_pair(&program, "plain");
         run_pair(&program, "threads");
@@ -78,7 +82,7 @@ fn memory_of_two_ranks() {
 
 #[test]
 fn two_ranks() {
-    for language in LANGUAGES {
+    for language in languages() {
         let program = build("pair", language);
         run_pair(&program, "plain");
         run_pair(&program, "threads");
@@ -96,7 +100,7 @@ fn pages_have_programs_that_run() {
         let name = format!("page-{page}");
         let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}.c"));
         fs::write(&source, format!("{program}\n")).unwrap();
-        for language in LANGUAGES {
+        for language in languages() {
             run_pair(&build_source(&name, &source, language), "");
         }
     }

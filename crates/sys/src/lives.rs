@@ -392,7 +392,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    const SOON: Duration = Duration::from_secs(5);
+    const PATIENCE: Duration = Duration::from_secs(120);
 
     fn pulse(lives: &Lives, index: usize) -> Pulse {
         let lives = Lives::from_fd(lives.duplicate_fd().unwrap()).unwrap();
@@ -431,7 +431,7 @@ mod tests {
                 })
                 .join()
                 .unwrap();
-                assert_eq!(told.recv_timeout(SOON), Ok(index));
+                assert_eq!(told.recv_timeout(PATIENCE), Ok(index));
                 assert!(lives.is_lost(index));
             }
             drop(watch);
@@ -455,7 +455,7 @@ mod tests {
             // SAFETY: ends this process.
             unsafe { libc::abort() };
         }
-        assert_eq!(told.recv_timeout(SOON), Ok(0));
+        assert_eq!(told.recv_timeout(PATIENCE), Ok(0));
         let mut status = 0;
         // SAFETY: our own child, into a word of ours.
         unsafe { libc::waitpid(child, &raw mut status, 0) };

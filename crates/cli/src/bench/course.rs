@@ -8,6 +8,8 @@ const BIN_NS: u64 = 1_000_000;
 /// Bins over which a rate is taken that is to be found again: several packets
 /// even on slow lines.
 const WINDOW: usize = 10;
+/// A gap between arrivals that is kept as a silence, nanoseconds.
+const SILENCE_NS: u64 = 5_000_000;
 
 /// Bytes that arrived, millisecond by millisecond.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,7 +17,7 @@ pub struct Course {
     start_ns: u64,
     bins: Vec<u64>,
     last_ns: u64,
-    silence: [u64; 2],
+    silences: Vec<[u64; 2]>,
 }
 
 impl Course {
@@ -25,15 +27,15 @@ impl Course {
         Self {
             start_ns,
             last_ns: start_ns,
-            silence: [start_ns; 2],
+            silences: Vec::new(),
             bins: Vec::new(),
         }
     }
 
     /// So many bytes have come.
     pub fn note(&mut self, now_ns: u64, bytes: u64) {
-        if now_ns.saturating_sub(self.last_ns) > self.silence[1] - self.silence[0] {
-            self.silence = [self.last_ns, now_ns];
+        if now_ns.saturating_sub(self.last_ns) > SILENCE_NS {
+            self.silences.push([self.last_ns, now_ns]);
         }
         self.last_ns = self.last_ns.max(now_ns);
         let bin = (now_ns.saturating_sub(self.start_ns) / BIN_NS) as usize;
@@ -49,10 +51,11 @@ impl Course {
         self.bins.iter().sum()
     }
 
-    /// The longest time in which nothing came.
+    /// The last arrival before a time in which nothing came, and the next one.
     #[must_use]
-    pub fn silence(&self) -> [u64; 2] {
-        self.silence
+    pub fn silence_at(&self, at_ns: u64) -> Option<[u64; 2]> {
+        let mut all = self.silences.iter().copied();
+        all.find(|[since_ns, resumed_ns]| (since_ns..resumed_ns).contains(&&at_ns))
     }
 
     fn bin(&self, at_ns: u64) -> usize {
@@ -100,12 +103,17 @@ mod tests {
     #[test]
     fn a_silence_ends_with_an_arrival_and_the_rate_comes_back_later() {
         let course = course();
-        assert_eq!(course.silence(), [(7 + 99) * MS, (7 + 200) * MS]);
+        let silence = Some([(7 + 99) * MS, (7 + 200) * MS]);
+        for at_ms in [99, 150, 199] {
+            assert_eq!(course.silence_at((7 + at_ms) * MS), silence);
+        }
+        assert_eq!(course.silence_at((7 + 98) * MS), None);
+        assert_eq!(course.silence_at((7 + 200) * MS), None);
         let before = course.mb_s([7 * MS, 107 * MS]);
         assert!((before - 1.0).abs() < 1e-9, "{before}");
         // 9 of 10 ms at the full rate make 0.95 of it.
         assert_eq!(
-            course.reaches(0.9 * before, course.silence()[1]),
+            course.reaches(0.9 * before, (7 + 200) * MS),
             Some((7 + 258) * MS)
         );
         assert_eq!(course.reaches(1.1, 7 * MS), None);
@@ -117,6 +125,6 @@ mod tests {
         let course = course();
         assert_eq!(course.mb_s([900 * MS, 950 * MS]), 0.0);
         assert_eq!(course.reaches(0.1, 900 * MS), None);
-        assert_eq!(Course::new(5).silence(), [5, 5]);
+        assert_eq!(Course::new(5).silence_at(5), None);
     }
 }

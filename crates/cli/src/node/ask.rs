@@ -121,7 +121,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     fn ready(fd: &OwnedFd) {
-        let soon = Timespec::try_from(Duration::from_secs(10)).unwrap();
+        let soon = Timespec::try_from(Duration::from_secs(120)).unwrap();
         let found = poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&soon));
         assert_eq!(found, Ok(1), "nobody comes");
     }

@@ -5,10 +5,8 @@ use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::Mutex;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use super::{Said, TestLab, portolan, say, start};
+use super::{Said, TestLab, portolan, say, start, until};
 
 const SSHD: &str = "/usr/sbin/sshd";
 /// sshd's folder for the process without privileges.
@@ -68,7 +66,8 @@ impl Cluster {
             Path::new(SSHD).exists(),
             "{SSHD} is missing: install openssh-server, as `make test` does"
         );
-        let folder = PathBuf::from(format!("/tmp/portolan-{name}-{}", std::process::id()));
+        let name = TestLab::own(name);
+        let folder = PathBuf::from(format!("/tmp/portolan-{name}"));
         fs::create_dir_all(folder.join("prefix/bin")).unwrap();
         let mut cluster = Self {
             lab: TestLab::up(name, "3"),
@@ -154,12 +153,9 @@ impl Cluster {
         let daemon = portolan(&command).stderr(log).spawn().unwrap();
         self.daemons.push(daemon);
         // It listens before it answers.
-        let start = Instant::now();
         let log = self.path(&format!("log-{host}"));
-        while !fs::read_to_string(&log).unwrap().contains("listening") {
-            assert!(start.elapsed() < Duration::from_secs(10), "{config}");
-            sleep(Duration::from_millis(5));
-        }
+        let said = || fs::read_to_string(&log).unwrap();
+        until(said, || said().contains("listening"));
     }
 
     /// The words of `portolan run` with these arguments on `host`; `config`
@@ -223,26 +219,18 @@ impl Cluster {
 
     /// Waits until nothing runs on the hosts any more.
     pub fn nothing_left(&self) {
-        let start = Instant::now();
-        loop {
+        let about = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        let left = || {
             let left = self.processes();
-            if left.is_empty() {
-                return;
-            }
-            let about = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline"));
             let about: Vec<_> = left.iter().filter_map(|pid| about(pid).ok()).collect();
-            assert!(
-                start.elapsed() < Duration::from_secs(20),
-                "{left:?} {about:?}"
-            );
-            sleep(Duration::from_millis(5));
-        }
+            format!("{left:?} {about:?}")
+        };
+        until(left, || self.processes().is_empty());
     }
 
     /// UDP ports that are open on a host, once there are so many.
     pub fn udp_ports(&self, host: &str, count: usize) -> Vec<String> {
-        let start = Instant::now();
-        loop {
+        let ports = || -> Vec<String> {
             let files = ["cat", "/proc/net/udp", "/proc/net/udp6"];
             let table = self.lab.exec(host, &files).expect(0).out;
             let port = |line: &str| {
@@ -250,13 +238,10 @@ impl Cluster {
                 u16::from_str_radix(port, 16).ok()
             };
             let ports = table.lines().filter_map(port);
-            let ports: Vec<String> = ports.map(|port| port.to_string()).collect();
-            if ports.len() >= count {
-                return ports;
-            }
-            assert!(start.elapsed() < Duration::from_secs(10), "{table}");
-            sleep(Duration::from_millis(5));
-        }
+            ports.map(|port| port.to_string()).collect()
+        };
+        until(|| format!("{:?}", ports()), || ports().len() >= count);
+        ports()
     }
 
     /// The agent on a host.

@@ -21,12 +21,43 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 /// Marks a test's processes in their environment.
 pub const MARK: &str = "PORTOLAN_TEST_MARK";
 
+/// How long something may take to come about that surely does. It only ends a
+/// test that would hang: nothing is measured by it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The same for the command `timeout`, seconds.
+pub const LIMIT: &str = "120";
+
+/// Waits until something is so; fails with `what` where it never is.
+pub fn until(what: impl FnOnce() -> String, mut so: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !so() {
+        assert!(start.elapsed() < PATIENCE, "{}", what());
+        sleep(Duration::from_millis(5));
+    }
+}
+
+/// Ever later moments of something that takes a while, from its beginning on.
+pub fn moments() -> impl Iterator<Item = Duration> {
+    let next = |moment: &Duration| Some(*moment * 9 / 8 + Duration::from_millis(4));
+    std::iter::successors(Some(Duration::ZERO), next)
+}
+
+/// A mark of this run of the test program alone.
+pub fn own_mark(mark: &str) -> String {
+    format!("{mark}-{}", std::process::id())
+}
+
+/// For ranks on a busy machine: a close may take long.
+pub const CLOSES_LATE: (&str, &str) = ("PORTOLAN_CLOSE_MS", "60000");
+
 /// The command under test.
 pub fn portolan(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
     command.args(arguments).stdin(Stdio::null());
     // Not by what somebody tuned on this machine.
     command.env("PORTOLAN_TUNED", "");
+    command.env(CLOSES_LATE.0, CLOSES_LATE.1);
     command
 }
 
@@ -44,6 +75,50 @@ pub fn probe() -> String {
         path.display()
     );
     path.to_str().unwrap().to_owned()
+}
+
+/// A program whose ranks exchange messages until they are told to end.
+pub struct Rounds {
+    pub program: String,
+    /// Ends it when it is there.
+    pub file: String,
+}
+
+impl Rounds {
+    pub fn new(name: &str) -> Self {
+        let file = format!("/tmp/portolan-{}", own_mark(name));
+        Self {
+            program: probe().replace("probe", "round"),
+            file,
+        }
+    }
+
+    /// Ends the job well; nothing was lost and nothing came twice.
+    pub fn end(&self, job: Child) -> Said {
+        fs::write(&self.file, "").unwrap();
+        let said = finish(job).expect(0);
+        assert!(said.out.contains("the sum is right"), "{said:#?}");
+        fs::remove_file(&self.file).unwrap();
+        said
+    }
+}
+
+impl Drop for Rounds {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.file);
+    }
+}
+
+/// How many messages a rank has sent.
+pub fn sent(rank: &serde_json::Value) -> u64 {
+    rank["counters"]["sent"].as_u64().unwrap_or(0)
+}
+
+/// Waits until all ranks of a job exchange messages.
+pub fn await_messages(id: &str) {
+    let seen = || ranks(&["--once", id]);
+    let all = || seen().iter().all(|rank| sent(rank) > 10);
+    until(|| format!("{:#?}", seen()), all);
 }
 
 /// One of the examples of the crate `portolan`, built by `cargo test --workspace`.
@@ -113,7 +188,7 @@ pub fn say(arguments: &[&str]) -> Said {
 /// Starts the command, its processes marked with `mark`.
 pub fn start(mark: &str, arguments: &[&str]) -> Child {
     portolan(arguments)
-        .env(MARK, mark)
+        .env(MARK, own_mark(mark))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
@@ -173,7 +248,7 @@ pub fn read_until(child: &mut Child, text: &str, count: usize) -> Vec<String> {
 
 /// Process ids that bear a mark.
 pub fn marked(mark: &str) -> Vec<u32> {
-    let wanted = format!("{MARK}={mark}");
+    let wanted = format!("{MARK}={}", own_mark(mark));
     let is_marked = |pid: &u32| {
         let state = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
         let is_zombie = state
@@ -195,18 +270,8 @@ pub fn marked(mark: &str) -> Vec<u32> {
 
 /// Waits until no process bears a mark.
 pub fn none_left(mark: &str) {
-    let start = Instant::now();
-    loop {
-        let left = marked(mark);
-        if left.is_empty() {
-            return;
-        }
-        assert!(
-            start.elapsed() < Duration::from_secs(10),
-            "still there: {left:?}"
-        );
-        sleep(Duration::from_millis(5));
-    }
+    let still = || format!("still there: {:?}", marked(mark));
+    until(still, || marked(mark).is_empty());
 }
 
 /// Traces of a lab: namespaces, mounts, files.
@@ -236,7 +301,8 @@ pub fn traces(name: &str) -> Vec<String> {
     found
 }
 
-/// A lab that is removed when its test ends, well or not.
+/// A lab that is removed when its test ends, well or not. Its name is this
+/// test program's alone, so that the program may run twice at the same time.
 pub struct TestLab(pub &'static str);
 
 impl TestLab {
@@ -247,16 +313,17 @@ impl TestLab {
     /// Made with these options.
     pub fn with(name: &'static str, options: &[&str]) -> Self {
         need_root();
-        let lab = Self(name);
-        say(&["lab", "down", name]);
-        say(&[&["lab", "up", name], options].concat()).expect(0);
+        let lab = Self(Self::own(name));
+        say(&["lab", "down", lab.0]);
+        say(&[&["lab", "up", lab.0], options].concat()).expect(0);
         lab
     }
 
-    /// The name of a lab of this test program alone, so that it may run twice
-    /// at the same time.
+    /// The name of a lab of this run of the test program alone.
     pub fn own(name: &str) -> &'static str {
-        format!("{name}-{}", std::process::id()).leak()
+        let own = format!("-{}", std::process::id());
+        let ending = if name.contains(&own) { "" } else { &own };
+        format!("{name}{ending}").leak()
     }
 
     /// What `lab status` says of it.

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use super::MARK;
+use super::{MARK, own_mark};
 
 pub struct PmiServer {
     port: String,
@@ -45,7 +45,7 @@ impl PmiServer {
         command
             .env("PMI_PORT", &self.port)
             .env("PMI_ID", rank.to_string())
-            .env(MARK, mark)
+            .env(MARK, own_mark(mark))
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())

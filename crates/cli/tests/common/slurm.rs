@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Said, TestLab, portolan, say};
+use super::{LIMIT, Said, TestLab, portolan, say, until};
 
 const CONTROLLER: &str = "/usr/sbin/slurmctld";
 const DAEMON: &str = "/usr/sbin/slurmd";
@@ -29,7 +29,8 @@ impl Slurm {
                 "{program} is missing: install slurm-wlm, as `make test` does"
             );
         }
-        let folder = PathBuf::from(format!("/tmp/portolan-{name}-{}", std::process::id()));
+        let name = TestLab::own(name);
+        let folder = PathBuf::from(format!("/tmp/portolan-{name}"));
         let mut slurm = Self {
             lab: TestLab::up(name, "2"),
             folder,
@@ -86,16 +87,11 @@ impl Slurm {
     }
 
     fn wait_for_nodes(&self) {
-        let start = Instant::now();
-        loop {
-            let said = self.command(&["sinfo", "-h", "-N", "-o", "%N %t"]);
-            if said.out == "h0 idle\nh1 idle\n" {
-                return;
-            }
-            let late = start.elapsed() > Duration::from_secs(30);
-            assert!(!late, "{said:#?} {}", self.logs());
-            sleep(Duration::from_millis(50));
-        }
+        let nodes = || self.command(&["sinfo", "-h", "-N", "-o", "%N %t"]);
+        until(
+            || format!("{:#?} {}", nodes(), self.logs()),
+            || nodes().out == "h0 idle\nh1 idle\n",
+        );
     }
 
     fn logs(&self) -> String {
@@ -109,7 +105,7 @@ impl Slurm {
     pub fn command(&self, words: &[&str]) -> Said {
         let before = ["lab", "exec", self.lab.0, "h0", "--"];
         let config = format!("SLURM_CONF={}", self.config());
-        let env = ["env", &config, "timeout", "60"];
+        let env = ["env", &config, "timeout", LIMIT];
         say(&[&before[..], &env, words].concat())
     }
 

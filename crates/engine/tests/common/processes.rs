@@ -1,7 +1,7 @@
 //! Two ranks of one host in two processes, of which one may be stopped or killed.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use portolan_engine::{Config, Endpoint, ShmAttachment};
@@ -46,6 +46,8 @@ pub fn two(test: &str, config: &Config) -> (Process, Endpoint) {
     let numbers: Vec<_> = theirs.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
     let child = Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
+        // What its harness says would be taken for the program's own.
+        .stdout(Stdio::null())
         .env(CHILD, numbers.join(" "))
         .spawn()
         .unwrap();

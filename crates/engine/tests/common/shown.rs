@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use portolan_engine::{Buffer, Endpoint, Place, PutOptions, Rights, Selector};
 
-use super::pattern;
+use super::{PATIENCE, pattern};
 
 /// A length that is surely shared, and not even.
 pub const LONG: usize = 1_000_003;
@@ -51,7 +51,7 @@ pub fn in_time(test: impl FnOnce() + Send + 'static) {
         test();
         tell.send(()).unwrap();
     });
-    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()));
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(()));
 }
 
 /// Memory that a sender may write to behind our back, looked at as such.

@@ -1,12 +1,17 @@
 //! Endpoints of a segment, in this process and in others.
 
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use portolan_link::shm::{Config, Segment, ShmError, ShmPort, Slumbering};
 use portolan_sys::doorbell::Doorbell;
 use portolan_wire::Priority;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
+
+/// How long something may take to come about that surely does. It only ends a
+/// test that would hang: nothing is measured by it.
+pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Endpoints of one segment, all in this process.
 pub struct Host {
@@ -60,10 +65,7 @@ pub fn receive_one(port: &mut ShmPort) -> Option<(u16, Priority, Vec<u8>)> {
 /// Waits for the doorbell; a test that waits in vain fails.
 pub fn sleep(port: &mut ShmPort) {
     if port.sleep_prepare() == Slumbering::Yes {
-        let limit = Timespec {
-            tv_sec: 20,
-            tv_nsec: 0,
-        };
+        let limit = PATIENCE.try_into().unwrap();
         let n = poll(&mut [PollFd::new(port, PollFlags::IN)], Some(&limit)).unwrap();
         assert!(n > 0, "slept through a message");
     }
@@ -83,6 +85,8 @@ pub fn spawn(test: &str, index: u16, segment: &Segment, bells: &[Doorbell]) -> s
     let numbers: Vec<_> = fds.iter().map(|fd| fd.as_raw_fd().to_string()).collect();
     Command::new(std::env::current_exe().unwrap())
         .args([test, "--exact", "--nocapture"])
+        // What its harness says would be taken for the program's own.
+        .stdout(Stdio::null())
         .env(CHILD, format!("{index} {}", numbers.join(" ")))
         .spawn()
         .unwrap()

@@ -28,6 +28,12 @@ pub fn succeeds(command: &mut Command) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
+/// Whether programs are to be C++ as well: `make check` does without where there
+/// is no compiler for it, and says so.
+pub fn with_cxx() -> bool {
+    std::env::var_os("PORTOLAN_TEST_WITHOUT_CXX").is_none()
+}
+
 /// The static library `libNAME` that was built along with this test.
 pub fn library(name: &str) -> PathBuf {
     let exe = std::env::current_exe().unwrap();
@@ -64,6 +70,8 @@ impl Starter for Pair<'_> {
     fn command(&mut self, _place: &Place) -> Command {
         let mut command = Command::new(self.program);
         command.arg(self.mode).stdin(Stdio::null());
+        // On a busy machine a close may take long.
+        command.env("PORTOLAN_CLOSE_MS", "60000");
         command
     }
 

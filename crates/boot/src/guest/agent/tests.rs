@@ -70,7 +70,7 @@ impl Here {
     }
 
     fn hears_of_death(&self) -> (u32, How) {
-        match self.hears(Duration::from_secs(5)) {
+        match self.hears(PATIENCE) {
             Some(ToRank::Died { rank, how }) => (rank, how),
             other => panic!("{other:?}"),
         }
@@ -96,6 +96,8 @@ fn rand_word() -> u64 {
 }
 
 const SOON: Duration = Duration::from_millis(300);
+/// Ends a test that would hang: nothing is measured by it.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 #[test]
 fn a_death_is_told_here_and_on_other_hosts() {
@@ -132,7 +134,7 @@ fn the_stopped_are_vouched_for() {
     let pid = rustix::process::Pid::from_child(&a.sleeper);
     rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
     for at in [&a, &b, &b] {
-        let said = at.hears(Duration::from_secs(3));
+        let said = at.hears(PATIENCE);
         assert!(
             matches!(said, Some(ToRank::Stopped { rank: 1 })),
             "{said:?}"
@@ -239,6 +241,9 @@ fn nobody_else_is_let_in() {
         std::thread::sleep(Duration::from_millis(if gone { 0 } else { 10 }));
         gone
     };
-    assert!((0..500).any(|_| nobody_is_reached()));
+    let limit = Instant::now() + PATIENCE;
+    while !nobody_is_reached() {
+        assert!(Instant::now() < limit, "somebody is reached");
+    }
     drop(agent);
 }

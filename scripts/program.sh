@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Runs one test program, for cargo (its `runner`), for no longer than ten
+# minutes, so that one that hangs does not keep the others from running. Adds
+# what came of it to the file that PORTOLAN_RESULTS names.
+set -uo pipefail
+scripts=$(dirname "$0")
+# shellcheck source=scripts/bounded.sh
+source "$scripts/bounded.sh"
+# shellcheck source=scripts/results.sh
+source "$scripts/results.sh"
+name="$CARGO_PKG_NAME $(basename "$1" | sed -E 's/-[0-9a-f]{16}$//')"
+# No pipe: who reads one to its end waits for whatever the program leaves running.
+said=$(mktemp)
+trap 'rm -f "$said"' EXIT
+bounded "${PORTOLAN_PROGRAM_SECONDS:-600}" "$name" "$@" >"$said" 2>&1
+code=$?
+cat "$said"
+note "$name" "$code" "$said"
+exit "$code"

@@ -1,0 +1,54 @@
+# To be sourced. What ran and what failed, in the file that PORTOLAN_RESULTS
+# names. Its lines have the step, the program, its exit code, how many of its
+# tests passed, and which failed.
+# shellcheck shell=bash
+
+# `note PROGRAM CODE FILE` adds the line of a program that has said what is in FILE.
+note() {
+    local passed failed
+    passed=$(awk '/^test result: / { for (i = 2; i <= NF; i++) if ($i == "passed;") n += $(i - 1); seen = 1 }
+        END { if (seen) print n }' "$3")
+    # Without a test harness it is one test.
+    [ -n "$passed" ] || passed=$(($2 == 0))
+    failed=$(sed -nE 's/^---- (.*) stdout ----$/\1/p' "$3" | sort -u | paste -sd'|')
+    printf '%s\t%s\t%s\t%s\t%s\n' "$PORTOLAN_PART" "$1" "$2" "$passed" "$failed" >>"$PORTOLAN_RESULTS"
+}
+
+# `part SECONDS NAME COMMAND...` runs a step, bounded, and notes what came of
+# it. Those after it run all the same.
+part() {
+    local seconds=$1 code said noted
+    export PORTOLAN_PART=$2
+    shift 2
+    printf '\n=== %s\n' "$PORTOLAN_PART"
+    said=$(mktemp)
+    bounded "$seconds" "$PORTOLAN_PART" "$@" 2>&1 | tee "$said"
+    code=${PIPESTATUS[0]}
+    # Programs that cargo ran by program.sh have noted themselves.
+    noted=$(awk -F'\t' -v part="$PORTOLAN_PART" -v code="$code" \
+        '$1 == part && (code == 0 || $3 != 0 && code != 124)' "$PORTOLAN_RESULTS")
+    if [ -z "$noted" ] && { [ "$code" -ne 0 ] || grep -q '^test result:' "$said"; }; then
+        note "$PORTOLAN_PART" "$code" "$said"
+    fi
+    rm -f "$said"
+    return "$code"
+}
+
+# Says of each step how much ran, then what failed; returns 1 if anything did.
+tell_results() {
+    printf '\n=== what ran\n'
+    awk -F'\t' '
+        function many(n, what) { return n " " what (n == 1 ? "" : "s") }
+        !($1 in programs) { order[++steps] = $1 }
+        { programs[$1]++; passed[$1] += $4; n = split($5, names, "|"); failed[$1] += $3 && !n ? 1 : n }
+        END { for (i = 1; i <= steps; i++) { s = order[i]
+            print s ": " many(passed[s], "test") " passed, " failed[s] " failed, in " many(programs[s], "program") } }' "$PORTOLAN_RESULTS"
+    awk -F'\t' '
+        $3 != 0 {
+            if (!any++) print "\n=== what failed"
+            n = split($5, names, "|")
+            for (i = 1; i <= n; i++) print $2 ": " names[i]
+            if ($3 == 124) print $2 ": it hung and was ended, see \"HUNG\" above"
+            else if (!n) print $2 ": exit code " $3 ", see above" }
+        END { exit any > 0 }' "$PORTOLAN_RESULTS"
+}
