@@ -99,22 +99,11 @@ fn busy_loops_run_beside_ranks_and_end_with_the_bench() {
             .split(|&byte| byte == 0)
             .any(|word| word == b"internal-bench-loop")
     };
-    let wait_for = |done: fn(usize) -> bool| {
-        let begun = Instant::now();
-        while !done(
-            marked("busy-killed")
-                .iter()
-                .filter(|pid| is_loop(pid))
-                .count(),
-        ) {
-            assert!(begun.elapsed() < Duration::from_secs(60));
-            sleep(Duration::from_millis(5));
-        }
-    };
-    wait_for(|loops| loops > 0);
+    let loops = || marked("busy-killed").iter().any(is_loop);
+    until(|| "no busy loop".to_owned(), loops);
     bench.kill().unwrap();
     bench.wait().unwrap();
-    wait_for(|loops| loops == 0);
+    until(|| "a busy loop stays".to_owned(), || !loops());
 }
 
 #[test]
