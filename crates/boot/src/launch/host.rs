@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::rc::Rc;
 
-use portolan_wire::Address;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -558,6 +557,7 @@ impl Host {
             core: rank.place.core,
             core_shared: rank.shares_core,
             settings: plan.settings.clone(),
+            ip: plan.ip,
             host_port: match (&rank.granted, &rank.host_port) {
                 (Some(Ok(_)), None) => Some(Err("it was given to this rank before".to_owned())),
                 (granted, _) => granted.clone(),
@@ -574,7 +574,6 @@ impl Host {
             job_id,
             security,
             suite,
-            ip,
             ..
         } = &self.plan;
         let rank = self.ranks[index].place.rank;
@@ -582,17 +581,6 @@ impl Host {
             self.refuse(index, Refusal::KeyCheck { rank });
             return;
         }
-        let address = match (ip, Address::parse(&address)) {
-            // Its socket is bound to every address of the host.
-            (Some(ip), Ok(mut parsed)) if parsed.port != 0 => {
-                parsed.ip = match ip {
-                    std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-                    std::net::IpAddr::V6(ip) => ip.octets(),
-                };
-                parsed.to_bytes()
-            }
-            _ => address,
-        };
         self.ranks[index].has_come = true;
         self.bind_host_ports();
         let pid = self.ranks[index].greeted.unwrap_or_default();
