@@ -173,7 +173,8 @@ fn a_flood_of_forged_packets_changes_nothing() {
 fn a_start_by_host_ports_stands_beside_one_by_udp() {
     let lab = TestLab::up(TestLab::own("t-bl-start"), "2");
     let arguments = ["start", "--lab", lab.0, "--link", "xdp", "-n", "2"];
-    let (json, _) = bench("start-lab", &arguments);
+    let slices = ["--slices", "2"];
+    let (json, _) = bench_as_asked("start-lab", &[&arguments[..], &slices].concat());
     check_rows(&json);
     let systems = texts(&json, "rows", "system");
     assert_eq!(systems, set(&["portolan-xdp", "portolan-udp"]));

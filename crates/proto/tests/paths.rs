@@ -265,8 +265,8 @@ fn networks_in_different_orders_are_paired_by_their_subnets() {
         }
         two.run(SECOND, |t| net_of(t) > 0);
         assert_eq!([0, 1].map(|i| two.bytes_got(i)), [300_005; 2]);
-        for from in 0..2 {
-            let [first, second] = two.by_path(from, before[from]);
+        for (from, since) in before.into_iter().enumerate() {
+            let [first, second] = two.by_path(from, since);
             assert!(first > 60 && second > 60, "{first} and {second} packets");
             two.send_long(from, 300_000);
         }
