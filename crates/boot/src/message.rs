@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 
@@ -372,6 +373,9 @@ pub struct Membership {
     pub core_shared: bool,
     /// Settings that the launcher passes on, by name.
     pub settings: BTreeMap<String, String>,
+    /// Where the other hosts reach this one; none: each process finds out.
+    #[serde(default)]
+    pub ip: Option<IpAddr>,
     /// The host port that this process was given, or why it has none; none
     /// where nobody asked for one.
     pub host_port: Option<Result<HostPortInfo, String>>,
@@ -646,6 +650,7 @@ mod tests {
             core: None,
             core_shared: false,
             settings: BTreeMap::new(),
+            ip: Some([10, 1, 2, 3].into()),
             host_port: None,
             shared: false,
             watched: true,

@@ -168,3 +168,21 @@ fn a_flood_of_forged_packets_changes_nothing() {
         .expect(2)
         .complains(&["--hosts 3"]);
 }
+
+#[test]
+fn a_start_by_host_ports_stands_beside_one_by_udp() {
+    let lab = TestLab::up(TestLab::own("t-bl-start"), "2");
+    let arguments = ["start", "--lab", lab.0, "--link", "xdp", "-n", "2"];
+    let slices = ["--slices", "2"];
+    let (json, _) = bench_as_asked("start-lab", &[&arguments[..], &slices].concat());
+    check_rows(&json);
+    let systems = texts(&json, "rows", "system");
+    assert_eq!(systems, set(&["portolan-xdp", "portolan-udp"]));
+    for metric in ["start_ms", "job_ms"] {
+        let row = row(&json, "portolan-xdp", metric, None);
+        assert!(number(row, "p50") <= number(row, "p99"), "{row}");
+    }
+    let ratios = json["ratios"].as_array().unwrap();
+    let pairs = |r: &Value| r["system"] == "portolan-xdp" && r["over"] == "portolan-udp";
+    assert!(ratios.len() == 2 && ratios.iter().all(pairs), "{ratios:?}");
+}

@@ -69,3 +69,85 @@ fn a_job_on_two_networks_goes_on_when_either_fails() {
     }
     none_left(mark);
 }
+
+/// The words of a job on a lab's hosts.
+fn job<'a>(lab: &'a TestLab, link: &'a str, more: &[&'a str]) -> Vec<&'a str> {
+    let words = ["run", "-v", "--lab", lab.0, "--link", link];
+    [&words[..], more].concat()
+}
+
+#[test]
+fn networks_are_paired_by_their_subnets() {
+    let lab = TestLab::with(TestLab::own("t-pairs"), &["--switches", "2"]);
+    let mark = TestLab::own("nets-pairs");
+    let ring = example("ring");
+    // And the link that rank 0 has: its first network carries host ports.
+    for (link, own) in [("udp", "udp"), ("auto", "xdp")] {
+        // The hosts' names lead to eth0.
+        let other = [
+            "-n",
+            "2",
+            "--timeout",
+            "60",
+            "--interface",
+            "eth1",
+            "--",
+            &ring,
+            "100",
+        ];
+        let said = say(&job(&lab, link, &other)).expect(0);
+        assert!(said.out.contains("the sum is right"), "{link}: {said:#?}");
+        // Each lists them in its own order.
+        let listed = ["eth0,eth1", "eth1,eth0"].map(|list| format!("PORTOLAN_INTERFACE={list}"));
+        let [first, second] = &listed;
+        let each = [
+            "-n",
+            "1",
+            "--timeout",
+            "600",
+            "--",
+            "env",
+            first,
+            &ring,
+            "300000",
+            ":",
+            "-n",
+            "1",
+            "--",
+            "env",
+            second,
+            &ring,
+            "300000",
+        ];
+        let mut job = start(mark, &job(&lab, link, &each));
+        let id = job_id(&mut job);
+        until(&id, own, |(used, _)| used == 2);
+        plug(&lab, "0", "down");
+        until(&id, own, |(_, given_up)| given_up > 0);
+        let said = finish(job).expect(0);
+        assert!(said.out.contains("the sum is right"), "{link}: {said:#?}");
+        plug(&lab, "0", "up");
+    }
+    none_left(mark);
+}
+
+#[test]
+fn who_has_joined_and_cannot_be_reached_is_not_waited_for_for_ever() {
+    let lab = TestLab::with(TestLab::own("t-apart"), &["--switches", "2"]);
+    plug(&lab, "0", "down");
+    let ring = example("ring");
+    let more = [
+        "-n",
+        "2",
+        "--timeout",
+        "60",
+        "--join-timeout",
+        "1",
+        "--",
+        &ring,
+        "100",
+    ];
+    say(&job(&lab, "udp", &more))
+        .expect(1)
+        .complains(&["never answered", "interface"]);
+}

@@ -103,6 +103,12 @@ pub struct Config {
     pub trace: Option<PathBuf>,
     /// The socket.
     pub udp: UdpConfig,
+    /// Where others reach this host, if its socket is bound to no address of
+    /// its own. Default none: by the first that it has.
+    pub reached_at: Option<IpAddr>,
+    /// Bits of the socket's own address that name its network; counts where there are
+    /// `further` ones. Default none.
+    pub prefix: u8,
     /// Own addresses on networks beside that of the first socket or host port,
     /// with the lengths of the networks' prefixes, bits: each gets a socket,
     /// and messages go by all of them to peers that are there too. 3 at most.
@@ -149,6 +155,8 @@ impl Default for Config {
             network: true,
             trace: None,
             udp: UdpConfig::default(),
+            reached_at: None,
+            prefix: 0,
             further: Vec::new(),
             fixed_lives: false,
             proto: portolan_proto::Config::default(),

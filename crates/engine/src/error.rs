@@ -148,8 +148,9 @@ impl fmt::Display for Death {
             Self::HostLost => "its host is gone",
             Self::Silent => "it stopped answering",
             Self::NoAnswer => {
-                "it never answered: check that its host is up, that UDP gets through, and that \
-                 both have the same secret"
+                "it never answered: check that its host is up, that UDP gets through (by the \
+                 network that the setting interface names first), and that both have the same \
+                 secret"
             }
             Self::Restarted => "it was restarted",
             Self::Corrupt => "the memory shared with it was scribbled over",

@@ -3,7 +3,7 @@
 mod failing;
 mod host;
 
-use portolan_link::{Link as _, LinkAddress, LinkError, TxFrame};
+use portolan_link::{Capabilities, Link as _, LinkAddress, LinkError, TxFrame};
 use portolan_proto as proto;
 use portolan_proto::{
     Endpoint as View, Identity, Layout, LocalNetwork, NetAddress, PeerId, Release, Reroute,
@@ -21,7 +21,7 @@ use self::host::NetHost;
 use crate::config::{Config, PeerConfig, Returned};
 use crate::core::Core;
 use crate::error::Death;
-use crate::network::{First, Further, Network};
+use crate::network::{First, Network};
 use crate::shm::ShmLane;
 
 /// Frames that pass between protocol and link in one burst.
@@ -108,20 +108,33 @@ impl ProtoTables {
         Ok(tables)
     }
 
-    /// Tells the protocol of the networks beside the first.
-    pub fn set_networks(&mut self, further: &[Further]) -> Result<(), LinkError> {
-        for (path, other) in (1..).zip(further) {
+    /// Tells the protocol of the networks, if there are several; `address` and
+    /// `prefix` are those of the first.
+    pub fn set_networks(
+        &mut self,
+        network: &Network,
+        address: NetAddress,
+        prefix: u8,
+    ) -> Result<(), LinkError> {
+        // At most what frames hold.
+        let most = |link: Capabilities| link.frame_max.min(usize::from(u16::MAX)) as u16;
+        let further = network.further();
+        if further.is_empty() {
+            return Ok(());
+        }
+        let first = LocalNetwork {
+            address,
+            prefix,
+            packet_max: most(network.first.capabilities()),
+        };
+        self.view().set_network(0, first);
+        for (number, other) in (1..).zip(further) {
             let local = LocalNetwork {
                 address: net_address(other.link.local_address()?),
                 prefix: other.prefix,
-                // At most what frames hold.
-                packet_max: other
-                    .link
-                    .capabilities()
-                    .frame_max
-                    .min(usize::from(u16::MAX)) as u16,
+                packet_max: most(other.link.capabilities()),
             };
-            self.view().set_network(path, local);
+            self.view().set_network(number, local);
         }
         Ok(())
     }
@@ -346,7 +359,9 @@ impl NetLane {
                 if t.connect {
                     // Before the peer is told.
                     link.first.admit(t.peer.0, view.connection_numbers(t.peer));
-                    link.first.introduce(&link_address(t.to));
+                    if t.network == 0 {
+                        link.first.introduce(&link_address(t.to));
+                    }
                 }
                 pending.push(t);
             }
@@ -359,10 +374,11 @@ impl NetLane {
                 ecn: t.ecn,
             };
             // One small message on its way out is what latency is made of.
-            let path = pending[0].path;
-            let by = pending.iter().take_while(|t| t.path == path).count();
+            let network = pending[0].network;
+            let same = pending.iter().take_while(|t| t.network == network);
+            let by = same.count();
             let result = if let [only] = pending.as_slice() {
-                link.tx_burst(path, &[frame(only)])
+                link.tx_burst(network, &[frame(only)])
             } else {
                 let mut frames = [TxFrame {
                     to: LinkAddress::default(),
@@ -372,7 +388,7 @@ impl NetLane {
                 for (slot, t) in frames.iter_mut().zip(&pending[..by]) {
                     *slot = frame(t);
                 }
-                link.tx_burst(path, &frames[..by])
+                link.tx_burst(network, &frames[..by])
             };
             let done = match result {
                 Ok(n) => n,

@@ -169,7 +169,7 @@ impl Network {
         }
     }
 
-    /// The links to further networks: that of path 1 first.
+    /// The links to further networks, from the one with number 1 on.
     pub fn further(&self) -> &[Further] {
         &self.further
     }
@@ -206,10 +206,10 @@ impl Network {
         }
     }
 
-    /// Sends frames by a path's network.
+    /// Sends frames by a network.
     #[inline]
-    pub fn tx_burst(&mut self, path: u8, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
-        match usize::from(path).checked_sub(1) {
+    pub fn tx_burst(&mut self, number: u8, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+        match usize::from(number).checked_sub(1) {
             None => self.first.tx_burst(frames),
             Some(at) => self.further[at].link.tx_burst(frames),
         }

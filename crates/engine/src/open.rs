@@ -122,10 +122,22 @@ fn open_further(config: &Config) -> Result<Vec<Further>, OpenError> {
             address: Some(address),
             ..config.udp
         })?;
-        let prefix = if address.is_ipv4() { 96 } else { 0 } + prefix;
-        Ok(Further { link, prefix })
+        Ok(Further {
+            link,
+            prefix: in_128(address, prefix),
+        })
     };
     config.further.iter().map(open).collect()
+}
+
+/// The length of an address's network prefix, of the 128 bits that it has as an
+/// address of IPv6.
+const fn in_128(address: IpAddr, prefix: u8) -> u8 {
+    if address.is_ipv4() {
+        96 + prefix
+    } else {
+        prefix
+    }
 }
 
 impl Opening {
@@ -186,7 +198,8 @@ impl Opening {
                 at.ip,
                 [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 | 0xff, 0 | 0xff, 0, 0, 0, 0]
             ) {
-                address.ip = match config.udp.address.unwrap_or_else(own_ip) {
+                let told = config.udp.address.or(config.reached_at);
+                address.ip = match told.unwrap_or_else(own_ip) {
                     IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
                     IpAddr::V6(ip) => ip.octets(),
                 };
@@ -217,7 +230,9 @@ impl Opening {
         watch: Option<Box<dyn Watch>>,
     ) -> Result<Endpoint, OpenError> {
         let Self {
-            config, network, ..
+            config,
+            network,
+            address,
         } = self;
         let size = u32::try_from(peers.len())
             .map_err(|_| OpenError::Setting("more ranks than 2^32".to_owned()))?;
@@ -255,7 +270,13 @@ impl Opening {
             proto.receive_packets = network.first.receive_capacity().full_packets.max(1) as u32;
             proto.more_paths = proto.active * network.further().len() as u32;
             let mut made = ProtoTables::new(&proto, &config, peers)?;
-            made.set_networks(network.further())
+            let own = NetAddress {
+                ip: address.ip,
+                port: address.port,
+            };
+            let prefix = |ip| in_128(ip, config.prefix);
+            let prefix = config.udp.address.map_or(128, prefix);
+            made.set_networks(network, own, prefix)
                 .map_err(|e| OpenError::Setting(format!("a UDP socket has no address ({e:?})")))?;
             tables = Some(made);
         }

@@ -126,6 +126,7 @@ pub(crate) fn engine_config(
     config.proto.silence_ns = settings.number::<u64>("silence_ms")?.saturating_mul(MS);
     // All have come: who is not heard by then is cut off, or has another secret.
     config.proto.connect_ns = settings.number::<u64>("join_ms")?.saturating_mul(MS);
+    config.reached_at = job.ip;
     config.proto.idle_ns = settings.number::<u64>("idle_ms")?.saturating_mul(MS);
     Ok(config)
 }

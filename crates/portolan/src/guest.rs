@@ -18,6 +18,7 @@ use portolan_sys::features::Disabled;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
 
+use crate::interfaces;
 use crate::open::{OpenError, random};
 use crate::settings::Settings;
 
@@ -214,13 +215,20 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
         ("lan", Congestion::Lan),
         ("shared", Congestion::Shared),
     ];
+    let address = settings.text("address").map(str::to_owned);
+    let networks = settings.text("interface").map(interfaces::chosen);
+    let networks = networks
+        .transpose()
+        .map_err(|why| OpenError::Interface { why })?;
+    // A socket on one of several networks is reached by that alone.
+    let only = networks.iter().flatten().map(|it| it.ip).next();
     let options = GuestOptions {
         security: settings.choice("security", &security)?,
         suite: settings.choice("suite", &suite)?,
         link: settings.choice("link", &link)?,
         congestion: settings.choice("congestion", &congestion)?,
         mix: keys.mix,
-        address: settings.text("address").map(str::to_owned),
+        address: address.or(only.map(|ip| ip.to_string())),
         watches: !disabled.pidfd,
         agent: settings.text("agent").map(OsString::from),
         host_silence: settings.millis("silence_ms")?.mul_f64(HOST_SILENCE),

@@ -568,7 +568,10 @@ fn networks(settings: &Settings, config: &mut engine::Config) -> Result<Vec<Chos
         return Ok(Vec::new());
     };
     let chosen = interfaces::chosen(text).map_err(|why| OpenError::Interface { why })?;
-    config.udp.address = chosen.first().map(|first| first.ip);
+    if let Some(first) = chosen.first() {
+        config.udp.address = Some(first.ip);
+        config.prefix = first.prefix;
+    }
     let further = chosen.iter().skip(1);
     config.further = further.map(|it| (it.ip, it.prefix)).collect();
     Ok(chosen)

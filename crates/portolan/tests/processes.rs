@@ -14,8 +14,8 @@ use std::time::Duration;
 use portolan::{
     Binding, Config, Death, Endpoint, Event, Misuse, SendError, SendOptions, WaitError,
 };
-use portolan_boot::LinkChoice;
-use portolan_boot::launch::{JobSpec, OnDeath, Place, Running, SharedMemory, Starter};
+use portolan_boot::launch::{JobSpec, OnDeath, Place, Running, SharedMemory, Starter, Wanted};
+use portolan_boot::{HostPort, LinkChoice};
 use portolan_link::shm::{Config as ShmConfig, Segment, lines_of};
 use portolan_sys::memory;
 
@@ -65,6 +65,8 @@ fn main() {
 struct Ranks {
     program: PathBuf,
     part: &'static str,
+    /// Whose host ports were asked for, call by call.
+    asked: Vec<Vec<u32>>,
 }
 
 impl Starter for Ranks {
@@ -87,6 +89,12 @@ impl Starter for Ranks {
     }
 
     fn started(&mut self, _place: &Place, _pid: u32) {}
+
+    fn host_ports(&mut self, wanted: &[Wanted]) -> Vec<Result<HostPort, String>> {
+        self.asked
+            .push(wanted.iter().map(|it| it.place.rank).collect());
+        wanted.iter().map(|_| Err("none here".to_owned())).collect()
+    }
 }
 
 /// Runs two ranks; gives the job's exit code and what the launcher told.
@@ -100,11 +108,22 @@ fn job(program: PathBuf, part: &'static str, link: LinkChoice) -> (i32, String) 
 }
 
 fn run(spec: JobSpec, program: PathBuf, part: &'static str) -> (i32, String) {
-    let mut starter = Ranks { program, part };
+    // Of several hosts those of all, in one call.
+    let wanted = if spec.hosts.len() > 1 {
+        (0..spec.size()).collect()
+    } else {
+        Vec::new()
+    };
+    let mut starter = Ranks {
+        program,
+        part,
+        asked: Vec::new(),
+    };
     let mut told = Vec::new();
     let mut tell = |event| told.push(event);
     let job = Running::start(spec, &mut starter, Vec::new(), &mut tell).unwrap();
     let code = job.wait(&mut starter, &mut tell).unwrap();
+    assert_eq!(starter.asked, [wanted]);
     (code, format!("{told:?}"))
 }
 

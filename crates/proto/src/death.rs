@@ -45,8 +45,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.detach(peer.0, host);
         let mode = self.core.config.congestion.unwrap_or(mode);
         let p = &mut self.peers[peer.0 as usize];
-        p.to = to;
         p.bits = p.bits.on_way(mode);
+        self.lead(peer.0, to);
         self.begin_life(peer.0, life);
     }
 

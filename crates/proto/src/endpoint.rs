@@ -99,10 +99,10 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         self.core.peer_count += 1;
         self.peers[i as usize] = Peer {
             id,
-            to,
             bits: PeerBits::new(self.core.config.congestion.unwrap_or(mode)),
             ..Peer::default()
         };
+        self.lead(i, to);
         self.begin_life(i, life);
         Ok(PeerId(i))
     }
@@ -300,7 +300,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let congestion = Congestion::new(p.bits.mode(), most, window);
         self.paths[conn as usize] = Path::resume(conn, &kept_path, marks, congestion);
         if up {
-            let own = self.core.packet_max;
+            let own = self.own_packet_max(self.network_of(peer, 0));
             let mtu = &mut self.path_mut(conn).mtu;
             // What the peer told is not kept.
             mtu.resume(kept_path.packet_max, own, most);

@@ -367,8 +367,9 @@ impl<S: Seal> Endpoint<'_, S> {
         p.nonce_mine = pending.nonce;
         p.connection_mine = pending.connection;
         // Where only a further path leads, this one cannot.
-        if !self.core.networks.iter().any(|n| n.has(from.ip)) {
-            self.peers[peer as usize].to = from;
+        let by = self.network_to(from.ip);
+        if by == 0 || by == self.peers[peer as usize].bits.network() {
+            self.lead(peer, from);
         }
         self.handle_offer(now, peer, offer, host);
     }
@@ -405,7 +406,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let window = u64::from(self.first_window());
         let hold = self.hold_limit();
-        let ours = self.core.packet_max;
+        let ours = self.own_packet_max(self.network_of(peer, 0));
         let c = &mut self.conns[conn as usize];
         let p = &mut self.paths[conn as usize];
         let k = &mut c.kept;

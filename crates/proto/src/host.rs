@@ -206,9 +206,11 @@ pub struct Transmit {
     pub to: NetAddress,
     /// Which peer.
     pub peer: PeerId,
-    /// By which of this endpoint's networks; 0: the one that peers' addresses
-    /// lead to.
+    /// By which path.
     pub path: u8,
+    /// By which of this endpoint's networks, as [`Endpoint::set_network`]
+    /// numbers them.
+    pub network: u8,
     /// Frame that holds it.
     pub frame: u32,
     /// Start within all frames' bytes.

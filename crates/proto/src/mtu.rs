@@ -9,6 +9,7 @@ use portolan_wire::{HEADER_BYTES, TAG_BYTES};
 use crate::config::PATHS_MAX;
 use crate::endpoint::Endpoint;
 use crate::host::PeerId;
+use crate::path::Path;
 use crate::tables::NONE;
 
 /// UDP payload that every path takes: 1,280 bytes of IPv6 less 48 of headers.
@@ -334,36 +335,38 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// The interface of one of our networks, by the number of its path, takes
-    /// packets of this size now (UDP payload). What it took when the endpoint was
+    /// The interface of one of our networks takes packets of this size now (UDP
+    /// payload). What it took when the endpoint was
     /// made bounds what is used: frames have room for no more.
     pub fn set_packet_max(&mut self, now: u64, network: u8, size: usize) {
         let size = size.min(usize::from(self.core.config.packet_max)) as u16;
         if usize::from(network) >= PATHS_MAX || size == self.own_packet_max(network) {
             return;
         }
-        match usize::from(network).checked_sub(1) {
-            None => self.core.packet_max = size,
-            Some(at) if self.core.networks[at].packet_max > 0 => {
+        match usize::from(network) {
+            0 => self.core.packet_max = size,
+            at if self.core.networks[at].packet_max > 0 => {
                 self.core.networks[at].packet_max = size.max(1);
             }
-            Some(_) => return,
+            _ => return,
         }
         for path in 0..self.paths.len() as u32 {
-            let p = &mut self.paths[path as usize];
-            let conn = p.conn;
-            if conn != NONE && p.id == network && self.conns[conn as usize].keyed {
-                p.mtu.set_own(now, size);
+            let Path { conn, id, .. } = self.paths[path as usize];
+            if conn == NONE || !self.conns[conn as usize].keyed {
+                continue;
+            }
+            if self.network_of(self.conns[conn as usize].peer, id) == network {
+                self.path_mut(path).mtu.set_own(now, size);
                 self.make_ready(conn);
             }
         }
     }
 
-    /// What our interface on the network of a path takes now.
-    pub(crate) fn own_packet_max(&self, path: u8) -> u16 {
-        match usize::from(path).checked_sub(1) {
-            None => self.core.packet_max,
-            Some(at) => self.core.networks[at].packet_max,
+    /// What our interface on one of our networks takes now.
+    pub(crate) fn own_packet_max(&self, network: u8) -> u16 {
+        match usize::from(network) {
+            0 => self.core.packet_max,
+            at => self.core.networks[at].packet_max,
         }
     }
 

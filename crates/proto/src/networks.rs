@@ -2,7 +2,12 @@
 //!
 //! Each side tells the other, under the key, by which further addresses it is
 //! reached. Where one of them lies in the subnet of a network of ours, a path
-//! leads there; its number is that of our network. It carries messages once a
+//! leads there; its number is that of our network. Path 0, to the address that
+//! the peer is known by, leaves by the network whose subnet that lies in, which
+//! need not be the first: hosts may list theirs in different orders. Then the
+//! path with that network's number is the first network's.
+//!
+//! A further path carries messages once a
 //! packet went there and an answer came back, and no more once its probes stay
 //! without an answer while another path's do not: what it carried goes on
 //! elsewhere, and it is tried now and then.
@@ -48,24 +53,62 @@ impl LocalNetwork {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// Gives the endpoint a further network, the 1st to the 3rd beside the one
-    /// that peers' addresses lead to. To be called before anything is sent;
-    /// does nothing without [`crate::Config::more_paths`].
+    /// Tells the endpoint of a network of its own: the first, 0, whose address
+    /// peers know it by, and up to three more. Peers on no network that it was
+    /// told of are reached by the first. To be called before peers are added;
+    /// further networks do nothing without [`crate::Config::more_paths`].
     ///
     /// # Panics
     /// If there is no such number: the caller's own doing.
     pub fn set_network(&mut self, number: usize, network: LocalNetwork) {
-        assert!((1..PATHS_MAX).contains(&number), "networks 1 to 3");
-        self.core.networks[number - 1] = LocalNetwork {
+        assert!(number < PATHS_MAX, "networks 0 to 3");
+        self.core.networks[number] = LocalNetwork {
             packet_max: network.packet_max.min(self.core.config.packet_max),
             ..network
         };
     }
 
+    /// By which of our networks an address is reached.
+    pub(crate) fn network_to(&self, ip: [u8; 16]) -> u8 {
+        let found = self.core.networks.iter().position(|n| n.has(ip));
+        found.unwrap_or(0) as u8
+    }
+
+    /// From now on path 0 to a peer leads to `to`.
+    pub(crate) fn lead(&mut self, peer: u32, to: NetAddress) {
+        let network = self.network_to(to.ip);
+        let p = &mut self.peers[peer as usize];
+        p.to = to;
+        p.bits.set_network(network);
+    }
+
+    /// By which of our networks a path to a peer leaves.
+    #[inline]
+    pub(crate) fn network_of(&self, peer: u32, path: u8) -> u8 {
+        let lead = self.peers[peer as usize].bits.network();
+        match path {
+            0 => lead,
+            path if path == lead => 0,
+            path => path,
+        }
+    }
+
+    /// A packet has come by a path: from where.
+    #[inline]
+    pub(crate) fn note_source(&mut self, conn: u32, path: u32, from: NetAddress) {
+        if self.has_more(conn) {
+            let peer = self.conns[conn as usize].peer;
+            // The same exchange of two numbers both ways.
+            let mate = self.network_of(peer, self.network_to(from.ip));
+            self.path_mut(path).mate = mate;
+        }
+    }
+
     /// Queues what tells a peer of our networks, once there is a frame for it.
     pub(crate) fn tell_networks(&mut self, conn: u32) {
         let mut entries = [[0; NETWORK_BYTES]; PATHS_MAX - 1];
-        let known = self.core.networks.iter().filter(|n| n.packet_max > 0);
+        let further = &self.core.networks[1..];
+        let known = further.iter().filter(|n| n.packet_max > 0);
         let mut count = 0;
         for (entry, network) in entries.iter_mut().zip(known) {
             *entry = Network {
@@ -86,8 +129,11 @@ impl<S: Seal> Endpoint<'_, S> {
     /// A peer tells of its networks: those that we share with it become paths.
     pub(crate) fn handle_networks(&mut self, now: u64, conn: u32, told: &[[u8; NETWORK_BYTES]]) {
         let mut used = 0u16;
+        let peer = self.conns[conn as usize].peer;
         for id in 1..PATHS_MAX as u8 {
-            let mine = self.core.networks[usize::from(id) - 1];
+            let network = self.network_of(peer, id);
+            let mine = self.core.networks[usize::from(network)];
+            let own = self.own_packet_max(network);
             let found = told
                 .iter()
                 .map(Network::parse)
@@ -108,7 +154,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 ip: theirs.ip,
                 port: theirs.port,
             };
-            p.mtu.begin(now, mine.packet_max, theirs.packet_max);
+            p.mtu.begin(now, own, theirs.packet_max);
             p.ping_owed = true;
             p.trial_at = now.saturating_add(TRIAL_NS);
             self.make_ready(conn);
@@ -127,7 +173,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn as usize];
         c.more[usize::from(id) - 1] = path;
         let known = c.kept.paths >> id & 1 == 1;
-        let place = self.peers[c.peer as usize].place;
+        let peer = c.peer;
+        let place = self.peers[peer as usize].place;
         let kept = if known {
             KeptFurther::from_words(&self.more_shelf[further_at(place, id)])
         } else {
@@ -140,10 +187,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let most = self.core.config.packet_max;
         let congestion = Congestion::new(mode, most, crate::WINDOW_SPAN as u32);
         let marks = self.core.config.first_message;
-        let own = self.own_packet_max(id);
+        let own = self.own_packet_max(self.network_of(peer, id));
         let p = &mut self.paths[path as usize];
         *p = Path::resume(conn, &kept.path, marks, congestion);
         p.id = id;
+        p.mate = id;
         p.usable = false;
         p.leads = kept.theirs > 0;
         p.to = kept.to;

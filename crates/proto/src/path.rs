@@ -29,8 +29,12 @@ const LONG_NS: u64 = 1_000_000;
 pub struct Path {
     /// Whose it is.
     pub(crate) conn: u32,
-    /// Its number: of the network that it leaves by, and in packets.
+    /// Its number: of the network that it leaves by, unless that is the one of
+    /// path 0; and in packets.
     pub(crate) id: u8,
+    /// The number of ours that leaves by the network by which the peer's
+    /// packets with this number come.
+    pub(crate) mate: u8,
 
     // Sender.
     /// Where it leads, if it is not the first: that is in the peer's entry.
@@ -113,6 +117,7 @@ impl Default for Path {
         Self {
             conn: NONE,
             id: 0,
+            mate: 0,
             to: NetAddress::default(),
             leads: true,
             usable: true,

@@ -46,6 +46,9 @@ impl PeerBits {
     const CLOSE_OWED: u8 = 2;
     const CUT_SHORT: u8 = 4;
     const FIXED: u8 = 8;
+    /// Two bits: by which of our networks the path to its address leaves.
+    const NETWORK_AT: u32 = 4;
+    const NETWORK: u8 = 3 << Self::NETWORK_AT;
 
     pub const fn new(mode: Mode) -> Self {
         Self(match mode {
@@ -82,7 +85,17 @@ impl PeerBits {
 
     /// Of a life that begins: what holds for all lives of the peer.
     pub const fn of_new_life(self) -> Self {
-        Self(self.0 & (Self::SHARED | Self::FIXED))
+        Self(self.0 & (Self::SHARED | Self::FIXED | Self::NETWORK))
+    }
+
+    /// The network of ours that its address lies in.
+    pub const fn network(self) -> u8 {
+        (self.0 & Self::NETWORK) >> Self::NETWORK_AT
+    }
+
+    /// Sets it, below [`crate::config::PATHS_MAX`].
+    pub const fn set_network(&mut self, number: u8) {
+        self.0 = self.0 & !Self::NETWORK | number << Self::NETWORK_AT;
     }
 
     /// The same, reached by a path of this mode.
@@ -112,6 +125,7 @@ impl PeerBits {
 // Rule 4: a peer never talked to costs under 256 bytes, the engine's part of it
 // included.
 const _: () = assert!(size_of::<Peer>() <= 64);
+const _: () = assert!(crate::config::PATHS_MAX == 4, "two bits name a network");
 
 impl Default for Peer {
     fn default() -> Self {

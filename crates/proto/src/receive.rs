@@ -49,7 +49,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.handle_connect(now, from, packet, host);
                 None
             }
-            PacketType::Data => self.handle_data(now, header, ce, packet, host),
+            PacketType::Data => self.handle_data(now, from, header, ce, packet, host),
         }
     }
 
@@ -104,6 +104,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn handle_data(
         &mut self,
         now: u64,
+        from: NetAddress,
         header: Header,
         ce: bool,
         packet: &mut [u8],
@@ -171,6 +172,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if known.is_none() {
             self.keep_path(conn, header.path);
         }
+        self.note_source(conn, path, from);
         let p = self.path_mut(path);
         if p.phase_rx_first == u64::MAX && phase == current {
             p.phase_rx_first = number;

@@ -280,7 +280,9 @@ impl<S: Seal> Endpoint<'_, S> {
     fn reroute(&mut self, now: u64, path: u32, how: Reroute, host: &mut impl Host<S>) {
         let p = &mut self.paths[path as usize];
         let peer = self.conns[p.conn as usize].peer;
-        if host.reroute(PeerId(peer), p.id, how) {
+        // The caller knows ways of path 0 by the first network alone.
+        let by_first = self.peers[peer as usize].bits.network() == 0;
+        if by_first && host.reroute(PeerId(peer), p.id, how) {
             p.rerouting.rerouted(p.next_number);
             self.core.counters.rerouted += 1;
         } else {

@@ -80,13 +80,14 @@ impl<S: Seal> Endpoint<'_, S> {
         best
     }
 
-    /// The path by which an acknowledgement of a path's packets leaves.
+    /// The path by which an acknowledgement of a path's packets leaves: by the
+    /// network by which they come, if it is in use.
     pub(crate) fn ack_way(&self, conn: u32, path: u32) -> u32 {
-        if self.paths[path as usize].usable {
-            return path;
-        }
+        let mate = self.path_of(conn, self.paths[path as usize].mate);
         let usable = |&other: &u32| self.paths[other as usize].usable;
-        self.paths_of(conn).find(usable).unwrap_or(conn)
+        mate.filter(usable)
+            .or_else(|| self.paths_of(conn).find(usable))
+            .unwrap_or(conn)
     }
 
     /// The path of whose packets a packet that leaves by `path` tells.
@@ -96,12 +97,14 @@ impl<S: Seal> Endpoint<'_, S> {
             let p = &self.paths[other as usize];
             p.owed != crate::conn::Owed::Nothing || p.unacked > 0
         };
-        if !self.has_more(conn) || tells(path) {
+        if !self.has_more(conn) {
             return path;
         }
-        self.paths_of(conn)
-            .find(|&other| tells(other))
-            .unwrap_or(path)
+        let id = self.paths[path as usize].id;
+        let is_mate = |&other: &u32| self.paths[other as usize].mate == id && tells(other);
+        let mut mates = self.paths_of(conn).filter(is_mate);
+        let all = || self.paths_of(conn).find(|&other| tells(other));
+        mates.next().or_else(all).unwrap_or(path)
     }
 
     /// Nothing more may leave for now: of the other paths, too, those must be

@@ -107,8 +107,8 @@ pub struct Core {
     pub(crate) me: Identity,
     /// Largest UDP payload that the interface of the first network takes now.
     pub(crate) packet_max: u16,
-    /// Networks beside the first, by number less 1.
-    pub(crate) networks: [LocalNetwork; PATHS_MAX - 1],
+    /// Our networks, by number; the first may be unknown.
+    pub(crate) networks: [LocalNetwork; PATHS_MAX],
     pub(crate) secret: SecretCell,
     pub(crate) random: u64,
     pub(crate) peer_count: u32,
@@ -187,7 +187,7 @@ impl Default for Core {
             config: Config::default(),
             me: Identity::default(),
             packet_max: 0,
-            networks: [LocalNetwork::default(); PATHS_MAX - 1],
+            networks: [LocalNetwork::default(); PATHS_MAX],
             secret: SecretCell([0; 32]),
             random: 1,
             peer_count: 0,

@@ -147,6 +147,7 @@ impl<S: Seal> Endpoint<'_, S> {
             to,
             peer: PeerId(peer),
             path: p.id,
+            network: self.network_of(peer, p.id),
             frame,
             start,
             len,

@@ -42,11 +42,16 @@ fn second(node: usize, net: u8) -> LocalNetwork {
     }
 }
 
+/// The networks of two that list them in different orders.
+const CROSSED: [[u8; 2]; 2] = [[8, 9], [9, 8]];
+
 /// Two endpoints, the second network of each, and all that left of each.
 struct Two {
     now: u64,
     nodes: [Node; 2],
-    wire: [Vec<Vec<u8>>; 2],
+    wire: [Vec<(NetAddress, Vec<u8>)>; 2],
+    /// Addresses of each on its networks.
+    own: [[NetAddress; 2]; 2],
     left: [Vec<Left>; 2],
 }
 
@@ -64,10 +69,37 @@ impl Two {
                     .unwrap()
             });
         }
+        let own = [0, 1].map(|i| [address(i as u64 + 1), second(i, nets[i]).address]);
+        Self::of(nodes, own)
+    }
+
+    /// Two that list the same networks, as [`CROSSED`] says.
+    fn crossed() -> Self {
+        let config = Config {
+            more_paths: 2,
+            ..Config::default()
+        };
+        let mut nodes = [Node::new(&config, 1, 11), Node::new(&config, 2, 22)];
+        for (i, (id, life)) in [(2, 22), (1, 11)].into_iter().enumerate() {
+            let known_by = second(1 - i, CROSSED[1 - i][0]).address;
+            nodes[i].with(|e, _| {
+                for (number, net) in CROSSED[i].into_iter().enumerate() {
+                    e.set_network(number, second(i, net));
+                }
+                e.add_peer(EndpointId(id), Life(life), known_by, Mode::Lan)
+                    .unwrap()
+            });
+        }
+        let own = [0, 1].map(|i| CROSSED[i].map(|net| second(i, net).address));
+        Self::of(nodes, own)
+    }
+
+    fn of(nodes: [Node; 2], own: [[NetAddress; 2]; 2]) -> Self {
         Self {
             now: SECOND,
             nodes,
             wire: [vec![], vec![]],
+            own,
             left: [vec![], vec![]],
         }
     }
@@ -115,9 +147,10 @@ impl Two {
                 let (now, come) = (self.now, std::mem::take(&mut self.wire[i]));
                 moved += come.len();
                 let (left, wire) = (&mut self.left[i], &mut self.wire[1 - i]);
+                let own = self.own[i];
                 self.nodes[i].with(|e, log| {
-                    for mut packet in come {
-                        e.handle_packet(now, address(2 - i as u64), false, &mut packet, log);
+                    for (from, mut packet) in come {
+                        e.handle_packet(now, from, false, &mut packet, log);
                     }
                     if e.next_timeout().is_some_and(|at| at <= now) {
                         e.handle_timeouts(now, log);
@@ -131,7 +164,7 @@ impl Two {
                             left.push((header.path, header.number, carries_messages(&bytes)));
                         }
                         if passes(&t) {
-                            wire.push(bytes);
+                            wire.push((own[usize::from(t.network)], bytes));
                         }
                         e.transmitted(t.frame);
                     }
@@ -206,6 +239,42 @@ fn a_peer_on_another_network_is_reached_by_the_first_alone() {
     two.run(SECOND, |_| true);
     assert_eq!(two.bytes_got(1), 300_005);
     assert!(two.left.iter().flatten().all(|l| l.0 == 0));
+}
+
+#[test]
+fn networks_in_different_orders_are_paired_by_their_subnets() {
+    let net_of = |t: &Transmit| {
+        let to = usize::from(t.to.port) - 500;
+        let net = CROSSED[1 - to][usize::from(t.network)];
+        assert_eq!(
+            t.to,
+            second(to, net).address,
+            "not of the network it left by"
+        );
+        net
+    };
+    for gone in [8, 9] {
+        let mut two = Two::crossed();
+        for from in 0..2 {
+            two.send(from, b"hello");
+        }
+        two.run(SECOND, |t| net_of(t) > 0);
+        let before = [0, 1].map(|i| two.left[i].len());
+        for from in 0..2 {
+            two.send_long(from, 300_000);
+        }
+        two.run(SECOND, |t| net_of(t) > 0);
+        assert_eq!([0, 1].map(|i| two.bytes_got(i)), [300_005; 2]);
+        for (from, since) in before.into_iter().enumerate() {
+            let [first, second] = two.by_path(from, since);
+            assert!(first > 60 && second > 60, "{first} and {second} packets");
+            two.send_long(from, 300_000);
+        }
+        // Answers, too, come by the network that is left.
+        two.run(SECOND, |t| net_of(t) != gone);
+        let got = [0, 1].map(|i| two.bytes_got(i));
+        assert_eq!(got, [600_005; 2], "without network {gone}");
+    }
 }
 
 #[test]

@@ -169,7 +169,7 @@ pub fn change_port(port: &mut SourcePort, how: Reroute) {
 /// If its address is none of the network that it is to leave by.
 #[must_use]
 pub fn places(t: &Transmit, from: usize, nodes: usize) -> (usize, usize) {
-    let network = usize::from(t.path);
+    let network = usize::from(t.network);
     let to = usize::from(t.to.port);
     assert_eq!(
         t.to,

@@ -291,6 +291,7 @@ impl Guest {
             core: None,
             core_shared: false,
             settings: BTreeMap::new(),
+            ip: None,
             host_port: None,
             shared: shared.is_some(),
             watched: false,

@@ -331,11 +331,13 @@ impl<'a> Agent<'a> {
         let started = prepared.and_then(|mut prepared| {
             let seats = Seat::each(&prepared.cores);
             let starter = prepared.starter.as_mut();
-            let host = Host::start(plan, &seats, starter).map_err(|error| StartFailure {
+            let started = Host::start(plan, &seats, starter);
+            let mut host = started.map_err(|error| StartFailure {
                 code: 1,
                 why: error.to_string(),
-            });
-            Ok((host?, prepared.starter))
+            })?;
+            host.grant(starter.host_ports(&host.wanted()));
+            Ok((host, prepared.starter))
         });
         match started {
             Ok((host, starter)) => {

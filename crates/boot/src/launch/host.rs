@@ -12,7 +12,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::rc::Rc;
 
-use portolan_wire::Address;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -22,8 +21,9 @@ use super::plan::{HostPlan, Seat};
 use super::rank::{HostDescriptors, Rank, With};
 use super::streams::{Input, Outputs};
 use super::talk::{FromHost, Order, Report, ToHost};
-use super::{LaunchError, Place, Starter};
+use super::{LaunchError, Place, Starter, Wanted};
 use crate::error::Refusal;
+use crate::host_port::HostPort;
 use crate::job::fill_random;
 use crate::message::{
     FromRank, GaveUp, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table,
@@ -94,8 +94,9 @@ impl Token {
 }
 
 impl Host {
-    /// Starts all ranks of a host. The calling thread must stay alive as long
-    /// as they do, if they ask to be killed when their parent is.
+    /// Starts all ranks of a host, which wait to be told of their host ports
+    /// ([`Host::grant`]). The calling thread must stay alive as long as they
+    /// do, if they ask to be killed when their parent is.
     ///
     /// # Errors
     /// [`LaunchError`]; ranks started until then are killed.
@@ -157,18 +158,6 @@ impl Host {
         let mut started = spawn(place, starter.command(&place))
             .map_err(|error| LaunchError::Spawn { rank, error })?;
         started.shares_core = shares_core;
-        if self.plan.wants_host_ports() {
-            started.granted = Some(
-                starter
-                    .host_port(&place, self.plan.ranks, self.plan.ip)
-                    .map(|port| {
-                        started.host_port = Some(port.descriptors);
-                        started.unbound = port.unbound;
-                        started.lease = Some(port.lease);
-                        port.info
-                    }),
-            );
-        }
         let pid = started.pid();
         starter.started(&place, pid);
         self.outputs.add(rank, &mut started.child)?;
@@ -192,6 +181,31 @@ impl Host {
             core: place.core,
         });
         Ok(())
+    }
+
+    /// The host ports of those that were not told of one yet.
+    pub fn wanted(&self) -> Vec<Wanted> {
+        let wants = self.plan.wants_host_ports();
+        let waiting = |rank: &&Rank| wants && rank.granted.is_none();
+        let wanted = |rank: &Rank| Wanted {
+            place: rank.place,
+            ranks: self.plan.ranks,
+            at: self.plan.ip,
+        };
+        self.ranks.iter().filter(waiting).map(wanted).collect()
+    }
+
+    /// What has come of what is [wanted](Self::wanted), in that order.
+    pub fn grant(&mut self, ports: impl IntoIterator<Item = Result<HostPort, String>>) {
+        let waiting = self.ranks.iter_mut().filter(|rank| rank.granted.is_none());
+        for (rank, port) in waiting.zip(ports) {
+            rank.granted = Some(port.map(|port| {
+                rank.host_port = Some(port.descriptors);
+                rank.unbound = port.unbound;
+                rank.lease = Some(port.lease);
+                port.info
+            }));
+        }
     }
 
     /// Readable when [`Host::pump`] has something to do.
@@ -543,6 +557,7 @@ impl Host {
             core: rank.place.core,
             core_shared: rank.shares_core,
             settings: plan.settings.clone(),
+            ip: plan.ip,
             host_port: match (&rank.granted, &rank.host_port) {
                 (Some(Ok(_)), None) => Some(Err("it was given to this rank before".to_owned())),
                 (granted, _) => granted.clone(),
@@ -559,7 +574,6 @@ impl Host {
             job_id,
             security,
             suite,
-            ip,
             ..
         } = &self.plan;
         let rank = self.ranks[index].place.rank;
@@ -567,17 +581,6 @@ impl Host {
             self.refuse(index, Refusal::KeyCheck { rank });
             return;
         }
-        let address = match (ip, Address::parse(&address)) {
-            // Its socket is bound to every address of the host.
-            (Some(ip), Ok(mut parsed)) if parsed.port != 0 => {
-                parsed.ip = match ip {
-                    std::net::IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-                    std::net::IpAddr::V6(ip) => ip.octets(),
-                };
-                parsed.to_bytes()
-            }
-            _ => address,
-        };
         self.ranks[index].has_come = true;
         self.bind_host_ports();
         let pid = self.ranks[index].greeted.unwrap_or_default();

@@ -204,6 +204,17 @@ pub struct Reach {
     pub task: Task,
 }
 
+/// A host port that a rank is to have.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The rank.
+    pub place: Place,
+    /// How many its host was given at the start.
+    pub ranks: u32,
+    /// The address of the interface, if that is known.
+    pub at: Option<IpAddr>,
+}
+
 /// What the launcher's or an agent's user provides.
 pub trait Starter {
     /// Makes the shared segment of a host with `ranks` ranks. It is called for
@@ -219,18 +230,11 @@ pub trait Starter {
         None
     }
 
-    /// Opens a host port for rank `place`, one of `ranks` that its host was given
-    /// at the start, on the interface with address `at` if that is known.
-    ///
-    /// # Errors
-    /// Why it gets none, for people to read.
-    fn host_port(
-        &mut self,
-        _place: &Place,
-        _ranks: u32,
-        _at: Option<IpAddr>,
-    ) -> Result<HostPort, String> {
-        Err("whoever starts this job opens no host ports".to_owned())
+    /// Opens host ports, those of several hosts at the same time; gives of each,
+    /// in that order, the port or why there is none, for people to read.
+    fn host_ports(&mut self, wanted: &[Wanted]) -> Vec<Result<HostPort, String>> {
+        let none = |_: &Wanted| Err("whoever starts this job opens no host ports".to_owned());
+        wanted.iter().map(none).collect()
     }
 
     /// The command that becomes rank `place`. Its environment and process

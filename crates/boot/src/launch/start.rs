@@ -14,7 +14,7 @@ use super::plan::{HostPlan, Seat};
 use super::source::Source;
 use super::talk::{Order, TASK_BYTES_MAX, ToHost};
 use super::watch::{Side, Token, index_of};
-use super::{Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, Starter, Stop, Task};
+use super::{Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, Starter, Stop, Task, Wanted};
 use crate::job::fill_random;
 use crate::{LinkChoice, Suite};
 
@@ -154,7 +154,24 @@ impl Running {
             }
         }
         self.alive = self.members.len();
+        self.open_host_ports(starter);
         Ok(())
+    }
+
+    /// Opens the host ports of all ranks that run here, at once: that takes the
+    /// kernel a while, and those of one host do not wait for another's.
+    fn open_host_ports(&mut self, starter: &mut dyn Starter) {
+        let here = |side: &Side| match side {
+            Side::Here(host) => host.wanted(),
+            _ => Vec::new(),
+        };
+        let wanted: Vec<Vec<Wanted>> = self.hosts.iter().map(here).collect();
+        let mut ports = starter.host_ports(&wanted.concat()).into_iter();
+        for (side, wanted) in self.hosts.iter_mut().zip(&wanted) {
+            if let Side::Here(host) = side {
+                host.grant(ports.by_ref().take(wanted.len()));
+            }
+        }
     }
 
     /// The core of each rank that runs here. All hosts that are reached

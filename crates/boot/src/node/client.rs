@@ -21,9 +21,9 @@ use super::wire::{Answer, Question};
 use crate::host_port::HostPort;
 use crate::socket::{self, Received};
 
-/// The service answers within this, also where the kernel is still taking a
-/// queue back, or is busy with the interfaces of many network namespaces.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// A service that has not answered by then is done without. It answers sooner
+/// also where the kernel is still taking a queue back.
+const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why the service gave nothing. Each text names cause and remedy.
 #[derive(Debug)]

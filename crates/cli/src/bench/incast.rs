@@ -14,7 +14,7 @@ use super::plan::{Peer, wrong};
 use super::rank::Site;
 use super::report::{Ratio, Report, Row};
 use super::slice::SLICE_MS_MAX;
-use super::stats::{Quartiles, paired};
+use super::stats::{Quartiles, below, paired};
 use super::summary::KERNEL_TCP;
 use super::watch::Watch;
 use super::{Found, check, through_shm};
@@ -97,12 +97,6 @@ impl Ideal {
         let most = (BUDGET_NS / rounds).min(SLICE_NS_MAX);
         wanted.min(most).max(SLICE_MS_MAX * 1_000_000)
     }
-}
-
-/// The value below which so many of 10,000 lie.
-fn below(sorted: &[f64], of_10_000: usize) -> Option<f64> {
-    let place = (sorted.len() * of_10_000).div_ceil(10_000);
-    sorted.get(place.saturating_sub(1)).copied()
 }
 
 /// A system's slices.

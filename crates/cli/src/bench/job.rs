@@ -10,7 +10,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use portolan_boot::HostPort;
-use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
+use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter, Wanted};
 
 use super::conduct::greet;
 use super::control::{Line, Order};
@@ -202,13 +202,9 @@ impl Starter for Own {
         self.local.segment(ranks)
     }
 
-    fn host_port(
-        &mut self,
-        place: &Place,
-        ranks: u32,
-        at: Option<IpAddr>,
-    ) -> std::result::Result<HostPort, String> {
-        self.local.host_port(place.host_index.into(), ranks, at)
+    fn host_ports(&mut self, wanted: &[Wanted]) -> Vec<std::result::Result<HostPort, String>> {
+        self.local
+            .host_ports(wanted, |place| place.host_index.into())
     }
 
     fn address(&mut self, host_index: u16) -> Option<IpAddr> {

@@ -477,6 +477,9 @@ pub struct Start {
         default_values_t = [2, 16, 64]
     )]
     pub ranks: Vec<u32>,
+    /// Start them on the hosts of this lab, and the same by udp to compare with
+    #[arg(long, value_name = "NAME", conflicts_with = "vs")]
+    pub lab: Option<String>,
     /// Link between the ranks
     #[arg(long, value_enum, default_value_t)]
     pub link: Link,

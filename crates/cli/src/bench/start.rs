@@ -8,12 +8,13 @@ use clap::ValueEnum;
 use super::conduct::Progress;
 use super::failure::{Context, Result, fail};
 use super::mpi::{Mpi, PATIENCE, Trouble, launch};
-use super::options::Start;
+use super::options::{Link, Start};
 use super::plan::wrong;
 use super::report::{Ratio, Report, Row};
-use super::stats::{Quartiles, paired};
+use super::stats::{Quartiles, below, paired};
 use super::watch::Watch;
 use super::{Found, check};
+use crate::lab::Lab;
 
 /// The hidden command that is a rank of this bench.
 pub const BENCH_FIRST_COMMAND: &str = "internal-bench-first";
@@ -45,11 +46,10 @@ pub fn bench(arguments: Start) -> Result<Found> {
         ));
     }
     check(arguments.json.as_deref(), 1)?;
-    let link = arguments
-        .link
-        .to_possible_value()
-        .map(|value| value.get_name().to_owned())
-        .unwrap_or_default();
+    let lab = arguments.lab.as_deref();
+    lab.map(Lab::open).transpose()?;
+    let mut own = vec![arguments.link];
+    own.extend(Some(Link::Udp).filter(|udp| lab.is_some() && *udp != arguments.link));
     let mut peers = arguments
         .vs
         .iter()
@@ -60,16 +60,19 @@ pub fn bench(arguments: Start) -> Result<Found> {
         .iter()
         .map(|&ranks| Cell {
             ranks,
-            values: vec![Default::default(); 1 + peers.len()],
+            values: vec![Default::default(); own.len() + peers.len()],
         })
         .collect();
-    let watch = Watch::begin(None);
+    let watch = Watch::begin(lab);
     let mut progress = Progress::new(arguments.slices);
     // The first round warms up the page cache.
     for round in 0..=arguments.slices {
         progress.show(round);
         for cell in &mut cells {
-            let mut times = vec![ours(cell.ranks, &link)?];
+            let mut times = Vec::new();
+            for &link in &own {
+                times.push(ours(cell.ranks, link, lab)?);
+            }
             for peer in &mut peers {
                 times.push(peer.start(cell.ranks)?);
             }
@@ -83,14 +86,16 @@ pub fn bench(arguments: Start) -> Result<Found> {
         }
     }
     progress.done();
-    let systems: Vec<(String, String)> =
-        std::iter::once(("portolan".to_owned(), format!("portolan run --link {link}")))
-            .chain(
-                peers
-                    .iter()
-                    .map(|peer| (peer.kind().name().to_owned(), peer.method())),
-            )
-            .collect();
+    let by_link = |&link: &Link| {
+        let system = match (lab, link) {
+            (None, _) | (_, Link::Auto) => "portolan".to_owned(),
+            _ => format!("portolan-{}", name(link)),
+        };
+        (system, format!("portolan {}", words(link, lab).join(" ")))
+    };
+    let of_peer = |peer: &Mpi| (peer.kind().name().to_owned(), peer.method());
+    let systems = own.iter().map(by_link).chain(peers.iter().map(of_peer));
+    let systems: Vec<(String, String)> = systems.collect();
     let (rows, ratios) = report(&cells, &systems);
     let report = Report {
         ratios,
@@ -105,7 +110,8 @@ fn report(cells: &[Cell], systems: &[(String, String)]) -> (Vec<Row>, Vec<Ratio>
         for cell in cells {
             let ours = &cell.values[0][place];
             for ((system, how), values) in systems.iter().zip(&cell.values) {
-                let seen: Vec<f64> = values[place].iter().flatten().copied().collect();
+                let mut seen: Vec<f64> = values[place].iter().flatten().copied().collect();
+                seen.sort_by(f64::total_cmp);
                 let Some(q) = Quartiles::of(&seen) else {
                     continue;
                 };
@@ -114,6 +120,7 @@ fn report(cells: &[Cell], systems: &[(String, String)]) -> (Vec<Row>, Vec<Ratio>
                     metric: metric.to_owned(),
                     n: q.count as u64,
                     method: format!("{how}; {what}"),
+                    p99: below(&seen, 9_900),
                     ranks: cell.ranks,
                     ..Row::default()
                 };
@@ -136,13 +143,28 @@ fn report(cells: &[Cell], systems: &[(String, String)]) -> (Vec<Row>, Vec<Ratio>
     (rows, ratios)
 }
 
+fn name(link: Link) -> String {
+    let value = link.to_possible_value();
+    value.map_or(String::new(), |it| it.get_name().to_owned())
+}
+
+/// Words of the command that tell our own systems apart.
+fn words(link: Link, lab: Option<&str>) -> Vec<String> {
+    let mut words = vec!["run".to_owned(), "--link".to_owned(), name(link)];
+    words.extend(
+        lab.into_iter()
+            .flat_map(|lab| ["--lab".to_owned(), lab.to_owned()]),
+    );
+    words
+}
+
 /// One of our own starts, in the form of [`Mpi::start`].
-fn ours(ranks: u32, link: &str) -> Result<[f64; 2]> {
+fn ours(ranks: u32, link: Link, lab: Option<&str>) -> Result<[f64; 2]> {
     let own = std::env::current_exe().context("finding the portolan command")?;
     let mut command = Command::new(&own);
     command
-        .args(["run", "--no-prefix", "--link", link, "-n"])
-        .arg(ranks.to_string())
+        .args(words(link, lab))
+        .args(["--no-prefix", "-n", &ranks.to_string()])
         .arg("--")
         .arg(&own)
         .arg(BENCH_FIRST_COMMAND);

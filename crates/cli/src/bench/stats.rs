@@ -115,6 +115,13 @@ pub fn half_power(curve: &[(f64, f64)]) -> Option<f64> {
     Some(x0 + (x1 - x0) * (half - y0) / (y1 - y0))
 }
 
+/// The value below which so many of 10,000 lie.
+#[must_use]
+pub fn below(sorted: &[f64], of_10_000: usize) -> Option<f64> {
+    let place = (sorted.len() * of_10_000).div_ceil(10_000);
+    sorted.get(place.saturating_sub(1)).copied()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,7 +9,7 @@ use portolan_boot::HostPort;
 use portolan_boot::node::{NodeError, NodeService, node_socket};
 use portolan_sys::features::Disabled;
 
-use super::ports::{HostPorts, possible, switched_on};
+use super::ports::{HostPorts, Networks, possible, switched_on};
 
 /// Who opens the host ports of one network.
 #[derive(Default)]
@@ -21,6 +21,14 @@ pub struct Opener {
 }
 
 impl Opener {
+    /// Of one more of several networks.
+    pub fn of_another(networks: &mut Networks) -> Self {
+        Self {
+            own: networks.another(),
+            ..Self::default()
+        }
+    }
+
     /// Opens a host port, one of `ranks` in all, on the interface that has
     /// address `at`, or else the first that has one. To be called by a thread
     /// in that network, where the service listens at `socket`.

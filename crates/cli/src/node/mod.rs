@@ -23,5 +23,5 @@ mod tests;
 pub use ask::{Opener, reachable, service};
 pub use command::{Arguments, run};
 pub use config::CONFIG_FILE;
-pub use ports::{ONE_BUFFER_MAX, carries, try_out};
+pub use ports::{Networks, ONE_BUFFER_MAX, carries, try_out};
 pub use rules::way_to_queue;

@@ -1,17 +1,15 @@
 //! What of the XDP program of an interface stays when the service ends: its
 //! link and its maps, pinned in the kernel's file system for BPF.
 
-use std::error::Error;
 use std::fs;
 use std::io;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use aya::EbpfLoader;
-use aya::programs::links::{FdLink, PinnedLink};
-use aya::programs::xdp::XdpLink;
-use aya::programs::{Xdp, XdpMode};
-use portolan_sys::bpf;
+use portolan_sys::bpf::{self, Map, MapKind, XdpProgram};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
+
+use super::steering::MAPS;
 
 /// Where the kernel's file system for BPF is mounted.
 const MOUNT: &str = "/sys/fs/bpf";
@@ -19,7 +17,6 @@ const MOUNT: &str = "/sys/fs/bpf";
 const ROOT: &str = "/sys/fs/bpf/portolan";
 
 const LINK: &str = "link";
-const MAPS: [&str; 3] = ["ports", "sockets", "gates"];
 
 /// Mounts the file system if it is not; whether that had to be done.
 ///
@@ -71,31 +68,37 @@ impl Pins {
             .collect()
     }
 
-    /// Has maps pinned, and those that are pinned used again.
-    pub(super) fn apply(&self, loader: &mut EbpfLoader<'_>) -> io::Result<()> {
-        fs::create_dir_all(&self.0)?;
-        for map in MAPS {
-            loader.map_pin_path(map, self.0.join(map));
+    /// The map that is pinned by that name, or else a new one, pinned.
+    pub(super) fn map(
+        &self,
+        name: &str,
+        kind: MapKind,
+        create: impl FnOnce() -> io::Result<Map>,
+    ) -> io::Result<Map> {
+        let path = self.0.join(name);
+        match Map::pinned(&path, kind) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::create_dir_all(&self.0)?;
+                let map = create()?;
+                bpf::pin(map.as_fd(), &path)?;
+                Ok(map)
+            }
+            pinned => pinned,
         }
-        Ok(())
     }
 
     /// Attaches a program in the driver of interface `index` so that it stays:
     /// in the place of the one that was left, between two packets, or anew.
-    pub(super) fn attach(&self, program: &mut Xdp, index: u32) -> Result<(), Box<dyn Error>> {
+    pub(super) fn attach(&self, program: &XdpProgram, index: u32) -> io::Result<()> {
         let path = self.0.join(LINK);
-        if let Ok(left) = PinnedLink::from_pin(&path) {
-            let link = XdpLink::try_from(FdLink::from(left))?;
-            if program.attach_to_link(link).is_ok() {
+        if let Ok(left) = bpf::open_pinned(&path) {
+            if program.replace(left.as_fd()).is_ok() {
                 return Ok(());
             }
             // Of an interface that is gone and whose number has come back.
             fs::remove_file(&path)?;
         }
-        let id = program.attach_to_if_index(index, XdpMode::Driver)?;
-        let link: FdLink = program.take_link(id)?.try_into()?;
-        link.pin(path)?;
-        Ok(())
+        bpf::pin(program.attach(index)?.as_fd(), &path)
     }
 
     /// Detaches the program and removes its pins.

@@ -15,7 +15,7 @@ use portolan_sys::net::{Interface, UdpSocket, interfaces};
 use portolan_sys::xdp::{self, Modes, XdpError};
 
 use super::pins::Pins;
-use super::steering::Steering;
+use super::steering::{SHARERS, Shared, Steering};
 
 /// What the kernel's socket of a host port holds, bytes: as many packets as
 /// wait for the fast path.
@@ -37,8 +37,31 @@ pub const BUSY_PAUSE: Duration = Duration::from_millis(10);
 #[derive(Clone, Default)]
 pub struct HostPorts(Arc<Mutex<Open>>);
 
+/// Those of several networks, whose interfaces share programs: each program
+/// that is attached has the kernel wait for all processors.
+#[derive(Default)]
+pub struct Networks {
+    made: u32,
+    shared: Shared,
+}
+
+impl Networks {
+    /// Those of one more network.
+    pub fn another(&mut self) -> HostPorts {
+        if self.made.is_multiple_of(SHARERS) {
+            self.shared = Shared::default();
+        }
+        self.made += 1;
+        HostPorts(Arc::new(Mutex::new(Open {
+            shared: self.shared.clone(),
+            ..Open::default()
+        })))
+    }
+}
+
 #[derive(Default)]
 struct Open {
+    shared: Shared,
     /// The interface, with its program; or why there is none.
     interface: Option<Result<(Interface, Steering), String>>,
     queue: Option<Queue>,
@@ -226,12 +249,16 @@ impl HostPorts {
         disabled: &Disabled,
     ) -> Result<HostPort, String> {
         possible(disabled)?;
-        let attach = || {
+        let mut open = self.lock();
+        let Open {
+            interface, shared, ..
+        } = &mut *open;
+        interface.get_or_insert_with(|| {
             let interface = choose(at, |_| true)?;
-            let steering = Steering::attach(&interface, None)?;
+            let steering = Steering::attach(&interface, shared)?;
             Ok((interface, steering))
-        };
-        self.lock().interface.get_or_insert_with(attach);
+        });
+        drop(open);
         patiently(|| self.open_now(0, ranks, disabled))
     }
 
@@ -242,6 +269,7 @@ impl HostPorts {
         let Open {
             interface: Some(Ok((interface, _))),
             queue: Some(queue),
+            ..
         } = &mut *open
         else {
             return Err("its queue was given back".to_owned());
@@ -266,10 +294,10 @@ impl HostPorts {
     /// # Errors
     /// Why not, for people to read.
     pub fn pinned(interface: Interface, pins: &Pins) -> Result<Self, String> {
-        let steering = Steering::attach(&interface, Some(pins))?;
+        let steering = Steering::attach_pinned(&interface, pins)?;
         let open = Open {
             interface: Some(Ok((interface, steering))),
-            queue: None,
+            ..Open::default()
         };
         Ok(Self(Arc::new(Mutex::new(open))))
     }
@@ -332,7 +360,9 @@ impl HostPorts {
         disabled: &Disabled,
     ) -> Result<HostPort, PortError> {
         let mut open = self.lock();
-        let Open { interface, queue } = &mut *open;
+        let Open {
+            interface, queue, ..
+        } = &mut *open;
         let none = || Err("no interface was chosen".to_owned());
         let opened = interface.get_or_insert_with(none);
         let (interface, steering) = opened.as_mut().map_err(|why| why.clone())?;
@@ -373,13 +403,24 @@ impl HostPorts {
             disabled: *disabled,
             ..UdpConfig::default()
         };
-        let udp = UdpSocket::bind(&config.options()).map_err(|e| e.to_string())?;
-        udp.force_receive_buffer(RECEIVE_BUFFER)
-            .map_err(|e| format!("the kernel's socket of a host port: {e}"))?;
-        let local = udp.local_address().map_err(|e| e.to_string())?;
+        let (udp, port) = steering.reserve(|| {
+            let udp = UdpSocket::bind(&config.options()).map_err(|e| e.to_string())?;
+            let port = udp.local_address().map_err(|e| e.to_string())?.port();
+            Ok(((udp, port), port))
+        })?;
         let own: Vec<IpAddr> = interface.addresses.iter().map(|(ip, _)| *ip).collect();
         let len_max = packet_max(sizes.chunk, mtu, multi_buffer) + ETHERNET_HEADER;
-        let gate = steering.add(local.port(), &own, QUEUE, len_max, &socket)?;
+        let gate = udp
+            .force_receive_buffer(RECEIVE_BUFFER)
+            .map_err(|e| format!("the kernel's socket of a host port: {e}"))
+            .and_then(|()| steering.add(port, &own, QUEUE, len_max, &socket));
+        let gate = match gate {
+            Ok(gate) => gate,
+            Err(why) => {
+                steering.remove(port);
+                return Err(why.into());
+            }
+        };
         queue.next.index += 1;
         queue.held += 1;
         let memory: OwnedFd = queue.memory.duplicate_fd().map_err(|e| e.to_string())?;
@@ -405,7 +446,7 @@ impl HostPorts {
         let descriptors = [memory, socket, udp.into(), gate];
         let lease = Lease {
             ports: self.clone(),
-            udp: local.port(),
+            udp: port,
             part: true,
         };
         Ok(HostPort {
@@ -472,7 +513,7 @@ pub fn served(disabled: &Disabled) -> Result<(), String> {
 /// What this host lacks, for people to read.
 pub fn try_out(disabled: &Disabled) -> Result<String, String> {
     possible(disabled)?;
-    Steering::load(None).map(drop)?;
+    Steering::load().map(drop)?;
     let order = if remaps(disabled)? {
         "of bound sockets, so that the node service can open host ports for users too"
     } else {

@@ -1,14 +1,18 @@
 //! The XDP program of one interface, which steers packets to host ports.
 
-use std::error::Error;
+use std::collections::{HashMap, HashSet};
+use std::ffi::CStr;
+use std::fmt;
+use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use aya::maps::{ArrayOfMaps, HashMap, MapData, MapError, XskMap};
-use aya::programs::{ProgramError, Xdp, XdpMode};
-use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use portolan_link::xdp::GATE_WORDS;
-use portolan_sys::bpf;
+use aya::include_bytes_aligned;
+use aya_obj::Object;
+use aya_obj::generated::bpf_insn;
+use portolan_link::xdp::{GATE_WORDS, SHARES_MAX};
+use portolan_sys::bpf::{self, Map, MapKind, NotLoaded, XdpProgram};
 use portolan_sys::net::{Interface, Netlink};
 
 use super::pins::Pins;
@@ -17,8 +21,6 @@ use super::rules::Rules;
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
 
 const DAMAGED: &str = "the XDP program in this binary is damaged: build it again";
-
-const REFUSED: &str = "the kernel refused the XDP program";
 
 /// Host ports of one interface at once, as the program has it.
 const PORTS_MAX: u32 = 256;
@@ -54,117 +56,249 @@ fn port(slot: u32, queue: u32, len_max: u32, own: &[IpAddr]) -> Port {
     })
 }
 
-/// The program, attached. Dropping it detaches it, unless it is pinned; so does
-/// the end of the process, however it comes.
-pub(super) struct Steering {
-    bpf: Ebpf,
+/// The program, loaded, with its maps. Interfaces may have one in common: it
+/// tells host ports apart by their UDP ports and by the addresses of each.
+pub(super) struct Program {
+    program: XdpProgram,
+    ports: Map,
+    sockets: Map,
+    gates: Map,
     /// UDP port in each slot.
-    slots: Vec<Option<u16>>,
+    slots: Mutex<Vec<Option<u16>>>,
+}
+
+/// The maps of the program, which pins keep.
+pub(super) const MAPS: [&str; 3] = ["ports", "sockets", "gates"];
+
+/// What a map of maps says of those in it, and `BPF_MAP_TYPE_XSKMAP` of its
+/// values: numbers of objects.
+const OBJECT_BYTES: u32 = 4;
+
+impl Program {
+    /// Loads the program, with the maps that are pinned, if any.
+    ///
+    /// Nothing of it depends on the kernel's own types, so those, which take
+    /// long to read, are not looked at.
+    fn load(pins: Option<&Pins>) -> Result<Self, String> {
+        let mut object = Object::parse(OBJECT).map_err(|_| DAMAGED)?;
+        let definitions = std::mem::take(&mut object.maps);
+        let mut maps = HashMap::new();
+        for name in MAPS {
+            let definition = definitions.get(name).ok_or(DAMAGED)?;
+            let made = match pins {
+                Some(pins) => pins.map(name, kind(definition), || create(definition)),
+                None => create(definition),
+            };
+            maps.insert(name, made.map_err(|e| refused(&e))?);
+        }
+        let sections: HashSet<usize> = object.functions.keys().map(|(at, _)| *at).collect();
+        let placed = maps
+            .iter()
+            .map(|(name, map)| (*name, map.as_fd().as_raw_fd(), &definitions[*name]));
+        object
+            .relocate_maps(placed, &sections)
+            .map_err(|_| DAMAGED)?;
+        object.relocate_calls(&sections).map_err(|_| DAMAGED)?;
+        let program = object.programs.get(PROGRAM).ok_or(DAMAGED)?;
+        let function = object.functions.get(&program.function_key());
+        let instructions = function.ok_or(DAMAGED)?.instructions.iter().map(word);
+        let instructions: Vec<u64> = instructions.collect();
+        let program = XdpProgram::load(PROGRAM, &instructions, TERMS);
+        let program = program.map_err(|e| refused(&brief(&e)))?;
+        let mut take = |name| maps.remove(name).ok_or(DAMAGED);
+        let loaded = Self {
+            program,
+            ports: take("ports")?,
+            sockets: take("sockets")?,
+            gates: take("gates")?,
+            slots: Mutex::default(),
+        };
+        if pins.is_some() {
+            loaded.find_slots().map_err(|e| broken(&e))?;
+        }
+        Ok(loaded)
+    }
+
+    /// Takes over the slots that a pinned map knows.
+    fn find_slots(&self) -> io::Result<()> {
+        let mut slots = self.slots();
+        for key in self.ports.keys()? {
+            let Some(port) = self.ports.get(&key)? else {
+                continue;
+            };
+            // `struct port` begins with the slot; a UDP port is in network order.
+            let (Some(slot), Some(udp)) = (port.first_chunk(), key.first_chunk()) else {
+                continue;
+            };
+            let slot = u32::from_ne_bytes(*slot).min(PORTS_MAX - 1) as usize;
+            if slots.len() <= slot {
+                slots.resize(slot + 1, None);
+            }
+            slots[slot] = Some(u16::from_be_bytes(*udp));
+        }
+        Ok(())
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Vec<Option<u16>>> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Its name and its terms in the object.
+const PROGRAM: &str = "steer";
+const TERMS: &CStr = c"Dual MIT/GPL";
+
+/// What a definition in the object asks for.
+fn kind(definition: &aya_obj::Map) -> MapKind {
+    MapKind {
+        kind: definition.map_type(),
+        key_bytes: definition.key_size(),
+        value_bytes: match definition.inner() {
+            Some(_) => OBJECT_BYTES,
+            None => definition.value_size(),
+        },
+        entries: definition.max_entries(),
+        flags: definition.map_flags(),
+    }
+}
+
+fn create(definition: &aya_obj::Map) -> io::Result<Map> {
+    let inner = definition.inner().map(|inner| create(&inner)).transpose()?;
+    Map::create(kind(definition), inner.as_ref())
+}
+
+/// An instruction as the kernel reads it.
+fn word(it: &bpf_insn) -> u64 {
+    let [a, b] = it.off.to_ne_bytes();
+    let [c, d, e, f] = it.imm.to_ne_bytes();
+    let registers = if cfg!(target_endian = "little") {
+        it.src_reg() << 4 | it.dst_reg()
+    } else {
+        it.dst_reg() << 4 | it.src_reg()
+    };
+    u64::from_ne_bytes([it.code, registers, a, b, c, d, e, f])
+}
+
+/// A program for several interfaces, loaded by the first that needs it.
+#[derive(Clone, Default)]
+pub(super) struct Shared(Arc<Mutex<Option<Arc<Program>>>>);
+
+/// Interfaces that share a program: it has slots for all their host ports.
+pub(super) const SHARERS: u32 = PORTS_MAX / SHARES_MAX;
+
+impl Shared {
+    fn get(&self) -> Result<Arc<Program>, String> {
+        let mut loaded = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if loaded.is_none() {
+            *loaded = Some(Arc::new(Program::load(None)?));
+        }
+        loaded.clone().ok_or_else(|| DAMAGED.to_owned())
+    }
+}
+
+/// The program, attached to an interface. Dropping it detaches it, unless it is
+/// pinned; so does the end of the process, however it comes.
+pub(super) struct Steering {
+    program: Arc<Program>,
+    /// Of an interface: the program is there as long as this is open or pinned.
+    _link: Option<OwnedFd>,
+    /// UDP ports that are steered at this interface.
+    own: Vec<u16>,
     /// Of the card, where it takes some.
     rules: Option<Rules>,
 }
 
 impl Steering {
-    /// Loads the program, not yet attached to anything, with the maps that are
-    /// pinned, if any.
+    /// Loads the program, not attached to anything.
     ///
     /// # Errors
     /// Why not, for people to read.
-    pub fn load(pins: Option<&Pins>) -> Result<Self, String> {
-        let refused = |e: &dyn Error| format!("{REFUSED}: {}", chain(e));
-        let mut loader = EbpfLoader::new();
-        if let Some(pins) = pins {
-            pins.apply(&mut loader).map_err(|e| refused(&e))?;
-        }
-        let mut bpf = loader.load(OBJECT).map_err(|e| refused(&e))?;
-        let program: &mut Xdp = bpf
-            .program_mut("steer")
-            .and_then(|program| program.try_into().ok())
-            .ok_or(DAMAGED)?;
-        program
-            .load()
-            .map_err(|e| format!("{REFUSED}: {}", brief(&e)))?;
-        let mut steering = Self {
-            bpf,
-            slots: Vec::new(),
-            rules: None,
-        };
-        if pins.is_some() {
-            steering.find_slots()?;
-        }
-        Ok(steering)
+    pub fn load() -> Result<Self, String> {
+        Ok(Self::over(Arc::new(Program::load(None)?)))
     }
 
-    /// Takes over the slots that a pinned map knows.
-    fn find_slots(&mut self) -> Result<(), String> {
-        let failed = |e: MapError| broken(&e);
-        let ports: Vec<(u16, Port)> = self
-            .ports()?
-            .iter()
-            .collect::<Result<_, _>>()
-            .map_err(failed)?;
-        for (udp, [first, ..]) in ports {
-            // `struct port` begins with the slot.
-            let [a, b, c, d, ..] = first.to_ne_bytes();
-            let slot = u32::from_ne_bytes([a, b, c, d]);
-            let slot = usize::try_from(slot.min(PORTS_MAX - 1)).unwrap_or_default();
-            if self.slots.len() <= slot {
-                self.slots.resize(slot + 1, None);
-            }
-            self.slots[slot] = Some(u16::from_be(udp));
+    fn over(program: Arc<Program>) -> Self {
+        Self {
+            program,
+            _link: None,
+            own: Vec::new(),
+            rules: None,
         }
-        Ok(())
     }
 
     /// The UDP ports that are steered.
     pub fn steered(&self) -> Vec<u16> {
-        self.slots.iter().copied().flatten().collect()
+        self.own.clone()
     }
 
-    /// Attaches to an interface of the calling thread's network, in its driver.
-    /// With `pins` it stays when this process ends, and takes the place of one
-    /// that was left.
+    /// Attaches a program that others may have too to an interface of the
+    /// calling thread's network, in its driver.
     ///
     /// # Errors
     /// Why not, for people to read.
-    pub fn attach(interface: &Interface, pins: Option<&Pins>) -> Result<Self, String> {
-        let mut steering = match (Self::load(pins), pins) {
-            // Of a version with other maps: its host ports go on through the
-            // kernel.
-            (Err(_), Some(left)) => {
-                left.discard()
-                    .map_err(|e| format!("removing what an earlier node service left: {e}"))?;
-                Self::load(pins)?
-            }
-            (loaded, _) => loaded?,
-        };
-        let program = steering.bpf.program_mut("steer").ok_or(DAMAGED)?;
-        let program: &mut Xdp = program.try_into().map_err(|_| DAMAGED)?;
-        match pins {
-            Some(pins) => pins.attach(program, interface.index),
-            None => program
-                .attach_to_if_index(interface.index, XdpMode::Driver)
-                .map(drop)
-                .map_err(Into::into),
-        }
-        .map_err(|e| {
-            let asked = program.fd().ok().zip(Netlink::open().ok());
-            let why = asked
-                .and_then(|(program, kernel)| kernel.why_no_xdp(interface.index, program.as_fd()));
-            let why = why.map_or(String::new(), |why| format!(" ({why})"));
-            let name = &interface.name;
-            format!(
-                "no XDP program can be attached to {name}: {}{why}",
-                chain(&*e)
-            )
-        })?;
-        steering.rules = Rules::of(interface, &steering.steered());
+    pub fn attach(interface: &Interface, shared: &Shared) -> Result<Self, String> {
+        let mut steering = Self::over(shared.get()?);
+        let program = &steering.program.program;
+        let link = program.attach(interface.index);
+        steering._link = Some(link.map_err(|e| not_attached(interface, program, &e))?);
+        steering.rules = Rules::of(interface, &[]);
         Ok(steering)
     }
 
-    /// Steers what comes for UDP port `udp` of `own` addresses on `queue` to
-    /// `socket`, packets of at most `len_max` bytes with all headers. Gives the
-    /// gate of the port, for its owner.
+    /// Attaches a program of its own so that it stays when this process ends;
+    /// it takes the place of one that was left.
+    ///
+    /// # Errors
+    /// Why not, for people to read.
+    pub fn attach_pinned(interface: &Interface, pins: &Pins) -> Result<Self, String> {
+        let program = Program::load(Some(pins)).or_else(|_| {
+            // Of a version with other maps: its host ports go on through the
+            // kernel.
+            pins.discard()
+                .map_err(|e| format!("removing what an earlier node service left: {e}"))?;
+            Program::load(Some(pins))
+        })?;
+        let mut steering = Self::over(Arc::new(program));
+        let program = &steering.program.program;
+        pins.attach(program, interface.index)
+            .map_err(|e| not_attached(interface, program, &e))?;
+        steering.own = steering.program.slots().iter().copied().flatten().collect();
+        steering.rules = Rules::of(interface, &steering.own);
+        Ok(steering)
+    }
+
+    /// A socket that `bind` makes and whose UDP port nobody has who shares the
+    /// program; it is kept for it until [`Self::remove`].
+    ///
+    /// # Errors
+    /// That of `bind`, or no slot is free, for people to read.
+    pub fn reserve<T>(&mut self, bind: impl Fn() -> Result<(T, u16), String>) -> Result<T, String> {
+        // What is bound here is not bound again.
+        let mut taken = Vec::new();
+        loop {
+            let (socket, udp) = bind()?;
+            let mut slots = self.program.slots();
+            if slots.contains(&Some(udp)) {
+                taken.push(socket);
+                continue;
+            }
+            let free = slots.iter().position(Option::is_none);
+            let slot = free.unwrap_or(slots.len());
+            if slot >= PORTS_MAX as usize {
+                return Err(format!("the interface has {PORTS_MAX} host ports already"));
+            }
+            if slot == slots.len() {
+                slots.push(None);
+            }
+            slots[slot] = Some(udp);
+            self.own.push(udp);
+            return Ok(socket);
+        }
+    }
+
+    /// Steers what comes for UDP port `udp`, which was [reserved](Self::reserve),
+    /// of `own` addresses on `queue` to `socket`, packets of at most `len_max`
+    /// bytes with all headers. Gives the gate of the port, for its owner.
     ///
     /// # Errors
     /// Why not, for people to read.
@@ -176,31 +310,26 @@ impl Steering {
         len_max: u32,
         socket: impl AsFd,
     ) -> Result<OwnedFd, String> {
-        let free = self.slots.iter().position(Option::is_none);
-        let slot = free.unwrap_or_else(|| {
-            self.slots.push(None);
-            self.slots.len() - 1
-        });
-        let index = u32::try_from(slot).unwrap_or(u32::MAX);
-        if index >= PORTS_MAX {
-            return Err(format!("the interface has {PORTS_MAX} host ports already"));
-        }
-        let port = port(index, queue, len_max, own);
-        let failed = |e: MapError| broken(&e);
-        let mut sockets =
-            XskMap::try_from(self.bpf.map_mut("sockets").ok_or(DAMAGED)?).map_err(failed)?;
-        sockets
-            .set(index, socket.as_fd().as_raw_fd(), 0)
-            .map_err(failed)?;
+        let program = &*self.program;
+        let slot = program.slots().iter().position(|it| *it == Some(udp));
+        let slot = u32::try_from(slot.ok_or("no slot was reserved")?).unwrap_or(u32::MAX);
+        let failed = |e: io::Error| broken(&e);
+        let key = slot.to_ne_bytes();
+        let socket = socket.as_fd().as_raw_fd().to_ne_bytes();
+        program.sockets.set(&key, &socket).map_err(failed)?;
         // What an earlier owner of the slot may still have mapped is not used.
-        let gate = bpf::create_shared_words(GATE_WORDS).map_err(|e| broken(&e))?;
-        let inner = gate.try_clone().map_err(|e| broken(&e))?;
-        let inner = MapData::from_fd(inner).map_err(failed)?;
-        let mut gates: ArrayOfMaps<_> =
-            ArrayOfMaps::try_from(self.bpf.map_mut("gates").ok_or(DAMAGED)?).map_err(failed)?;
-        gates.set(index, &inner, 0).map_err(failed)?;
-        self.ports()?.insert(udp.to_be(), port, 0).map_err(failed)?;
-        self.slots[slot] = Some(udp);
+        let gate = bpf::create_shared_words(GATE_WORDS).map_err(failed)?;
+        // The kernel waits here until no packet is between two gates.
+        let inner = gate.as_raw_fd().to_ne_bytes();
+        program.gates.set(&key, &inner).map_err(failed)?;
+        let port: Vec<u8> = port(slot, queue, len_max, own)
+            .into_iter()
+            .flat_map(u64::to_ne_bytes)
+            .collect();
+        program
+            .ports
+            .set(&udp.to_be_bytes(), &port)
+            .map_err(failed)?;
         if let Some(rules) = &mut self.rules {
             rules.add(udp, queue);
         }
@@ -210,45 +339,43 @@ impl Steering {
     /// Steers no more to a UDP port. Its socket leaves by itself when it is
     /// closed, its gate when another takes the slot.
     pub fn remove(&mut self, udp: u16) {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| **slot == Some(udp)) {
+        let Some(place) = self.own.iter().position(|own| *own == udp) else {
+            return;
+        };
+        self.own.swap_remove(place);
+        if let Some(rules) = &mut self.rules {
+            rules.remove(udp);
+        }
+        let _ = self.program.ports.remove(&udp.to_be_bytes());
+        let mut slots = self.program.slots();
+        if let Some(slot) = slots.iter_mut().find(|slot| **slot == Some(udp)) {
             *slot = None;
-            if let Some(rules) = &mut self.rules {
-                rules.remove(udp);
-            }
-            if let Ok(mut ports) = self.ports() {
-                let _ = ports.remove(&udp.to_be());
-            }
         }
     }
-
-    #[cfg(test)]
-    fn program(&self) -> &Xdp {
-        let program = self.bpf.program("steer").expect("it was loaded");
-        program.try_into().expect("it was loaded")
-    }
-
-    fn ports(&mut self) -> Result<HashMap<&mut aya::maps::MapData, u16, Port>, String> {
-        let map = self.bpf.map_mut("ports").ok_or(DAMAGED)?;
-        map.try_into().map_err(|e: MapError| broken(&e))
-    }
 }
 
-fn broken(error: &dyn Error) -> String {
-    format!("a map of the XDP program: {}", chain(error))
+fn refused(why: &dyn fmt::Display) -> String {
+    format!("the kernel refused the XDP program: {why}")
 }
 
-/// Why a program was not loaded: of the verifier's log only what it ends with.
-fn brief(error: &ProgramError) -> String {
-    let ProgramError::LoadError {
-        io_error,
-        verifier_log,
-    } = error
-    else {
-        return chain(error);
-    };
-    match last_word(&verifier_log.to_string()) {
-        Some(word) => format!("{word} ({io_error})"),
-        None => io_error.to_string(),
+fn not_attached(interface: &Interface, program: &XdpProgram, error: &io::Error) -> String {
+    let kernel = Netlink::open().ok();
+    let why = kernel.and_then(|it| it.why_no_xdp(interface.index, program.as_fd()));
+    let why = why.map_or(String::new(), |why| format!(" ({why})"));
+    let name = &interface.name;
+    format!("no XDP program can be attached to {name}: {error}{why}")
+}
+
+fn broken(error: &io::Error) -> String {
+    format!("a map of the XDP program: {error}")
+}
+
+/// Why the kernel does not take the program, of its verifier's log only what
+/// that ends with.
+fn brief(NotLoaded { error, log }: &NotLoaded) -> String {
+    match last_word(log) {
+        Some(word) => format!("{word} ({error})"),
+        None => error.to_string(),
     }
 }
 
@@ -257,17 +384,6 @@ fn last_word(log: &str) -> Option<&str> {
     const STATISTICS: [&str; 3] = ["verification time ", "stack depth ", "processed "];
     let tells = |line: &&str| !line.is_empty() && !STATISTICS.iter().any(|it| line.starts_with(it));
     log.lines().map(str::trim).rev().find(tells)
-}
-
-/// An error and what led to it, in one line.
-fn chain(error: &dyn Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
 }
 
 #[cfg(test)]

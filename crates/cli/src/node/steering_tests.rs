@@ -4,7 +4,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use aya::{TestRun, TestRunOptions};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
 use portolan_link::xdp::{Gate, GateCounters};
@@ -30,10 +29,11 @@ const KNOWN: [u32; 3] = [0, 0x1230_0001, 0xfff0_0002];
 /// The program with a host port on a queue at [`UDP_PORT`] of [`OWN`], its
 /// gate, and its socket: the map lets go of one that is closed.
 fn steering(queue: u32) -> (Steering, OwnedFd, OwnedFd) {
-    let mut steering = Steering::load(None).unwrap();
+    let mut steering = Steering::load().unwrap();
     // It need not be bound to anything.
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).unwrap();
+    steering.reserve(|| Ok(((), UDP_PORT))).unwrap();
     let gate = steering
         .add(UDP_PORT, &OWN, queue, LEN_MAX, &socket)
         .unwrap();
@@ -50,11 +50,7 @@ fn knowing(gate: &OwnedFd) -> Gate {
 }
 
 fn verdict(steering: &Steering, packet: &[u8]) -> u32 {
-    let options = TestRunOptions {
-        data_in: Some(packet),
-        ..TestRunOptions::default()
-    };
-    steering.program().test_run(options).unwrap().return_value
+    steering.program.program.try_on(packet).unwrap()
 }
 
 /// A packet of ours with `payload` bytes, over IPv4 or IPv6.
@@ -322,6 +318,7 @@ fn who_has_left_is_not_steered_to() {
     assert_eq!(verdict(&steering, &bad), PASS);
     assert_eq!(old.counters().bad_version, 1);
     // Whoever has the slot next has a gate of its own.
+    steering.reserve(|| Ok(((), UDP_PORT))).unwrap();
     let gate = steering.add(UDP_PORT, &OWN, 0, LEN_MAX, &socket).unwrap();
     let mut strange = packet(false, 40);
     strange[46] = 1;
@@ -342,4 +339,43 @@ fn of_a_verifiers_log_its_last_word_is_told() {
         "math between map_value pointer and register with unbounded min value is not allowed";
     assert_eq!(last_word(log), Some(told));
     assert_eq!(last_word("processed 0 insns\n"), None);
+}
+
+/// Bytes that this thread has read so far.
+fn read_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/thread-self/io").unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("rchar: "));
+    line.unwrap().parse().unwrap()
+}
+
+#[test]
+fn loading_does_not_read_the_kernels_types() {
+    let before = read_bytes();
+    Steering::load().unwrap();
+    // They are some 5 MB.
+    let read = read_bytes() - before;
+    assert!(read < 1 << 20, "{read} bytes");
+}
+
+#[test]
+fn networks_that_share_a_program_have_different_udp_ports() {
+    let shared = Shared::default();
+    let mut two = [0; 2].map(|_| Steering::over(shared.get().unwrap()));
+    // Each network would give the same.
+    let next = std::cell::Cell::new(0);
+    let bind = || {
+        next.set(next.get() + 1);
+        Ok((next.get(), next.get()))
+    };
+    assert_eq!(two[0].reserve(bind), Ok(1));
+    next.set(0);
+    assert_eq!(two[1].reserve(bind), Ok(2));
+    assert_eq!((two[0].steered(), two[1].steered()), (vec![1], vec![2]));
+    // Nobody gives back what is another's.
+    two[1].remove(1);
+    next.set(0);
+    assert_eq!(two[1].reserve(bind), Ok(3));
+    two[0].remove(1);
+    next.set(0);
+    assert_eq!(two[1].reserve(bind), Ok(1));
 }

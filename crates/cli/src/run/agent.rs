@@ -3,13 +3,12 @@
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::process::{Command, ExitCode, Stdio};
 use std::rc::Rc;
 
 use portolan_boot::launch::{
-    Greeting, Keeper, Place, Prepared, SharedMemory, StartFailure, Starter, Task, serve,
+    Greeting, Keeper, Place, Prepared, SharedMemory, StartFailure, Starter, Task, Wanted, serve,
 };
 use portolan_boot::{HostPort, Versions};
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
@@ -159,13 +158,8 @@ impl Starter for Ranks {
         self.local.segment(ranks)
     }
 
-    fn host_port(
-        &mut self,
-        _place: &Place,
-        ranks: u32,
-        at: Option<IpAddr>,
-    ) -> std::result::Result<HostPort, String> {
-        self.local.host_port(0, ranks, at)
+    fn host_ports(&mut self, wanted: &[Wanted]) -> Vec<std::result::Result<HostPort, String>> {
+        self.local.host_ports(wanted, |_| 0)
     }
 
     fn command(&mut self, place: &Place) -> Command {

@@ -85,7 +85,7 @@ pub struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub respawn: u32,
-    /// How long ranks wait for others to join, 0 for ever
+    /// How long ranks wait for others to join, and for their first answer, 0 for ever
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub join_timeout: u64,
     /// A host of which nothing is heard for this long is lost

@@ -7,9 +7,10 @@ use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread::ScopedJoinHandle;
 
 use portolan_boot::HostPort;
-use portolan_boot::launch::{Place, SharedMemory};
+use portolan_boot::launch::{Place, SharedMemory, Wanted};
 use portolan_boot::node::node_socket;
 use portolan_link::shm::{Config, Segment};
 use portolan_sys::features::Disabled;
@@ -17,7 +18,7 @@ use portolan_sys::features::Disabled;
 use super::RANK_COMMAND;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
-use crate::node::Opener;
+use crate::node::{Networks, Opener};
 
 /// This host or a lab's hosts, and the memory that their ranks share.
 pub struct Local {
@@ -28,6 +29,7 @@ pub struct Local {
     disabled: Disabled,
     /// Who opens those of each network, by host of the lab.
     openers: BTreeMap<u32, Opener>,
+    networks: Networks,
 }
 
 impl Local {
@@ -46,6 +48,7 @@ impl Local {
             group: None,
             disabled: *disabled,
             openers: BTreeMap::new(),
+            networks: Networks::default(),
         })
     }
 
@@ -76,26 +79,33 @@ impl Local {
         self.lab.as_ref().map(|lab| lab.ipv4(lab_host).into())
     }
 
-    /// Opens a host port, one of `ranks`, here or on host `lab_host` of the lab.
-    ///
-    /// # Errors
-    /// Why there is none, for people to read.
-    pub fn host_port(
+    /// Opens host ports, here or on the hosts of the lab, which `lab_host`
+    /// names, on all of them at the same time; gives of each the port or why
+    /// there is none, for people to read.
+    pub fn host_ports(
         &mut self,
-        lab_host: u32,
-        ranks: u32,
-        at: Option<IpAddr>,
-    ) -> std::result::Result<HostPort, String> {
-        let opener = self.openers.entry(lab_host).or_default();
-        let disabled = self.disabled;
-        match &self.lab {
-            None => opener.open(&node_socket(), at, ranks, &disabled),
-            Some(lab) => {
-                let socket = lab.node_socket(lab_host);
-                lab.in_host(lab_host, || Ok(opener.open(&socket, at, ranks, &disabled)))
-                    .map_err(|failure| failure.to_string())?
-            }
+        wanted: &[Wanted],
+        lab_host: impl Fn(&Place) -> u32,
+    ) -> Vec<std::result::Result<HostPort, String>> {
+        let mut hosts: BTreeMap<u32, Vec<(usize, Wanted)>> = BTreeMap::new();
+        for (place, it) in wanted.iter().enumerate() {
+            let host = hosts.entry(lab_host(&it.place)).or_default();
+            host.push((place, *it));
         }
+        for &host in hosts.keys() {
+            let networks = &mut self.networks;
+            let opener = self.openers.entry(host);
+            opener.or_insert_with(|| Opener::of_another(networks));
+        }
+        let (lab, disabled) = (self.lab.as_ref(), &self.disabled);
+        let each = self.openers.iter_mut();
+        let each = each.filter_map(|(host, opener)| Some((*host, opener, hosts.get(host)?)));
+        let opened = at_once(each, |(host, opener, wanted)| {
+            open_on(lab, host, opener, wanted, disabled)
+        });
+        let mut opened: Vec<_> = opened.into_iter().flatten().collect();
+        opened.sort_by_key(|(place, _)| *place);
+        opened.into_iter().map(|(_, port)| port).collect()
     }
 
     /// The command that enters the rank's core and host, which in a lab is
@@ -129,7 +139,72 @@ impl Local {
     }
 }
 
+/// Does something with each, with all at the same time.
+fn at_once<T: Send, R: Send>(each: impl Iterator<Item = T>, act: impl Fn(T) -> R + Sync) -> Vec<R> {
+    let act = &act;
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = each.map(|it| scope.spawn(move || act(it))).collect();
+        let join = |thread: ScopedJoinHandle<'_, R>| {
+            thread
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
+/// Opens host ports here, or on a host of the lab, each with its number.
+fn open_on(
+    lab: Option<&Lab>,
+    host: u32,
+    opener: &mut Opener,
+    wanted: &[(usize, Wanted)],
+    disabled: &Disabled,
+) -> Vec<(usize, std::result::Result<HostPort, String>)> {
+    let mut open = |socket: &Path| {
+        let each = wanted.iter();
+        each.map(|(place, it)| (*place, opener.open(socket, it.at, it.ranks, disabled)))
+            .collect()
+    };
+    match lab {
+        None => open(&node_socket()),
+        Some(lab) => {
+            let socket = lab.node_socket(host);
+            let opened = lab.in_host(host, || Ok(open(&socket)));
+            opened.unwrap_or_else(|failure| {
+                let why = failure.to_string();
+                let each = wanted.iter();
+                each.map(|(place, _)| (*place, Err(why.clone()))).collect()
+            })
+        }
+    }
+}
+
 /// The features that `PORTOLAN_DISABLE` switches off here.
 pub fn disabled() -> Result<Disabled> {
     Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::{Condvar, Mutex};
+    use std::time::Duration;
+
+    #[test]
+    fn nobody_waits_for_the_one_before() {
+        let (inside, changed) = (Mutex::new(0), Condvar::new());
+        let met = at_once(1..=3, |number| {
+            let mut count = inside.lock().unwrap();
+            *count += 1;
+            changed.notify_all();
+            // Long enough for any machine; in turns nobody would ever come.
+            let limit = Duration::from_secs(60);
+            let (count, _) = changed
+                .wait_timeout_while(count, limit, |count| *count < 3)
+                .unwrap();
+            (number, *count)
+        });
+        assert_eq!(met, [(1, 3), (2, 3), (3, 3)]);
+    }
 }

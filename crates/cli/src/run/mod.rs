@@ -208,6 +208,12 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
     spec.timeout = arguments.timeout.map(Duration::from_secs);
     spec.join_timeout =
         (arguments.join_timeout > 0).then(|| Duration::from_secs(arguments.join_timeout));
+    // What has joined may still be out of reach.
+    let join_ms = spec
+        .join_timeout
+        .map_or(u64::MAX, |limit| limit.as_millis() as u64);
+    spec.settings
+        .insert("join_ms".to_owned(), join_ms.to_string());
     if let Some(networks) = &arguments.interface {
         spec.settings
             .insert("interface".to_owned(), networks.clone());

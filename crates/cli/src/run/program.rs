@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use portolan_boot::launch::{Place as RankPlace, Reach, SharedMemory, Starter, Task};
+use portolan_boot::launch::{Place as RankPlace, Reach, SharedMemory, Starter, Task, Wanted};
 use portolan_boot::{HostPort, JOB_VARIABLE};
 
 use super::arguments::{Arguments, Bind, Block};
@@ -88,12 +88,16 @@ impl Program {
         ours.chain(self.environment.iter().cloned()).collect()
     }
 
-    /// The lab's host that a host of the job is; without a lab 0.
     fn lab_host(&self, host_index: u16) -> u32 {
-        match self.hosts[usize::from(host_index)].place {
-            Place::Lab(host) => host,
-            _ => 0,
-        }
+        lab_host(&self.hosts, host_index)
+    }
+}
+
+/// The lab's host that a host of the job is; without a lab 0.
+fn lab_host(hosts: &[Host], host_index: u16) -> u32 {
+    match hosts[usize::from(host_index)].place {
+        Place::Lab(host) => host,
+        _ => 0,
     }
 }
 
@@ -108,14 +112,10 @@ impl Starter for Program {
         self.local.segment(ranks)
     }
 
-    fn host_port(
-        &mut self,
-        place: &RankPlace,
-        ranks: u32,
-        at: Option<IpAddr>,
-    ) -> std::result::Result<HostPort, String> {
-        let lab_host = self.lab_host(place.host_index);
-        self.local.host_port(lab_host, ranks, at)
+    fn host_ports(&mut self, wanted: &[Wanted]) -> Vec<std::result::Result<HostPort, String>> {
+        let hosts = &self.hosts;
+        self.local
+            .host_ports(wanted, |place| lab_host(hosts, place.host_index))
     }
 
     fn address(&mut self, host_index: u16) -> Option<IpAddr> {

@@ -39,6 +39,8 @@ impl Host {
             let why = error.to_string();
             self.say(FromHost::NotStarted { rank, why });
         }
+        let ports = starter.host_ports(&self.wanted());
+        self.grant(ports);
     }
 
     /// A rank that runs here.
