@@ -281,7 +281,11 @@ fn busy_cores_are_told_of() {
     let told = AtomicBool::new(false);
     scope(|threads| {
         for _ in 0..all {
-            threads.spawn(|| while !told.load(Relaxed) {});
+            threads.spawn(|| {
+                while !told.load(Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
         }
         let status = || say(&["lab", "status", lab.0]).expect(0).out;
         let warns = || status().contains("more than 80 % busy, so cores and not wires limit");

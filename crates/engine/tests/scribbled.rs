@@ -37,24 +37,24 @@ const LONG: usize = 9_000_000;
 
 /// What a launcher tells a rank, and hears of it.
 #[derive(Clone)]
-struct Launcher(
-    Arc<(
-        UnixStream,
-        Mutex<VecDeque<Notice>>,
-        Mutex<Vec<(u32, Death)>>,
-    )>,
-);
+struct Launcher(Arc<Talk>);
+
+struct Talk {
+    bell: UnixStream,
+    told: Mutex<VecDeque<Notice>>,
+    heard: Mutex<Vec<(u32, Death)>>,
+}
 
 struct Ear(Launcher, UnixStream);
 
 impl Launcher {
     fn tell(&self, notice: Notice) {
-        self.0.1.lock().unwrap().push_back(notice);
-        (&self.0.0).write_all(b"!").unwrap();
+        self.0.told.lock().unwrap().push_back(notice);
+        (&self.0.bell).write_all(b"!").unwrap();
     }
 
     fn heard(&self) -> Vec<(u32, Death)> {
-        self.0.2.lock().unwrap().clone()
+        self.0.heard.lock().unwrap().clone()
     }
 }
 
@@ -64,10 +64,10 @@ impl Watch for Ear {
     }
     fn poll(&mut self) -> Option<Notice> {
         let _ = self.1.read(&mut [0]);
-        self.0.0.1.lock().unwrap().pop_front()
+        self.0.0.told.lock().unwrap().pop_front()
     }
     fn give_up(&mut self, rank: u32, _restarts: u32, why: Death) {
-        self.0.0.2.lock().unwrap().push((rank, why));
+        self.0.0.heard.lock().unwrap().push((rank, why));
     }
     fn leave(&mut self) {}
 }
@@ -103,7 +103,11 @@ impl Host {
             };
             let (ours, theirs) = UnixStream::pair().unwrap();
             theirs.set_nonblocking(true).unwrap();
-            let launcher = Launcher(Arc::new((ours, Mutex::default(), Mutex::default())));
+            let launcher = Launcher(Arc::new(Talk {
+                bell: ours,
+                told: Mutex::default(),
+                heard: Mutex::default(),
+            }));
             let ear = Box::new(Ear(launcher.clone(), theirs));
             let endpoint = opening.finish(&peers, Some(attachment), Some(ear)).unwrap();
             endpoint.bind(1, Binding::to(|_, _| ())).unwrap();
