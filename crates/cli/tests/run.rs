@@ -30,10 +30,9 @@ fn ranks_learn_who_they_are() {
              segment true doorbells 3"
         );
         assert!(said.lines().contains(&about.as_str()), "{said:#?}");
-        assert!(
-            said.lines()
-                .contains(&format!("[{rank}] settings {{\"a\": \"b\"}}").as_str())
-        );
+        // `--join-timeout` is one of them.
+        let settings = format!("[{rank}] settings {{\"a\": \"b\", \"join_ms\": \"60000\"}}");
+        assert!(said.lines().contains(&settings.as_str()), "{said:#?}");
     }
     assert_eq!(said.err, "");
 }

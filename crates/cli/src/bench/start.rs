@@ -11,7 +11,7 @@ use super::mpi::{Mpi, PATIENCE, Trouble, launch};
 use super::options::{Link, Start};
 use super::plan::wrong;
 use super::report::{Ratio, Report, Row};
-use super::stats::{Quartiles, below, paired};
+use super::stats::{Quartiles, paired};
 use super::watch::Watch;
 use super::{Found, check};
 use crate::lab::Lab;
@@ -120,7 +120,7 @@ fn report(cells: &[Cell], systems: &[(String, String)]) -> (Vec<Row>, Vec<Ratio>
                     metric: metric.to_owned(),
                     n: q.count as u64,
                     method: format!("{how}; {what}"),
-                    p99: below(&seen, 9_900),
+                    worst: seen.last().copied(),
                     ranks: cell.ranks,
                     ..Row::default()
                 };
