@@ -14,7 +14,7 @@ use crate::message::{Event, SendOptions};
 use crate::ops::{Completion, Entry, Op, Teller, done};
 use crate::outbox::Out;
 use crate::ports::{Charge, Meta, PORTS_RESERVED, PortState};
-use crate::shm::{STREAMED_MIN, ShmFailure};
+use crate::shm::{STREAMED_MIN, ShmFailure, why};
 use crate::ways::Ways;
 
 /// Flows that a pair keeps, of each priority.
@@ -169,7 +169,8 @@ impl Core {
             ShmFailure::Full => SendError::NoCredit,
             ShmFailure::TooBig => SendError::TooLong,
             ShmFailure::NoPeer => Misuse::BadRank.into(),
-            ShmFailure::Gone(why) => {
+            ShmFailure::Gone(state) => {
+                let why = why(state);
                 // What it still said is read first; then it is buried.
                 self.suspects.push((rank, why));
                 self.attention = true;

@@ -39,7 +39,7 @@ pub(crate) enum ShmFailure {
     /// Longer than a frame.
     TooBig,
     /// The peer is gone, or its memory is no good.
-    Gone(Death),
+    Gone(PeerState),
     /// There is no such peer.
     NoPeer,
 }
@@ -50,8 +50,8 @@ impl From<ShmError> for ShmFailure {
         match e {
             ShmError::Full => Self::Full,
             ShmError::TooBig(_) => Self::TooBig,
-            ShmError::Gone(state) => Self::Gone(why(state)),
-            ShmError::Corrupt => Self::Gone(Death::Corrupt),
+            ShmError::Gone(state) => Self::Gone(state),
+            ShmError::Corrupt => Self::Gone(PeerState::Corrupt),
             ShmError::NoPeer => Self::NoPeer,
         }
     }
@@ -197,7 +197,8 @@ impl ShmLane {
     }
 }
 
-fn why(state: PeerState) -> Death {
+/// How a peer has died by what its state says.
+pub(crate) fn why(state: PeerState) -> Death {
     match state {
         PeerState::Closed => Death::Closed,
         PeerState::Corrupt => Death::Corrupt,
