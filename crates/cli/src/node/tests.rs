@@ -42,7 +42,14 @@ fn open_all(
     ranks: u32,
     disabled: &Disabled,
 ) -> Vec<(Xdp, Lease)> {
-    let open = || open_one(lab, host, ports, ranks, disabled).unwrap();
+    // On a busy host the kernel frees a queue later than a job would wait.
+    let until = now_ns() + 60_000_000_000;
+    let open = || loop {
+        match open_one(lab, host, ports, ranks, disabled) {
+            Err(_) if now_ns() < until => sleep(Duration::from_millis(10)),
+            opened => break opened.unwrap(),
+        }
+    };
     let opened: Vec<Opened> = (0..ranks).map(|_| open()).collect();
     let map = |it: Opened| (adopt(lab, host, it.port), it.bind, it.lease);
     let mapped: Vec<_> = opened.into_iter().map(map).collect();
