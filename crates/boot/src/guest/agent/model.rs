@@ -3,9 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use portolan_seal::{Secret, public_key};
-
-use super::news::{HostCard, Identity, News, Word};
+use super::news::tests::agents_of;
+use super::news::{News, Word};
 use crate::partition::model::{Chance, Plan};
 
 const SILENCE: Duration = Duration::from_millis(2_500);
@@ -32,30 +31,14 @@ struct Host {
 
 /// One rank a host, which has the host's number.
 fn hosts(count: u16, start: Instant) -> Vec<Host> {
-    let private = |host: u16| Secret::new([host as u8 + 1; 32]);
-    let card = |host: u16| HostCard {
-        host,
-        ip: [0; 16],
-        port: 7,
-        key: public_key(&private(host)),
-        ranks: vec![host.into()],
+    let each = |news| Host {
+        news,
+        ends_at: None,
+        dead: Vec::new(),
+        heard: vec![Duration::ZERO; count.into()],
     };
-    let each = |host| {
-        let own = Identity {
-            host,
-            private: &private(host),
-            public: public_key(&private(host)),
-            mix: None,
-        };
-        let others = (0..count).filter(|it| *it != host).map(card).collect();
-        Host {
-            news: News::new(&own, others, SILENCE, start),
-            ends_at: None,
-            dead: Vec::new(),
-            heard: vec![Duration::ZERO; count.into()],
-        }
-    };
-    (0..count).map(each).collect()
+    let agents = agents_of(count, start, SILENCE, |host| vec![host.into()]);
+    agents.into_iter().map(each).collect()
 }
 
 fn run(count: u16, seed: u64) {

@@ -568,7 +568,7 @@ impl News {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
     use portolan_seal::public_key;
 
@@ -576,13 +576,25 @@ mod tests {
 
     /// Agents of hosts with two ranks each.
     fn agents(count: u16, now: Instant) -> Vec<News> {
+        agents_of(count, now, SILENCE, |host| {
+            vec![2 * u32::from(host), 2 * u32::from(host) + 1]
+        })
+    }
+
+    /// Agents of hosts with such ranks.
+    pub fn agents_of(
+        count: u16,
+        now: Instant,
+        silence: Duration,
+        ranks: fn(u16) -> Vec<u32>,
+    ) -> Vec<News> {
         let private = |host: u16| Secret::new([host as u8 + 1; 32]);
         let card = |host: u16| HostCard {
             host,
             ip: [0; 16],
             port: 7,
             key: public_key(&private(host)),
-            ranks: vec![2 * u32::from(host), 2 * u32::from(host) + 1],
+            ranks: ranks(host),
         };
         let each = |host| {
             let own = Identity {
@@ -592,7 +604,7 @@ mod tests {
                 mix: None,
             };
             let others = (0..count).filter(|it| *it != host).map(card).collect();
-            News::new(&own, others, SILENCE, now)
+            News::new(&own, others, silence, now)
         };
         (0..count).map(each).collect()
     }
