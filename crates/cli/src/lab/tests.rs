@@ -66,30 +66,45 @@ fn every_host_resolves_over_both_protocols() {
     }
 }
 
-/// Which of `count` datagrams from h0 to h1 arrive.
-fn arriving(lab: &Lab, count: u32) -> Vec<u32> {
+/// Says that all before it have arrived, or are lost.
+const END: u32 = u32::MAX;
+
+/// Which of `count` datagrams from h0 to h1 arrive. Where `some` do, it waits until a
+/// further one has come behind them, however late a busy machine delivers.
+fn arriving(lab: &Lab, count: u32, some: bool) -> Vec<u32> {
     let to = (lab.ipv4(1), 7000);
     let hears = lab.in_host(1, || Ok(UdpSocket::bind(to).unwrap())).unwrap();
     let says = lab
         .in_host(0, || Ok(UdpSocket::bind("0.0.0.0:0").unwrap()))
         .unwrap();
+    let say = |n: u32| says.send_to(&n.to_le_bytes(), to).unwrap();
     let mut arrived = Vec::new();
     let mut take_all = |wait_ms| {
         let timeout = std::time::Duration::from_millis(wait_ms);
         hears.set_read_timeout(Some(timeout)).unwrap();
         let mut bytes = [0; 4];
+        let mut ended = false;
         while hears.recv(&mut bytes).is_ok() {
-            arrived.push(u32::from_le_bytes(bytes));
+            match u32::from_le_bytes(bytes) {
+                END => ended = true,
+                n => arrived.push(n),
+            }
         }
+        ended
     };
     for n in 0..count {
-        says.send_to(&n.to_le_bytes(), to).unwrap();
+        say(n);
         // A socket buffer holds about 270 of them.
         if n % 50 == 49 {
             take_all(1);
         }
     }
-    // A busy machine delivers late.
+    let ends = |_| {
+        say(END);
+        take_all(10)
+    };
+    assert_eq!((0..if some { 12_000 } else { 5 }).any(ends), some);
+    // Sent by another core, the last may have overtaken some.
     take_all(50);
     arrived
 }
@@ -98,14 +113,14 @@ fn arriving(lab: &Lab, count: u32) -> Vec<u32> {
 fn loss_can_be_changed_and_ends_with_its_owner() {
     let built = Built::up("t-unit-loss");
     let lab = &built.0;
-    assert_eq!(arriving(lab, 500).len(), 500);
+    assert_eq!(arriving(lab, 500, true).len(), 500);
     let mut loss = Loss::attach(lab, 5).unwrap();
-    assert_eq!(arriving(lab, 500).len(), 500);
+    assert_eq!(arriving(lab, 500, true).len(), 500);
     loss.set(100.0, Burst::SINGLE).unwrap();
-    assert_eq!(arriving(lab, 500).len(), 0);
+    assert_eq!(arriving(lab, 500, false).len(), 0);
     loss.set(20.0, Burst::SINGLE).unwrap();
     let before = loss.counters().unwrap();
-    let arrived = arriving(lab, 2000).len();
+    let arrived = arriving(lab, 2000, true).len();
     let after = loss.counters().unwrap();
     // Of 2,000 draws, 400 are lost with a deviation of 18.
     assert!((1500..1700).contains(&arrived), "{arrived}");
@@ -114,7 +129,7 @@ fn loss_can_be_changed_and_ends_with_its_owner() {
     assert!(loss.set(101.0, Burst::SINGLE).is_err());
     drop(loss);
     // A process that another test is starting may hold it for a moment more.
-    let all_arrive = |_| arriving(lab, 500).len() == 500;
+    let all_arrive = |_| arriving(lab, 500, true).len() == 500;
     assert!((0..10).any(all_arrive), "some are lost still");
 }
 
@@ -125,7 +140,7 @@ fn loss_repeats_under_the_same_seed() {
     let run = |seed| {
         let mut loss = Loss::attach(lab, seed).unwrap();
         loss.set(30.0, Burst::SINGLE).unwrap();
-        arriving(lab, 300)
+        arriving(lab, 300, true)
     };
     assert_ne!(run(1), run(2));
     // Hosts that have just come up send packets of their own, which are judged
@@ -140,7 +155,7 @@ fn a_bench_may_lose_in_bursts() {
     let built = Built::up(&name);
     let mut loss = Loss::attach(&built.0, 5).unwrap();
     loss.set(20.0, Burst { min: 8, max: 16 }).unwrap();
-    let arrived = arriving(&built.0, 2000);
+    let arrived = arriving(&built.0, 2000, true);
     let pairs = arrived.windows(2).map(|pair| pair[1] - pair[0] - 1);
     let gaps: Vec<u32> = pairs.filter(|gap| *gap > 0).collect();
     // The kernel's own packets may take a place in a burst.
