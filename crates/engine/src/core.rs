@@ -66,6 +66,8 @@ pub(crate) struct Core {
     pub resume: bool,
     /// Close has begun: nothing new is sent.
     pub closing: bool,
+    /// Close has gone on for so long that nothing is answered any more.
+    pub leaving: bool,
     pub ports: Ports,
     pub lanes: Lanes,
     pub counters: Counters,
@@ -127,7 +129,7 @@ impl Core {
             return self.arrive_internal(ways, a);
         }
         // Answers may be needed: take no requests while they pile up.
-        if self.outbox.is_full() && a.meta.priority == Priority::Request {
+        if self.leaving || self.outbox.is_full() && a.meta.priority == Priority::Request {
             return self.not_now();
         }
         let run = self.run;

@@ -26,6 +26,10 @@ use crate::rest::Beds;
 use crate::state::State;
 use crate::wait::Held;
 
+/// How long an endpoint that closes goes on answering, ns: a peer that asks again at each
+/// answer would keep it for ever.
+const ANSWERS_NS: u64 = 50_000_000;
+
 /// What the endpoint and its helper thread share.
 pub(crate) struct Inner {
     pub state: Owned<State>,
@@ -471,7 +475,7 @@ impl Endpoint {
     /// acknowledged, but not longer than the setting `close_ns` (for as long as
     /// a process is stopped that is writing to a receive's memory); refuses
     /// messages that no handler has taken; tells the peers. Handlers still run
-    /// meanwhile, but cannot send; where one panics, the panic goes on once the
+    /// meanwhile, for 50 ms at most, but cannot send; where one panics, the panic goes on once the
     /// endpoint is closed. Dropping the endpoint does the same, in any thread,
     /// but for the panic where the thread unwinds already; not in a handler of its
     /// own, where its memory stays until the process ends.
@@ -494,24 +498,31 @@ impl Endpoint {
     /// this host can no longer write to the program's memory.
     fn close_held(&self, mut s: Guard<'_>) -> Result<(), WaitError> {
         s.core.closing = true;
-        let deadline = now_ns().saturating_add(self.inner.close_ns);
-        let (mut s, flushed) = self.wait_idle(s, deadline)?;
+        let began = now_ns();
+        let deadline = began.saturating_add(self.inner.close_ns);
+        let (mut s, flushed) = self.wait_idle(s, began)?;
         let (core, mut ways) = s.split();
         core.refuse_all(&mut ways);
         s.flush();
         s.end();
-        let (s, told) = self.wait_idle(s, deadline)?;
+        let (s, told) = self.wait_idle(s, began)?;
         let (mut s, hidden) = self.hide_regions(s, deadline)?;
         s.close_lanes();
-        let (mut s, closed) = self.wait_idle(s, deadline)?;
+        let (mut s, closed) = self.wait_idle(s, began)?;
         s.leave();
         s.rethrow();
         flushed.and(told).and(hidden).and(closed)
     }
 
-    fn wait_idle<'e>(&'e self, s: Guard<'e>, deadline: u64) -> Held<'e, ()> {
+    /// Waits until nothing of ours is under way, since `began`, ns.
+    fn wait_idle<'e>(&'e self, s: Guard<'e>, began: u64) -> Held<'e, ()> {
         let why = Waiting::of(Call::Close, ANYBODY);
-        self.wait_held(s, Some(deadline), false, why, |s| s.idle().then_some(()))
+        let deadline = began.saturating_add(self.inner.close_ns);
+        let leaves_at = began.saturating_add(ANSWERS_NS);
+        self.wait_held(s, Some(deadline), false, why, |s| {
+            s.core.leaving |= now_ns() >= leaves_at;
+            s.idle().then_some(())
+        })
     }
 }
 

@@ -173,6 +173,9 @@ impl Core {
         let Some(kind) = Kind::of(a.meta.port - MATCHED) else {
             return CoreTook::Refused;
         };
+        if self.leaving && !kind.is_reply() {
+            return self.not_now();
+        }
         let message = Incoming {
             from: a.meta.from,
             kind,

@@ -342,6 +342,7 @@ impl Opening {
             starved: false,
             resume: false,
             closing: false,
+            leaving: false,
             ports: Ports::new(),
             lanes,
             counters: Counters::default(),

@@ -14,7 +14,8 @@ use std::thread;
 use common::shown::{LONG, Watched, in_time, possible};
 use common::{ALL, By, Count, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Binding, Config, Death, Endpoint, Misuse, Notify, Selector, SendOptions, Threads, WaitError,
+    Binding, Config, Death, Endpoint, Misuse, Notify, Place, PutOptions, RemoteKey, Rights,
+    Selector, SendError, SendOptions, Threads, WaitError,
 };
 
 /// Settings for an endpoint that now one thread calls and now another.
@@ -241,4 +242,40 @@ fn a_close_is_not_disturbed_by_calls_that_come_meanwhile() {
             assert!(memory.is_left_alone(|| hold.go.send(()).unwrap()));
         });
     });
+}
+
+#[test]
+fn who_is_asked_without_end_closes_all_the_same() {
+    type Ask = fn(&Endpoint, RemoteKey) -> bool;
+    const WORDS: usize = 4_096;
+    let put: Ask = |e, key| {
+        let (to, from) = (Place { key, offset: 0 }, vec![1; 8]);
+        e.post_put(1, to, from, &PutOptions::default())
+            .is_ok_and(|op| e.wait_end(op, None).is_ok())
+    };
+    let get: Ask = |e, key| {
+        let (from, into) = (Place { key, offset: 0 }, vec![0; WORDS]);
+        e.post_get(1, from, into, Notify::default())
+            .is_ok_and(|op| e.wait_end(op, None).is_ok())
+    };
+    let refused: Ask = |e, _| match e.send(1, HOLD, b"nobody listens") {
+        Err(SendError::NoCredit) => e.progress().is_ok(),
+        sent => sent.is_ok(),
+    };
+    for ask in [put, get, refused] {
+        let (a, b) = pair(By::Udp, &helped());
+        b.close_port(HOLD).unwrap();
+        let region = b.register(vec![0; WORDS], None, Rights::Both);
+        let key = b.remote_key(region.unwrap().unwrap()).unwrap().unwrap();
+        let asked = AtomicBool::new(false);
+        thread::scope(|s| {
+            s.spawn(|| {
+                while ask(&a, key) && a.death(1).unwrap().is_none() {
+                    asked.store(true, Relaxed);
+                }
+            });
+            b.wait_until(|| asked.load(Relaxed)).unwrap();
+            assert_eq!(b.close(), Ok(()));
+        });
+    }
 }

@@ -73,7 +73,7 @@ int main(void)
     }
     /* A dead target. */
     for (began = time(NULL); atoll_put(self, other, own, theirs, 1) != -EPIPE;)
-        CHECK(time(NULL) - began < 30);
+        CHECK(time(NULL) - began < PATIENCE);
     GIVES(0, atoll_finish(self, ATOLL_WAIT));
     return 0;
 }

@@ -50,11 +50,11 @@ int main(void)
         GIVES(0, atoll_put(self, other, &one, theirs, 1));
         GIVES(0, atoll_recv(self, other, 1, NULL, 0, NULL));
         for (began = time(NULL); (error = atoll_send(self, other, 9, "again", 5)) == -EAGAIN;)
-            CHECK(time(NULL) - began < 30);
+            CHECK(time(NULL) - began < PATIENCE);
         GIVES(0, error);
     } else {
         for (began = time(NULL); flag == 0; atoll_probe(self, 0, 1))
-            CHECK(time(NULL) - began < 30);
+            CHECK(time(NULL) - began < PATIENCE);
         for (i = 0; i < 4; i++) {
             GIVES(ATOLL_MAX_SEND_LENGTH, atoll_recv(self, 0, 9, data, ATOLL_MAX_SEND_LENGTH, NULL));
             CHECK(is_filled(data, ATOLL_MAX_SEND_LENGTH, 1));

@@ -17,6 +17,9 @@
 
 #include "../../../portolan/tests/c/bytes.h"
 
+/* Seconds after which what is waited for will not come. */
+#define PATIENCE 120
+
 #define CHECK(condition) check((condition) != 0, #condition, __FILE__, __LINE__)
 /* The call must give exactly this. */
 #define GIVES(wanted, call) gives((int64_t)(wanted), (int64_t)(call), #call, __FILE__, __LINE__)
@@ -118,7 +121,7 @@ static inline void await_byte(const volatile unsigned char *byte)
     time_t began = time(NULL);
 
     while (*byte == 0)
-        CHECK(time(NULL) - began < 30);
+        CHECK(time(NULL) - began < PATIENCE);
 }
 
 /* Waits until a message that fits is there. */
@@ -128,7 +131,7 @@ static inline void await(atoll_id from, uint32_t tag)
     int there;
 
     while ((there = atoll_probe(self, from, tag)) == 0)
-        CHECK(time(NULL) - began < 30);
+        CHECK(time(NULL) - began < PATIENCE);
     GIVES(1, there);
 }
 
