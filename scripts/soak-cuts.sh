@@ -11,7 +11,7 @@ cuts=${2:-20} RANDOM=${3:-1}
 # what is waited for others' reports, and what a full machine needs.
 bound_ms=8000
 lab=cuts-$$ said=/tmp/soak-cuts.$$
-trap '"$portolan" lab down "$lab" >/dev/null 2>&1; rm -f "$said"' EXIT
+trap '"$portolan" lab down "$lab" >/dev/null 2>&1 || true; rm -f "$said"' EXIT
 
 fails() {
     echo "cut $1: $2" >&2
