@@ -13,17 +13,18 @@ impl Built {
         Self::with(name, &[])
     }
 
-    /// Made with these options, for two hosts.
+    /// Made with these options, for two hosts; the run of the tests is part of its
+    /// name, for others may test at the same time.
     pub fn with(name: &str, options: &[&str]) -> Self {
         assert!(
             rustix::process::geteuid().is_root(),
             "this test builds a lab of network namespaces and needs root: run the tests as \
              root (sudo -E env PATH=$PATH cargo test -p portolan-cli)"
         );
-        let _ = command(&["lab", "down", name]);
-        let up = ["lab", "up", name, "--hosts", "2"];
+        let name = format!("{name}-{}", std::process::id());
+        let up = ["lab", "up", &name, "--hosts", "2"];
         assert!(command(&[&up, options].concat()));
-        Self(Lab::open(name).unwrap())
+        Self(Lab::open(&name).unwrap())
     }
 }
 

@@ -151,8 +151,7 @@ fn loss_repeats_under_the_same_seed() {
 
 #[test]
 fn a_bench_may_lose_in_bursts() {
-    let name = format!("t-unit-burst-{}", std::process::id());
-    let built = Built::up(&name);
+    let built = Built::up("t-unit-burst");
     let mut loss = Loss::attach(&built.0, 5).unwrap();
     loss.set(20.0, Burst { min: 8, max: 16 }).unwrap();
     let arrived = arriving(&built.0, 2000, true);
