@@ -59,7 +59,7 @@ sleep 2
 job() {
     local name=$1 from=$2 to=$3 link=$4 ranks=$5 text status
     shift 5
-    timeout 300 ip netns exec card"$from" "$portolan" run -v --connect-timeout 120 --join-timeout 120 \
+    timeout 300 ip netns exec card"$from" "$portolan" run -v --connect-timeout 120 --join-timeout 120 --host-silence 120000 \
         --prefix /tmp/cards/prefix --link "$link" --hosts "10.9.0.$((from + 1)):$ranks,10.9.0.$((to + 1)):$ranks" \
         --ssh 'ssh -p 2222 -i /tmp/cards/key -o UserKnownHostsFile=/tmp/cards/known
             -o StrictHostKeyChecking=accept-new -o LogLevel=ERROR' -- "$ring" 200 >/tmp/log 2>&1
