@@ -65,7 +65,7 @@ fn a_job_runs_across_hosts_that_ssh_reaches() {
     );
     let said = cluster.lab.exec("h1", &["sh", "-c", &script]).expect(0);
     assert!(said.out.contains("203.0.113.9/32 10."), "{said:#?}");
-    let job = ["--hosts", "h0,h1", "--timeout", "20", "--", &ring, "50"];
+    let job = ["--hosts", "h0,h1", "--timeout", "120", "--", &ring, "50"];
     let said = cluster.run(&job).expect(0);
     assert!(said.out.contains("the sum is right"), "{said:#?}");
     cluster.nothing_left();
@@ -424,6 +424,8 @@ fn two_users_share_hosts_and_hear_nothing_of_each_other() {
             &ssh,
             "--prefix",
             &prefix,
+            "--connect-timeout",
+            "120",
             "--hosts",
             "h0:2,h1:2",
             "--",

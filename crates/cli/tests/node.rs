@@ -251,6 +251,8 @@ fn users_that_are_named_have_host_ports_and_others_do_without() {
             &ssh,
             "--prefix",
             &prefix,
+            "--connect-timeout",
+            "120",
             "--hosts",
             "h0:1,h1:1",
             "--link",

@@ -141,7 +141,7 @@ impl Cluster {
         let text = format!(
             "Port {PORT}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
              UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin prohibit-password\nClientAliveInterval 1\nClientAliveCountMax 2\n",
+             PermitRootLogin prohibit-password\nClientAliveInterval 5\nClientAliveCountMax 4\n",
             self.path(&format!("host-{host}")),
             self.path("authorized_keys")
         );
@@ -176,6 +176,10 @@ impl Cluster {
             .collect();
         if !arguments.contains(&"--prefix") {
             words.extend(["--prefix".to_owned(), self.path("prefix")]);
+        }
+        // On a busy machine a host may answer late.
+        if command == "run" && !arguments.contains(&"--connect-timeout") {
+            words.extend(["--connect-timeout".to_owned(), "120".to_owned()]);
         }
         words.extend(arguments.iter().map(|w| (*w).to_owned()));
         words
