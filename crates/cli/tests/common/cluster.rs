@@ -141,7 +141,7 @@ impl Cluster {
         let text = format!(
             "Port {PORT}\nHostKey {}\nAuthorizedKeysFile {}\nPidFile none\nStrictModes no\n\
              UsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-             PermitRootLogin prohibit-password\nClientAliveInterval 5\nClientAliveCountMax 4\n",
+             PermitRootLogin prohibit-password\nClientAliveInterval 2\nClientAliveCountMax 3\n",
             self.path(&format!("host-{host}")),
             self.path("authorized_keys")
         );
