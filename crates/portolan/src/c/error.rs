@@ -224,7 +224,7 @@ fn of_boot(e: &BootError) -> Errno {
 
 fn of_pmi(e: &PmiError) -> Errno {
     match e {
-        PmiError::Variable { .. } => EINVAL,
+        PmiError::Variable { .. } | PmiError::Without { .. } => EINVAL,
         PmiError::NoDescriptor(_) => EBADF,
         PmiError::AlreadyJoined => EALREADY,
         PmiError::TimedOut { .. } => ETIMEDOUT,
