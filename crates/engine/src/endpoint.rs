@@ -9,6 +9,7 @@ use portolan_proto::Release;
 use portolan_ring::{Lent, Owned, OwnerGuard};
 use portolan_sys::clock::now_ns;
 use portolan_sys::lives::Pulse;
+use portolan_sys::tell::tell;
 use portolan_wire::MessageNo;
 
 use crate::counters::Counters;
@@ -496,6 +497,11 @@ impl Endpoint {
         s.core.closing = true;
         let deadline = now_ns().saturating_add(self.inner.close_ns);
         let (mut s, flushed) = self.wait_idle(s, deadline)?;
+        if s.ending.is_none() {
+            for line in s.core.never_bound() {
+                tell(format_args!("portolan: {line}"));
+            }
+        }
         let (core, mut ways) = s.split();
         core.refuse_all(&mut ways);
         s.flush();
