@@ -135,7 +135,7 @@ fn what_the_steering_program_does_is_seen() {
     // out; one in 262,144 of them passes all the same.
     let hosts = say(&["lab", "status", lab.0, "--json"]).expect(0).out;
     let hosts: serde_json::Value = serde_json::from_str(&hosts).unwrap();
-    let to = hosts["hosts"][1]["ipv4"].as_str().unwrap();
+    let to = hosts["labs"][0]["hosts"][1]["ipv4"].as_str().unwrap();
     let ports = lab.exec("h1", &["cat", "/proc/net/udp6"]).expect(0).out;
     let port = |line: &str| {
         let at = line.split_whitespace().nth(1)?.rsplit_once(':')?.1;

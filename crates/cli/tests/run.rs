@@ -581,7 +581,7 @@ fn the_summary_says_which_lane_and_why() {
             format!("lanes of rank 0: {link} to 1-2 ({why})"),
             format!("lanes of rank 1: {link} to 0, 2 ({why})"),
             format!("lanes of rank 2: {link} to 0-1 ({why})"),
-            "3 of 3 ranks on 1 hosts ended, exit code 0".to_owned(),
+            "3 of 3 ranks on 1 host ended, exit code 0".to_owned(),
         ]
     };
     let expect = |said: common::Said, lanes: [String; 4]| {

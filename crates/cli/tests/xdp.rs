@@ -167,7 +167,12 @@ fn everything_else_goes_on_beside_a_host_port() {
     await_programs(&lab, true);
     let hosts = say(&["lab", "status", lab.0, "--json"]).expect(0).out;
     let hosts: serde_json::Value = serde_json::from_str(&hosts).unwrap();
-    let ip = |host: usize| hosts["hosts"][host]["ipv4"].as_str().unwrap().to_owned();
+    let ip = |host: usize| {
+        hosts["labs"][0]["hosts"][host]["ipv4"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     // TCP and UDP of others, both ways, by bash alone.
     let listen = format!(
         "until exec 3<>/dev/tcp/{}/7007; do sleep 0.05; done 2>/dev/null; \

@@ -21,7 +21,7 @@ Exit code: that of the first rank that fails (128 + N if signal N ended it), els
 #[command(after_help = EXIT_CODES)]
 pub struct Arguments {
     /// Number of ranks, 1 to 4096 [default: all slots of the hosts]
-    #[arg(short = 'n', long = "ranks", value_name = "N")]
+    #[arg(short = 'n', long = "ranks", alias = "np", value_name = "N")]
     pub ranks: Option<u64>,
     /// Hosts with their slots (1 each unless given), as in a:2,b:2
     #[arg(long, value_name = "HOST[:SLOTS],...", conflicts_with = "hostfile")]
@@ -115,12 +115,7 @@ pub struct Arguments {
     #[arg(short, long)]
     pub verbose: bool,
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROG"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROG")]
     pub program: Vec<OsString>,
 }
 
@@ -201,7 +196,11 @@ fn block(words: &[OsString]) -> Result<Block> {
         ))
     };
     let (number, program) = match words {
-        [option, number, program @ ..] if option == "-n" || option == "--ranks" => {
+        [option, number, program @ ..]
+            if ["-n", "-np", "--np", "--ranks"]
+                .iter()
+                .any(|it| option == it) =>
+        {
             (number.to_string_lossy().into_owned(), program)
         }
         [option, program @ ..] => {
@@ -275,7 +274,13 @@ mod tests {
 
     #[test]
     fn a_block_is_a_number_and_a_program() {
-        for text in ["-n 3 B c", "-n3 B c", "--ranks=3 B c", "-n 3 -- B c"] {
+        for text in [
+            "-n 3 B c",
+            "-n3 B c",
+            "-np 3 B c",
+            "--ranks=3 B c",
+            "-n 3 -- B c",
+        ] {
             let got = block(&words(text)).unwrap();
             let program = words("B c");
             let ranks = Some(3);

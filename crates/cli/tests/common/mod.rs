@@ -328,8 +328,13 @@ impl TestLab {
 
     /// What `lab status` says of it.
     pub fn status(&self) -> serde_json::Value {
-        let said = say(&["lab", "status", self.0, "--json"]).expect(0);
-        serde_json::from_str(&said.out).unwrap()
+        let mut all = Self::status_of(&["lab", "status", self.0, "--json"]);
+        all["labs"][0].take()
+    }
+
+    /// What is told of labs as JSON.
+    pub fn status_of(words: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&say(words).expect(0).out).unwrap()
     }
 
     /// An address of a host, `kind` being `ipv4` or `ipv6`.
