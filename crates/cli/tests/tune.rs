@@ -119,6 +119,13 @@ fn what_is_found_is_kept_and_forgotten() {
         said.out.contains("nothing was kept (--dry-run)"),
         "{said:#?}"
     );
+    // A whole command, or none.
+    let whole = said.out.contains("; to use it: portolan run --set ");
+    let ending = match whole {
+        true => " -- PROG\n",
+        false => "(--dry-run); the defaults suit\n",
+    };
+    assert!(said.out.ends_with(ending), "{said:#?}");
     assert_eq!(folder.names().len(), 0);
 
     let said = folder

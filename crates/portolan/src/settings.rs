@@ -168,6 +168,8 @@ impl Settings {
     }
 
     fn read_file(&mut self, text: &str) -> Result<(), SettingError> {
+        // Some editors begin a file with a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or("").trim();
             if line.is_empty() {
@@ -379,7 +381,7 @@ mod tests {
     #[test]
     fn a_file_has_comments_and_must_be_name_and_value() {
         let mut s = Settings::gather([], []).unwrap();
-        s.read_file("# ours\nport = 9 # nine\n\n").unwrap();
+        s.read_file("\u{feff}# ours\nport = 9 # nine\n\n").unwrap();
         assert_eq!(
             (s.number::<u16>("port"), s.origin("port")),
             (Ok(9), Origin::File)

@@ -467,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_file_has_a_host_a_line() {
-        let text = "# all\na\nb:2 # two\n\n  c  slots=3\n\t[::1]:4\r\n";
+        let text = "\u{feff}# all\na\nb:2 # two\n\n  c  slots=3\n\t[::1]:4\r\n";
         let wanted = [entry("a", 1), entry("b", 2), entry("c", 3), entry("::1", 4)];
         assert_eq!(parse_file(text).unwrap(), wanted);
     }

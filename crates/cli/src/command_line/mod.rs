@@ -1,5 +1,8 @@
 //! Reads the command line, and says in one sentence what is wrong with it.
 
+#[cfg(test)]
+mod random;
+
 use std::ffi::OsString;
 use std::process::ExitCode;
 
@@ -28,7 +31,10 @@ impl Answer {
     pub fn give(self) -> Result<ExitCode> {
         match self {
             Self::Help(error) => {
-                print::outcome(error.print())?;
+                let shown = error.print();
+                if !error.use_stderr() {
+                    print::outcome(shown)?;
+                }
                 Ok(u8::try_from(error.exit_code()).unwrap_or(2).into())
             }
             Self::Wrong(failure) => Err(failure),
@@ -52,12 +58,29 @@ pub fn read<T: FromArgMatches>(
     }
     found
         .and_then(|matches| T::from_arg_matches(&matches))
-        .map_err(|error| match error.kind() {
-            ErrorKind::DisplayHelp
-            | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-            | ErrorKind::DisplayVersion => Answer::Help(error),
-            _ => Answer::Wrong(sentence(command, words, &error)),
-        })
+        .map_err(
+            |error| match (error.kind(), words.iter().find_map(taken_for_help)) {
+                (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, Some(word)) => {
+                    let said =
+                        format!("unexpected argument '{word}' found; long options have two dashes");
+                    Answer::Wrong(with_help(command, words, &said))
+                }
+                (
+                    ErrorKind::DisplayHelp
+                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
+                    | ErrorKind::DisplayVersion,
+                    _,
+                ) => Answer::Help(error),
+                _ => Answer::Wrong(sentence(command, words, &error)),
+            },
+        )
+}
+
+/// A word such as other launchers' `-hosts`, which reads as `-h -o -s -t -s`.
+fn taken_for_help(word: &OsString) -> Option<&str> {
+    let word = word.to_str()?;
+    let is_one = ["-h", "-V"].iter().any(|it| word.starts_with(it));
+    (is_one && word.len() > 2).then_some(word)
 }
 
 /// The words with `-n` for a `-np`, where that was taken for `-n p`.
@@ -84,6 +107,11 @@ fn sentence(command: &Command, words: &[OsString], error: &Error) -> Failure {
         .collect();
     let said = parts.join("; ");
     let said = said.strip_prefix("error: ").unwrap_or(&said);
+    with_help(command, words, said)
+}
+
+/// What is wrong, and where more is told.
+fn with_help(command: &Command, words: &[OsString], said: &str) -> Failure {
     let mut asked = command.get_name().to_owned();
     let mut below = command;
     for word in words.iter().skip(1) {
@@ -119,13 +147,17 @@ mod tests {
             ),
             (
                 "portolan run -n 2 --link upd ./x",
-                &["'upd'", "'udp'", "auto, shm, udp, xdp"],
+                &["'upd'", "auto, shm, udp, xdp"],
             ),
             (
                 "portolan lap list",
                 &["'lap'", "'lab'", "`portolan --help`"],
             ),
             ("portolan lab up", &["NAME", "`portolan lab up --help`"]),
+            (
+                "portolan run -n 2 -hosts a,b ./x",
+                &["'-hosts'", "two dashes", "`portolan run --help`"],
+            ),
             ("portolan run -n p ./x", &["'p'", "`portolan run --help`"]),
         ] {
             let said = said(line);
