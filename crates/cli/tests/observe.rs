@@ -6,8 +6,8 @@ use std::cell::RefCell;
 
 use common::cluster::Cluster;
 use common::{
-    TestLab, example, finish, job_id, none_left, portolan, probe, ranks, read_until, say, signal,
-    start, until,
+    TestLab, example, finish, job_id, none_left, own_name, portolan, probe, ranks, read_until, say,
+    signal, start, until,
 };
 use rustix::process::Signal;
 
@@ -18,7 +18,8 @@ fn jobs_are_listed_and_found_by_the_beginning_of_their_id() {
     let id = job_id(&mut job);
     let said = say(&["top", "--list"]).expect(0);
     assert!(
-        said.out.contains(&format!("{id}  3 ranks on 0")),
+        said.out
+            .contains(&format!("{id}  3 ranks on {}", own_name())),
         "{said:#?}"
     );
     assert_eq!(ranks(&["--once", &id[..9]]).len(), 3);

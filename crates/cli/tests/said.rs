@@ -6,7 +6,10 @@ mod common;
 use std::fs;
 use std::process::{Command, Stdio};
 
-use common::{Rounds, Said, finish, need_root, portolan, probe, read_until, say, start, until};
+use common::{
+    Rounds, Said, finish, job_id, need_root, own_name, portolan, probe, read_until, say, start,
+    until,
+};
 
 /// Standard output and error in the order in which they were written.
 fn merged(words: &[&str]) -> String {
@@ -46,9 +49,11 @@ fn a_rank_that_leaves_without_a_word_is_told_of() {
 fn messages_to_a_port_that_was_never_bound_are_told_of() {
     let rounds = Rounds::new("unbound");
     let program = rounds.program.replace("round", "unbound");
-    let mut job = start("unbound", &["run", "-n", "3", "--", &program, &rounds.file]);
+    let words = ["run", "-v", "-n", "3", "--", &program, &rounds.file];
+    let mut job = start("unbound", &words);
+    let id = job_id(&mut job);
     read_until(&mut job, "all is sent", 3);
-    let seen = || say(&["top", "--dump"]).expect(0).out;
+    let seen = || say(&["top", "--dump", &id]).expect(0).out;
     let all = |text: &str| {
         let line = |rank| format!("from rank {rank}: 1 message to port 7, which is not bound");
         (0..3).all(|rank| text.contains(&line(rank))) && !text.contains("port 8")
@@ -71,8 +76,7 @@ fn ranks_have_their_numbers_and_this_machine_its_name() {
     let script = "echo $PORTOLAN_RANK of $PORTOLAN_SIZE, here $PORTOLAN_LOCAL_RANK";
     let said = say(&["run", "-v", "-n", "2", "--", "sh", "-c", script]).expect(0);
     assert_eq!(said.lines(), ["[0] 0 of 2, here 0", "[1] 1 of 2, here 1"]);
-    let name = rustix::system::uname();
-    let name = name.nodename().to_str().unwrap();
+    let name = own_name();
     let said = said.complains(&[
         &format!(" on host {name}, "),
         "2 of 2 ranks on 1 host ended",

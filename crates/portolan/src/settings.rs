@@ -7,12 +7,12 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::table::ANY;
 pub use self::table::SETTINGS;
-use crate::tuned::Tuned;
+use crate::tuned::{self, Tuned};
 
 /// A setting: its name, default, unit and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Settings {
             .map(|s| (s.name, (s.default.to_owned(), Origin::Default)));
         let mut settings = Self(all.collect());
         if let Some(path) = std::env::var_os("PORTOLAN_CONFIG") {
-            let text = std::fs::read_to_string(&path).map_err(|e| {
+            let text = tuned::read(Path::new(&path)).map_err(|e| {
                 let path = path.to_string_lossy();
                 SettingError::File(format!(
                     "PORTOLAN_CONFIG names {path}, which cannot be read: {e}"
@@ -168,8 +168,6 @@ impl Settings {
     }
 
     fn read_file(&mut self, text: &str) -> Result<(), SettingError> {
-        // Some editors begin a file with a byte order mark.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.split('#').next().unwrap_or("").trim();
             if line.is_empty() {
@@ -381,7 +379,7 @@ mod tests {
     #[test]
     fn a_file_has_comments_and_must_be_name_and_value() {
         let mut s = Settings::gather([], []).unwrap();
-        s.read_file("\u{feff}# ours\nport = 9 # nine\n\n").unwrap();
+        s.read_file("# ours\nport = 9 # nine\n\n").unwrap();
         assert_eq!(
             (s.number::<u16>("port"), s.origin("port")),
             (Ok(9), Origin::File)

@@ -131,6 +131,12 @@ pub fn example(name: &str) -> String {
     path
 }
 
+/// This machine's name.
+pub fn own_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_str().unwrap().to_owned()
+}
+
 /// Labs need root. A test that cannot run has not passed.
 pub fn need_root() {
     assert!(
