@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::time::{Duration, Instant};
 
 use clap::{Command, CommandFactory};
 
@@ -163,16 +162,12 @@ fn random_command_lines_are_answered_in_a_sentence() {
     command.build();
     let mut all = Vec::new();
     known(&command, &[], &mut all);
-    let (mut right, mut helped, mut wrong) = (0_u64, 0_u64, 0_u64);
-    let mut slowest = Duration::ZERO;
+    let (mut right, mut wrong) = (0_u64, 0_u64);
     for seed in 0..LINES {
         let words = line(&mut Random(seed), &all);
-        let begun = Instant::now();
-        let answer = read::<crate::Arguments>(&mut command, &words);
-        slowest = slowest.max(begun.elapsed());
-        match answer {
+        match read::<crate::Arguments>(&mut command, &words) {
             Ok(_) => right += 1,
-            Err(Answer::Help(_)) => helped += 1,
+            Err(Answer::Help(_)) => {}
             Err(Answer::Wrong(failure)) => {
                 wrong += 1;
                 let said = failure.to_string();
@@ -186,6 +181,5 @@ fn random_command_lines_are_answered_in_a_sentence() {
             }
         }
     }
-    println!("right {right}, help {helped}, wrong {wrong}, slowest {slowest:?}");
     assert!(wrong > LINES / 2 && right > LINES / 50, "{right} {wrong}");
 }

@@ -7,7 +7,7 @@ use portolan::networks;
 use portolan_sys::net::{Interface, interfaces};
 
 use super::Finding;
-use super::ports::Ports;
+use super::ports::{Port, Ports, TRY};
 
 /// A line for each interface with an address, and one for all where they are too
 /// many. Where there is none the subnets' lines say so.
@@ -29,8 +29,9 @@ pub fn look(ports: &Ports) -> Vec<Finding> {
                 counted: taken.is_ok(),
             };
             let port = match ports.on(it.index) {
-                Ok(what) => what.to_owned(),
-                Err(why) => format!("no host port: {why}"),
+                Port::Opens(what) => what,
+                Port::None(why) => format!("no host port: {why}"),
+                Port::Untried => format!("a host port was not tried ({TRY})"),
             };
             about.finding(it, &port)
         })

@@ -6,7 +6,7 @@ use portolan_sys::features::Disabled;
 use portolan_sys::net::{interfaces, route_to};
 
 use super::Finding;
-use super::ports::Ports;
+use super::ports::{Port, Ports, TRY};
 use crate::node::way_to_queue;
 
 /// This host, the subnets that it is on, and the hosts that were asked for.
@@ -25,10 +25,11 @@ pub fn look(hosts: &[String], disabled: Disabled, ports: &Ports) -> Vec<Finding>
 
 /// The link to other hosts, by one interface or another, of jobs that this user
 /// starts.
-fn link(port: Result<&str, &str>) -> String {
+fn link(port: Port) -> String {
     match port {
-        Ok(_) => "xdp".to_owned(),
-        Err(why) => format!("udp (no host port: {why})"),
+        Port::Opens(_) => "xdp".to_owned(),
+        Port::None(why) => format!("udp (no host port: {why})"),
+        Port::Untried => format!("xdp if a host port opens (not tried: {TRY}), else udp,"),
     }
 }
 
@@ -53,7 +54,7 @@ fn subnets(ports: &Ports) -> Vec<Finding> {
                 .iter()
                 .map(|(ip, bits)| format!("{ip}/{bits}"))
                 .collect();
-            let queues = way_to_queue(&it.name).filter(|_| ports.on(it.index).is_ok());
+            let queues = way_to_queue(&it.name).filter(|_| !matches!(ports.on(it.index), Port::None(_)));
             Finding::ok(
                 &format!("link-{}", it.name),
                 format!(
@@ -76,11 +77,7 @@ fn subnets(ports: &Ports) -> Vec<Finding> {
     found
 }
 
-fn towards<'a>(
-    host: &str,
-    disabled: Disabled,
-    port: impl Fn(u32) -> Result<&'a str, &'a str>,
-) -> Finding {
+fn towards(host: &str, disabled: Disabled, port: impl Fn(u32) -> Port) -> Finding {
     let subject = format!("to-{host}");
     let ips: Vec<IpAddr> = match (host, 0).to_socket_addrs() {
         Ok(all) => all.map(|at| at.ip()).collect(),
@@ -139,7 +136,7 @@ mod tests {
 
     #[test]
     fn each_host_gets_its_link_or_a_remedy() {
-        let of = |host: &str| towards(host, Disabled::default(), |_| Ok(""));
+        let of = |host: &str| towards(host, Disabled::default(), |_| Port::Untried);
         let here = of("127.0.0.1");
         assert!(
             here.state == State::Ok && here.found.starts_with("shm"),
@@ -150,7 +147,7 @@ mod tests {
             nobody.state == State::Missing && nobody.remedy.is_some(),
             "{nobody:?}"
         );
-        let six = towards("::1", Disabled::parse("ipv6").unwrap(), |_| Ok(""));
+        let six = towards("::1", Disabled::parse("ipv6").unwrap(), |_| Port::Untried);
         assert_eq!(six.state, State::Missing, "{six:?}");
     }
 }

@@ -12,10 +12,23 @@ use portolan_sys::net::{Interface, interfaces};
 use super::Finding;
 use crate::node::{ONE_BUFFER_MAX, Opener, carries, reachable, service, try_out};
 
-/// Of each interface what a rank's host port there is like, or why there is
-/// none, for people to read.
+/// How to have it tried on cards, some of which reset their link then.
+pub const TRY: &str = "portolan doctor --host-ports does";
+
+/// What came of a rank's host port on an interface, for people to read.
+#[derive(Clone, Debug)]
+pub enum Port {
+    /// What it is like.
+    Opens(String),
+    /// Why there is none.
+    None(String),
+    /// Nobody asked for it on a card.
+    Untried,
+}
+
+/// What came of it on each interface.
 pub struct Ports {
-    all: BTreeMap<u32, Result<String, String>>,
+    all: BTreeMap<u32, Port>,
     /// About what they need beside an interface, where root looks.
     pub finding: Option<Finding>,
 }
@@ -29,18 +42,13 @@ impl Ports {
         let each = interfaces().unwrap_or_default().into_iter();
         let each = each.filter(|it| !it.loopback && !it.addresses.is_empty());
         let all = each.map(|it| {
-            let found = fast
-                .clone()
-                .and_then(|()| possible(&it, served))
-                .and_then(|()| match on_cards || served || !is_card(&it) {
-                    true => open(&it, disabled),
-                    false => Err(
-                        "not tried, since some cards reset their link then: portolan doctor \
-                         --host-ports tries"
-                            .to_owned(),
-                    ),
-                });
-            (it.index, found)
+            let possible = fast.clone().and_then(|()| possible(&it, served));
+            let port = match possible.map(|()| on_cards || served || !is_card(&it)) {
+                Ok(true) => open(&it, disabled).map_or_else(Port::None, Port::Opens),
+                Ok(false) => Port::Untried,
+                Err(why) => Port::None(why),
+            };
+            (it.index, port)
         });
         Self {
             all: all.collect(),
@@ -49,12 +57,9 @@ impl Ports {
     }
 
     /// On the interface of this number.
-    pub fn on(&self, index: u32) -> Result<&str, &str> {
-        match self.all.get(&index) {
-            Some(Ok(what)) => Ok(what),
-            Some(Err(why)) => Err(why),
-            None => Err("the interface has no address"),
-        }
+    pub fn on(&self, index: u32) -> Port {
+        let none = || Port::None("the interface has no address".to_owned());
+        self.all.get(&index).cloned().unwrap_or_else(none)
     }
 }
 
