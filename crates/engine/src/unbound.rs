@@ -108,6 +108,6 @@ mod tests {
         }
         let rows = unbound.rows.map(|row| (row.port, row.from, row.messages));
         assert_eq!(rows[..4], [(7, 1, 2), (9, 3, 1), (7, 2, 1), (9, 4, 1)]);
-        assert_eq!(rows[ROWS - 1], (9, 15, 1));
+        assert_eq!(rows[ROWS - 1], (9, 16, 1));
     }
 }
