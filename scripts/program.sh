@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs one test program, for cargo (its `runner`), for no longer than ten
 # minutes, so that one that hangs does not keep the others from running. Adds
-# what came of it to the file that PORTOLAN_RESULTS names.
+# what came of it to the file that PORTOLAN_TEST_RESULTS names.
 set -uo pipefail
 scripts=$(dirname "$0")
 # shellcheck source=scripts/bounded.sh
@@ -12,7 +12,7 @@ name="$CARGO_PKG_NAME $(basename "$1" | sed -E 's/-[0-9a-f]{16}$//')"
 # No pipe: who reads one to its end waits for whatever the program leaves running.
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
-bounded "${PORTOLAN_PROGRAM_SECONDS:-600}" "$name" "$@" >"$said" 2>&1
+bounded "${PORTOLAN_TEST_SECONDS:-600}" "$name" "$@" >"$said" 2>&1
 code=$?
 cat "$said"
 note "$name" "$code" "$said"

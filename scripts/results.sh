@@ -1,4 +1,4 @@
-# To be sourced. What ran and what failed, in the file that PORTOLAN_RESULTS
+# To be sourced. What ran and what failed, in the file that PORTOLAN_TEST_RESULTS
 # names. Its lines have the step, the program, its exit code, how many of its
 # tests passed, and which failed.
 # shellcheck shell=bash
@@ -11,24 +11,24 @@ note() {
     # Without a test harness it is one test.
     [ -n "$passed" ] || passed=$(($2 == 0))
     failed=$(sed -nE 's/^---- (.*) stdout ----$/\1/p' "$3" | sort -u | paste -sd'|')
-    printf '%s\t%s\t%s\t%s\t%s\n' "$PORTOLAN_PART" "$1" "$2" "$passed" "$failed" >>"$PORTOLAN_RESULTS"
+    printf '%s\t%s\t%s\t%s\t%s\n' "$PORTOLAN_TEST_STEP" "$1" "$2" "$passed" "$failed" >>"$PORTOLAN_TEST_RESULTS"
 }
 
 # `part SECONDS NAME COMMAND...` runs a step, bounded, and notes what came of
 # it. Those after it run all the same.
 part() {
     local seconds=$1 code said noted
-    export PORTOLAN_PART=$2
+    export PORTOLAN_TEST_STEP=$2
     shift 2
-    printf '\n=== %s\n' "$PORTOLAN_PART"
+    printf '\n=== %s\n' "$PORTOLAN_TEST_STEP"
     said=$(mktemp)
-    bounded "$seconds" "$PORTOLAN_PART" "$@" 2>&1 | tee "$said"
+    bounded "$seconds" "$PORTOLAN_TEST_STEP" "$@" 2>&1 | tee "$said"
     code=${PIPESTATUS[0]}
     # Programs that cargo ran by program.sh have noted themselves.
-    noted=$(awk -F'\t' -v part="$PORTOLAN_PART" -v code="$code" \
-        '$1 == part && (code == 0 || $3 != 0 && code != 124)' "$PORTOLAN_RESULTS")
+    noted=$(awk -F'\t' -v part="$PORTOLAN_TEST_STEP" -v code="$code" \
+        '$1 == part && (code == 0 || $3 != 0 && code != 124)' "$PORTOLAN_TEST_RESULTS")
     if [ -z "$noted" ] && { [ "$code" -ne 0 ] || grep -q '^test result:' "$said"; }; then
-        note "$PORTOLAN_PART" "$code" "$said"
+        note "$PORTOLAN_TEST_STEP" "$code" "$said"
     fi
     rm -f "$said"
     return "$code"
@@ -42,7 +42,7 @@ tell_results() {
         !($1 in programs) { order[++steps] = $1 }
         { programs[$1]++; passed[$1] += $4; n = split($5, names, "|"); failed[$1] += $3 && !n ? 1 : n }
         END { for (i = 1; i <= steps; i++) { s = order[i]
-            print s ": " many(passed[s], "test") " passed, " failed[s] " failed, in " many(programs[s], "program") } }' "$PORTOLAN_RESULTS"
+            print s ": " many(passed[s], "test") " passed, " failed[s] " failed, in " many(programs[s], "program") } }' "$PORTOLAN_TEST_RESULTS"
     awk -F'\t' '
         $3 != 0 {
             if (!any++) print "\n=== what failed"
@@ -50,5 +50,5 @@ tell_results() {
             for (i = 1; i <= n; i++) print $2 ": " names[i]
             if ($3 == 124) print $2 ": it hung and was ended, see \"HUNG\" above"
             else if (!n) print $2 ": exit code " $3 ", see above" }
-        END { exit any > 0 }' "$PORTOLAN_RESULTS"
+        END { exit any > 0 }' "$PORTOLAN_TEST_RESULTS"
 }

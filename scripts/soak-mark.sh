@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # Sourced by the soaks: jobs are marked in their environment, and so found.
-mark=PORTOLAN_SOAK_MARK=$$
+mark=PORTOLAN_TEST_SOAK_MARK=$$
 
 # Processes of the job that runs now, zombies not counted.
 ours() {

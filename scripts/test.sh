@@ -14,9 +14,9 @@ target=${CARGO_TARGET_DIR:-target}
 # Seconds to compile and to test, several times what a slow machine takes. A
 # single program has ten minutes.
 compile=1800 test=5400
-PORTOLAN_RESULTS=$(mktemp)
-export PORTOLAN_RESULTS
-trap 'rm -f "$PORTOLAN_RESULTS"' EXIT
+PORTOLAN_TEST_RESULTS=$(mktemp)
+export PORTOLAN_TEST_RESULTS
+trap 'rm -f "$PORTOLAN_TEST_RESULTS"' EXIT
 with_runner=(--config "target.'cfg(unix)'.runner = '$PWD/scripts/program.sh'")
 missing=()
 

@@ -40,5 +40,9 @@ pub use pmi::PmiError;
 /// The variable that names a process's end of its launcher's socket, `fd:5`.
 pub const JOB_VARIABLE: &str = "PORTOLAN_JOB";
 
+/// Tell a rank its number, how many there are, and its number on its host: for
+/// what has to know before the program joins, such as a shell script.
+pub const RANK_VARIABLES: [&str; 3] = ["PORTOLAN_RANK", "PORTOLAN_SIZE", "PORTOLAN_LOCAL_RANK"];
+
 /// Tells a rank how often it was started before (`portolan run --respawn`).
 pub const RESTARTS_VARIABLE: &str = "PORTOLAN_RESTARTS";

@@ -19,10 +19,17 @@ impl std::str::FromStr for Bytes {
         };
         let number = digits.parse::<usize>().ok();
         let bytes = number.and_then(|n| n.checked_mul(1 << shift));
-        bytes
-            .map(Self)
-            .ok_or_else(|| "give a number of bytes, for example 4096, 64K, 1M or 3G".to_owned())
+        bytes.map(Self).ok_or_else(|| {
+            "give a number of bytes, K, M or G behind it for 1,024, its square or its cube: 4096, \
+             64K, 1M, 3G"
+                .to_owned()
+        })
     }
+}
+
+/// Reads [`Bytes`], for options that keep the number alone.
+pub fn bytes(text: &str) -> std::result::Result<usize, String> {
+    text.parse().map(|Bytes(number)| number)
 }
 
 /// Which link ranks use.

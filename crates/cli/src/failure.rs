@@ -1,6 +1,6 @@
 //! How a command of `portolan` fails.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::io;
 use std::process::ExitCode;
 
@@ -65,7 +65,15 @@ impl Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+        // It may hold what the user, a file or another host has written: no
+        // terminal obeys it, and it stays one line.
+        for character in self.text.chars() {
+            match character {
+                control if control.is_control() => write!(f, "{}", control.escape_default())?,
+                other => f.write_char(other)?,
+            }
+        }
+        Ok(())
     }
 }
 

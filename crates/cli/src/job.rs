@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use portolan_boot::control::{self, Request};
 
 use crate::failure::Result;
+use crate::print::print;
 use crate::top::ANSWER_WAIT;
 
 const NOTES: &str = "\
@@ -41,6 +42,6 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let Change::Exclude { host } = &arguments.change;
     let request = Request::Exclude { host: host.clone() };
     control::ask(&job, &request, ANSWER_WAIT)?;
-    println!("host {host} leaves job {job}");
+    print(format_args!("host {host} leaves job {job}\n"))?;
     Ok(ExitCode::SUCCESS)
 }

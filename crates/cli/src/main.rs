@@ -1,14 +1,18 @@
 //! The `portolan` command. Each command is a module; this file only picks.
 #![forbid(unsafe_code)]
+// They panic when their reader is gone or the disk is full: `print` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
 mod choices;
+mod command_line;
 mod doctor;
 mod failure;
 mod job;
 mod lab;
 mod manual;
 mod node;
+mod print;
 mod report;
 mod run;
 mod top;
@@ -17,7 +21,8 @@ mod tune;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use portolan_sys::tell::tell;
+
+use crate::print::tell;
 
 /// Reliable messages between processes on ordinary Ethernet
 #[derive(Parser)]
@@ -75,9 +80,45 @@ enum Command {
     BenchMemory(bench::MemoryArguments),
 }
 
+impl Command {
+    /// Whether people call it. The others are called by those.
+    fn is_of_users(&self) -> bool {
+        matches!(
+            self,
+            Self::Run(_)
+                | Self::Lab(_)
+                | Self::Bench(_)
+                | Self::Doctor(_)
+                | Self::Node(_)
+                | Self::Report(_)
+                | Self::Top(_)
+                | Self::Job(_)
+        )
+    }
+}
+
 fn main() -> ExitCode {
     portolan::begin_log();
-    let done = match Arguments::parse().command {
+    let words: Vec<_> = std::env::args_os().collect();
+    let done = match command_line::read(&mut Arguments::command(), &words) {
+        Ok(Arguments { command }) => {
+            if command.is_of_users() {
+                for what in portolan::check_environment() {
+                    tell(format_args!("portolan: {what}"));
+                }
+            }
+            run(command)
+        }
+        Err(answer) => answer.give(),
+    };
+    done.unwrap_or_else(|failure| {
+        tell(format_args!("portolan: {failure}"));
+        failure.into()
+    })
+}
+
+fn run(command: Command) -> failure::Result<ExitCode> {
+    match command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Lab(arguments) => lab::command(arguments),
         Command::LabHost(arguments) => lab::become_host(&arguments),
@@ -100,9 +141,5 @@ fn main() -> ExitCode {
         Command::BenchLoop(arguments) => bench::busy_loop(&arguments),
         Command::BenchFirst => bench::first_message(),
         Command::BenchDeath { memory } => bench::death(memory),
-    };
-    done.unwrap_or_else(|failure| {
-        tell(format_args!("portolan: {failure}"));
-        failure.into()
-    })
+    }
 }

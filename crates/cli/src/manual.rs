@@ -1,7 +1,6 @@
 //! Man pages and completions, from the same source as `--help`.
 
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,6 +8,7 @@ use clap::Command;
 use clap_complete::Shell;
 
 use crate::failure::{Failure, Result};
+use crate::print::print;
 
 /// Of `portolan man`.
 #[derive(clap::Args)]
@@ -64,11 +64,6 @@ pub fn completions(command: Command, arguments: &CompletionArguments) -> Result<
         .subcommands(command.get_subcommands().filter(|it| !it.is_hide_set()));
     let mut text = Vec::new();
     clap_complete::generate(arguments.shell, &mut shown, name, &mut text);
-    // A reader that has gone wants no more.
-    match io::stdout().write_all(&text) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::io("printing completions")(error))
-        }
-        _ => Ok(ExitCode::SUCCESS),
-    }
+    print(String::from_utf8_lossy(&text))?;
+    Ok(ExitCode::SUCCESS)
 }

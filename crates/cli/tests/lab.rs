@@ -28,7 +28,10 @@ fn talk(lab: &TestLab, from: &str, to: &str, address: &str) -> Said {
 fn address(lab: &TestLab, host: usize, kind: &str) -> String {
     let said = say(&["lab", "status", lab.0, "--json"]).expect(0);
     let about: serde_json::Value = serde_json::from_str(&said.out).unwrap();
-    about["hosts"][host][kind].as_str().unwrap().to_owned()
+    about["labs"][0]["hosts"][host][kind]
+        .as_str()
+        .unwrap()
+        .to_owned()
 }
 
 #[test]
@@ -68,8 +71,17 @@ fn labs_live_side_by_side() {
     assert_ne!(a, b);
     assert_eq!(talk(&one, "h0", "h1", &a).expect(0).out, "answer hello\n");
     assert_eq!(talk(&two, "h0", "h1", &b).expect(0).out, "answer hello\n");
-    let said = say(&["lab", "list", "--json"]).expect(0);
-    let labs: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let labs = TestLab::status_of(&["lab", "list", "--json"]);
+    // In one shape with what `status` tells of each.
+    let listed = labs["labs"].as_array().unwrap();
+    let listed = listed.iter().find(|lab| lab["name"] == one.0).unwrap();
+    let status = one.status();
+    for key in ["mtu", "queues", "switches", "ready"] {
+        assert_eq!(listed[key], status[key], "{key}");
+    }
+    for key in ["name", "namespace", "ipv4", "ipv6", "mac"] {
+        assert_eq!(listed["hosts"][1][key], status["hosts"][1][key], "{key}");
+    }
     let names: Vec<&str> = labs["labs"]
         .as_array()
         .unwrap()
@@ -207,7 +219,7 @@ fn loss_is_seeded_and_counted() {
         lab.exec("h0", &[&probe(), "say", &to, "2000"]).expect(0);
         let said = say(&["lab", "status", lab.0, "--json"]).expect(0);
         let about: serde_json::Value = serde_json::from_str(&said.out).unwrap();
-        let count = |key: &str| about["impaired"][key].as_u64().unwrap();
+        let count = |key: &str| about["labs"][0]["impaired"][key].as_u64().unwrap();
         (count("dropped"), count("passed"))
     };
     // The kernel's own packets may pass while the ports are being prepared.

@@ -294,7 +294,7 @@ fn users_that_are_named_have_host_ports_and_others_do_without() {
         told.contains("runs; this user may have up to 16 host ports"),
         "{told}"
     );
-    assert!(told.contains("xdp, where the driver"), "{told}");
+    assert!(told.contains("xdp to hosts of"), "{told}");
     let told = doctor(&other, "h0");
     assert!(
         told.contains(&format!("runs, and user {uid} may not have")),

@@ -6,8 +6,8 @@ use std::cell::RefCell;
 
 use common::cluster::Cluster;
 use common::{
-    TestLab, example, finish, job_id, none_left, portolan, probe, ranks, read_until, say, signal,
-    start, until,
+    TestLab, example, finish, job_id, none_left, own_name, portolan, probe, ranks, read_until, say,
+    signal, start, until,
 };
 use rustix::process::Signal;
 
@@ -18,7 +18,8 @@ fn jobs_are_listed_and_found_by_the_beginning_of_their_id() {
     let id = job_id(&mut job);
     let said = say(&["top", "--list"]).expect(0);
     assert!(
-        said.out.contains(&format!("{id}  3 ranks on 0")),
+        said.out
+            .contains(&format!("{id}  3 ranks on {}", own_name())),
         "{said:#?}"
     );
     assert_eq!(ranks(&["--once", &id[..9]]).len(), 3);
@@ -135,7 +136,7 @@ fn what_the_steering_program_does_is_seen() {
     // out; one in 262,144 of them passes all the same.
     let hosts = say(&["lab", "status", lab.0, "--json"]).expect(0).out;
     let hosts: serde_json::Value = serde_json::from_str(&hosts).unwrap();
-    let to = hosts["hosts"][1]["ipv4"].as_str().unwrap();
+    let to = hosts["labs"][0]["hosts"][1]["ipv4"].as_str().unwrap();
     let ports = lab.exec("h1", &["cat", "/proc/net/udp6"]).expect(0).out;
     let port = |line: &str| {
         let at = line.split_whitespace().nth(1)?.rsplit_once(':')?.1;

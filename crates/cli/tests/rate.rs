@@ -273,7 +273,10 @@ fn an_up_that_is_killed_leaves_nothing_of_its_lines() {
 #[test]
 fn busy_cores_are_told_of() {
     let lab = TestLab::up(TestLab::own("t-rate-busy"), "1");
-    let all = lab.status()["cores_busy_percent"].as_array().unwrap().len();
+    let all = TestLab::status_of(&["lab", "status", lab.0, "--json"])["cores_busy_percent"]
+        .as_array()
+        .unwrap()
+        .len();
     // All of the machine's, whichever this process may use.
     let cores = Command::new("getconf").arg("_NPROCESSORS_ONLN").output();
     let cores = String::from_utf8(cores.unwrap().stdout).unwrap();

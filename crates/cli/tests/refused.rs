@@ -6,6 +6,8 @@ mod common;
 use common::{Said, example, portolan, say};
 
 // Numbers of the calls on x86-64.
+const CLONE: u32 = 56;
+const CLONE3: u32 = 435;
 const RECVFROM: u32 = 45;
 const RECVMSG: u32 = 47;
 const RECVMMSG: u32 = 299;
@@ -61,6 +63,22 @@ fn who_cannot_receive_says_so_and_why() {
 }
 
 #[test]
+fn who_may_start_no_thread_is_told_to_do_without_the_helper() {
+    let filter = refusing(&[CLONE, CLONE3]);
+    let filter = filter.each_ref().map(String::as_str);
+    let ring = example("ring");
+    let run = |options: &[&str]| {
+        let program = [&["--"][..], &filter, &[&ring, "10"]].concat();
+        say(&[&["run", "-n", "2"][..], options, &program].concat())
+    };
+    let said = run(&[]);
+    assert_ne!(said.code, 0, "{said:#?}");
+    said.complains(&["the helper thread cannot be started", "helper=off"]);
+    let said = run(&["--set", "helper=off"]).expect(0);
+    assert!(said.out.contains("the sum is right"), "{said:#?}");
+}
+
+#[test]
 fn doctor_names_the_calls() {
     let doctor = |calls: &[u32]| {
         let [perl, option, script] = refusing(calls);
@@ -81,7 +99,7 @@ fn doctor_names_the_calls() {
     let said = doctor(&[RECVMMSG]);
     assert!(line(&said, " mmsg ").starts_with("slower"), "{said}");
     let said = doctor(&[RECVMSG]);
-    assert!(line(&said, " mmsg ").starts_with("well"), "{said}");
+    assert!(line(&said, " mmsg ").starts_with("ok "), "{said}");
     let refused = line(&said, "recvmsg is refused");
     assert!(refused.starts_with("missing"), "{refused}");
 }

@@ -123,6 +123,25 @@ fn what_is_no_report_is_left_out_and_said() {
     say(&["report", name])
         .expect(1)
         .complains(&["other.json", "bench"]);
+    // One that is left out counts, also beside others.
+    say(&[
+        "bench",
+        "latency",
+        "--link",
+        "shm",
+        "--slices",
+        "2",
+        "--slice-ms",
+        "2",
+        "--json",
+        &format!("{name}/latency.json"),
+    ])
+    .expect(0);
+    let said = say(&["report", name]).expect(1);
+    assert!(said.out.contains("report.html"), "{said:#?}");
+    said.complains(&["left out other.json"]);
+    fs::remove_file(folder.join("other.json")).unwrap();
+    say(&["report", name]).expect(0);
     say(&["report", "/no/such/place"])
         .expect(1)
         .complains(&["/no/such/place"]);

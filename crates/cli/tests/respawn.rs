@@ -189,7 +189,7 @@ fn ranks_of_an_excluded_host_come_back_on_another() {
     job.hear("goes on after step", 2);
     for rank in [2, 3] {
         job.hear(
-            &format!("rank {rank} is started again on host h2 (for the 1. time)"),
+            &format!("rank {rank} is started again on host h2 (restart 1)"),
             1,
         );
     }
@@ -215,7 +215,7 @@ fn ranks_of_an_excluded_host_come_back_on_another() {
     // All that is left goes to where there is no slot.
     job.exclude("h2").expect(0);
     job.hear(
-        "is started again on host h0, the least loaded: no slot is free (for the 2. time)",
+        "is started again on host h0, the least loaded: no slot is free (restart 2)",
         2,
     );
     job.exclude("h0").expect(1).complains(&["the only host"]);
@@ -362,7 +362,7 @@ fn a_rank_stays_in_its_partition() {
     job.hear("waiting", 3);
     // h2 has slots, but is of the other partition.
     job.exclude("h1").expect(0);
-    job.hear("rank 1 is started again on host h3 (for the 1. time)", 1);
+    job.hear("rank 1 is started again on host h3 (restart 1)", 1);
     job.hear("back: rank 1, host 3", 2);
     job.exclude("h2").expect(0);
     job.hear(

@@ -119,6 +119,13 @@ fn what_is_found_is_kept_and_forgotten() {
         said.out.contains("nothing was kept (--dry-run)"),
         "{said:#?}"
     );
+    // A whole command, or none.
+    let whole = said.out.contains("; to use it: portolan run --set ");
+    let ending = match whole {
+        true => " -- PROG\n",
+        false => "(--dry-run); the defaults suit\n",
+    };
+    assert!(said.out.ends_with(ending), "{said:#?}");
     assert_eq!(folder.names().len(), 0);
 
     let said = folder
@@ -140,7 +147,7 @@ fn what_is_found_is_kept_and_forgotten() {
         assert_eq!(text.contains(&line), it["found"] != it["default"], "{text}");
         assert!(text.contains(&format!("# {name}: ")), "{text}");
     }
-    assert!(folder.doctor("tuned-shm", &[]).contains("well"));
+    assert!(folder.doctor("tuned-shm", &[]).starts_with("ok "));
 
     let said = folder.say(&["tune", "--forget", "--link", "udp"]).expect(0);
     assert!(said.out.contains("nothing was kept"), "{said:#?}");

@@ -99,7 +99,7 @@ fn all_programs_run_and_what_failed_is_listed_at_the_end() {
     // As cargo runs them, which goes on and fails in the end.
     let output = bash(&format!(
         "source scripts/bounded.sh; source scripts/results.sh
-         export PORTOLAN_RESULTS={at}/results PORTOLAN_PROGRAM_SECONDS=5 CARGO_PKG_NAME=crate
+         export PORTOLAN_TEST_RESULTS={at}/results PORTOLAN_TEST_SECONDS=5 CARGO_PKG_NAME=crate
          touch {at}/results
          like_cargo() {{
              local code=0 name

@@ -33,6 +33,23 @@ fn await_programs(lab: &TestLab, wanted: bool) {
 }
 
 #[test]
+fn too_little_lockable_memory_is_named_with_its_limit() {
+    let lab = TestLab::up("t-xdp-locked", "2");
+    // Root may lock all that it likes, unless it may not.
+    let script = "ulimit -l 0 && exec setpriv --bounding-set=-ipc_lock \"$0\" \"$@\"";
+    let job = ["run", "-n", "2", "--lab", lab.0, "--link", "xdp", "--"];
+    let ring = example("ring");
+    let job = [&job[..], &[&ring, "10"]].concat();
+    let output = std::process::Command::new("sh")
+        .args(["-c", script, env!("CARGO_BIN_EXE_portolan")])
+        .args(job)
+        .output();
+    common::Said::from(output.unwrap())
+        .expect(1)
+        .complains(&["may not be locked in memory", "ulimit -l"]);
+}
+
+#[test]
 fn ranks_with_and_without_a_host_port_talk() {
     let lab = TestLab::up("t-xdp-mix", "2");
     let ring = example("ring");
@@ -167,7 +184,12 @@ fn everything_else_goes_on_beside_a_host_port() {
     await_programs(&lab, true);
     let hosts = say(&["lab", "status", lab.0, "--json"]).expect(0).out;
     let hosts: serde_json::Value = serde_json::from_str(&hosts).unwrap();
-    let ip = |host: usize| hosts["hosts"][host]["ipv4"].as_str().unwrap().to_owned();
+    let ip = |host: usize| {
+        hosts["labs"][0]["hosts"][host]["ipv4"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     // TCP and UDP of others, both ways, by bash alone.
     let listen = format!(
         "until exec 3<>/dev/tcp/{}/7007; do sleep 0.05; done 2>/dev/null; \

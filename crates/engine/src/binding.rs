@@ -12,6 +12,7 @@ impl Core {
         if port >= PORTS_RESERVED {
             return Err(Misuse::ReservedPort);
         }
+        self.unbound.forget(|row| row.port == port);
         let slot = self.ports.get_or_make(port);
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = PortState::Bound;
@@ -34,6 +35,7 @@ impl Core {
         if port >= PORTS_RESERVED {
             return Err(Misuse::ReservedPort);
         }
+        self.unbound.forget(|row| row.port == port);
         let slot = self.ports.get_or_make(port);
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = PortState::Closed;

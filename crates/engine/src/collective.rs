@@ -327,6 +327,7 @@ impl Core {
         let rank = it.rank;
         log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
         self.suspects.retain(|(suspect, _)| *suspect != rank);
+        self.unbound.forget(|row| row.from == rank);
         let ports = self.ports.with_held().into_iter();
         // A broadcast is its root's, whoever passed it on.
         for port in ports.filter(|port| *port < PORTS_RESERVED) {

@@ -22,6 +22,7 @@ use crate::ops::Ops;
 use crate::outbox::Outbox;
 use crate::ports::{Budget, Charge, ErrorHandler, Held, Meta, PORTS_RESERVED, PortState, Ports};
 use crate::trace::Trace;
+use crate::unbound::Unbound;
 use crate::ways::Ways;
 
 /// The first part of a message, or all of it.
@@ -76,6 +77,7 @@ pub(crate) struct Core {
     pub waiting: Waiting,
     pub trace: Option<Box<Trace>>,
     pub unexpected: Budget,
+    pub unbound: Unbound,
     pub queued: Budget,
     pub incoming: Incomings,
     /// Parts of long messages that have come by the network.
@@ -204,6 +206,9 @@ impl Core {
             return self.not_now();
         };
         self.counters.kept += 1;
+        if charge == Charge::Unexpected && a.meta.port < PORTS_RESERVED {
+            self.unbound.note(a.meta.port, a.meta.from);
+        }
         // Charged, so it fits memory.
         let total = a.total as usize;
         let mut body = self.spare.pop().unwrap_or_default();

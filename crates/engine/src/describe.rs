@@ -10,6 +10,7 @@ use crate::net::NetLane;
 use crate::network::First;
 use crate::shm::ShmLane;
 use crate::state::State;
+use crate::unbound::Row;
 
 /// A table of entries with named numbers in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,6 +114,12 @@ const ENDPOINT_FIELDS: &[Field] = &[
     field!("closing", State, core.closing),
 ];
 
+const UNBOUND_FIELDS: &[Field] = &[
+    field!("port", Row, port),
+    field!("from", Row, from),
+    field!("messages", Row, messages, Some(0)),
+];
+
 fn table<T>(name: &'static str, entries: &[T], fields: &[Field]) -> Table {
     Table {
         name,
@@ -152,6 +159,7 @@ pub(crate) fn tables(state: &mut State, address: u64) -> Vec<Table> {
         "bytes",
         Some(0),
     ));
+    all.push(table("unbound", &core.unbound.rows[..], UNBOUND_FIELDS));
     if let Some(net) = &mut state.net {
         all.extend(net.describe());
     }

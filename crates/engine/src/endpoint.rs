@@ -9,6 +9,7 @@ use portolan_proto::Release;
 use portolan_ring::{Lent, Owned, OwnerGuard};
 use portolan_sys::clock::now_ns;
 use portolan_sys::lives::Pulse;
+use portolan_sys::tell::tell;
 use portolan_wire::MessageNo;
 
 use crate::counters::Counters;
@@ -501,6 +502,11 @@ impl Endpoint {
         let began = now_ns();
         let deadline = began.saturating_add(self.inner.close_ns);
         let (mut s, flushed) = self.wait_idle(s, began)?;
+        if s.ending.is_none() {
+            for line in s.core.never_bound() {
+                tell(format_args!("portolan: {line}"));
+            }
+        }
         let (core, mut ways) = s.split();
         core.refuse_all(&mut ways);
         s.flush();

@@ -266,6 +266,8 @@ pub enum OpenError {
     Setting(String),
     /// A rank cannot be reached by the link asked for: rank, and why.
     Unreachable(u32, String),
+    /// The helper thread cannot be started.
+    Thread(std::io::Error),
     /// The named system call failed.
     System(&'static str, i32),
 }
@@ -278,6 +280,11 @@ impl fmt::Display for OpenError {
             Self::HostPort(e) => write!(f, "host port: {e}"),
             Self::Shm(e) | Self::Setting(e) => f.write_str(e),
             Self::Unreachable(rank, why) => write!(f, "rank {rank} cannot be reached: {why}"),
+            Self::Thread(error) => write!(
+                f,
+                "the helper thread cannot be started ({error}): raise `ulimit -u` or the \
+                 container's limit of processes, or do without (the setting helper=off)"
+            ),
             Self::System(call, errno) => write!(
                 f,
                 "{call} failed: {}; see whether a limit of the process (ulimit -n, -u) is hit",

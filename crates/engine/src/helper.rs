@@ -74,7 +74,7 @@ impl Helper {
                 drop(holds);
                 run(&theirs, &stopped);
             })
-            .map_err(|e| OpenError::System("pthread_create", e.raw_os_error().unwrap_or(0)))?;
+            .map_err(OpenError::Thread)?;
         if watched {
             // A process that ends from now on is missed at once. Nothing is
             // ever sent: the channel closes.

@@ -40,6 +40,7 @@ mod send;
 mod shm;
 mod state;
 mod trace;
+mod unbound;
 mod wait;
 mod ways;
 

@@ -38,6 +38,7 @@ use crate::rest::Beds;
 use crate::shm::ShmLane;
 use crate::state::State;
 use crate::trace::Trace;
+use crate::unbound::Unbound;
 
 /// An endpoint that has an address and knows no peers yet.
 #[derive(Debug)]
@@ -354,6 +355,7 @@ impl Opening {
                 config.unexpected_share,
                 peers.len(),
             ),
+            unbound: Unbound::default(),
             queued: Budget::new(config.queue_bytes, config.queue_share, peers.len()),
             incoming: Incomings::default(),
             long_parts: 0,

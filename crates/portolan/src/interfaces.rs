@@ -26,6 +26,27 @@ pub fn chosen(setting: &str) -> Result<Vec<Chosen>, String> {
     among(setting, &interfaces().unwrap_or_default())
 }
 
+/// Whether a value of the setting could name networks, on whatever host.
+///
+/// # Errors
+/// In words: which part of it never does.
+pub fn check(setting: &str) -> Result<(), String> {
+    for word in setting.split(',').map(str::trim) {
+        if word.is_empty() {
+            return Err("a name is missing: give interfaces or networks, as in \
+                        eth0,10.2.0.0/16, or all"
+                .to_owned());
+        }
+        if word.contains('/') && word.parse::<Subnet>().is_err() {
+            return Err(format!(
+                "{word:?} is no network: give an address and how many of its bits count, as in \
+                 10.2.0.0/16"
+            ));
+        }
+    }
+    Ok(())
+}
+
 fn among(setting: &str, all: &[Interface]) -> Result<Vec<Chosen>, String> {
     let mut found: Vec<Chosen> = Vec::new();
     let up = || all.iter().filter(|it| it.up);
@@ -129,6 +150,24 @@ mod tests {
             ("eth1,all", &["10.2.0.1/24", "10.1.0.1/24", "fd01::1/64"]),
         ] {
             assert_eq!(ips(setting).unwrap(), expected, "{setting}");
+        }
+    }
+
+    #[test]
+    fn what_can_name_nothing_anywhere_is_refused() {
+        for setting in ["eth0", "eth7, 10.9.0.0/16", "fd00::/64,all", "10.1.2.3"] {
+            assert_eq!(check(setting), Ok(()), "{setting}");
+        }
+        for (setting, part) in [
+            ("10.0.0.0/99", "\"10.0.0.0/99\""),
+            ("eth0,fd00::/x", "\"fd00::/x\""),
+            ("eth0/1", "no network"),
+            (",,,", "missing"),
+            ("", "missing"),
+            ("eth0,", "missing"),
+        ] {
+            let why = check(setting).unwrap_err();
+            assert!(why.contains(part), "{setting}: {why}");
         }
     }
 

@@ -30,6 +30,7 @@ mod onesided_page {}
 mod c;
 mod configure;
 mod diary;
+mod environment;
 mod guest;
 mod interfaces;
 mod open;
@@ -45,9 +46,11 @@ pub mod c_edge {
 }
 
 pub use diary::begin_log;
+#[doc(hidden)]
+pub use environment::check_environment;
 pub use guest::SecretFileError;
 #[doc(hidden)]
-pub use interfaces::{Chosen as Network, chosen as networks};
+pub use interfaces::{Chosen as Network, check as check_networks, chosen as networks};
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
     ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Census, Completion, Context, Count,

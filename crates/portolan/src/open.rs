@@ -401,6 +401,12 @@ impl Endpoint {
         } else {
             (Job::attach()?, None)
         };
+        if job.rank == 0 && std::env::var_os(portolan_boot::JOB_VARIABLE).is_none() {
+            // Else `portolan run` has told, once for all.
+            for what in crate::check_environment() {
+                tell(format_args!("portolan: {what}"));
+            }
+        }
         let launcher: Vec<_> = job.settings.iter().map(|(n, v)| (&n[..], &v[..])).collect();
         let mut settings = said(&launcher)?;
         let mut engine_config = engine_config(&job, &settings, config.threads)?;

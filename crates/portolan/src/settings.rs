@@ -7,12 +7,12 @@ mod table;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use self::table::ANY;
 pub use self::table::SETTINGS;
-use crate::tuned::Tuned;
+use crate::tuned::{self, Tuned};
 
 /// A setting: its name, default, unit and what it does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -144,7 +144,7 @@ impl Settings {
             .map(|s| (s.name, (s.default.to_owned(), Origin::Default)));
         let mut settings = Self(all.collect());
         if let Some(path) = std::env::var_os("PORTOLAN_CONFIG") {
-            let text = std::fs::read_to_string(&path).map_err(|e| {
+            let text = tuned::read(Path::new(&path)).map_err(|e| {
                 let path = path.to_string_lossy();
                 SettingError::File(format!(
                     "PORTOLAN_CONFIG names {path}, which cannot be read: {e}"

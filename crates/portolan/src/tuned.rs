@@ -251,12 +251,14 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 /// Nothing but a regular file of sensible length: a pipe would never end.
-fn read(path: &Path) -> io::Result<String> {
+pub(crate) fn read(path: &Path) -> io::Result<String> {
     let what = fs::metadata(path)?;
     if !what.is_file() || what.len() > BYTES_MAX {
         return Err(io::Error::other("it is no file of settings"));
     }
-    fs::read_to_string(path)
+    let text = fs::read_to_string(path)?;
+    // Some editors begin a file with a byte order mark.
+    Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
 /// Keeps values of a link of this host in `folder`, which is made; whole or not
@@ -365,6 +367,10 @@ mod tests {
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         assert_eq!(forget(&folder, Link::Shm).unwrap(), None);
         assert_eq!(forget(&folder, Link::Udp).unwrap(), Some(path));
+        let marked = folder.join("marked");
+        fs::write(&marked, "\u{feff}a = 1").unwrap();
+        assert_eq!(read(&marked).unwrap(), "a = 1");
+        fs::remove_file(marked).unwrap();
         fs::remove_dir(&folder).unwrap();
         assert!(read(Path::new("/dev/zero")).is_err());
     }

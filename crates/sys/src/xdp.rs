@@ -163,7 +163,11 @@ pub fn first(area: &SharedMemory, sizes: &Sizes) -> Result<OwnedFd, XdpError> {
         flags: XdpUmemRegFlags::empty(),
         tx_metadata_len: 0,
     };
-    sockopt::set_xdp_umem_reg(&fd, registration).map_err(failed("XDP_UMEM_REG"))?;
+    sockopt::set_xdp_umem_reg(&fd, registration).map_err(|errno| match errno {
+        // The kernel's word for a limit of locked memory here.
+        Errno::NOBUFS => MemoryError::Lock(bytes, errno).into(),
+        errno => failed("XDP_UMEM_REG")(errno),
+    })?;
     sockopt::set_xdp_umem_fill_ring_size(&fd, sizes.fill).map_err(failed("XDP_UMEM_FILL_RING"))?;
     sockopt::set_xdp_umem_completion_ring_size(&fd, sizes.completion)
         .map_err(failed("XDP_UMEM_COMPLETION_RING"))?;

@@ -32,7 +32,7 @@ use crate::message::{
 use crate::ready::ready_now;
 use crate::socket::{self, DESCRIPTORS_MAX};
 use crate::vigil::Vigil;
-use crate::{JOB_VARIABLE, LinkChoice, RESTARTS_VARIABLE};
+use crate::{JOB_VARIABLE, LinkChoice, RANK_VARIABLES, RESTARTS_VARIABLE};
 
 /// Descriptors that go before the doorbells at most: segment, lives, and a host
 /// port's five.
@@ -155,8 +155,12 @@ impl Host {
         starter: &mut dyn Starter,
     ) -> Result<(), LaunchError> {
         let rank = place.rank;
-        let mut started = spawn(place, starter.command(&place))
-            .map_err(|error| LaunchError::Spawn { rank, error })?;
+        let mut command = starter.command(&place);
+        let numbers = [rank, self.plan.size, place.local_index.into()];
+        let numbers = numbers.map(|number| number.to_string());
+        command.envs(RANK_VARIABLES.into_iter().zip(numbers));
+        let mut started =
+            spawn(place, command).map_err(|error| LaunchError::Spawn { rank, error })?;
         started.shares_core = shares_core;
         let pid = started.pid();
         starter.started(&place, pid);
@@ -420,13 +424,15 @@ impl Host {
         } else {
             self.mark_dead(place.local_index);
         }
+        // Its last words come before the news of its end.
+        self.outputs.rank_ended(rank);
+        self.outputs.pump(&mut self.reports)?;
         self.say(FromHost::Ended {
             rank,
             pid,
             how,
             left,
         });
-        self.outputs.rank_ended(rank);
         self.pump_outputs()
     }
 

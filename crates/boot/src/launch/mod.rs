@@ -324,7 +324,8 @@ impl fmt::Display for LaunchError {
             Self::Size(n) => {
                 write!(
                     f,
-                    "cannot start {n} ranks: one launcher starts at most {RANKS_MAX}"
+                    "cannot start {n} ranks: one launcher starts at most {RANKS_MAX}, so give a \
+                     smaller -n"
                 )
             }
             Self::ShmAcrossHosts => write!(

@@ -57,7 +57,7 @@ impl Running {
         let data = Token::Room.data();
         epoll::add(&epoll, room.descriptor(), data, epoll::EventFlags::IN)?;
         let mut running = Self::new(spec, stops, epoll, room);
-        log::debug!("reaching {} hosts", running.spec.hosts.len());
+        log::debug!("reaching hosts: {}", running.spec.hosts.len());
         let tasks = running.reach(starter)?;
         running.await_greetings(tell)?;
         log::debug!(

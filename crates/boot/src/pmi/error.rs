@@ -15,6 +15,16 @@ pub enum PmiError {
         /// What it holds; none if it is not set.
         value: Option<String>,
     },
+    /// A launcher has started several processes and offers no PMI: each would be
+    /// a job of its own.
+    Without {
+        /// Which.
+        launcher: &'static str,
+        /// The variable by which it says how many.
+        name: &'static str,
+        /// How many.
+        size: u32,
+    },
     /// The descriptor that `PMI_FD` names is not open, or no socket.
     NoDescriptor(i32),
     /// The process has joined before, or uses the descriptor otherwise.
@@ -99,6 +109,16 @@ impl fmt::Display for PmiError {
                 f,
                 "{name} is not set, but PMI_FD or PMI_PORT is; mpiexec.hydra and srun set all of \
                  them: unset those two to run alone"
+            ),
+            Self::Without {
+                launcher,
+                name,
+                size,
+            } => write!(
+                f,
+                "{launcher} has started {size} processes and offers no PMI, so they cannot find \
+                 each other: use `portolan run`, mpiexec.hydra or srun --mpi=pmi2 (to be a job \
+                 of one process all the same, unset {name})"
             ),
             Self::NoDescriptor(number) => write!(
                 f,

@@ -32,6 +32,13 @@ use crate::launch::RANKS_MAX;
 /// its host with the ranks, which may be many more than cores.
 const BRIEF: Duration = Duration::from_secs(20);
 
+/// Launchers that may start processes without PMI, and the variable that then
+/// says how many.
+const WITHOUT: [(&str, &str); 2] = [
+    ("Open MPI's mpirun", "OMPI_COMM_WORLD_SIZE"),
+    ("srun without --mpi=pmi2", "SLURM_STEP_NUM_TASKS"),
+];
+
 const OPENING: &str = "greeting";
 const PUTTING: &str = "telling the job's other processes about this one";
 const GETTING: &str = "asking about the job's other processes";
@@ -79,7 +86,7 @@ enum Way {
 
 impl Found {
     /// Looks for a launcher in the environment, which `variable` reads; none
-    /// if there is none.
+    /// if there is none, or it started this process alone.
     pub fn look(
         variable: impl Fn(&'static str) -> Option<OsString>,
     ) -> Result<Option<Self>, PmiError> {
@@ -101,7 +108,16 @@ impl Found {
         } else if let Some(port) = text("PMI_PORT") {
             Way::Port(port, number("PMI_ID")?)
         } else {
-            return Ok(None);
+            let many = |name| text(name)?.parse().ok().filter(|size: &u32| *size > 1);
+            let without = |&(launcher, name): &(&'static str, &'static str)| {
+                let size = many(name)?;
+                Some(PmiError::Without {
+                    launcher,
+                    name,
+                    size,
+                })
+            };
+            return WITHOUT.iter().find_map(without).map_or(Ok(None), Err);
         };
         let job = text("PMI_JOBID");
         if let Some(name) = &job

@@ -314,6 +314,19 @@ fn the_environment_is_read_with_care() {
         })
     };
     assert_eq!(look(&[("PMI_RANK", "1")]).unwrap(), None);
+    // Without PMI several processes would be several jobs.
+    for (variable, launcher) in [
+        ("OMPI_COMM_WORLD_SIZE", "mpirun"),
+        ("SLURM_STEP_NUM_TASKS", "srun without"),
+    ] {
+        assert_eq!(look(&[(variable, "1")]).unwrap(), None);
+        let pmi = [("PMI_PORT", "h0:1"), ("PMI_ID", "0"), (variable, "2")];
+        assert!(look(&pmi).unwrap().is_some());
+        let why = look(&[(variable, "2")]).unwrap_err().to_string();
+        for part in [launcher, variable, "portolan run", "mpiexec.hydra"] {
+            assert!(why.contains(part), "{why}");
+        }
+    }
     let all = [("PMI_FD", "6"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")];
     let found = look(&all).unwrap().unwrap();
     assert_eq!((found.way, found.job), (Way::Inherited(6, 1, 2), None));

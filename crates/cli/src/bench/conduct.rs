@@ -1,7 +1,7 @@
 //! Runs a plan: gives the two ranks their turns, slice by slice, and reckons
 //! up what they found.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use hdrhistogram::Histogram;
 use portolan_sys::clock::now_ns;
@@ -15,6 +15,7 @@ use super::loss::{Column, Loss};
 use super::plan::Plan;
 use super::rank::Site;
 use super::slice::Rule;
+use crate::print::{hide_progress, show_progress};
 
 /// Time that what a slice has left unfinished gets to arrive, nanoseconds.
 const DRAIN_NS: u64 = 10_000_000_000;
@@ -377,20 +378,18 @@ impl Progress {
     pub fn show(&mut self, round: usize) {
         if self.terminal {
             let width = 30 * round / self.rounds.max(1);
-            eprint!(
-                "\r[{:<30}] slice {round} of {}",
+            show_progress(&format!(
+                "[{:<30}] slice {round} of {}",
                 "#".repeat(width),
                 self.rounds
-            );
-            // It is only decoration.
-            let _ = std::io::stderr().flush();
+            ));
         }
     }
 
     /// Takes the line away.
     pub fn done(&mut self) {
         if self.terminal {
-            eprint!("\r{:60}\r", "");
+            hide_progress();
         }
     }
 }

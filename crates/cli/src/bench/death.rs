@@ -22,6 +22,7 @@ use super::report::Row;
 use super::stats::Quartiles;
 use super::watch::Watch;
 use super::{Found, check};
+use crate::print::print;
 
 /// The hidden command that is a rank of this bench.
 pub const BENCH_DEATH_COMMAND: &str = "internal-bench-death";
@@ -168,7 +169,10 @@ pub fn rank(memory: usize) -> Result<()> {
         say(&ep, KILLER, took)?;
     } else {
         word.set(0);
-        println!("{MARK}{took} {}", word.wait(&ep, DEATH_PATIENCE)?);
+        print(format_args!(
+            "{MARK}{took} {}\n",
+            word.wait(&ep, DEATH_PATIENCE)?
+        ))?;
     }
     ep.close().map_err(ours)
 }

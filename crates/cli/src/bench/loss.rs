@@ -2,6 +2,7 @@
 
 use super::failure::{Result, fail};
 use crate::lab::{self, Burst, Impairment, Lab, LossCounters, Offload};
+use crate::print::tell;
 
 /// What the switch does to packets while a column is measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -219,7 +220,9 @@ impl Drop for LabHarm {
         if self.present.is_some()
             && let Err(failure) = lab::impair(&self.lab, &Impairment::NONE)
         {
-            eprintln!("portolan: the lab is still impaired: {failure}");
+            tell(format_args!(
+                "portolan: the lab is still impaired: {failure}"
+            ));
         }
     }
 }

@@ -20,6 +20,7 @@ use super::failure::{Context, Failure, Result, fail};
 use super::report::Row;
 use super::watch::Watch;
 use super::{Found, check};
+use crate::print::print;
 
 /// The hidden command that is a process of this bench.
 pub const BENCH_MEMORY_COMMAND: &str = "internal-bench-memory";
@@ -128,8 +129,7 @@ fn written_bytes() -> Result<u64> {
 }
 
 fn say(said: &Said) -> Result<()> {
-    println!("{}", serde_json::to_string(said)?);
-    Ok(())
+    print(format_args!("{}\n", serde_json::to_string(said)?)).map(drop)
 }
 
 /// Becomes the process whose endpoint is measured.

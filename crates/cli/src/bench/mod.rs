@@ -81,6 +81,7 @@ use watch::Watch;
 
 pub use self::portolan::ours;
 use crate::lab::Lab;
+use crate::print::print;
 pub use busy::{BENCH_LOOP_COMMAND, LoopArguments, busy_loop};
 pub use death::BENCH_DEATH_COMMAND;
 pub use host::Host;
@@ -130,11 +131,11 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         Bench::Memory { json } => memory::bench(json)?,
         Bench::Logp { common } => logp::bench(common)?,
     };
-    print!("{}", report.text());
     if let Some(file) = &json {
         let json = serde_json::to_vec_pretty(&report)?;
         std::fs::write(file, json).context(format!("writing {}", file.display()))?;
     }
+    print(report.text())?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -22,7 +22,7 @@ use super::spray;
 use super::summary::Setting;
 use super::threads::Calling;
 pub use crate::choices::Link;
-use crate::choices::{Bytes, Congestion, Security};
+use crate::choices::{Bytes, Congestion, Security, bytes};
 use crate::lab::{Burst, Impairment};
 
 const HOW: &str = "\
@@ -70,7 +70,7 @@ pub enum Bench {
         #[command(flatten)]
         common: Common,
         /// Bytes of a message
-        #[arg(long, value_name = "BYTES", default_value_t = 8)]
+        #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = bytes)]
         size: usize,
     },
     /// Time of a barrier
@@ -118,7 +118,7 @@ pub enum Bench {
         #[command(flatten)]
         common: Common,
         /// Bytes of a message
-        #[arg(long, value_name = "BYTES", default_value_t = 8)]
+        #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = bytes)]
         size: usize,
     },
     /// Shares of a line that a flow of ours and one of kernel TCP get
@@ -433,7 +433,7 @@ pub struct Forged {
 
 /// Reads the size of a forged packet: at least that of ours, in one piece.
 fn forged_size(text: &str) -> std::result::Result<usize, String> {
-    match text.parse() {
+    match bytes(text) {
         Ok(size @ 28..=1_232) => Ok(size),
         _ => Err("give 28 to 1232 bytes: a packet without its headers".to_owned()),
     }
@@ -499,7 +499,7 @@ pub struct Measure {
     #[command(flatten)]
     pub common: Common,
     /// Bytes of a message [default: 8; bandwidth: a sweep, with --loss or --harm 1048576]
-    #[arg(long, value_name = "BYTES")]
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub size: Option<usize>,
     /// Percent of all packets that the lab's switch drops, several in turns
     #[arg(long = "loss", value_name = "P[,P...]", value_delimiter = ',')]

@@ -21,6 +21,7 @@ use super::tcp_flow::TcpFlow;
 use super::watch::Watch;
 use super::{Found, check, through_shm};
 use crate::lab::{self, Lab};
+use crate::print::tell;
 
 /// Outages by default: each takes seconds.
 const OUTAGES: usize = 7;
@@ -60,7 +61,9 @@ struct PulledOut<'a>(&'a Lab);
 impl Drop for PulledOut<'_> {
     fn drop(&mut self) {
         if let Err(failure) = lab::plug(self.0, UNPLUGGED, None, true) {
-            eprintln!("portolan: host h{UNPLUGGED} is still unplugged: {failure}");
+            tell(format_args!(
+                "portolan: host h{UNPLUGGED} is still unplugged: {failure}"
+            ));
         }
     }
 }

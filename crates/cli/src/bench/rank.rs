@@ -26,6 +26,7 @@ use super::slice::Rule;
 use super::threads::Calling;
 use super::ucx::Ucx;
 use crate::lab::Lab;
+use crate::print::print;
 
 /// Half of a system that can be measured.
 pub trait System {
@@ -207,7 +208,7 @@ pub fn main(helper: bool, threads: Calling) -> Result<()> {
 pub fn first_message() -> Result<()> {
     let ours = Ours::open(true, Calling::Single)?;
     if let Some(at_ns) = ours.first_messages()? {
-        println!("{MARK}{at_ns}");
+        print(format_args!("{MARK}{at_ns}\n"))?;
     }
     ours.close()
 }

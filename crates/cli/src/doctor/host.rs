@@ -50,7 +50,7 @@ fn kernel() -> Finding {
             ),
             "try a job, or upgrade the kernel (Debian 12 has 6.1)",
         ),
-        _ => Finding::well("kernel", found),
+        _ => Finding::ok("kernel", found),
     }
 }
 
@@ -62,7 +62,7 @@ fn version(release: &str) -> Option<(u32, u32)> {
 
 fn processor() -> Finding {
     if has_aes() {
-        Finding::well("aes", "the processor encrypts AES itself")
+        Finding::ok("aes", "the processor encrypts AES itself")
     } else {
         Finding::slower(
             "aes",
@@ -79,7 +79,7 @@ fn cores() -> Finding {
             "one core: ranks take turns on it",
             "allow more (taskset, cpuset, the container's CPU limit)",
         ),
-        Ok(cores) => Finding::well(
+        Ok(cores) => Finding::ok(
             "cores",
             format!("{} cores, a rank bound to each", cores.len()),
         ),
@@ -93,7 +93,7 @@ fn cores() -> Finding {
 
 fn memory() -> Finding {
     match SharedMemory::create("portolan-doctor", 1 << 20) {
-        Ok(_) => Finding::well(
+        Ok(_) => Finding::ok(
             "shared-memory",
             "can be made (memfd): shm between ranks of this host",
         ),
@@ -116,11 +116,11 @@ fn files() -> Finding {
             format!("the limit is enough for {ranks} ranks from one launcher"),
             "raise it: ulimit -Hn 65536 (or LimitNOFILE= of the service)",
         ),
-        Some(ranks) => Finding::well(
+        Some(ranks) => Finding::ok(
             "open-files",
             format!("enough for {ranks} ranks from one launcher"),
         ),
-        None => Finding::well("open-files", "no limit"),
+        None => Finding::ok("open-files", "no limit"),
     }
 }
 
@@ -150,7 +150,7 @@ fn socket(disabled: Disabled) -> Vec<Finding> {
             format!("sysctl -w net.core.rmem_max={wanted}"),
         )
     } else {
-        Finding::well(
+        Finding::ok(
             "receive-buffer",
             format!("{granted} bytes for a udp endpoint"),
         )
@@ -159,7 +159,7 @@ fn socket(disabled: Disabled) -> Vec<Finding> {
         if disabled.get(name) == Some(true) {
             off(name)
         } else if works {
-            Finding::well(name, meaning(name))
+            Finding::ok(name, meaning(name))
         } else {
             Finding::slower(name, missing, remedy)
         }
@@ -226,7 +226,7 @@ fn features(disabled: Disabled) -> Vec<Finding> {
         .into_iter()
         .map(|(name, works, remedy)| match disabled.get(name) {
             Some(true) => off(name),
-            _ if works => Finding::well(name, meaning(name)),
+            _ if works => Finding::ok(name, meaning(name)),
             _ => Finding::slower(name, format!("missing: {}", meaning(name)), remedy),
         })
         .collect()
@@ -248,8 +248,8 @@ fn copies(disabled: Disabled) -> Finding {
         );
     }
     match scope.trim() {
-        "" | "0" => Finding::well(name, meaning(name)),
-        _ if root => Finding::well(name, format!("{}; root may", meaning(name))),
+        "" | "0" => Finding::ok(name, meaning(name)),
+        _ if root => Finding::ok(name, format!("{}; root may", meaning(name))),
         scope => Finding::slower(
             name,
             format!("ptrace_scope is {scope}: long messages within this host are copied twice"),
@@ -270,7 +270,7 @@ fn agent() -> Finding {
         Ok(()) => {
             let program = program.display();
             let found = format!("{program} watches processes that mpiexec or srun start here");
-            return Finding::well("agent", found);
+            return Finding::ok("agent", found);
         }
         Err(why) => why.to_string(),
     };
@@ -279,15 +279,15 @@ fn agent() -> Finding {
         "none for processes that mpiexec or srun start here, so that a death is known after 3 s \
          on other hosts: {why}; put portolan in their PATH, or its path in {AGENT_VARIABLE}"
     );
-    Finding::well("agent", found)
+    Finding::ok("agent", found)
 }
 
 fn labs() -> Finding {
     if rustix::process::geteuid().is_root() {
-        Finding::well("labs", "virtual clusters can be made (portolan lab up)")
+        Finding::ok("labs", "virtual clusters can be made (portolan lab up)")
     } else {
         // Nothing that a job needs.
-        Finding::well(
+        Finding::ok(
             "labs",
             "virtual clusters need root (sudo portolan lab up); jobs do not",
         )
@@ -297,8 +297,8 @@ fn labs() -> Finding {
 fn node_service() -> Finding {
     let name = "node-service";
     match node::service() {
-        Ok(bounds) => Finding::well(name, format!("runs; this user may have {bounds}")),
-        Err(NodeError::Absent(_)) => Finding::well(
+        Ok(bounds) => Finding::ok(name, format!("runs; this user may have {bounds}")),
+        Err(NodeError::Absent(_)) => Finding::ok(
             name,
             "does not run: only jobs that root starts have host ports (xdp)",
         ),

@@ -4,6 +4,7 @@
 mod host;
 mod networks;
 mod peers;
+mod ports;
 mod settings;
 
 use std::fmt::Write as _;
@@ -13,7 +14,9 @@ use std::process::ExitCode;
 use portolan_sys::features::Disabled;
 use serde::Serialize;
 
+use self::ports::Ports;
 use crate::failure::{Failure, Result};
+use crate::print::print;
 
 const EXIT_CODES: &str = "\
 Exit code: 0 where all is well, 1 where something is slower than it could be or
@@ -26,6 +29,13 @@ pub struct Arguments {
     /// Hosts, by name or address: which link would be used, and why
     #[arg(long, value_name = "HOST[,HOST...]", value_delimiter = ',')]
     to: Vec<String>,
+    /// Open a host port for a moment on network cards too, some of which reset
+    /// their link then
+    #[arg(long)]
+    host_ports: bool,
+    /// Show the settings that have their defaults as well
+    #[arg(long)]
+    settings: bool,
     /// Write what was found to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -36,7 +46,7 @@ pub struct Arguments {
 #[serde(rename_all = "lowercase")]
 enum State {
     /// As it should be.
-    Well,
+    Ok,
     /// Portolan does without, at a price.
     Slower,
     /// Something cannot be done.
@@ -46,7 +56,7 @@ enum State {
 impl State {
     const fn name(self) -> &'static str {
         match self {
-            Self::Well => "well",
+            Self::Ok => "ok",
             Self::Slower => "slower",
             Self::Missing => "missing",
         }
@@ -67,10 +77,10 @@ struct Finding {
 }
 
 impl Finding {
-    fn well(subject: &str, found: impl Into<String>) -> Self {
+    fn ok(subject: &str, found: impl Into<String>) -> Self {
         Self {
             subject: subject.to_owned(),
-            state: State::Well,
+            state: State::Ok,
             found: found.into(),
             remedy: None,
         }
@@ -80,7 +90,7 @@ impl Finding {
         Self {
             state: State::Slower,
             remedy: Some(remedy.into()),
-            ..Self::well(subject, found)
+            ..Self::ok(subject, found)
         }
     }
 
@@ -96,16 +106,18 @@ impl Finding {
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let disabled = Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))?;
     let mut findings = host::look(disabled);
-    findings.extend(settings::look());
-    findings.extend(networks::look(&disabled));
-    findings.extend(peers::look(&arguments.to, disabled));
-    print!("{}", text(&findings));
+    findings.extend(settings::look(arguments.settings));
+    let mut ports = Ports::look(&disabled, arguments.host_ports);
+    findings.extend(networks::look(&ports));
+    findings.extend(ports.finding.take());
+    findings.extend(peers::look(&arguments.to, disabled, &ports));
     if let Some(file) = &arguments.json {
         let json = serde_json::json!({ "findings": findings }).to_string();
         std::fs::write(file, json).map_err(Failure::io(format!("writing {}", file.display())))?;
     }
-    let well = findings.iter().all(|it| it.state == State::Well);
-    Ok(if well {
+    print(text(&findings))?;
+    let all_ok = findings.iter().all(|it| it.state == State::Ok);
+    Ok(if all_ok {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -131,7 +143,7 @@ fn text(findings: &[Finding]) -> String {
             let _ = writeln!(text, "{:<8} {:<width$}  -> {remedy}", "", "");
         }
     }
-    let bad = findings.iter().filter(|it| it.state != State::Well).count();
+    let bad = findings.iter().filter(|it| it.state != State::Ok).count();
     let _ = match bad {
         0 => writeln!(text, "\nall is well"),
         n => writeln!(text, "\n{n} of {} could be better", findings.len()),
@@ -146,12 +158,12 @@ mod tests {
     #[test]
     fn a_remedy_stands_below_what_it_changes() {
         let text = text(&[
-            Finding::well("kernel", "Linux 6.1"),
+            Finding::ok("kernel", "Linux 6.1"),
             Finding::slower("gso", "off: slower", "switch it on"),
         ]);
         assert_eq!(
             text,
-            "well     kernel  Linux 6.1\n\
+            "ok       kernel  Linux 6.1\n\
              slower   gso     off: slower\n                 -> switch it on\n\n\
              1 of 2 could be better\n"
         );

@@ -6,30 +6,34 @@ use portolan_sys::features::Disabled;
 use portolan_sys::net::{interfaces, route_to};
 
 use super::Finding;
-use crate::node::{reachable, way_to_queue};
+use super::ports::{Port, Ports, TRY};
+use crate::node::way_to_queue;
 
 /// This host, the subnets that it is on, and the hosts that were asked for.
-pub fn look(hosts: &[String], disabled: Disabled) -> Vec<Finding> {
-    let mut findings = vec![Finding::well(
+pub fn look(hosts: &[String], disabled: Disabled, ports: &Ports) -> Vec<Finding> {
+    let mut findings = vec![Finding::ok(
         "link-here",
         "shm between ranks of this host: they share memory",
     )];
-    let fast = reachable(&disabled);
-    findings.extend(subnets(&fast));
-    findings.extend(hosts.iter().map(|host| towards(host, disabled, &fast)));
+    findings.extend(subnets(ports));
+    findings.extend(hosts.iter().map(|host| {
+        let port = |index| ports.on(index);
+        towards(host, disabled, port)
+    }));
     findings
 }
 
 /// The link to other hosts, by one interface or another, of jobs that this user
 /// starts.
-fn link(fast: &Result<(), String>) -> String {
-    match fast {
-        Ok(()) => "xdp, where the driver runs XDP programs, else udp,".to_owned(),
-        Err(why) => format!("udp (no host port: {why})"),
+fn link(port: Port) -> String {
+    match port {
+        Port::Opens(_) => "xdp".to_owned(),
+        Port::None(why) => format!("udp (no host port: {why})"),
+        Port::Untried => format!("xdp if a host port opens (not tried: {TRY}), else udp,"),
     }
 }
 
-fn subnets(fast: &Result<(), String>) -> Vec<Finding> {
+fn subnets(ports: &Ports) -> Vec<Finding> {
     let remedy = "jobs on this host alone need none; else configure an interface (ip address)";
     let all = match interfaces() {
         Ok(all) => all,
@@ -50,12 +54,12 @@ fn subnets(fast: &Result<(), String>) -> Vec<Finding> {
                 .iter()
                 .map(|(ip, bits)| format!("{ip}/{bits}"))
                 .collect();
-            let queues = way_to_queue(&it.name).filter(|_| fast.is_ok());
-            Finding::well(
+            let queues = way_to_queue(&it.name).filter(|_| !matches!(ports.on(it.index), Port::None(_)));
+            Finding::ok(
                 &format!("link-{}", it.name),
                 format!(
                     "{} to hosts of {} (MTU {}), led by queueing delay; beyond its routers fair to TCP{}",
-                    link(fast),
+                    link(ports.on(it.index)),
                     addresses.join(", "),
                     it.mtu,
                     queues.map_or(String::new(), |it| format!("; {it}"))
@@ -73,7 +77,7 @@ fn subnets(fast: &Result<(), String>) -> Vec<Finding> {
     found
 }
 
-fn towards(host: &str, disabled: Disabled, fast: &Result<(), String>) -> Finding {
+fn towards(host: &str, disabled: Disabled, port: impl Fn(u32) -> Port) -> Finding {
     let subject = format!("to-{host}");
     let ips: Vec<IpAddr> = match (host, 0).to_socket_addrs() {
         Ok(all) => all.map(|at| at.ip()).collect(),
@@ -104,7 +108,7 @@ fn towards(host: &str, disabled: Disabled, fast: &Result<(), String>) -> Finding
         }
     };
     if route.local {
-        return Finding::well(&subject, format!("shm: {ip} is this host's own address"));
+        return Finding::ok(&subject, format!("shm: {ip} is this host's own address"));
     }
     let (why, sharing) = if route.routed {
         ("behind a router", "fair to TCP")
@@ -115,11 +119,11 @@ fn towards(host: &str, disabled: Disabled, fast: &Result<(), String>) -> Finding
         .source
         .map(|ip| format!(" from {ip}"))
         .unwrap_or_default();
-    Finding::well(
+    Finding::ok(
         &subject,
         format!(
             "{}{source} to {ip}: another host, {why}, MTU {}; {sharing}",
-            link(fast),
+            link(port(route.interface)),
             route.mtu
         ),
     )
@@ -132,10 +136,10 @@ mod tests {
 
     #[test]
     fn each_host_gets_its_link_or_a_remedy() {
-        let of = |host: &str| towards(host, Disabled::default(), &Ok(()));
+        let of = |host: &str| towards(host, Disabled::default(), |_| Port::Untried);
         let here = of("127.0.0.1");
         assert!(
-            here.state == State::Well && here.found.starts_with("shm"),
+            here.state == State::Ok && here.found.starts_with("shm"),
             "{here:?}"
         );
         let nobody = of("no-such-host.invalid");
@@ -143,7 +147,7 @@ mod tests {
             nobody.state == State::Missing && nobody.remedy.is_some(),
             "{nobody:?}"
         );
-        let six = towards("::1", Disabled::parse("ipv6").unwrap(), &Ok(()));
+        let six = towards("::1", Disabled::parse("ipv6").unwrap(), |_| Port::Untried);
         assert_eq!(six.state, State::Missing, "{six:?}");
     }
 }

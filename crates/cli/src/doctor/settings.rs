@@ -6,9 +6,8 @@ use portolan::{Origin, SETTINGS, Settings};
 
 use super::Finding;
 
-/// Looks at what was tuned, then at settings: those of how messages are pushed
-/// and pulled, and those that somebody gives.
-pub fn look() -> Vec<Finding> {
+/// Looks at what was tuned, then at settings: those that somebody gives, or all.
+pub fn look(all: bool) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut tuned = Vec::new();
     for link in Link::ALL {
@@ -25,7 +24,7 @@ pub fn look() -> Vec<Finding> {
         }
     }
     match Settings::gather([], []) {
-        Ok(settings) => findings.extend(values(&settings, &tuned)),
+        Ok(settings) => findings.extend(values(&settings, &tuned, all)),
         Err(error) => findings.push(Finding::missing(
             "settings",
             error.to_string(),
@@ -54,14 +53,12 @@ fn file(link: Link, found: Option<&Tuned>) -> Finding {
             format!("{}: {values}", tuned.path().display())
         }
     };
-    Finding::well(&subject(link), said)
+    Finding::ok(&subject(link), said)
 }
 
 /// A finding for each setting: its value, and where that comes from; by link
 /// where that differs.
-fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)]) -> Vec<Finding> {
-    let is_tuned = |name: &str| Link::ALL.iter().any(|it| it.settings().contains(&name));
-    let of_matched = |name: &str| name.starts_with("pushed") || is_tuned(name);
+fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)], all: bool) -> Vec<Finding> {
     let said = |name: &str, settings: &Settings| {
         let mut all = settings.iter();
         let found = all.find(|(known, ..)| *known == name);
@@ -72,19 +69,21 @@ fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)]) -> Vec<Finding> 
         let Some((value, origin)) = said(row.name, settings) else {
             continue;
         };
-        if origin == Origin::Default && !of_matched(row.name) {
-            continue;
-        }
         let mut text = format!("{value} {} ({origin})", row.unit);
+        let mut is_default = origin == Origin::Default;
         for (link, found) in tuned {
             let Some(found) = found else { continue };
             let mut of_link = settings.clone();
             of_link.adopt(found);
             if let Some((value, Origin::Tuned)) = said(row.name, &of_link) {
                 text.push_str(&format!("; {link}: {value} (tuned)"));
+                is_default = false;
             }
         }
-        findings.push(Finding::well(&format!("setting-{}", row.name), text));
+        if is_default && !all {
+            continue;
+        }
+        findings.push(Finding::ok(&format!("setting-{}", row.name), text));
     }
     findings
 }

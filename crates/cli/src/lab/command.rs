@@ -15,6 +15,7 @@ use super::status::{self, Form};
 use super::{Lab, MTU_DEFAULT, PLAIN_XDP_MTU_MAX, Shape, cable, remove, store};
 use crate::choices::Bytes;
 use crate::failure::Result;
+use crate::print::{counted, print};
 
 #[derive(clap::Args)]
 #[command(arg_required_else_help = true)]
@@ -58,12 +59,7 @@ enum Command {
         /// The host: h0, 0 or its address
         host: String,
         /// The command and its arguments
-        #[arg(
-            required = true,
-            trailing_var_arg = true,
-            allow_hyphen_values = true,
-            value_name = "CMD"
-        )]
+        #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
     /// Remove a lab; ends the processes in it
@@ -88,9 +84,9 @@ enum Command {
     Impair(Box<Harm>),
     /// List labs
     List {
-        /// As JSON
-        #[arg(long)]
-        json: bool,
+        /// As JSON, into this file if one is named
+        #[arg(long, value_name = "FILE", num_args = 0..=1)]
+        json: Option<Option<PathBuf>>,
     },
     /// Show hosts, lines, what ports dropped, and how busy the machine is
     Status {
@@ -219,14 +215,14 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
                 Up::Built => "is up",
                 Up::Found => "was up already",
             };
-            println!(
-                "lab {name} {what}: {shape}; h0 to h{}, {}/24, {}/64",
+            print(format_args!(
+                "lab {name} {what}: {shape}; h0 to h{}, {}/24, {}/64\n",
                 hosts - 1,
                 lab.ipv4(0),
                 lab.ipv6(0)
-            );
+            ))?;
             if mtu > PLAIN_XDP_MTU_MAX {
-                println!("{}", status::large_mtu());
+                print(format_args!("{}\n", status::large_mtu()))?;
             }
         }
         Command::Exec {
@@ -252,39 +248,28 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
             let lab = Lab::open(&harm.name)?;
             impair::impair(&lab, &harm.impairment(&lab)?)?;
         }
-        Command::List { json } => list(json)?,
-        Command::Status { name, json } => {
-            let form = match json {
-                None => Form::Text,
-                Some(None) => Form::Json,
-                Some(Some(file)) => Form::File(file),
-            };
-            status::status(name.as_deref(), &form)?;
-        }
+        Command::List { json } => list(&Form::new(json))?,
+        Command::Status { name, json } => status::status(name.as_deref(), &Form::new(json))?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(json: bool) -> Result<()> {
+fn list(form: &Form) -> Result<()> {
     let labs = store::list()?;
-    if json {
-        let labs: Vec<_> = labs
-            .iter()
-            .map(|lab| json!({"name": lab.name, "hosts": lab.shape.hosts, "mtu": lab.shape.mtu, "ready": lab.ready}))
-            .collect();
-        println!("{}", json!({ "labs": labs }));
-    } else {
-        for lab in labs {
-            let state = if lab.ready {
-                ""
-            } else {
-                "  not built to the end"
-            };
-            println!(
-                "{:<16} {:>3} hosts  MTU {:>5}{state}",
-                lab.name, lab.shape.hosts, lab.shape.mtu
-            );
-        }
+    if form.is_json() {
+        return form.write(&json!({ "labs": labs.iter().map(status::shape).collect::<Vec<_>>() }));
+    }
+    for lab in labs {
+        let state = if lab.ready {
+            ""
+        } else {
+            "  not built to the end"
+        };
+        let hosts = counted(lab.shape.hosts as usize, "host");
+        print(format_args!(
+            "{:<16} {hosts:>9}  MTU {:>5}{state}\n",
+            lab.name, lab.shape.mtu
+        ))?;
     }
     Ok(())
 }

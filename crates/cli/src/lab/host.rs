@@ -15,6 +15,7 @@ use rustix::system::{setdomainname, sethostname};
 
 use super::{Lab, enter, store};
 use crate::failure::{Failure, Result};
+use crate::print::print;
 
 #[derive(clap::Args)]
 pub struct HostArguments {
@@ -64,7 +65,7 @@ pub fn become_host(arguments: &HostArguments) -> Result<ExitCode> {
     ] {
         set_kernel_value(file, value)?;
     }
-    println!("ready");
+    print("ready\n")?;
     let _ = io::stdin().read_to_end(&mut Vec::new());
     Ok(ExitCode::SUCCESS)
 }

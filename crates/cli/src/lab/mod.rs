@@ -43,6 +43,7 @@ use portolan_boot::node::NODE_SOCKET;
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{Failure, Result};
+use crate::print::counted;
 #[cfg(test)]
 pub use built::Built;
 use cable::Cable;
@@ -133,7 +134,12 @@ impl Shape {
 
 impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} hosts and MTU {}", self.hosts, self.mtu)?;
+        write!(
+            f,
+            "{} and MTU {}",
+            counted(self.hosts as usize, "host"),
+            self.mtu
+        )?;
         if let Some(line) = &self.line {
             write!(f, ", {line}")?;
         }

@@ -1,6 +1,7 @@
 //! `lab status`: what a lab is, what its switch did, and whether the machine
 //! keeps up with it.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -14,6 +15,7 @@ use super::impair::{self, Current};
 use super::{Lab, LossCounters, PLAIN_XDP_MTU_MAX, remove, store, tool, wires};
 use crate::failure::{Failure, Result};
 use crate::node::ONE_BUFFER_MAX;
+use crate::print::print;
 
 /// How long the cores are looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -26,6 +28,32 @@ pub(super) enum Form {
     /// To standard output.
     Json,
     File(PathBuf),
+}
+
+impl Form {
+    /// As `--json [FILE]` asks.
+    pub(super) fn new(json: Option<Option<PathBuf>>) -> Self {
+        match json {
+            None => Self::Text,
+            Some(None) => Self::Json,
+            Some(Some(file)) => Self::File(file),
+        }
+    }
+
+    pub(super) fn is_json(&self) -> bool {
+        !matches!(self, Self::Text)
+    }
+
+    /// Writes JSON.
+    pub(super) fn write(&self, value: &Value) -> Result<()> {
+        let line = format!("{value}\n");
+        match self {
+            Self::File(path) => {
+                fs::write(path, line).map_err(Failure::io(format!("writing {}", path.display())))
+            }
+            _ => print(line).map(drop),
+        }
+    }
 }
 
 /// What the switch's side of a host's line did, packets.
@@ -71,90 +99,95 @@ pub(super) fn status(name: Option<&str>, form: &Form) -> Result<()> {
         None => store::list()?.into_iter().filter(|lab| lab.ready).collect(),
     };
     let cores = busy()?;
-    if let Form::Text = form {
-        for lab in &labs {
-            show(lab)?;
-        }
-        show_cores(&cores);
-        return Ok(());
+    if form.is_json() {
+        let labs: Result<Vec<Value>> = labs.iter().map(about).collect();
+        return form.write(&json!({ "labs": labs?, "cores_busy_percent": cores }));
     }
-    let abouts: Result<Vec<Value>> = labs.iter().map(about).collect();
-    let mut abouts = abouts?;
-    let mut all = match name {
-        Some(_) => abouts.remove(0),
-        None => json!({ "labs": abouts }),
-    };
-    all["cores_busy_percent"] = json!(cores);
-    match form {
-        Form::File(path) => fs::write(path, format!("{all}\n"))
-            .map_err(Failure::io(format!("writing {}", path.display()))),
-        _ => {
-            println!("{all}");
-            Ok(())
-        }
+    let mut text = String::new();
+    for lab in &labs {
+        show(&mut text, lab)?;
     }
+    show_cores(&mut text, &cores);
+    print(text).map(drop)
 }
 
-fn about(lab: &Lab) -> Result<Value> {
-    let ports = ports(lab)?;
-    let mut hosts = Vec::new();
-    for host in 0..lab.shape.hosts {
-        let cable = |switch| {
-            let cable = Cable { host, switch };
-            let mut about = json!({
-                "ipv4": lab.ipv4_of(cable),
-                "ipv6": lab.ipv6_of(cable),
-                "mac": lab.mac_of(cable),
-            });
-            if let Some(port) = ports.get(lab.place_of(cable) as usize) {
-                about["up"] = json!(port.up);
-                if lab.shape.line.is_some() {
-                    about["port"] = port.about();
-                }
-            }
-            about
-        };
-        let mut about = cable(0);
+/// What a lab was made as.
+pub(super) fn shape(lab: &Lab) -> Value {
+    let cable = |cable| {
+        json!({
+            "ipv4": lab.ipv4_of(cable),
+            "ipv6": lab.ipv6_of(cable),
+            "mac": lab.mac_of(cable),
+        })
+    };
+    let host = |host| {
+        let mut about = cable(Cable { host, switch: 0 });
         about["name"] = json!(format!("h{host}"));
         about["namespace"] = json!(lab.host_namespace(host));
-        about["processes"] = json!(processes(lab, host)?);
         if lab.shape.switches > 1 {
-            about["second"] = cable(1);
-        }
-        hosts.push(about);
-    }
-    let impaired = impair::current(lab)?.map(|current| {
-        let Current { with, .. } = current;
-        let mut about = json!(with);
-        if let Some(counted) = current.counters {
-            about["dropped"] = json!(counted.dropped);
-            about["passed"] = json!(counted.passed);
-            about["repeated"] = json!(counted.repeated);
-        }
-        if with.needs_wire() {
-            about["wire"] = json!(current.late.map(|(late, _)| late));
-            if let Some((_, overrun)) = current.late {
-                about["wire"]["overrun"] = json!(overrun);
-            }
+            about["second"] = cable(Cable { host, switch: 1 });
         }
         about
-    });
+    };
     let line = lab.shape.line;
-    Ok(json!({
+    json!({
         "name": lab.name,
+        "ready": lab.ready,
         "mtu": lab.shape.mtu,
         "queues": lab.shape.queues,
         "switches": lab.shape.switches,
         "rate_bits_per_s": line.map(|line| line.rate.bits_per_s()),
         "buffer_bytes": line.map(|line| line.buffer),
         "ecn_bytes": line.and_then(|line| line.ecn),
-        "hosts": hosts,
-        "impaired": impaired,
-    }))
+        "hosts": (0..lab.shape.hosts).map(host).collect::<Vec<_>>(),
+    })
 }
 
-fn show(lab: &Lab) -> Result<()> {
-    println!("lab {}: {}", lab.name, lab.shape);
+/// What a lab is, and what happens in it.
+fn about(lab: &Lab) -> Result<Value> {
+    let ports = ports(lab)?;
+    let mut about = shape(lab);
+    for host in 0..lab.shape.hosts {
+        let here = &mut about["hosts"][host as usize];
+        here["processes"] = json!(processes(lab, host)?);
+        for switch in 0..lab.shape.switches {
+            let cable = Cable { host, switch };
+            let Some(port) = ports.get(lab.place_of(cable) as usize) else {
+                continue;
+            };
+            let end = match switch {
+                0 => &mut *here,
+                _ => &mut here["second"],
+            };
+            end["up"] = json!(port.up);
+            if lab.shape.line.is_some() {
+                end["port"] = port.about();
+            }
+        }
+    }
+    about["impaired"] = json!(impair::current(lab)?.as_ref().map(harm));
+    Ok(about)
+}
+
+fn harm(current: &Current) -> Value {
+    let with = &current.with;
+    let mut about = json!(with);
+    if let Some(counted) = current.counters {
+        about["dropped"] = json!(counted.dropped);
+        about["passed"] = json!(counted.passed);
+        about["repeated"] = json!(counted.repeated);
+    }
+    if with.needs_wire() {
+        about["wire"] = json!(current.late.as_ref().map(|(late, _)| late));
+        if let Some((_, overrun)) = &current.late {
+            about["wire"]["overrun"] = json!(overrun);
+        }
+    }
+    about
+}
+
+fn show(text: &mut String, lab: &Lab) -> Result<()> {
+    let _ = writeln!(text, "lab {}: {}", lab.name, lab.shape);
     let ports = ports(lab)?;
     for cable in lab.cables() {
         let host = cable.host;
@@ -162,70 +195,71 @@ fn show(lab: &Lab) -> Result<()> {
             lab.ipv4_of(cable).to_string(),
             lab.ipv6_of(cable).to_string(),
         );
-        print!("h{host:<4} {v4:<15} {v6:<24}");
-        match cable.switch {
-            0 => print!(" {:>3} processes", processes(lab, host)?.len()),
-            _ => print!(" on {}", cable.interface()),
-        }
+        let _ = write!(text, "h{host:<4} {v4:<15} {v6:<24}");
+        let _ = match cable.switch {
+            0 => write!(text, " {:>3} processes", processes(lab, host)?.len()),
+            _ => write!(text, " on {}", cable.interface()),
+        };
         if let Some(port) = ports.get(lab.place_of(cable) as usize) {
             if !port.up {
-                print!("; unplugged");
+                let _ = write!(text, "; unplugged");
             }
             if lab.shape.line.is_some() {
-                print!("; port: {} dropped", port.dropped);
+                let _ = write!(text, "; port: {} dropped", port.dropped);
             }
             if lab.marks() {
-                print!(", {} marked", port.marked);
+                let _ = write!(text, ", {} marked", port.marked);
             }
             if port.own_dropped > 0 {
-                print!("; own line: {} dropped", port.own_dropped);
+                let _ = write!(text, "; own line: {} dropped", port.own_dropped);
             }
         }
-        println!();
+        text.push('\n');
     }
     if lab.shape.mtu > PLAIN_XDP_MTU_MAX {
-        println!("{}", large_mtu());
+        let _ = writeln!(text, "{}", large_mtu());
     }
     if lab.shape.line.is_some() && ports.is_empty() {
-        println!("what the ports dropped only root sees (sudo)");
+        let _ = writeln!(text, "what the ports dropped only root sees (sudo)");
     }
     if let Some(current) = impair::current(lab)? {
-        show_impaired(&current);
+        show_impaired(text, &current);
     }
     Ok(())
 }
 
-fn show_impaired(current: &Current) {
+fn show_impaired(text: &mut String, current: &Current) {
     let Current { with, .. } = current;
-    print!("{with}");
+    let _ = write!(text, "{with}");
     if let Some(counted) = current.counters {
         let LossCounters {
             dropped,
             passed,
             repeated,
         } = counted;
-        print!(": {dropped} packets dropped, {passed} passed");
+        let _ = write!(text, ": {dropped} packets dropped, {passed} passed");
         if with.repeat > 0.0 {
-            print!(", {repeated} repeated");
+            let _ = write!(text, ", {repeated} repeated");
         }
     }
     match current.late {
         Some((late, overrun)) => {
-            print!(
+            let _ = write!(
+                text,
                 "; {} packets went by the process that holds them back, {} corrupted, {} reordered",
                 late.carried, late.corrupted, late.reordered
             );
             if overrun > 0 {
-                print!(", {overrun} lost because it was too slow");
+                let _ = write!(text, ", {overrun} lost because it was too slow");
             }
         }
-        None if with.needs_wire() => print!(
+        None if with.needs_wire() => text.push_str(
             "; the process that holds packets back was killed: all go their straight way until \
-             `portolan lab impair` starts another"
+             `portolan lab impair` starts another",
         ),
         None => {}
     }
-    println!();
+    text.push('\n');
 }
 
 fn processes(lab: &Lab, host: u32) -> Result<Vec<i32>> {
@@ -285,12 +319,13 @@ fn parse(said: &str) -> Result<Vec<Value>> {
         .map_err(|error| Failure::new(format!("reading what ip and tc say: {error}")))
 }
 
-fn show_cores(busy: &[u32]) {
+fn show_cores(text: &mut String, busy: &[u32]) {
     let shares: Vec<String> = busy.iter().map(|share| format!("{share} %")).collect();
-    println!("cores busy: {}", shares.join(", "));
+    let _ = writeln!(text, "cores busy: {}", shares.join(", "));
     let over = busy.iter().filter(|&&share| share > BUSY_PERCENT).count();
     if over > 0 {
-        println!(
+        let _ = writeln!(
+            text,
             "warning: {over} of {} cores are more than {BUSY_PERCENT} % busy, so cores and not \
              wires limit: use fewer hosts or a lower --rate, or end what else runs",
             busy.len()

@@ -27,6 +27,7 @@ use super::late::{Late, LateCounters};
 use super::loss::{bad_object, failed, port_seed};
 use super::{Lab, enter, remove, store, tool, wires};
 use crate::failure::{Failure, Result};
+use crate::print::print;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/wire.bpf.o"));
 
@@ -171,7 +172,7 @@ pub fn become_wire(arguments: &WireArguments) -> Result<ExitCode> {
     // hold packets for most of a second. Where that is not allowed, it is so.
     let _ = portolan_sys::process::go_first();
     wire.write(&lab)?;
-    println!("ready");
+    print("ready\n")?;
     wire.carry(&lab)?;
     Ok(ExitCode::SUCCESS)
 }

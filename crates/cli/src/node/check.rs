@@ -12,12 +12,17 @@ use super::pins;
 use super::ports::{carries, queue_bytes, served, try_out};
 use super::rules::way_to_queue;
 use super::state::Files;
+use crate::print::print;
 
 /// One line of what was found; `Err`: something is missing.
 type Found = (String, Result<String, String>);
 
 /// Says all of it.
-pub fn run(config: &Config, files: &Files, disabled: &Disabled) -> ExitCode {
+pub fn run(
+    config: &Config,
+    files: &Files,
+    disabled: &Disabled,
+) -> crate::failure::Result<ExitCode> {
     let mut all = vec![users(config), bounds(config), one_sided(config)];
     let kernel = try_out(disabled).and_then(|found| served(disabled).map(|()| found));
     all.push(("kernel".to_owned(), kernel));
@@ -36,17 +41,16 @@ pub fn run(config: &Config, files: &Files, disabled: &Disabled) -> ExitCode {
         .map(|(subject, _)| subject.len())
         .max()
         .unwrap_or(0);
-    for (subject, found) in &all {
-        match found {
-            Ok(text) => println!("well     {subject:<width$}  {text}"),
-            Err(text) => println!("missing  {subject:<width$}  {text}"),
-        }
-    }
-    if all.iter().all(|(_, found)| found.is_ok()) {
+    let line = |(subject, found): &Found| match found {
+        Ok(text) => format!("ok       {subject:<width$}  {text}\n"),
+        Err(text) => format!("missing  {subject:<width$}  {text}\n"),
+    };
+    print(all.iter().map(line).collect::<String>())?;
+    Ok(if all.iter().all(|(_, found)| found.is_ok()) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
-    }
+    })
 }
 
 fn users(config: &Config) -> Found {

@@ -9,6 +9,7 @@ use super::pins::{Pins, unmount_if_empty};
 use super::rules::Rules;
 use super::state::Files;
 use crate::failure::{Failure, Result};
+use crate::print::print;
 
 /// Detaches programs, removes pins and files; says what there was.
 ///
@@ -33,10 +34,12 @@ pub fn run(files: &Files) -> Result<ExitCode> {
         let name = interface.map_or_else(|| format!("interface {index}"), |it| it.name.clone());
         pins.discard()
             .map_err(Failure::io(format!("detaching the program of {name}")))?;
-        println!("{name}: the program is detached, its pins are removed");
+        print(format_args!(
+            "{name}: the program is detached, its pins are removed\n"
+        ))?;
     }
     if left.is_empty() {
-        println!("no program was attached");
+        print("no program was attached\n")?;
     }
     if files.read().mounted {
         unmount_if_empty();

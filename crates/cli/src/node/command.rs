@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let config = Config::read(file).map_err(|e| Failure::usage(e.to_string()))?;
     let disabled = Disabled::from_env().map_err(|e| Failure::usage(e.to_string()))?;
     if arguments.check {
-        return Ok(check::run(&config, &files, &disabled));
+        return check::run(&config, &files, &disabled);
     }
     need_root()?;
     serve(config, disabled, files)

@@ -9,9 +9,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use crate::failure::{Failure, Result};
+use crate::print::{print, tell};
+
+const EXIT_CODES: &str = "\
+Exit code: 0 when the page has all files, 1 when it could not be written or a file
+was left out, 2 for bad arguments.";
 
 /// Of `portolan report`.
 #[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct Arguments {
     /// Where the benches' JSON files are (portolan bench NAME --json DIR/NAME.json)
     #[arg(value_name = "DIR")]
@@ -31,17 +37,21 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             directory.display()
         );
         for (file, why) in strange {
-            text.push_str(&format!("\n{file}: {why}"));
+            text.push_str(&format!("; {file}: {why}"));
         }
         return Err(Failure::new(text));
     }
-    for (file, why) in strange {
-        eprintln!("portolan: left out {file}: {why}");
+    for (file, why) in &strange {
+        tell(format_args!("portolan: left out {file}: {why}"));
     }
     let default = || directory.join("report.html");
     let output = arguments.output.clone().unwrap_or_else(default);
     let html = page::html(&reports)?;
     std::fs::write(&output, html).map_err(Failure::io(format!("writing {}", output.display())))?;
-    println!("{}", output.display());
-    Ok(ExitCode::SUCCESS)
+    print(format_args!("{}\n", output.display()))?;
+    Ok(if strange.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }

@@ -21,7 +21,13 @@ Exit code: that of the first rank that fails (128 + N if signal N ended it), els
 #[command(after_help = EXIT_CODES)]
 pub struct Arguments {
     /// Number of ranks, 1 to 4096 [default: all slots of the hosts]
-    #[arg(short = 'n', long = "ranks", value_name = "N")]
+    #[arg(
+        short = 'n',
+        long = "ranks",
+        alias = "np",
+        value_name = "N",
+        allow_negative_numbers = true
+    )]
     pub ranks: Option<u64>,
     /// Hosts with their slots (1 each unless given), as in a:2,b:2
     #[arg(long, value_name = "HOST[:SLOTS],...", conflicts_with = "hostfile")]
@@ -48,12 +54,12 @@ pub struct Arguments {
     pub prefix: Option<PathBuf>,
     /// How long to wait for other hosts to answer
     #[arg(long, value_name = "SECONDS", default_value_t = 8,
-          value_parser = clap::value_parser!(u64).range(1..=3600))]
+          value_parser = clap::value_parser!(u64).range(1..=3600), allow_negative_numbers = true)]
     pub connect_timeout: u64,
     /// Connections that the launcher and each agent make; further hosts are
     /// reached through those
     #[arg(long, value_name = "N", default_value_t = 16,
-          value_parser = clap::value_parser!(u32).range(1..=4096))]
+          value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     pub fan_out: u32,
     /// Set a variable in the ranks' environment; without a value pass on ours
     #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
@@ -83,21 +89,26 @@ pub struct Arguments {
     /// Start the ranks of a host that is lost or excluded again on other hosts,
     /// each at most so often
     #[arg(long, value_name = "N", default_value_t = 0,
-          value_parser = clap::value_parser!(u32).range(0..=1000))]
+          value_parser = clap::value_parser!(u32).range(0..=1000), allow_negative_numbers = true)]
     pub respawn: u32,
     /// How long ranks wait for others to join, and for their first answer, 0 for ever
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        allow_negative_numbers = true
+    )]
     pub join_timeout: u64,
     /// A host of which nothing is heard for this long is lost
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2500,
-          value_parser = clap::value_parser!(u64).range(1000..=3_600_000))]
+          value_parser = clap::value_parser!(u64).range(1000..=3_600_000), allow_negative_numbers = true)]
     pub host_silence: u64,
     /// Answer for a stopped rank (SIGSTOP) for this long [default: for ever]
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub stopped_limit: Option<u64>,
     /// End the job after this long, with exit code 124
     #[arg(long, value_name = "SECONDS",
-          value_parser = clap::value_parser!(u64).range(1..))]
+          value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     pub timeout: Option<u64>,
     /// Pass a setting to the ranks (docs/operations.md has them)
     #[arg(long = "set", value_name = "NAME=VALUE")]
@@ -115,12 +126,7 @@ pub struct Arguments {
     #[arg(short, long)]
     pub verbose: bool,
     /// The program and its arguments
-    #[arg(
-        required = true,
-        trailing_var_arg = true,
-        allow_hyphen_values = true,
-        value_name = "PROG"
-    )]
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROG")]
     pub program: Vec<OsString>,
 }
 
@@ -201,7 +207,11 @@ fn block(words: &[OsString]) -> Result<Block> {
         ))
     };
     let (number, program) = match words {
-        [option, number, program @ ..] if option == "-n" || option == "--ranks" => {
+        [option, number, program @ ..]
+            if ["-n", "-np", "--np", "--ranks"]
+                .iter()
+                .any(|it| option == it) =>
+        {
             (number.to_string_lossy().into_owned(), program)
         }
         [option, program @ ..] => {
@@ -275,7 +285,13 @@ mod tests {
 
     #[test]
     fn a_block_is_a_number_and_a_program() {
-        for text in ["-n 3 B c", "-n3 B c", "--ranks=3 B c", "-n 3 -- B c"] {
+        for text in [
+            "-n 3 B c",
+            "-n3 B c",
+            "-np 3 B c",
+            "--ranks=3 B c",
+            "-n 3 -- B c",
+        ] {
             let got = block(&words(text)).unwrap();
             let program = words("B c");
             let ranks = Some(3);

@@ -1,6 +1,8 @@
 //! Which hosts a job runs on: lists, files, slots.
 
 use std::fmt;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 use portolan_boot::launch::RANKS_MAX;
@@ -8,6 +10,10 @@ use portolan_boot::launch::RANKS_MAX;
 use super::arguments::{Arguments, Block};
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
+
+/// Longest hostfile, bytes: more than twice what 4,096 hosts with the longest
+/// names take.
+const HOSTFILE_BYTES_MAX: u64 = 4 << 20;
 
 /// Where a host is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,7 +119,7 @@ pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Res
             ));
         }
         (None, None) => vec![Host {
-            name: "localhost".to_owned(),
+            name: own_name(),
             place: Place::Here,
             ranks: asked.ok_or_else(need_number)?,
             slots: 0,
@@ -252,11 +258,22 @@ fn parse_list(list: &str) -> std::result::Result<Vec<Entry>, Fault> {
 
 fn read_file(path: &Path) -> Result<Vec<Entry>> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let unreadable = |error: io::Error| {
         Failure::usage(format!(
             "cannot read the hostfile {name}: {error}; give --hostfile the path of a text file"
         ))
-    })?;
+    };
+    let file = File::open(path).map_err(unreadable)?;
+    let mut text = String::new();
+    file.take(HOSTFILE_BYTES_MAX + 1)
+        .read_to_string(&mut text)
+        .map_err(unreadable)?;
+    if text.len() as u64 > HOSTFILE_BYTES_MAX {
+        return Err(Failure::usage(format!(
+            "the hostfile {name} is longer than {} MiB: give --hostfile a file with a host a line",
+            HOSTFILE_BYTES_MAX >> 20
+        )));
+    }
     parse_file(&text).map_err(|(line, Fault { at, what })| {
         Failure::usage(format!("{name}:{line}:{}: {what}", at + 1))
     })
@@ -264,6 +281,8 @@ fn read_file(path: &Path) -> Result<Vec<Entry>> {
 
 /// Reads a host a line; an error says which line, from 1.
 fn parse_file(text: &str) -> std::result::Result<Vec<Entry>, (usize, Fault)> {
+    // Some editors begin a file with a byte order mark.
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut entries: Vec<Entry> = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         if let Some((entry, at)) = parse_line(line).map_err(|fault| (number, fault))? {
@@ -388,10 +407,15 @@ fn check_new(entries: &[Entry], name: &str, at: usize) -> std::result::Result<()
     Ok(())
 }
 
+/// This machine's name.
+fn own_name() -> String {
+    let own = rustix::system::uname();
+    own.nodename().to_string_lossy().into_owned()
+}
+
 /// Whether a name means this host.
 fn is_here(name: &str) -> bool {
-    let own = rustix::system::uname();
-    let own = own.nodename().to_string_lossy();
+    let own = own_name();
     let short = own.split('.').next().unwrap_or_default();
     name == "localhost" || name == own || (!short.is_empty() && name == short)
 }
@@ -443,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_file_has_a_host_a_line() {
-        let text = "# all\na\nb:2 # two\n\n  c  slots=3\n\t[::1]:4\r\n";
+        let text = "\u{feff}# all\na\nb:2 # two\n\n  c  slots=3\n\t[::1]:4\r\n";
         let wanted = [entry("a", 1), entry("b", 2), entry("c", 3), entry("::1", 4)];
         assert_eq!(parse_file(text).unwrap(), wanted);
     }

@@ -36,6 +36,11 @@ impl Local {
     /// For ranks on the hosts of `lab`, or on this one; `disabled` features
     /// are done without.
     pub fn new(lab: Option<Lab>, disabled: &Disabled) -> Result<Self> {
+        if !Path::new("/dev/null").exists() {
+            return Err(Failure::new(
+                "there is no /dev/null, which ranks read and write: mount /dev",
+            ));
+        }
         let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
         let config = Config {
             remote_barrier: !disabled.membarrier,

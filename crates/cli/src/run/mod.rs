@@ -27,6 +27,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
+use crate::print::{counted, tell};
 pub use agent::{AgentArguments, agent};
 pub use arguments::Arguments;
 use arguments::{Bind, Death};
@@ -78,7 +79,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     let used = spec.hosts.iter().filter(|ranks| **ranks > 0).count();
     let places = (spec.size(), used);
-    spec.names = names(&arguments, &hosts);
+    spec.names = hosts.iter().map(|host| host.name.clone()).collect();
     let teller = Teller {
         hosts: spec.names.clone(),
         verbose: arguments.verbose,
@@ -88,7 +89,12 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     let mut starter = Program::new(&arguments, blocks, hosts, lab)?;
     let (output, output_stops) = Output::start(arguments.output.as_deref(), !arguments.no_prefix)?;
     stops.extend(output_stops);
-    let mut told = |event: Event| teller.tell(&event);
+    let say = |event: &Event| {
+        if let Some(line) = teller.line(event) {
+            output.tell(line);
+        }
+    };
+    let mut told = |event: Event| say(&event);
     let running = Running::start(spec, &mut starter, stops, &mut told)
         .map_err(|error| explain(error, &starter.ssh, &teller.hosts))?;
     let mut ended = 0_u32;
@@ -107,13 +113,13 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     why,
                 } => {
                     let text = lost(&ssh, &teller.hosts, (host_index, via), &why);
-                    eprintln!("portolan: {text}");
+                    output.tell(format!("portolan: {text}"));
                 }
-                event => teller.tell(&event),
+                event => say(&event),
             }
         })
         .map_err(Failure::io("watching the ranks"))?;
-    output.finish();
+    drop(output);
     starter.guard.dismiss();
     if let Some(traces) = &traces {
         traces.merge()?;
@@ -122,24 +128,17 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         let (ranks, hosts) = places;
         for (rank, lanes) in lanes.iter().filter(|(_, lanes)| !lanes.is_empty()) {
             let lanes: Vec<String> = lanes.iter().map(ToString::to_string).collect();
-            eprintln!("portolan: lanes of rank {rank}: {}", lanes.join("; "));
+            tell(format_args!(
+                "portolan: lanes of rank {rank}: {}",
+                lanes.join("; ")
+            ));
         }
-        eprintln!("portolan: {ended} of {ranks} ranks on {hosts} hosts ended, exit code {code}");
+        let hosts = counted(hosts, "host");
+        tell(format_args!(
+            "portolan: {ended} of {ranks} ranks on {hosts} ended, exit code {code}"
+        ));
     }
     Ok(u8::try_from(code).unwrap_or(1).into())
-}
-
-/// What the user knows the hosts by.
-fn names(arguments: &Arguments, hosts: &[Host]) -> Vec<String> {
-    let named = arguments.hosts.is_some() || arguments.hostfile.is_some();
-    let name = |(index, host): (usize, &Host)| {
-        if named || arguments.lab.is_some() {
-            host.name.clone()
-        } else {
-            index.to_string()
-        }
-    };
-    hosts.iter().enumerate().map(name).collect()
 }
 
 fn explain(error: LaunchError, ssh: &Ssh, names: &[String]) -> Failure {
@@ -215,6 +214,8 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
     spec.settings
         .insert("join_ms".to_owned(), join_ms.to_string());
     if let Some(networks) = &arguments.interface {
+        portolan::check_networks(networks)
+            .map_err(|why| Failure::usage(format!("--interface {networks}: {why}")))?;
         spec.settings
             .insert("interface".to_owned(), networks.clone());
     }

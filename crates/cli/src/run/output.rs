@@ -1,19 +1,20 @@
 //! The ranks' output: whole lines, each with its rank before it, or a file
 //! for each stream.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use portolan_boot::launch::{Chunk, Stop};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, eventfd};
 use signal_hook::consts::SIGPIPE;
 
 use crate::failure::{Failure, Result};
+use crate::print::{tell, write_fully};
 
 /// A line longer than this is broken, so that memory stays bounded.
 const LINE_BYTES_MAX: usize = 1 << 20;
@@ -23,9 +24,35 @@ const LAST_WAIT: Duration = Duration::from_secs(1);
 
 /// The thread that writes. It is not the one that watches the job: a reader
 /// who has stopped must not keep Ctrl-C from working.
+///
+/// When this is dropped, what is left is written, unless its reader has
+/// stopped: then only lines of ours are.
 pub struct Output {
-    chunks: mpsc::Sender<Chunk>,
+    /// None: no more comes.
+    pieces: Option<mpsc::Sender<Piece>>,
     done: mpsc::Receiver<()>,
+    untold: Untold,
+}
+
+/// What is written in the order in which it came.
+enum Piece {
+    OfRank(Chunk),
+    /// The next of those that are untold.
+    Line,
+}
+
+/// Lines of ours that wait for their turn behind the ranks' output.
+type Untold = Arc<Mutex<VecDeque<String>>>;
+
+fn tell_next(untold: &Untold) -> bool {
+    let next = untold
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .pop_front();
+    if let Some(line) = &next {
+        tell(format_args!("{line}"));
+    }
+    next.is_some()
 }
 
 impl Output {
@@ -50,33 +77,56 @@ impl Output {
             full,
             broken: false,
         };
-        let (chunks, from_ranks) = mpsc::channel();
+        let (pieces, to_write) = mpsc::channel();
+        let untold = Untold::default();
+        let lines = Arc::clone(&untold);
         let (tell, done) = mpsc::channel();
         std::thread::Builder::new()
             .name("output".to_owned())
             .spawn(move || {
                 let mut writer = writer;
-                while let Ok(chunk) = from_ranks.recv() {
-                    writer.take(&chunk);
+                while let Ok(piece) = to_write.recv() {
+                    match piece {
+                        Piece::OfRank(chunk) => writer.take(&chunk),
+                        Piece::Line => drop(tell_next(&lines)),
+                    }
                 }
                 writer.end();
                 // Nobody waits for it any more: the process ends.
                 let _ = tell.send(());
             })
             .map_err(Failure::io("starting the thread that writes the output"))?;
-        Ok((Self { chunks, done }, vec![gone_stop, full_stop]))
+        let output = Self {
+            pieces: Some(pieces),
+            done,
+            untold,
+        };
+        Ok((output, vec![gone_stop, full_stop]))
     }
 
     /// Writes a piece in its turn.
     pub fn write(&self, chunk: Chunk) {
-        // The thread lives until the sender is dropped.
-        let _ = self.chunks.send(chunk);
+        self.send(Piece::OfRank(chunk));
     }
 
-    /// Writes what is left, unless its reader has stopped.
-    pub fn finish(self) {
-        drop(self.chunks);
+    /// Tells the user on standard error, behind what ranks wrote before.
+    pub fn tell(&self, line: String) {
+        let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
+        untold.push_back(line);
+        self.send(Piece::Line);
+    }
+
+    fn send(&self, piece: Piece) {
+        // The thread lives until the sender is dropped.
+        let _ = self.pieces.as_ref().map(|pieces| pieces.send(piece));
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        self.pieces = None;
         let _ = self.done.recv_timeout(LAST_WAIT);
+        while tell_next(&self.untold) {}
     }
 }
 
@@ -231,7 +281,7 @@ impl Writer {
     fn fail(&mut self, failure: &Failure) {
         if !self.broken {
             self.broken = true;
-            eprintln!("portolan: {failure}");
+            tell(format_args!("portolan: {failure}"));
             ring(&self.full);
         }
     }
@@ -242,20 +292,6 @@ fn ring(bell: &OwnedFd) {
     let _ = rustix::io::write(bell, &1_u64.to_ne_bytes());
 }
 
-/// Writes all, also where the descriptor happens to be non-blocking.
-fn write_fully(to: &mut impl Write, fd: &impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        match to.write(bytes) {
-            Ok(n) => bytes = &bytes[n..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                poll(&mut [PollFd::new(fd, PollFlags::OUT)], None)?;
-            }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
-    to.flush()
-}
 /// Cuts a stream into lines.
 struct Lines {
     /// Before each line.

@@ -84,6 +84,10 @@ fn not_run(program: &OsStr, error: &io::Error) -> Failure {
             NOT_EXECUTABLE,
             format!("program {name} cannot be executed: {error}; check its mode (chmod +x)"),
         ),
+        io::ErrorKind::IsADirectory => Failure::with_code(
+            NOT_EXECUTABLE,
+            format!("program {name} is a folder: give the path of a program in it"),
+        ),
         _ => Failure::with_code(
             NOT_EXECUTABLE,
             format!("program {name} cannot be executed: {error}"),
@@ -114,6 +118,9 @@ pub fn check_program(program: &OsStr, path: Option<&OsStr>) -> Result<()> {
 
 fn executable(path: &Path) -> io::Result<()> {
     let about = path.metadata()?;
+    if about.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
     if about.is_file() && about.permissions().mode() & 0o111 != 0 {
         Ok(())
     } else {

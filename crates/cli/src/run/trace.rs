@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Result};
+use crate::print::tell;
 
 /// Name of the file that holds all ranks.
 const MERGED: &str = "trace.json";
@@ -59,11 +60,11 @@ impl Traces {
             .write(&to)
             .map_err(Failure::io(format!("writing {}", to.display())))?;
         if !missing.is_empty() {
-            eprintln!(
+            tell(format_args!(
                 "portolan: no trace of ranks {missing:?} is in {}: they opened no endpoint, were \
                  killed, or wrote it on their own host",
                 self.folder.display()
-            );
+            ));
         }
         Ok(())
     }

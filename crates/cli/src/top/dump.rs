@@ -7,6 +7,7 @@ use portolan_boot::control::{HostView, JobName, RankView, TableView};
 
 use super::counters::waiting;
 use super::view::{process, span};
+use crate::print::counted;
 
 /// An entry of a table, its numbers by name.
 struct Entry<'a> {
@@ -109,6 +110,14 @@ fn one(text: &mut String, host: &HostView, rank: &RankView) {
                 entry.index
             );
         }
+    }
+    for entry in entries(rank, "unbound") {
+        let (from, port) = (entry.get("from"), entry.get("port"));
+        let messages = counted(entry.get("messages") as usize, "message");
+        let _ = writeln!(
+            text,
+            "  from rank {from}: {messages} to port {port}, which is not bound"
+        );
     }
     for table in rank.tables.iter().filter(|table| table.left_out > 0) {
         let _ = writeln!(

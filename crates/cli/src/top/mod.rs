@@ -6,7 +6,7 @@ mod dump;
 mod prometheus;
 mod view;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use portolan_boot::control::{self, Answer, ControlError, HostView, JobName, Look, Request};
 
 use crate::failure::{Failure, Result};
+use crate::print::{Reader, counted, print, tell};
 use counters::Sample;
 
 /// A job that is asked answers within this time: its launcher waits two
@@ -67,7 +68,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         } else {
             dump::text(&job, &hosts)
         };
-        return print(&text);
+        print(text)?;
+        return Ok(ExitCode::SUCCESS);
     }
     watch(&job, arguments)
 }
@@ -81,37 +83,28 @@ fn watch(job: &JobName, arguments: &Arguments) -> Result<ExitCode> {
         let started = Instant::now();
         let hosts = match ask(job, Look::Counters) {
             Err(ControlError::Ended) if before.is_some() => {
-                eprintln!("portolan: the job has ended");
+                tell(format_args!("portolan: the job has ended"));
                 return Ok(ExitCode::SUCCESS);
             }
             answer => answer?,
         };
         let sample = Sample::of(&hosts);
+        let mut reader = Reader::Reads;
         if let Some(file) = &arguments.prometheus {
             prometheus::write(file, &prometheus::text(job, &hosts))?;
         } else if arguments.json {
-            print(&format!("{}\n", view::json(job, &hosts)))?;
+            reader = print(format_args!("{}\n", view::json(job, &hosts)))?;
         } else if arguments.once {
-            print(&view::table(job, &hosts, &sample, None))?;
+            print(view::table(job, &hosts, &sample, None))?;
         } else if let Some(before) = &before {
             let text = view::table(job, &hosts, &sample, Some(before));
-            print(&if terminal { view::screen(&text) } else { text })?;
+            reader = print(if terminal { view::screen(&text) } else { text })?;
         }
-        if arguments.once {
+        if arguments.once || reader == Reader::HasGone {
             return Ok(ExitCode::SUCCESS);
         }
         before = Some(sample);
         std::thread::sleep(interval.saturating_sub(started.elapsed()));
-    }
-}
-
-/// A reader that has gone wants no more.
-fn print(text: &str) -> Result<ExitCode> {
-    let mut out = io::stdout();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => std::process::exit(0),
-        Err(error) => Err(Failure::io("printing")(error)),
-        Ok(()) => Ok(ExitCode::SUCCESS),
     }
 }
 
@@ -126,7 +119,9 @@ fn ask(job: &JobName, look: Look) -> std::result::Result<Vec<HostView>, ControlE
         match answer {
             Answer::Host(view) => hosts.push(view),
             Answer::Silent { name, .. } => {
-                eprintln!("portolan: host {name} does not answer, or is lost");
+                tell(format_args!(
+                    "portolan: host {name} does not answer, or is lost"
+                ));
             }
             Answer::Refused(_) | Answer::End => {}
         }
@@ -142,9 +137,12 @@ fn list() -> Result<ExitCode> {
             Ok(hosts) => {
                 let ranks: usize = hosts.iter().map(|host| host.ranks.len()).sum();
                 let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
-                println!("{job}  {ranks} ranks on {}", names.join(", "));
+                let ranks = counted(ranks, "rank");
+                print(format_args!("{job}  {ranks} on {}\n", names.join(", ")))?;
             }
-            Err(failure) => println!("{job}  {failure}"),
+            Err(failure) => {
+                print(format_args!("{job}  {failure}\n"))?;
+            }
         }
     }
     Ok(ExitCode::SUCCESS)

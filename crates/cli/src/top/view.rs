@@ -7,6 +7,7 @@ use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
 use super::counters::{Sample, numbers, waiting};
+use crate::print::counted;
 
 /// What the XDP program does with packets to a host port.
 const STEERED: [&str; 1] = ["steered"];
@@ -61,8 +62,9 @@ pub fn table(
     };
     let _ = writeln!(
         text,
-        "job {job}: {ranks} ranks on {} hosts, {per}",
-        hosts.len()
+        "job {job}: {} on {}, {per}",
+        counted(ranks, "rank"),
+        counted(hosts.len(), "host")
     );
     let mut all = hosts.iter().flat_map(|host| &host.ranks);
     let ports = all.any(|rank| sample.total(rank.rank, STEERED[0]).is_some());

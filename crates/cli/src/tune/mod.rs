@@ -10,7 +10,7 @@ mod report;
 mod step;
 mod values;
 
-use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 
@@ -23,6 +23,7 @@ use self::report::Found;
 use crate::choices::Link;
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
+use crate::print::{hide_progress, print, show_progress};
 
 /// Most hosts of a lab that take part: as many as one receiver is flooded by.
 const LAB_HOSTS_MAX: u32 = 8;
@@ -121,28 +122,30 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         true => "removed",
         false => "kept in",
     };
-    print!("{}", found.text(kept));
-    if arguments.forget && found.kept.is_empty() {
-        println!("nothing was kept");
-    }
-    if arguments.dry_run || loopback {
-        let settings = found.values().into_iter();
-        let settings: Vec<String> = settings
-            .map(|(name, value)| format!("--set {name}={value}"))
-            .collect();
-        let why = match arguments.dry_run {
-            true => "--dry-run",
-            false => "this host talked to itself; other hosts: --hosts A,B",
-        };
-        println!(
-            "nothing was kept ({why}); portolan run {}",
-            settings.join(" ")
-        );
-    }
     if let Some(file) = &arguments.json {
         let json = serde_json::to_vec_pretty(&found)?;
         std::fs::write(file, json).map_err(Failure::io(format!("writing {}", file.display())))?;
     }
+    let mut text = found.text(kept);
+    if arguments.forget && found.kept.is_empty() {
+        text.push_str("nothing was kept\n");
+    }
+    if arguments.dry_run || loopback {
+        let why = match arguments.dry_run {
+            true => "--dry-run",
+            false => "this host talked to itself; other hosts: --hosts A,B",
+        };
+        text.push_str(&format!("nothing was kept ({why})"));
+        let settings = found.values().into_iter();
+        let settings: Vec<String> = settings
+            .map(|(name, value)| format!("--set {name}={value}"))
+            .collect();
+        text.push_str(&match &settings[..] {
+            [] => "; the defaults suit\n".to_owned(),
+            some => format!("; to use it: portolan run {} -- PROG\n", some.join(" ")),
+        });
+    }
+    print(text)?;
     let failed = found.kept.iter().any(|it| it.error.is_some());
     Ok(if failed {
         ExitCode::FAILURE
@@ -188,7 +191,7 @@ fn measure(arguments: &Arguments, dry_run: bool) -> Result<Found> {
                 }
             };
             let Some(said) = line.strip_prefix(MARK) else {
-                println!("{line}");
+                print(format_args!("{line}\n"))?;
                 continue;
             };
             match serde_json::from_str(said) {
@@ -200,7 +203,7 @@ fn measure(arguments: &Arguments, dry_run: bool) -> Result<Found> {
         }
     }
     if terminal {
-        eprint!("\r{:60}\r", "");
+        hide_progress();
     }
     let ended = ranks.wait().map_err(Failure::io("waiting for the ranks"))?;
     match (ended.code(), broken, found) {
@@ -221,9 +224,10 @@ fn measure(arguments: &Arguments, dry_run: bool) -> Result<Found> {
 
 fn show(done: usize, of: usize) {
     let width = 30 * done.min(of) / of.max(1);
-    eprint!("\r[{:<30}] step {done} of about {of}", "#".repeat(width));
-    // It is only decoration.
-    let _ = std::io::stderr().flush();
+    show_progress(&format!(
+        "[{:<30}] step {done} of about {of}",
+        "#".repeat(width)
+    ));
 }
 
 /// The job of the ranks.

@@ -1,7 +1,6 @@
 //! The ranks of `portolan tune`: rank 0 says what is measured, and finds.
 
 use std::collections::HashMap;
-use std::io::Write;
 use std::path::PathBuf;
 
 use portolan::tuned::{self, Link};
@@ -15,6 +14,7 @@ use super::step::{ANSWERS, Case, ORDERS, Stage, Step, heard, tell};
 use super::values::Values;
 use crate::bench::ours;
 use crate::failure::{Failure, Result};
+use crate::print::print;
 
 /// The hidden command that is a rank.
 pub const TUNE_RANK_COMMAND: &str = "internal-tune-rank";
@@ -156,11 +156,7 @@ pub fn main(arguments: &RankArguments) -> Result<()> {
 
 /// Says something to the command; where it is gone there is nothing to do.
 fn say(said: &Said) -> Result<()> {
-    let line = format!("{MARK}{}\n", serde_json::to_string(said)?);
-    let mut out = std::io::stdout();
-    out.write_all(line.as_bytes())
-        .and_then(|()| out.flush())
-        .map_err(Failure::io("telling what was found"))
+    print(format_args!("{MARK}{}\n", serde_json::to_string(said)?)).map(drop)
 }
 
 struct Rank {

@@ -131,6 +131,12 @@ pub fn example(name: &str) -> String {
     path
 }
 
+/// This machine's name.
+pub fn own_name() -> String {
+    let name = rustix::system::uname();
+    name.nodename().to_str().unwrap().to_owned()
+}
+
 /// Labs need root. A test that cannot run has not passed.
 pub fn need_root() {
     assert!(
@@ -328,8 +334,13 @@ impl TestLab {
 
     /// What `lab status` says of it.
     pub fn status(&self) -> serde_json::Value {
-        let said = say(&["lab", "status", self.0, "--json"]).expect(0);
-        serde_json::from_str(&said.out).unwrap()
+        let mut all = Self::status_of(&["lab", "status", self.0, "--json"]);
+        all["labs"][0].take()
+    }
+
+    /// What is told of labs as JSON.
+    pub fn status_of(words: &[&str]) -> serde_json::Value {
+        serde_json::from_str(&say(words).expect(0).out).unwrap()
     }
 
     /// An address of a host, `kind` being `ipv4` or `ipv6`.

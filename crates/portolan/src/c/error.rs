@@ -224,7 +224,7 @@ fn of_boot(e: &BootError) -> Errno {
 
 fn of_pmi(e: &PmiError) -> Errno {
     match e {
-        PmiError::Variable { .. } => EINVAL,
+        PmiError::Variable { .. } | PmiError::Without { .. } => EINVAL,
         PmiError::NoDescriptor(_) => EBADF,
         PmiError::AlreadyJoined => EALREADY,
         PmiError::TimedOut { .. } => ETIMEDOUT,
@@ -250,6 +250,7 @@ fn of_engine(e: &portolan_engine::OpenError) -> Errno {
         E::Setting(_) => EINVAL,
         E::Unreachable(..) => EHOSTUNREACH,
         E::System(_, errno) => Errno(*errno),
+        E::Thread(error) => Errno(error.raw_os_error().unwrap_or(Kernel::AGAIN.raw_os_error())),
     }
 }
 

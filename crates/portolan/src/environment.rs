@@ -1,0 +1,125 @@
+//! Variables named `PORTOLAN_...` that nobody reads: misspelt ones, and those
+//! that are no text.
+
+use std::ffi::{OsStr, OsString};
+
+use crate::diary;
+use crate::settings::SETTINGS;
+
+/// Before the name of each.
+const OURS: &str = "PORTOLAN_";
+/// Tests have some of their own.
+const OF_TESTS: &str = "PORTOLAN_TEST_";
+/// Those that are no settings.
+const OTHERS: &[&str] = &[
+    "CONFIG",
+    "DISABLE",
+    "JOB",
+    "LOCAL_RANK",
+    "LOG",
+    "NODE",
+    "RANK",
+    "RESTARTS",
+    "SIZE",
+    "SSH",
+    "TUNED",
+];
+/// What two words must have in common to be meant for each other, of 1.
+const LIKENESS: f64 = 0.8;
+
+/// What is wrong with the environment that nothing else complains about: a
+/// sentence for each variable.
+pub fn check_environment() -> Vec<String> {
+    let mut all: Vec<_> = std::env::vars_os().collect();
+    all.sort();
+    all.iter()
+        .flat_map(|(name, value)| check(name, value))
+        .collect()
+}
+
+fn check(name: &OsString, value: &OsStr) -> Vec<String> {
+    let shown = name.to_string_lossy();
+    let Some(own) = shown.strip_prefix(OURS) else {
+        return Vec::new();
+    };
+    if shown.starts_with(OF_TESTS) {
+        return Vec::new();
+    }
+    let settings = SETTINGS.iter().map(|row| row.name.to_uppercase());
+    let known: Vec<String> = settings
+        .chain(OTHERS.iter().map(ToString::to_string))
+        .collect();
+    if !known.iter().any(|it| it == own) {
+        let remedy = match nearest(own, &known) {
+            Some(near) => format!("{OURS}{near} does, or unset it"),
+            None => "unset it (`portolan doctor --settings` lists what there is)".to_owned(),
+        };
+        return vec![format!("{shown:?} says nothing to Portolan: {remedy}")];
+    }
+    match value.to_str() {
+        None => vec![format!("{shown} is not UTF-8 and is not used: correct it")],
+        Some(text) if shown == diary::VARIABLE => diary::Filters::read(text).wrong,
+        Some(_) => Vec::new(),
+    }
+}
+
+/// The word that was meant, if one is like enough.
+pub(crate) fn nearest<'a>(word: &str, known: &'a [String]) -> Option<&'a str> {
+    let likeness = |it: &String| strsim::jaro(word, it);
+    let best = known
+        .iter()
+        .max_by(|a, b| likeness(a).total_cmp(&likeness(b)))?;
+    (likeness(best) >= LIKENESS).then_some(best)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    fn said(name: &str, value: &str) -> Vec<String> {
+        check(&name.into(), value.as_ref())
+    }
+
+    #[test]
+    fn what_is_known_is_left_alone() {
+        for (name, value) in [
+            ("PORTOLAN_PORT", "7"),
+            ("PORTOLAN_RANK", "0"),
+            ("PORTOLAN_TUNED", ""),
+            ("PORTOLAN_TEST_MARK", "x"),
+            ("PORTOLAN", "x"),
+            ("PATH", "/bin"),
+            ("PORTOLAN_LOG", ""),
+            ("PORTOLAN_LOG", "info"),
+            ("PORTOLAN_LOG", "Debug,portolan_boot=trace,tokio::time=off"),
+            ("PORTOLAN_LOG", "portolan_engine,warn/refused"),
+        ] {
+            assert_eq!(said(name, value), [""; 0], "{name}={value}");
+        }
+    }
+
+    #[test]
+    fn what_was_meant_is_named() {
+        for (name, value, part) in [
+            ("PORTOLAN_SECURTY", "none", "PORTOLAN_SECURITY does"),
+            ("PORTOLAN_DISABLED", "gso", "PORTOLAN_DISABLE does"),
+            ("PORTOLAN_QQ", "", "doctor --settings"),
+            ("PORTOLAN_\u{1b}[31m", "", "\\u{1b}"),
+            ("PORTOLAN_LOG", "inof", "\"inof\" is no level: info is"),
+            ("PORTOLAN_LOG", "x", "error, warn, info"),
+            ("PORTOLAN_LOG", "portolan_boot=debg", "debug is"),
+            ("PORTOLAN_LOG", "a=b=c", "\"b=c\""),
+            ("PORTOLAN_LOG", "info/a/b", "one /"),
+        ] {
+            let said = said(name, value);
+            assert!(
+                said.len() == 1 && said[0].contains(part),
+                "{name}={value}: {said:?}"
+            );
+        }
+        let value = OsString::from_vec(vec![b'1', 0xff]);
+        let said = check(&"PORTOLAN_PORT".into(), &value);
+        assert!(said[0].contains("not UTF-8"), "{said:?}");
+    }
+}
