@@ -1,6 +1,14 @@
 //! The `portolan` command. Each command is a module; this file only picks.
 #![forbid(unsafe_code)]
 
+/// Tells a line on standard error, with nothing in it that would steer a
+/// terminal: parts of it come from other processes.
+macro_rules! say {
+    ($($line:tt)*) => {
+        portolan_sys::tell::tell(format_args!($($line)*))
+    };
+}
+
 mod bench;
 mod choices;
 mod doctor;
@@ -17,7 +25,6 @@ mod tune;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use portolan_sys::tell::tell;
 
 /// Reliable messages between processes on ordinary Ethernet
 #[derive(Parser)]
@@ -102,7 +109,7 @@ fn main() -> ExitCode {
         Command::BenchDeath { memory } => bench::death(memory),
     };
     done.unwrap_or_else(|failure| {
-        tell(format_args!("portolan: {failure}"));
+        say!("portolan: {failure}");
         failure.into()
     })
 }

@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         return Err(Failure::new(text));
     }
     for (file, why) in strange {
-        eprintln!("portolan: left out {file}: {why}");
+        say!("portolan: left out {file}: {why}");
     }
     let default = || directory.join("report.html");
     let output = arguments.output.clone().unwrap_or_else(default);

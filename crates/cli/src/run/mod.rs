@@ -107,7 +107,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     why,
                 } => {
                     let text = lost(&ssh, &teller.hosts, (host_index, via), &why);
-                    eprintln!("portolan: {text}");
+                    say!("portolan: {text}");
                 }
                 event => teller.tell(&event),
             }
@@ -122,9 +122,9 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
         let (ranks, hosts) = places;
         for (rank, lanes) in lanes.iter().filter(|(_, lanes)| !lanes.is_empty()) {
             let lanes: Vec<String> = lanes.iter().map(ToString::to_string).collect();
-            eprintln!("portolan: lanes of rank {rank}: {}", lanes.join("; "));
+            say!("portolan: lanes of rank {rank}: {}", lanes.join("; "));
         }
-        eprintln!("portolan: {ended} of {ranks} ranks on {hosts} hosts ended, exit code {code}");
+        say!("portolan: {ended} of {ranks} ranks on {hosts} hosts ended, exit code {code}");
     }
     Ok(u8::try_from(code).unwrap_or(1).into())
 }

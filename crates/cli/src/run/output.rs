@@ -231,7 +231,7 @@ impl Writer {
     fn fail(&mut self, failure: &Failure) {
         if !self.broken {
             self.broken = true;
-            eprintln!("portolan: {failure}");
+            say!("portolan: {failure}");
             ring(&self.full);
         }
     }

@@ -24,7 +24,7 @@ impl Teller {
             Event::Named { job_id } => {
                 if self.verbose {
                     let id = control::id_text(*job_id);
-                    eprintln!("portolan: the job is {id} (portolan top {id})");
+                    say!("portolan: the job is {id} (portolan top {id})");
                 }
             }
             Event::Started { place, pid } => self.started(place, *pid),
@@ -43,25 +43,23 @@ impl Teller {
                     } else {
                         " without leaving the job"
                     };
-                    eprintln!(
-                        "portolan: rank {rank} (process {pid}, host {host}) ended{early}: {how}"
-                    );
+                    say!("portolan: rank {rank} (process {pid}, host {host}) ended{early}: {how}");
                 }
             }
-            Event::Waiting { missing, waited } => eprintln!(
+            Event::Waiting { missing, waited } => say!(
                 "portolan: waiting since {} s for ranks that have not joined: {missing:?}",
                 waited.as_secs()
             ),
             Event::Refused { rank, why } => {
-                eprintln!("portolan: rank {rank} was not let in: {why}");
+                say!("portolan: rank {rank} was not let in: {why}");
             }
             Event::HostSaid { host_index, line } if self.verbose => {
-                eprintln!("portolan: host {} says: {line}", self.name(*host_index));
+                say!("portolan: host {} says: {line}", self.name(*host_index));
             }
             Event::HostLost {
                 host_index, why, ..
             } => {
-                eprintln!("portolan: host {}: {why}", self.name(*host_index));
+                say!("portolan: host {}: {why}", self.name(*host_index));
             }
             Event::CutOff {
                 host_index,
@@ -69,13 +67,13 @@ impl Teller {
             } => {
                 let names: Vec<String> = unreached.iter().map(|host| self.name(*host)).collect();
                 let host = self.name(*host_index);
-                eprintln!(
+                say!(
                     "portolan: host {host} is cut off: packets between it and {} do not arrive \
                      (network, route or firewall); its ranks are dead",
                     names.join(", ")
                 );
             }
-            Event::GivenUp { rank, by } => eprintln!(
+            Event::GivenUp { rank, by } => say!(
                 "portolan: rank {rank} does not answer rank {by} (is it stopped, or does it \
                  compute with helper=off?): it is killed"
             ),
@@ -91,15 +89,15 @@ impl Teller {
                 } else {
                     ""
                 };
-                eprintln!(
+                say!(
                     "portolan: rank {rank} is started again on host {host}{crowded} (for the \
                      {restarts}. time)"
                 );
             }
             Event::NotRestarted { rank, why } => {
-                eprintln!("portolan: rank {rank} is not started again: {why}");
+                say!("portolan: rank {rank} is not started again: {why}");
             }
-            Event::Ending { why } => eprintln!("portolan: ending the job: {why}"),
+            Event::Ending { why } => say!("portolan: ending the job: {why}"),
             Event::Lanes { .. } | Event::Output(_) | Event::HostSaid { .. } => {}
         }
     }
@@ -110,9 +108,9 @@ impl Teller {
             .core
             .map_or_else(|| "any core".to_owned(), |core| format!("core {core}"));
         if self.verbose {
-            eprintln!("portolan: rank {rank} is process {pid} on host {host}, {core}");
+            say!("portolan: rank {rank} is process {pid} on host {host}, {core}");
         } else if self.bindings {
-            eprintln!("portolan: rank {rank}: host {host}, {core}");
+            say!("portolan: rank {rank}: host {host}, {core}");
         }
     }
 }

@@ -59,7 +59,7 @@ impl Traces {
             .write(&to)
             .map_err(Failure::io(format!("writing {}", to.display())))?;
         if !missing.is_empty() {
-            eprintln!(
+            say!(
                 "portolan: no trace of ranks {missing:?} is in {}: they opened no endpoint, were \
                  killed, or wrote it on their own host",
                 self.folder.display()

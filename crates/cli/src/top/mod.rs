@@ -81,7 +81,7 @@ fn watch(job: &JobName, arguments: &Arguments) -> Result<ExitCode> {
         let started = Instant::now();
         let hosts = match ask(job, Look::Counters) {
             Err(ControlError::Ended) if before.is_some() => {
-                eprintln!("portolan: the job has ended");
+                say!("portolan: the job has ended");
                 return Ok(ExitCode::SUCCESS);
             }
             answer => answer?,
@@ -126,7 +126,7 @@ fn ask(job: &JobName, look: Look) -> std::result::Result<Vec<HostView>, ControlE
         match answer {
             Answer::Host(view) => hosts.push(view),
             Answer::Silent { name, .. } => {
-                eprintln!("portolan: host {name} does not answer, or is lost");
+                say!("portolan: host {name} does not answer, or is lost");
             }
             Answer::Refused(_) | Answer::End => {}
         }
@@ -138,6 +138,11 @@ fn ask(job: &JobName, look: Look) -> std::result::Result<Vec<HostView>, ControlE
 fn list() -> Result<ExitCode> {
     let jobs = control::jobs().map_err(Failure::io("reading the kernel's list of sockets"))?;
     for job in jobs {
+        // Another user's is asked only by who means it.
+        if !job.is_own() {
+            println!("{job}  of user {}: portolan top {0}/{job}", job.uid);
+            continue;
+        }
         match hosts(&job, Look::Places) {
             Ok(hosts) => {
                 let ranks: usize = hosts.iter().map(|host| host.ranks.len()).sum();
