@@ -528,6 +528,9 @@ pub(crate) fn decode_from_launcher(bytes: &[u8]) -> Result<FromLauncher, Garbled
 /// A rank, and the records of those from it on.
 fn records(body: &[u8]) -> Option<(u32, Vec<PeerInfo>)> {
     let (first, records) = body.split_first_chunk()?;
+    if records.len() > RECORDS_MAX * RECORD_BYTES {
+        return None;
+    }
     let peers = records
         .chunks(RECORD_BYTES)
         .map(record)
@@ -616,6 +619,9 @@ mod tests {
         assert!(decode_from_launcher(&table[..table.len() - 1]).is_err());
         let join = encode_join(&[5; 64], 77);
         assert!(decode_from_rank(&join[..join.len() - 1]).is_err());
+        // Who passes it on could not.
+        let many = encode_records(KIND_TABLE, 0, &vec![peer(1); RECORDS_MAX + 1]);
+        assert!(decode_from_launcher(&many).is_err());
         let mut two = encode_table(0, &[peer(1), peer(2)]);
         two[0] = KIND_BACK;
         for bytes in [&b""[..], b"J", b"J{}", b"X", b"T12", b"B1234", &two] {

@@ -468,6 +468,46 @@ impl Told {
     }
 }
 
+/// Reads bytes as what other processes put into PMI, and as what its server
+/// says: what is understood is understood again as it is written.
+#[cfg(feature = "properties")]
+pub fn values_travel(bytes: &[u8]) {
+    use std::net::Ipv4Addr;
+    let own = Card {
+        versions: Versions::ours(),
+        host: 1,
+        pid: 2,
+        random: [3; 16],
+        choices: Choices {
+            security: Security::Encrypt,
+            suite: Suite::Aes128Gcm,
+            link: LinkChoice::Auto,
+            congestion: Congestion::Auto,
+            has_secret: false,
+        },
+        addresses: portolan_sys::net::Subnet::new(Ipv4Addr::LOCALHOST.into(), 8)
+            .into_iter()
+            .collect(),
+    };
+    // As they are, as digits, and behind the beginning of a card of this version.
+    let head = unhex(&own.encode()).expect("digits");
+    let head = &head[..head.len() - Card::BODY_BYTES];
+    let texts = [
+        String::from_utf8_lossy(bytes).into_owned(),
+        hex(bytes),
+        hex(&[head, bytes].concat()),
+    ];
+    for text in texts {
+        if let Some(card) = Card::decode(&text, &own) {
+            assert_eq!(Card::decode(&card.encode(), &own), Some(card));
+        }
+    }
+    if let Some(told) = Told::decode(bytes) {
+        assert_eq!(told.encode(), bytes);
+    }
+    crate::pmi::answers_are_read(bytes);
+}
+
 /// Where an address's bytes hold the IP address.
 const IP_AT: usize = 4;
 

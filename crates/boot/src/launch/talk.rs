@@ -431,6 +431,34 @@ fn for_host(body: &[u8]) -> Option<(u16, Vec<u8>)> {
     Some((u16::from_le_bytes(*host), bytes.to_vec()))
 }
 
+/// Reads a stream that comes in pieces of so many bytes: what is understood is
+/// understood again as it is written.
+#[cfg(feature = "properties")]
+pub(crate) fn frames_travel(stream: &[u8], piece: usize) {
+    fn read<T: std::fmt::Debug>(
+        (stream, piece): (&[u8], usize),
+        decode: impl Fn(&[u8]) -> Result<T, Garbled>,
+        encode: impl Fn(&T) -> Vec<u8>,
+    ) {
+        let mut frames = Frames::default();
+        for bytes in stream.chunks(piece) {
+            frames.feed(bytes);
+            loop {
+                let said = match frames.next().and_then(|it| it.map(&decode).transpose()) {
+                    Ok(Some(said)) => said,
+                    Ok(None) => break,
+                    Err(_) => return,
+                };
+                let again = encode(&said);
+                let heard = decode(&again[4..]).expect("what was understood before");
+                assert_eq!(format!("{heard:?}"), format!("{said:?}"));
+            }
+        }
+    }
+    read((stream, piece), Order::decode, Order::encode);
+    read((stream, piece), Report::decode, Report::encode);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
