@@ -106,7 +106,7 @@ deny: $(TOOLS)/bin/cargo-deny
 instructions: build ## Counts instructions of one send and receipt (callgrind), against the golden file.
 	scripts/instructions.sh $(abspath $(RELEASE))
 
-fuzz: ## Fuzzes the packet parser, the protocol's input, the matcher and the exchange (nightly, cargo-fuzz).
+fuzz: ## Fuzzes packets, protocol, matcher, exchange, and what agents and services are told (nightly, cargo-fuzz).
 	scripts/fuzz.sh
 
 sanitize: ## Address sanitizer over rings, links and the C interface (nightly).

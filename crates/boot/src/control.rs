@@ -3,7 +3,8 @@
 //!
 //! Who watches a job's ranks on a host (the launcher, elsewhere an agent)
 //! listens at an abstract unix socket, `portolan/UID/JOB`, whose name is seen
-//! in `/proc/net/unix`. Both sides look at who the other is (`SO_PEERCRED`).
+//! in `/proc/net/unix`. Anybody can take such a name, so both sides look at who
+//! the other is (`SO_PEERCRED`).
 //! Whichever is asked, the launcher answers: agents pass questions on to it,
 //! and it asks the other agents over the connections that it has.
 
@@ -13,7 +14,9 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
+use portolan_sys::tell::plain;
 use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::{Deserialize, Serialize};
 
 use crate::Versions;
@@ -22,6 +25,11 @@ use crate::message::How;
 
 /// Where the kernel lists the sockets of this network namespace.
 const SOCKETS_FILE: &str = "/proc/net/unix";
+
+/// Most bytes that a job answers: as many as one keeps for who asks.
+pub(crate) const ANSWER_BYTES_MAX: usize = 64 << 20;
+/// A job that has no room for one more who asks is called again after this.
+const CALL_AGAIN: Duration = Duration::from_millis(10);
 
 /// A question to a job, or an order.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +70,26 @@ pub enum Answer {
     Refused(String),
     /// That was all.
     End,
+}
+
+impl Answer {
+    /// With nothing in its texts that would steer a terminal.
+    fn made_plain(mut self) -> Self {
+        let escape = |text: &mut String| *text = plain(text).into_owned();
+        match &mut self {
+            Self::Host(view) => {
+                escape(&mut view.name);
+                let tables = view.ranks.iter_mut().flat_map(|rank| &mut rank.tables);
+                for table in tables {
+                    escape(&mut table.name);
+                    table.fields.iter_mut().for_each(escape);
+                }
+            }
+            Self::Silent { name: text, .. } | Self::Refused(text) => escape(text),
+            Self::End => {}
+        }
+        self
+    }
 }
 
 /// A host of a job.
@@ -220,7 +248,57 @@ impl JobName {
 
     /// Where the job listens.
     pub(crate) fn address(&self) -> io::Result<SocketAddr> {
-        SocketAddr::from_abstract_name(format!("portolan/{}/{self}", self.uid))
+        SocketAddr::from_abstract_name(self.socket_name())
+    }
+
+    fn socket_name(&self) -> String {
+        format!("portolan/{}/{self}", self.uid)
+    }
+
+    /// Whether it is of this process's user.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.uid == rustix::process::geteuid().as_raw()
+    }
+
+    /// Calls the job. Does not wait: who has taken the name could let us.
+    fn call(&self) -> Result<UnixStream, ControlError> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let calling = || -> io::Result<_> {
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            let name = self.socket_name();
+            connect(
+                &socket,
+                &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
+            )?;
+            let who = socket_peercred(&socket)?.uid.as_raw();
+            Ok((UnixStream::from(socket), who))
+        };
+        let (stream, who) = calling()?;
+        if who != self.uid {
+            return Err(ControlError::Foreign(who));
+        }
+        stream.set_nonblocking(false)?;
+        Ok(stream)
+    }
+
+    /// Whether the job's user listens there, as far as can be seen.
+    fn is_true(&self) -> bool {
+        !matches!(
+            self.call(),
+            Err(ControlError::Foreign(_) | ControlError::Ended)
+        )
+    }
+
+    /// Whether a user means it by `text`: the beginning of the id of an own job,
+    /// of another user's the whole id, or user and id.
+    fn is_meant(&self, text: &str) -> bool {
+        let id = self.to_string();
+        if self.is_own() {
+            id.starts_with(text)
+        } else {
+            id == text || format!("{}/{id}", self.uid) == text
+        }
     }
 
     /// From a line of `/proc/net/unix`.
@@ -250,6 +328,8 @@ pub enum ControlError {
     Silent(Duration),
     /// It ended meanwhile.
     Ended,
+    /// Its answer has no end.
+    Endless,
     /// It answered what this version does not understand.
     Garbled,
     /// The kernel refused something.
@@ -270,7 +350,10 @@ impl fmt::Display for ControlError {
             ),
             Self::Several(jobs) => {
                 f.write_str("several jobs could be meant; name one of")?;
-                jobs.iter().try_for_each(|job| write!(f, " {job}"))
+                jobs.iter().try_for_each(|job| match job.is_own() {
+                    true => write!(f, " {job}"),
+                    false => write!(f, " {}/{job}", job.uid),
+                })
             }
             Self::Foreign(uid) => write!(
                 f,
@@ -281,6 +364,11 @@ impl fmt::Display for ControlError {
                 f,
                 "the job's launcher does not answer within {} s: is it stopped?",
                 limit.as_secs()
+            ),
+            Self::Endless => write!(
+                f,
+                "the job answers more than {} MiB, which no launcher does: is it what it says?",
+                ANSWER_BYTES_MAX >> 20
             ),
             Self::Ended => f.write_str("the job has ended"),
             Self::Garbled => f.write_str(
@@ -306,7 +394,7 @@ impl From<io::Error> for ControlError {
 }
 
 /// The jobs of this user that run on this host (in this network namespace);
-/// root sees everybody's.
+/// root sees everybody's. Names that another user has taken are left out.
 ///
 /// # Errors
 /// The kernel's list cannot be read.
@@ -318,16 +406,21 @@ pub fn jobs() -> io::Result<Vec<JobName>> {
     // Each connection bears the name too.
     jobs.sort_unstable();
     jobs.dedup();
+    jobs.retain(JobName::is_true);
     Ok(jobs)
 }
 
-/// The job whose id begins with `id`; without it, the only one that runs.
+/// The job of this user whose id begins with `id`; without it, the only one that
+/// runs. Root means another user's by the whole id.
 ///
 /// # Errors
 /// [`ControlError::NoJob`], [`ControlError::Several`].
 pub fn find(id: Option<&str>) -> Result<JobName, ControlError> {
     let mut jobs = jobs()?;
-    jobs.retain(|job| id.is_none_or(|id| job.to_string().starts_with(id)));
+    jobs.retain(|job| id.map_or(job.is_own(), |id| job.is_meant(id)));
+    if jobs.iter().any(JobName::is_own) {
+        jobs.retain(JobName::is_own);
+    }
     match jobs.len() {
         0 => Err(ControlError::NoJob(id.map(str::to_owned))),
         1 => Ok(jobs.remove(0)),
@@ -341,11 +434,17 @@ pub fn find(id: Option<&str>) -> Result<JobName, ControlError> {
 /// [`ControlError`]; nothing was done.
 pub fn ask(job: &JobName, request: &Request, limit: Duration) -> Result<Vec<Answer>, ControlError> {
     let deadline = Instant::now() + limit;
-    let mut stream = UnixStream::connect_addr(&job.address()?)?;
-    let who = socket_peercred(&stream).map_err(io::Error::from)?.uid;
-    if !who.is_root() && who.as_raw() != job.uid {
-        return Err(ControlError::Foreign(who.as_raw()));
-    }
+    let silent = || ControlError::Silent(limit);
+    let mut stream = loop {
+        match job.call() {
+            Err(ControlError::Io(error)) if error.kind() == io::ErrorKind::WouldBlock => {}
+            called => break called?,
+        }
+        if Instant::now() >= deadline {
+            return Err(silent());
+        }
+        std::thread::sleep(CALL_AGAIN);
+    };
     let asked = Asked {
         versions: Versions::ours(),
         request: serde_json::to_value(request).expect("plain data in memory"),
@@ -355,10 +454,12 @@ pub fn ask(job: &JobName, request: &Request, limit: Duration) -> Result<Vec<Answ
     let mut frames = Frames::default();
     let mut answers = Vec::new();
     let mut bytes = vec![0; 64 << 10];
+    let mut room = ANSWER_BYTES_MAX;
     loop {
         while let Some(content) = frames.next().map_err(|_| ControlError::Garbled)? {
             let body = content.get(1..).unwrap_or_default();
-            match serde_json::from_slice(body).map_err(|_| ControlError::Garbled)? {
+            let answer: Answer = serde_json::from_slice(body).map_err(|_| ControlError::Garbled)?;
+            match answer.made_plain() {
                 Answer::End => return Ok(answers),
                 Answer::Refused(why) => return Err(ControlError::Refused(why)),
                 answer => answers.push(answer),
@@ -366,12 +467,15 @@ pub fn ask(job: &JobName, request: &Request, limit: Duration) -> Result<Vec<Answ
         }
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(ControlError::Silent(limit));
+            return Err(silent());
         }
         stream.set_read_timeout(Some(left))?;
         match stream.read(&mut bytes) {
             Ok(0) => return Err(ControlError::Ended),
-            Ok(n) => frames.feed(&bytes[..n]),
+            Ok(n) => {
+                room = room.checked_sub(n).ok_or(ControlError::Endless)?;
+                frames.feed(&bytes[..n]);
+            }
             Err(error) => match error.kind() {
                 io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => {}
                 _ => return Err(error.into()),

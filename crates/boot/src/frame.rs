@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use serde::Serialize;
+use zeroize::Zeroize;
 
 /// Largest frame, bytes: a job description, and what hosts on the way put
 /// round it.
@@ -66,6 +67,13 @@ impl Frames {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Leaves nothing of what was read.
+    pub fn wipe(&mut self) {
+        let rest = self.rest().to_vec();
+        self.bytes.zeroize();
+        *self = Self { bytes: rest, at: 0 };
+    }
+
     /// What has not been read as frames.
     pub fn rest(&self) -> &[u8] {
         &self.bytes[self.at..]
@@ -119,6 +127,8 @@ impl Outgoing {
         while !self.0.is_empty() {
             match rustix::io::write(to, self.0.as_slices().0) {
                 Ok(n) => {
+                    // One of them bears the job's secret.
+                    self.0.as_mut_slices().0[..n].fill(0);
                     self.0.drain(..n);
                     written += n;
                 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 
+use rustix::process::{DumpableBehavior, set_dumpable_behavior};
+
 /// Names this host: equal for two processes of one kernel and one network
 /// namespace (hosts of a lab are thus different hosts). Never 0.
 ///
@@ -13,6 +15,16 @@ pub fn host_identity() -> io::Result<u64> {
     let boot = fs::read("/proc/sys/kernel/random/boot_id")?;
     let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
     Ok(fnv(&[boot.trim_ascii_end(), &namespace.to_le_bytes()]).max(1))
+}
+
+/// Keeps the memory of this process, which knows a job's secret, from core dumps
+/// and from other processes of its user. What it starts is not concerned: a
+/// program begins anew.
+///
+/// # Errors
+/// The kernel, or a filter, refuses.
+pub(crate) fn keep_from_dumps() -> io::Result<()> {
+    Ok(set_dumpable_behavior(DumpableBehavior::NotDumpable)?)
 }
 
 /// FNV-1a, 64 bits, with the length of each part mixed in. Tells things

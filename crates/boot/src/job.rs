@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
 use portolan_sys::lives::{Lives, Pulse};
+use portolan_sys::memory::{Hidden, MemoryError};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::JOB_VARIABLE;
@@ -17,9 +18,9 @@ use crate::guest::{Guest, GuestOptions, Joined, Met};
 use crate::host_port::OwnHostPort;
 use crate::message::{
     Congestion, FromLauncher, GaveUp, How, Lane, LinkChoice, Membership, Security, Suite, Table,
-    ToLauncher, ToRank, Versions, decode_from_launcher, encode_join, key_check,
+    ToLauncher, ToRank, Versions, decode_from_launcher, decode_welcome, encode_join, key_check,
 };
-use crate::socket::{self, Received};
+use crate::socket::{self, MESSAGE_BYTES_MAX, Received};
 
 /// Ranks that have been given up of which one message tells, at most.
 const GIVEN_UP_MAX: usize = 1024;
@@ -93,6 +94,10 @@ pub enum Notice {
 /// be read as.
 pub struct Job {
     membership: Membership,
+    /// What all members share, until it is taken.
+    secret: Option<Hidden<32>>,
+    /// Shows that this process had it.
+    check: u64,
     /// The host's shared segment, made by the launcher; none in a job of one
     /// that no launcher started, nor with [`LinkChoice::Udp`].
     pub segment: Option<OwnedFd>,
@@ -127,7 +132,6 @@ impl Deref for Job {
 }
 
 impl fmt::Debug for Job {
-    /// The membership leaves out the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Job")
             .field("membership", &self.membership)
@@ -170,15 +174,14 @@ impl Job {
     /// # Errors
     /// [`BootError::Io`]: the kernel gave no random bytes.
     pub fn solo() -> Result<Self, BootError> {
-        let mut random = [0; 48];
-        fill_random(&mut random).map_err(BootError::io("asking the kernel for random bytes"))?;
-        let (secret, rest) = random.split_first_chunk::<32>().expect("48 bytes");
-        let (job_id, life) = rest.split_first_chunk::<8>().expect("16 bytes");
+        let drawing = || BootError::io("asking the kernel for random bytes");
+        let mut random = [0; 16];
+        fill_random(&mut random).map_err(drawing())?;
+        let (job_id, life) = random.split_first_chunk::<8>().expect("16 bytes");
         let membership = Membership {
             rank: 0,
             size: 1,
             job_id: u64::from_le_bytes(*job_id),
-            secret: *secret,
             security: Security::Encrypt,
             suite: Suite::default(),
             link: LinkChoice::Auto,
@@ -200,6 +203,8 @@ impl Job {
         };
         Ok(Self {
             membership,
+            secret: Some(random_secret().map_err(drawing())?),
+            check: 0,
             pulse: None,
             segment: None,
             doorbells: Vec::new(),
@@ -229,6 +234,7 @@ impl Job {
         let Joined {
             guest,
             membership,
+            secret,
             shared,
         } = Guest::join(options, make)?;
         let (segment, doorbells) = match shared {
@@ -237,6 +243,8 @@ impl Job {
         };
         Ok(Self {
             membership,
+            secret: Some(secret),
+            check: 0,
             pulse: None,
             segment,
             doorbells,
@@ -249,6 +257,12 @@ impl Job {
             notices: VecDeque::new(),
             given_up: VecDeque::new(),
         })
+    }
+
+    /// What all members of the job share, to be kept where nothing else comes
+    /// by it; none when it was taken before.
+    pub fn take_secret(&mut self) -> Option<Hidden<32>> {
+        self.secret.take()
     }
 
     /// Who this process is in the job.
@@ -279,15 +293,23 @@ impl Job {
         }
         .encode();
         say(socket.as_fd(), &hello)?;
-        let Received { bytes, descriptors } = hear(socket.as_fd())?;
-        let membership = match decode_from_launcher(&bytes).map_err(|_| BootError::Garbled)? {
-            FromLauncher::Said(ToRank::Welcome(it)) => *it,
-            FromLauncher::Said(ToRank::Refused(refusal)) => {
-                return Err(BootError::Refused(refusal));
-            }
-            FromLauncher::Said(ToRank::Abort { why }) => return Err(BootError::Aborted(why)),
-            _ => return Err(BootError::Garbled),
+        let mapping = |error: MemoryError| BootError::io("mapping memory")(error.into());
+        let mut answer = Hidden::<MESSAGE_BYTES_MAX>::new().map_err(mapping)?;
+        let got = socket::receive_into(socket.as_fd(), &mut answer[..], true);
+        let (length, descriptors) = got.map_err(listening())?.ok_or(BootError::LauncherGone)?;
+        let (membership, secret) = match decode_welcome(&answer[..length]) {
+            Some((membership, secret)) => (membership, Hidden::copy_of(secret).map_err(mapping)?),
+            None => match decode_from_launcher(&answer[..length]) {
+                Ok(FromLauncher::Said(ToRank::Refused(refusal))) => {
+                    return Err(BootError::Refused(refusal));
+                }
+                Ok(FromLauncher::Said(ToRank::Abort { why })) => {
+                    return Err(BootError::Aborted(why));
+                }
+                _ => return Err(BootError::Garbled),
+            },
         };
+        drop(answer);
         let mut descriptors = descriptors.into_iter();
         // Those that were announced come first, the rest are doorbells.
         let mut announced = |is: bool| match is.then(|| descriptors.next()) {
@@ -329,6 +351,13 @@ impl Job {
             }
         }
         Ok(Self {
+            check: key_check(
+                &secret,
+                membership.job_id,
+                membership.security,
+                membership.suite,
+            ),
+            secret: Some(secret),
             membership,
             pulse,
             segment,
@@ -374,8 +403,7 @@ impl Job {
         let Some(control) = &self.control else {
             return Err(BootError::LauncherGone);
         };
-        let check = key_check(&self.secret, self.job_id, self.security, self.suite);
-        say(control.as_fd(), &encode_join(&address, check))?;
+        say(control.as_fd(), &encode_join(&address, self.check))?;
         let size = self.size as usize;
         let mut table = Vec::with_capacity(size);
         while table.len() < size {
@@ -552,6 +580,13 @@ fn notice(said: &FromLauncher) -> Option<Notice> {
     })
 }
 
+/// 32 random bytes of the kernel's, where nothing else comes by them.
+pub(crate) fn random_secret() -> io::Result<Hidden<32>> {
+    let mut secret = Hidden::new()?;
+    fill_random(&mut secret[..])?;
+    Ok(secret)
+}
+
 /// Fills `bytes` with random ones from the kernel.
 pub(crate) fn fill_random(mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
@@ -573,15 +608,19 @@ fn say(socket: BorrowedFd<'_>, bytes: &[u8]) -> Result<(), BootError> {
 
 fn hear(socket: BorrowedFd<'_>) -> Result<Received, BootError> {
     socket::receive(socket, true)
-        .map_err(BootError::io("listening to the launcher"))?
+        .map_err(listening())?
         .ok_or(BootError::LauncherGone)
+}
+
+fn listening() -> impl FnOnce(io::Error) -> BootError {
+    BootError::io("listening to the launcher")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::Refusal;
-    use crate::message::{FromRank, decode_from_rank, encode_back, encode_table};
+    use crate::message::{FromRank, decode_from_rank, encode_back, encode_table, encode_welcome};
 
     /// A launcher that reads one message and answers with others.
     fn attach_to(answers: Vec<Vec<u8>>) -> (Result<Job, BootError>, OwnedFd) {
@@ -603,7 +642,6 @@ mod tests {
             rank: 0,
             size,
             job_id: 3,
-            secret: [7; 32],
             security: Security::Encrypt,
             suite: Suite::Aes128Gcm,
             link: LinkChoice::Udp,
@@ -623,7 +661,7 @@ mod tests {
             shared: false,
             watched: false,
         };
-        ToRank::Welcome(Box::new(welcome)).encode()
+        [encode_welcome(&welcome), vec![7; 32]].concat()
     }
 
     fn peer(rank: u8) -> PeerInfo {
@@ -650,7 +688,7 @@ mod tests {
         let back = encode_back(1, &peer(7));
         let (job, launcher) = attach_to(vec![welcome(3), left, first, died, second, back]);
         let mut job = job.unwrap();
-        assert_eq!((job.size, job.secret), (3, [7; 32]));
+        assert_eq!((job.size, *job.take_secret().unwrap()), (3, [7; 32]));
         assert_eq!(job.exchange([0; 64]).unwrap(), [peer(0), peer(1), peer(2)]);
         assert_eq!(job.poll_notice(), Some(Notice::Left { rank: 2 }));
         assert_eq!(
@@ -735,8 +773,10 @@ mod tests {
 
     #[test]
     fn a_job_of_one_needs_nobody() {
-        let (mut one, two) = (Job::solo().unwrap(), Job::solo().unwrap());
-        assert_ne!(one.secret, two.secret);
+        let (mut one, mut two) = (Job::solo().unwrap(), Job::solo().unwrap());
+        let secrets = [one.take_secret(), two.take_secret()];
+        let [one_secret, two_secret] = secrets.map(Option::unwrap);
+        assert_ne!(*one_secret, *two_secret);
         assert_ne!(one.life, two.life);
         assert_eq!(one.exchange([9; 64]).unwrap()[0].address, [9; 64]);
         assert_eq!(one.poll_notice(), None);

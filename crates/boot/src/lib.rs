@@ -22,6 +22,8 @@ mod message;
 pub mod node;
 mod partition;
 mod pmi;
+#[cfg(feature = "properties")]
+pub mod properties;
 mod ready;
 mod silence;
 mod socket;

@@ -8,18 +8,19 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::net::IpAddr;
 
+use portolan_seal::derive;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Refusal;
-use crate::host::fnv;
 use crate::host_port::HostPortInfo;
 use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 6;
+pub(crate) const BOOT_VERSION: u32 = 7;
 
 const KIND_JSON: u8 = b'J';
+const KIND_WELCOME: u8 = b'W';
 const KIND_JOIN: u8 = b'A';
 const KIND_TABLE: u8 = b'T';
 const KIND_BACK: u8 = b'B';
@@ -301,10 +302,6 @@ pub(crate) enum ToLauncher {
 /// From launcher to rank.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum ToRank {
-    /// Answer to the greeting. The segment's descriptor, if `shared`, the
-    /// lives', if `watched`, those of the host port, if there is one, and the
-    /// first doorbells go with it.
-    Welcome(Box<Membership>),
     /// Answer to the greeting or the key check.
     Refused(Refusal),
     /// From the agent of a host whose processes another launcher started: the
@@ -342,8 +339,6 @@ pub struct Membership {
     pub size: u32,
     /// Random, the same for all ranks; not secret.
     pub job_id: u64,
-    /// Random, the same for all ranks.
-    pub secret: [u8; 32],
     /// Whether packets are sealed.
     pub security: Security,
     /// With which cipher suite.
@@ -386,7 +381,6 @@ pub struct Membership {
 }
 
 impl fmt::Debug for Membership {
-    /// Leaves out the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
@@ -398,13 +392,31 @@ impl fmt::Debug for Membership {
 
 /// What both sides compute to see that they hold the same key.
 ///
-/// It goes only over the inherited socket, to the one who gave out the secret.
+/// It tells nothing of the secret.
 pub(crate) fn key_check(secret: &[u8; 32], job_id: u64, security: Security, suite: Suite) -> u64 {
-    fnv(&[
-        secret,
+    let info = [
+        &b"ptl1chck"[..],
         &job_id.to_le_bytes(),
         &[security as u8, suite as u8],
-    ])
+    ];
+    let check = derive(secret, &info.concat());
+    let (check, _) = check.as_bytes().split_first_chunk().expect("32 bytes");
+    u64::from_le_bytes(*check)
+}
+
+/// The answer to a greeting, but for the job's secret, which goes right behind
+/// it in the same message. The segment's descriptor, if `shared`, the lives', if
+/// `watched`, those of the host port, if there is one, and the first doorbells
+/// go with it.
+pub(crate) fn encode_welcome(membership: &Membership) -> Vec<u8> {
+    said(KIND_WELCOME, membership)
+}
+
+/// Reads such an answer and the secret behind it; none: it is something else.
+pub(crate) fn decode_welcome(bytes: &[u8]) -> Option<(Membership, &[u8; 32])> {
+    let body = bytes.strip_prefix(&[KIND_WELCOME])?;
+    let (body, secret) = body.split_last_chunk()?;
+    Some((serde_json::from_slice(body).ok()?, secret))
 }
 
 /// The body of a message, not understood.
@@ -412,7 +424,11 @@ pub(crate) fn key_check(secret: &[u8; 32], job_id: u64, security: Security, suit
 pub(crate) struct Garbled;
 
 fn json(message: &impl Serialize) -> Vec<u8> {
-    let mut bytes = vec![KIND_JSON];
+    said(KIND_JSON, message)
+}
+
+fn said(kind: u8, message: &impl Serialize) -> Vec<u8> {
+    let mut bytes = vec![kind];
     serde_json::to_writer(&mut bytes, message).expect("plain data in memory");
     bytes
 }
@@ -512,6 +528,9 @@ pub(crate) fn decode_from_launcher(bytes: &[u8]) -> Result<FromLauncher, Garbled
 /// A rank, and the records of those from it on.
 fn records(body: &[u8]) -> Option<(u32, Vec<PeerInfo>)> {
     let (first, records) = body.split_first_chunk()?;
+    if records.len() > RECORDS_MAX * RECORD_BYTES {
+        return None;
+    }
     let peers = records
         .chunks(RECORD_BYTES)
         .map(record)
@@ -600,6 +619,9 @@ mod tests {
         assert!(decode_from_launcher(&table[..table.len() - 1]).is_err());
         let join = encode_join(&[5; 64], 77);
         assert!(decode_from_rank(&join[..join.len() - 1]).is_err());
+        // Who passes it on could not.
+        let many = encode_records(KIND_TABLE, 0, &vec![peer(1); RECORDS_MAX + 1]);
+        assert!(decode_from_launcher(&many).is_err());
         let mut two = encode_table(0, &[peer(1), peer(2)]);
         two[0] = KIND_BACK;
         for bytes in [&b""[..], b"J", b"J{}", b"X", b"T12", b"B1234", &two] {
@@ -630,12 +652,11 @@ mod tests {
     }
 
     #[test]
-    fn the_secret_does_not_reach_a_log() {
+    fn a_welcome_travels_with_the_secret_behind_it() {
         let welcome = Membership {
             rank: 1,
             size: 2,
             job_id: 3,
-            secret: [0xab; 32],
             security: Security::Encrypt,
             suite: Suite::Aes128Gcm,
             link: LinkChoice::Auto,
@@ -655,7 +676,10 @@ mod tests {
             shared: false,
             watched: true,
         };
-        let shown = format!("{:?}", ToRank::Welcome(Box::new(welcome)));
-        assert!(!shown.contains("171") && !shown.contains("abab"), "{shown}");
+        let mut bytes = encode_welcome(&welcome);
+        assert!(decode_welcome(&bytes).is_none());
+        bytes.extend([0xab; 32]);
+        assert_eq!(decode_welcome(&bytes), Some((welcome, &[0xab; 32])));
+        assert!(decode_from_launcher(&bytes).is_err());
     }
 }

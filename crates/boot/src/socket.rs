@@ -48,7 +48,18 @@ pub(crate) fn send(
     descriptors: &[BorrowedFd<'_>],
     wait: bool,
 ) -> io::Result<()> {
-    assert!(bytes.len() <= MESSAGE_BYTES_MAX && descriptors.len() <= DESCRIPTORS_MAX);
+    send_parts(socket, [bytes, &[]], descriptors, wait)
+}
+
+/// The same with a message of two parts, which lie apart.
+pub(crate) fn send_parts(
+    socket: BorrowedFd<'_>,
+    parts: [&[u8]; 2],
+    descriptors: &[BorrowedFd<'_>],
+    wait: bool,
+) -> io::Result<()> {
+    let bytes: usize = parts.iter().map(|part| part.len()).sum();
+    assert!(bytes <= MESSAGE_BYTES_MAX && descriptors.len() <= DESCRIPTORS_MAX);
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = SendAncillaryBuffer::new(&mut space);
     if !descriptors.is_empty() {
@@ -57,7 +68,7 @@ pub(crate) fn send(
     let mut flags = SendFlags::NOSIGNAL;
     flags.set(SendFlags::DONTWAIT, !wait);
     loop {
-        match sendmsg(socket, &[IoSlice::new(bytes)], &mut control, flags) {
+        match sendmsg(socket, &parts.map(IoSlice::new), &mut control, flags) {
             Ok(_) => return Ok(()),
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -69,6 +80,20 @@ pub(crate) fn send(
 /// all is read. `WouldBlock` if `wait` is false and none waits.
 pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<Received>> {
     let mut bytes = vec![0; MESSAGE_BYTES_MAX];
+    let got = receive_into(socket, &mut bytes, wait)?;
+    Ok(got.map(|(length, descriptors)| {
+        bytes.truncate(length);
+        Received { bytes, descriptors }
+    }))
+}
+
+/// The same into the caller's memory, which has room for any message; gives how
+/// many bytes.
+pub(crate) fn receive_into(
+    socket: BorrowedFd<'_>,
+    bytes: &mut [u8],
+    wait: bool,
+) -> io::Result<Option<(usize, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut flags = RecvFlags::CMSG_CLOEXEC;
@@ -76,7 +101,7 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<R
     let got = loop {
         match recvmsg(
             socket.as_fd(),
-            &mut [IoSliceMut::new(&mut bytes)],
+            &mut [IoSliceMut::new(bytes)],
             &mut control,
             flags,
         ) {
@@ -104,6 +129,5 @@ pub(crate) fn receive(socket: BorrowedFd<'_>, wait: bool) -> io::Result<Option<R
     if got.bytes == 0 {
         return Ok(None);
     }
-    bytes.truncate(got.bytes);
-    Ok(Some(Received { bytes, descriptors }))
+    Ok(Some((got.bytes, descriptors)))
 }

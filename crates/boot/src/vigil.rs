@@ -174,6 +174,7 @@ mod tests {
                 state: 'R',
                 stopped,
                 ending,
+                started: 0,
                 status,
             })
         };

@@ -1,12 +1,16 @@
-//! A rank for the tests of `portolan run`, without an engine.
+//! A rank for the tests of `portolan run`, mostly without an engine.
 
 use std::env;
 use std::io::{self, Read, Write};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::process::exit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use portolan::{Binding, Config, Endpoint};
 use portolan_boot::{Job, Notice};
+use portolan_wire::{Address, EndpointId, Life};
 use rustix::event::{PollFd, PollFlags, poll};
 
 fn main() {
@@ -15,6 +19,8 @@ fn main() {
     match words[..] {
         ["table"] => table(),
         ["secret"] => secret(),
+        ["betray"] => betray(),
+        ["talk"] => talk(),
         ["wait"] => wait(),
         ["die", rank, how] => die(rank.parse().unwrap(), how),
         ["abort", code] => abort(code.parse().unwrap()),
@@ -85,13 +91,45 @@ fn table() {
 fn secret() {
     let mut job = attach();
     join(&mut job);
-    let hex: String = job
-        .secret
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    println!("secret {hex} life {:x}", job.life);
+    tell_secret(&mut job);
     wait_for_abort(&mut job);
+}
+
+fn tell_secret(job: &mut Job) {
+    let secret = job.take_secret().unwrap();
+    let hex: String = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+    println!("secret {hex} life {:x}", job.life);
+}
+
+/// Tells the job's secret, to the others a peer that says nothing.
+fn betray() {
+    let mut job = attach();
+    let address = Address {
+        port: 9,
+        ip: Ipv4Addr::LOCALHOST.to_ipv6_mapped().octets(),
+        id: EndpointId(u64::from(job.rank) + 1),
+        life: Life(job.life),
+        host: 0,
+    };
+    job.exchange(address.to_bytes()).unwrap();
+    tell_secret(&mut job);
+    wait_for_abort(&mut job);
+}
+
+/// Ranks 1 and 2 talk to each other, and wait for their end.
+fn talk() {
+    let ep = Endpoint::open(Config::default()).unwrap();
+    let heard = Arc::new(AtomicBool::new(false));
+    let hears = Arc::clone(&heard);
+    ep.bind(1, Binding::to(move |_, _| hears.store(true, Relaxed)))
+        .unwrap();
+    ep.send(3 - ep.rank(), 1, b"ahoy").unwrap();
+    ep.wait_until(|| heard.load(Relaxed)).unwrap();
+    println!("process {} talked", std::process::id());
+    io::stdout().flush().unwrap();
+    loop {
+        std::thread::park();
+    }
 }
 
 fn wait_for_abort(job: &mut Job) {

@@ -3,6 +3,9 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Command, Stdio};
 
 use common::{finish, marked, need_root, none_left, read_until, signal, start, until};
 use rustix::process::Signal;
@@ -58,6 +61,39 @@ fn another_guard(mark: &str, but: u32) -> u32 {
     };
     until(|| "no guard".into(), is_there);
     found.unwrap()
+}
+
+/// When a process was started, clock ticks after the host was.
+fn started(pid: u32) -> u64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let (_, fields) = stat.rsplit_once(") ").unwrap();
+    fields.split(' ').nth(19).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_process_group_whose_number_was_used_again_is_left_alone() {
+    let mut group = Command::new("sleep")
+        .arg("1000")
+        .process_group(0)
+        .spawn()
+        .unwrap();
+    // The guard hears of an earlier one, then of this one, and of no farewell.
+    let truth = started(group.id());
+    for (told, ends) in [(truth - 1, false), (truth, true)] {
+        let mut guard = Command::new(env!("CARGO_BIN_EXE_portolan"))
+            .arg("internal-guard")
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let word = [&group.id().to_le_bytes()[..], &told.to_le_bytes()].concat();
+        guard.stdin.take().unwrap().write_all(&word).unwrap();
+        assert!(guard.wait().unwrap().success());
+        if ends {
+            assert_eq!(group.wait().unwrap().signal(), Some(9));
+        } else {
+            assert!(group.try_wait().unwrap().is_none());
+        }
+    }
 }
 
 #[test]

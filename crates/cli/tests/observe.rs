@@ -3,11 +3,15 @@
 mod common;
 
 use std::cell::RefCell;
+use std::io::{Read, Write};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::sync::mpsc::channel;
 
 use common::cluster::Cluster;
 use common::{
-    TestLab, example, finish, job_id, none_left, own_name, portolan, probe, ranks, read_until, say,
-    signal, start, until,
+    TestLab, example, finish, job_id, need_root, none_left, own_name, portolan, probe, ranks,
+    read_until, say, signal, start, until,
 };
 use rustix::process::Signal;
 
@@ -31,6 +35,69 @@ fn jobs_are_listed_and_found_by_the_beginning_of_their_id() {
     none_left(mark);
     let said = say(&["top", &id]).expect(2);
     said.complains(&["no job of this user", "begins with"]);
+}
+
+/// The user `nobody`.
+const NOBODY: u32 = 65_534;
+
+/// `nobody` listens under the name of a job of user `uid`, and says `answers` to
+/// whoever asks.
+fn pretend(uid: u32, id: &str, answers: &[&str]) {
+    let name = format!("portolan/{uid}/{id}");
+    let frame = |json: &&str| {
+        let length = json.len() as u32 + 1;
+        [&length.to_le_bytes()[..], b"J", json.as_bytes()].concat()
+    };
+    let bytes: Vec<u8> = answers.iter().flat_map(frame).collect();
+    let (listens, ready) = channel();
+    std::thread::spawn(move || {
+        // Of this thread alone.
+        rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
+        let address = SocketAddr::from_abstract_name(name).unwrap();
+        let listener = UnixListener::bind_addr(&address).unwrap();
+        listens.send(()).unwrap();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            if stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {
+                let _ = stream.write_all(&bytes);
+            }
+        }
+    });
+    ready.recv().unwrap();
+}
+
+#[test]
+fn names_that_another_user_has_taken_are_not_believed() {
+    need_root();
+    let id = |n: u32| format!("{:08x}{n:08x}", std::process::id());
+    let rank = r#"{"rank":0,"pid":1,"core":null,"restarts":0,"phase":"joined",
+        "process":"R","tables":[],"unread":null}"#;
+    let name = r"\u001b]0;title\u0007\nh0";
+    let host =
+        format!(r#"{{"Host":{{"host_index":0,"name":"{name}","now_ns":0,"ranks":[{rank}]}}}}"#);
+    pretend(0, &id(1), &[&host, r#""End""#]);
+    pretend(NOBODY, &id(2), &[&host, r#""End""#]);
+    let long = "x".repeat(1 << 20);
+    let silent = format!(r#"{{"Silent":{{"host_index":0,"name":"{long}"}}}}"#);
+    pretend(NOBODY, &id(3), &vec![&silent[..]; 70]);
+    let listed = say(&["top", "--list"]).expect(0).out;
+    assert!(!listed.contains(&id(1)), "{listed}");
+    assert!(
+        listed.contains(&format!("{}  of user {NOBODY}", id(2))),
+        "{listed}"
+    );
+    let top = |id: &str| say(&["top", "--once", id]);
+    top(&id(1)).expect(2).complains(&["no job of this user"]);
+    // Another user's is asked only by who means it, and what it says is shown.
+    top(&id(2)[..15])
+        .expect(2)
+        .complains(&["no job of this user"]);
+    for meant in [id(2), format!("{NOBODY}/{}", id(2))] {
+        let shown = top(&meant).expect(0).out;
+        assert!(shown.contains(r"\u{1b}]0;title\u{7}\nh0"), "{shown:?}");
+        assert!(!shown.contains(['\x1b', '\x07']), "{shown:?}");
+    }
+    top(&id(3)).expect(1).complains(&["more than 64 MiB"]);
 }
 
 #[test]

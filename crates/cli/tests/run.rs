@@ -354,6 +354,18 @@ fn the_secret_is_in_no_command_line_or_environment() {
 }
 
 #[test]
+fn what_another_host_says_does_not_steer_the_terminal() {
+    let script = format!("/tmp/portolan-{}", common::own_mark("steers"));
+    fs::write(&script, "printf '\\033[2Jno\\033[31m way\\n' >&2; exit 255").unwrap();
+    let ssh = format!("sh {script}");
+    let job = ["run", "-v", "--hosts", "h9", "--ssh", &ssh, "--", "true"];
+    let said = say(&job).expect(1);
+    fs::remove_file(&script).unwrap();
+    assert!(!said.err.contains('\x1b'), "{said:?}");
+    said.complains(&[r"\u{1b}[2Jno\u{1b}[31m way"]);
+}
+
+#[test]
 fn bad_input_is_refused() {
     let run = |arguments: &[&str]| say(&[&["run"], arguments].concat());
     run(&["-n", "0", "--", "true"])

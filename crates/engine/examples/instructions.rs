@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use portolan_engine::{
-    Binding, Config, Congestion, Endpoint, EndpointId, Life, Opening, PeerConfig, Secret,
+    Binding, Config, Congestion, Endpoint, EndpointId, Hidden, Life, Opening, PeerConfig,
     ShmAttachment,
 };
 use portolan_link::shm::Segment;
@@ -25,7 +25,7 @@ fn opening(rank: u32, network: bool) -> Result<Opening, Error> {
         rank,
         id: EndpointId(u64::from(rank) + 1),
         life: Life(u64::from(rank) + 100),
-        secret: Secret::new([7; 32]),
+        secret: Some(Hidden::copy_of(&[7; 32])?.into()),
         seed: u64::from(rank) + 1000,
         host: 1,
         helper: false,

@@ -3,13 +3,15 @@
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_exchange::Push;
 use portolan_link::udp::UdpConfig;
 use portolan_proto::congestion::Mode;
-use portolan_seal::{PUBLIC_KEY_BYTES, Secret, SuiteId};
+use portolan_seal::{PUBLIC_KEY_BYTES, SuiteId};
 use portolan_sys::lives::Pulse;
+use portolan_sys::memory::Hidden;
 use portolan_wire::{Address, EndpointId, Life};
 
 use crate::error::Death;
@@ -31,8 +33,9 @@ pub struct Config {
     /// Fresh random bits for this incarnation. Default 0, which only a test
     /// may use.
     pub life: Life,
-    /// What all members of the job share. Default zeros, likewise.
-    pub secret: Secret,
+    /// What all members of the job share. Default none, which stands for zeros,
+    /// likewise.
+    pub secret: Option<Arc<Hidden<32>>>,
     /// How keys are agreed on with peers that have a public key; `secret` must
     /// then be nobody else's. Default none.
     pub agreement: Option<Agreement>,
@@ -129,7 +132,7 @@ impl Default for Config {
             rank: 0,
             id: EndpointId(0),
             life: Life(0),
-            secret: Secret::new([0; 32]),
+            secret: None,
             agreement: None,
             suite: SuiteId::AesGcm,
             seed: 0,
@@ -169,9 +172,9 @@ impl Default for Config {
 pub struct Agreement {
     /// Random, fresh for this life. Id and life follow from its public key
     /// ([`portolan_seal::identity`]).
-    pub private: Secret,
+    pub private: Arc<Hidden<32>>,
     /// What all members of the job have besides.
-    pub mix: Option<Secret>,
+    pub mix: Option<Arc<Hidden<32>>>,
 }
 
 /// A rank of the job, as the endpoint must know it.

@@ -70,7 +70,8 @@ pub use portolan_link::xdp::{
 };
 pub use portolan_proto::Field;
 pub use portolan_proto::congestion::Mode as Congestion;
-pub use portolan_seal::{Secret, SuiteId};
+pub use portolan_seal::SuiteId;
+pub use portolan_sys::memory::Hidden;
 pub use portolan_wire::{ARGS_MAX, Address, EndpointId, KeyAddress, Life, MessageNo, Priority};
 pub use ports::{Binding, ErrorHandler, Handler, PORTS_RESERVED};
 pub use send::FLOWS_MAX;

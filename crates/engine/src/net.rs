@@ -77,7 +77,7 @@ impl ProtoTables {
         let agreement = agreement.filter(|_| suite != SuiteId::None);
         let own = Wiped::new(agreement.iter().len(), || {
             let given = agreement.expect("one entry, or none is made");
-            Own::new(given.private, given.mix)
+            Own::new(&given.private, given.mix.as_deref().map(|mix| &**mix))
         })?;
         let others = (0..).zip(peers).filter(|(rank, _)| *rank != ours.rank);
         let keys: Vec<_> = others.filter_map(|(_, peer)| peer.public_key).collect();
@@ -104,7 +104,8 @@ impl ProtoTables {
             life: ours.life,
         };
         let (mut view, _) = tables.split();
-        view.init(config, me, ours.secret, ours.seed);
+        let secret = ours.secret.as_deref().map_or(&[0; 32], |secret| &**secret);
+        view.init(config, me, secret, ours.seed);
         Ok(tables)
     }
 

@@ -18,6 +18,9 @@ mod port;
 mod turns;
 mod ways;
 
+#[cfg(feature = "properties")]
+pub use packet::headers_travel;
+
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use portolan_sys::epoll::Epoll;

@@ -1,10 +1,11 @@
 //! What the settings mean for the engine.
 
+use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use portolan_boot::{Job, Security, Suite};
 use portolan_engine as engine;
-use portolan_engine::{EndpointId, Life, Push, Secret, SuiteId, Threads};
+use portolan_engine::{EndpointId, Life, Push, SuiteId, Threads};
 use portolan_sys::features::Disabled;
 use portolan_sys::tell::tell;
 
@@ -61,9 +62,9 @@ pub(crate) fn adopt_tuned(
     Ok(())
 }
 
-/// The engine's settings for a job.
+/// The engine's settings for a job, and its secret.
 pub(crate) fn engine_config(
-    job: &Job,
+    job: &mut Job,
     settings: &Settings,
     threads: Threads,
 ) -> Result<engine::Config, OpenError> {
@@ -78,7 +79,7 @@ pub(crate) fn engine_config(
         rank: job.rank,
         id: EndpointId(u64::from(job.rank) + 1),
         life: Life(job.life),
-        secret: Secret::new(job.secret),
+        secret: job.take_secret().map(Arc::new),
         suite,
         seed: u64::from_ne_bytes(random()?),
         host: portolan_boot::host_identity().unwrap_or(0),

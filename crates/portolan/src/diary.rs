@@ -1,6 +1,10 @@
 //! What is told of changes of state, on standard error, where the user asks for
 //! it.
 
+use std::io::Write;
+
+use portolan_sys::tell::plain;
+
 use crate::environment::nearest;
 
 /// The variable that says how much is told, as `info` or
@@ -18,6 +22,12 @@ pub fn begin_log() {
         // A logger of the program's own goes over ours, and gets the same.
         let _ = builder
             .parse_filters(&Filters::read(&text).right)
+            .format(|out, record| {
+                // Parts of it may come from other processes.
+                let said = record.args().to_string();
+                let (level, target) = (record.level(), record.target());
+                writeln!(out, "[{level:<5} {target}] {}", plain(&said))
+            })
             .try_init();
     }
 }

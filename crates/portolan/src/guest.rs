@@ -8,18 +8,21 @@ use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use portolan_boot::{Congestion, GuestOptions, Job, LinkChoice, Security, Suite};
 use portolan_engine as engine;
-use portolan_engine::{Address, EndpointId, KeyAddress, Life, Secret};
+use portolan_engine::{Address, EndpointId, Hidden, KeyAddress, Life};
 use portolan_link::shm::{Config as ShmConfig, Segment};
 use portolan_seal::{PUBLIC_KEY_BYTES, identity, mix_of, public_key};
 use portolan_sys::features::Disabled;
+use portolan_sys::memory::MemoryError;
 use rustix::fs::{Mode, OFlags};
 use rustix::process::geteuid;
+use zeroize::Zeroizing;
 
 use crate::interfaces;
-use crate::open::{OpenError, random};
+use crate::open::{OpenError, fill_random};
 use crate::settings::Settings;
 
 /// Least and most bytes of a file with a job's secret.
@@ -105,7 +108,7 @@ impl std::error::Error for SecretFileError {
     }
 }
 
-fn read_secret(path: &Path) -> Result<Vec<u8>, SecretFileError> {
+fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretFileError> {
     let unreadable = |error| SecretFileError::Unreadable {
         path: path.to_owned(),
         error,
@@ -131,7 +134,8 @@ fn read_secret(path: &Path) -> Result<Vec<u8>, SecretFileError> {
             mode,
         });
     }
-    let mut content = Vec::new();
+    // It never grows: a part of it would stay behind.
+    let mut content = Zeroizing::new(Vec::with_capacity(2 * SECRET_BYTES_MAX as usize));
     let mut bounded = file.take(SECRET_BYTES_MAX + 1);
     bounded.read_to_end(&mut content).map_err(unreadable)?;
     let bytes = content.len() as u64;
@@ -146,20 +150,23 @@ fn read_secret(path: &Path) -> Result<Vec<u8>, SecretFileError> {
 
 /// This process's key pair, fresh for its life, and what all have besides.
 pub(crate) struct Keys {
-    private: Secret,
+    private: Arc<Hidden<32>>,
     public: [u8; PUBLIC_KEY_BYTES],
-    mix: Option<Secret>,
+    mix: Option<Arc<Hidden<32>>>,
 }
 
 impl Keys {
     pub fn make(settings: &Settings) -> Result<Self, OpenError> {
         let path = settings.text("job_secret_file").map(Path::new);
         let content = path.map(read_secret).transpose()?;
-        let private = Secret::new(random()?);
+        let mix = content.map(|content| Hidden::copy_of(mix_of(&content).as_bytes()));
+        let memory = |error: MemoryError| OpenError::Engine(engine::OpenError::from(error));
+        let mut private = Hidden::new().map_err(memory)?;
+        fill_random(&mut private[..])?;
         Ok(Self {
             public: public_key(&private),
-            private,
-            mix: content.as_deref().map(mix_of),
+            private: Arc::new(private),
+            mix: mix.transpose().map_err(memory)?.map(Arc::new),
         })
     }
 
@@ -169,8 +176,8 @@ impl Keys {
         config.id = EndpointId(id);
         config.life = Life(life);
         config.agreement = Some(engine::Agreement {
-            private: self.private,
-            mix: self.mix,
+            private: Arc::clone(&self.private),
+            mix: self.mix.clone(),
         });
     }
 
@@ -227,7 +234,7 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
         suite: settings.choice("suite", &suite)?,
         link: settings.choice("link", &link)?,
         congestion: settings.choice("congestion", &congestion)?,
-        mix: keys.mix,
+        mix: keys.mix.clone(),
         address: address.or(only.map(|ip| ip.to_string())),
         watches: !disabled.pidfd,
         agent: settings.text("agent").map(OsString::from),

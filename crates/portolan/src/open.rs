@@ -409,7 +409,7 @@ impl Endpoint {
         }
         let launcher: Vec<_> = job.settings.iter().map(|(n, v)| (&n[..], &v[..])).collect();
         let mut settings = said(&launcher)?;
-        let mut engine_config = engine_config(&job, &settings, config.threads)?;
+        let mut engine_config = engine_config(&mut job, &settings, config.threads)?;
         engine_config.one_sided = !portolan_boot::node::no_one_sided();
         let networks = networks(&settings, &mut engine_config)?;
         if let Some(keys) = &keys {
@@ -586,8 +586,14 @@ fn networks(settings: &Settings, config: &mut engine::Config) -> Result<Vec<Chos
 /// Fresh random bytes from the kernel.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], OpenError> {
     let mut bytes = [0; N];
-    let got = getrandom(&mut bytes, GetRandomFlags::empty())
+    fill_random(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The same into the caller's memory, at most 256 bytes.
+pub(crate) fn fill_random(bytes: &mut [u8]) -> Result<(), OpenError> {
+    let got = getrandom(&mut *bytes, GetRandomFlags::empty())
         .map_err(|e| OpenError::Engine(engine::OpenError::System("getrandom", e.raw_os_error())))?;
     debug_assert_eq!(got, bytes.len(), "so few bytes always come whole");
-    Ok(bytes)
+    Ok(())
 }

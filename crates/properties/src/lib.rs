@@ -3,11 +3,16 @@
 #![forbid(unsafe_code)]
 
 mod exchange_input;
+mod formats;
 mod input;
 mod matching;
 mod proto_input;
+mod queue_input;
 mod record;
 
 pub use exchange_input::exchange_input;
+pub use formats::xdp_headers;
 pub use matching::{MatchStep, matching, matching_steps};
+pub use portolan_boot::properties::{agent_frames, node_questions, pmi_values};
 pub use proto_input::proto_input;
+pub use queue_input::queue_input;

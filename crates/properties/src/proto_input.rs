@@ -15,7 +15,7 @@ use portolan_proto::{
     Config, Conn, Core, Endpoint, FrameMeta, Identity, KeptMore, KeptWords, Layout, LocalNetwork,
     Long, Message, NetAddress, Path, Peer, PeerId, Release, SourceId, Tables,
 };
-use portolan_seal::{Null, Secret};
+use portolan_seal::Null;
 use portolan_wire::{
     Ack, Body, CONNECT_BYTES, CONNECT_CLEAR_BYTES, Chunk, Connect, ConnectIds, EndpointId, Flags,
     Head, Header, Life, MessageNo, PacketNo, PacketType, Priority, TAG_BYTES,
@@ -97,8 +97,7 @@ impl Node {
             id: EndpointId(WHO[me].0),
             life: Life(WHO[me].1),
         };
-        node.tables()
-            .init(config, identity, Secret([5; 32]), me as u64);
+        node.tables().init(config, identity, &[5; 32], me as u64);
         let mut seal = Null;
         let mut endpoint = Endpoint::new(node.tables(), &mut seal);
         if config.more_paths > 0 {

@@ -74,7 +74,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn install_connect_key(&mut self, ends: Direction) -> usize {
         let mut info = [0; 96];
         let n = self.info(CONNECT_LABEL, ends, &[], &mut info);
-        let key = self.seal.derive(&Secret(self.core.secret.0), &info[..n]);
+        let key = self.seal.derive(&self.core.secret.0, &info[..n]);
         let slot = key_slots(&self.core.config) - 1;
         self.seal.install(slot, &key);
         slot
@@ -94,7 +94,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let mut info = [0; 96];
         let rest = [nonces[0], nonces[1], u64::from(phase)];
         let n = self.info(DATA_LABEL, ends, &rest, &mut info);
-        self.seal.derive(&Secret(self.core.secret.0), &info[..n])
+        self.seal.derive(&self.core.secret.0, &info[..n])
     }
 
     /// Expands the key to seal with in a phase.

@@ -1,6 +1,5 @@
 //! The memory that the caller gives: plain tables, linked by indices.
 
-use portolan_seal::Secret;
 use portolan_wire::{EndpointId, Life};
 
 use crate::config::{Config, PATHS_MAX};
@@ -171,7 +170,7 @@ pub(crate) struct Pending {
     pub connection: u32,
 }
 
-/// The job secret, kept out of `Debug` output.
+/// The job secret, kept out of `Debug` output. Plain bytes, as the tables are.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct SecretCell(pub [u8; 32]);
 
@@ -301,12 +300,13 @@ pub struct Tables<'m> {
 
 impl Tables<'_> {
     /// Makes an endpoint of default entries. `seed` must be fresh random bits:
-    /// connection numbers and handshake nonces come from it.
+    /// connection numbers and handshake nonces come from it. `secret` is what all
+    /// members share: the tables keep a copy, and must not be dumped.
     ///
     /// # Panics
     /// If the tables are not of [`Layout::of`] the configuration, or it is out
     /// of range: both are the caller's own doing.
-    pub fn init(&mut self, config: &Config, me: Identity, secret: Secret, seed: u64) {
+    pub fn init(&mut self, config: &Config, me: Identity, secret: &[u8; 32], seed: u64) {
         let layout = Layout::of(config);
         assert_eq!(self.peers.len(), layout.peers);
         assert_eq!(self.shelf.len(), layout.shelf);
@@ -320,13 +320,14 @@ impl Tables<'_> {
         *self.core = Core {
             config: *config,
             me,
-            secret: SecretCell(secret.0),
             packet_max: config.packet_max,
             random: seed,
             connect_number: config.first_packet,
             connect_tokens: crate::handshake::CONNECT_TOKENS,
             ..Core::default()
         };
+        // In its place at once: a `Core` on the stack would leave it there.
+        self.core.secret.0 = *secret;
         self.peers.fill(Peer::default());
         self.conns.fill(Conn::default());
         self.paths.fill(Path::default());

@@ -1,5 +1,6 @@
 //! The two encrypting suites: AEADs of `ring` over a table of expanded keys.
 
+use crate::trace::without_trace;
 use crate::{BadTag, Nonce, Seal, Secret, Tag, kdf};
 use alloc::boxed::Box;
 use core::marker::PhantomData;
@@ -136,15 +137,18 @@ impl<A: Suite, T: DerefMut<Target = [KeyCell]>> Seal for Aead<A, T> {
         A::PACKETS_MAX
     }
 
-    fn derive(&self, secret: &Secret, info: &[u8]) -> Secret {
+    fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret {
         kdf::derive(secret, info)
     }
 
     fn install(&mut self, slot: usize, key: &Secret) {
         let algorithm = A::algorithm();
-        let key = UnboundKey::new(algorithm, &key.0[..algorithm.key_len()])
-            .expect("the key has the algorithm's length");
-        self.cells[slot] = KeyCell(Cell::Full(LessSafeKey::new(key)));
+        let cell = &mut self.cells[slot];
+        without_trace(|| {
+            let key = UnboundKey::new(algorithm, &key.0[..algorithm.key_len()])
+                .expect("the key has the algorithm's length");
+            *cell = KeyCell(Cell::Full(LessSafeKey::new(key)));
+        });
     }
 
     fn remove(&mut self, slot: usize) {

@@ -14,7 +14,9 @@ use core::ops::DerefMut;
 
 use blake2::{Blake2s256, Digest};
 use x25519_dalek::{PublicKey, StaticSecret};
+use zeroize::Zeroizing;
 
+use crate::trace::without_trace;
 use crate::{BadTag, Nonce, Seal, Secret, Tag, kdf};
 
 /// Bytes of a public key.
@@ -28,8 +30,8 @@ const ENDS_BYTES: usize = 32;
 
 /// The public key that belongs to a private one: any 32 random bytes.
 #[must_use]
-pub fn public_key(private: &Secret) -> [u8; PUBLIC_KEY_BYTES] {
-    PublicKey::from(&StaticSecret::from(private.0)).to_bytes()
+pub fn public_key(private: &[u8; 32]) -> [u8; PUBLIC_KEY_BYTES] {
+    without_trace(|| PublicKey::from(&StaticSecret::from(*private)).to_bytes())
 }
 
 /// Id and life of whoever has a public key.
@@ -44,32 +46,33 @@ pub fn identity(public: &[u8; PUBLIC_KEY_BYTES]) -> (u64, u64) {
 /// What all members bring along besides, from the content of a file.
 #[must_use]
 pub fn mix_of(content: &[u8]) -> Secret {
-    kdf::derive_from(content, FILE_LABEL)
+    kdf::derive(content, FILE_LABEL)
 }
 
 /// The secret of the pair of `private` and `public`; none for a public key
 /// that is of small order, so that the result would be known to all.
 #[must_use]
 pub fn pair_secret(
-    private: &Secret,
+    private: &[u8; 32],
     public: &[u8; PUBLIC_KEY_BYTES],
-    mix: Option<&Secret>,
+    mix: Option<&[u8; 32]>,
 ) -> Option<Secret> {
     let own = public_key(private);
-    let shared = StaticSecret::from(private.0).diffie_hellman(&PublicKey::from(*public));
-    if !shared.was_contributory() {
-        return None;
-    }
-    let mut input = [0; 64];
-    input[..32].copy_from_slice(shared.as_bytes());
+    let mut input = Zeroizing::new([0; 64]);
+    without_trace(|| {
+        let shared = StaticSecret::from(*private).diffie_hellman(&PublicKey::from(*public));
+        input[..32].copy_from_slice(shared.as_bytes());
+        shared.was_contributory()
+    })
+    .then_some(())?;
     if let Some(mix) = mix {
-        input[32..].copy_from_slice(&mix.0);
+        input[32..].copy_from_slice(mix);
     }
     let mut info = [0; 8 + 2 * PUBLIC_KEY_BYTES];
     info[..8].copy_from_slice(PAIR_LABEL);
     info[8..40].copy_from_slice(own.as_slice().min(public));
     info[40..].copy_from_slice(own.as_slice().max(public));
-    Some(kdf::derive_from(&input, &info))
+    Some(kdf::derive(input.as_slice(), &info))
 }
 
 /// What a member knows of another: first its public key, in whose place their
@@ -96,25 +99,25 @@ impl Pair {
     }
 }
 
-/// Own part of the agreement with every peer.
-#[derive(Debug)]
+/// Own part of the agreement with every peer. Plain bytes, for memory that a
+/// fork wipes and core dumps leave out.
 pub struct Own {
     id: u64,
     life: u64,
-    private: Secret,
-    mix: Option<Secret>,
+    private: [u8; 32],
+    mix: Option<[u8; 32]>,
 }
 
 impl Own {
     /// With a private key, fresh for this life, and what all bring along.
     #[must_use]
-    pub fn new(private: Secret, mix: Option<Secret>) -> Self {
-        let (id, life) = identity(&public_key(&private));
+    pub fn new(private: &[u8; 32], mix: Option<&[u8; 32]>) -> Self {
+        let (id, life) = identity(&public_key(private));
         Self {
             id,
             life,
-            private,
-            mix,
+            private: *private,
+            mix: mix.copied(),
         }
     }
 }
@@ -141,7 +144,7 @@ where
 
     /// The secret of the pair that `info` names: agreed on at first use. None
     /// if one side is not us, or the other not known.
-    fn agree(&self, info: &[u8]) -> Option<Secret> {
+    fn agree(&self, info: &[u8]) -> Option<Zeroizing<[u8; 32]>> {
         let own = self.own.first()?;
         let ends = info.get(ENDS_AT..ENDS_AT + ENDS_BYTES)?;
         let word = |at: usize| ends[at..].first_chunk().map(|w| u64::from_le_bytes(*w));
@@ -160,10 +163,10 @@ where
         }
         if !pair.agreed.get() {
             let secret = pair_secret(&own.private, &pair.key.get(), own.mix.as_ref())?;
-            pair.key.set(secret.0);
+            pair.key.set(*secret.as_bytes());
             pair.agreed.set(true);
         }
-        Some(Secret(pair.key.get()))
+        Some(Zeroizing::new(pair.key.get()))
     }
 }
 
@@ -185,9 +188,9 @@ where
 
     /// From the pair's secret; from `secret` where there is none, which among
     /// peers with public keys must be one that nobody else has.
-    fn derive(&self, secret: &Secret, info: &[u8]) -> Secret {
+    fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret {
         let pair = self.agree(info);
-        self.seal.derive(pair.as_ref().unwrap_or(secret), info)
+        self.seal.derive(pair.as_deref().unwrap_or(secret), info)
     }
 
     fn install(&mut self, slot: usize, key: &Secret) {

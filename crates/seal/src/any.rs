@@ -125,7 +125,7 @@ impl<T: DerefMut<Target = [KeyCell]>> Seal for AnySeal<T> {
         each!(self, s => s.packets_max())
     }
 
-    fn derive(&self, secret: &Secret, info: &[u8]) -> Secret {
+    fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret {
         each!(self, s => s.derive(secret, info))
     }
 

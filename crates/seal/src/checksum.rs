@@ -56,7 +56,7 @@ impl Seal for Checksum {
         u64::MAX
     }
 
-    fn derive(&self, secret: &Secret, info: &[u8]) -> Secret {
+    fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret {
         kdf::derive(secret, info)
     }
 

@@ -3,19 +3,20 @@
 //! uniform, such as the result of a key exchange.
 
 use crate::Secret;
+use crate::trace::without_trace;
 use ring::hkdf::{HKDF_SHA256, Salt};
 
-pub(crate) fn derive(secret: &Secret, info: &[u8]) -> Secret {
-    derive_from(&secret.0, info)
-}
-
-/// From input of any length.
-pub(crate) fn derive_from(input: &[u8], info: &[u8]) -> Secret {
+/// Derives a secret from another, or from content of any length, for the
+/// purpose that `info` spells out.
+#[must_use]
+pub fn derive(input: &[u8], info: &[u8]) -> Secret {
     let mut out = Secret([0; 32]);
-    Salt::new(HKDF_SHA256, &[])
-        .extract(input)
-        .expand(&[info], HKDF_SHA256)
-        .and_then(|okm| okm.fill(&mut out.0))
-        .expect("one hash length is within HKDF's limit");
+    without_trace(|| {
+        Salt::new(HKDF_SHA256, &[])
+            .extract(input)
+            .expand(&[info], HKDF_SHA256)
+            .and_then(|okm| okm.fill(&mut out.0))
+            .expect("one hash length is within HKDF's limit");
+    });
     out
 }

@@ -25,6 +25,7 @@ mod any;
 mod checksum;
 mod kdf;
 mod null;
+mod trace;
 
 pub use aead::{Aead, Aes128Gcm, AesGcm, ChaCha, ChaCha20Poly1305, KeyCell, Suite};
 pub use agreement::{
@@ -32,13 +33,16 @@ pub use agreement::{
 };
 pub use any::{AnySeal, SuiteId, UnknownSuite};
 pub use checksum::Checksum;
+pub use kdf::derive;
 pub use null::Null;
 pub use portolan_wire::TAG_BYTES;
+use zeroize::Zeroize;
 
-/// 32 bytes of key material. Its `Debug` form shows none of them: they must
+/// 32 bytes of key material, wiped when dropped. It is not `Copy`, so that no
+/// copy is left behind unseen. Its `Debug` form shows none of them: they must
 /// not reach a log.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Secret(pub [u8; 32]);
+#[derive(PartialEq, Eq)]
+pub struct Secret([u8; 32]);
 
 impl Secret {
     /// Takes key material as it is: 32 bytes that nobody else can guess.
@@ -47,7 +51,7 @@ impl Secret {
         Self(bytes)
     }
 
-    /// The bytes, for handing the secret to another process of the job.
+    /// The bytes, to derive from or to put into memory that is kept.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 32] {
         &self.0
@@ -57,6 +61,12 @@ impl Secret {
 impl From<[u8; 32]> for Secret {
     fn from(bytes: [u8; 32]) -> Self {
         Self(bytes)
+    }
+}
+
+impl Drop for Secret {
+    fn drop(&mut self) {
+        self.0.zeroize();
     }
 }
 
@@ -113,7 +123,7 @@ pub trait Seal {
     fn packets_max(&self) -> u64;
 
     /// Derives a secret from another for the purpose that `info` spells out.
-    fn derive(&self, secret: &Secret, info: &[u8]) -> Secret;
+    fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret;
 
     /// Expands a key into `slot`, replacing what was there.
     ///

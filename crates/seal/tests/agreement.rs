@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use portolan_seal::{
-    AesGcm, Own, Pair, Paired, Seal, Secret, identity, mix_of, pair_secret, public_key,
-};
+use portolan_seal::{AesGcm, Own, Pair, Paired, Seal, identity, mix_of, pair_secret, public_key};
 
 /// The values of the file by name.
 fn vectors() -> BTreeMap<&'static str, Vec<u8>> {
@@ -30,7 +28,7 @@ fn pairs_agree_as_the_vectors_say() {
     let all = vectors();
     let get = |name: &str| &all[name][..];
     let key = |name: &str| -> [u8; 32] { get(name).try_into().unwrap() };
-    let [a, b] = ["pair-private-a", "pair-private-b"].map(|name| Secret::new(key(name)));
+    let [a, b] = ["pair-private-a", "pair-private-b"].map(key);
     assert_eq!(public_key(&a), key("pair-public-a"));
     assert_eq!(public_key(&b), key("pair-public-b"));
     for (public, both) in [
@@ -43,29 +41,33 @@ fn pairs_agree_as_the_vectors_say() {
     let mix = mix_of(get("pair-file"));
     assert_eq!(mix.as_bytes(), get("pair-mix"));
     for (private, public) in [(&a, "pair-public-b"), (&b, "pair-public-a")] {
-        for (mix, secret) in [(None, "pair-secret"), (Some(&mix), "pair-secret-with-mix")] {
+        for (mix, secret) in [
+            (None, "pair-secret"),
+            (Some(mix.as_bytes()), "pair-secret-with-mix"),
+        ] {
             let got = pair_secret(private, &key(public), mix).unwrap();
             assert_eq!(got.as_bytes(), get(secret));
         }
     }
 }
 
-const A: Secret = Secret::new([1; 32]);
-const B: Secret = Secret::new([2; 32]);
+const A: [u8; 32] = [1; 32];
+const B: [u8; 32] = [2; 32];
 /// Of one who can alter the exchange of public keys.
-const MIDDLE: Secret = Secret::new([3; 32]);
+const MIDDLE: [u8; 32] = [3; 32];
 
 #[test]
 fn who_alters_the_exchange_is_kept_out_by_the_mix() {
     let mix = mix_of(b"what only members have, and no listener does");
+    let mix = mix.as_bytes();
     let middle = public_key(&MIDDLE);
     // To A it was said that this is B's key.
     let of_a = |mix| pair_secret(&A, &middle, mix).unwrap();
     let of_middle = |mix| pair_secret(&MIDDLE, &public_key(&A), mix).unwrap();
     assert!(of_a(None) == of_middle(None), "so the file is needed");
-    assert!(of_a(Some(&mix)) != of_middle(None));
+    assert!(of_a(Some(mix)) != of_middle(None));
     let guess = mix_of(b"another file");
-    assert!(of_a(Some(&mix)) != of_middle(Some(&guess)));
+    assert!(of_a(Some(mix)) != of_middle(Some(guess.as_bytes())));
 }
 
 #[test]
@@ -78,10 +80,10 @@ fn public_keys_of_small_order_give_nothing() {
 
 type Agreed = Paired<AesGcm, Vec<Own>, Vec<Pair>>;
 
-fn seal_of(private: Secret, peers: &[[u8; 32]]) -> Agreed {
+fn seal_of(private: [u8; 32], peers: &[[u8; 32]]) -> Agreed {
     Paired::new(
         AesGcm::with_slots(1),
-        vec![Own::new(private, None)],
+        vec![Own::new(&private, None)],
         peers.iter().map(Pair::with).collect(),
     )
 }
@@ -98,13 +100,11 @@ fn info(from: (u64, u64), to: (u64, u64)) -> Vec<u8> {
 
 #[test]
 fn each_pair_derives_from_its_own_secret() {
-    let keys: Vec<[u8; 32]> = (10..40)
-        .map(|n| public_key(&Secret::new([n; 32])))
-        .collect();
+    let keys: Vec<[u8; 32]> = (10..40).map(|n| public_key(&[n; 32])).collect();
     let publics = [&keys[..], &[public_key(&A), public_key(&B)]].concat();
     let (a, b) = (seal_of(A, &publics), seal_of(B, &publics));
     let (me, they) = (identity(&public_key(&A)), identity(&public_key(&B)));
-    let [mine, theirs] = [Secret::new([8; 32]), Secret::new([9; 32])];
+    let [mine, theirs] = [[8; 32], [9; 32]];
     let forth = info(me, they);
     let back = info(they, me);
     // Twice: agreed on first, then kept.
@@ -114,7 +114,7 @@ fn each_pair_derives_from_its_own_secret() {
     }
     assert!(a.derive(&mine, &forth) != a.derive(&mine, &back));
     let direct = pair_secret(&A, &public_key(&B), None).unwrap();
-    assert!(a.derive(&mine, &forth) == AesGcm::with_slots(0).derive(&direct, &forth));
+    assert!(a.derive(&mine, &forth) == AesGcm::with_slots(0).derive(direct.as_bytes(), &forth));
     // Another life, another's pair, oneself, nobody: the secret of one's own.
     let others = identity(&keys[0]);
     for info in [

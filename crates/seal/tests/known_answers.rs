@@ -117,7 +117,7 @@ fn crc_32c() {
 /// Computed with another HMAC: HKDF-SHA256, no salt, 32 bytes.
 #[test]
 fn hkdf() {
-    let secret = Secret::new(core::array::from_fn(|i| i as u8));
+    let secret = core::array::from_fn(|i| i as u8);
     let derived = AesGcm::with_slots(0).derive(&secret, b"portolan test");
     assert_eq!(derived.as_bytes()[..], hex(HKDF_ANSWER));
     assert_eq!(
@@ -126,7 +126,7 @@ fn hkdf() {
     );
     assert_eq!(Checksum.derive(&secret, b"portolan test"), derived);
     assert_ne!(Checksum.derive(&secret, b"portolan tess"), derived);
-    assert_eq!(Null.derive(&secret, b"portolan test"), secret);
+    assert_eq!(Null.derive(&secret, b"portolan test").as_bytes(), &secret);
 }
 
 const HKDF_ANSWER: &str = "d2042709b274d1c7438f8faa1fe96d5a285ed5c27de2027350ab937af51b8269";

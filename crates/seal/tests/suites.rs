@@ -137,7 +137,7 @@ fn phases_suites_and_directions_have_keys_of_their_own() {
         for direction in [[1, 2], [2, 1]] {
             for phase in [0, 1] {
                 let info = [seal.name().as_bytes(), &direction, &[phase]].concat();
-                keys.push(seal.derive(&KEY, &info));
+                keys.push(seal.derive(KEY.as_bytes(), &info));
             }
         }
     }
@@ -160,9 +160,9 @@ fn key_bytes_in_use() {
         seal.install(1, &KEY);
         let (bytes, tag) = sealed(&seal);
         for i in 0..32 {
-            let mut key = KEY;
-            key.0[i] ^= 1;
-            seal.install(0, &key);
+            let mut key = *KEY.as_bytes();
+            key[i] ^= 1;
+            seal.install(0, &Secret::new(key));
             assert_eq!(open(&seal, 0, NONCE, &bytes, &tag), i >= used, "byte {i}");
         }
     }

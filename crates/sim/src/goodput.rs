@@ -9,7 +9,7 @@ use portolan_proto::{
     Config, Counters, Delivery, Endpoint, Host, Identity, Message, Outcome, PeerEvent, PeerId,
     Release, Reroute, SourceId, Verdict,
 };
-use portolan_seal::{Checksum, Secret};
+use portolan_seal::Checksum;
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
 
 use crate::memory::Memory;
@@ -126,7 +126,7 @@ impl Node {
             ..Config::default()
         };
         let mut node = Self {
-            memory: Memory::new(&config, me, Secret([5; 32]), who as u64 + 1),
+            memory: Memory::new(&config, me, &[5; 32], who as u64 + 1),
             app: App {
                 has_ways: !course.ways.is_empty(),
                 ..App::default()

@@ -3,7 +3,6 @@
 use portolan_proto::{
     Config, Conn, Core, FrameMeta, Identity, KeptMore, KeptWords, Layout, Long, Path, Peer, Tables,
 };
-use portolan_seal::Secret;
 
 /// Tables of one endpoint. Cloning it and dropping the original moves every
 /// table to another address.
@@ -23,7 +22,7 @@ pub struct Memory {
 impl Memory {
     /// Tables as the configuration asks, initialised.
     #[must_use]
-    pub fn new(config: &Config, me: Identity, secret: Secret, seed: u64) -> Self {
+    pub fn new(config: &Config, me: Identity, secret: &[u8; 32], seed: u64) -> Self {
         let layout = Layout::of(config);
         let mut memory = Self {
             core: Box::default(),

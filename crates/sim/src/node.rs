@@ -10,7 +10,7 @@ use portolan_proto::{
     Config, Credit, Endpoint, Identity, LocalNetwork, NetAddress, PeerId, Release, Reroute,
     Transmit, key_slots,
 };
-use portolan_seal::{Seal, Secret};
+use portolan_seal::Seal;
 use portolan_wire::{EndpointId, Life, Priority};
 
 use crate::ledger::{Ledger, LifeId};
@@ -189,7 +189,7 @@ impl Node {
             id: EndpointId(1000 + node as u64),
             life: Life(life),
         };
-        let secret = Secret([7; 32]);
+        let secret = &[7; 32];
         // A phase ends when the one before is settled, on all paths: a window or
         // two late, or as long as it takes to see that packets are too big.
         let late = 2048 * (s.networks * s.networks) as u64;

@@ -20,7 +20,7 @@ use portolan_proto::{
     Config, Delivery, Endpoint, Host, Identity, Message, Outcome, PeerEvent, PeerId, SourceId,
     Verdict,
 };
-use portolan_seal::{Checksum, Secret};
+use portolan_seal::Checksum;
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
 
 use crate::memory::Memory;
@@ -253,7 +253,7 @@ impl Node {
             life: Life(lives[who]),
         };
         let mut node = Self {
-            memory: Memory::new(&config(), me, Secret([5; 32]), lives[who]),
+            memory: Memory::new(&config(), me, &[5; 32], lives[who]),
             app: App::default(),
         };
         let other = 1 - who;

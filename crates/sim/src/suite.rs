@@ -103,12 +103,12 @@ impl Seal for SimSeal {
         each!(&self.inner, s => s.packets_max())
     }
 
-    fn derive(&self, secret: &Secret, info: &[u8]) -> Secret {
+    fn derive(&self, secret: &[u8; 32], info: &[u8]) -> Secret {
         each!(&self.inner, s => s.derive(secret, info))
     }
 
     fn install(&mut self, slot: usize, key: &Secret) {
-        self.keys[slot] = Some(key.0);
+        self.keys[slot] = Some(*key.as_bytes());
         each!(&mut self.inner, s => s.install(slot, key));
     }
 
@@ -151,7 +151,7 @@ mod tests {
         let book = NonceBook::default();
         for _ in 0..2 {
             let mut seal = SimSeal::new(Suite::Aes, 1, 10, &book);
-            seal.install(0, &Secret([1; 32]));
+            seal.install(0, &Secret::new([1; 32]));
             seal_once(&seal, 5);
         }
     }
@@ -161,7 +161,7 @@ mod tests {
     fn a_worn_out_key_is_seen() {
         let book = NonceBook::default();
         let mut seal = SimSeal::new(Suite::ChaCha, 1, 2, &book);
-        seal.install(0, &Secret([1; 32]));
+        seal.install(0, &Secret::new([1; 32]));
         for number in 0..3 {
             seal_once(&seal, number);
         }

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::ops::{Deref, DerefMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::ptr::{self, NonNull};
@@ -72,6 +73,12 @@ impl fmt::Display for MemoryError {
 }
 
 impl std::error::Error for MemoryError {}
+
+impl From<MemoryError> for std::io::Error {
+    fn from(error: MemoryError) -> Self {
+        Self::other(error)
+    }
+}
 
 /// A mapping that is unmapped when dropped.
 #[derive(Debug)]
@@ -418,6 +425,59 @@ impl PrivateMemory {
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.0.bytes
+    }
+}
+
+/// `N` bytes, zeros at first, in memory of their own that a forked child finds
+/// zeroed and a core dump leaves out. Whoever hands it on copies none of them.
+pub struct Hidden<const N: usize>(PrivateMemory);
+
+impl<const N: usize> Hidden<N> {
+    /// With zeros.
+    ///
+    /// # Errors
+    /// [`MemoryError::TooLittle`], [`MemoryError::Advice`].
+    pub fn new() -> Result<Self, MemoryError> {
+        let options = PrivateOptions {
+            wipe_on_fork: true,
+            no_dump: true,
+            lock: false,
+        };
+        Ok(Self(PrivateMemory::new(N, options)?))
+    }
+
+    /// With these.
+    ///
+    /// # Errors
+    /// As [`Hidden::new`].
+    pub fn copy_of(bytes: &[u8; N]) -> Result<Self, MemoryError> {
+        let mut hidden = Self::new()?;
+        hidden.copy_from_slice(bytes);
+        Ok(hidden)
+    }
+}
+
+impl<const N: usize> Deref for Hidden<N> {
+    type Target = [u8; N];
+
+    fn deref(&self) -> &[u8; N] {
+        // SAFETY: the memory is ours, of at least `N` bytes, and any bytes are
+        // a value; only a fork changes them behind our back, to zeros.
+        unsafe { self.0.start().cast().as_ref() }
+    }
+}
+
+impl<const N: usize> DerefMut for Hidden<N> {
+    fn deref_mut(&mut self) -> &mut [u8; N] {
+        // SAFETY: as above; `&mut self` makes it exclusive.
+        unsafe { self.0.start().cast().as_mut() }
+    }
+}
+
+impl<const N: usize> fmt::Debug for Hidden<N> {
+    /// Shows none of them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hidden(..)")
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::raw::syscall;
 
@@ -16,6 +16,7 @@ mod number {
     pub const SCHED_SETSCHEDULER: usize = 144;
     pub const PROCESS_VM_READV: usize = 310;
     pub const PROCESS_VM_WRITEV: usize = 311;
+    pub const PIDFD_SEND_SIGNAL: usize = 424;
 }
 #[cfg(target_arch = "aarch64")]
 mod number {
@@ -23,6 +24,7 @@ mod number {
     pub const SCHED_SETSCHEDULER: usize = 119;
     pub const PROCESS_VM_READV: usize = 270;
     pub const PROCESS_VM_WRITEV: usize = 271;
+    pub const PIDFD_SEND_SIGNAL: usize = 424;
 }
 
 /// A process, held by descriptor: its number is not reused under us.
@@ -50,6 +52,19 @@ impl Pidfd {
         let mut fds = [PollFd::new(&self.0, PollFlags::IN)];
         let now = Timespec::default();
         matches!(poll(&mut fds, Some(&now)), Ok(n) if n > 0)
+    }
+
+    /// Signals the process group that bears its number, if that is not another
+    /// by now: the group may outlive the process.
+    ///
+    /// # Errors
+    /// `SRCH` when nothing is left of the group, `INVAL` before Linux 6.9.
+    pub fn signal_group(&self, signal: Signal) -> Result<(), Errno> {
+        const PROCESS_GROUP: usize = 1 << 2;
+        let fd = self.0.as_raw_fd() as usize;
+        let args = [fd, signal.as_raw() as usize, 0, PROCESS_GROUP, 0, 0];
+        // SAFETY: no memory is passed.
+        unsafe { syscall(number::PIDFD_SEND_SIGNAL, args) }.map(|_| ())
     }
 }
 
@@ -284,6 +299,9 @@ pub struct Condition {
     pub stopped: bool,
     /// It is ending, or has ended and was not waited for.
     pub ending: bool,
+    /// When it was started, clock ticks after the host was: with the number it
+    /// names one process.
+    pub started: u64,
     /// Its status as of wait(2), once it is known that it ends; 0 before that,
     /// and where we may not trace it.
     pub status: u32,
@@ -296,7 +314,8 @@ impl Condition {
         Self::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
     }
 
-    /// See proc_pid_stat(5): fields 3 (state), 9 (flags) and 52 (exit code).
+    /// See proc_pid_stat(5): fields 3 (state), 9 (flags), 22 (start) and 52 (exit
+    /// code).
     fn parse(stat: &str) -> Option<Self> {
         /// PF_EXITING of the kernel's sched.h.
         const EXITING: u32 = 4;
@@ -304,11 +323,13 @@ impl Condition {
         let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
         let state = fields.next()?.chars().next()?;
         let flags: u32 = fields.nth(5)?.parse().ok()?;
-        let status: u32 = fields.nth(42)?.parse().ok()?;
+        let started = fields.nth(12)?.parse().ok()?;
+        let status: u32 = fields.nth(29)?.parse().ok()?;
         Some(Self {
             state,
             stopped: matches!(state, 'T' | 't'),
             ending: matches!(state, 'Z' | 'X') || flags & EXITING != 0,
+            started,
             status,
         })
     }

@@ -47,6 +47,10 @@ pub(super) struct Card {
 }
 
 impl Card {
+    /// Bytes behind the versions, with one address.
+    #[cfg(feature = "properties")]
+    pub const BODY_BYTES: usize = 8 + 4 + 16 + 5 + 1 + 17;
+
     pub fn encode(&self) -> String {
         let release = self.versions.portolan.as_bytes();
         let release = &release[..release.len().min(RELEASE_MAX)];
@@ -112,6 +116,9 @@ impl Card {
             has_secret: *[false, true].get(usize::from(has_secret))?,
         };
         let [count] = *take(&mut rest)?;
+        if usize::from(count) > ADDRESSES_MAX {
+            return None;
+        }
         let mut addresses = Vec::new();
         for _ in 0..count {
             let ip: [u8; 16] = *take(&mut rest)?;

@@ -18,13 +18,14 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
-use portolan_seal::Secret;
 use portolan_sys::lives::Pulse;
+use portolan_sys::memory::Hidden;
 
 use crate::host::{fnv, host_identity};
-use crate::job::{PeerInfo, fill_random};
+use crate::job::{PeerInfo, fill_random, random_secret};
 use crate::pmi::{Found, Pmi};
 use crate::{
     BootError, Congestion, JOB_VARIABLE, LinkChoice, Membership, Security, Suite, Versions,
@@ -47,7 +48,7 @@ pub struct GuestOptions {
     /// How to share the network.
     pub congestion: Congestion,
     /// A secret of the job that goes into the keys.
-    pub mix: Option<Secret>,
+    pub mix: Option<Arc<Hidden<32>>>,
     /// The address that others are told, or the network that it is in; none:
     /// each host chooses among all.
     pub address: Option<String>,
@@ -180,6 +181,8 @@ pub(crate) struct Guest {
 pub(crate) struct Joined {
     pub guest: Guest,
     pub membership: Membership,
+    /// Nobody else's: the keys come from the public ones.
+    pub secret: Hidden<32>,
     pub shared: Option<(OwnedFd, Vec<OwnedFd>)>,
 }
 
@@ -199,10 +202,10 @@ impl Guest {
         options: &GuestOptions,
         make: &mut dyn FnMut(u32) -> io::Result<OwnedFd>,
     ) -> Result<Joined, BootError> {
-        let mut random = [0; 56];
-        fill_random(&mut random).map_err(BootError::io("asking the kernel for random bytes"))?;
-        let (secret, rest) = random.split_first_chunk::<32>().expect("56 bytes");
-        let (name, life) = rest.split_first_chunk::<16>().expect("24 bytes");
+        let drawing = || BootError::io("asking the kernel for random bytes");
+        let mut random = [0; 24];
+        fill_random(&mut random).map_err(drawing())?;
+        let (name, life) = random.split_first_chunk::<16>().expect("24 bytes");
         let own = Card {
             versions: Versions::ours(),
             host: host_identity().map_err(BootError::io("reading /proc for the host's name"))?,
@@ -250,10 +253,10 @@ impl Guest {
                     .copied()
                     .zip(pids.iter().copied())
                     .collect(),
-                mix: options.mix.as_ref().map(|mix| *mix.as_bytes()),
+                has_mix: options.mix.is_some(),
                 silence: options.host_silence,
             };
-            Called::run(program, &brief)
+            Called::run(program, &brief, options.mix.as_deref().map(|mix| &**mix))
         });
         let neighbours = Neighbours {
             job_id,
@@ -275,8 +278,6 @@ impl Guest {
             rank,
             size,
             job_id,
-            // Nobody else's: the keys come from the public ones.
-            secret: *secret,
             security: options.security,
             suite: options.suite,
             link: options.link,
@@ -308,6 +309,7 @@ impl Guest {
                 others_apart: Vec::new(),
             },
             membership,
+            secret: random_secret().map_err(drawing())?,
             shared: shared.map(|Shared { segment, doorbells }| (segment, doorbells)),
         })
     }
@@ -464,6 +466,46 @@ impl Told {
             agent,
         })
     }
+}
+
+/// Reads bytes as what other processes put into PMI, and as what its server
+/// says: what is understood is understood again as it is written.
+#[cfg(feature = "properties")]
+pub fn values_travel(bytes: &[u8]) {
+    use std::net::Ipv4Addr;
+    let own = Card {
+        versions: Versions::ours(),
+        host: 1,
+        pid: 2,
+        random: [3; 16],
+        choices: Choices {
+            security: Security::Encrypt,
+            suite: Suite::Aes128Gcm,
+            link: LinkChoice::Auto,
+            congestion: Congestion::Auto,
+            has_secret: false,
+        },
+        addresses: portolan_sys::net::Subnet::new(Ipv4Addr::LOCALHOST.into(), 8)
+            .into_iter()
+            .collect(),
+    };
+    // As they are, as digits, and behind the beginning of a card of this version.
+    let head = unhex(&own.encode()).expect("digits");
+    let head = &head[..head.len() - Card::BODY_BYTES];
+    let texts = [
+        String::from_utf8_lossy(bytes).into_owned(),
+        hex(bytes),
+        hex(&[head, bytes].concat()),
+    ];
+    for text in texts {
+        if let Some(card) = Card::decode(&text, &own) {
+            assert_eq!(Card::decode(&card.encode(), &own), Some(card));
+        }
+    }
+    if let Some(told) = Told::decode(bytes) {
+        assert_eq!(told.encode(), bytes);
+    }
+    crate::pmi::answers_are_read(bytes);
 }
 
 /// Where an address's bytes hold the IP address.

@@ -60,7 +60,7 @@ fn serve(peer: UnixStream, space: Arc<Mutex<HashMap<String, String>>>, all: Arc<
     }
 }
 
-type Outcome = Result<(Membership, bool, Vec<PeerInfo>), BootError>;
+type Outcome = Result<(Membership, Hidden<32>, bool, Vec<PeerInfo>), BootError>;
 
 /// Runs a job of a process for each of the options; gives also all that
 /// passed through the server.
@@ -81,7 +81,7 @@ fn run(each: Vec<GuestOptions>) -> (Vec<Outcome>, HashMap<String, String>) {
                 let shares = joined.shared.is_some();
                 let table = joined.guest.exchange([rank as u8; 64], shares)?.table;
                 joined.guest.leave();
-                Ok((joined.membership, shares, table))
+                Ok((joined.membership, joined.secret, shares, table))
             })
         })
         .collect();
@@ -95,7 +95,7 @@ fn processes_find_each_other() {
     let (outcomes, space) = run(vec![options(); 3]);
     let mut jobs = Vec::new();
     for (rank, outcome) in (0..).zip(outcomes) {
-        let (membership, shares, table) = outcome.unwrap();
+        let (membership, secret, shares, table) = outcome.unwrap();
         assert_eq!((membership.rank, membership.size), (rank, 3));
         assert_eq!(membership.local_ranks, [0, 1, 2]);
         assert_eq!(
@@ -108,10 +108,10 @@ fn processes_find_each_other() {
             assert_eq!((peer.host_index, peer.local_index), (0, other.into()));
             assert_eq!(peer.pid, std::process::id());
         }
-        jobs.push((membership.job_id, membership.secret));
         // What stands in for a job's secret stays here.
-        let secret = hex(&membership.secret);
-        assert!(space.values().all(|value| !value.contains(&secret)));
+        let shown = hex(&secret[..]);
+        assert!(space.values().all(|value| !value.contains(&shown)));
+        jobs.push((membership.job_id, *secret));
     }
     assert!(jobs.iter().all(|job| job.0 == jobs[0].0));
     assert!(jobs[0].1 != jobs[1].1 && jobs[1].1 != jobs[2].1);
@@ -129,7 +129,7 @@ fn settings_that_differ_are_told() {
         (|o| o.link = LinkChoice::Udp, "PORTOLAN_LINK"),
         (|o| o.congestion = Congestion::Lan, "PORTOLAN_CONGESTION"),
         (
-            |o| o.mix = Some(Secret::new([1; 32])),
+            |o| o.mix = Some(Arc::new(Hidden::copy_of(&[1; 32]).unwrap())),
             "PORTOLAN_JOB_SECRET_FILE",
         ),
     ] {
@@ -148,7 +148,7 @@ fn without_watching_memory_is_not_shared() {
     let mut blind = options();
     blind.watches = false;
     let (outcomes, _) = run(vec![blind.clone(), blind]);
-    assert!(outcomes.into_iter().all(|outcome| !outcome.unwrap().1));
+    assert!(outcomes.into_iter().all(|outcome| !outcome.unwrap().2));
 }
 
 #[test]

@@ -11,10 +11,13 @@ use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use portolan_sys::memory::Hidden;
 use rustix::event::epoll;
 use rustix::io::Errno;
+use zeroize::Zeroize;
 
 use super::Starter;
 use super::connection::{Came, Connection};
@@ -25,6 +28,7 @@ use super::streams::do_not_block;
 use super::talk::{
     BEAT_EVERY, Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost,
 };
+use crate::host::keep_from_dumps;
 use crate::ready::ready;
 use crate::silence::Looks;
 
@@ -132,6 +136,7 @@ pub fn serve(
     greeting: Greeting,
     keeper: &mut dyn Keeper,
 ) -> Result<(), AgentError> {
+    keep_from_dumps()?;
     let mut agent = Agent::new(input, output, keeper)?;
     agent.waiting.push(&PREAMBLE);
     agent.say(FromHost::Hello(greeting));
@@ -252,6 +257,7 @@ impl<'a> Agent<'a> {
         };
         self.heard_at = Instant::now();
         self.frames.feed(&bytes[..n]);
+        bytes[..n].zeroize();
         loop {
             let order = match self.frames.next() {
                 Ok(None) => return Ok(()),
@@ -288,8 +294,9 @@ impl<'a> Agent<'a> {
             }
             Order::Said(ToHost::Reach { host, command }) => self.reach(host, &command)?,
             Order::Said(ToHost::Cut { host }) => drop(self.relays.remove(&host)),
-            Order::Said(ToHost::Start { plan, task }) if self.host.is_none() => {
-                self.start(*plan, &task)?;
+            Order::Start { secret, plan, task } if self.host.is_none() => {
+                self.frames.wipe();
+                self.start(*plan, secret, &task)?;
             }
             Order::Said(ToHost::Restart { rank, restarts }) => {
                 if let (Some(host), Some(starter)) = (&mut self.host, &mut self.starter) {
@@ -320,7 +327,12 @@ impl<'a> Agent<'a> {
         Ok(())
     }
 
-    fn start(&mut self, plan: HostPlan, task: &Task) -> Result<(), AgentError> {
+    fn start(
+        &mut self,
+        plan: HostPlan,
+        secret: Rc<Hidden<32>>,
+        task: &Task,
+    ) -> Result<(), AgentError> {
         self.door = Door::open(plan.job_id);
         if let Some(door) = &self.door {
             let data = epoll::EventData::new_u64(DOOR);
@@ -331,7 +343,7 @@ impl<'a> Agent<'a> {
         let started = prepared.and_then(|mut prepared| {
             let seats = Seat::each(&prepared.cores);
             let starter = prepared.starter.as_mut();
-            let started = Host::start(plan, &seats, starter);
+            let started = Host::start(plan, secret, &seats, starter);
             let mut host = started.map_err(|error| StartFailure {
                 code: 1,
                 why: error.to_string(),
@@ -508,7 +520,6 @@ mod tests {
             size: 1,
             spare: 0,
             job_id: 1,
-            secret: [0; 32],
             partitions: Vec::new(),
             security: Security::Encrypt,
             suite: Suite::Aes128Gcm,
@@ -524,8 +535,8 @@ mod tests {
             programs: vec![(1, program)],
             ..Task::default()
         };
-        let plan = Box::new(plan);
-        Order::Said(ToHost::Start { plan, task }).encode()
+        let (secret, plan) = (Rc::new(Hidden::new().unwrap()), Box::new(plan));
+        Order::Start { secret, plan, task }.encode()
     }
 
     #[test]

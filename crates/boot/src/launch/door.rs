@@ -12,7 +12,7 @@ use rustix::net::sockopt::socket_peercred;
 
 use super::talk::{Frames, Outgoing};
 use crate::Versions;
-use crate::control::{Answer, Asked, JobName, Request};
+use crate::control::{ANSWER_BYTES_MAX, Answer, Asked, JobName, Request};
 use crate::frame::json;
 use crate::ready::ready_now;
 
@@ -20,9 +20,6 @@ use crate::ready::ready_now;
 const CLIENTS_MAX: usize = 16;
 /// Longest question, bytes.
 const QUESTION_BYTES_MAX: usize = 4096;
-/// Most bytes of answers that wait for one that does not read; then it is
-/// closed. Room for the longest answers of a few hosts.
-const ANSWER_BYTES_MAX: usize = 64 << 20;
 
 const LISTENER: u64 = 0;
 
@@ -176,6 +173,7 @@ impl Door {
         };
         let gone = client.waiting.flush(client.stream.as_fd()).is_err();
         let behind = !client.waiting.is_empty();
+        // One that does not read. Room for the longest answers of a few hosts.
         let stalled = client.waiting.len() > ANSWER_BYTES_MAX;
         if gone || stalled || (client.ended && !behind) {
             self.clients.remove(&number);

@@ -12,6 +12,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command};
 use std::rc::Rc;
 
+use portolan_sys::memory::Hidden;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
@@ -27,7 +28,7 @@ use crate::host_port::HostPort;
 use crate::job::fill_random;
 use crate::message::{
     FromRank, GaveUp, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table,
-    key_check,
+    encode_welcome, key_check,
 };
 use crate::ready::ready_now;
 use crate::socket::{self, DESCRIPTORS_MAX};
@@ -102,12 +103,14 @@ impl Host {
     /// [`LaunchError`]; ranks started until then are killed.
     pub fn start(
         plan: HostPlan,
+        secret: Rc<Hidden<32>>,
         seats: &[Seat],
         starter: &mut dyn Starter,
     ) -> Result<Self, LaunchError> {
         let mut host = Self {
             ranks: Vec::new(),
             descriptors: HostDescriptors {
+                secret,
                 segment: None,
                 lives: None,
                 doorbells: Vec::new(),
@@ -293,8 +296,7 @@ impl Host {
                     self.outputs.give_room(*bytes);
                     self.pump_outputs()?;
                 }
-                ToHost::Start { .. }
-                | ToHost::Restart { .. }
+                ToHost::Restart { .. }
                 | ToHost::Reach { .. }
                 | ToHost::Cut { .. }
                 | ToHost::Beat
@@ -305,7 +307,7 @@ impl Host {
                     self.say(FromHost::Seen { ticket, view });
                 }
             },
-            Order::Relay { .. } | Order::All(_) => {}
+            Order::Start { .. } | Order::Relay { .. } | Order::All(_) => {}
         }
         Ok(())
     }
@@ -511,8 +513,9 @@ impl Host {
         };
         let first = doorbells.min(DESCRIPTORS_MAX - DESCRIPTORS_BEFORE);
         let host_port = matches!(welcome.host_port, Some(Ok(_)));
-        let bytes = ToRank::Welcome(Box::new(welcome)).encode().into();
+        let bytes = encode_welcome(&welcome).into();
         let with = With {
+            secret: true,
             segment,
             lives,
             host_port,
@@ -548,7 +551,6 @@ impl Host {
             rank: rank.place.rank,
             size: plan.size,
             job_id: plan.job_id,
-            secret: plan.secret,
             security: plan.security,
             suite: plan.suite,
             link: plan.link,
@@ -576,14 +578,13 @@ impl Host {
 
     fn handle_join(&mut self, index: usize, address: [u8; 64], check: u64) {
         let HostPlan {
-            secret,
             job_id,
             security,
             suite,
             ..
         } = &self.plan;
         let rank = self.ranks[index].place.rank;
-        if check != key_check(secret, *job_id, *security, *suite) {
+        if check != key_check(&self.descriptors.secret, *job_id, *security, *suite) {
             self.refuse(index, Refusal::KeyCheck { rank });
             return;
         }

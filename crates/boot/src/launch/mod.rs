@@ -31,6 +31,9 @@ mod streams;
 mod talk;
 mod watch;
 
+#[cfg(feature = "properties")]
+pub(crate) use talk::frames_travel;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fmt;

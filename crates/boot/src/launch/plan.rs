@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -12,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Congestion, LinkChoice, Security, Suite, Versions};
 
 /// The part of a job that one host has.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct HostPlan {
     /// The host's number, and how many there are.
     pub host_index: u16,
@@ -24,8 +23,6 @@ pub(super) struct HostPlan {
     /// So many others may be started here later, ranks of hosts that leave.
     pub spare: u32,
     pub job_id: u64,
-    /// Of the host's partition.
-    pub secret: [u8; 32],
     /// The partition of each host; empty where all are in one.
     pub partitions: Vec<u16>,
     pub security: Security,
@@ -49,17 +46,6 @@ impl HostPlan {
             LinkChoice::Auto => self.hosts > 1,
             LinkChoice::Shm | LinkChoice::Udp => false,
         }
-    }
-}
-
-impl fmt::Debug for HostPlan {
-    /// Leaves out the secret.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "HostPlan {{ host: {}, ranks: {} from {}, .. }}",
-            self.host_index, self.ranks, self.first
-        )
     }
 }
 

@@ -9,6 +9,7 @@ use std::process::Child;
 use std::rc::Rc;
 use std::time::Instant;
 
+use portolan_sys::memory::Hidden;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::{Place, SharedMemory};
@@ -18,14 +19,17 @@ use crate::socket;
 
 /// What the ranks of a host share.
 pub(super) struct HostDescriptors {
+    /// What all members of the job share.
+    pub secret: Rc<Hidden<32>>,
     pub segment: Option<SharedMemory>,
     pub lives: Option<OwnedFd>,
     pub doorbells: Vec<OwnedFd>,
 }
 
-/// Which descriptors go with a message.
+/// What goes with a message: the secret behind it, and which descriptors.
 #[derive(Clone)]
 pub(super) struct With {
+    pub secret: bool,
     pub segment: bool,
     pub lives: bool,
     pub host_port: bool,
@@ -35,6 +39,7 @@ pub(super) struct With {
 impl With {
     pub fn nothing() -> Self {
         Self {
+            secret: false,
             segment: false,
             lives: false,
             host_port: false,
@@ -137,7 +142,8 @@ impl Rank {
                 .chain(doorbells)
                 .map(AsFd::as_fd)
                 .collect();
-            match socket::send(control.as_fd(), bytes, &descriptors, false) {
+            let secret: &[u8] = if with.secret { &host.secret[..] } else { &[] };
+            match socket::send_parts(control.as_fd(), [bytes, secret], &descriptors, false) {
                 Ok(()) => {
                     if with.host_port {
                         self.host_port = None;

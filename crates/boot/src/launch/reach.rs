@@ -7,10 +7,11 @@ use std::process::ExitStatus;
 use std::time::Instant;
 
 use rustix::event::epoll;
+use zeroize::Zeroizing;
 
 use super::connection::Came;
 use super::remote::{Heard, HostFailure, Remote, Way};
-use super::talk::{FromHost, Order, Report, ToHost};
+use super::talk::{FromHost, Order, Report, ToHost, relayed};
 use super::watch::{Side, Token, index_of, wait_until};
 use super::{Event, LaunchError, Reach, Running, Starter, Stop, Task};
 
@@ -186,16 +187,14 @@ impl Running {
     }
 
     /// Sends a frame to the agent of a host, by whatever way.
-    pub(super) fn transmit(&mut self, mut host: usize, mut frame: Vec<u8>) {
+    pub(super) fn transmit(&mut self, mut host: usize, frame: Vec<u8>) {
+        // One of them bears the job's secret.
+        let mut frame = Zeroizing::new(frame);
         while let Some(Side::There(remote)) = self.hosts.get_mut(host) {
             match &mut remote.way {
                 Way::Own(connection) => return connection.send(&frame),
                 Way::Via(via) => {
-                    let order = Order::Relay {
-                        host: index_of(host),
-                        bytes: frame,
-                    };
-                    frame = order.encode();
+                    frame = Zeroizing::new(relayed(index_of(host), &frame));
                     host = *via;
                 }
             }

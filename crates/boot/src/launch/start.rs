@@ -6,16 +6,18 @@ use rustix::event::epoll;
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::rc::Rc;
 
 use super::host::Host;
 use super::member::Member;
 use super::output::Room;
 use super::plan::{HostPlan, Seat};
 use super::source::Source;
-use super::talk::{Order, TASK_BYTES_MAX, ToHost};
+use super::talk::{Order, TASK_BYTES_MAX};
 use super::watch::{Side, Token, index_of};
 use super::{Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, Starter, Stop, Task, Wanted};
-use crate::job::fill_random;
+use crate::host::keep_from_dumps;
+use crate::job::{fill_random, random_secret};
 use crate::{LinkChoice, Suite};
 
 /// Descriptors that the launcher holds for each rank: process, control
@@ -73,6 +75,7 @@ impl Running {
         starter: &mut dyn Starter,
         tasks: Vec<Option<Task>>,
     ) -> Result<(), LaunchError> {
+        keep_from_dumps()?;
         let mut job_id = [0; 8];
         fill_random(&mut job_id)?;
         let job_id = u64::from_le_bytes(job_id);
@@ -80,9 +83,7 @@ impl Running {
         let partitions = self.spec.partitions.clone();
         let mut secrets = BTreeMap::new();
         for &partition in partitions.iter().chain(&[0]) {
-            let mut secret = [0; 32];
-            fill_random(&mut secret)?;
-            secrets.insert(partition, secret);
+            secrets.insert(partition, Rc::new(random_secret()?));
         }
         let addresses = self.addresses();
         let greetings = self.hosts.iter().filter_map(Side::greeting);
@@ -107,7 +108,6 @@ impl Running {
                     0
                 },
                 job_id,
-                secret: secrets[&partitions.get(host).copied().unwrap_or_default()],
                 partitions: partitions.clone(),
                 security: self.spec.security,
                 suite,
@@ -118,6 +118,8 @@ impl Running {
                 stopped_limit: self.spec.stopped_limit,
                 ip: addresses[host].or_else(|| starter.address(index_of(host))),
             };
+            let partition = partitions.get(host).copied().unwrap_or_default();
+            let secret = Rc::clone(&secrets[&partition]);
             for local in 0..ranks {
                 self.members.push(Member::new(Place {
                     rank: first + local,
@@ -133,7 +135,7 @@ impl Running {
                 (Side::There(_), Some(task)) => {
                     let has_input = task.input;
                     let plan = Box::new(plan);
-                    let frame = Order::Said(ToHost::Start { plan, task }).encode();
+                    let frame = Order::Start { secret, plan, task }.encode();
                     if frame.len() > TASK_BYTES_MAX {
                         return Err(LaunchError::TaskTooLarge(frame.len()));
                     }
@@ -144,7 +146,7 @@ impl Running {
                     }
                 }
                 _ if ranks > 0 || self.spec.respawn > 0 => {
-                    let started = Host::start(plan, &seats[here], starter)?;
+                    let started = Host::start(plan, secret, &seats[here], starter)?;
                     let data = Token::Host(host).data();
                     let descriptor = started.descriptor();
                     epoll::add(&self.epoll, descriptor, data, epoll::EventFlags::IN)?;

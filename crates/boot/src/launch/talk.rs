@@ -6,8 +6,10 @@
 //! not.
 
 use std::ffi::OsString;
+use std::rc::Rc;
 use std::time::Duration;
 
+use portolan_sys::memory::Hidden;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Greeting, HostPlan, Task};
@@ -30,6 +32,7 @@ pub(super) const STREAM_BYTES_MAX: usize = 64 << 10;
 /// Launcher and agent let each other hear of them so often.
 pub(super) const BEAT_EVERY: Duration = Duration::from_millis(500);
 
+const KIND_START: u8 = b'S';
 const KIND_JOINED: u8 = b'A';
 const KIND_OUTPUT: u8 = b'O';
 const KIND_INPUT: u8 = b'I';
@@ -42,6 +45,12 @@ const KIND_TABLE_FOR: u8 = b't';
 #[derive(Debug)]
 pub(super) enum Order {
     Said(ToHost),
+    /// To an agent, once: start these, which share this.
+    Start {
+        secret: Rc<Hidden<32>>,
+        plan: Box<HostPlan>,
+        task: Task,
+    },
     /// A part of the table, for all ranks.
     Table {
         first: u32,
@@ -79,11 +88,6 @@ pub(super) enum ToHost {
     },
     Cut {
         host: u16,
-    },
-    /// To an agent, once: start these.
-    Start {
-        plan: Box<HostPlan>,
-        task: Task,
     },
     /// A rank has ended, or is about to; its own host knows.
     Died {
@@ -298,6 +302,10 @@ impl Order {
     pub fn encode(&self) -> Vec<u8> {
         match self {
             Self::Said(said) => json(said),
+            Self::Start { secret, plan, task } => {
+                let what = serde_json::to_vec(&(plan, task)).expect("plain data in memory");
+                frame(KIND_START, &[&secret[..], &what])
+            }
             Self::Table { first, peers } => {
                 let table = encode_table(*first, peers);
                 frame(table[0], &[&table[1..]])
@@ -311,7 +319,7 @@ impl Order {
                 frame(back[0], &[&back[1..]])
             }
             Self::Input(bytes) => frame(KIND_INPUT, &[bytes]),
-            Self::Relay { host, bytes } => frame(KIND_RELAY, &[&host.to_le_bytes(), bytes]),
+            Self::Relay { host, bytes } => relayed(*host, bytes),
             Self::All(content) => frame(KIND_ALL, &[content]),
         }
     }
@@ -324,6 +332,12 @@ impl Order {
             KIND_JSON => serde_json::from_slice(body)
                 .map(Self::Said)
                 .map_err(|_| garbled),
+            KIND_START => {
+                let (secret, what) = body.split_first_chunk().ok_or(garbled)?;
+                let (plan, task) = serde_json::from_slice(what).map_err(|_| garbled)?;
+                let secret = Rc::new(Hidden::copy_of(secret).map_err(|_| garbled)?);
+                Ok(Self::Start { secret, plan, task })
+            }
             KIND_INPUT => Ok(Self::Input(body.to_vec())),
             KIND_ALL => Ok(Self::All(body.to_vec())),
             KIND_RELAY => {
@@ -406,10 +420,43 @@ impl Report {
     }
 }
 
+/// Frames for the agent of a host that another one reaches.
+pub(super) fn relayed(host: u16, bytes: &[u8]) -> Vec<u8> {
+    frame(KIND_RELAY, &[&host.to_le_bytes(), bytes])
+}
+
 /// Reads the number of a host and bytes for or from it.
 fn for_host(body: &[u8]) -> Option<(u16, Vec<u8>)> {
     let (host, bytes) = body.split_first_chunk()?;
     Some((u16::from_le_bytes(*host), bytes.to_vec()))
+}
+
+/// Reads a stream that comes in pieces of so many bytes: what is understood is
+/// understood again as it is written.
+#[cfg(feature = "properties")]
+pub(crate) fn frames_travel(stream: &[u8], piece: usize) {
+    fn read<T: std::fmt::Debug>(
+        (stream, piece): (&[u8], usize),
+        decode: impl Fn(&[u8]) -> Result<T, Garbled>,
+        encode: impl Fn(&T) -> Vec<u8>,
+    ) {
+        let mut frames = Frames::default();
+        for bytes in stream.chunks(piece) {
+            frames.feed(bytes);
+            loop {
+                let said = match frames.next().and_then(|it| it.map(&decode).transpose()) {
+                    Ok(Some(said)) => said,
+                    Ok(None) => break,
+                    Err(_) => return,
+                };
+                let again = encode(&said);
+                let heard = decode(&again[4..]).expect("what was understood before");
+                assert_eq!(format!("{heard:?}"), format!("{said:?}"));
+            }
+        }
+    }
+    read((stream, piece), Order::decode, Order::encode);
+    read((stream, piece), Report::decode, Report::encode);
 }
 
 #[cfg(test)]
@@ -427,7 +474,6 @@ mod tests {
             size: 4,
             spare: 0,
             job_id: 5,
-            secret: [0xab; 32],
             partitions: Vec::new(),
             security: Security::Encrypt,
             suite: Suite::Aes128Gcm,
@@ -458,10 +504,11 @@ mod tests {
             input: true,
         };
         vec![
-            Order::Said(ToHost::Start {
+            Order::Start {
+                secret: Rc::new(Hidden::copy_of(&[0xab; 32]).unwrap()),
                 plan: Box::new(plan()),
                 task,
-            }),
+            },
             Order::Table {
                 first: 0,
                 peers: vec![peer; 3],

@@ -161,7 +161,7 @@ impl Answer {
         bytes
     }
 
-    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
         let (head, text) = bytes.split_first_chunk::<HEAD_BYTES>()?;
         let length = u16::from_le_bytes([head[10], head[11]]);
         if head[..8] != MAGIC || usize::from(length) != text.len() {

@@ -13,6 +13,9 @@ mod tests;
 mod two;
 mod wire;
 
+#[cfg(feature = "properties")]
+pub(crate) use wire::answers_are_read;
+
 use std::ffi::OsString;
 use std::io;
 use std::mem::ManuallyDrop;

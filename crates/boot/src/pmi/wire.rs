@@ -277,6 +277,17 @@ impl Answer {
     }
 }
 
+/// Whatever a server says is an answer or an error.
+#[cfg(feature = "properties")]
+pub(crate) fn answers_are_read(bytes: &[u8]) {
+    for format in [Format::One, Format::Two] {
+        if let Ok(answer) = Answer::parse(format, bytes, "fuzzing") {
+            let _ = answer.number("size");
+            let _ = answer.expect("get_result");
+        }
+    }
+}
+
 fn malformed(bytes: &[u8], doing: &'static str) -> PmiError {
     PmiError::Malformed {
         doing,

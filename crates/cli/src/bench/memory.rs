@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Args;
 use portolan_engine::{
-    Address, Binding, Config, Congestion, Endpoint, EndpointId, Life, Opening, PeerConfig, Secret,
+    Address, Binding, Config, Congestion, Endpoint, EndpointId, Hidden, Life, Opening, PeerConfig,
 };
 use serde::{Deserialize, Serialize};
 
@@ -77,11 +77,12 @@ impl Bytes {
 }
 
 fn opening(id: u64, rank: u32, change: impl FnOnce(&mut Config)) -> Result<Opening> {
+    let secret = Hidden::copy_of(&[7; 32]).map_err(std::io::Error::from)?;
     let mut config = Config {
         rank,
         id: EndpointId(id),
         life: Life(id + 100),
-        secret: Secret::new([7; 32]),
+        secret: Some(secret.into()),
         seed: id + 1000,
         host: 1,
         ..Config::default()

@@ -3,7 +3,7 @@
 //! Each rank asks the kernel to be killed when its launcher is, but a program
 //! that a wrapping script started does not. So a small process of its own
 //! process group knows the ranks' groups, and kills them when its input ends
-//! without a farewell. Where there can be a control group, it ends whoever is
+//! without a farewell, unless their numbers are others' by then. Where there can be a control group, it ends whoever is
 //! left in that in any case. The launcher replaces a guard that dies.
 
 use std::io::{self, Read, Write};
@@ -14,13 +14,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use portolan_sys::process::{Condition, Pidfd};
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::{GUARD_COMMAND, cgroup};
 use crate::failure::{Failure, Result};
 
+/// What a guard is told: the number of a process group (32 bits), and when its
+/// first process was started.
+type Word = [u8; 12];
+
 /// Zero is no process: the job has ended and nothing is to be killed.
-const FAREWELL: u32 = 0;
+const FAREWELL: Word = [0; 12];
 /// Guards are started at most once in this time: one that ends at once would
 /// keep a core busy.
 const REPLACE_EVERY: Duration = Duration::from_millis(20);
@@ -43,7 +49,7 @@ struct Line {
     /// To the guard of now.
     input: Option<ChildStdin>,
     /// All that was said, for its successor.
-    words: Vec<u32>,
+    words: Vec<Word>,
     /// Nothing more will be: a guard that ends now is not replaced.
     over: bool,
 }
@@ -84,7 +90,12 @@ impl Guard {
 
     /// Puts a process group under guard.
     pub fn watch(&mut self, group: u32) {
-        self.shared.line().say(group);
+        // It was not waited for, so the number is still its own.
+        let started = Condition::of(group).map_or(0, |it| it.started);
+        let mut word = FAREWELL;
+        word[..4].copy_from_slice(&group.to_le_bytes());
+        word[4..].copy_from_slice(&started.to_le_bytes());
+        self.shared.line().say(word);
     }
 
     /// All ranks have ended.
@@ -111,11 +122,11 @@ impl Drop for Guard {
 }
 
 impl Line {
-    fn say(&mut self, word: u32) {
+    fn say(&mut self, word: Word) {
         self.words.push(word);
         if let Some(input) = &mut self.input {
             // If it was killed just now, its successor hears all.
-            let _ = input.write_all(&word.to_le_bytes());
+            let _ = input.write_all(&word);
         }
     }
 }
@@ -136,7 +147,7 @@ impl Shared {
             .process_group(0)
             .spawn()?;
         line.input = child.stdin.take().filter(|_| !line.over);
-        let said: Vec<u8> = line.words.iter().flat_map(|w| w.to_le_bytes()).collect();
+        let said = line.words.concat();
         if let Some(input) = &mut line.input {
             // One that was killed too is replaced in turn.
             let _ = input.write_all(&said);
@@ -163,23 +174,58 @@ impl Shared {
     }
 }
 
+/// A process group under guard.
+struct Group {
+    number: Pid,
+    /// When its first process was started.
+    started: u64,
+    /// That process; none where it has gone, or cannot be held.
+    first: Option<Pidfd>,
+}
+
+impl Group {
+    /// None for a farewell.
+    fn of(word: Word) -> Option<Self> {
+        let (number, started) = word.split_first_chunk().expect("twelve bytes");
+        let number = u32::from_le_bytes(*number);
+        let started = u64::from_le_bytes(started.try_into().expect("eight bytes"));
+        let first = Pidfd::open(number).ok();
+        // Looked at once it is held: it cannot change any more.
+        let is_it = || Condition::of(number).is_some_and(|now| now.started == started);
+        Some(Self {
+            number: Pid::from_raw(number.cast_signed())?,
+            started,
+            first: first.filter(|_| is_it()),
+        })
+    }
+
+    /// Kills it, but not another that has its number by now.
+    fn kill(&self) {
+        let held = self.first.as_ref();
+        if let Some(Ok(()) | Err(Errno::SRCH)) = held.map(|it| it.signal_group(Signal::KILL)) {
+            return;
+        }
+        // A group keeps its number when its first process has gone.
+        let number = self.number.as_raw_nonzero().get().cast_unsigned();
+        if Condition::of(number).is_none_or(|now| now.started == self.started) {
+            let _ = kill_process_group(self.number, Signal::KILL);
+        }
+    }
+}
+
 /// The guard's process; `group` is the ranks' control group.
 pub fn guard(group: Option<&Path>) -> Result<ExitCode> {
-    let mut words = Vec::new();
-    io::stdin()
-        .read_to_end(&mut words)
-        .map_err(Failure::io("listening to the launcher"))?;
-    let words: Vec<u32> = words
-        .chunks_exact(4)
-        .map(|word| u32::from_le_bytes(word.try_into().expect("four bytes")))
-        .collect();
-    if words.last() != Some(&FAREWELL) {
-        let groups = words
-            .iter()
-            .filter_map(|&word| Pid::from_raw(word.cast_signed()));
-        for group in groups {
-            let _ = kill_process_group(group, Signal::KILL);
+    let mut groups = Vec::new();
+    let mut word = FAREWELL;
+    loop {
+        match io::stdin().read_exact(&mut word) {
+            Ok(()) => groups.push(Group::of(word)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
+            Err(error) => return Err(Failure::io("listening to the launcher")(error)),
         }
+    }
+    if !matches!(groups.last(), Some(None)) {
+        groups.iter().flatten().for_each(Group::kill);
     }
     if let Some(group) = group {
         cgroup::end(group);

@@ -133,6 +133,12 @@ fn ask(job: &JobName, look: Look) -> std::result::Result<Vec<HostView>, ControlE
 fn list() -> Result<ExitCode> {
     let jobs = control::jobs().map_err(Failure::io("reading the kernel's list of sockets"))?;
     for job in jobs {
+        // Another user's is asked only by who means it.
+        if !job.is_own() {
+            let uid = job.uid;
+            print(format_args!("{job}  of user {uid}: portolan top {uid}/{job}\n"))?;
+            continue;
+        }
         match hosts(&job, Look::Places) {
             Ok(hosts) => {
                 let ranks: usize = hosts.iter().map(|host| host.ranks.len()).sum();

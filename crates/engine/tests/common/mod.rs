@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan_engine::{
-    Config, Congestion, Endpoint, EndpointId, Life, Opening, PeerConfig, Secret, ShmAttachment,
+    Config, Congestion, Endpoint, EndpointId, Hidden, Life, Opening, PeerConfig, ShmAttachment,
     Watch,
 };
 use portolan_link::shm::{Config as SegmentConfig, Segment};
@@ -41,7 +41,7 @@ pub fn config() -> Config {
         ..Config::default()
     };
     config.udp.address = Some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    config.secret = Secret::new([7; 32]);
+    config.secret = Some(Hidden::copy_of(&[7; 32]).unwrap().into());
     config
 }
 

@@ -1,5 +1,7 @@
 //! The chunks of a packet area, and packets that lie in several of them.
 
+use std::ptr::NonNull;
+
 use portolan_ring::Descriptor;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::xdp::{PACKET_HEADROOM, Sizes};
@@ -34,16 +36,20 @@ pub(super) struct Chunks {
     all: usize,
     /// Bytes of one.
     size: usize,
+    /// A chunk's worth of our own, where others have the memory too.
+    own: Option<Box<[u8]>>,
 }
 
 impl Chunks {
-    /// `None` if the memory is smaller than that.
-    pub fn new(memory: SharedMemory, sizes: &Sizes) -> Option<Self> {
+    /// `None` if the memory is smaller than that. `shared`: other processes have
+    /// it too, and may write anywhere at any time.
+    pub fn new(memory: SharedMemory, sizes: &Sizes, shared: bool) -> Option<Self> {
         let all = sizes.area_bytes().filter(|all| *all <= memory.bytes())?;
         Some(Self {
             memory,
             all,
             size: sizes.chunk as usize,
+            own: shared.then(|| vec![0; sizes.chunk as usize].into()),
         })
     }
 
@@ -65,27 +71,64 @@ impl Chunks {
         u64::from(number) * self.size as u64
     }
 
-    /// The chunk in which `at` lies, which [`Self::bytes`] has found to be one.
+    /// The chunk in which `at` lies, which [`Self::arrived`] has found to be one.
     #[inline]
     pub fn number(&self, at: u64) -> u32 {
         (at / self.size as u64) as u32
     }
 
-    /// The bytes of the area from `at`, `len` of them within one chunk; `None`
-    /// if they are not.
+    /// Where the bytes of the area from `at` lie, `len` of them within one chunk;
+    /// `None` if they are not.
     #[inline]
-    pub fn bytes(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
+    fn place(&self, at: u64, len: usize) -> Option<NonNull<u8>> {
         let at = usize::try_from(at).ok()?;
         let within = at % self.size;
         if at >= self.all || len > self.size - within {
             return None;
         }
         // SAFETY: the range lies within the mapping, which lives as long as
-        // `self`. The kernel writes only to chunks in the fill ring and reads
-        // only from those in the transmit ring, and callers name neither, nor
-        // chunks of another process. No other slice of the chunks exists: this
-        // one borrows `self`.
-        Some(unsafe { std::slice::from_raw_parts_mut(self.memory.start().as_ptr().add(at), len) })
+        // `self`.
+        Some(unsafe { self.memory.start().add(at) })
+    }
+
+    /// What has arrived at `at`, `len` bytes within one chunk; `None` if they are
+    /// not. It stays as it is until the caller changes it: what others could
+    /// write is copied first.
+    #[inline]
+    pub fn arrived(&mut self, at: u64, len: usize) -> Option<&mut [u8]> {
+        let place = self.place(at, len)?;
+        if let Some(own) = &mut self.own {
+            let own = own.get_mut(..len)?;
+            // SAFETY: `place` has so many bytes, and `own` is elsewhere. No
+            // reference to the area is made: others may write it meanwhile.
+            unsafe { place.copy_to_nonoverlapping(NonNull::from(&mut *own).cast(), len) };
+            return Some(own);
+        }
+        // SAFETY: `place` has so many bytes, which only we and the kernel have. It
+        // writes only to chunks in the fill ring and reads only from those in the
+        // transmit ring, and callers name neither. No other slice of the chunks
+        // exists: this one borrows `self`.
+        Some(unsafe { NonNull::slice_from_raw_parts(place, len).as_mut() })
+    }
+
+    /// Has `write` write a packet, or a part of one, to the chunk at `at`; gives
+    /// what that gave, the number of bytes. `None` where there is no chunk, too.
+    #[inline]
+    pub fn fill(
+        &mut self,
+        at: u64,
+        write: impl FnOnce(&mut [u8]) -> Option<usize>,
+    ) -> Option<usize> {
+        let place = self.place(at, self.size)?;
+        let Some(own) = &mut self.own else {
+            return write(self.arrived(at, self.size)?);
+        };
+        let len = write(own)?;
+        let written = NonNull::from(own.get(..len)?).cast();
+        // SAFETY: `place` has a chunk's bytes, as `own`, which is elsewhere. No
+        // reference to the area is made: others may write it meanwhile.
+        unsafe { place.copy_from_nonoverlapping(written, len) };
+        Some(len)
     }
 
     /// Lays a packet that one chunk does not hold over the chunks `numbers`;
@@ -100,13 +143,17 @@ impl Chunks {
         let (at, size) = (self.offset(*first), self.size);
         let here = size.checked_sub(headers.len())?;
         let (_, rest) = frame.bytes.split_at_checked(here)?;
-        let packet = self.bytes(at, size)?;
-        headers.write_beginning(packet, frame.bytes, here, frame.ecn)?;
+        self.fill(at, |packet| {
+            headers.write_beginning(packet, frame.bytes, here, frame.ecn)?;
+            Some(size)
+        })?;
         let mut parts = rest.chunks(size);
         for number in others {
             let part = parts.next()?;
-            self.bytes(self.offset(*number), part.len())?
-                .copy_from_slice(part);
+            self.fill(self.offset(*number), |chunk| {
+                chunk.get_mut(..part.len())?.copy_from_slice(part);
+                Some(part.len())
+            })?;
         }
         let len = headers.len() + frame.bytes.len();
         parts.next().is_none().then_some(len)
@@ -141,7 +188,7 @@ mod tests {
     const CHUNK: usize = 2_048;
     const PORT: u16 = 7_000;
 
-    fn chunks() -> Chunks {
+    fn chunks(shared: bool) -> Chunks {
         let sizes = Sizes {
             chunk: CHUNK as u32,
             chunks: 8,
@@ -151,7 +198,7 @@ mod tests {
             completion: 2,
         };
         let memory = SharedMemory::create("portolan-test", 8 * CHUNK).unwrap();
-        Chunks::new(memory, &sizes).unwrap()
+        Chunks::new(memory, &sizes, shared).unwrap()
     }
 
     fn headers() -> [Template; 2] {
@@ -179,7 +226,7 @@ mod tests {
 
     #[test]
     fn a_packet_over_several_chunks_is_the_packet_in_one() {
-        let mut chunks = chunks();
+        let mut chunks = chunks(true);
         let payload: Vec<u8> = (0..4 * CHUNK).map(|n| (n * 31 + n / 255) as u8).collect();
         for headers in headers() {
             let first = CHUNK - headers.len();
@@ -203,8 +250,9 @@ mod tests {
                     let goes_on = part.options == Descriptor::CONTINUED;
                     assert_eq!(goes_on, n + 1 < chain.len(), "{len} {part:?}");
                     assert!(part.len > 0 && chunks.number(part.address) == numbers[n]);
-                    joined
-                        .extend_from_slice(chunks.bytes(part.address, part.len as usize).unwrap());
+                    joined.extend_from_slice(
+                        chunks.arrived(part.address, part.len as usize).unwrap(),
+                    );
                 }
                 assert_eq!(joined, whole[..end], "{len}");
                 let found = parse(&joined, PORT).unwrap();
@@ -217,11 +265,28 @@ mod tests {
     }
 
     #[test]
+    fn what_others_write_changes_no_packet_that_arrived() {
+        let mut chunks = chunks(true);
+        let area = chunks.memory().duplicate_fd().unwrap();
+        let other = SharedMemory::from_fd(area, None).unwrap();
+        let write = |chunk: &mut [u8]| {
+            chunk[..4].fill(1);
+            Some(4)
+        };
+        assert_eq!(chunks.fill(0, write), Some(4));
+        let packet = chunks.arrived(0, 4).unwrap();
+        // SAFETY: it is mapped, and no reference to it exists.
+        unsafe { other.start().write_bytes(2, 4) };
+        assert_eq!(std::hint::black_box(packet), [1; 4]);
+        assert_eq!(chunks.arrived(0, 4).unwrap(), [2; 4]);
+    }
+
+    #[test]
     fn nothing_beyond_a_chunk_is_reached() {
-        let mut chunks = chunks();
+        let mut chunks = chunks(false);
         let size = CHUNK as u64;
-        assert!(chunks.bytes(7 * size, CHUNK).is_some());
-        assert!(chunks.bytes(8 * size - 1, 1).is_some());
+        assert!(chunks.arrived(7 * size, CHUNK).is_some());
+        assert!(chunks.arrived(8 * size - 1, 1).is_some());
         for (at, len) in [
             (8 * size, 1),
             (8 * size, 0),
@@ -230,7 +295,7 @@ mod tests {
             (u64::MAX, 1),
             (0, usize::MAX),
         ] {
-            assert!(chunks.bytes(at, len).is_none(), "{at} {len}");
+            assert!(chunks.arrived(at, len).is_none(), "{at} {len}");
         }
     }
 

@@ -71,7 +71,7 @@ impl Fast {
     ) -> Result<Self, XdpError> {
         let bytes = memory_bytes(sizes, sharing).ok_or(XdpError::Sizes)?;
         let area = SharedMemory::from_fd(area, Some(bytes)).map_err(XdpError::Memory)?;
-        let chunks = Chunks::new(area, sizes).ok_or(XdpError::Sizes)?;
+        let chunks = Chunks::new(area, sizes, sharing.count > 1).ok_or(XdpError::Sizes)?;
         let rings = Rings::map(socket.as_fd(), first, sizes)?;
         let mut turns = Turns::new(rings.fill, rings.completion, sizes, sharing);
         turns.begin(chunks.memory());
@@ -129,11 +129,9 @@ impl Fast {
             Ok(None) => return Put::Full,
             Err(failed) => return Put::Failed(failed),
         };
-        let (at, chunk) = (self.chunks.offset(number), self.chunks.size());
-        let written = self
-            .chunks
-            .bytes(at, chunk)
-            .and_then(|packet| headers.write(packet, frame.bytes, frame.ecn));
+        let at = self.chunks.offset(number);
+        let write = |packet: &mut [u8]| headers.write(packet, frame.bytes, frame.ecn);
+        let written = self.chunks.fill(at, write);
         match written {
             None if self.joint.is_some() => self.put_over_several(headers, frame, now),
             None => Put::TooBig,
@@ -197,10 +195,11 @@ impl Fast {
             }
             std::thread::yield_now();
         };
-        let (mut len, chunk) = (0, self.chunks.size());
+        let mut len = 0;
         for number in numbers {
-            let packet = self.chunks.bytes(self.chunks.offset(number), chunk)?;
-            len = headers.write(packet, payload, false)?;
+            let at = self.chunks.offset(number);
+            let write = |packet: &mut [u8]| headers.write(packet, payload, false);
+            len = self.chunks.fill(at, write)?;
         }
         Some(len)
     }
@@ -313,7 +312,7 @@ impl Fast {
         {
             taken += 1;
             let at = descriptor.address;
-            let Some(mut packet) = self.chunks.bytes(at, descriptor.len as usize) else {
+            let Some(mut packet) = self.chunks.arrived(at, descriptor.len as usize) else {
                 // Not a chunk: it cannot be given back either.
                 return (shown, Some(Failed::ForNow));
             };

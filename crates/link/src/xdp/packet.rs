@@ -236,6 +236,45 @@ fn fold(sum: u64) -> u16 {
     sum as u16
 }
 
+/// Reads bytes as a packet that has arrived, in parts of so many bytes: what is
+/// one lies within it, and is the same when it is written back.
+#[cfg(feature = "properties")]
+pub fn headers_travel(bytes: &[u8], part: usize) {
+    let mut joint = super::joint::Joint::new(9_000);
+    let mut parts = bytes.to_vec();
+    let mut parts = parts.chunks_mut(part.max(1)).peekable();
+    while let Some(part) = parts.next() {
+        let Some(packet) = joint.add(part, parts.peek().is_none()) else {
+            continue;
+        };
+        assert!(packet == bytes || packet.is_empty());
+        let port = packet
+            .first_chunk()
+            .map_or(0, |two| u16::from_be_bytes(*two));
+        let Some(found) = parse(packet, port) else {
+            continue;
+        };
+        let payload = &packet[found.start..found.end];
+        let ends = Ends {
+            from_mac: [2; 6],
+            to_mac: [2; 6],
+            from: ip_of(&found.from),
+            to: ip_of(&found.from),
+            from_port: found.from.port,
+            to_port: port,
+        };
+        let headers = Template::new(&ends).expect("of one family");
+        let mut written = vec![0; HEADERS_V6 + payload.len()];
+        let length = headers.write(&mut written, payload, false);
+        let Some(length) = length else {
+            continue;
+        };
+        let again = parse(&written[..length], port).expect("what was written");
+        assert_eq!((again.from, again.ce), (found.from, false));
+        assert_eq!(&written[again.start..again.end], payload);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,7 +10,7 @@ use portolan_proto::{
     Config, Conn, Core, Delivery, Endpoint, FrameMeta, Host, Identity, KeptMore, KeptWords, Layout,
     Long, Message, NetAddress, Outcome, Path, Peer, PeerEvent, PeerId, SourceId, Tables, Verdict,
 };
-use portolan_seal::{Checksum, Seal, Secret};
+use portolan_seal::{Checksum, Seal};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
 
 /// What a host was told.
@@ -116,9 +116,7 @@ impl Node {
             id: EndpointId(id),
             life: Life(life),
         };
-        node.tables()
-            .0
-            .init(config, me, Secret([5; 32]), id * 77 + life);
+        node.tables().0.init(config, me, &[5; 32], id * 77 + life);
         node
     }
 

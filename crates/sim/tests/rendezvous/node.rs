@@ -17,7 +17,7 @@ use portolan_proto::{
     Config, Counters, Delivery, Endpoint, Host, Identity, Outcome, PeerEvent, PeerId, PeerState,
     Reroute, SourceId, Verdict, key_slots,
 };
-use portolan_seal::{AesGcm, Secret};
+use portolan_seal::AesGcm;
 use portolan_sim::memory::Memory;
 use portolan_sim::net::{Arrival, Network};
 use portolan_sim::node::{address, address_on, change_port, places, set_networks};
@@ -185,7 +185,7 @@ impl Node {
         };
         let config = config(networks);
         let seeded = seed ^ (who as u64 + 1) ^ round << 32;
-        let mut memory = Memory::new(&config, me, Secret([5; 32]), seeded);
+        let mut memory = Memory::new(&config, me, &[5; 32], seeded);
         let mut seal = AesGcm::with_slots(key_slots(&config));
         let other = 1 - who;
         let mut view = Endpoint::new(memory.tables(), &mut seal);

@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use portolan_sys::lives::{Lives, Pulse};
+use portolan_sys::memory::Hidden;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -17,6 +18,7 @@ use rustix::net::{
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::news::HostCard;
 use crate::frame::{Frames, json};
@@ -25,6 +27,9 @@ use crate::socket::{self, Received};
 
 /// An agent is there within this time, or not waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What stands before what goes into the keys: a frame of a kind and 32 bytes.
+const MIX_HEAD: [u8; 5] = [33, 0, 0, 0, b'M'];
 
 /// What the `portolan` command is told that is to serve guests as an agent.
 pub const GUEST_AGENT_WORDS: [&str; 2] = ["internal-agent", "--guests"];
@@ -38,8 +43,8 @@ pub(in crate::guest) struct Brief {
     pub host: u16,
     /// Rank and process of each that it is to watch, by number on the host.
     pub wards: Vec<(u32, u32)>,
-    /// What goes into the keys besides.
-    pub mix: Option<[u8; 32]>,
+    /// Something goes into the keys besides, and comes next.
+    pub has_mix: bool,
     /// A host of which nothing was heard for so long is lost.
     pub silence: Duration,
 }
@@ -70,7 +75,7 @@ pub(in crate::guest) struct Present {
 
 impl Called {
     /// Runs `program` as the agent of this host. Does not wait for it.
-    pub fn run(program: &OsStr, brief: &Brief) -> Result<Self, String> {
+    pub fn run(program: &OsStr, brief: &Brief, mix: Option<&[u8; 32]>) -> Result<Self, String> {
         let flags = SocketFlags::CLOEXEC;
         let (stream, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
             .map_err(|errno| format!("no socket for the agent: {errno}"))?;
@@ -87,14 +92,17 @@ impl Called {
         let starter = Some(starter);
         Ok(Self {
             starter,
-            ..Self::told(stream, brief)
+            ..Self::told(stream, brief, mix)
         })
     }
 
     /// Over the stream to an agent.
-    pub(super) fn told(stream: OwnedFd, brief: &Brief) -> Self {
+    pub(super) fn told(stream: OwnedFd, brief: &Brief, mix: Option<&[u8; 32]>) -> Self {
         // One that is not there does not answer either.
         let _ = say(&stream, &json(brief));
+        if let Some(mix) = mix {
+            let _ = say(&stream, &MIX_HEAD).and_then(|()| say(&stream, mix));
+        }
         Self {
             stream,
             starter: None,
@@ -186,13 +194,35 @@ pub(super) fn hear<T: DeserializeOwned>(
     frames: &mut Frames,
     limit: Duration,
 ) -> Result<T, String> {
+    hear_as(stream, frames, limit, |body| {
+        serde_json::from_slice(body).ok()
+    })
+}
+
+/// What goes into the keys besides; leaves nothing of it elsewhere.
+pub(super) fn hear_mix(
+    stream: &OwnedFd,
+    frames: &mut Frames,
+    limit: Duration,
+) -> Result<Hidden<32>, String> {
+    let read = |body: &[u8]| Hidden::copy_of(body.try_into().ok()?).ok();
+    let mix = hear_as(stream, frames, limit, read)?;
+    frames.wipe();
+    Ok(mix)
+}
+
+fn hear_as<T>(
+    stream: &OwnedFd,
+    frames: &mut Frames,
+    limit: Duration,
+    read: impl Fn(&[u8]) -> Option<T>,
+) -> Result<T, String> {
     let until = Instant::now() + limit;
-    let mut bytes = vec![0; 16 << 10];
+    let mut bytes = Zeroizing::new([0; 4 << 10]);
     loop {
         let garbled = || "what it says makes no sense".to_owned();
         if let Some(content) = frames.next().map_err(|_| garbled())? {
-            let body = content.get(1..).unwrap_or_default();
-            return serde_json::from_slice(body).map_err(|_| garbled());
+            return read(content.get(1..).unwrap_or_default()).ok_or_else(garbled);
         }
         wait(stream, until).map_err(|error| error.to_string())?;
         match rustix::io::read(stream, &mut bytes[..]) {

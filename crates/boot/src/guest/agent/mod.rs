@@ -15,7 +15,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use portolan_seal::{Secret, public_key};
+use portolan_seal::public_key;
+use portolan_sys::memory::Hidden;
 use portolan_sys::process::{Condition, Pidfd};
 use rustix::event::epoll;
 use rustix::net::{
@@ -27,7 +28,8 @@ use rustix::process::{Signal, geteuid};
 use crate::How;
 use crate::error::BootError;
 use crate::frame::{Frames, json};
-use crate::job::fill_random;
+use crate::host::keep_from_dumps;
+use crate::job::random_secret;
 use crate::message::{ToRank, Versions};
 use crate::ready::ready;
 use crate::vigil::Vigil;
@@ -59,7 +61,9 @@ const OTHERS: u64 = 1 << 32;
 
 struct Agent {
     brief: Brief,
-    private: Secret,
+    /// What goes into the keys besides.
+    mix: Option<Hidden<32>>,
+    private: Hidden<32>,
     epoll: OwnedFd,
     listener: OwnedFd,
     /// Bound to every address. To each other agent there is one besides that
@@ -88,10 +92,15 @@ pub fn serve_guests(input: OwnedFd) -> Result<(), BootError> {
 }
 
 fn serve(input: OwnedFd) -> io::Result<()> {
+    keep_from_dumps()?;
     let mut frames = Frames::default();
     let brief: Brief = call::hear(&input, &mut frames, BRIEF_WAIT).map_err(io::Error::other)?;
     let made = if brief.versions == Versions::ours() {
-        Agent::new(brief, (input.try_clone()?, frames)).map_err(|error| error.to_string())
+        let mix = brief
+            .has_mix
+            .then(|| call::hear_mix(&input, &mut frames, BRIEF_WAIT));
+        let mix = mix.transpose().map_err(io::Error::other)?;
+        Agent::new(brief, mix, (input.try_clone()?, frames)).map_err(|error| error.to_string())
     } else {
         Err(format!("the agent was built with {}", Versions::ours()))
     };
@@ -111,9 +120,8 @@ fn serve(input: OwnedFd) -> io::Result<()> {
 }
 
 impl Agent {
-    fn new(brief: Brief, input: (OwnedFd, Frames)) -> io::Result<Self> {
-        let mut private = [0; 32];
-        fill_random(&mut private)?;
+    fn new(brief: Brief, mix: Option<Hidden<32>>, input: (OwnedFd, Frames)) -> io::Result<Self> {
+        let private = random_secret()?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let watch = |fd: &dyn AsFd, word| {
             let data = epoll::EventData::new_u64(word);
@@ -142,7 +150,8 @@ impl Agent {
             wards.push(Ward::new(rank, pid, process));
         }
         Ok(Self {
-            private: Secret::new(private),
+            mix,
+            private,
             listener,
             network,
             port,
@@ -364,12 +373,11 @@ impl Agent {
             epoll::add(&self.epoll, &socket, data, epoll::EventFlags::IN)?;
             self.others.push(socket);
         }
-        let mix = self.brief.mix.map(Secret::new);
         let own = Identity {
             host: self.brief.host,
             private: &self.private,
             public: public_key(&self.private),
-            mix: mix.as_ref(),
+            mix: self.mix.as_deref(),
         };
         let now = Instant::now();
         let mut news = News::new(&own, hosts, self.brief.silence, now);

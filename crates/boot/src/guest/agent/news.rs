@@ -26,7 +26,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use portolan_seal::{AnySeal, Nonce, Seal, Secret, SuiteId, TAG_BYTES, Tag, pair_secret};
+use portolan_seal::{AnySeal, Nonce, Seal, SuiteId, TAG_BYTES, Tag, pair_secret};
 use serde::{Deserialize, Serialize};
 
 use crate::How;
@@ -212,10 +212,10 @@ pub(super) struct News {
 pub(super) struct Identity<'a> {
     /// Its host's number.
     pub host: u16,
-    pub private: &'a Secret,
+    pub private: &'a [u8; 32],
     pub public: [u8; 32],
     /// What goes into the keys besides.
-    pub mix: Option<&'a Secret>,
+    pub mix: Option<&'a [u8; 32]>,
 }
 
 impl News {
@@ -228,7 +228,7 @@ impl News {
             if let Some(pair) = &pair {
                 let mut key = |slot, from: &[u8; 32], to: &[u8; 32]| {
                     let info = [KEY_LABEL, &from[..], to].concat();
-                    let key = seal.derive(pair, &info);
+                    let key = seal.derive(pair.as_bytes(), &info);
                     seal.install(slot, &key);
                 };
                 key(2 * at, &own.public, &card.key);
@@ -588,7 +588,7 @@ pub mod tests {
         silence: Duration,
         ranks: fn(u16) -> Vec<u32>,
     ) -> Vec<News> {
-        let private = |host: u16| Secret::new([host as u8 + 1; 32]);
+        let private = |host: u16| [host as u8 + 1; 32];
         let card = |host: u16| HostCard {
             host,
             ip: [0; 16],
@@ -791,12 +791,12 @@ pub mod tests {
     fn a_different_secret_is_heard_by_nobody() {
         let now = Instant::now();
         let [a, mut b] = agents(2, now).try_into().ok().unwrap();
-        let private = Secret::new([1; 32]);
+        let private = [1; 32];
         let own = Identity {
             host: 0,
             private: &private,
             public: public_key(&private),
-            mix: Some(&Secret::new([5; 32])),
+            mix: Some(&[5; 32]),
         };
         let hosts = a.others.iter().map(|other| other.card.clone()).collect();
         let mut mixed = News::new(&own, hosts, SILENCE, now);

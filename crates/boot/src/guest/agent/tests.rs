@@ -6,6 +6,7 @@ use std::process::Child;
 
 use super::call::{Called, Present, meet};
 use super::*;
+use crate::job::fill_random;
 use crate::message::{FromLauncher, GaveUp, ToLauncher, decode_from_launcher};
 use crate::socket;
 use rustix::net::socketpair;
@@ -30,12 +31,12 @@ impl Here {
             job_id,
             host,
             wards: vec![(first, std::process::id()), (first + 1, sleeper.id())],
-            mix,
+            has_mix: mix.is_some(),
             silence: Duration::from_secs(1),
         };
         let (ours, theirs) = stream();
         std::thread::spawn(move || serve_guests(theirs));
-        let agent = Called::told(ours, &brief).wait().unwrap();
+        let agent = Called::told(ours, &brief, mix.as_ref()).wait().unwrap();
         let (control, pulse) = meet(job_id, 0).unwrap();
         assert!(pulse.is_some());
         let card = HostCard {
@@ -162,7 +163,7 @@ fn who_is_given_up_for_corrupt_memory_hears_of_it() {
 fn the_ranks_of_a_silent_host_are_dead() {
     let mut a = Here::start(0, None);
     // This test is the other host's agent.
-    let private = Secret::new([9; 32]);
+    let private = [9; 32];
     let network = udp(None).unwrap();
     let port = SocketAddr::try_from(getsockname(&network).unwrap()).unwrap();
     let card = HostCard {
@@ -202,10 +203,10 @@ fn an_agent_of_another_version_says_so() {
         job_id: rand_word(),
         host: 0,
         wards: Vec::new(),
-        mix: None,
+        has_mix: false,
         silence: Duration::from_secs(1),
     };
-    let why = Called::told(ours, &brief).wait().unwrap_err();
+    let why = Called::told(ours, &brief, None).wait().unwrap_err();
     assert!(why.contains("was built with Portolan"), "{why}");
     assert!(served.join().unwrap().is_err());
 }
@@ -224,10 +225,10 @@ fn nobody_else_is_let_in() {
         job_id,
         host: 0,
         wards: vec![(0, sleeper.id())],
-        mix: None,
+        has_mix: false,
         silence: Duration::from_secs(1),
     };
-    let agent = Called::told(ours, &brief).wait().unwrap();
+    let agent = Called::told(ours, &brief, None).wait().unwrap();
     let why = meet(job_id, 0).unwrap_err();
     assert!(why.contains("does not know this process"), "{why}");
     // When all have ended it ends.

@@ -1,0 +1,95 @@
+//! What others say, read: random bytes, and valid ones with some changed.
+
+use portolan_properties::{agent_frames, node_questions, pmi_values, queue_input, xdp_headers};
+use portolan_sim::rng::Rng;
+
+const SEEDS: u64 = 20_000;
+
+/// Shows `property` random bytes, the shortest first, and each of `valid` with a
+/// few bytes changed or cut off.
+fn harmless(property: fn(&[u8]), valid: &[&[u8]]) {
+    for bytes in valid {
+        property(bytes);
+    }
+    for seed in 0..SEEDS {
+        let mut rng = Rng::new(seed);
+        let mut word = || rng.word() as usize;
+        let mut bytes: Vec<u8> = match valid.get(seed as usize % (valid.len() + 1)) {
+            Some(valid) => valid.to_vec(),
+            None => (0..seed / 64).map(|_| word() as u8).collect(),
+        };
+        for _ in 0..word() % 4 {
+            let at = word() % bytes.len().max(1);
+            match (word() % 3, bytes.get_mut(at)) {
+                (0, _) => bytes.truncate(at),
+                (1, Some(byte)) => *byte ^= 1 << (word() % 8),
+                (_, Some(byte)) => *byte = word() as u8,
+                (_, None) => {}
+            }
+        }
+        property(&bytes);
+    }
+}
+
+/// A frame of the stream, behind how it is cut.
+fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = body.len() as u32 + 1;
+    [&[6][..], &length.to_le_bytes(), &[kind], body].concat()
+}
+
+#[test]
+fn what_agents_are_told_does_no_harm() {
+    let json = |text: &str| frame(b'J', text.as_bytes());
+    let valid = [
+        json(r#"{"Died":{"rank":3,"how":{"killed":9}}}"#),
+        json(r#"{"Ended":{"rank":3,"pid":1,"how":{"exited":4},"left":true}}"#),
+        json(r#"{"Lanes":{"rank":1,"lanes":[{"link":"udp","why":"","ranks":[[0,3]]}]}}"#),
+        json(r#""Farewell""#),
+        frame(b'T', &[7; 4 + 2 * 80]),
+        frame(b'O', &[1; 40]),
+        frame(b'A', &[9; 72]),
+        frame(b'R', &[1; 20]),
+    ];
+    harmless(agent_frames, &valid.each_ref().map(Vec::as_slice));
+}
+
+#[test]
+fn what_passes_through_pmi_does_no_harm() {
+    let answer = b"cmd=get_result rc=0 value=00ff size=3\n";
+    let body = [&[5; 28][..], &[0, 1, 2, 0, 1], &[1], &[8; 16], &[64]].concat();
+    harmless(
+        pmi_values,
+        &[answer, &body, &[1; 64 + 1], &[1; 64 + 1 + 34]],
+    );
+}
+
+#[test]
+fn what_the_node_service_is_asked_does_no_harm() {
+    let mut question = [0; 48];
+    question[..9].copy_from_slice(b"\0PTLNOD2\x01");
+    let mut release = question;
+    release[8..16].copy_from_slice(&[3, 0, 0, 0, 9, 8, 7, 6]);
+    let answer = b"\0PTLNOD2\x03\0\x02\0\0\0\0\0no";
+    harmless(node_questions, &[&question, &release, answer]);
+}
+
+#[test]
+fn what_comes_past_the_kernel_does_no_harm() {
+    // Behind the beginning: 20 bytes of payload, by IPv4 and IPv6.
+    let mut v4 = vec![1, 0xff, 0];
+    v4.extend([
+        0, 0, 48, 0, 0, 0x40, 0, 64, 17, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2,
+    ]);
+    v4.extend([0, 99, 0xff, 0xfe, 0, 28, 0, 0]);
+    v4.extend([7; 20]);
+    let mut v6 = vec![2, 10, 0, 0, 0, 0, 0, 28, 17, 64];
+    v6.extend([0xfd; 32]);
+    v6.extend([0, 99, 0xff, 0xfe, 0, 28, 0, 0]);
+    v6.extend([7; 20]);
+    harmless(xdp_headers, &[&v4, &v6]);
+}
+
+#[test]
+fn what_others_of_a_queue_write_does_no_harm() {
+    harmless(queue_input, &[]);
+}

@@ -1,0 +1,67 @@
+//! What work with keys leaves on the stack.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+
+use portolan_seal::{AesGcm, Own, Pair, Paired, Seal, derive, pair_secret, public_key};
+
+/// The stack of this thread from its end to where `work` begins, after it.
+fn below(work: impl FnOnce()) -> Vec<u8> {
+    let here = 0_u8;
+    let top = std::ptr::from_ref(&here).addr() as u64;
+    let maps = fs::read_to_string("/proc/self/maps").unwrap();
+    let bounds = |line: &str| {
+        let (start, rest) = line.split_once('-').unwrap();
+        let (end, _) = rest.split_once(' ').unwrap();
+        let number = |text| u64::from_str_radix(text, 16).unwrap();
+        (number(start), number(end))
+    };
+    let stack = maps.lines().map(bounds);
+    let (start, _) = stack
+        .into_iter()
+        .find(|(s, e)| (*s..*e).contains(&top))
+        .unwrap();
+    let start = start.max(top - (64 << 10));
+    let memory = File::open("/proc/self/mem").unwrap();
+    let mut bytes = vec![0; (top - start) as usize];
+    work();
+    // One system call: what is shallow it writes over.
+    memory.read_exact_at(&mut bytes, start).unwrap();
+    bytes
+}
+
+/// Neither half of `secret` is left by `work`, which is done before, too, as
+/// what is done only once may lie deeper.
+fn leaves_nothing(secret: &[u8; 32], work: impl Fn()) {
+    work();
+    let bytes = below(&work);
+    for half in [&secret[..16], &secret[16..]] {
+        assert!(!bytes.windows(16).any(|part| part == half));
+    }
+}
+
+/// A secret that only the heap holds.
+fn secret(seed: u8) -> Box<[u8; 32]> {
+    let mut secret = Box::new([0; 32]);
+    for (n, byte) in (1..).zip(secret.iter_mut()) {
+        *byte = seed.wrapping_mul(n) ^ n.wrapping_mul(29);
+    }
+    secret
+}
+
+#[test]
+fn nothing_stays_on_the_stack() {
+    let a = secret(77);
+    leaves_nothing(&a, || drop(derive(&a[..], b"info")));
+    let b = secret(113);
+    let public = public_key(&secret(5));
+    leaves_nothing(&b, || drop(pair_secret(&b, &public, Some(&a))));
+    // A key that is expanded begins with its own bytes.
+    let key = Box::new(derive(&a[..], b"key"));
+    let bytes = Box::new(*key.as_bytes());
+    let install = || AesGcm::with_slots(1).install(0, &key);
+    leaves_nothing(&bytes, install);
+    let seal: Paired<AesGcm, Vec<Own>, Vec<Pair>> =
+        Paired::new(AesGcm::with_slots(1), Vec::new(), Vec::new());
+    leaves_nothing(&a, || drop(seal.derive(&a, b"info")));
+}
