@@ -43,7 +43,7 @@ fn open_all(
     disabled: &Disabled,
 ) -> Vec<(Xdp, Lease)> {
     // On a busy host the kernel frees a queue later than a job would wait.
-    let until = now_ns() + 60_000_000_000;
+    let until = now_ns() + PATIENCE_NS;
     let open = || loop {
         match open_one(lab, host, ports, ranks, disabled) {
             Err(_) if now_ns() < until => sleep(Duration::from_millis(10)),
@@ -343,7 +343,7 @@ impl<'a> Astray<'a> {
         let before = self.from.counters().tx_kernel;
         assert_eq!(self.from.tx_burst(&vec![frame; count]), Ok(count));
         let (start, mut got) = (now_ns(), Vec::new());
-        while got.len() < count && now_ns() - start < 5_000_000_000 {
+        while got.len() < count && now_ns() - start < limit_ns {
             self.at.set_now(now_ns());
             let take = |frame: RxFrame<'_>| got.push(frame.from.port);
             self.at.rx_burst(8, take).unwrap();
@@ -441,13 +441,25 @@ fn a_congested_way_is_left_by_streams_too() {
     assert_eq!(it.send(8, 1_400), (own, 8));
 }
 
+/// How long what surely comes may take, ns: it only ends a test that would hang.
+const PATIENCE_NS: u64 = 120_000_000_000;
+
+/// How long is looked for what may be lost, ns.
+const LOOK_NS: u64 = 5_000_000_000;
+
 /// Sends from one end to the other until `count` frames of `len` bytes have
-/// come; gives what has.
-fn carry(from: &mut End, to: &mut End, at: LinkAddress, count: u32, len: usize) -> Vec<u32> {
+/// come, or the time is over; gives what has.
+fn carry(
+    from: &mut End,
+    to: &mut End,
+    at: LinkAddress,
+    (count, len): (u32, usize),
+    limit_ns: u64,
+) -> Vec<u32> {
     let (mut sent, mut got) = (0_u32, Vec::new());
     let mut bytes = vec![7; len];
     let start = now_ns();
-    while got.len() < count as usize && now_ns() - start < 5_000_000_000 {
+    while got.len() < count as usize && now_ns() - start < limit_ns {
         if sent < count {
             bytes[..4].copy_from_slice(&sent.to_le_bytes());
             let frame = TxFrame {
@@ -470,7 +482,7 @@ fn carry(from: &mut End, to: &mut End, at: LinkAddress, count: u32, len: usize) 
 /// As [`carry`]; all must come, in as many frames as chunks go round often.
 fn carries(from: &mut End, to: &mut End, at: LinkAddress, len: usize) {
     const FRAMES: u32 = 5_000;
-    let got = carry(from, to, at, FRAMES, len);
+    let got = carry(from, to, at, (FRAMES, len), PATIENCE_NS);
     assert!(got.iter().copied().eq(0..FRAMES), "{} came", got.len());
 }
 
@@ -546,7 +558,7 @@ fn rob_the_dead(all: &mut Shared, len: usize) {
 /// kernel. With frames of `len` bytes.
 fn leave_the_stopped(all: &mut Shared, len: usize) {
     let mut child = Command::new("sleep")
-        .arg("40")
+        .arg("1000")
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
@@ -554,10 +566,11 @@ fn leave_the_stopped(all: &mut Shared, len: usize) {
     all.hold(child.id());
     for part in [0, 1] {
         let address = all.addresses[part];
-        let until = now_ns() + 2_000_000_000;
+        let until = now_ns() + PATIENCE_NS;
         while all.part(part).counters().lost == 0 && now_ns() < until {
             // Few: what comes meanwhile takes chunks that the third needs later.
-            carry(&mut all.other, &mut all.parts[part], address, 10, len);
+            let few = (10, len);
+            carry(&mut all.other, &mut all.parts[part], address, few, LOOK_NS);
             sleep(Duration::from_millis(1));
         }
         assert_eq!(all.part(part).counters().lost, 1);

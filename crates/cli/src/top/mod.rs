@@ -136,7 +136,9 @@ fn list() -> Result<ExitCode> {
         // Another user's is asked only by who means it.
         if !job.is_own() {
             let uid = job.uid;
-            print(format_args!("{job}  of user {uid}: portolan top {uid}/{job}\n"))?;
+            print(format_args!(
+                "{job}  of user {uid}: portolan top {uid}/{job}\n"
+            ))?;
             continue;
         }
         match hosts(&job, Look::Places) {

@@ -256,7 +256,13 @@ fn who_gets_no_more_chunks_leaves_the_queue() {
     all.hold(0);
     drop(greedy);
     let address = all.addresses[0];
-    carry(&mut all.other, &mut all.parts[0], address, 100, LONG);
+    carry(
+        &mut all.other,
+        &mut all.parts[0],
+        address,
+        (100, LONG),
+        LOOK_NS,
+    );
     assert_eq!(all.part(0).counters().lost, 1);
     carries(&mut all.other, &mut all.parts[0], address, LONG);
 }
