@@ -81,7 +81,8 @@ enum Command {
 }
 
 impl Command {
-    /// Whether people call it. The others are called by those.
+    /// Whether it tells of strange variables: people call it, and it is not told
+    /// by another command that it starts, as `run` is by `tune`.
     fn is_of_users(&self) -> bool {
         matches!(
             self,

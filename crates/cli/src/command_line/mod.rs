@@ -56,31 +56,31 @@ pub fn read<T: FromArgMatches>(
     {
         found = command.try_get_matches_from_mut(words);
     }
-    found
-        .and_then(|matches| T::from_arg_matches(&matches))
-        .map_err(
-            |error| match (error.kind(), words.iter().find_map(taken_for_help)) {
-                (ErrorKind::DisplayHelp | ErrorKind::DisplayVersion, Some(word)) => {
-                    let said =
-                        format!("unexpected argument '{word}' found; long options have two dashes");
-                    Answer::Wrong(with_help(command, words, &said))
-                }
-                (
-                    ErrorKind::DisplayHelp
-                    | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
-                    | ErrorKind::DisplayVersion,
-                    _,
-                ) => Answer::Help(error),
-                _ => Answer::Wrong(sentence(command, words, &error)),
-            },
-        )
+    let found = found.and_then(|matches| T::from_arg_matches(&matches));
+    found.map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => match taken_for_help(words) {
+            None => Answer::Help(error),
+            Some(word) => {
+                let said =
+                    format!("unexpected argument '{word}' found; long options have two dashes");
+                Answer::Wrong(with_help(command, words, &said))
+            }
+        },
+        ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => Answer::Help(error),
+        _ => Answer::Wrong(sentence(command, words, &error)),
+    })
 }
 
-/// A word such as other launchers' `-hosts`, which reads as `-h -o -s -t -s`.
-fn taken_for_help(word: &OsString) -> Option<&str> {
-    let word = word.to_str()?;
-    let is_one = ["-h", "-V"].iter().any(|it| word.starts_with(it));
-    (is_one && word.len() > 2).then_some(word)
+/// A word such as other launchers' `-hosts`, which reads as `-h -o -s -t -s`,
+/// where nothing else asks for help.
+fn taken_for_help(words: &[OsString]) -> Option<&str> {
+    let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let asks = |word: &&str| ["-h", "--help", "-V", "--version", "help"].contains(word);
+    if words.iter().any(asks) {
+        return None;
+    }
+    let like = |word: &&str| word.starts_with("-h") || word.starts_with("-V");
+    words.into_iter().find(like)
 }
 
 /// The words with `-n` for a `-np`, where that was taken for `-n p`.
@@ -165,6 +165,21 @@ mod tests {
                 assert!(said.contains(part), "{line}: no {part} in: {said}");
             }
             assert!(!said.contains('\n') && !said.contains("Usage"), "{said}");
+        }
+    }
+
+    #[test]
+    fn help_is_shown_to_who_asks() {
+        for line in [
+            "portolan",
+            "portolan run -h",
+            "portolan run --help ./x -hosts a",
+            "portolan help run",
+            "portolan lab",
+            "portolan --version",
+        ] {
+            assert!(said(line).contains("portolan"), "{line}");
+            assert!(!said(line).contains("tells more"), "{line}");
         }
     }
 
