@@ -9,11 +9,12 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
-use rustix::net::sockopt::socket_peercred;
+use portolan_sys::process::peer;
 use serde::{Deserialize, Serialize};
 
 use crate::Versions;
@@ -342,9 +343,9 @@ pub fn find(id: Option<&str>) -> Result<JobName, ControlError> {
 pub fn ask(job: &JobName, request: &Request, limit: Duration) -> Result<Vec<Answer>, ControlError> {
     let deadline = Instant::now() + limit;
     let mut stream = UnixStream::connect_addr(&job.address()?)?;
-    let who = socket_peercred(&stream).map_err(io::Error::from)?.uid;
-    if !who.is_root() && who.as_raw() != job.uid {
-        return Err(ControlError::Foreign(who.as_raw()));
+    let who = peer(stream.as_fd()).map_err(io::Error::from)?.uid;
+    if who != 0 && who != job.uid {
+        return Err(ControlError::Foreign(who));
     }
     let asked = Asked {
         versions: Versions::ours(),
