@@ -57,6 +57,8 @@ install: ## Installs binary, libraries, headers, pkg-config files, the node serv
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/portolan
 	sed -e 's|/usr/local/|$(PREFIX)/|g' etc/portolan-node.service \
 	  > $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service
+	install -D -m 644 etc/portolan-node.sysusers \
+	  $(DESTDIR)$(PREFIX)/lib/sysusers.d/portolan-node.conf
 	install -m 644 etc/node.conf $(DESTDIR)$(PREFIX)/share/portolan/node.conf
 	$(RELEASE)/portolan man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(dir $(COMPLETIONS)))
@@ -68,6 +70,7 @@ uninstall: ## Removes what install put there.
 	rm -f $(DESTDIR)$(PREFIX)/bin/portolan $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(HEADERS))) \
 	  $(foreach lib,$(LIBRARIES),$(addprefix $(DESTDIR)$(PREFIX)/lib/,$(addprefix lib$(lib),.a .so .so.0 .so.$(VERSION)) pkgconfig/$(lib).pc)) \
 	  $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service \
+	  $(DESTDIR)$(PREFIX)/lib/sysusers.d/portolan-node.conf \
 	  $(DESTDIR)$(PREFIX)/share/portolan/node.conf
 	@rmdir $(DESTDIR)$(PREFIX)/share/portolan 2>/dev/null || true
 

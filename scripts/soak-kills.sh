@@ -56,7 +56,7 @@ left_on_host='
     find /run/portolan -name "rules-*" 2>/dev/null
     grep -h "^ *[0-9]*:" /proc/net/udp /proc/net/udp6
     grep @portolan /proc/net/unix
-    grep -o "\"given\":\[[^]].*" /run/portolan/node.state
+    grep -o "\"given\":\[[^]].*" /run/portolan/node/node.state
     true'
 
 left() {
@@ -76,7 +76,7 @@ received() { there h0 'cut -d: -f2 /proc/net/dev | tail -n +3' | awk '{ n += $2 
 
 start_service() {
     : >"$folder/node-$1"
-    : >"$folder/config"
+    echo "linger_seconds = 1" >"$folder/config"
     "$portolan" lab exec "$lab" "$1" -- "$portolan" node --config "$folder/config" \
         2>"$folder/node-$1" &
     service[$1]=$!

@@ -10,12 +10,13 @@
 
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::time::{Duration, Instant};
 
+use portolan_sys::process::peer;
 use portolan_sys::tell::plain;
-use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use serde::{Deserialize, Serialize};
 
@@ -271,7 +272,7 @@ impl JobName {
                 &socket,
                 &SocketAddrUnix::new_abstract_name(name.as_bytes())?,
             )?;
-            let who = socket_peercred(&socket)?.uid.as_raw();
+            let who = peer(socket.as_fd()).map_err(io::Error::from)?.uid;
             Ok((UnixStream::from(socket), who))
         };
         let (stream, who) = calling()?;

@@ -9,6 +9,12 @@ enum { VERDICT_DROP = 1, VERDICT_PASS = 2 };
 
 static long (*const redirect_map)(void *map, u64 key, u64 otherwise) = (void *)51;
 static u64 (*const packet_len)(void *context) = (void *)188;
+static struct sock *(*const find_udp_socket)(void *context, const void *tuple, u32 tuple_len,
+					     u64 network, u64 flags) = (void *)85;
+static long (*const release_socket)(struct sock *socket) = (void *)86;
+
+// The network of the device that the packet came by.
+enum { OWN_NETWORK = -1 };
 
 // Host ports of one interface at once.
 enum { PORTS_MAX = 256 };
@@ -22,6 +28,22 @@ enum { KNOWN_BITS = 1 << 18 };
 // The beginning of the kernel's struct xdp_md.
 struct context {
 	u32 data, data_end, data_meta, interface, queue;
+};
+
+// The beginning of the kernel's struct bpf_sock.
+struct sock {
+	u32 bound_interface, family, type, protocol, mark, priority;
+};
+
+// What a socket is looked up by, as struct bpf_sock_tuple has it.
+struct tuple_v4 {
+	u32 from, to;
+	u16 from_port, to_port;
+};
+
+struct tuple_v6 {
+	u32 from[4], to[4];
+	u16 from_port, to_port;
 };
 
 struct ethernet {
@@ -69,7 +91,9 @@ struct gate {
 struct port {
 	u32 slot;  // in `sockets` and `gates`
 	u32 queue; // that the socket is bound to
-	u64 len_max; // of a packet that its chunks hold
+	u32 len_max; // of a packet that its chunks hold
+	u32 priority; // by which its UDP socket is known
+	u64 reserved; // maps of earlier versions were shorter and are not taken over
 	u32 v4[OWN_MAX];
 	u32 v6[OWN_MAX][4];
 };
@@ -121,6 +145,23 @@ static int is_own_v6(const struct port *port, const u32 *to)
 			return own[0] != 0;
 	}
 	return 0;
+}
+
+// Whether the kernel would deliver to the UDP socket that the port was given
+// with. It stops being so when that is closed, or leaves the address; whoever
+// binds the port then has a socket of another priority, since only a
+// privileged process can give it one above 6.
+static int has_socket(struct context *context, const struct port *port, const void *tuple,
+		      u32 tuple_len)
+{
+	struct sock *socket = find_udp_socket(context, tuple, tuple_len, OWN_NETWORK, 0);
+	u32 priority;
+
+	if (!socket)
+		return 0;
+	priority = socket->priority;
+	release_socket(socket);
+	return priority == port->priority;
 }
 
 static struct gate *gate_of(const struct port *port)
@@ -204,7 +245,10 @@ int steer(struct context *context)
 			return VERDICT_PASS;
 		u16 to = udp->to;
 		port = map_lookup(&ports, &to);
-		own = port && is_own_v4(port, ip->to);
+		// From nobody: sockets that are connected besides do not count.
+		struct tuple_v4 tuple = { .to = ip->to, .to_port = to };
+		own = port && is_own_v4(port, ip->to) &&
+		      has_socket(context, port, &tuple, sizeof(tuple));
 	} else if (ethernet->type == network16(ETHERNET_IPV6)) {
 		const struct ipv6 *ip = (const void *)(ethernet + 1);
 
@@ -214,7 +258,10 @@ int steer(struct context *context)
 			return VERDICT_PASS;
 		u16 to = udp->to;
 		port = map_lookup(&ports, &to);
-		own = port && is_own_v6(port, ip->to);
+		struct tuple_v6 tuple = { .to_port = to };
+		__builtin_memcpy(tuple.to, ip->to, sizeof(tuple.to));
+		own = port && is_own_v6(port, ip->to) &&
+		      has_socket(context, port, &tuple, sizeof(tuple));
 	} else {
 		return VERDICT_PASS;
 	}

@@ -4,9 +4,11 @@
 mod common;
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{IoSliceMut, Write};
+use std::mem::MaybeUninit;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -21,11 +23,15 @@ use common::{
 use portolan_boot::HostPort;
 use portolan_boot::node::{NodeError, NodeService, Question};
 use portolan_sys::features::Disabled;
+use portolan_sys::memory::SharedMemory;
+use rustix::fs::{fstat, ftruncate};
+use rustix::io::read;
 use rustix::net::{
-    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, connect_unspec, getsockname, recvmsg, send, socket_with,
 };
-use rustix::process::Signal;
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+use rustix::process::{Signal, Uid};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_thread_res_uid};
 
 const RIGHT: &str = "the sum is right";
 const OWN: &str = env!("CARGO_BIN_EXE_portolan");
@@ -54,15 +60,27 @@ impl Node {
 
     /// The same, without what is `disabled`.
     fn without(lab: &str, host: &str, config: &str, disabled: &str) -> Self {
+        Self::under(&[], lab, host, config, disabled)
+    }
+
+    /// The same, by a command that runs others.
+    fn under(by: &[&str], lab: &str, host: &str, config: &str, disabled: &str) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let times = STARTED.fetch_add(1, Ordering::Relaxed);
         let folder = std::env::temp_dir();
         let file = folder.join(format!("portolan-{lab}-{host}-{times}.conf"));
-        fs::write(&file, config).unwrap();
+        // Tests wait for programs to leave.
+        let linger = if config.contains("linger_seconds") {
+            ""
+        } else {
+            "\nlinger_seconds = 1\n"
+        };
+        fs::write(&file, format!("{config}{linger}")).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
         let log = file.with_extension("log");
-        let words = ["lab", "exec", lab, host, "--", OWN, "node", "--config"];
-        let child = portolan(&words)
+        let exec = ["lab", "exec", lab, host, "--"];
+        let node = [OWN, "node", "--config"];
+        let child = portolan(&[&exec[..], by, &node].concat())
             .arg(&file)
             .env("PORTOLAN_DISABLE", disabled)
             .stderr(fs::File::create(&log).unwrap())
@@ -116,7 +134,7 @@ fn two(name: &'static str, config: &str) -> (TestLab, [Node; 2]) {
 fn socket(lab: &str, host: &str) -> PathBuf {
     Path::new("/run/portolan/lab")
         .join(lab)
-        .join(format!("{host}.run/node.sock"))
+        .join(format!("{host}.run/node/node.sock"))
 }
 
 /// Does something in the network of host h0.
@@ -131,11 +149,28 @@ fn within<T: Send>(lab: &str, act: impl FnOnce() -> T + Send) -> T {
     })
 }
 
+/// The same as a user without privilege.
+fn as_user<T: Send>(lab: &str, user: u32, act: impl FnOnce() -> T + Send) -> T {
+    within(lab, || {
+        let user = Uid::from_raw(user);
+        set_thread_res_uid(user, user, user).unwrap();
+        act()
+    })
+}
+
 /// Asks the service of h0 for a host port.
 fn ask(lab: &str) -> Result<HostPort, NodeError> {
-    within(lab, || {
-        NodeService::connect(&socket(lab, "h0"))?.host_port(None, 1, &Disabled::default())
-    })
+    within(lab, || open(&connected(lab)?, 1))
+}
+
+/// A connection to the service of h0.
+fn connected(lab: &str) -> Result<Arc<NodeService>, NodeError> {
+    NodeService::connect(&socket(lab, "h0"))
+}
+
+/// A host port, one of so many.
+fn open(service: &Arc<NodeService>, ranks: u32) -> Result<HostPort, NodeError> {
+    service.host_port(None, ranks, &Disabled::default())
 }
 
 /// Why it is refused.
@@ -389,6 +424,48 @@ fn raw(lab: &str) -> OwnedFd {
     socket_fd
 }
 
+/// The answer there, whatever it is.
+fn answer_bytes(from: &OwnedFd) -> Vec<u8> {
+    let mut bytes = vec![0; 4096];
+    // A reset connection has the answer behind it.
+    let read = read(from, &mut bytes).or_else(|_| read(from, &mut bytes));
+    bytes.truncate(read.unwrap());
+    bytes
+}
+
+/// The same as text.
+fn answer(from: impl AsFd) -> String {
+    let from = from.as_fd().try_clone_to_owned().unwrap();
+    String::from_utf8_lossy(&answer_bytes(&from)).into_owned()
+}
+
+/// That for a host port on h0.
+fn question(lab: &str) -> Question {
+    Question::Open {
+        at: None,
+        copy: false,
+        one_buffer: false,
+        ranks: 1,
+        network: within(lab, portolan_boot::node::own_network),
+    }
+}
+
+/// Asks there, and gives the packet memory that is lent, and its bytes.
+fn lent(by: &OwnedFd, lab: &str) -> (OwnedFd, usize) {
+    send(by, &question(lab).encode(), SendFlags::NOSIGNAL).unwrap();
+    let mut bytes = [0; 64];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let parts = &mut [IoSliceMut::new(&mut bytes)];
+    recvmsg(by, parts, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let memory = control.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    let size = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap());
+    (memory.unwrap(), size as usize)
+}
+
 #[test]
 fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     let lab = TestLab::up(own("garbage"), "1");
@@ -397,23 +474,9 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     let say_to = |to: &OwnedFd, bytes: &[u8]| {
         let _ = send(to, bytes, SendFlags::NOSIGNAL);
     };
-    let answer = |from: OwnedFd| {
-        let mut bytes = vec![0; 4096];
-        let mut from = fs::File::from(from);
-        // A reset connection has the answer behind it.
-        let read = from.read(&mut bytes).or_else(|_| from.read(&mut bytes));
-        bytes.truncate(read.unwrap());
-        String::from_utf8_lossy(&bytes).into_owned()
-    };
     let before = node.descriptors();
     let silent: Vec<OwnedFd> = (0..50).map(|_| raw(lab.0)).collect();
-    let open = Question::Open {
-        at: None,
-        copy: false,
-        one_buffer: false,
-        ranks: 1,
-        network: within(lab.0, portolan_boot::node::own_network),
-    };
+    let open = question(lab.0);
     let mut other = open.encode();
     other[7] = b'9';
     let senseless: [&[u8]; 6] = [
@@ -435,6 +498,8 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     }
     // One that asks for host ports and reads nothing, with the same breath.
     let greedy = raw(lab.0);
+    let (memory, bytes) = lent(&greedy, lab.0);
+    SharedMemory::allocate(memory.as_fd(), bytes).unwrap();
     for _ in 0..2_000 {
         let _ = send(
             &greedy,
@@ -509,16 +574,161 @@ fn a_host_port_is_held_as_long_as_somebody_has_its_socket() {
     }
 }
 
+/// Users of this machine that have nothing.
+const NAMED: u32 = 4711;
+const OTHER: u32 = 4712;
+
+#[test]
+fn whoever_has_the_port_next_gets_what_comes_for_it() {
+    let lab = TestLab::up(own("next"), "2");
+    let node = Node::start(lab.0, "h0", &format!("users = {NAMED}"));
+    let service = as_user(lab.0, NAMED, || connected(lab.0)).unwrap();
+    let to = lab.address(0, "ipv4");
+    for (back, leaves) in [true, false].into_iter().enumerate() {
+        let given = as_user(lab.0, NAMED, || open(&service, 1)).unwrap();
+        // The lease and all but the UDP socket stay.
+        let HostPort {
+            lease: _lease,
+            descriptors: [_memory, _fast, udp, _gate],
+            ..
+        } = given;
+        let port = SocketAddr::try_from(getsockname(&udp).unwrap())
+            .unwrap()
+            .port();
+        if leaves {
+            // A socket that lets go of its port without being closed.
+            as_user(lab.0, NAMED, || connect_unspec(&udp)).unwrap();
+        } else {
+            drop(udp);
+        }
+        let bind = || UdpSocket::bind(("0.0.0.0", port));
+        let next = as_user(lab.0, OTHER, bind).unwrap();
+        next.set_nonblocking(true).unwrap();
+        let from = lab.within("h1", || UdpSocket::bind("0.0.0.0:0")).unwrap();
+        let mut bytes = [0; 64];
+        until("nothing comes", || {
+            from.send_to(b"for the next", (to, port)).unwrap();
+            next.recv(&mut bytes)
+                .is_ok_and(|n| bytes[..n] == *b"for the next")
+        });
+        // It counts still.
+        assert_eq!(node.log().matches("host port back").count(), back);
+    }
+}
+
+#[test]
+fn a_host_port_counts_until_both_of_its_sockets_are_closed() {
+    let lab = TestLab::up(own("both"), "1");
+    let config = &format!("users = {NAMED}\nuser_ports = 1\nports = 1");
+    let mut node = Node::start(lab.0, "h0", config);
+    let ask = || as_user(lab.0, NAMED, || open(&connected(lab.0)?, 1));
+    let all = "has 1 host ports, which are all that";
+    for kept in [1, 2] {
+        let HostPort {
+            lease, descriptors, ..
+        } = ask().unwrap();
+        drop(lease);
+        // Whichever it is, nothing else is left of the port.
+        let last = descriptors.into_iter().nth(kept).unwrap();
+        for _ in 0..2 {
+            let why = ask().map(drop).unwrap_err().to_string();
+            assert!(
+                why.contains(all) || why.contains("all users together"),
+                "{why}"
+            );
+            assert!(!node.log().contains("back"), "{}", node.log());
+            let state = socket(lab.0, "h0").with_extension("state");
+            let state = fs::read_to_string(state).unwrap();
+            assert!(state.contains("\"uid\":4711"), "{state}");
+            // The next service knows it as well.
+            node.end(Signal::KILL);
+            node = Node::start(lab.0, "h0", config);
+            node.says("host port taken over: eth0");
+        }
+        drop(last);
+        node.says("host port back: eth0");
+        drop(ask().unwrap());
+        until("it is not given back", || {
+            node.log().matches("host port back").count() == 2
+        });
+        node.end(Signal::KILL);
+        node = Node::start(lab.0, "h0", config);
+    }
+}
+
+#[test]
+fn packet_memory_is_that_of_who_asks() {
+    let lab = TestLab::up(own("memory"), "1");
+    let node = Node::start(lab.0, "h0", "");
+    let one = raw(lab.0);
+    let (memory, bytes) = lent(&one, lab.0);
+    // The service has taken none of its pages.
+    let about = fstat(&memory).unwrap();
+    assert_eq!((about.st_size as usize, about.st_blocks), (bytes, 0));
+    assert!(ftruncate(&memory, 0).is_err());
+    let ask = || {
+        send(&one, &question(lab.0).encode(), SendFlags::NOSIGNAL).unwrap();
+        answer(&one)
+    };
+    let why = ask();
+    assert!(why.contains("not allocated"), "{why}");
+    SharedMemory::allocate(memory.as_fd(), bytes).unwrap();
+    let granted = ask();
+    assert!(granted.contains("eth0"), "{granted}");
+    node.says("host port given");
+}
+
+#[test]
+fn users_that_are_not_named_are_bounded_together() {
+    let lab = TestLab::up(own("flood"), "1");
+    let _node = Node::start(lab.0, "h0", "");
+    let mut told = 0;
+    until("all are told why", || {
+        let asked = as_user(lab.0, OTHER, || {
+            let all: Vec<_> = (0..120).map(|_| connected(lab.0)).collect();
+            let may = |it: Result<Arc<NodeService>, _>| it?.may();
+            all.into_iter().map(may).collect::<Vec<_>>()
+        });
+        let refused = |it: &&Result<_, _>| matches!(it, Err(NodeError::Refused(_)));
+        told += asked.iter().filter(refused).count();
+        asked.iter().any(|it| matches!(it, Err(NodeError::Gone)))
+    });
+    assert!(told > 0);
+    connected(lab.0).unwrap().may().unwrap();
+}
+
+#[test]
+fn who_has_no_process_here_is_refused() {
+    let lab = TestLab::up(own("pid"), "1");
+    let apart = ["unshare", "--pid", "--fork", "--kill-child"];
+    let _node = Node::under(&apart, lab.0, "h0", "", "");
+    let why = refusal(ask(lab.0));
+    assert!(why.contains("cannot see the process that asks"), "{why}");
+}
+
+#[test]
+fn the_program_stays_for_a_while_after_the_last_host_port() {
+    let lab = TestLab::up(own("linger"), "1");
+    let mut node = Node::start(lab.0, "h0", "linger_seconds = 600");
+    for ports in 1..3 {
+        drop(ask(lab.0).unwrap());
+        until("it is not given back", || {
+            node.log().matches("host port back").count() == ports
+        });
+        // Whoever answers has done what there was to do.
+        connected(lab.0).unwrap().may().unwrap();
+        assert!(attached(&lab, "h0"));
+    }
+    node.end(Signal::TERM);
+    assert!(!attached(&lab, "h0"));
+}
+
 #[test]
 fn ranks_that_one_launcher_asks_for_share_a_queue() {
     let lab = TestLab::up(own("share"), "1");
     let node = Node::start(lab.0, "h0", "user_ports = 3\nuser_memory_mib = 9");
     let path = socket(lab.0, "h0");
-    let open = |service: &Arc<NodeService>, ranks| {
-        within(lab.0, || {
-            service.host_port(None, ranks, &Disabled::default())
-        })
-    };
+    let open = |service: &Arc<NodeService>, ranks| within(lab.0, || open(service, ranks));
     let service = NodeService::connect(&path).unwrap();
     let (first, second) = (open(&service, 2).unwrap(), open(&service, 2).unwrap());
     assert_eq!([first.info.sharing, second.info.sharing], [[0, 2], [1, 2]]);
@@ -750,7 +960,7 @@ fn settings_that_make_no_sense_are_told_by_line_and_column() {
 }
 
 #[test]
-fn a_service_keeps_four_capabilities() {
+fn a_service_keeps_few_capabilities() {
     let lab = TestLab::up(own("caps"), "1");
     let node = Node::start(lab.0, "h0", "");
     drop(ask(lab.0).unwrap());
@@ -759,13 +969,60 @@ fn a_service_keeps_four_capabilities() {
         let line = status.lines().find_map(|line| line.strip_prefix(name));
         line.unwrap().trim().to_owned()
     };
-    // CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_IPC_LOCK 14, CAP_BPF 39.
-    let four: u64 = 1 << 12 | 1 << 13 | 1 << 14 | 1 << 39;
+    // CAP_NET_ADMIN 12, CAP_NET_RAW 13, CAP_BPF 39; and CAP_IPC_LOCK 14 where
+    // locked memory is limited.
+    let limits = fs::read_to_string(format!("/proc/{}/limits", node.child.id())).unwrap();
+    let locked = limits
+        .lines()
+        .find(|line| line.starts_with("Max locked memory"));
+    let limited = !locked.unwrap().contains("unlimited");
+    let few: u64 = 1 << 12 | 1 << 13 | 1 << 39 | u64::from(limited) << 14;
     for set in ["CapPrm:", "CapEff:", "CapBnd:"] {
-        assert_eq!(u64::from_str_radix(&of(set), 16), Ok(four), "{set}");
+        assert_eq!(u64::from_str_radix(&of(set), 16), Ok(few), "{set}");
     }
     assert_eq!(of("NoNewPrivs:"), "1");
     assert_eq!(of("CapInh:"), "0000000000000000");
+}
+
+#[test]
+fn a_service_needs_not_be_root() {
+    let lab = TestLab::up(own("system"), "2");
+    // What its unit does, with a user that has nothing.
+    const SERVICE: u32 = 4713;
+    let script = format!(
+        "set -e; node=/run/portolan/node pins=/sys/fs/bpf/portolan; mkdir -p $node/bpf
+         mountpoint -q /sys/fs/bpf || mount -t bpf -o mode=700 bpf /sys/fs/bpf
+         install -d -m 700 -o {SERVICE} $pins
+         mount --bind $pins $node/bpf
+         chown {SERVICE} $node
+         few=-all,+net_admin,+net_raw,+bpf
+         ulimit -l unlimited 2>/dev/null || few=$few,+ipc_lock
+         exec setpriv --reuid {SERVICE} --regid {SERVICE} --clear-groups --no-new-privs \
+           --inh-caps $few --ambient-caps $few --bounding-set $few \"$@\""
+    );
+    let by = ["sh", "-c", &script, "sh"];
+    let config = format!("users = {NAMED}");
+    let mut nodes = ["h0", "h1"].map(|host| Node::under(&by, lab.0, host, &config, ""));
+    let status = fs::read_to_string(format!("/proc/{}/status", nodes[0].child.id())).unwrap();
+    assert!(
+        status.contains(&format!("\nUid:\t{SERVICE}\t{SERVICE}\t")),
+        "{status}"
+    );
+    let ask = || as_user(lab.0, NAMED, || open(&connected(lab.0)?, 1));
+    let HostPort { descriptors, .. } = ask().unwrap();
+    assert!(attached(&lab, "h0"));
+    nodes[0].end(Signal::KILL);
+    nodes[0] = Node::under(&by, lab.0, "h0", &config, "");
+    nodes[0].says("host port taken over: eth0");
+    drop(descriptors);
+    nodes[0].says("host port back: eth0");
+    short(lab.0);
+    until("the program stays", || !attached(&lab, "h0"));
+    // Whom the folder does not belong to is not believed.
+    let socket = socket(lab.0, "h0");
+    chown(socket.parent().unwrap(), Some(OTHER), None).unwrap();
+    let why = ask().map(drop).unwrap_err().to_string();
+    assert!(why.contains("neither root nor the owner"), "{why}");
 }
 
 #[test]

@@ -136,16 +136,21 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         }
     }
 
-    /// The peer with an id. Looked up at connects only.
-    pub(crate) fn find_peer(&self, id: EndpointId) -> Option<u32> {
+    /// The peer with an id, where it has the place that launchers give it: they
+    /// number ids in the order in which peers are added.
+    pub(crate) fn guess_peer(&self, id: EndpointId) -> Option<u32> {
         let known = &self.peers[..self.core.peer_count as usize];
-        // Launchers number ids in the order in which peers are added.
         let base = known.first()?.id.0;
         let guess = id.0.wrapping_sub(base) as usize;
-        if known.get(guess).is_some_and(|p| p.id == id) {
-            return Some(guess as u32);
-        }
-        known.iter().position(|p| p.id == id).map(|i| i as u32)
+        let right = known.get(guess).is_some_and(|p| p.id == id);
+        right.then_some(guess as u32)
+    }
+
+    /// The peer with an id, wherever it is. Looked up at connects only.
+    pub(crate) fn find_peer(&self, id: EndpointId) -> Option<u32> {
+        let known = &self.peers[..self.core.peer_count as usize];
+        let search = || known.iter().position(|p| p.id == id).map(|i| i as u32);
+        self.guess_peer(id).or_else(search)
     }
 
     /// The state of a peer. A peer that does not exist is new.

@@ -21,8 +21,43 @@ use crate::peer::PeerState;
 use crate::pool::{CHUNKS_AT, Need, Use};
 use crate::tables::{NONE, PENDING, Pending};
 
-/// Connect packets that may fail to verify at once, and per second after that.
-pub(crate) const CONNECT_TOKENS: u32 = 1024;
+/// What anybody on the network can cause: so often at once, and per second
+/// after that.
+const TOKENS: u32 = 1024;
+
+/// How often something may still be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Tokens {
+    left: u32,
+    earned_at: u64,
+}
+
+impl Tokens {
+    pub const FULL: Self = Self {
+        left: TOKENS,
+        earned_at: 0,
+    };
+
+    /// Whether it may be done once more, now.
+    pub fn spend(&mut self, now: u64) -> bool {
+        let per_token = 1_000_000_000 / u64::from(TOKENS);
+        let earned = now.saturating_sub(self.earned_at) / per_token;
+        if earned > 0 {
+            self.earned_at = now;
+            let sum = u64::from(self.left).saturating_add(earned);
+            self.left = sum.min(u64::from(TOKENS)) as u32;
+        }
+        let allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allowed
+    }
+
+    /// It was done for who may have it.
+    pub fn refund(&mut self) {
+        self.left = (self.left + 1).min(TOKENS);
+    }
+}
+
 /// First wait for an answer, ns, doubled each time: ten round trips between
 /// hosts that have to wake up.
 const CONNECT_WAIT_NS: u64 = 1_000_000;
@@ -155,26 +190,6 @@ impl<S: Seal> Endpoint<'_, S> {
         self.core.connects.push_back(self.meta, frame);
     }
 
-    /// Whether one more packet that may not verify is looked at now.
-    pub(crate) fn spend_token(&mut self, now: u64) -> bool {
-        let core = &mut *self.core;
-        let per_token = 1_000_000_000 / u64::from(CONNECT_TOKENS);
-        let earned = now.saturating_sub(core.connect_tokens_at) / per_token;
-        if earned > 0 {
-            core.connect_tokens_at = now;
-            let sum = u64::from(core.connect_tokens).saturating_add(earned);
-            core.connect_tokens = sum.min(u64::from(CONNECT_TOKENS)) as u32;
-        }
-        let allowed = core.connect_tokens > 0;
-        core.connect_tokens = core.connect_tokens.saturating_sub(1);
-        allowed
-    }
-
-    /// A packet that was looked at did verify.
-    pub(crate) fn refund_token(&mut self) {
-        self.core.connect_tokens = (self.core.connect_tokens + 1).min(CONNECT_TOKENS);
-    }
-
     /// Takes a connect packet.
     pub(crate) fn handle_connect(
         &mut self,
@@ -193,14 +208,22 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let me = (self.core.me.id, self.core.me.life);
         let meant = (ids.to, ids.to_life);
-        let peer = match self.find_peer(ids.from) {
-            Some(peer) if ids.to == me.0 => peer,
-            _ => {
-                self.core.counters.drops.unknown += 1;
-                return;
-            }
+        if ids.to != me.0 {
+            self.core.counters.drops.unknown += 1;
+            return;
+        }
+        let guess = self.guess_peer(ids.from);
+        // Anybody can invent ids, and to search takes longer the more peers
+        // there are.
+        if guess.is_none() && !self.core.search_tokens.spend(now) {
+            self.core.counters.drops.limited += 1;
+            return;
+        }
+        let Some(peer) = guess.or_else(|| self.find_peer(ids.from)) else {
+            self.core.counters.drops.unknown += 1;
+            return;
         };
-        if !self.spend_token(now) {
+        if !self.core.connect_tokens.spend(now) {
             self.core.counters.drops.limited += 1;
             return;
         }
@@ -216,7 +239,10 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.counters.drops.bad_tag += 1;
             return;
         }
-        self.refund_token();
+        self.core.connect_tokens.refund();
+        if guess.is_none() {
+            self.core.search_tokens.refund();
+        }
         let offer = match Connect::parse(body) {
             Ok(offer)
                 if offer.flows == self.core.config.flows

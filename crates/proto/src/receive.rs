@@ -77,7 +77,7 @@ impl<S: Seal> Endpoint<'_, S> {
         match p.state {
             PeerState::Up | PeerState::Dead(DeathReason::Closed) => {
                 // Keys must be derived to check the tag: not at any rate.
-                if p.conn == NONE && !self.spend_token(now) {
+                if p.conn == NONE && !self.core.connect_tokens.spend(now) {
                     self.core.counters.drops.limited += 1;
                     return None;
                 }
@@ -157,7 +157,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         if !self.conns[conn as usize].proven {
             self.conns[conn as usize].proven = true;
-            self.refund_token();
+            self.core.connect_tokens.refund();
         }
         self.core.counters.packets_received += 1;
         self.core.counters.bytes_received += length as u64;

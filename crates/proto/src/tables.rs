@@ -4,6 +4,7 @@ use portolan_wire::{EndpointId, Life};
 
 use crate::config::{Config, PATHS_MAX};
 use crate::conn::Conn;
+use crate::handshake::Tokens;
 use crate::kept::{KeptMore, KeptWords};
 use crate::networks::LocalNetwork;
 use crate::path::Path;
@@ -145,8 +146,9 @@ pub struct Core {
     pub(crate) senders: u32,
     pub(crate) senders_counted_at: u64,
     /// Unverified connect packets that may still be looked at.
-    pub(crate) connect_tokens: u32,
-    pub(crate) connect_tokens_at: u64,
+    pub(crate) connect_tokens: Tokens,
+    /// Connect packets whose sender may still be looked for among all peers.
+    pub(crate) search_tokens: Tokens,
     /// Restarted peers whose new life is not proven yet.
     pub(crate) pending: [Pending; PENDING],
     pub(crate) pending_next: u32,
@@ -209,8 +211,8 @@ impl Default for Core {
             next_deadline: u64::MAX,
             senders: 1,
             senders_counted_at: 0,
-            connect_tokens: 0,
-            connect_tokens_at: 0,
+            connect_tokens: Tokens::FULL,
+            search_tokens: Tokens::FULL,
             pending: [Pending::default(); PENDING],
             pending_next: 0,
             counters: Counters::default(),
@@ -323,7 +325,6 @@ impl Tables<'_> {
             packet_max: config.packet_max,
             random: seed,
             connect_number: config.first_packet,
-            connect_tokens: crate::handshake::CONNECT_TOKENS,
             ..Core::default()
         };
         // In its place at once: a `Core` on the stack would leave it there.

@@ -538,6 +538,30 @@ fn a_forged_packet_for_a_quiet_peer_takes_no_state_and_is_looked_at_rarely() {
 }
 
 #[test]
+fn invented_ids_are_not_searched_for_without_end() {
+    let mut pair = Pair::new(&Config::default());
+    pair.send(0, b"real");
+    pair.flush(0, true, &mut all);
+    let now = pair.now;
+    let (mut invented, real) = (pair.wire[1][0].clone(), pair.wire[1][0].clone());
+    for id in 0..5000_u64 {
+        // The sender's id in a connect packet.
+        invented[12..20].copy_from_slice(&(id << 32 | 7).to_le_bytes());
+        pair.nodes[1].with(|e, log| {
+            e.handle_packet(now, address(1), false, &mut invented.clone(), log);
+        });
+    }
+    let drops = pair.nodes[1].with(|e, _| e.counters().drops);
+    assert_eq!((drops.unknown, drops.limited), (1024, 5000 - 1024));
+    // Who is where launchers put it need not be searched for.
+    let taken = pair.nodes[1].with(|e, log| {
+        e.handle_packet(now, address(1), false, &mut real.clone(), log);
+        e.counters().packets_received
+    });
+    assert_eq!(taken, 1);
+}
+
+#[test]
 fn random_loss_costs_little_more_than_what_is_lost() {
     const TOTAL: u64 = 8_000_000;
     let mut took = Vec::new();

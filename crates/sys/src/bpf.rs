@@ -30,6 +30,10 @@ const LINK_CREATE: usize = 28;
 const LINK_UPDATE: usize = 29;
 const LINK_DETACH: usize = 34;
 
+/// `BPF_ANY` and `BPF_NOEXIST`, there too.
+const ANY: u64 = 0;
+const NO_EXIST: u64 = 1;
+
 /// The words of an array map (`BPF_F_MMAPABLE`), which the program and others
 /// may write at any time. No privilege is needed, only the descriptor.
 #[derive(Debug)]
@@ -157,17 +161,34 @@ impl Map {
     /// # Panics
     /// If key or value has another length than the map's: our bug.
     pub fn set(&self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        Ok(self.update(key, value, ANY)?)
+    }
+
+    /// Sets an entry if there is none; whether it did.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    ///
+    /// # Panics
+    /// As [`Self::set`].
+    pub fn set_new(&self, key: &[u8], value: &[u8]) -> io::Result<bool> {
+        match self.update(key, value, NO_EXIST) {
+            Err(Errno::EXIST) => Ok(false),
+            done => Ok(done.map(|()| true)?),
+        }
+    }
+
+    fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Errno> {
         assert_eq!(value.len(), self.kind.value_bytes as usize, "a value");
         let attributes = [
             pair(number_of(&self.fd), 0),
             self.key(key),
             value.as_ptr() as u64,
-            0,
+            flags,
         ];
         // SAFETY: key and value have the lengths that the kernel reads, and
         // live beyond the call.
-        unsafe { bpf(MAP_UPDATE, &attributes) }?;
-        Ok(())
+        unsafe { bpf(MAP_UPDATE, &attributes) }.map(drop)
     }
 
     /// Removes an entry.

@@ -65,3 +65,14 @@ pub fn unshare_mount_and_uts() -> io::Result<()> {
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | UnshareFlags::NEWUTS) }?;
     Ok(())
 }
+
+/// Gives the calling thread an empty network of its own. For tests.
+///
+/// # Errors
+/// `PERM` for whoever is not root; else what the kernel answers.
+pub fn unshare_network() -> io::Result<()> {
+    // SAFETY: it changes which network the thread's new sockets are of; those
+    // that are open stay as they are.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }?;
+    Ok(())
+}

@@ -288,14 +288,39 @@ impl SharedMemory {
     /// # Errors
     /// [`MemoryError::NoMemfd`], [`MemoryError::TooLittle`], [`MemoryError::Map`].
     pub fn create(name: &str, bytes: usize) -> Result<Self, MemoryError> {
+        let fd = Self::unallocated(name, bytes)?;
+        Self::allocate(fd.as_fd(), bytes)?;
+        let mapping = Mapping::shared(fd.as_fd(), bytes)?;
+        Ok(Self { mapping, fd })
+    }
+
+    /// Takes the pages of such memory, which count as the calling process's.
+    ///
+    /// # Errors
+    /// [`MemoryError::TooLittle`].
+    pub fn allocate(fd: BorrowedFd<'_>, bytes: usize) -> Result<(), MemoryError> {
+        let too_little = |e| MemoryError::TooLittle(bytes, e);
+        // Asking the kernel for more than there is would end other processes.
+        if bytes as u64 > available() {
+            return Err(too_little(Errno::NOMEM));
+        }
+        loop {
+            match rustix::fs::fallocate(fd, FallocateFlags::empty(), 0, bytes as u64) {
+                Err(Errno::INTR) => {}
+                done => return done.map_err(too_little),
+            }
+        }
+    }
+
+    /// Makes what [`Self::create`] does, sealed, but without its pages.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoMemfd`], [`MemoryError::TooLittle`].
+    pub fn unallocated(name: &str, bytes: usize) -> Result<OwnedFd, MemoryError> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let too_little = |e| MemoryError::TooLittle(bytes, e);
         if bytes == 0 {
             return Err(too_little(Errno::INVAL));
-        }
-        // Asking the kernel for more than there is would end other processes.
-        if bytes as u64 > available() {
-            return Err(too_little(Errno::NOMEM));
         }
         // Kernels before 6.3 do not know NOEXEC_SEAL, some settings after
         // it demand it.
@@ -305,16 +330,8 @@ impl SharedMemory {
         }
         .map_err(MemoryError::NoMemfd)?;
         rustix::fs::ftruncate(&fd, bytes as u64).map_err(too_little)?;
-        loop {
-            match rustix::fs::fallocate(&fd, FallocateFlags::empty(), 0, bytes as u64) {
-                Ok(()) => break,
-                Err(Errno::INTR) => {}
-                Err(e) => return Err(too_little(e)),
-            }
-        }
         rustix::fs::fcntl_add_seals(&fd, Self::SEALS).map_err(MemoryError::NoMemfd)?;
-        let mapping = Mapping::shared(fd.as_fd(), bytes)?;
-        Ok(Self { mapping, fd })
+        Ok(fd)
     }
 
     /// Maps a memfd that came from elsewhere, if it can no longer change its

@@ -2,13 +2,14 @@
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
-use crate::raw::syscall;
+use crate::raw::{self, syscall};
 
 #[cfg(target_arch = "x86_64")]
 mod number {
@@ -25,6 +26,41 @@ mod number {
     pub const PROCESS_VM_READV: usize = 270;
     pub const PROCESS_VM_WRITEV: usize = 271;
     pub const PIDFD_SEND_SIGNAL: usize = 424;
+}
+
+/// Who is at the other end of a connected unix socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// User, as this user namespace numbers it.
+    pub uid: u32,
+    /// Process; none where this pid namespace does not see it.
+    pub pid: Option<NonZeroU32>,
+}
+
+/// Asks the kernel who that is (`SO_PEERCRED`).
+///
+/// # Errors
+/// What `getsockopt` answers.
+pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
+    const SOL_SOCKET: usize = 1;
+    const SO_PEERCRED: usize = 17;
+    // `struct ucred`: process, user, group.
+    let mut found = [0_u32; 3];
+    let mut bytes = size_of_val(&found) as u32;
+    let args = [
+        socket.as_raw_fd() as usize,
+        SOL_SOCKET,
+        SO_PEERCRED,
+        found.as_mut_ptr() as usize,
+        (&raw mut bytes) as usize,
+        0,
+    ];
+    // SAFETY: the kernel writes at most so many bytes to `found`, and how many
+    // to `bytes`; both live beyond the call.
+    unsafe { syscall(raw::number::GETSOCKOPT, args) }?;
+    let [pid, uid, _] = found;
+    let pid = NonZeroU32::new(pid);
+    Ok(Peer { uid, pid })
 }
 
 /// A process, held by descriptor: its number is not reused under us.

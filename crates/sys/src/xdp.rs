@@ -154,7 +154,7 @@ fn failed(call: &'static str) -> impl Fn(Errno) -> XdpError {
 pub fn first(area: &SharedMemory, sizes: &Sizes) -> Result<OwnedFd, XdpError> {
     let bytes = sizes.area_bytes().filter(|bytes| *bytes <= area.bytes());
     let bytes = bytes.ok_or(XdpError::Sizes)?;
-    let fd = socket()?;
+    let fd = unbound()?;
     let registration = XdpUmemReg {
         addr: area.start().as_ptr() as u64,
         len: bytes as u64,
@@ -204,7 +204,7 @@ pub fn bind_first(
 /// # Errors
 /// [`XdpError`]; nothing stays open.
 pub fn further(sizes: &Sizes) -> Result<OwnedFd, XdpError> {
-    let fd = socket()?;
+    let fd = unbound()?;
     sockopt::set_xdp_rx_ring_size(&fd, sizes.rx).map_err(failed("XDP_RX_RING"))?;
     sockopt::set_xdp_tx_ring_size(&fd, sizes.tx).map_err(failed("XDP_TX_RING"))?;
     Ok(fd)
@@ -272,7 +272,11 @@ pub fn try_out() -> Result<bool, XdpError> {
     maps_when_bound(fd.as_fd())
 }
 
-fn socket() -> Result<OwnedFd, XdpError> {
+/// Makes a socket without rings, which carries nothing.
+///
+/// # Errors
+/// [`XdpError`].
+pub fn unbound() -> Result<OwnedFd, XdpError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).map_err(|e| match e {
         Errno::AFNOSUPPORT => XdpError::Unknown,

@@ -7,12 +7,12 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use portolan_sys::process::Pidfd;
+use portolan_sys::process::{Pidfd, peer};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, connect, listen,
-    socket_with, sockopt,
+    socket_with,
 };
 use rustix::process::geteuid;
 
@@ -182,9 +182,8 @@ fn hand_over(to: BorrowedFd<'_>, made: &Result<Shared, String>, until: Instant) 
 
 /// Whether the process at the other end is `pid`, and of this user.
 fn is_from(other: BorrowedFd<'_>, pid: u32) -> bool {
-    sockopt::socket_peercred(other).is_ok_and(|who| {
-        who.uid == geteuid() && who.pid.as_raw_nonzero().get().cast_unsigned() == pid
-    })
+    let own = geteuid().as_raw();
+    peer(other).is_ok_and(|who| who.uid == own && who.pid.is_some_and(|its| its.get() == pid))
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use portolan_sys::process::peer;
 use rustix::event::epoll;
-use rustix::net::sockopt::socket_peercred;
 
 use super::talk::{Frames, Outgoing};
 use crate::Versions;
@@ -89,9 +89,8 @@ impl Door {
 
     fn accept(&mut self) {
         while let Ok((stream, _)) = self.listener.accept() {
-            let own = rustix::process::geteuid();
-            let known =
-                socket_peercred(&stream).is_ok_and(|who| who.uid == own || who.uid.is_root());
+            let own = rustix::process::geteuid().as_raw();
+            let known = peer(stream.as_fd()).is_ok_and(|who| who.uid == own || who.uid == 0);
             if !known || self.clients.len() >= CLIENTS_MAX {
                 continue;
             }

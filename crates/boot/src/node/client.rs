@@ -4,13 +4,16 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_sys::features::Disabled;
+use portolan_sys::memory::SharedMemory;
+use portolan_sys::process::peer;
 use rustix::io::Errno;
-use rustix::net::sockopt::{Timeout, set_socket_timeout, socket_peercred};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType, connect, shutdown,
     socket_with,
@@ -30,7 +33,7 @@ const PATIENCE: Duration = Duration::from_secs(3);
 pub enum NodeError {
     /// Nobody listens there.
     Absent(PathBuf),
-    /// Who listens there is not root.
+    /// Who listens there is neither root nor the owner of the folder.
     Stranger(PathBuf, u32),
     /// It does not want to, for this reason.
     Refused(String),
@@ -56,7 +59,8 @@ impl fmt::Display for NodeError {
             ),
             Self::Stranger(path, uid) => write!(
                 f,
-                "who listens at {} is user {uid} and not root: not asked",
+                "who listens at {} is user {uid}, neither root nor the owner of that folder: not \
+                 asked",
                 path.display()
             ),
             Self::Refused(why) | Self::Unserved(why) => f.write_str(why),
@@ -100,9 +104,10 @@ impl NodeService {
             Errno::AGAIN => NodeError::Silent,
             e => system(e),
         })?;
-        let who = socket_peercred(&socket).map_err(system)?;
-        if !who.uid.is_root() {
-            return Err(NodeError::Stranger(path.to_owned(), who.uid.as_raw()));
+        let who = peer(socket.as_fd()).map_err(system)?;
+        let is_owner = |folder: &Path| folder.metadata().is_ok_and(|it| it.uid() == who.uid);
+        if who.uid != 0 && !path.parent().is_some_and(is_owner) {
+            return Err(NodeError::Stranger(path.to_owned(), who.uid));
         }
         Ok(Arc::new(Self(socket)))
     }
@@ -140,7 +145,14 @@ impl NodeService {
             ranks,
             network,
         };
-        match self.ask(question)? {
+        let mut answer = self.ask(question)?;
+        if let (Answer::Allocate { bytes }, memory) = &answer {
+            let memory = memory.first().ok_or(NodeError::Garbled)?;
+            SharedMemory::allocate(memory.as_fd(), *bytes as usize)
+                .map_err(|e| NodeError::System(io::Error::other(e)))?;
+            answer = self.ask(question)?;
+        }
+        match answer {
             (Answer::Granted { number, info }, descriptors) => {
                 let lease = Box::new(Lease(Arc::clone(self), number));
                 let descriptors = descriptors.try_into().map_err(|_| NodeError::Garbled)?;

@@ -4,7 +4,8 @@
 //!
 //! One asks over a socket that keeps message borders. A question has
 //! [`QUESTION_BYTES`] bytes; an answer a head, a text, and with a host port its
-//! four descriptors. A host port stays with the connection that it was asked
+//! four descriptors. Who asks for the first one of a queue is given packet memory
+//! without pages, takes those, and asks again. A host port stays with the connection that it was asked
 //! for over, until it is released or the connection ends.
 
 mod client;
@@ -18,8 +19,15 @@ pub use client::{NodeError, NodeService};
 pub use policy::{NO_ONE_SIDED, NODE_CONFIG, NoOneSided, PolicyError, no_one_sided};
 pub use wire::{Answer, Heard, QUESTION_BYTES, Question, answer, hear};
 
+/// The service's folder. It belongs to who runs the service, root or a user for
+/// that alone; only root can have made it.
+pub const NODE_FOLDER: &str = "/run/portolan/node";
+
 /// Where the service listens, unless it is told otherwise.
-pub const NODE_SOCKET: &str = "/run/portolan/node.sock";
+pub const NODE_SOCKET: &str = "/run/portolan/node/node.sock";
+
+/// What packet memory is called in `/proc/PID/maps`.
+pub const PACKET_MEMORY: &str = "portolan-packets";
 
 /// The variable that names another place.
 pub const NODE_VARIABLE: &str = "PORTOLAN_NODE";

@@ -11,7 +11,7 @@ use crate::host_port::HostPortInfo;
 use crate::socket;
 
 /// Begins every question and every answer; the last byte is the version.
-const MAGIC: [u8; 8] = *b"\0PTLNOD2";
+const MAGIC: [u8; 8] = *b"\0PTLNOD3";
 
 /// Bytes of a question.
 pub const QUESTION_BYTES: usize = 48;
@@ -30,6 +30,7 @@ const WELCOME: u8 = 1;
 const GRANTED: u8 = 2;
 const REFUSED: u8 = 3;
 const UNSERVED: u8 = 4;
+const ALLOCATE: u8 = 5;
 
 /// What is asked of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,6 +134,12 @@ pub enum Answer {
         /// What it is.
         info: HostPortInfo,
     },
+    /// None yet: packet memory goes along. Who asks takes its pages, so that they
+    /// count as theirs, and asks again.
+    Allocate {
+        /// That it has.
+        bytes: u32,
+    },
     /// None, and why.
     Refused(String),
     /// None for anybody, and why: root can do without the service.
@@ -147,6 +154,7 @@ impl Answer {
                 let info = serde_json::to_string(info).expect("plain data in memory");
                 (GRANTED, *number, info)
             }
+            Self::Allocate { bytes } => (ALLOCATE, *bytes, String::new()),
             Self::Refused(why) => (REFUSED, 0, why.clone()),
             Self::Unserved(why) => (UNSERVED, 0, why.clone()),
         };
@@ -175,6 +183,7 @@ impl Answer {
                 number,
                 info: serde_json::from_slice(text).ok()?,
             },
+            ALLOCATE => Self::Allocate { bytes: number },
             REFUSED => Self::Refused(words()?),
             UNSERVED => Self::Unserved(words()?),
             _ => return None,
@@ -273,6 +282,7 @@ mod tests {
         for answer in [
             Answer::Welcome("of 3".to_owned()),
             Answer::Granted { number: 7, info },
+            Answer::Allocate { bytes: 5 << 20 },
             Answer::Refused("no".to_owned()),
             Answer::Unserved("old".to_owned()),
         ] {

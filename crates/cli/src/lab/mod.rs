@@ -324,9 +324,8 @@ impl Lab {
 
     /// Where the node service of a host listens, as it is seen from outside.
     pub fn node_socket(&self, host: u32) -> PathBuf {
-        let socket = Path::new(NODE_SOCKET);
-        let name = socket.file_name().unwrap_or_default();
-        self.run_folder(host).join(name)
+        let socket = Path::new(NODE_SOCKET).strip_prefix(store::ROOT);
+        self.run_folder(host).join(socket.expect("below it"))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Where labs are kept: files and mounts under `/run/portolan`.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -13,7 +13,7 @@ use rustix::mount::{
 use super::Lab;
 use crate::failure::{Failure, Result};
 
-const ROOT: &str = "/run/portolan";
+pub(super) const ROOT: &str = "/run/portolan";
 const LABS: &str = "/run/portolan/lab";
 const LOCK: &str = "/run/portolan/lock";
 
@@ -99,7 +99,11 @@ impl Lock {
         loop {
             let attempt = || -> io::Result<Option<Self>> {
                 fs::create_dir_all(ROOT)?;
-                let file = File::create(LOCK)?;
+                // Whoever can open it could hold it.
+                let mut options = File::options();
+                options.write(true).create(true).truncate(false).mode(0o600);
+                let file = options.open(LOCK)?;
+                file.set_permissions(Permissions::from_mode(0o600))?;
                 flock(&file, FlockOperation::LockExclusive)?;
                 // Whoever had it may have removed the file with the last lab.
                 let same = fs::metadata(LOCK)?.ino() == file.metadata()?.ino();
@@ -153,4 +157,15 @@ pub(super) fn is_mounted(path: &Path) -> Result<bool> {
         .map_err(Failure::io("reading /proc/self/mountinfo"))?;
     let mut points = table.lines().filter_map(|line| line.split(' ').nth(4));
     Ok(points.any(|point| Path::new(point) == path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_else_can_hold_the_lock() {
+        let lock = Lock::take().unwrap();
+        assert_eq!(lock._file.metadata().unwrap().mode() & 0o777, 0o600);
+    }
 }

@@ -1,9 +1,9 @@
 //! Who has which host port, and who may have one more.
 //!
-//! A host port counts as held as long as its UDP socket is open, which the
-//! kernel says; that a connection ends, or releases one, is only the moment to
-//! look. So it does not matter which process of its owner has it, nor who has
-//! opened it: this service or one before it.
+//! A host port counts as held as long as its UDP socket or its AF_XDP socket is
+//! open, which the kernel says; that a connection ends, or releases one, is only
+//! the moment to look. So it does not matter which process of its owner has it,
+//! nor who has opened it: this service or one before it.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,12 +12,15 @@ use std::time::{Duration, Instant};
 use portolan_sys::tell::tell;
 
 use super::config::Config;
-use super::interfaces::Lease;
+use super::interfaces::{Interfaces, Lease};
 use super::limits::Bucket;
 use super::state::{Files, Given, State, open_sockets};
 
 /// Most connections at once, of all users.
 const CALLERS_MAX: usize = 256;
+
+/// So many users a second that are not named are told why they get nothing.
+const STRANGERS: u32 = 50;
 
 /// So long after its release a host port may be about to be free.
 const SETTLING: Duration = Duration::from_millis(500);
@@ -49,6 +52,10 @@ pub struct Book {
     mounted: bool,
     held: Vec<Held>,
     buckets: BTreeMap<u32, Bucket>,
+    /// Of all users together that are not named.
+    strangers: Bucket,
+    /// When it was looked last what is held.
+    looked: Instant,
     numbers: u32,
 }
 
@@ -72,6 +79,8 @@ impl Book {
             mounted,
             held: Vec::new(),
             buckets: BTreeMap::new(),
+            strangers: Bucket::new(Instant::now()),
+            looked: Instant::now(),
             numbers: 0,
         };
         for (given, lease) in taken_over {
@@ -97,28 +106,31 @@ impl Book {
     /// Whether a user, who has `own` connections of `all`, may have one more.
     ///
     /// # Errors
-    /// Why not.
-    pub fn admit(&mut self, uid: u32, own: usize, all: usize) -> Result<(), Refusal> {
+    /// Why not; nothing for one of too many users that are not named.
+    pub fn admit(&mut self, uid: u32, own: usize, all: usize) -> Result<(), Option<Refusal>> {
+        let named = self.config.users.contains_key(&uid);
+        if !named && !self.strangers.take(Instant::now(), STRANGERS) {
+            return Err(None);
+        }
         let name = self.config.name(uid);
-        if !self.config.users.contains_key(&uid) {
-            return Err(format!(
+        Err(Some(if !named {
+            format!(
                 "user {name} may not have host ports: root can allow it in {}",
                 self.config.file.display()
-            ));
-        }
-        if own >= self.config.user_connections as usize {
-            return Err(format!(
+            )
+        } else if own >= self.config.user_connections as usize {
+            format!(
                 "user {name} has {own} connections to the node service, which are all that it \
                  allows (user_connections)"
-            ));
-        }
-        if all >= CALLERS_MAX {
-            return Err(format!(
+            )
+        } else if all >= CALLERS_MAX {
+            format!(
                 "the node service has {CALLERS_MAX} connections, which are all that it takes: \
                  try again later"
-            ));
-        }
-        self.count(uid)
+            )
+        } else {
+            return self.count(uid).map_err(Some);
+        }))
     }
 
     /// Counts a request of a user.
@@ -229,14 +241,17 @@ impl Book {
         self.held.iter().any(fresh)
     }
 
-    /// Takes back what has no connection and is not held any more.
-    pub fn take_back(&mut self) {
-        if !self.has_orphans() {
+    /// Takes back what has no connection and is not held any more, if it has not
+    /// been looked at for so long.
+    pub fn take_back(&mut self, interfaces: &Interfaces, pause: Duration) {
+        let now = Instant::now();
+        if !self.has_orphans() || now - self.looked < pause {
             return;
         }
+        self.looked = now;
         // Without /proc nothing can be said.
         let Ok(open) = open_sockets() else { return };
-        let is_held = |it: &Held| it.caller.is_some() || it.given.is_held(&open);
+        let is_held = |it: &Held| it.caller.is_some() || interfaces.holds(&it.given, &open);
         let (held, back) = std::mem::take(&mut self.held)
             .into_iter()
             .partition(is_held);

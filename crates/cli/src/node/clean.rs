@@ -30,7 +30,7 @@ pub fn run(files: &Files) -> Result<ExitCode> {
     for (index, pins) in &left {
         let interface = present.iter().find(|it| it.index == *index);
         // Nothing is steered any more.
-        drop(interface.and_then(|it| Rules::of(it, &[])));
+        interface.map(Rules::clear);
         let name = interface.map_or_else(|| format!("interface {index}"), |it| it.name.clone());
         pins.discard()
             .map_err(Failure::io(format!("detaching the program of {name}")))?;

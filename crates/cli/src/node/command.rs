@@ -25,8 +25,8 @@ use crate::failure::{Failure, Result};
 const BACKLOG: i32 = 64;
 
 const ABOUT: &str = "\
-It runs in the foreground as root (etc/portolan-node.service has systemd start
-it) and gives host ports to the users that its settings name; without them to
+It runs in the foreground, as root or with the three capabilities that it needs
+(etc/portolan-node.service has systemd start it so), and gives host ports to the users that its settings name; without them to
 nobody but root. A HOST PORT LETS ITS OWNER WRITE ANY FRAME ON THAT INTERFACE,
 PAST EVERY FILTER OF THE HOST.
 
@@ -45,7 +45,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Listen here, and keep state beside it [default: PORTOLAN_NODE, else
-    /// /run/portolan/node.sock]
+    /// /run/portolan/node/node.sock]
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
     /// Say what the settings allow and what this host can do, and end
@@ -70,7 +70,9 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     if arguments.check {
         return check::run(&config, &files, &disabled);
     }
-    need_root()?;
+    if !privileges::has_needed() {
+        need_root()?;
+    }
     serve(config, disabled, files)
 }
 
@@ -96,7 +98,8 @@ fn serve(config: Config, disabled: Disabled, files: Files) -> Result<ExitCode> {
     files.remove_socket();
     let listener = open_listener(&files.socket)?;
     privileges::drop_all_but_needed().map_err(Failure::os(
-        "giving up privileges (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and CAP_IPC_LOCK are needed)",
+        "giving up privileges (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and, where locked memory is \
+         limited, CAP_IPC_LOCK are needed)",
     ))?;
     let service = Service::new(config, disabled, files, own_network(), mounted, listener)?;
     tell(format_args!("portolan node: ready at {place}"));

@@ -38,6 +38,8 @@ pub struct Config {
     /// Connections and questions of one user, each second; twice as many at
     /// once.
     pub user_requests: u32,
+    /// Seconds that the program stays on an interface after its last host port.
+    pub linger_seconds: u32,
     /// Whose processes let no others access their memory. They read this
     /// themselves; here it is only looked at.
     pub no_one_sided: NoOneSided,
@@ -55,6 +57,7 @@ impl Default for Config {
             user_memory_mib: 256,
             user_connections: 16,
             user_requests: 50,
+            linger_seconds: 60,
             no_one_sided: NoOneSided::default(),
         }
     }
@@ -214,6 +217,7 @@ impl Config {
             "user_memory_mib" => (&mut self.user_memory_mib, 1 << 20),
             "user_connections" => (&mut self.user_connections, 256),
             "user_requests" => (&mut self.user_requests, 100_000),
+            "linger_seconds" => (&mut self.linger_seconds, 86_400),
             _ => return None,
         })
     }
@@ -236,7 +240,7 @@ impl Config {
 fn unknown(name: &str) -> String {
     format!(
         "unknown setting {name}; known are: users, interfaces, ports, user_ports, \
-         user_memory_mib, user_connections, user_requests, {NO_ONE_SIDED}"
+         user_memory_mib, user_connections, user_requests, linger_seconds, {NO_ONE_SIDED}"
     )
 }
 

@@ -1,7 +1,9 @@
 //! The interfaces that carry host ports of the node service.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use portolan_boot::HostPort;
 use portolan_sys::features::Disabled;
@@ -18,6 +20,18 @@ pub struct Interfaces {
     /// This network, as the kernel numbers it.
     network: u64,
     attached: BTreeMap<u32, HostPorts>,
+    /// Those that carry none, since when.
+    unused: BTreeMap<u32, Instant>,
+}
+
+/// Packet memory for a host port, bytes.
+pub struct Cost {
+    /// That it takes.
+    pub each: u64,
+    /// That is taken now for it: that of all if it is the first of its group.
+    pub now: u64,
+    /// That is to be lent for it, if it is the first.
+    pub memory: Option<u64>,
 }
 
 /// What gives a host port back.
@@ -29,6 +43,7 @@ impl Interfaces {
         Self {
             network,
             attached: BTreeMap::new(),
+            unused: BTreeMap::new(),
         }
     }
 
@@ -40,19 +55,21 @@ impl Interfaces {
         choose(at, |it| config.allows(&it.name))
     }
 
-    /// Packet memory that one host port of `ranks` takes, bytes, and what is
-    /// taken now for it: that of all if it is the first of its group.
-    pub fn cost(&self, on: &Interface, group: u64, ranks: u32) -> (u64, u64) {
-        let (all, count) = queue_bytes(on, ranks);
+    /// What one host port of `ranks` takes.
+    pub fn cost(&self, on: &Interface, group: u64, ranks: u32) -> Cost {
+        let (all, count, memory) = queue_bytes(on, ranks);
         let each = all.div_ceil(count.into());
-        let goes_on = self
-            .attached
-            .get(&on.index)
-            .is_some_and(|it| it.is_of(group));
-        (each, if goes_on { each } else { all })
+        let ports = self.attached.get(&on.index);
+        if ports.is_some_and(|it| it.is_of(group)) {
+            let (now, memory) = (each, None);
+            return Cost { each, now, memory };
+        }
+        let (now, memory) = (all, Some(memory));
+        Cost { each, now, memory }
     }
 
-    /// Opens a host port on an interface, one of `ranks` of `group`.
+    /// Opens a host port on an interface, one of `ranks` of `group`, the first
+    /// with the memory that was lent.
     ///
     /// # Errors
     /// [`PortError`].
@@ -62,22 +79,35 @@ impl Interfaces {
         group: u64,
         ranks: u32,
         disabled: &Disabled,
+        lent: Option<&OwnedFd>,
     ) -> Result<HostPort, PortError> {
         let index = on.index;
         if let Some(ports) = self.attached.get(&index) {
-            ports.refresh(on);
+            ports.refresh(on, &self.pins(index))?;
         } else {
             let ports = HostPorts::pinned(on, &self.pins(index))?;
             // Nobody has been given what may be left there.
             ports.take_over(&[]);
             self.attached.insert(index, ports);
         }
-        self.attached[&index].open_now(group, ranks, disabled)
+        self.attached[&index].open_now(group, ranks, disabled, lent)
+    }
+
+    /// Whether somebody has one of the sockets of a host port, `open` being the
+    /// UDP sockets that are.
+    pub fn holds(&self, given: &Given, open: &BTreeSet<(u16, u64)>) -> bool {
+        let ports = || self.attached.get(&given.interface);
+        given.is_bound(open) || ports().is_some_and(|it| it.is_open(given.udp))
     }
 
     /// Takes over what an earlier service has left: of `given` host ports those
-    /// that are steered still, each with its lease. Undoes the rest.
-    pub fn take_over(&mut self, given: Vec<Given>) -> Vec<(Given, Lease)> {
+    /// that the program knows and that are held, each with its lease. Undoes the
+    /// rest.
+    pub fn take_over(
+        &mut self,
+        given: &[Given],
+        open: &BTreeSet<(u16, u64)>,
+    ) -> Vec<(Given, Lease)> {
         let mut kept = Vec::new();
         let present = interfaces().unwrap_or_default();
         for (index, pins) in Pins::all(self.network) {
@@ -98,30 +128,41 @@ impl Interfaces {
                     continue;
                 }
             };
-            let held: Vec<u16> = here.iter().map(|it| it.udp).collect();
+            let is_held = |it: &&&Given| it.is_bound(open) || ports.is_open(it.udp);
+            let held: Vec<u16> = here.iter().filter(is_held).map(|it| it.udp).collect();
             for (udp, lease) in ports.take_over(&held) {
                 let whose = here.iter().find(|it| it.udp == udp);
                 kept.extend(whose.map(|it| ((*it).clone(), lease)));
             }
             self.attached.insert(index, ports);
         }
-        self.keep(|index| kept.iter().any(|(it, _)| it.interface == index));
         kept
     }
 
-    /// Leaves the interfaces that are not in use.
-    pub fn keep(&mut self, used: impl Fn(u32) -> bool) {
-        let unused: Vec<u32> = self
-            .attached
-            .keys()
-            .copied()
-            .filter(|i| !used(*i))
-            .collect();
-        for index in unused {
-            self.attached.remove(&index);
-            // What cannot be undone now is undone by the next service.
-            let _ = self.pins(index).discard();
-        }
+    /// Leaves the interfaces that have not been in use for so long: some cards
+    /// lose packets when a program comes or goes. Gives how long the next one
+    /// stays.
+    pub fn keep(&mut self, used: impl Fn(u32) -> bool, linger: Duration) -> Option<Duration> {
+        let now = Instant::now();
+        let (unused, pins) = (&mut self.unused, |index| Pins::of(self.network, index));
+        let mut next: Option<Duration> = None;
+        self.attached.retain(|index, _| {
+            if used(*index) {
+                unused.remove(index);
+                return true;
+            }
+            let since = *unused.entry(*index).or_insert(now);
+            let left = linger.saturating_sub(now - since);
+            if left.is_zero() {
+                unused.remove(index);
+                // What cannot be undone now is undone by the next service.
+                let _ = pins(*index).discard();
+                return false;
+            }
+            next = Some(next.map_or(left, |next| next.min(left)));
+            true
+        });
+        next
     }
 
     fn pins(&self, index: u32) -> Pins {

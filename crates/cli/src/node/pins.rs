@@ -15,6 +15,8 @@ use super::steering::MAPS;
 const MOUNT: &str = "/sys/fs/bpf";
 /// Below it, a folder for each network, in it one for each interface.
 const ROOT: &str = "/sys/fs/bpf/portolan";
+/// The same, where the unit of a service that may not go there binds it.
+const BOUND: &str = "/run/portolan/node/bpf";
 
 const LINK: &str = "link";
 
@@ -126,5 +128,11 @@ impl Pins {
 }
 
 fn folder(network: u64) -> PathBuf {
-    Path::new(ROOT).join(format!("net-{network}"))
+    let bound = Path::new(BOUND);
+    let root = if bpf::is_file_system(bound) {
+        bound
+    } else {
+        Path::new(ROOT)
+    };
+    root.join(format!("net-{network}"))
 }

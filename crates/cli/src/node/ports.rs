@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use portolan_boot::node::PACKET_MEMORY;
 use portolan_boot::{HostPort, HostPortInfo, Unbound};
 use portolan_link::udp::UdpConfig;
 use portolan_link::xdp::{SHARES_MAX, Sharing, Sizes, memory_bytes, packet_max, sizes};
@@ -144,16 +145,21 @@ impl Drop for Lease {
 }
 
 impl Queue {
-    /// Takes the queue of `interface` for `ranks` ranks of `group`.
+    /// Takes the queue of `interface` for `ranks` ranks of `group`, with the
+    /// packet memory that was lent, or else new one.
     fn take(
         interface: &Interface,
         group: u64,
         ranks: u32,
         disabled: &Disabled,
+        lent: Option<&OwnedFd>,
     ) -> Result<Self, PortError> {
         let (sizes, next) = division(interface, ranks);
         let bytes = memory_bytes(&sizes, next).ok_or_else(|| "sizes make no sense".to_owned())?;
-        let memory = SharedMemory::create("portolan-packets", bytes).map_err(|e| e.to_string())?;
+        let memory = match lent {
+            Some(lent) => adopt(lent, bytes),
+            None => SharedMemory::create(PACKET_MEMORY, bytes).map_err(|e| e.to_string()),
+        }?;
         let open = |multi_buffer| {
             let base = xdp::first(&memory, &sizes)?;
             xdp::bind_first(
@@ -187,6 +193,21 @@ impl Queue {
             held: 0,
         })
     }
+}
+
+/// Packet memory that was lent to who asks, of so many bytes. Its pages must be
+/// there, so that they are charged to who took them.
+fn adopt(lent: &OwnedFd, bytes: usize) -> Result<SharedMemory, String> {
+    const BLOCK_BYTES: u64 = 512;
+    let about = rustix::fs::fstat(lent).map_err(|e| e.to_string())?;
+    if about.st_blocks.cast_unsigned() * BLOCK_BYTES < bytes as u64 {
+        return Err(
+            "the packet memory is not allocated: use the `portolan` of the node service's version"
+                .to_owned(),
+        );
+    }
+    let memory = SharedMemory::from_fd(duplicate(lent)?, Some(bytes));
+    memory.map_err(|e| e.to_string())
 }
 
 const fn modes(disabled: &Disabled, multi_buffer: bool) -> Modes {
@@ -259,7 +280,7 @@ impl HostPorts {
             Ok((interface, steering))
         });
         drop(open);
-        patiently(|| self.open_now(0, ranks, disabled))
+        patiently(|| self.open_now(0, ranks, disabled, None))
     }
 
     /// Binds `socket`, and before the first one what it joins, once all ranks
@@ -323,10 +344,23 @@ impl HostPorts {
         kept.into_iter().map(lease).collect()
     }
 
-    /// Goes by what the interface's addresses and MTU are now.
-    pub fn refresh(&self, now: Interface) {
-        if let Some(Ok((interface, _))) = &mut self.lock().interface {
+    /// Goes by what the interface and its addresses and MTU are now.
+    ///
+    /// # Errors
+    /// It is another one, to which no program can be attached.
+    pub fn refresh(&self, now: Interface, pins: &Pins) -> Result<(), String> {
+        if let Some(Ok((interface, steering))) = &mut self.lock().interface {
+            steering.attach_again(&now, pins)?;
             *interface = now;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody has the AF_XDP socket of a host port, by its UDP port.
+    pub fn is_open(&self, udp: u16) -> bool {
+        match &self.lock().interface {
+            Some(Ok((_, steering))) => steering.is_open(udp),
+            _ => false,
         }
     }
 
@@ -349,7 +383,7 @@ impl HostPorts {
     }
 
     /// Opens a host port, one of `ranks` of `group` in all, if the kernel gives
-    /// the queue at once.
+    /// the queue at once. The first of a group may be lent the packet memory.
     ///
     /// # Errors
     /// [`PortError`].
@@ -358,6 +392,7 @@ impl HostPorts {
         group: u64,
         ranks: u32,
         disabled: &Disabled,
+        lent: Option<&OwnedFd>,
     ) -> Result<HostPort, PortError> {
         let mut open = self.lock();
         let Open {
@@ -372,7 +407,7 @@ impl HostPorts {
                 return Err(format!("queue {QUEUE} of {name} belongs to another job").into());
             }
             Some(queue) => queue,
-            None => queue.insert(Queue::take(interface, group, ranks, disabled)?),
+            None => queue.insert(Queue::take(interface, group, ranks, disabled, lent)?),
         };
         let sharing = queue.next;
         if sharing.index == sharing.count {
@@ -413,7 +448,7 @@ impl HostPorts {
         let gate = udp
             .force_receive_buffer(RECEIVE_BUFFER)
             .map_err(|e| format!("the kernel's socket of a host port: {e}"))
-            .and_then(|()| steering.add(port, &own, QUEUE, len_max, &socket));
+            .and_then(|()| steering.add((&udp, port), &own, QUEUE, len_max, &socket));
         let gate = match gate {
             Ok(gate) => gate,
             Err(why) => {
@@ -552,12 +587,13 @@ fn division(interface: &Interface, ranks: u32) -> (Sizes, Sharing) {
     (sizes, Sharing { index: 0, count })
 }
 
-/// Packet memory of a queue of an interface for so many ranks, bytes, and how
-/// many have a part.
-pub fn queue_bytes(interface: &Interface, ranks: u32) -> (u64, u32) {
+/// Packet memory of a queue of an interface for so many ranks, bytes, how
+/// many have a part, and what it takes with what they have in common.
+pub fn queue_bytes(interface: &Interface, ranks: u32) -> (u64, u32, u64) {
     let (sizes, sharing) = division(interface, ranks);
-    let bytes = sizes.area_bytes().unwrap_or_default();
-    (bytes as u64, sharing.count)
+    let packets = sizes.area_bytes().unwrap_or_default();
+    let all = memory_bytes(&sizes, sharing).unwrap_or_default();
+    (packets as u64, sharing.count, all as u64)
 }
 
 /// The interface for packets to other hosts, of those that `allows` lets

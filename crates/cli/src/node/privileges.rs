@@ -1,17 +1,38 @@
 //! What the node service keeps of root's power.
 
 use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, capability_is_in_bounding_set, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
+    clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
+    set_no_new_privs,
 };
 
 /// Attaching programs and asking for large buffers; AF_XDP sockets; maps and
-/// programs; packet areas, which are locked.
+/// programs.
 const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN
     .union(CapabilitySet::NET_RAW)
-    .union(CapabilitySet::BPF)
-    .union(CapabilitySet::IPC_LOCK);
+    .union(CapabilitySet::BPF);
+
+/// Packet areas are locked: where the limit of that cannot be lifted it takes
+/// one more.
+fn needed() -> CapabilitySet {
+    let unlimited = Rlimit {
+        current: None,
+        maximum: None,
+    };
+    let limited = getrlimit(Resource::Memlock) != unlimited;
+    if limited && setrlimit(Resource::Memlock, unlimited).is_err() {
+        NEEDED.union(CapabilitySet::IPC_LOCK)
+    } else {
+        NEEDED
+    }
+}
+
+/// Whether the calling thread has them.
+pub fn has_needed() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.permitted.contains(needed()))
+}
 
 /// Gives up for ever all capabilities of the calling thread, which should be
 /// the only one, but those that opening host ports takes.
@@ -19,8 +40,9 @@ const NEEDED: CapabilitySet = CapabilitySet::NET_ADMIN
 /// # Errors
 /// `PERM` where one of those is missing; else what the kernel answers.
 pub fn drop_all_but_needed() -> Result<(), Errno> {
+    let needed = needed();
     set_no_new_privs(true)?;
-    for each in CapabilitySet::all().difference(NEEDED).iter() {
+    for each in CapabilitySet::all().difference(needed).iter() {
         // The kernel may know fewer.
         if capability_is_in_bounding_set(each).unwrap_or(false) {
             // Without the capability for that it is for `exec` alone, which
@@ -32,8 +54,8 @@ pub fn drop_all_but_needed() -> Result<(), Errno> {
     let _ = clear_ambient_capability_set();
     let none = CapabilitySet::empty();
     let sets = CapabilitySets {
-        effective: NEEDED,
-        permitted: NEEDED,
+        effective: needed,
+        permitted: needed,
         inheritable: none,
     };
     set_capabilities(None, sets)

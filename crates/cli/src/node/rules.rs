@@ -5,12 +5,13 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use portolan_boot::node::own_network;
+use portolan_boot::node::{NODE_FOLDER, own_network};
 use portolan_sys::ethtool::FlowRules;
 use portolan_sys::net::Interface;
+use rustix::process::geteuid;
 
 /// Where it stands which rules are ours, so that those of one that was killed
-/// are removed: the card keeps them.
+/// are removed: the card keeps them. Root writes where nobody else does.
 const FOLDER: &str = "/run/portolan";
 
 /// What holds rules.
@@ -47,18 +48,45 @@ impl Rules {
     pub fn of(interface: &Interface, steered: &[u16]) -> Option<Self> {
         // Whatever fails is found by trying.
         let card = FlowRules::of(&interface.name).ok()??;
-        let name = format!("rules-{}-{}", own_network(), interface.index);
-        Some(Self::with(card, &Path::new(FOLDER).join(name), steered))
+        let folder = if geteuid().is_root() {
+            FOLDER
+        } else {
+            NODE_FOLDER
+        };
+        Some(Self::with(card, &file(folder, interface), steered))
     }
+
+    /// Removes all that were left, those of a service that ran as another user
+    /// as well.
+    pub fn clear(interface: &Interface) {
+        drop(Self::of(interface, &[]));
+        let (card, file) = (FlowRules::of(&interface.name), file(NODE_FOLDER, interface));
+        if let Ok(Some(card)) = card {
+            // Nothing is written where that user may.
+            for (udp, place) in read(&file) {
+                let _ = card.remove(place, udp);
+            }
+            let _ = fs::remove_file(file);
+        }
+    }
+}
+
+fn file(folder: &str, interface: &Interface) -> PathBuf {
+    let name = format!("rules-{}-{}", own_network(), interface.index);
+    Path::new(folder).join(name)
+}
+
+fn read(file: &Path) -> Vec<(u16, u32)> {
+    let known = fs::read(file).unwrap_or_default();
+    serde_json::from_slice(&known).unwrap_or_default()
 }
 
 impl<C: Card> Rules<C> {
     fn with(card: C, file: &Path, steered: &[u16]) -> Self {
-        let known = fs::read(file).unwrap_or_default();
         let mut rules = Self {
             card,
             file: file.to_owned(),
-            known: serde_json::from_slice(&known).unwrap_or_default(),
+            known: read(file),
         };
         let left: Vec<u16> = rules.known.iter().map(|(udp, _)| *udp).collect();
         for udp in left.into_iter().filter(|udp| !steered.contains(udp)) {

@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use portolan_boot::launch::Stop;
-use portolan_boot::node::{Answer, Heard, Question, answer, hear};
+use portolan_boot::node::{Answer, Heard, PACKET_MEMORY, Question, answer, hear};
 use portolan_sys::epoll::Epoll;
 use portolan_sys::features::Disabled;
-use rustix::net::sockopt::socket_peercred;
+use portolan_sys::memory::SharedMemory;
+use portolan_sys::process::peer;
 use rustix::net::{SocketFlags, accept_with, getsockname};
 
 use super::book::Book;
@@ -22,8 +23,13 @@ use crate::failure::{Failure, Result};
 
 /// A connection that has no host port and asks nothing is closed after this.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
-/// How often it is looked whether host ports without a connection are held.
+/// How often it is looked whether host ports without a connection are held, and
+/// how often for who asks for one.
 const LOOK: Duration = Duration::from_millis(100);
+const LOOK_FOR_CALLER: Duration = BUSY_PAUSE;
+
+/// Connections that are taken before those that are there are heard again.
+const ACCEPTS_MAX: u32 = 64;
 
 const LISTENER: u64 = 0;
 const STOP: u64 = 1;
@@ -33,8 +39,10 @@ const FIRST_CALLER: u64 = 2;
 struct Caller {
     socket: OwnedFd,
     uid: u32,
-    pid: i32,
+    pid: u32,
     heard: Instant,
+    /// Packet memory whose pages it takes, and its bytes.
+    lent: Option<(OwnedFd, u64)>,
     /// What waits for the kernel to free a queue.
     waiting: Option<Waiting>,
 }
@@ -61,6 +69,8 @@ pub struct Service {
     callers: BTreeMap<u64, Caller>,
     next: u64,
     interfaces: Interfaces,
+    /// When the next interface is left.
+    leaves: Option<Duration>,
 }
 
 impl Service {
@@ -83,10 +93,8 @@ impl Service {
             .map_err(Failure::os("listening"))?;
         let left = files.read();
         let open = open_sockets().map_err(Failure::io("reading /proc/net/udp"))?;
-        let mut given = left.given;
-        given.retain(|it| it.is_held(&open));
         let mut interfaces = Interfaces::new(network);
-        let held = interfaces.take_over(given);
+        let held = interfaces.take_over(&left.given, &open);
         let book = Book::new(config, files.clone(), mounted || left.mounted, held)
             .map_err(Failure::io("writing the service's state"))?;
         Ok(Self {
@@ -100,6 +108,7 @@ impl Service {
             callers: BTreeMap::new(),
             next: FIRST_CALLER,
             interfaces,
+            leaves: None,
         })
     }
 
@@ -134,7 +143,7 @@ impl Service {
         }
         self.files.remove_socket();
         if self.book.is_empty() {
-            self.interfaces.keep(|_| false);
+            self.interfaces.keep(|_| false, Duration::ZERO);
         }
         self.book.close();
         Ok(())
@@ -143,40 +152,55 @@ impl Service {
     /// How long nothing has to be done unless something happens.
     fn pause(&self) -> Option<Duration> {
         if self.callers.values().any(|it| it.waiting.is_some()) {
-            Some(BUSY_PAUSE)
-        } else if self.book.has_orphans() {
-            Some(LOOK)
-        } else if self.callers.is_empty() {
-            None
-        } else {
-            Some(SILENCE_MAX / 4)
+            return Some(BUSY_PAUSE);
         }
+        let silence = (!self.callers.is_empty()).then_some(SILENCE_MAX / 4);
+        let look = self.book.has_orphans().then_some(LOOK);
+        [silence, look, self.leaves].into_iter().flatten().min()
     }
 
     fn accept(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Level-triggered: the next one is told of again.
-        let Ok(socket) = accept_with(&self.listener, flags) else {
-            return;
-        };
-        let Ok(who) = socket_peercred(&socket) else {
-            return;
-        };
-        let uid = who.uid.as_raw();
-        let own = self.callers.values().filter(|it| it.uid == uid).count();
-        if let Err(why) = self.book.admit(uid, own, self.callers.len()) {
-            // Nothing is left to do for who does not take the answer.
-            let _ = answer(socket.as_fd(), &Answer::Refused(why), &[]);
-            return;
+        for _ in 0..ACCEPTS_MAX {
+            // Level-triggered: the next one is told of again.
+            let Ok(socket) = accept_with(&self.listener, flags) else {
+                return;
+            };
+            self.admit(socket);
         }
+    }
+
+    fn admit(&mut self, socket: OwnedFd) {
+        let Ok(who) = peer(socket.as_fd()) else {
+            return;
+        };
+        let uid = who.uid;
+        let own = self.callers.values().filter(|it| it.uid == uid).count();
+        let admitted = self.book.admit(uid, own, self.callers.len());
+        let pid = admitted.and_then(|()| {
+            let unseen = "the node service cannot see the process that asks: ask from its own \
+                          process namespace, or from one within it";
+            who.pid.ok_or_else(|| Some(unseen.to_owned()))
+        });
+        let pid = match pid {
+            Ok(pid) => pid.get(),
+            Err(why) => {
+                if let Some(why) = why {
+                    // Nothing is left to do for who does not take the answer.
+                    let _ = answer(socket.as_fd(), &Answer::Refused(why), &[]);
+                }
+                return;
+            }
+        };
         if self.epoll.add(socket.as_fd(), self.next).is_err() {
             return;
         }
         let caller = Caller {
             socket,
             uid,
-            pid: who.pid.as_raw_nonzero().get(),
+            pid,
             heard: Instant::now(),
+            lent: None,
             waiting: None,
         };
         self.callers.insert(self.next, caller);
@@ -286,7 +310,6 @@ impl Service {
         let Some(caller) = self.callers.get_mut(&number) else {
             return;
         };
-        caller.waiting = None;
         match opened {
             Ok(()) => {}
             Err(error) if (settling || error.is_busy()) && asked.tries < BUSY_TRIES => {
@@ -300,19 +323,27 @@ impl Service {
     }
 
     fn try_open(&mut self, number: u64, asked: &Waiting) -> std::result::Result<(), PortError> {
-        self.book.take_back();
+        self.book.take_back(&self.interfaces, LOOK_FOR_CALLER);
         let Some(Caller { uid, pid, .. }) = self.callers.get(&number) else {
             return Ok(());
         };
         let (uid, pid) = (*uid, *pid);
         let interface = self.interfaces.choose(asked.at, &self.book.config)?;
         // Whoever asks over one connection is one job.
-        let (bytes, now) = self.interfaces.cost(&interface, number, asked.ranks);
-        self.book.check_bounds(uid, now)?;
+        let cost = self.interfaces.cost(&interface, number, asked.ranks);
+        self.book.check_bounds(uid, cost.now)?;
+        if let Some(bytes) = cost.memory.filter(|bytes| self.lacks(number, *bytes)) {
+            return Ok(self.lend(number, bytes)?);
+        }
         let (index, name) = (interface.index, interface.name.clone());
-        let port = self
-            .interfaces
-            .open(interface, number, asked.ranks, &asked.disabled)?;
+        let lent = self.callers.get(&number).and_then(|it| it.lent.as_ref());
+        let port = self.interfaces.open(
+            interface,
+            number,
+            asked.ranks,
+            &asked.disabled,
+            lent.map(|(memory, _)| memory),
+        )?;
         let failed = |e: rustix::io::Errno| format!("a host port's socket: {e}");
         let [_, _, udp, _] = &port.descriptors;
         let address = getsockname(udp).map_err(failed)?;
@@ -323,7 +354,7 @@ impl Service {
             name,
             udp: SocketAddr::try_from(address).map_err(failed)?.port(),
             inode: rustix::fs::fstat(udp).map_err(failed)?.st_ino,
-            bytes,
+            bytes: cost.each,
         };
         // Whoever finds it written down finds it given, or its socket closed.
         let granted = Answer::Granted {
@@ -331,7 +362,35 @@ impl Service {
             info: port.info,
         };
         let descriptors = port.descriptors.each_ref().map(AsFd::as_fd);
-        if answer(self.callers[&number].socket.as_fd(), &granted, &descriptors).is_err() {
+        if let Some(caller) = self.callers.get_mut(&number) {
+            // Another queue gets its own.
+            caller.lent = None;
+            if answer(caller.socket.as_fd(), &granted, &descriptors).is_err() {
+                self.close(number);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a caller has no packet memory of so many bytes.
+    fn lacks(&self, number: u64, bytes: u64) -> bool {
+        let lent = self.callers.get(&number).and_then(|it| it.lent.as_ref());
+        lent.is_none_or(|(_, lent)| *lent != bytes)
+    }
+
+    /// Lends a caller packet memory. It is ours, since to close what somebody
+    /// sends may take as long as they like; its pages are theirs.
+    fn lend(&mut self, number: u64, bytes: u64) -> std::result::Result<(), String> {
+        let Some(caller) = self.callers.get_mut(&number) else {
+            return Ok(());
+        };
+        let size = u32::try_from(bytes).map_err(|e| e.to_string())?;
+        let memory = SharedMemory::unallocated(PACKET_MEMORY, size as usize);
+        let memory = memory.map_err(|e| e.to_string())?;
+        let lends = Answer::Allocate { bytes: size };
+        let taken = answer(caller.socket.as_fd(), &lends, &[memory.as_fd()]);
+        caller.lent = Some((memory, bytes));
+        if taken.is_err() {
             self.close(number);
         }
         Ok(())
@@ -339,8 +398,9 @@ impl Service {
 
     /// Tries again what waits for the kernel.
     fn retry(&mut self) {
-        let waiting = |(number, caller): (&u64, &Caller)| Some((*number, caller.waiting?));
-        let all: Vec<_> = self.callers.iter().filter_map(waiting).collect();
+        let waiting =
+            |(number, caller): (&u64, &mut Caller)| Some((*number, caller.waiting.take()?));
+        let all: Vec<_> = self.callers.iter_mut().filter_map(waiting).collect();
         for (number, asked) in all {
             self.open(number, asked);
         }
@@ -357,9 +417,11 @@ impl Service {
     /// Takes back what is not held any more, and leaves interfaces that carry
     /// nothing.
     fn look(&mut self) {
-        self.book.take_back();
+        self.book.take_back(&self.interfaces, LOOK);
         if self.callers.values().all(|it| it.waiting.is_none()) {
-            self.interfaces.keep(|index| self.book.uses(index));
+            let linger = Duration::from_secs(self.book.config.linger_seconds.into());
+            let used = |index| self.book.uses(index);
+            self.leaves = self.interfaces.keep(used, linger);
         }
     }
 }

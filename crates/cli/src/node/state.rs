@@ -1,6 +1,6 @@
 //! What the service writes down, so that its successor takes up what it has
 //! given: who got which host port. Whether that is held still is the kernel's
-//! word, by the UDP socket that went with it.
+//! word, by the sockets that went with it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
@@ -17,7 +17,7 @@ pub struct Given {
     /// Whose it is.
     pub uid: u32,
     /// Who asked for it, for people to read: a process number.
-    pub pid: i32,
+    pub pid: u32,
     /// Index and name of the interface.
     pub interface: u32,
     pub name: String,
@@ -30,8 +30,8 @@ pub struct Given {
 }
 
 impl Given {
-    /// Whether it is among the sockets that are open.
-    pub fn is_held(&self, open: &BTreeSet<(u16, u64)>) -> bool {
+    /// Whether its UDP socket is among those that are open.
+    pub fn is_bound(&self, open: &BTreeSet<(u16, u64)>) -> bool {
         open.contains(&(self.udp, self.inode))
     }
 }

@@ -13,9 +13,13 @@ use aya_obj::Object;
 use aya_obj::generated::bpf_insn;
 use portolan_link::xdp::{GATE_WORDS, SHARES_MAX};
 use portolan_sys::bpf::{self, Map, MapKind, NotLoaded, XdpProgram};
-use portolan_sys::net::{Interface, Netlink};
+use portolan_sys::net::{Interface, Netlink, UdpSocket};
+use portolan_sys::raw::Errno;
+use portolan_sys::xdp;
+use rustix::net::sockopt;
 
 use super::pins::Pins;
+use super::ports::{BUSY_PAUSE, BUSY_TRIES};
 use super::rules::Rules;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));
@@ -28,22 +32,39 @@ const PORTS_MAX: u32 = 256;
 const OWN_MAX: usize = 4;
 
 /// A host port in the program's map (`struct port` of `steer.bpf.c`): slot and
-/// queue, longest packet, addresses of IPv4 and IPv6.
-type Port = [u64; 12];
+/// queue, longest packet, its socket's priority, addresses of IPv4 and IPv6.
+type Port = [u64; 13];
+
+/// Bytes before the addresses.
+const HEAD_BYTES: usize = 24;
+
+/// Gives a UDP socket the priority by which the program knows it; no other
+/// socket of a process without privilege can have that. In a queueing discipline
+/// it counts as none: the last four bits are zero, and no class has such a
+/// number.
+fn priority(socket: &UdpSocket) -> Result<u32, Errno> {
+    const OURS: u32 = 0x7f00_0000;
+    const COOKIE_MASK: u32 = 0xf_ffff;
+    let cookie = sockopt::socket_cookie(socket)?;
+    let priority = OURS | (cookie as u32 & COOKIE_MASK) << 4;
+    socket.set_priority(priority)?;
+    Ok(priority)
+}
 
 /// Builds one.
-fn port(slot: u32, queue: u32, len_max: u32, own: &[IpAddr]) -> Port {
+fn port(slot: u32, queue: u32, len_max: u32, priority: u32, own: &[IpAddr]) -> Port {
     let mut bytes = Vec::with_capacity(size_of::<Port>());
-    bytes.extend(slot.to_ne_bytes());
-    bytes.extend(queue.to_ne_bytes());
-    bytes.extend(u64::from(len_max).to_ne_bytes());
+    for word in [slot, queue, len_max, priority] {
+        bytes.extend(word.to_ne_bytes());
+    }
+    bytes.resize(HEAD_BYTES, 0);
     // Those beyond the limit are reached through the kernel.
     let v4 = own.iter().filter_map(|ip| match ip {
         IpAddr::V4(ip) => Some(ip.octets()),
         IpAddr::V6(_) => None,
     });
     bytes.extend(v4.take(OWN_MAX).flatten());
-    bytes.resize(16 + 4 * OWN_MAX, 0);
+    bytes.resize(HEAD_BYTES + 4 * OWN_MAX, 0);
     let v6 = own.iter().filter_map(|ip| match ip {
         IpAddr::V6(ip) => Some(ip.octets()),
         IpAddr::V4(_) => None,
@@ -239,7 +260,15 @@ impl Steering {
     pub fn attach(interface: &Interface, shared: &Shared) -> Result<Self, String> {
         let mut steering = Self::over(shared.get()?);
         let program = &steering.program.program;
-        let link = program.attach(interface.index);
+        let mut link = program.attach(interface.index);
+        // The kernel detaches a program a while after its last owner is gone.
+        for _ in 0..BUSY_TRIES {
+            if !matches!(&link, Err(e) if e.kind() == io::ErrorKind::ResourceBusy) {
+                break;
+            }
+            std::thread::sleep(BUSY_PAUSE);
+            link = program.attach(interface.index);
+        }
         steering._link = Some(link.map_err(|e| not_attached(interface, program, &e))?);
         steering.rules = Rules::of(interface, &[]);
         Ok(steering)
@@ -259,9 +288,7 @@ impl Steering {
             Program::load(Some(pins))
         })?;
         let mut steering = Self::over(Arc::new(program));
-        let program = &steering.program.program;
-        pins.attach(program, interface.index)
-            .map_err(|e| not_attached(interface, program, &e))?;
+        steering.attach_again(interface, pins)?;
         steering.own = steering.program.slots().iter().copied().flatten().collect();
         steering.rules = Rules::of(interface, &steering.own);
         Ok(steering)
@@ -296,33 +323,35 @@ impl Steering {
         }
     }
 
-    /// Steers what comes for UDP port `udp`, which was [reserved](Self::reserve),
-    /// of `own` addresses on `queue` to `socket`, packets of at most `len_max`
-    /// bytes with all headers. Gives the gate of the port, for its owner.
+    /// Steers what comes for `socket` at UDP port `udp`, which was
+    /// [reserved](Self::reserve), of `own` addresses on `queue` to `fast`,
+    /// packets of at most `len_max` bytes with all headers; until either socket
+    /// is closed. Gives the gate of the port, for its owner.
     ///
     /// # Errors
     /// Why not, for people to read.
     pub fn add(
         &mut self,
-        udp: u16,
+        (socket, udp): (&UdpSocket, u16),
         own: &[IpAddr],
         queue: u32,
         len_max: u32,
-        socket: impl AsFd,
+        fast: impl AsFd,
     ) -> Result<OwnedFd, String> {
         let program = &*self.program;
+        let priority = priority(socket).map_err(|e| format!("the kernel's socket: {e}"))?;
         let slot = program.slots().iter().position(|it| *it == Some(udp));
         let slot = u32::try_from(slot.ok_or("no slot was reserved")?).unwrap_or(u32::MAX);
         let failed = |e: io::Error| broken(&e);
         let key = slot.to_ne_bytes();
-        let socket = socket.as_fd().as_raw_fd().to_ne_bytes();
-        program.sockets.set(&key, &socket).map_err(failed)?;
+        let fast = fast.as_fd().as_raw_fd().to_ne_bytes();
+        program.sockets.set(&key, &fast).map_err(failed)?;
         // What an earlier owner of the slot may still have mapped is not used.
         let gate = bpf::create_shared_words(GATE_WORDS).map_err(failed)?;
         // The kernel waits here until no packet is between two gates.
         let inner = gate.as_raw_fd().to_ne_bytes();
         program.gates.set(&key, &inner).map_err(failed)?;
-        let port: Vec<u8> = port(slot, queue, len_max, own)
+        let port: Vec<u8> = port(slot, queue, len_max, priority, own)
             .into_iter()
             .flat_map(u64::to_ne_bytes)
             .collect();
@@ -334,6 +363,35 @@ impl Steering {
             rules.add(udp, queue);
         }
         Ok(gate)
+    }
+
+    /// Whether the AF_XDP socket of a UDP port that is steered is open in some
+    /// process, or mapped: then it is in its slot. Where this cannot be told, it
+    /// is.
+    pub fn is_open(&self, udp: u16) -> bool {
+        let program = &*self.program;
+        let slot = program.slots().iter().position(|it| *it == Some(udp));
+        let Some(slot) = slot.and_then(|slot| u32::try_from(slot).ok()) else {
+            return false;
+        };
+        // What takes an empty slot leaves it when it is closed.
+        let Ok(other) = xdp::unbound() else {
+            return true;
+        };
+        let value = other.as_raw_fd().to_ne_bytes();
+        let placed = program.sockets.set_new(&slot.to_ne_bytes(), &value);
+        !matches!(placed, Ok(true))
+    }
+
+    /// Attaches the program anew if its interface has gone and another has come
+    /// back under its number.
+    ///
+    /// # Errors
+    /// Why not, for people to read.
+    pub fn attach_again(&self, interface: &Interface, pins: &Pins) -> Result<(), String> {
+        let program = &self.program.program;
+        pins.attach(program, interface.index)
+            .map_err(|e| not_attached(interface, program, &e))
     }
 
     /// Steers no more to a UDP port. Its socket leaves by itself when it is

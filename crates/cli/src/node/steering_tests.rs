@@ -4,10 +4,10 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::Relaxed;
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
-
+use portolan_link::udp::UdpConfig;
 use portolan_link::xdp::{Gate, GateCounters};
 use portolan_sys::bpf::SharedWords;
+use portolan_sys::inherit::unshare_network;
 
 use super::*;
 
@@ -26,18 +26,34 @@ const OWN: [IpAddr; 3] = [
 /// Connection numbers that the host port knows, of peers 0 to 2.
 const KNOWN: [u32; 3] = [0, 0x1230_0001, 0xfff0_0002];
 
-/// The program with a host port on a queue at [`UDP_PORT`] of [`OWN`], its
-/// gate, and its socket: the map lets go of one that is closed.
-fn steering(queue: u32) -> (Steering, OwnedFd, OwnedFd) {
+/// The sockets of a host port: the map lets go of one that is closed, and the
+/// program of a port whose socket is.
+struct Sockets {
+    udp: UdpSocket,
+    /// It need not be bound to anything.
+    fast: OwnedFd,
+}
+
+/// A socket at [`UDP_PORT`].
+fn bind() -> UdpSocket {
+    let config = UdpConfig {
+        port: UDP_PORT,
+        ..UdpConfig::default()
+    };
+    UdpSocket::bind(&config.options()).unwrap()
+}
+
+/// The program with a host port on a queue at [`UDP_PORT`] of [`OWN`], in a
+/// network of this thread's own; its gate, and its sockets.
+fn steering(queue: u32) -> (Steering, OwnedFd, Sockets) {
+    unshare_network().unwrap();
     let mut steering = Steering::load().unwrap();
-    // It need not be bound to anything.
-    let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::XDP, SocketType::RAW, flags, None).unwrap();
+    let (udp, fast) = (bind(), xdp::unbound().unwrap());
     steering.reserve(|| Ok(((), UDP_PORT))).unwrap();
     let gate = steering
-        .add(UDP_PORT, &OWN, queue, LEN_MAX, &socket)
+        .add((&udp, UDP_PORT), &OWN, queue, LEN_MAX, &fast)
         .unwrap();
-    (steering, gate, socket)
+    (steering, gate, Sockets { udp, fast })
 }
 
 /// Its gate, which knows [`KNOWN`].
@@ -308,7 +324,7 @@ fn a_packet_longer_than_a_chunk_goes_to_the_kernel() {
 
 #[test]
 fn who_has_left_is_not_steered_to() {
-    let (mut steering, gate, socket) = steering(0);
+    let (mut steering, gate, sockets) = steering(0);
     let old = knowing(&gate);
     let mut bad = packet(false, 40);
     bad[42] = 0;
@@ -319,13 +335,70 @@ fn who_has_left_is_not_steered_to() {
     assert_eq!(old.counters().bad_version, 1);
     // Whoever has the slot next has a gate of its own.
     steering.reserve(|| Ok(((), UDP_PORT))).unwrap();
-    let gate = steering.add(UDP_PORT, &OWN, 0, LEN_MAX, &socket).unwrap();
+    let gate = steering
+        .add((&sockets.udp, UDP_PORT), &OWN, 0, LEN_MAX, &sockets.fast)
+        .unwrap();
     let mut strange = packet(false, 40);
     strange[46] = 1;
     assert_eq!(verdict(&steering, &strange), REDIRECT);
     assert_eq!(verdict(&steering, &bad), DROP);
     assert_eq!(old.counters().bad_version, 1);
     assert_eq!(Gate::map(gate.as_fd()).unwrap().counters().bad_version, 1);
+}
+
+#[test]
+fn steering_ends_with_the_udp_socket() {
+    for v6 in [false, true] {
+        let (steering, gate, Sockets { udp, fast: _fast }) = steering(0);
+        let _gate = knowing(&gate);
+        let bytes = packet(v6, 40);
+        let mut foreign = bytes.clone();
+        foreign[bytes.len() - 40] = 0xff;
+        let verdicts = || [&bytes, &foreign].map(|it| verdict(&steering, it));
+        assert_eq!(verdicts(), [REDIRECT, DROP]);
+        // Another descriptor is the same socket.
+        let copy = udp.as_fd().try_clone_to_owned().unwrap();
+        drop(udp);
+        assert_eq!(verdicts(), [REDIRECT, DROP]);
+        drop(copy);
+        assert_eq!(verdicts(), [PASS, PASS]);
+        // Whoever has the port then gets all that comes for it.
+        let next = bind();
+        assert_eq!(verdicts(), [PASS, PASS]);
+        // A process without privilege cannot go higher.
+        next.set_priority(6).unwrap();
+        assert_eq!(verdicts(), [PASS, PASS]);
+    }
+}
+
+#[test]
+fn a_class_of_the_adopted_socket_does_not_end_steering() {
+    let (steering, gate, Sockets { udp, fast: _fast }) = steering(0);
+    let _gate = knowing(&gate);
+    let config = UdpConfig {
+        disabled: portolan_sys::features::Disabled::parse("ecn").unwrap(),
+        ..UdpConfig::default()
+    };
+    let options = config.options();
+    let adopted = UdpSocket::adopt(udp.into(), &options).unwrap();
+    assert!(!adopted.may_mark() && adopted.marks_ecn());
+    assert_eq!(verdict(&steering, &packet(false, 40)), REDIRECT);
+}
+
+#[test]
+fn the_kernel_tells_whether_the_fast_socket_is_open() {
+    let (steering, _gate, Sockets { udp, fast }) = steering(0);
+    drop(udp);
+    let copy = fast.try_clone().unwrap();
+    drop(fast);
+    for _ in 0..2 {
+        assert!(steering.is_open(UDP_PORT));
+    }
+    drop(copy);
+    for _ in 0..2 {
+        assert!(!steering.is_open(UDP_PORT));
+    }
+    assert!(!steering.is_open(UDP_PORT + 1));
 }
 
 #[test]

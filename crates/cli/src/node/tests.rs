@@ -343,7 +343,7 @@ impl<'a> Astray<'a> {
         let before = self.from.counters().tx_kernel;
         assert_eq!(self.from.tx_burst(&vec![frame; count]), Ok(count));
         let (start, mut got) = (now_ns(), Vec::new());
-        while got.len() < count && now_ns() - start < limit_ns {
+        while got.len() < count && now_ns() - start < LOOK_NS {
             self.at.set_now(now_ns());
             let take = |frame: RxFrame<'_>| got.push(frame.from.port);
             self.at.rx_burst(8, take).unwrap();

@@ -96,7 +96,7 @@ impl Udp {
         self.counters.tx_calls += 1;
         self.note_way(&frame.to);
         let socket = self.way(&frame.to);
-        let result = if self.mark(frame) == self.main.socket.marks_ecn() {
+        let result = if self.mark(frame) == socket.marks_ecn() {
             past_queued_error(|| socket.send_to(&to, bytes))
         } else {
             let parts = &[IoSlice::new(bytes)];
@@ -240,7 +240,7 @@ impl Udp {
     }
 
     fn mark(&self, frame: &TxFrame<'_>) -> bool {
-        frame.ecn && self.main.socket.marks_ecn()
+        frame.ecn && self.main.socket.may_mark()
     }
 
     /// Counts frames that left as one unit.

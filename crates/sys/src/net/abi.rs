@@ -13,6 +13,7 @@ pub(super) const SOL_IP: i32 = 0;
 pub(super) const SOL_UDP: i32 = 17;
 pub(super) const SOL_IPV6: i32 = 41;
 
+pub(super) const SO_PRIORITY: i32 = 12;
 pub(super) const SO_RXQ_OVFL: i32 = 40;
 pub(super) const IP_TOS: i32 = 1;
 pub(super) const IPV6_TCLASS: i32 = 67;

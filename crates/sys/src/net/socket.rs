@@ -8,7 +8,8 @@ use rustix::net::sockopt::{self, Ipv4PathMtuDiscovery, Ipv6PathMtuDiscovery};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, getsockname, socket_with};
 
 use super::abi::{
-    ECN_ECT0, RawAddress, SO_RXQ_OVFL, SOL_SOCKET, SOL_UDP, UDP_GRO, UDP_SEGMENT, unmapped,
+    ECN_ECT0, ECN_MASK, RawAddress, SO_PRIORITY, SO_RXQ_OVFL, SOL_SOCKET, SOL_UDP, UDP_GRO,
+    UDP_SEGMENT, unmapped,
 };
 use crate::raw::{Errno, number, syscall};
 
@@ -86,7 +87,10 @@ impl std::error::Error for BindError {}
 pub struct UdpSocket {
     pub(super) fd: OwnedFd,
     v6: bool,
+    /// Packets may be marked.
     ecn: bool,
+    /// They are by the socket itself.
+    marks: bool,
     /// Packets leave to the one peer that it is connected to.
     pub(super) connected: bool,
 }
@@ -125,19 +129,16 @@ impl UdpSocket {
         if kind != SocketType::DGRAM || !(v6 || domain == AddressFamily::INET) {
             return Err(BindError::System("SO_TYPE", Errno::PROTOTYPE));
         }
-        let socket = Self {
+        // The class stays too: another would take the priority along, by which
+        // the XDP program knows the socket of a host port.
+        let class = check("IP_TOS", sockopt::ip_tos(&fd))?;
+        Ok(Self {
             fd,
             v6,
             ecn: options.ecn,
+            marks: class & ECN_MASK == ECN_ECT0,
             connected: false,
-        };
-        let class = if options.ecn { ECN_ECT0 } else { 0 };
-        check("IP_TOS", sockopt::set_ip_tos(&socket.fd, class))?;
-        if v6 {
-            let set = sockopt::set_ipv6_tclass(&socket.fd, class.into());
-            check("IPV6_TCLASS", set)?;
-        }
-        Ok(socket)
+        })
     }
 
     fn bind_v4(ip: Ipv4Addr, options: &SocketOptions) -> Result<Self, BindError> {
@@ -146,6 +147,7 @@ impl UdpSocket {
             fd,
             v6: false,
             ecn: options.ecn,
+            marks: options.ecn,
             connected: false,
         };
         socket.set_up(options)?;
@@ -162,6 +164,7 @@ impl UdpSocket {
             fd,
             v6: true,
             ecn: options.ecn,
+            marks: options.ecn,
             connected: false,
         };
         socket.set_up_v6(ip.is_unspecified(), options)?;
@@ -200,6 +203,7 @@ impl UdpSocket {
             fd: check("socket", open(family))?,
             v6,
             ecn: self.ecn,
+            marks: options.ecn,
             connected: true,
         };
         if v6 {
@@ -352,6 +356,15 @@ impl UdpSocket {
         sockopt::set_socket_recv_buffer_size_force(&self.fd, bytes)
     }
 
+    /// Gives it a priority that no process without `CAP_NET_ADMIN` or
+    /// `CAP_NET_RAW` can give a socket: 7 or more.
+    ///
+    /// # Errors
+    /// What `setsockopt` answers.
+    pub fn set_priority(&self, priority: u32) -> Result<(), Errno> {
+        self.set_option(SOL_SOCKET, SO_PRIORITY, priority.cast_signed())
+    }
+
     /// Real size of the send buffer, counted in the same way.
     ///
     /// # Errors
@@ -366,10 +379,16 @@ impl UdpSocket {
         self.v6
     }
 
-    /// Whether packets leave as ECT(0) by default.
+    /// Whether packets may leave as ECT(0).
+    #[must_use]
+    pub fn may_mark(&self) -> bool {
+        self.ecn
+    }
+
+    /// Whether they do by default.
     #[must_use]
     pub fn marks_ecn(&self) -> bool {
-        self.ecn
+        self.marks
     }
 
     /// A destination in this socket's family (IPv4 given mapped); `None` for

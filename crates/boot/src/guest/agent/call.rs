@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use portolan_sys::lives::{Lives, Pulse};
 use portolan_sys::memory::Hidden;
+use portolan_sys::process::peer;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, send, socket_with,
-    socketpair, sockopt,
+    socketpair,
 };
 use rustix::process::geteuid;
 use serde::de::DeserializeOwned;
@@ -152,9 +153,9 @@ pub(in crate::guest) fn meet(job_id: u64, index: u16) -> Result<(OwnedFd, Option
         let flags = SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         connect(&socket, &agent_address(job_id)?)?;
-        let uid = sockopt::socket_peercred(&socket)?.uid;
-        if uid != geteuid() {
-            return Err(io::Error::other(format!("user {} answers", uid.as_raw())));
+        let uid = peer(socket.as_fd())?.uid;
+        if uid != geteuid().as_raw() {
+            return Err(io::Error::other(format!("user {uid} answers")));
         }
         wait(&socket, Instant::now() + PATIENCE)?;
         Ok(socket)

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use portolan_seal::public_key;
 use portolan_sys::memory::Hidden;
-use portolan_sys::process::{Condition, Pidfd};
+use portolan_sys::process::{Condition, Peer, Pidfd, peer};
 use rustix::event::epoll;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, connect,
@@ -205,12 +205,15 @@ impl Agent {
         let Ok(other) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
             return;
         };
-        let Ok(who) = sockopt::socket_peercred(&other) else {
+        let Ok(Peer {
+            uid,
+            pid: Some(pid),
+        }) = peer(other.as_fd())
+        else {
             return;
         };
-        let pid = who.pid.as_raw_nonzero().get().cast_unsigned();
-        let ward = self.wards.iter().position(|ward| ward.awaits(pid));
-        let Some(at) = ward.filter(|_| who.uid == geteuid()) else {
+        let ward = self.wards.iter().position(|ward| ward.awaits(pid.get()));
+        let Some(at) = ward.filter(|_| uid == geteuid().as_raw()) else {
             return;
         };
         let data = epoll::EventData::new_u64(WARDS + 2 * at as u64 + 1);
