@@ -8,7 +8,7 @@
 # other process groups and those whose parent is gone are found as well. Steps
 # within a step have marks that begin with its own.
 _marked() {
-    grep -lszE "^PORTOLAN_STEP=$1(/|\$)" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 || true
+    grep -lszE "^PORTOLAN_TEST_BOUND=$1(/|\$)" /proc/[0-9]*/environ 2>/dev/null | cut -d/ -f3 || true
 }
 
 _stacks() {
@@ -60,11 +60,11 @@ _watch() {
 bounded() {
     local limit=$1 name=$2 mark fired watcher code=0 left
     shift 2
-    mark=${PORTOLAN_STEP:+$PORTOLAN_STEP/}$$-$RANDOM$RANDOM
+    mark=${PORTOLAN_TEST_BOUND:+$PORTOLAN_TEST_BOUND/}$$-$RANDOM$RANDOM
     fired=$(mktemp)
     _watch "$limit" "$name" "$mark" "$fired" "$limit" &
     watcher=$!
-    PORTOLAN_STEP=$mark "$@" || code=$?
+    PORTOLAN_TEST_BOUND=$mark "$@" || code=$?
     if [ -s "$fired" ]; then
         wait "$watcher" || true
         rm -f "$fired"

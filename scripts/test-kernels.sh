@@ -5,13 +5,13 @@
 #
 #   scripts/test-kernels.sh [6.1] [6.12] [KERNEL.deb ...]
 #
-# Needs root and Debian's package archive; PORTOLAN_KERNELS (default
+# Needs root and Debian's package archive; PORTOLAN_TEST_KERNELS (default
 # ~/.cache/portolan-kernels) keeps what was downloaded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ $# -gt 0 ] || set -- 6.1 6.12
 target=${CARGO_TARGET_DIR:-target}
-cache=${PORTOLAN_KERNELS:-${XDG_CACHE_HOME:-$HOME/.cache}/portolan-kernels}
+cache=${PORTOLAN_TEST_KERNELS:-${XDG_CACHE_HOME:-$HOME/.cache}/portolan-kernels}
 mkdir -p "$cache"
 
 apt-get update -qq

@@ -84,6 +84,8 @@ pub(crate) fn goes_on(part: &BTreeSet<u16>, hosts: &BTreeSet<u16>) -> bool {
 pub(crate) struct Reports {
     cuts: Cuts,
     decide_at: Option<Instant>,
+    /// The last of them, while nobody had to leave for one.
+    unsettled: Option<(u16, u16)>,
 }
 
 impl Reports {
@@ -91,7 +93,14 @@ impl Reports {
     pub fn add(&mut self, from: u16, about: u16, now: Instant) {
         if self.cuts.add(from, about) {
             self.decide_at.get_or_insert(now + SETTLE);
+            self.unsettled = Some((from, about));
         }
+    }
+
+    /// Two hosts of which one had given up the other, and it was never decided
+    /// who leaves: their ranks had ended before.
+    pub fn unsettled(&self) -> Option<(u16, u16)> {
+        self.unsettled
     }
 
     /// When it is time to decide.
@@ -122,8 +131,12 @@ impl Reports {
         }
         self.decide_at = None;
         let cuts = std::mem::take(&mut self.cuts);
-        let leavers = cuts.leavers(|_| true).into_iter();
+        let leavers = cuts.leavers(|_| true);
+        if !leavers.is_empty() {
+            self.unsettled = None;
+        }
         leavers
+            .into_iter()
             .map(|host| (host, cuts.of(host).collect()))
             .collect()
     }

@@ -1,5 +1,5 @@
-//! A rank for tests of cut networks: for so many seconds all who live meet in
-//! barriers, and each tells all others where it is. It says at its end whom it
+//! A rank for tests of cut networks: for so many seconds, or with 0 until one is
+//! dead, all who live meet in barriers, and each tells all others where it is. It says at its end whom it
 //! knows to be dead, and how long its longest call took.
 
 use std::sync::Arc;
@@ -32,7 +32,11 @@ fn main() {
     let lives = |rank: &u32| ep.death(*rank).unwrap().is_none();
     let living = || (0..ep.size()).filter(lives).collect::<Vec<_>>();
     let (mut met, mut last) = (0, Instant::now());
-    while start.elapsed() < Duration::from_secs(seconds) {
+    let goes_on = || match seconds {
+        0 => living().len() == ep.size() as usize,
+        _ => start.elapsed() < Duration::from_secs(seconds),
+    };
+    while goes_on() {
         let ranks = living();
         let began = Instant::now();
         let done = ep.barrier_of(&Group::new(&ranks));

@@ -23,7 +23,9 @@ const ALLOWED: &[(&str, &[&str])] = &[
     // The fuzz targets' properties: tests only, nothing uses it.
     (
         "portolan-properties",
-        &["wire", "seal", "proto", "matching", "exchange"],
+        &[
+            "wire", "seal", "proto", "matching", "exchange", "ring", "boot", "link",
+        ],
     ),
     ("portolan-boot", &["wire", "seal", "sys"]),
     (

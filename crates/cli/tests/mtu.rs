@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{TestLab, example, finish, none_left, portolan, signal};
+use common::{TestLab, example, finish, none_left, portolan, signal, start};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -69,4 +70,30 @@ fn packets_are_as_long_as_before_when_an_interface_takes_them_again_by_udp() {
 #[test]
 fn packets_are_as_long_as_before_when_an_interface_takes_them_again_by_xdp() {
     dip("t-mtu-xdp", "xdp");
+}
+
+/// Long messages wait meanwhile, and go on.
+#[test]
+fn an_interface_that_takes_less_than_every_path_must_is_told_of() {
+    for link in ["udp", "xdp"] {
+        let lab = TestLab::up(TestLab::own("t-mtu-least"), "2");
+        let heat = example("heat");
+        let words = ["run", "-v", "-n", "2", "--lab", lab.0, "--link", link, "--"];
+        let mut job = start(lab.0, &[&words[..], &[&heat, "1000", "1000000"]].concat());
+        let id = common::job_id(&mut job);
+        packets(&id, link, |size| size > 1_300);
+        let set = |mtu: &str| {
+            let words = ["ip", "link", "set", "eth0", "mtu", mtu];
+            lab.exec("h1", &words).expect(0);
+        };
+        set("600");
+        let said = BufReader::new(job.stderr.as_mut().unwrap()).lines();
+        let told = "give it an MTU of 1,280 or more";
+        assert!(said.map_while(Result::ok).any(|line| line.contains(told)));
+        set("1500");
+        packets(&id, link, |size| size > 1_300);
+        signal(job.id(), Signal::TERM);
+        finish(job);
+        none_left(lab.0);
+    }
 }

@@ -66,6 +66,20 @@ fn a_job_whose_hosts_do_not_reach_each_other_ends() {
     ]);
 }
 
+/// Its ranks end at once, each with 0, when one does not hear the other.
+#[test]
+fn a_job_that_ends_before_it_is_decided_who_leaves_has_failed() {
+    let lab = TestLab::up(TestLab::own("t-part-soon"), "2");
+    let program = together();
+    let words = ["run", "-n", "2", "--lab", lab.0, "--", &program, "0"];
+    let mut child = start("t-part-soon", &words);
+    read_until(&mut child, "all are here", 2);
+    cut(&lab, "h0", "h1", "100");
+    let said = finish(child).expect(1);
+    said.complains(&["between", "h0", "do not arrive"]);
+    none_left("t-part-soon");
+}
+
 /// Three ranks on three hosts, which a PMI server on a fourth joins; their
 /// agents decide.
 #[test]

@@ -9,7 +9,7 @@ fn bash(script: &str) -> Output {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     Command::new("bash")
         .args(["-c", script])
-        .env_remove("PORTOLAN_STEP")
+        .env_remove("PORTOLAN_TEST_BOUND")
         .current_dir(root)
         .output()
         .unwrap()

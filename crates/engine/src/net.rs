@@ -22,6 +22,7 @@ use crate::config::{Config, PeerConfig, Returned};
 use crate::core::Core;
 use crate::error::Death;
 use crate::network::{First, Network};
+use crate::open::PACKET_MIN;
 use crate::shm::ShmLane;
 
 /// Frames that pass between protocol and link in one burst.
@@ -192,6 +193,8 @@ pub(crate) struct NetLane {
     pub dirty: bool,
     /// When the interfaces are asked next what packets they take, ns.
     sizes_at: u64,
+    /// Networks whose interface takes less than every path must.
+    cramped: [bool; proto::PATHS_MAX],
     /// After a longer pause between passes it is asked whether they came late,
     /// ns.
     late_ns: u64,
@@ -230,6 +233,7 @@ impl NetLane {
             busy: 0,
             dirty: false,
             sizes_at: 0,
+            cramped: [false; proto::PATHS_MAX],
             late_ns: silence_ns / PAUSES,
         }
     }
@@ -246,7 +250,7 @@ impl NetLane {
         }
         self.link.set_now(now);
         if now >= self.sizes_at {
-            self.ask_sizes();
+            self.ask_sizes(core.rank);
         }
         let before = core.answerable();
         let has_ways = self.link.first.has_ways();
@@ -438,9 +442,19 @@ impl NetLane {
 
     /// Interfaces may take other packets than before.
     #[cold]
-    fn ask_sizes(&mut self) {
+    fn ask_sizes(&mut self, rank: u32) {
         self.sizes_at = self.now + SIZES_EVERY_NS;
+        let least = usize::from(PACKET_MIN);
         for (path, size) in self.link.sizes_now() {
+            let was_cramped = std::mem::replace(&mut self.cramped[usize::from(path)], size < least);
+            if size < least && !was_cramped {
+                // Short packets still leave, so that no peer seems silent.
+                tell(format_args!(
+                    "portolan: rank {rank}: an interface takes UDP payloads of {size} bytes now, \
+                     {least} are needed, and no long message leaves: give it an MTU of 1,280 or \
+                     more"
+                ));
+            }
             self.tables.view().set_packet_max(self.now, path, size);
         }
     }

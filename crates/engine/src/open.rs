@@ -98,7 +98,7 @@ fn own_ip() -> IpAddr {
 /// Largest packet that the protocol's frames hold: an Ethernet jumbo frame's.
 const PACKET_MAX: usize = 8_972;
 /// Least that every path takes (RFC 8200: 1,280 with IPv6 and UDP headers).
-const PACKET_MIN: u16 = 1_232;
+pub(crate) const PACKET_MIN: u16 = 1_232;
 /// Bytes of a frame in front of a packet's chunks.
 const FRAME_EXTRA: u32 = 192;
 const FRAME_MIN: u32 = 1_472;

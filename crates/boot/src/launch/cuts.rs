@@ -107,6 +107,23 @@ impl Running {
         Ok(())
     }
 
+    /// A job whose ranks gave each other up, and ended before it was decided who
+    /// leaves, did not end well.
+    pub(super) fn tell_unsettled(&mut self, tell: &mut dyn FnMut(Event)) {
+        if self.code.is_some() || self.respawns() {
+            return;
+        }
+        if let Some((from, about)) = self.reports.unsettled() {
+            let [from, about] = [from, about].map(|host| self.host_name(host.into()));
+            let why = format!(
+                "packets between hosts {from} and {about} do not arrive (network, route or \
+                 firewall), and the ranks there ended without each other"
+            );
+            tell(Event::Ending { why });
+            self.code = Some(1);
+        }
+    }
+
     /// The ranks of a host are dead for all others from now on, and killed.
     fn take_out(&mut self, host: usize) -> io::Result<()> {
         self.excluded.cut_off(host);

@@ -161,6 +161,7 @@ impl Running {
             self.restart_dead(starter, tell)?;
             self.end_late_questions();
         }
+        self.tell_unsettled(tell);
         self.dismiss();
         Ok(self.code.unwrap_or(0))
     }
@@ -310,6 +311,10 @@ impl Running {
             && now >= at
         {
             let why = format!("its time is over (--timeout {})", limit.as_secs());
+            if self.ending.is_none() {
+                // Also where a rank was lost before and the job went on.
+                self.code = Some(TIMEOUT_CODE);
+            }
             return self.end(why, TIMEOUT_CODE, Duration::ZERO, tell);
         }
         self.end_excluded(now)?;

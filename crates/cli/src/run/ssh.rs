@@ -48,13 +48,15 @@ impl Ssh {
         let mut options: Vec<OsString> = words.collect();
         options.extend(["-T", "-x"].map(OsString::from));
         let connect = format!("ConnectTimeout={}", arguments.connect_timeout);
+        let seconds = arguments.host_silence.div_ceil(1_000).max(3);
+        let silence = format!("ServerAliveCountMax={seconds}");
         for option in [
             // Never ask: nobody may be there to answer.
             "BatchMode=yes",
             &connect,
-            // A host that vanishes is noticed within four seconds.
+            // A host that vanishes is noticed in time, and none before.
             "ServerAliveInterval=1",
-            "ServerAliveCountMax=3",
+            &silence,
         ] {
             options.extend(["-o", option].map(OsString::from));
         }
