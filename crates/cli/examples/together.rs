@@ -1,6 +1,7 @@
-//! A rank for tests of cut networks: for so many seconds, or with 0 until one is
-//! dead, all who live meet in barriers, and each tells all others where it is. It says at its end whom it
-//! knows to be dead, and how long its longest call took.
+//! A rank for tests of cut networks. For so many seconds, or with `death` until
+//! one is dead, all who live meet in barriers, and each tells all others where
+//! it is. It says at its end whom it knows to be dead, and how long its longest
+//! call took.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +10,10 @@ use std::time::{Duration, Instant};
 use portolan::{Binding, Config, Death, Endpoint, Group, SendOptions};
 
 fn main() {
-    let seconds: u64 = std::env::args().nth(1).unwrap().parse().unwrap();
+    let limit = match std::env::args().nth(1).unwrap().as_str() {
+        "death" => None,
+        seconds => Some(Duration::from_secs(seconds.parse().unwrap())),
+    };
     let ep = Endpoint::open(Config::default()).unwrap_or_else(|error| {
         eprintln!("{error}");
         std::process::exit(1)
@@ -32,9 +36,9 @@ fn main() {
     let lives = |rank: &u32| ep.death(*rank).unwrap().is_none();
     let living = || (0..ep.size()).filter(lives).collect::<Vec<_>>();
     let (mut met, mut last) = (0, Instant::now());
-    let goes_on = || match seconds {
-        0 => living().len() == ep.size() as usize,
-        _ => start.elapsed() < Duration::from_secs(seconds),
+    let goes_on = || match limit {
+        Some(limit) => start.elapsed() < limit,
+        None => living().len() == ep.size() as usize,
     };
     while goes_on() {
         let ranks = living();

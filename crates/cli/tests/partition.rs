@@ -71,7 +71,7 @@ fn a_job_whose_hosts_do_not_reach_each_other_ends() {
 fn a_job_that_ends_before_it_is_decided_who_leaves_has_failed() {
     let lab = TestLab::up(TestLab::own("t-part-soon"), "2");
     let program = together();
-    let words = ["run", "-n", "2", "--lab", lab.0, "--", &program, "0"];
+    let words = ["run", "-n", "2", "--lab", lab.0, "--", &program, "death"];
     let mut child = start("t-part-soon", &words);
     read_until(&mut child, "all are here", 2);
     cut(&lab, "h0", "h1", "100");
