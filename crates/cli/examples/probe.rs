@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use portolan::{Binding, Config, Endpoint};
-use portolan_boot::{Job, Notice};
+use portolan_boot::{GaveUp, Job, Notice};
 use portolan_wire::{Address, EndpointId, Life};
 use rustix::event::{PollFd, PollFlags, poll};
 
@@ -23,6 +23,7 @@ fn main() {
         ["talk"] => talk(),
         ["wait"] => wait(),
         ["die", rank, how] => die(rank.parse().unwrap(), how),
+        ["spoilt"] => spoilt(),
         ["abort", code] => abort(code.parse().unwrap()),
         ["skip", rank] => skip(rank.parse().unwrap()),
         ["twice"] => twice(),
@@ -172,6 +173,19 @@ fn die(who: u32, how: &str) {
         }
     }
     wait_for_abort(&mut job);
+}
+
+/// Two ranks say that what they share makes no sense; each ends once it has
+/// heard so of the other.
+fn spoilt() {
+    let mut job = attach();
+    join(&mut job);
+    job.give_up(1 - job.rank, 0, GaveUp::Corrupt);
+    while !matches!(job.poll_notice(), Some(Notice::GivenUp { .. })) {
+        let fd = job.control_fd().unwrap();
+        poll(&mut [PollFd::new(&fd, PollFlags::IN)], None).unwrap();
+    }
+    job.leave();
 }
 
 fn abort(code: u8) {

@@ -45,6 +45,17 @@ fn a_rank_that_leaves_without_a_word_is_told_of() {
     assert_eq!(said.err, "");
 }
 
+/// They end well themselves, but not as a job: each took the other for dead.
+#[test]
+fn ranks_whose_common_memory_makes_no_sense_have_failed() {
+    let job = |on_death| {
+        let words = ["run", "-n", "2", "--on-death", on_death];
+        say(&[&words[..], &["--", &probe(), "spoilt"]].concat()).expect(1)
+    };
+    job("end").complains(&["the memory that ranks ", " share makes no sense"]);
+    job("notify");
+}
+
 #[test]
 fn messages_to_a_port_that_was_never_bound_are_told_of() {
     let rounds = Rounds::new("unbound");

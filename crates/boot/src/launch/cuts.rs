@@ -32,8 +32,8 @@ impl Running {
         tell: &mut dyn FnMut(Event),
     ) -> io::Result<()> {
         log::info!("rank {rank} has given up ranks {ranks:?}: {why:?}");
-        if why != GaveUp::Silent {
-            return Ok(());
+        if why == GaveUp::Corrupt {
+            return self.handle_corrupt(rank, ranks, tell);
         }
         let now = Instant::now();
         for &(other, restarts) in ranks {
@@ -60,6 +60,39 @@ impl Running {
             }
         }
         Ok(())
+    }
+
+    /// Two ranks of one host are dead for each other, and nobody knows who of
+    /// the two, or which process beside them, wrote what makes no sense. So
+    /// no other rank can take one side, and the job did not end well.
+    fn handle_corrupt(
+        &mut self,
+        rank: u32,
+        ranks: &[(u32, u32)],
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let takes_part = |rank: u32| {
+            let member = self.members.get(rank as usize);
+            member.filter(|member| member.takes_part())
+        };
+        let is_news = |&&(other, restarts): &&(u32, u32)| {
+            takes_part(other).is_some_and(|other| other.place.restarts == restarts)
+        };
+        let Some(&(other, _)) = ranks.iter().find(is_news) else {
+            return Ok(());
+        };
+        if takes_part(rank).is_none() {
+            return Ok(());
+        }
+        self.code.get_or_insert(1);
+        if self.spec.on_death == OnDeath::Notify {
+            return Ok(());
+        }
+        let why = format!(
+            "what lies in the memory that ranks {rank} and {other} share makes no sense: one of \
+             them, or another process of their user, wrote where it should not"
+        );
+        self.end(why, 1, self.spec.notice_grace, tell)
     }
 
     /// Decides who leaves, once reports have had the time to come.

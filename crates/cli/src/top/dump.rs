@@ -157,7 +157,7 @@ fn peers(text: &mut String, host: &HostView, rank: &RankView, link: &str, of: &B
                 let (by, packets) = (path.get("path"), path.get("in_flight"));
                 let lead = if at == 0 { ", by" } else { " and" };
                 let _ = match path.get("usable") {
-                    0 => write!(text, "{lead} path {by}, which does not answer,"),
+                    0 => write!(text, "{lead} path {by} (it does not answer)"),
                     _ => write!(text, "{lead} path {by} ({packets})"),
                 };
             }

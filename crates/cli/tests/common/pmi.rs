@@ -1,18 +1,33 @@
 //! A PMI-1 server over TCP, in the place of a launcher's: it hears all that
 //! its processes say, and ends none of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
-use super::{MARK, own_mark};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{MARK, marked, own_mark};
 
 pub struct PmiServer {
     port: String,
     space: Arc<Mutex<BTreeMap<String, String>>>,
+    marks: Mutex<BTreeSet<String>>,
+}
+
+/// No process outlives its test, also where that fails.
+impl Drop for PmiServer {
+    fn drop(&mut self) {
+        for mark in self.marks.get_mut().unwrap().iter() {
+            for pid in marked(mark) {
+                let pid = Pid::from_raw(pid.cast_signed()).unwrap();
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
+    }
 }
 
 impl PmiServer {
@@ -28,6 +43,7 @@ impl PmiServer {
         let server = Self {
             port,
             space: Arc::clone(&space),
+            marks: Mutex::default(),
         };
         let all = Arc::new(Barrier::new(size));
         thread::spawn(move || {
@@ -42,6 +58,7 @@ impl PmiServer {
 
     /// Starts process `rank` of `command`.
     pub fn spawn(&self, rank: usize, mark: &str, command: &mut Command) -> Child {
+        self.marks.lock().unwrap().insert(mark.to_owned());
         command
             .env("PMI_PORT", &self.port)
             .env("PMI_ID", rank.to_string())
