@@ -91,6 +91,9 @@ impl Card {
         let boot = u32::from_le_bytes(*take(&mut rest)?);
         let wire = u32::from_le_bytes(*take(&mut rest)?);
         let [length] = *take(&mut rest)?;
+        if usize::from(length) > RELEASE_MAX {
+            return None;
+        }
         let release = rest.split_off(..usize::from(length))?;
         let versions = Versions {
             portolan: String::from_utf8(release.to_vec()).ok()?,
@@ -229,5 +232,15 @@ pub(super) mod tests {
         let text = theirs.encode() + "0123";
         let read = Card::decode(&text, &ours).unwrap();
         assert_eq!(read.versions, theirs.versions);
+        // As long a name as a card can have, and one byte more.
+        theirs.versions.portolan = "9".repeat(RELEASE_MAX);
+        let text = theirs.encode();
+        assert_eq!(
+            Card::decode(&text, &ours).unwrap().versions,
+            theirs.versions
+        );
+        let (head, name) = text.split_at(2 * (4 + 4 + 4));
+        let longer = format!("{head}{:02x}39{}", RELEASE_MAX + 1, &name[2..]);
+        assert_eq!(Card::decode(&longer, &ours), None);
     }
 }
