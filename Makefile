@@ -59,7 +59,7 @@ install: ## Installs binary, libraries, headers, pkg-config files, the node serv
 	  > $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service
 	install -D -m 644 etc/portolan-node.sysusers \
 	  $(DESTDIR)$(PREFIX)/lib/sysusers.d/portolan-node.conf
-	install -m 644 etc/node.conf $(DESTDIR)$(PREFIX)/share/portolan/node.conf
+	install -m 644 etc/node.conf etc/valgrind.supp $(DESTDIR)$(PREFIX)/share/portolan/
 	$(RELEASE)/portolan man $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(dir $(COMPLETIONS)))
 	$(RELEASE)/portolan completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/portolan
@@ -71,7 +71,7 @@ uninstall: ## Removes what install put there.
 	  $(foreach lib,$(LIBRARIES),$(addprefix $(DESTDIR)$(PREFIX)/lib/,$(addprefix lib$(lib),.a .so .so.0 .so.$(VERSION)) pkgconfig/$(lib).pc)) \
 	  $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service \
 	  $(DESTDIR)$(PREFIX)/lib/sysusers.d/portolan-node.conf \
-	  $(DESTDIR)$(PREFIX)/share/portolan/node.conf
+	  $(addprefix $(DESTDIR)$(PREFIX)/share/portolan/,node.conf valgrind.supp)
 	@rmdir $(DESTDIR)$(PREFIX)/share/portolan 2>/dev/null || true
 
 demo: build ## Multiplies two matrices on four processes and two hosts; prints latencies beside the kernel's.
