@@ -70,7 +70,8 @@ bounded() {
         rm -f "$fired"
         return 124
     fi
-    kill "$watcher" 2>/dev/null || true
+    # By the signal that runs no trap: one that has just begun still has its parent's.
+    kill -KILL "$watcher" 2>/dev/null || true
     wait "$watcher" 2>/dev/null || true
     rm -f "$fired"
     left=$(_marked "$mark")

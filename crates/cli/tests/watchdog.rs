@@ -74,6 +74,18 @@ fn a_step_that_leaves_a_process_fails() {
     assert_eq!(running(&number), 0);
 }
 
+/// Nobody runs the traps of whoever is bounded, before it ends itself.
+#[test]
+fn a_step_that_ends_at_once_leaves_traps_alone() {
+    let script = "source scripts/bounded.sh
+        trap 'echo trapped' EXIT
+        for i in $(seq 20); do bounded 60 step true; done
+        echo done";
+    let output = bash(script);
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(said, "done\ntrapped\n");
+}
+
 /// What programs say in the words of Rust's test harness.
 const PROGRAMS: [(&str, &str); 4] = [
     ("well", "echo 'test result: ok. 3 passed; 0 failed;'"),
