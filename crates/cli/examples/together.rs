@@ -1,6 +1,6 @@
-//! A rank for tests of cut networks. For so many seconds, or with `death` until
-//! one is dead, all who live meet in barriers, and each tells all others where
-//! it is. It says at its end whom it knows to be dead, and how long its longest
+//! A rank for tests of cut networks. For so many seconds, with `death` until
+//! one is dead or has left, all who live meet in barriers, and each tells all
+//! others where it is; with `silence` who does not hear one leaves at once. It says at its end whom it knows to be dead, and how long its longest
 //! call took.
 
 use std::sync::Arc;
@@ -10,10 +10,7 @@ use std::time::{Duration, Instant};
 use portolan::{Binding, Config, Death, Endpoint, Group, SendOptions};
 
 fn main() {
-    let limit = match std::env::args().nth(1).unwrap().as_str() {
-        "death" => None,
-        seconds => Some(Duration::from_secs(seconds.parse().unwrap())),
-    };
+    let until = std::env::args().nth(1).unwrap();
     let ep = Endpoint::open(Config::default()).unwrap_or_else(|error| {
         eprintln!("{error}");
         std::process::exit(1)
@@ -36,9 +33,11 @@ fn main() {
     let lives = |rank: &u32| ep.death(*rank).unwrap().is_none();
     let living = || (0..ep.size()).filter(lives).collect::<Vec<_>>();
     let (mut met, mut last) = (0, Instant::now());
-    let goes_on = || match limit {
-        Some(limit) => start.elapsed() < limit,
-        None => living().len() == ep.size() as usize,
+    let is_silent = |rank: u32| ep.death(rank).unwrap() == Some(Death::Silent);
+    let goes_on = || match until.as_str() {
+        "death" => living().len() == ep.size() as usize,
+        "silence" => !(0..ep.size()).any(is_silent),
+        seconds => start.elapsed() < Duration::from_secs(seconds.parse().unwrap()),
     };
     while goes_on() {
         let ranks = living();
@@ -61,7 +60,9 @@ fn main() {
         "rank {} knows dead {dead:?}, met {met}, last {since} ms ago, longest {longest}",
         ep.rank()
     );
-    // Not before all that live have said so.
-    let _ = ep.barrier_of(&Group::new(&living()));
+    if until != "silence" {
+        // Not before all that live have said so.
+        let _ = ep.barrier_of(&Group::new(&living()));
+    }
     let _ = ep.close();
 }

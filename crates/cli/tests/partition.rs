@@ -80,6 +80,21 @@ fn a_job_that_ends_before_it_is_decided_who_leaves_has_failed() {
     none_left("t-part-soon");
 }
 
+/// Those that do not hear each other have ended with 0, each for itself; the
+/// third would wait for ever.
+#[test]
+fn a_job_ends_whose_ranks_gave_up_and_left() {
+    let lab = TestLab::up(TestLab::own("t-part-left"), "3");
+    let program = together();
+    let words = ["run", "-n", "3", "--lab", lab.0, "--", &program, "silence"];
+    let mut child = start("t-part-left", &words);
+    read_until(&mut child, "all are here", 3);
+    cut(&lab, "h1", "h2", "100");
+    let said = finish(child).expect(1);
+    said.complains(&["ending the job: packets between hosts", "do not arrive"]);
+    none_left("t-part-left");
+}
+
 /// Three ranks on three hosts, which a PMI server on a fourth joins; their
 /// agents decide.
 #[test]

@@ -114,7 +114,7 @@ impl Running {
         };
         let leavers = self.reports.decide(now, runs, is_silent);
         if leavers.is_empty() {
-            return Ok(());
+            return self.end_unsettled(tell);
         }
         let names: Vec<String> = leavers
             .iter()
@@ -140,18 +140,35 @@ impl Running {
         Ok(())
     }
 
+    /// Why the job cannot end well although nobody has to leave.
+    fn unsettled(&self) -> Option<String> {
+        let (from, about) = self.reports.unsettled()?;
+        let [from, about] = [from, about].map(|host| self.host_name(host.into()));
+        Some(format!(
+            "packets between hosts {from} and {about} do not arrive (network, route or firewall), \
+             and the ranks of one of them have ended without the others"
+        ))
+    }
+
+    /// Those that are left may wait for the others for ever.
+    fn end_unsettled(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
+        let goes_on = self.spec.on_death == OnDeath::Notify || self.respawns();
+        if goes_on || self.ending.is_some() || self.reports.due().is_some() {
+            return Ok(());
+        }
+        match self.unsettled() {
+            Some(why) => self.end(why, 1, self.spec.notice_grace, tell),
+            None => Ok(()),
+        }
+    }
+
     /// A job whose ranks gave each other up, and ended before it was decided who
     /// leaves, did not end well.
     pub(super) fn tell_unsettled(&mut self, tell: &mut dyn FnMut(Event)) {
         if self.code.is_some() || self.respawns() {
             return;
         }
-        if let Some((from, about)) = self.reports.unsettled() {
-            let [from, about] = [from, about].map(|host| self.host_name(host.into()));
-            let why = format!(
-                "packets between hosts {from} and {about} do not arrive (network, route or \
-                 firewall), and the ranks there ended without each other"
-            );
+        if let Some(why) = self.unsettled() {
             tell(Event::Ending { why });
             self.code = Some(1);
         }
