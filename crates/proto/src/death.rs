@@ -239,7 +239,7 @@ impl<S: Seal> Endpoint<'_, S> {
             } else if let Some(conn) = self.activate(now, peer) {
                 let c = &mut self.conns[conn as usize];
                 c.waiting_since = c.waiting_since.min(now);
-                self.queue_close(conn);
+                self.queue_close(now, conn);
                 self.make_ready(conn);
                 let way = self.conns[conn as usize].way;
                 self.arm_probe(now, way);
@@ -252,11 +252,12 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues the close that is owed to a peer, once there is a frame for it.
-    pub(crate) fn queue_close(&mut self, conn: u32) {
+    pub(crate) fn queue_close(&mut self, now: u64, conn: u32) {
         let peer = self.conns[conn as usize].peer;
         if !self.peers[peer as usize].bits.close_owed() {
             return;
         }
+        self.conns[conn as usize].used_at = now;
         if let Some(frame) = self.queue_control(conn, &Chunk::Close) {
             self.meta[frame as usize].close = true;
             self.close_told(peer);

@@ -469,7 +469,7 @@ impl<S: Seal> Endpoint<'_, S> {
             c.waiting_since = now;
             self.owe_close(peer);
         }
-        self.tell_networks(conn);
+        self.tell_networks(now, conn);
         self.make_ready(conn);
         self.arm_nudge(conn);
         host.peer_event(PeerId(peer), PeerEvent::Up);

@@ -105,7 +105,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues what tells a peer of our networks, once there is a frame for it.
-    pub(crate) fn tell_networks(&mut self, conn: u32) {
+    pub(crate) fn tell_networks(&mut self, now: u64, conn: u32) {
         let mut entries = [[0; NETWORK_BYTES]; PATHS_MAX - 1];
         let further = &self.core.networks[1..];
         let known = further.iter().filter(|n| n.packet_max > 0);
@@ -121,6 +121,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let told = count == 0 || {
             let chunk = Chunk::Networks(&entries[..count]);
+            self.conns[conn as usize].used_at = now;
             self.queue_control(conn, &chunk).is_some()
         };
         self.conns[conn as usize].networks_owed = !told;

@@ -246,7 +246,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm_probe(now, way);
     }
 
-    /// Queues a chunk of the protocol's own towards a peer.
+    /// Queues a chunk of the protocol's own towards a peer. Its waiting counts
+    /// from the connection's last use, so that has to be told before.
     pub(crate) fn queue_control(&mut self, conn: u32, chunk: &Chunk<'_>) -> Option<u32> {
         let frame = self.take_frame(Need::Control, Use::Queued, conn)?;
         let at = self.frame_at(frame) + CHUNKS_AT;

@@ -172,10 +172,10 @@ impl<S: Seal> Endpoint<'_, S> {
         if state == PeerState::Up {
             self.maybe_rekey(conn);
             if self.core.closes_owed > 0 {
-                self.queue_close(conn);
+                self.queue_close(now, conn);
             }
             if self.conns[conn as usize].networks_owed {
-                self.tell_networks(conn);
+                self.tell_networks(now, conn);
             }
             if self.conns[conn as usize].has_queue()
                 && let Some(data) = self.next_data(now, conn, host)

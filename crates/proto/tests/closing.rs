@@ -100,3 +100,25 @@ fn who_closes_does_not_wait_for_one_that_has_gone() {
     let state = pair.nodes[0].with(|e, _| e.peer_state(PeerId(0)));
     assert_eq!(state, PeerState::Dead(DeathReason::Silent));
 }
+
+#[test]
+fn a_close_after_a_long_rest_takes_nobody_for_dead() {
+    let config = Config::default();
+    let mut pair = Pair::new(&config);
+    pair.send(0, b"hello");
+    pair.run(1_000_000_000, |_| true);
+    // Nobody had anything to say for longer than who is waited for may be silent.
+    pair.now += config.silence_ns + 1_000_000;
+    let now = pair.now;
+    pair.nodes[0].with(|e, _| e.close(now));
+    pair.flush(0, true, &mut |_| true);
+    // Time is up for something before the answer is here.
+    pair.now += config.silence_ns / 100;
+    let now = pair.now;
+    pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
+    let state = |pair: &mut Pair| pair.nodes[0].with(|e, _| e.peer_state(PeerId(0)));
+    assert_eq!(state(&mut pair), PeerState::Up);
+    pair.run(1_000_000_000, |_| true);
+    assert!(pair.nodes[0].with(|e, _| e.idle()));
+    assert_eq!(state(&mut pair), PeerState::Up);
+}
