@@ -8,6 +8,7 @@ mod choices;
 mod command_line;
 mod doctor;
 mod failure;
+mod file;
 mod job;
 mod lab;
 mod manual;
@@ -19,6 +20,7 @@ mod top;
 mod tune;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -100,6 +102,9 @@ impl Command {
 
 fn main() -> ExitCode {
     portolan::begin_log();
+    // A limit of file sizes (`ulimit -f`) is told as an error, by whoever meets
+    // it. A handler, unlike ignoring, ends with the next program's beginning.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let words: Vec<_> = std::env::args_os().collect();
     let done = match command_line::read(&mut Arguments::command(), &words) {
         Ok(Arguments { command }) => {

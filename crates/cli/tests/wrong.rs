@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::Said;
+use common::{Said, say};
 
 const OWN: &str = env!("CARGO_BIN_EXE_portolan");
 
@@ -431,6 +431,31 @@ fn what_is_wrong_is_said_in_one_sentence_with_a_remedy() {
     }
     assert!(bad.is_empty(), "{} of {}: {bad:#?}", bad.len(), WRONG.len());
     assert!(WRONG.len() >= 200, "{}", WRONG.len());
+}
+
+/// A limit of file sizes is told of by whoever meets it.
+#[test]
+fn files_that_may_not_grow_end_nobody_without_a_word() {
+    let files = Files::new("limit");
+    for line in [
+        "portolan run -n 2 -- true",
+        "portolan doctor --json @/doctor.json",
+    ] {
+        let mut command = Command::new("sh");
+        command.args(["-c", "ulimit -f 0 && exec \"$0\" \"$@\"", OWN]);
+        command.args(&words(line, &files)[1..]);
+        let said = Said::from(command.output().unwrap());
+        assert!(is_good(&said), "{line}: {said:#?}");
+        assert!(said.err.contains("File too large"), "{line}: {said:#?}");
+    }
+}
+
+/// As long as the kernel lets a word be.
+#[test]
+fn a_long_name_is_a_name() {
+    let name = "a".repeat(70_000);
+    let said = say(&["doctor", "--to", &name]).expect(1);
+    assert!(said.out.contains(&name) && !said.err.contains("panicked"));
 }
 
 /// The same answer where nobody reads it, and where nothing can be written.

@@ -124,12 +124,16 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
+/// Longer subjects stand out of their column.
+const SUBJECT_WIDTH_MAX: usize = 40;
+
 fn text(findings: &[Finding]) -> String {
     let width = findings
         .iter()
         .map(|it| it.subject.len())
         .max()
-        .unwrap_or(0);
+        .unwrap_or(0)
+        .min(SUBJECT_WIDTH_MAX);
     let mut text = String::new();
     for it in findings {
         let _ = writeln!(

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use portolan_boot::node::{NO_ONE_SIDED, NoOneSided};
+
+use crate::file;
 
 /// Where the settings stand, unless the command line says otherwise. Without
 /// that file nobody but root has host ports.
@@ -112,7 +113,7 @@ impl Config {
     pub fn read(file: Option<&Path>) -> Result<Self, ConfigError> {
         let path = file.unwrap_or(Path::new(CONFIG_FILE));
         let unreadable = |e: io::Error| ConfigError::Unreadable(path.to_owned(), e.to_string());
-        let mut open = match File::open(path) {
+        let open = match file::open(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && file.is_none() => {
                 return Ok(Self::default());
             }
@@ -123,7 +124,9 @@ impl Config {
             return Err(ConfigError::Open(path.to_owned()));
         }
         let mut text = String::new();
-        open.read_to_string(&mut text).map_err(unreadable)?;
+        open.take(file::BYTES_MAX)
+            .read_to_string(&mut text)
+            .map_err(unreadable)?;
         Self::parse(path, &text, &number_of)
     }
 

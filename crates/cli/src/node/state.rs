@@ -4,12 +4,14 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
-use std::io;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::io::{self, Write};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, OFlags, flock};
 use serde::{Deserialize, Serialize};
+
+use crate::file;
 
 /// A host port that was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,6 +77,8 @@ impl Files {
         }
         let mut options = File::options();
         options.write(true).create(true).truncate(false).mode(0o600);
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        options.custom_flags(flags.bits().cast_signed());
         let file = options.open(&self.lock)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
@@ -86,7 +90,7 @@ impl Files {
     /// What is written down; nothing where there is none or it is damaged: then
     /// host ports that are held go on through the kernel.
     pub fn read(&self) -> State {
-        let bytes = fs::read(&self.state).unwrap_or_default();
+        let bytes = file::read(&self.state).unwrap_or_default();
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
@@ -97,12 +101,19 @@ impl Files {
     pub fn write(&self, state: &State) -> io::Result<()> {
         let bytes = serde_json::to_vec(state).expect("plain data in memory");
         let new = self.state.with_extension("state.new");
-        fs::write(&new, bytes).and_then(|()| fs::rename(&new, &self.state))
+        // Never through a link that somebody else has put there.
+        let _ = fs::remove_file(&new);
+        let mut file = File::create_new(&new)?;
+        file.write_all(&bytes)?;
+        fs::rename(&new, &self.state)
     }
 
-    /// Removes the socket, whether it is there or not.
+    /// Removes the socket, whether it is there or not; nothing else that has its name.
     pub fn remove_socket(&self) {
-        let _ = fs::remove_file(&self.socket);
+        let about = fs::symlink_metadata(&self.socket);
+        if about.is_ok_and(|about| about.file_type().is_socket()) {
+            let _ = fs::remove_file(&self.socket);
+        }
     }
 
     /// Removes all, and the folder if nobody else uses it.
@@ -161,6 +172,32 @@ mod tests {
             drop(copy);
             assert!(!open_sockets().unwrap().contains(&key), "{key:?}");
         }
+    }
+
+    #[test]
+    fn what_others_put_in_its_place_is_left_alone() {
+        let folder =
+            std::env::temp_dir().join(format!("portolan-node-links-{}", std::process::id()));
+        fs::create_dir(&folder).unwrap();
+        let files = Files::beside(&folder.join("node.sock"));
+        let (victim, new) = (
+            folder.join("victim"),
+            files.state.with_extension("state.new"),
+        );
+        fs::write(&victim, "precious").unwrap();
+        fs::write(&files.socket, "precious").unwrap();
+        for link in [&new, &files.lock] {
+            std::os::unix::fs::symlink(&victim, link).unwrap();
+        }
+        files.lock().unwrap_err();
+        files.write(&State::default()).unwrap();
+        assert_eq!(files.read(), State::default());
+        files.remove_socket();
+        for file in [&victim, &files.socket] {
+            assert_eq!(fs::read(file).unwrap(), b"precious");
+        }
+        assert!(!fs::symlink_metadata(&files.state).unwrap().is_symlink());
+        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use crate::bench::Report;
 use crate::failure::{Failure, Result};
+use crate::file;
 
 /// What one file holds.
 #[derive(Clone, Debug)]
@@ -34,7 +35,7 @@ pub fn all(directory: &Path) -> Result<(Vec<File>, Vec<Strange>)> {
             .unwrap_or_default()
             .to_string_lossy()
             .into_owned();
-        let read = fs::read(&path)
+        let read = file::read(&path)
             .map_err(|error| error.to_string())
             .and_then(|text| serde_json::from_slice::<Report>(&text).map_err(|e| e.to_string()));
         match read {

@@ -410,7 +410,9 @@ fn check_new(entries: &[Entry], name: &str, at: usize) -> std::result::Result<()
 /// This machine's name.
 fn own_name() -> String {
     let own = rustix::system::uname();
-    own.nodename().to_string_lossy().into_owned()
+    // It goes into lines: no name of a host has control characters.
+    let name = own.nodename().to_string_lossy();
+    name.replace(char::is_control, "?")
 }
 
 /// Whether a name means this host.
