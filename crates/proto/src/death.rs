@@ -257,8 +257,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if !self.peers[peer as usize].bits.close_owed() {
             return;
         }
-        self.conns[conn as usize].used_at = now;
-        if let Some(frame) = self.queue_control(conn, &Chunk::Close) {
+        if let Some(frame) = self.queue_control(now, conn, &Chunk::Close) {
             self.meta[frame as usize].close = true;
             self.close_told(peer);
         }

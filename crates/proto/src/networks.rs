@@ -121,8 +121,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let told = count == 0 || {
             let chunk = Chunk::Networks(&entries[..count]);
-            self.conns[conn as usize].used_at = now;
-            self.queue_control(conn, &chunk).is_some()
+            self.queue_control(now, conn, &chunk).is_some()
         };
         self.conns[conn as usize].networks_owed = !told;
     }

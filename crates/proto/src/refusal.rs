@@ -112,7 +112,7 @@ impl<S: Seal> Endpoint<'_, S> {
             flow,
             message,
         };
-        let frame = self.queue_control(conn, &chunk);
+        let frame = self.queue_control(now, conn, &chunk);
         let r = &mut self.conns[conn as usize].refusals;
         let Some(frame) = frame else {
             r.retry_at = now + RETRY_NS;

@@ -246,9 +246,8 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm_probe(now, way);
     }
 
-    /// Queues a chunk of the protocol's own towards a peer. Its waiting counts
-    /// from the connection's last use, so that has to be told before.
-    pub(crate) fn queue_control(&mut self, conn: u32, chunk: &Chunk<'_>) -> Option<u32> {
+    /// Queues a chunk of the protocol's own towards a peer.
+    pub(crate) fn queue_control(&mut self, now: u64, conn: u32, chunk: &Chunk<'_>) -> Option<u32> {
         let frame = self.take_frame(Need::Control, Use::Queued, conn)?;
         let at = self.frame_at(frame) + CHUNKS_AT;
         self.meta[frame as usize].len = chunk.write(&mut self.frames[at..]) as u32;
@@ -256,7 +255,6 @@ impl<S: Seal> Endpoint<'_, S> {
         c.control.push_back(self.meta, frame);
         c.queued += 1;
         // The peer is waited for, even if its limits keep the chunk back.
-        let now = c.heard_at.max(c.used_at);
         c.waiting_since = c.waiting_since.min(now);
         self.make_ready(conn);
         let way = self.conns[conn as usize].way;

@@ -36,15 +36,12 @@ impl Running {
             return self.handle_corrupt(rank, ranks, tell);
         }
         let now = Instant::now();
-        for &(other, restarts) in ranks {
-            let reporter = &self.members[rank as usize];
-            let Some(member) = self.members.get(other as usize) else {
-                continue;
-            };
-            let is_same = member.place.restarts == restarts;
-            if !is_same || !member.takes_part() || !reporter.takes_part() {
+        for &gone in ranks {
+            if !self.is_news(rank, gone) {
                 continue;
             }
+            let other = gone.0;
+            let [reporter, member] = [rank, other].map(|rank| &self.members[rank as usize]);
             let (from, about) = (reporter.place.host_index, member.place.host_index);
             let overdue = |since: Instant| now.duration_since(since) < OVERDUE;
             if from == about || member.overdue_at.is_some_and(overdue) {
@@ -62,28 +59,29 @@ impl Running {
         Ok(())
     }
 
-    /// Two ranks of one host are dead for each other, and nobody knows who of
-    /// the two, or which process beside them, wrote what makes no sense. So
-    /// no other rank can take one side, and the job did not end well.
+    /// Whether a rank that was given up, in its life with so many restarts, and
+    /// who gave it up still take part.
+    fn is_news(&self, by: u32, (rank, restarts): (u32, u32)) -> bool {
+        let member = |rank: u32| {
+            let member = self.members.get(rank as usize);
+            member.filter(|member| member.takes_part())
+        };
+        let is_same = |member: &Member| member.place.restarts == restarts;
+        member(by).is_some() && member(rank).is_some_and(is_same)
+    }
+
+    /// Two ranks of one host have given each other up. Which of them, or which
+    /// process beside them, wrote into their common memory cannot be told: so
+    /// neither can be killed for it, and the job has failed.
     fn handle_corrupt(
         &mut self,
         rank: u32,
         ranks: &[(u32, u32)],
         tell: &mut dyn FnMut(Event),
     ) -> io::Result<()> {
-        let takes_part = |rank: u32| {
-            let member = self.members.get(rank as usize);
-            member.filter(|member| member.takes_part())
-        };
-        let is_news = |&&(other, restarts): &&(u32, u32)| {
-            takes_part(other).is_some_and(|other| other.place.restarts == restarts)
-        };
-        let Some(&(other, _)) = ranks.iter().find(is_news) else {
+        let Some(&(other, _)) = ranks.iter().find(|gone| self.is_news(rank, **gone)) else {
             return Ok(());
         };
-        if takes_part(rank).is_none() {
-            return Ok(());
-        }
         self.code.get_or_insert(1);
         if self.spec.on_death == OnDeath::Notify {
             return Ok(());
