@@ -6,6 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use serde::de::DeserializeOwned;
 
 /// Longest file of ours that is read: configurations, states, reports.
 pub const BYTES_MAX: u64 = 16 << 20;
@@ -40,6 +41,12 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("it is longer than {limit} MiB")));
     }
     Ok(bytes)
+}
+
+/// What a file of JSON records; nothing where there is none or it is damaged.
+pub fn read_record<T: Default + DeserializeOwned>(path: &Path) -> T {
+    let bytes = read(path).unwrap_or_default();
+    serde_json::from_slice(&bytes).unwrap_or_default()
 }
 
 #[cfg(test)]

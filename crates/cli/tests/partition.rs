@@ -31,20 +31,20 @@ fn known(said: &Said) -> Vec<(u32, String)> {
     known
 }
 
-/// A job of three ranks on three hosts, of which h0 no longer reaches h1 after
-/// its beginning.
-fn job(name: &str, options: &[&str]) -> Said {
-    let lab = TestLab::up(TestLab::own(name), "3");
+/// A job of a rank on each of so many hosts, which goes on until something. Of
+/// its hosts `from` no longer reaches `to` after its beginning.
+fn job(name: &str, hosts: &str, (from, to): (&str, &str), until: &str, options: &[&str]) -> Said {
+    let lab = TestLab::up(TestLab::own(name), hosts);
     let program = together();
     let words = [
-        &["run", "-n", "3", "--lab", lab.0],
+        &["run", "-n", hosts, "--lab", lab.0],
         options,
-        &["--", &program, "8"],
+        &["--", &program, until],
     ]
     .concat();
     let mut child = start(name, &words);
-    read_until(&mut child, "all are here", 3);
-    cut(&lab, "h0", "h1", "100");
+    read_until(&mut child, "all are here", hosts.parse().unwrap());
+    cut(&lab, from, to, "100");
     let said = finish(child);
     none_left(name);
     said
@@ -52,14 +52,15 @@ fn job(name: &str, options: &[&str]) -> Said {
 
 #[test]
 fn one_side_of_a_cut_leaves_and_all_others_agree() {
-    let said = job("t-part-tell", &["--on-death", "notify", "--link", "udp"]).expect(1);
+    let options = ["--on-death", "notify", "--link", "udp"];
+    let said = job("t-part-tell", "3", ("h0", "h1"), "8", &options).expect(1);
     assert_eq!(known(&said), [0, 2].map(|rank| (rank, "[1]".to_owned())));
     said.complains(&["host h1 is cut off: packets between it and h0 do not arrive"]);
 }
 
 #[test]
 fn a_job_whose_hosts_do_not_reach_each_other_ends() {
-    let said = job("t-part-end", &[]).expect(1);
+    let said = job("t-part-end", "3", ("h0", "h1"), "8", &[]).expect(1);
     said.complains(&[
         "host h1 is cut off",
         "ending the job: not all hosts reach each other (h1)",
@@ -69,30 +70,16 @@ fn a_job_whose_hosts_do_not_reach_each_other_ends() {
 /// Its ranks end at once, each with 0, when one does not hear the other.
 #[test]
 fn a_job_that_ends_before_it_is_decided_who_leaves_has_failed() {
-    let lab = TestLab::up(TestLab::own("t-part-soon"), "2");
-    let program = together();
-    let words = ["run", "-n", "2", "--lab", lab.0, "--", &program, "death"];
-    let mut child = start("t-part-soon", &words);
-    read_until(&mut child, "all are here", 2);
-    cut(&lab, "h0", "h1", "100");
-    let said = finish(child).expect(1);
+    let said = job("t-part-soon", "2", ("h0", "h1"), "death", &[]).expect(1);
     said.complains(&["between", "h0", "do not arrive"]);
-    none_left("t-part-soon");
 }
 
 /// Those that do not hear each other have ended with 0, each for itself; the
 /// third would wait for ever.
 #[test]
 fn a_job_ends_whose_ranks_gave_up_and_left() {
-    let lab = TestLab::up(TestLab::own("t-part-left"), "3");
-    let program = together();
-    let words = ["run", "-n", "3", "--lab", lab.0, "--", &program, "silence"];
-    let mut child = start("t-part-left", &words);
-    read_until(&mut child, "all are here", 3);
-    cut(&lab, "h1", "h2", "100");
-    let said = finish(child).expect(1);
+    let said = job("t-part-left", "3", ("h1", "h2"), "silence", &[]).expect(1);
     said.complains(&["ending the job: packets between hosts", "do not arrive"]);
-    none_left("t-part-left");
 }
 
 /// Three ranks on three hosts, which a PMI server on a fourth joins; their

@@ -7,7 +7,7 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use common::say;
+use common::{measuring, say};
 
 fn folder(name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -124,19 +124,7 @@ fn what_is_no_report_is_left_out_and_said() {
         .expect(1)
         .complains(&["other.json", "bench"]);
     // One that is left out counts, also beside others.
-    say(&[
-        "bench",
-        "latency",
-        "--link",
-        "shm",
-        "--slices",
-        "2",
-        "--slice-ms",
-        "2",
-        "--json",
-        &format!("{name}/latency.json"),
-    ])
-    .expect(0);
+    say(&measuring(&format!("{name}/latency.json"))).expect(0);
     let said = say(&["report", name]).expect(1);
     assert!(said.out.contains("report.html"), "{said:#?}");
     said.complains(&["left out other.json"]);

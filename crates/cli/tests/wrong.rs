@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use common::{Said, say};
+use common::{Said, measuring, say};
 
 const OWN: &str = env!("CARGO_BIN_EXE_portolan");
 
@@ -564,18 +564,7 @@ fn what_is_right_ends_silently_without_a_reader_and_says_why_on_a_full_disk() {
         &["lab", "list", "--json"],
         &["top", "--list"],
         &["node", "--check"],
-        &[
-            "bench",
-            "latency",
-            "--link",
-            "shm",
-            "--slices",
-            "2",
-            "--slice-ms",
-            "2",
-            "--json",
-            &format!("{folder}/latency.json"),
-        ],
+        &measuring(&format!("{folder}/latency.json")),
         &["report", folder],
         &["tune", "--dry-run", "--rounds", "1"],
     ] {

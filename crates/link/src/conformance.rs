@@ -60,10 +60,11 @@ pub fn all<P: Pair>(mut make: impl FnMut() -> P) {
 const PATIENCE: usize = 20_000;
 
 /// A small generator (SplitMix64), so that a run repeats exactly.
-struct Random(u64);
+pub struct Random(pub u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    /// The next number.
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -71,8 +72,9 @@ impl Random {
         z ^ (z >> 31)
     }
 
-    fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
+    /// One below `bound`, which is not 0.
+    pub fn below(&mut self, bound: usize) -> usize {
+        (self.draw() % bound as u64) as usize
     }
 }
 
@@ -81,7 +83,7 @@ fn pattern(tag: u64, len: usize) -> Vec<u8> {
     let mut random = Random(tag.wrapping_mul(0x1_0001).wrapping_add(len as u64));
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
-        bytes.extend(random.next().to_le_bytes());
+        bytes.extend(random.draw().to_le_bytes());
     }
     bytes.truncate(len);
     bytes

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 
 use clap::{Command, CommandFactory};
+use portolan_link::conformance::Random;
 
 use super::{Answer, read};
 
@@ -64,29 +65,12 @@ const WORDS: &[&str] = &[
     "--no-such-option",
 ];
 
-/// Steele and Vigna's splitmix64: a seed gives a line.
-struct Random(u64);
+fn one_in(random: &mut Random, times: usize) -> bool {
+    random.below(times) == 0
+}
 
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    fn below(&mut self, limit: usize) -> usize {
-        (self.next() % limit as u64) as usize
-    }
-
-    fn one_in(&mut self, times: usize) -> bool {
-        self.below(times) == 0
-    }
-
-    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len())]
-    }
+fn one_of<'a, T>(random: &mut Random, all: &'a [T]) -> &'a T {
+    &all[random.below(all.len())]
 }
 
 /// A command's own name with those of what it is below, and its options.
@@ -114,7 +98,7 @@ fn known(command: &Command, path: &[String], all: &mut Vec<Known>) {
 /// no text.
 fn spoil(random: &mut Random, word: &str) -> OsString {
     let mut bytes = word.as_bytes().to_vec();
-    if random.one_in(4) && !bytes.is_empty() {
+    if one_in(random, 4) && !bytes.is_empty() {
         let at = random.below(bytes.len());
         match random.below(4) {
             0 => drop(bytes.remove(at)),
@@ -128,23 +112,23 @@ fn spoil(random: &mut Random, word: &str) -> OsString {
 
 fn line(random: &mut Random, all: &[Known]) -> Vec<OsString> {
     let mut words = vec![OsString::from("portolan")];
-    let known = random.of(all);
+    let known = one_of(random, all);
     for name in &known.path {
-        words.push(if random.one_in(20) {
+        words.push(if one_in(random, 20) {
             spoil(random, name)
         } else {
             name.into()
         });
     }
     for _ in 0..random.below(7) {
-        let word = if known.options.is_empty() || random.one_in(2) {
-            random.of(WORDS)
+        let word = if known.options.is_empty() || one_in(random, 2) {
+            one_of(random, WORDS)
         } else {
-            random.of(&known.options).as_str()
+            one_of(random, &known.options).as_str()
         };
         words.push(spoil(random, word));
-        if random.one_in(6) {
-            let value = random.of(WORDS);
+        if one_in(random, 6) {
+            let value = one_of(random, WORDS);
             let mut last = words.pop().unwrap_or_default();
             last.push("=");
             last.push(value);

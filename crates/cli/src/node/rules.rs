@@ -77,8 +77,7 @@ fn file(folder: &str, interface: &Interface) -> PathBuf {
 }
 
 fn read(file: &Path) -> Vec<(u16, u32)> {
-    let known = fs::read(file).unwrap_or_default();
-    serde_json::from_slice(&known).unwrap_or_default()
+    crate::file::read_record(file)
 }
 
 impl<C: Card> Rules<C> {

@@ -90,8 +90,7 @@ impl Files {
     /// What is written down; nothing where there is none or it is damaged: then
     /// host ports that are held go on through the kernel.
     pub fn read(&self) -> State {
-        let bytes = file::read(&self.state).unwrap_or_default();
-        serde_json::from_slice(&bytes).unwrap_or_default()
+        file::read_record(&self.state)
     }
 
     /// Writes it down; readers find the old or the new.

@@ -51,6 +51,22 @@ pub fn own_mark(mark: &str) -> String {
 /// For ranks on a busy machine: a close may take long.
 pub const CLOSES_LATE: (&str, &str) = ("PORTOLAN_CLOSE_MS", "60000");
 
+/// A bench that is over in a moment, and writes its figures to `file`.
+pub fn measuring(file: &str) -> [&str; 10] {
+    [
+        "bench",
+        "latency",
+        "--link",
+        "shm",
+        "--slices",
+        "2",
+        "--slice-ms",
+        "2",
+        "--json",
+        file,
+    ]
+}
+
 /// The command under test.
 pub fn portolan(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_portolan"));
