@@ -7,12 +7,12 @@ use std::fs;
 use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, Ordering::Relaxed};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,7 @@ use common::{
 };
 use portolan_boot::HostPort;
 use portolan_boot::node::{NodeError, NodeService, Question};
+use portolan_sys::bpf::SharedWords;
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
 use rustix::fs::{fstat, ftruncate};
@@ -377,13 +378,12 @@ fn nobody_has_more_than_the_settings_allow() {
         why.contains("has 3 connections") && why.contains("(user_connections)"),
         "{why}"
     );
-    // Who is in another network is not served.
+    // Who is in another network is not served, whatever it says.
     drop(_three);
     until("connections stay", || {
-        let asked = NodeService::connect(&path)
-            .unwrap()
-            .host_port(None, 1, &Disabled::default());
-        matches!(asked, Err(NodeError::Refused(why)) if why.contains("another network namespace"))
+        let asked = raw_here(lab.0);
+        send(&asked, &QUESTION.encode(), SendFlags::NOSIGNAL).unwrap();
+        answer(&asked).contains("another network namespace")
     });
 }
 
@@ -418,6 +418,11 @@ fn who_asks_too_often_is_told_so_and_others_are_not() {
 
 /// A connection to the service of h0 that says what it likes.
 fn raw(lab: &str) -> OwnedFd {
+    within(lab, || raw_here(lab))
+}
+
+/// The same from the network that the caller is in.
+fn raw_here(lab: &str) -> OwnedFd {
     let flags = SocketFlags::CLOEXEC;
     let socket_fd = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
     connect(&socket_fd, &SocketAddrUnix::new(socket(lab, "h0")).unwrap()).unwrap();
@@ -439,20 +444,17 @@ fn answer(from: impl AsFd) -> String {
     String::from_utf8_lossy(&answer_bytes(&from)).into_owned()
 }
 
-/// That for a host port on h0.
-fn question(lab: &str) -> Question {
-    Question::Open {
-        at: None,
-        copy: false,
-        one_buffer: false,
-        ranks: 1,
-        network: within(lab, portolan_boot::node::own_network),
-    }
-}
+/// That for a host port.
+const QUESTION: Question = Question::Open {
+    at: None,
+    copy: false,
+    one_buffer: false,
+    ranks: 1,
+};
 
 /// Asks there, and gives the packet memory that is lent, and its bytes.
-fn lent(by: &OwnedFd, lab: &str) -> (OwnedFd, usize) {
-    send(by, &question(lab).encode(), SendFlags::NOSIGNAL).unwrap();
+fn lent(by: &OwnedFd) -> (OwnedFd, usize) {
+    send(by, &QUESTION.encode(), SendFlags::NOSIGNAL).unwrap();
     let mut bytes = [0; 64];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -474,9 +476,12 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     let say_to = |to: &OwnedFd, bytes: &[u8]| {
         let _ = send(to, bytes, SendFlags::NOSIGNAL);
     };
+    // The gate of one host port stays with the service.
+    drop(ask(lab.0).unwrap());
+    node.says("host port back");
     let before = node.descriptors();
     let silent: Vec<OwnedFd> = (0..50).map(|_| raw(lab.0)).collect();
-    let open = question(lab.0);
+    let open = QUESTION;
     let mut other = open.encode();
     other[7] = b'9';
     let senseless: [&[u8]; 6] = [
@@ -498,7 +503,7 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     }
     // One that asks for host ports and reads nothing, with the same breath.
     let greedy = raw(lab.0);
-    let (memory, bytes) = lent(&greedy, lab.0);
+    let (memory, bytes) = lent(&greedy);
     SharedMemory::allocate(memory.as_fd(), bytes).unwrap();
     for _ in 0..2_000 {
         let _ = send(
@@ -514,7 +519,9 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
         .may()
         .unwrap();
     drop(greedy);
-    node.says("host port back");
+    until("it is not given back", || {
+        node.log().matches("host port back").count() >= 2
+    });
     drop(ask(lab.0).unwrap());
     drop(silent);
     until("descriptors stay open", || node.descriptors() <= before);
@@ -566,8 +573,7 @@ fn a_host_port_is_held_as_long_as_somebody_has_its_socket() {
         node.log()
     );
     // One connection may have several asked for, one after the other.
-    let path = socket(lab.0, "h0");
-    let service: Arc<NodeService> = NodeService::connect(&path).unwrap();
+    let service = within(lab.0, || connected(lab.0)).unwrap();
     let copy = Disabled::parse("zerocopy").unwrap();
     for _ in 0..3 {
         drop(within(lab.0, || service.host_port(None, 1, &copy)).unwrap());
@@ -657,17 +663,54 @@ fn a_host_port_counts_until_both_of_its_sockets_are_closed() {
 }
 
 #[test]
+fn who_keeps_gates_is_given_the_same_again() {
+    let lab = TestLab::up(own("gates"), "1");
+    let config = &format!("users = {NAMED}\nuser_requests = 1000");
+    let node = Node::start(lab.0, "h0", config);
+    let mut rounds = 0;
+    let mut gate_of = |user| {
+        let HostPort { descriptors, .. } =
+            as_user(lab.0, user, || open(&connected(lab.0)?, 1)).unwrap();
+        let gate = descriptors.into_iter().last().unwrap();
+        rounds += 1;
+        until("it is not given back", || {
+            node.log().matches("host port back").count() == rounds
+        });
+        gate
+    };
+    let number = |gate: &OwnedFd| {
+        let about = format!("/proc/self/fdinfo/{}", gate.as_raw_fd());
+        let about = fs::read_to_string(about).unwrap();
+        let id = about.lines().find_map(|line| line.strip_prefix("map_id:"));
+        id.unwrap().trim().parse::<u32>().unwrap()
+    };
+    let first = gate_of(NAMED);
+    for word in SharedWords::map(first.as_fd(), 16).unwrap().words() {
+        word.store(u64::MAX, Relaxed);
+    }
+    for _ in 0..5 {
+        let again = gate_of(NAMED);
+        assert_eq!(number(&again), number(&first));
+        // What was left in it is not.
+        let words = SharedWords::map(again.as_fd(), 16).unwrap();
+        assert!(words.words().iter().all(|word| word.load(Relaxed) == 0));
+    }
+    // Nobody gets another's.
+    assert_ne!(number(&gate_of(0)), number(&first));
+}
+
+#[test]
 fn packet_memory_is_that_of_who_asks() {
     let lab = TestLab::up(own("memory"), "1");
     let node = Node::start(lab.0, "h0", "");
     let one = raw(lab.0);
-    let (memory, bytes) = lent(&one, lab.0);
+    let (memory, bytes) = lent(&one);
     // The service has taken none of its pages.
     let about = fstat(&memory).unwrap();
     assert_eq!((about.st_size as usize, about.st_blocks), (bytes, 0));
     assert!(ftruncate(&memory, 0).is_err());
     let ask = || {
-        send(&one, &question(lab.0).encode(), SendFlags::NOSIGNAL).unwrap();
+        send(&one, &QUESTION.encode(), SendFlags::NOSIGNAL).unwrap();
         answer(&one)
     };
     let why = ask();
@@ -727,9 +770,8 @@ fn the_program_stays_for_a_while_after_the_last_host_port() {
 fn ranks_that_one_launcher_asks_for_share_a_queue() {
     let lab = TestLab::up(own("share"), "1");
     let node = Node::start(lab.0, "h0", "user_ports = 3\nuser_memory_mib = 9");
-    let path = socket(lab.0, "h0");
     let open = |service: &Arc<NodeService>, ranks| within(lab.0, || open(service, ranks));
-    let service = NodeService::connect(&path).unwrap();
+    let service = within(lab.0, || connected(lab.0)).unwrap();
     let (first, second) = (open(&service, 2).unwrap(), open(&service, 2).unwrap());
     assert_eq!([first.info.sharing, second.info.sharing], [[0, 2], [1, 2]]);
     let why = refusal(open(&service, 2));
@@ -748,7 +790,7 @@ fn ranks_that_one_launcher_asks_for_share_a_queue() {
     );
     drop(node);
     let _node = Node::start(lab.0, "h0", "user_ports = 100\nuser_memory_mib = 9");
-    let service = NodeService::connect(&path).unwrap();
+    let service = within(lab.0, || connected(lab.0)).unwrap();
     let why = refusal(open(&service, 4));
     assert!(why.contains("one more host port takes 10"), "{why}");
 }
@@ -757,10 +799,9 @@ fn ranks_that_one_launcher_asks_for_share_a_queue() {
 fn a_packet_may_lie_in_several_chunks_unless_one_buffer_is_asked_for() {
     let lab = TestLab::with(own("long"), &["--hosts", "1", "--mtu", "9000"]);
     let _node = Node::start(lab.0, "h0", "");
-    let path = socket(lab.0, "h0");
     for (disabled, expected) in [("", true), ("multibuffer", false), ("zerocopy", true)] {
         let disabled = Disabled::parse(disabled).unwrap();
-        let service = NodeService::connect(&path).unwrap();
+        let service = within(lab.0, || connected(lab.0)).unwrap();
         let port = within(lab.0, || service.host_port(None, 1, &disabled)).unwrap();
         assert_eq!(port.info.multi_buffer, expected, "{disabled:?}");
     }

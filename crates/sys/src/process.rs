@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, setrlimit};
 
 use crate::raw::{self, syscall};
 
@@ -42,15 +42,37 @@ pub struct Peer {
 /// # Errors
 /// What `getsockopt` answers.
 pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
-    const SOL_SOCKET: usize = 1;
     const SO_PEERCRED: usize = 17;
     // `struct ucred`: process, user, group.
-    let mut found = [0_u32; 3];
+    let [pid, uid, _] = option(socket, SO_PEERCRED)?;
+    let pid = NonZeroU32::new(pid);
+    Ok(Peer { uid, pid })
+}
+
+/// A network namespace, as the kernel tells it apart from all others since it
+/// was started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Network([u32; 2]);
+
+/// That of a socket (`SO_NETNS_COOKIE`): of an accepted Unix socket, the one in
+/// which its peer was made.
+///
+/// # Errors
+/// What `getsockopt` answers: `NOPROTOOPT` before Linux 5.14.
+pub fn network(socket: BorrowedFd<'_>) -> Result<Network, Errno> {
+    const SO_NETNS_COOKIE: usize = 71;
+    option(socket, SO_NETNS_COOKIE).map(Network)
+}
+
+/// Words of an option of a socket.
+fn option<const N: usize>(socket: BorrowedFd<'_>, name: usize) -> Result<[u32; N], Errno> {
+    const SOL_SOCKET: usize = 1;
+    let mut found = [0; N];
     let mut bytes = size_of_val(&found) as u32;
     let args = [
         socket.as_raw_fd() as usize,
         SOL_SOCKET,
-        SO_PEERCRED,
+        name,
         found.as_mut_ptr() as usize,
         (&raw mut bytes) as usize,
         0,
@@ -58,9 +80,17 @@ pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, Errno> {
     // SAFETY: the kernel writes at most so many bytes to `found`, and how many
     // to `bytes`; both live beyond the call.
     unsafe { syscall(raw::number::GETSOCKOPT, args) }?;
-    let [pid, uid, _] = found;
-    let pid = NonZeroU32::new(pid);
-    Ok(Peer { uid, pid })
+    Ok(found)
+}
+
+/// Raises the soft limit of open files as far as the hard one allows.
+///
+/// # Errors
+/// What `setrlimit` answers.
+pub fn raise_open_files() -> Result<(), Errno> {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit)
 }
 
 /// A process, held by descriptor: its number is not reused under us.

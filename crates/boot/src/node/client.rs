@@ -19,7 +19,6 @@ use rustix::net::{
     socket_with,
 };
 
-use super::own_network;
 use super::wire::{Answer, Question};
 use crate::host_port::HostPort;
 use crate::socket::{self, Received};
@@ -137,13 +136,11 @@ impl NodeService {
         ranks: u32,
         disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
-        let network = own_network();
         let question = Question::Open {
             at,
             copy: disabled.zerocopy,
             one_buffer: disabled.multibuffer,
             ranks,
-            network,
         };
         let mut answer = self.ask(question)?;
         if let (Answer::Allocate { bytes }, memory) = &answer {

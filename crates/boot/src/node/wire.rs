@@ -11,7 +11,7 @@ use crate::host_port::HostPortInfo;
 use crate::socket;
 
 /// Begins every question and every answer; the last byte is the version.
-const MAGIC: [u8; 8] = *b"\0PTLNOD3";
+const MAGIC: [u8; 8] = *b"\0PTLNOD4";
 
 /// Bytes of a question.
 pub const QUESTION_BYTES: usize = 48;
@@ -47,9 +47,6 @@ pub enum Question {
         one_buffer: bool,
         /// So many will be asked for over this connection.
         ranks: u32,
-        /// The network that it is for, as [`own_network`](super::own_network)
-        /// names it.
-        network: u64,
     },
     /// The host port with this number is not needed any more.
     Release {
@@ -77,12 +74,10 @@ impl Question {
                 copy,
                 one_buffer,
                 ranks,
-                network,
             } => {
                 bytes[8] = OPEN;
                 bytes[40..44].copy_from_slice(&ranks.to_le_bytes());
                 bytes[9] = (u8::from(*copy) * COPY) | (u8::from(*one_buffer) * ONE_BUFFER);
-                bytes[16..24].copy_from_slice(&network.to_le_bytes());
                 let at = match at {
                     None => Ipv6Addr::UNSPECIFIED,
                     Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped(),
@@ -104,7 +99,6 @@ impl Question {
     pub fn decode(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; QUESTION_BYTES] = bytes.try_into().ok()?;
         let word = |at: usize| bytes[at..].first_chunk().map(|b| u32::from_le_bytes(*b));
-        let network = bytes[16..].first_chunk().map(|b| u64::from_le_bytes(*b))?;
         let ip = Ipv6Addr::from(*bytes[24..].first_chunk::<16>()?);
         let question = match bytes[8] {
             MAY => Self::May,
@@ -113,7 +107,6 @@ impl Question {
                 copy: bytes[9] & COPY != 0,
                 one_buffer: bytes[9] & ONE_BUFFER != 0,
                 ranks: word(40)?,
-                network,
             },
             RELEASE => Self::Release { number: word(12)? },
             _ => return None,
@@ -255,7 +248,6 @@ mod tests {
             copy,
             one_buffer,
             ranks: 3,
-            network: 0xf000_0001_2345,
         };
         for question in [
             Question::May,

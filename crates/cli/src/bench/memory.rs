@@ -305,18 +305,11 @@ impl Drop for Measured {
     }
 }
 
-/// Raises the soft limit of open files: each endpoint has a dozen.
-fn make_room() -> Result<()> {
-    use rustix::process::{Resource, getrlimit, setrlimit};
-    let mut limit = getrlimit(Resource::Nofile);
-    limit.current = limit.maximum;
-    setrlimit(Resource::Nofile, limit).context("raising the limit of open files")
-}
-
 /// Measures three processes at once: what they take does not depend on time.
 pub fn bench(json: Option<std::path::PathBuf>) -> Result<Found> {
     check(json.as_deref(), 1)?;
-    make_room()?;
+    // Each endpoint has a dozen.
+    portolan_sys::process::raise_open_files().context("raising the limit of open files")?;
     let watch = Watch::begin(None);
     let sizes = [(FEWER, 0), (PEERS, 0), (PEERS, TALKED)];
     let mut all = sizes

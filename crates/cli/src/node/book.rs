@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use portolan_sys::tell::tell;
@@ -34,6 +35,8 @@ struct Held {
     /// Since when.
     released: Option<Instant>,
     given: Given,
+    /// None: of a service before.
+    gate: Option<OwnedFd>,
     _lease: Lease,
 }
 
@@ -51,6 +54,10 @@ pub struct Book {
     /// The service has mounted the file system for BPF.
     mounted: bool,
     held: Vec<Held>,
+    /// Gates of each user that are not in use. The kernel does not say whether
+    /// somebody keeps one, so its owner is given the same again, and never has
+    /// more of them than host ports at a time.
+    gates: BTreeMap<u32, Vec<OwnedFd>>,
     buckets: BTreeMap<u32, Bucket>,
     /// Of all users together that are not named.
     strangers: Bucket,
@@ -78,6 +85,7 @@ impl Book {
             files,
             mounted,
             held: Vec::new(),
+            gates: BTreeMap::new(),
             buckets: BTreeMap::new(),
             strangers: Bucket::new(Instant::now()),
             looked: Instant::now(),
@@ -85,19 +93,26 @@ impl Book {
         };
         for (given, lease) in taken_over {
             book.say("taken over", &given);
-            book.push(None, given, lease);
+            book.push(None, given, lease, None);
         }
         book.write()?;
         Ok(book)
     }
 
-    fn push(&mut self, caller: Option<u64>, given: Given, lease: Lease) -> u32 {
+    fn push(
+        &mut self,
+        caller: Option<u64>,
+        given: Given,
+        lease: Lease,
+        gate: Option<OwnedFd>,
+    ) -> u32 {
         self.numbers = self.numbers.wrapping_add(1);
         self.held.push(Held {
             number: self.numbers,
             caller,
             released: None,
             given,
+            gate,
             _lease: lease,
         });
         self.numbers
@@ -182,19 +197,35 @@ impl Book {
         Err(format!("user {} has {has}", self.config.name(uid)))
     }
 
-    /// Writes down that a caller is given a host port, before it is; gives its
-    /// number.
+    /// The gate for the next host port of a user, if it has had one that is not
+    /// in use.
+    pub fn spare_gate(&self, uid: u32) -> Option<&OwnedFd> {
+        self.gates.get(&uid)?.last()
+    }
+
+    /// Writes down that a caller is given a host port, before it is, with its
+    /// user's spare gate if there is one; gives its number.
     ///
     /// # Errors
     /// It cannot be written down, and so not be given.
-    pub fn enter(&mut self, caller: u64, given: Given, lease: Lease) -> Result<u32, Refusal> {
-        let number = self.push(Some(caller), given, lease);
+    pub fn enter(
+        &mut self,
+        caller: u64,
+        given: Given,
+        lease: Lease,
+        gate: OwnedFd,
+    ) -> Result<u32, Refusal> {
+        let uid = given.uid;
+        let number = self.push(Some(caller), given, lease, Some(gate));
         if let Err(error) = self.write() {
             self.held.pop();
             return Err(format!("the node service cannot write its state: {error}"));
         }
         let given = &self.held[self.held.len() - 1].given;
         self.say("given", given);
+        if let Some(spare) = self.gates.get_mut(&uid) {
+            spare.pop();
+        }
         Ok(number)
     }
 
@@ -252,15 +283,17 @@ impl Book {
         // Without /proc nothing can be said.
         let Ok(open) = open_sockets() else { return };
         let is_held = |it: &Held| it.caller.is_some() || interfaces.holds(&it.given, &open);
-        let (held, back) = std::mem::take(&mut self.held)
+        let (held, back): (_, Vec<Held>) = std::mem::take(&mut self.held)
             .into_iter()
             .partition(is_held);
         self.held = held;
-        back.iter()
-            .for_each(|it: &Held| self.say("back", &it.given));
         if !back.is_empty() {
             // What stands there too long is seen to be closed.
             let _ = self.write();
+        }
+        for it in back {
+            self.say("back", &it.given);
+            self.gates.entry(it.given.uid).or_default().extend(it.gate);
         }
     }
 

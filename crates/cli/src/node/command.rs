@@ -8,6 +8,7 @@ use std::process::ExitCode;
 
 use portolan_boot::node::{node_socket, own_network};
 use portolan_sys::features::Disabled;
+use portolan_sys::process::raise_open_files;
 use portolan_sys::tell::tell;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
@@ -101,6 +102,8 @@ fn serve(config: Config, disabled: Disabled, files: Files) -> Result<ExitCode> {
         "giving up privileges (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and, where locked memory is \
          limited, CAP_IPC_LOCK are needed)",
     ))?;
+    // Each host port that was given has one, and each connection two.
+    raise_open_files().map_err(Failure::os("raising the limit of open files"))?;
     let service = Service::new(config, disabled, files, own_network(), mounted, listener)?;
     tell(format_args!("portolan node: ready at {place}"));
     service.serve(&stops)?;

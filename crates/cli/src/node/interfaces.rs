@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use portolan_boot::HostPort;
@@ -12,7 +11,7 @@ use portolan_sys::tell::tell;
 
 use super::config::Config;
 use super::pins::Pins;
-use super::ports::{HostPorts, PortError, choose, queue_bytes};
+use super::ports::{HostPorts, Lent, PortError, choose, queue_bytes};
 use super::state::Given;
 
 /// The host ports of each interface that has some.
@@ -68,8 +67,7 @@ impl Interfaces {
         Cost { each, now, memory }
     }
 
-    /// Opens a host port on an interface, one of `ranks` of `group`, the first
-    /// with the memory that was lent.
+    /// Opens a host port on an interface, one of `ranks` of `group`.
     ///
     /// # Errors
     /// [`PortError`].
@@ -79,7 +77,7 @@ impl Interfaces {
         group: u64,
         ranks: u32,
         disabled: &Disabled,
-        lent: Option<&OwnedFd>,
+        lent: Lent<'_>,
     ) -> Result<HostPort, PortError> {
         let index = on.index;
         if let Some(ports) = self.attached.get(&index) {

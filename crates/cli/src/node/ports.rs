@@ -97,6 +97,15 @@ enum Binding {
     Tried(Result<(), String>),
 }
 
+/// What whoever asks for a host port has for it already.
+#[derive(Clone, Copy, Default)]
+pub struct Lent<'a> {
+    /// Packet memory, for the first of a group.
+    pub memory: Option<&'a OwnedFd>,
+    /// The gate of a host port that it had before.
+    pub gate: Option<&'a OwnedFd>,
+}
+
 /// Why there is no host port.
 #[derive(Debug)]
 pub enum PortError {
@@ -280,7 +289,7 @@ impl HostPorts {
             Ok((interface, steering))
         });
         drop(open);
-        patiently(|| self.open_now(0, ranks, disabled, None))
+        patiently(|| self.open_now(0, ranks, disabled, Lent::default()))
     }
 
     /// Binds `socket`, and before the first one what it joins, once all ranks
@@ -383,7 +392,7 @@ impl HostPorts {
     }
 
     /// Opens a host port, one of `ranks` of `group` in all, if the kernel gives
-    /// the queue at once. The first of a group may be lent the packet memory.
+    /// the queue at once.
     ///
     /// # Errors
     /// [`PortError`].
@@ -392,7 +401,7 @@ impl HostPorts {
         group: u64,
         ranks: u32,
         disabled: &Disabled,
-        lent: Option<&OwnedFd>,
+        lent: Lent<'_>,
     ) -> Result<HostPort, PortError> {
         let mut open = self.lock();
         let Open {
@@ -407,7 +416,7 @@ impl HostPorts {
                 return Err(format!("queue {QUEUE} of {name} belongs to another job").into());
             }
             Some(queue) => queue,
-            None => queue.insert(Queue::take(interface, group, ranks, disabled, lent)?),
+            None => queue.insert(Queue::take(interface, group, ranks, disabled, lent.memory)?),
         };
         let sharing = queue.next;
         if sharing.index == sharing.count {
@@ -443,12 +452,15 @@ impl HostPorts {
             let port = udp.local_address().map_err(|e| e.to_string())?.port();
             Ok(((udp, port), port))
         })?;
-        let own: Vec<IpAddr> = interface.addresses.iter().map(|(ip, _)| *ip).collect();
+        let addresses: Vec<IpAddr> = interface.addresses.iter().map(|(ip, _)| *ip).collect();
         let len_max = packet_max(sizes.chunk, mtu, multi_buffer) + ETHERNET_HEADER;
         let gate = udp
             .force_receive_buffer(RECEIVE_BUFFER)
             .map_err(|e| format!("the kernel's socket of a host port: {e}"))
-            .and_then(|()| steering.add((&udp, port), &own, QUEUE, len_max, &socket));
+            .and_then(|()| {
+                let own = (&udp, port);
+                steering.add(own, &addresses, QUEUE, len_max, &socket, lent.gate)
+            });
         let gate = match gate {
             Ok(gate) => gate,
             Err(why) => {

@@ -11,13 +11,13 @@ use portolan_boot::node::{Answer, Heard, PACKET_MEMORY, Question, answer, hear};
 use portolan_sys::epoll::Epoll;
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
-use portolan_sys::process::peer;
+use portolan_sys::process::{Network, network, peer};
 use rustix::net::{SocketFlags, accept_with, getsockname};
 
 use super::book::Book;
 use super::config::Config;
 use super::interfaces::Interfaces;
-use super::ports::{BUSY_PAUSE, BUSY_TRIES, PortError, served};
+use super::ports::{BUSY_PAUSE, BUSY_TRIES, Lent, PortError, served};
 use super::state::{Files, Given, open_sockets};
 use crate::failure::{Failure, Result};
 
@@ -40,6 +40,8 @@ struct Caller {
     socket: OwnedFd,
     uid: u32,
     pid: u32,
+    /// It is in another network than this service.
+    strange: bool,
     heard: Instant,
     /// Packet memory whose pages it takes, and its bytes.
     lent: Option<(OwnedFd, u64)>,
@@ -63,7 +65,7 @@ pub struct Service {
     book: Book,
     disabled: Disabled,
     files: Files,
-    network: u64,
+    network: Network,
     listener: OwnedFd,
     epoll: Epoll,
     callers: BTreeMap<u64, Caller>,
@@ -74,8 +76,9 @@ pub struct Service {
 }
 
 impl Service {
-    /// Takes over what an earlier service has left, and listens. `listener`
-    /// does not block; `mounted`: the file system for BPF was not there.
+    /// Takes over what an earlier service has left, and listens. `folder` is this
+    /// network in /proc, by which pins are found; `listener` does not block;
+    /// `mounted`: the file system for BPF was not there.
     ///
     /// # Errors
     /// The kernel's, for people to read.
@@ -83,7 +86,7 @@ impl Service {
         config: Config,
         disabled: Disabled,
         files: Files,
-        network: u64,
+        folder: u64,
         mounted: bool,
         listener: OwnedFd,
     ) -> Result<Self> {
@@ -93,7 +96,7 @@ impl Service {
             .map_err(Failure::os("listening"))?;
         let left = files.read();
         let open = open_sockets().map_err(Failure::io("reading /proc/net/udp"))?;
-        let mut interfaces = Interfaces::new(network);
+        let mut interfaces = Interfaces::new(folder);
         let held = interfaces.take_over(&left.given, &open);
         let book = Book::new(config, files.clone(), mounted || left.mounted, held)
             .map_err(Failure::io("writing the service's state"))?;
@@ -102,7 +105,7 @@ impl Service {
             book,
             disabled,
             files,
-            network,
+            network: network(listener.as_fd()).map_err(Failure::os("asking for this network"))?,
             listener,
             epoll,
             callers: BTreeMap::new(),
@@ -192,6 +195,8 @@ impl Service {
                 return;
             }
         };
+        // One that the kernel does not tell is no known one.
+        let strange = network(socket.as_fd()).ok() != Some(self.network);
         if self.epoll.add(socket.as_fd(), self.next).is_err() {
             return;
         }
@@ -199,6 +204,7 @@ impl Service {
             socket,
             uid,
             pid,
+            strange,
             heard: Instant::now(),
             lent: None,
             waiting: None,
@@ -242,7 +248,7 @@ impl Service {
             return;
         }
         match question {
-            Question::Open { network, .. } if network != self.network => {
+            Question::Open { .. } if self.callers.get(&number).is_none_or(|it| it.strange) => {
                 let why = "the node service here is of another network namespace";
                 self.answer(number, &Answer::Refused(why.to_owned()));
             }
@@ -251,7 +257,6 @@ impl Service {
                 copy,
                 one_buffer,
                 ranks,
-                ..
             } => {
                 let ranks = ranks.min(self.book.config.user_ports);
                 let disabled = Disabled {
@@ -337,15 +342,16 @@ impl Service {
         }
         let (index, name) = (interface.index, interface.name.clone());
         let lent = self.callers.get(&number).and_then(|it| it.lent.as_ref());
-        let port = self.interfaces.open(
-            interface,
-            number,
-            asked.ranks,
-            &asked.disabled,
-            lent.map(|(memory, _)| memory),
-        )?;
+        let lent = Lent {
+            memory: lent.map(|(memory, _)| memory),
+            gate: self.book.spare_gate(uid),
+        };
+        let port = (self.interfaces).open(interface, number, asked.ranks, &asked.disabled, lent)?;
         let failed = |e: rustix::io::Errno| format!("a host port's socket: {e}");
-        let [_, _, udp, _] = &port.descriptors;
+        let [_, _, udp, gate] = &port.descriptors;
+        let gate = gate
+            .try_clone()
+            .map_err(|e| format!("a host port's gate: {e}"))?;
         let address = getsockname(udp).map_err(failed)?;
         let given = Given {
             uid,
@@ -358,7 +364,7 @@ impl Service {
         };
         // Whoever finds it written down finds it given, or its socket closed.
         let granted = Answer::Granted {
-            number: self.book.enter(number, given, port.lease)?,
+            number: self.book.enter(number, given, port.lease, gate)?,
             info: port.info,
         };
         let descriptors = port.descriptors.each_ref().map(AsFd::as_fd);

@@ -6,13 +6,15 @@ use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use aya::include_bytes_aligned;
 use aya_obj::Object;
 use aya_obj::generated::bpf_insn;
 use portolan_link::xdp::{GATE_WORDS, SHARES_MAX};
-use portolan_sys::bpf::{self, Map, MapKind, NotLoaded, XdpProgram};
+use portolan_sys::bpf::{self, Map, MapKind, NotLoaded, SharedWords, XdpProgram};
 use portolan_sys::net::{Interface, Netlink, UdpSocket};
 use portolan_sys::raw::Errno;
 use portolan_sys::xdp;
@@ -326,7 +328,8 @@ impl Steering {
     /// Steers what comes for `socket` at UDP port `udp`, which was
     /// [reserved](Self::reserve), of `own` addresses on `queue` to `fast`,
     /// packets of at most `len_max` bytes with all headers; until either socket
-    /// is closed. Gives the gate of the port, for its owner.
+    /// is closed. Gives the gate of the port, for its owner: the one that it
+    /// `had`, emptied, or a new one.
     ///
     /// # Errors
     /// Why not, for people to read.
@@ -337,6 +340,7 @@ impl Steering {
         queue: u32,
         len_max: u32,
         fast: impl AsFd,
+        had: Option<&OwnedFd>,
     ) -> Result<OwnedFd, String> {
         let program = &*self.program;
         let priority = priority(socket).map_err(|e| format!("the kernel's socket: {e}"))?;
@@ -347,10 +351,20 @@ impl Steering {
         let fast = fast.as_fd().as_raw_fd().to_ne_bytes();
         program.sockets.set(&key, &fast).map_err(failed)?;
         // What an earlier owner of the slot may still have mapped is not used.
-        let gate = bpf::create_shared_words(GATE_WORDS).map_err(failed)?;
+        let gate = match had {
+            Some(gate) => gate.try_clone(),
+            None => bpf::create_shared_words(GATE_WORDS),
+        }
+        .map_err(failed)?;
         // The kernel waits here until no packet is between two gates.
         let inner = gate.as_raw_fd().to_ne_bytes();
         program.gates.set(&key, &inner).map_err(failed)?;
+        if had.is_some() {
+            let shared = SharedWords::map(gate.as_fd(), GATE_WORDS);
+            let shared = shared.map_err(|e| failed(io::Error::other(e)))?;
+            let empty = |word: &AtomicU64| word.store(0, Relaxed);
+            shared.words().iter().for_each(empty);
+        }
         let port: Vec<u8> = port(slot, queue, len_max, priority, own)
             .into_iter()
             .flat_map(u64::to_ne_bytes)

@@ -51,7 +51,7 @@ fn steering(queue: u32) -> (Steering, OwnedFd, Sockets) {
     let (udp, fast) = (bind(), xdp::unbound().unwrap());
     steering.reserve(|| Ok(((), UDP_PORT))).unwrap();
     let gate = steering
-        .add((&udp, UDP_PORT), &OWN, queue, LEN_MAX, &fast)
+        .add((&udp, UDP_PORT), &OWN, queue, LEN_MAX, &fast, None)
         .unwrap();
     (steering, gate, Sockets { udp, fast })
 }
@@ -336,7 +336,14 @@ fn who_has_left_is_not_steered_to() {
     // Whoever has the slot next has a gate of its own.
     steering.reserve(|| Ok(((), UDP_PORT))).unwrap();
     let gate = steering
-        .add((&sockets.udp, UDP_PORT), &OWN, 0, LEN_MAX, &sockets.fast)
+        .add(
+            (&sockets.udp, UDP_PORT),
+            &OWN,
+            0,
+            LEN_MAX,
+            &sockets.fast,
+            None,
+        )
         .unwrap();
     let mut strange = packet(false, 40);
     strange[46] = 1;
