@@ -5,8 +5,8 @@ mod common;
 use std::fs;
 
 use common::{
-    example, finish, marked, none_left, own_name, portolan, probe, read_until, say, signal, start,
-    until,
+    Said, example, finish, marked, none_left, own_name, portolan, probe, read_until, say, signal,
+    start, until,
 };
 use rustix::process::Signal;
 
@@ -492,6 +492,15 @@ fn a_job_ends_when_its_time_is_over() {
         .complains(&["its time is over (--timeout 1)"]);
     // Long before its ranks would have ended.
     assert!(before.elapsed() < std::time::Duration::from_secs(90));
+}
+
+#[test]
+fn a_job_whose_time_is_over_waits_for_no_reader() {
+    let mut job = start("unread", &["run", "-n", "2", "--timeout", "1", "--", "yes"]);
+    // Nobody reads it, and it stays open.
+    let _unread = job.stdout.take().unwrap();
+    let said = Said::from(job.wait_with_output().unwrap()).expect(124);
+    said.complains(&["its time is over (--timeout 1)"]);
 }
 
 #[test]

@@ -24,6 +24,8 @@ use crate::silence::Looks;
 /// An agent that was told to kill says within this time that its ranks have
 /// ended.
 const DEAF_AFTER: Duration = Duration::from_secs(3);
+/// A reader of the output who takes nothing for so long has stopped.
+const UNREAD_MAX: Duration = Duration::from_secs(3);
 /// An agent that was told farewell ends within this time.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 /// Exit code of a job whose time was over, as of `timeout(1)`.
@@ -34,6 +36,9 @@ pub(super) struct Ending {
     kill_at: Instant,
     termed: bool,
     killed: bool,
+    /// Of a job whose time is over: until then it waits for a reader of its
+    /// output who takes nothing.
+    unread_until: Option<Instant>,
 }
 
 /// A host as the job sees it.
@@ -258,7 +263,7 @@ impl Running {
                 (true, true) if self.deaf().is_some() || self.is_stuck() => {
                     Some(ending.kill_at + DEAF_AFTER)
                 }
-                (true, true) => None,
+                (true, true) => ending.unread_until.filter(|_| self.alive == 0),
             };
         }
         let round = self.round.as_ref();
@@ -293,6 +298,8 @@ impl Running {
             ending.termed |= now >= ending.term_at;
             ending.killed |= now >= kill_at;
             let is = (ending.termed, ending.killed);
+            let unread = ending.unread_until.is_some_and(|until| now >= until);
+            self.abandoned |= is.1 && unread && self.alive == 0;
             if is.0 && !was.0 {
                 self.say_all(ToHost::Terminate)?;
             }
@@ -315,7 +322,11 @@ impl Running {
                 // Also where a rank was lost before and the job went on.
                 self.code = Some(TIMEOUT_CODE);
             }
-            return self.end(why, TIMEOUT_CODE, Duration::ZERO, tell);
+            self.end(why, TIMEOUT_CODE, Duration::ZERO, tell)?;
+            if let Some(ending) = &mut self.ending {
+                ending.unread_until = Some(ending.kill_at + UNREAD_MAX);
+            }
+            return Ok(());
         }
         self.end_excluded(now)?;
         self.settle_cuts(now, tell)?;
@@ -343,6 +354,7 @@ impl Running {
             kill_at,
             termed: false,
             killed: false,
+            unread_until: None,
         });
         self.say_all(ToHost::Abort { why: why.clone() })?;
         tell(Event::Ending { why });
@@ -371,6 +383,9 @@ impl Running {
     fn handle_room(&mut self, tell: &mut dyn FnMut(Event)) -> io::Result<()> {
         for (host, bytes) in self.room.collect() {
             self.under_way = self.under_way.saturating_sub(bytes);
+            if let Some(until) = self.ending.as_mut().and_then(|it| it.unread_until.as_mut()) {
+                *until = (*until).max(Instant::now() + UNREAD_MAX);
+            }
             self.order(host, &Order::Said(ToHost::Taken { bytes }))?;
             self.hear(host, tell)?;
         }
