@@ -23,6 +23,17 @@ fn what_could_be_better_is_said_with_its_remedy() {
         .output()
         .unwrap();
     common::Said::from(output).complains(&["nonsense", "membarrier"]);
+    let output = portolan(&["doctor"])
+        .env("PORTOLAN_FRAMES", "abc")
+        .output()
+        .unwrap();
+    let said = common::Said::from(output).expect(1);
+    for part in [
+        "missing  setting-frames",
+        "(environment) is \"abc\": give 32 to",
+    ] {
+        assert!(said.out.contains(part), "{part}: {said:#?}");
+    }
 }
 
 #[test]
@@ -107,6 +118,7 @@ fn another_host_of_a_lab_is_reached_by_a_host_port_or_udp() {
         line.contains("udp (no host port: xdp is switched off)"),
         "{line}"
     );
+    assert!(line.ends_with("nothing was sent there"), "{line}");
     let said = doctor("");
     let line = |host: &str| {
         let mut lines = said.out.lines();

@@ -117,6 +117,11 @@ fn variables_that_say_nothing_are_told_of_once() {
         ]
     );
     assert_eq!(with(&[("PORTOLAN_RANK", "7")]).err, "");
+    // Those for the ranks alone as well.
+    let given = ["run", "-n", "2", "-x", "PORTOLAN_FRAMSE=64", "--"];
+    let said = say(&[&given[..], &[&probe(), "table"]].concat()).expect(0);
+    assert_eq!(said.err.lines().count(), 1, "{said:#?}");
+    said.complains(&["\"PORTOLAN_FRAMSE\" says nothing", "PORTOLAN_FRAMES does"]);
 }
 
 #[test]

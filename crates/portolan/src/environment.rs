@@ -1,7 +1,7 @@
 //! Variables named `PORTOLAN_...` that nobody reads: misspelt ones, and those
 //! that are no text.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 
 use crate::diary;
 use crate::settings::SETTINGS;
@@ -33,11 +33,12 @@ pub fn check_environment() -> Vec<String> {
     let mut all: Vec<_> = std::env::vars_os().collect();
     all.sort();
     all.iter()
-        .flat_map(|(name, value)| check(name, value))
+        .flat_map(|(name, value)| check_variable(name, value))
         .collect()
 }
 
-fn check(name: &OsString, value: &OsStr) -> Vec<String> {
+/// The same of one variable, which may be meant for another process.
+pub fn check_variable(name: &OsStr, value: &OsStr) -> Vec<String> {
     let shown = name.to_string_lossy();
     let Some(own) = shown.strip_prefix(OURS) else {
         return Vec::new();
@@ -75,10 +76,11 @@ pub(crate) fn nearest<'a>(word: &str, known: &'a [String]) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
     use std::os::unix::ffi::OsStringExt;
 
     fn said(name: &str, value: &str) -> Vec<String> {
-        check(&name.into(), value.as_ref())
+        check_variable(name.as_ref(), value.as_ref())
     }
 
     #[test]
@@ -119,7 +121,7 @@ mod tests {
             );
         }
         let value = OsString::from_vec(vec![b'1', 0xff]);
-        let said = check(&"PORTOLAN_PORT".into(), &value);
+        let said = check_variable("PORTOLAN_PORT".as_ref(), &value);
         assert!(said[0].contains("not UTF-8"), "{said:?}");
     }
 }

@@ -47,7 +47,7 @@ pub mod c_edge {
 
 pub use diary::begin_log;
 #[doc(hidden)]
-pub use environment::check_environment;
+pub use environment::{check_environment, check_variable};
 pub use guest::SecretFileError;
 #[doc(hidden)]
 pub use interfaces::{Chosen as Network, check as check_networks, chosen as networks};

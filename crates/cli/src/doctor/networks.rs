@@ -46,6 +46,9 @@ pub fn look(ports: &Ports) -> Vec<Finding> {
     findings
 }
 
+/// Least MTU by which a packet passes over IPv4: 1,232 bytes and 28 of headers.
+const MTU_LEAST: usize = 1_260;
+
 /// What is known of an interface beside what the kernel tells of all.
 struct About {
     /// Mbit/s, if the driver says.
@@ -74,6 +77,13 @@ impl About {
         );
         if !it.up {
             return Finding::ok(&subject, format!("{found}not used: it is down"));
+        }
+        if it.mtu < MTU_LEAST {
+            return Finding::missing(
+                &subject,
+                format!("{found}packets of 1,232 bytes do not pass, and no less is used"),
+                format!("ip link set {} mtu 1500", it.name),
+            );
         }
         if !self.counted {
             return Finding::ok(&subject, format!("{found}used where it is named"));
@@ -108,7 +118,8 @@ fn speed(name: &str) -> Option<u32> {
         .filter(|it| *it > 0)
 }
 
-fn plugged(name: &str) -> bool {
+/// Whether something is at the other end, as far as the driver says.
+pub fn plugged(name: &str) -> bool {
     read(name, "carrier") != Some(0)
 }
 
@@ -163,6 +174,17 @@ pub mod tests {
             ..TAKEN
         };
         assert!(say(link, &eth()).ends_with("count on this link only"));
+        let short = TAKEN.finding(
+            &Interface {
+                mtu: 1_259,
+                ..eth()
+            },
+            "",
+        );
+        assert!(
+            short.state == State::Missing && short.remedy.is_some(),
+            "{short:?}"
+        );
         let down = Interface { up: false, ..eth() };
         assert!(say(TAKEN, &down).ends_with("it is down"));
         let many = About {

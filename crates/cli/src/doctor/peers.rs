@@ -6,6 +6,7 @@ use portolan_sys::features::Disabled;
 use portolan_sys::net::{interfaces, route_to};
 
 use super::Finding;
+use super::networks::plugged;
 use super::ports::{Port, Ports, TRY};
 use crate::node::way_to_queue;
 
@@ -119,14 +120,21 @@ fn towards(host: &str, disabled: Disabled, port: impl Fn(u32) -> Port) -> Findin
         .source
         .map(|ip| format!(" from {ip}"))
         .unwrap_or_default();
-    Finding::ok(
-        &subject,
-        format!(
-            "{}{source} to {ip}: another host, {why}, MTU {}; {sharing}",
-            link(port(route.interface)),
-            route.mtu
+    let found = format!(
+        "{}{source} to {ip}: another host, {why}, MTU {}; {sharing}; nothing was sent there",
+        link(port(route.interface)),
+        route.mtu
+    );
+    let all = interfaces().unwrap_or_default();
+    let by = all.iter().find(|it| it.index == route.interface);
+    match by.filter(|it| !plugged(&it.name)) {
+        Some(by) => Finding::missing(
+            &subject,
+            format!("{found}; {} has no carrier: nothing is at its end", by.name),
+            format!("plug {} in, or look at what is at its other end", by.name),
         ),
-    )
+        None => Finding::ok(&subject, found),
+    }
 }
 
 #[cfg(test)]

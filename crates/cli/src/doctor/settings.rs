@@ -2,7 +2,7 @@
 //! have by the environment, files and defaults.
 
 use portolan::tuned::{self, Link, Tuned, TunedError};
-use portolan::{Origin, SETTINGS, Settings};
+use portolan::{Origin, SETTINGS, SettingError, Settings};
 
 use super::Finding;
 
@@ -25,13 +25,14 @@ pub fn look(all: bool) -> Vec<Finding> {
     }
     match Settings::gather([], []) {
         Ok(settings) => findings.extend(values(&settings, &tuned, all)),
-        Err(error) => findings.push(Finding::missing(
-            "settings",
-            error.to_string(),
-            "correct it: no job can be joined with it",
-        )),
+        Err(error) => findings.push(wrong("settings", &error)),
     }
     findings
+}
+
+fn wrong(subject: &str, error: &SettingError) -> Finding {
+    let remedy = "correct it: no job can be joined with it";
+    Finding::missing(subject, error.to_string(), remedy)
 }
 
 fn subject(link: Link) -> String {
@@ -65,7 +66,13 @@ fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)], all: bool) -> Ve
         found.map(|(_, value, origin)| (value.to_owned(), origin))
     };
     let mut findings = Vec::new();
+    let all_wrong = settings.wrong();
     for row in SETTINGS {
+        let is_it = |error: &&SettingError| matches!(error, SettingError::Value { name, .. } if *name == row.name);
+        if let Some(error) = all_wrong.iter().find(is_it) {
+            findings.push(wrong(&format!("setting-{}", row.name), error));
+            continue;
+        }
         let Some((value, origin)) = said(row.name, settings) else {
             continue;
         };

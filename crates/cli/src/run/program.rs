@@ -20,6 +20,7 @@ use super::rank;
 use super::ssh::{SSH_VARIABLE, Ssh};
 use crate::failure::{Failure, Result};
 use crate::lab::Lab;
+use crate::print::tell;
 
 /// What the ranks of a job run, and where.
 pub struct Program {
@@ -48,10 +49,19 @@ impl Program {
         let folder = std::env::current_dir().map_err(Failure::io(
             "asking for the present folder (does it still exist?)",
         ))?;
+        let environment = arguments.variables()?;
+        for (name, value) in &environment {
+            // What is ours is checked already.
+            if std::env::var_os(name).as_ref() != Some(value) {
+                for what in portolan::check_variable(name, value) {
+                    tell(format_args!("portolan: {what}"));
+                }
+            }
+        }
         Ok(Self {
             blocks,
             hosts,
-            environment: arguments.variables()?,
+            environment,
             folder,
             bind: arguments.bind == Bind::Core,
             respawns: arguments.respawn > 0,
