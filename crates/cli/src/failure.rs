@@ -5,6 +5,10 @@ use std::io;
 use std::process::ExitCode;
 
 use portolan_boot::control::ControlError;
+use rustix::io::Errno;
+
+/// So much of the beginning and of the end of a long text is shown, characters.
+const SHOWN_MAX: usize = 2_000;
 
 /// What a command says and returns when it fails.
 #[derive(Debug)]
@@ -49,8 +53,13 @@ impl Failure {
     /// A system call failed: says what it was for. For `map_err`.
     pub fn io(doing: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
         move |error| {
-            let remedy = match error.kind() {
-                io::ErrorKind::PermissionDenied => "; run it as root (sudo)",
+            let errno = Errno::from_io_error(&error);
+            let remedy = match errno {
+                Some(Errno::ACCESS | Errno::PERM) => "; run it as root (sudo)",
+                Some(Errno::MFILE) => "; raise the limit of open files (ulimit -n 1024)",
+                Some(Errno::NFILE) => "; all processes of this host have too many open files",
+                // What starts a process or a thread answers so.
+                Some(Errno::AGAIN) => "; raise the limit of processes (ulimit -u), or end some",
                 _ => "",
             };
             Self::new(format!("{doing}: {error}{remedy}"))
@@ -58,7 +67,7 @@ impl Failure {
     }
 
     /// As [`Failure::io`], for the error type of rustix.
-    pub fn os(doing: impl fmt::Display) -> impl FnOnce(rustix::io::Errno) -> Self {
+    pub fn os(doing: impl fmt::Display) -> impl FnOnce(Errno) -> Self {
         move |errno| Self::io(doing)(errno.into())
     }
 }
@@ -67,8 +76,15 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // It may hold what the user, a file or another host has written: no
         // terminal obeys it, and it stays one line.
-        for character in self.text.chars() {
+        let count = self.text.chars().count();
+        let left_out = count.saturating_sub(2 * SHOWN_MAX);
+        let left_out = SHOWN_MAX..SHOWN_MAX + left_out;
+        for (at, character) in self.text.chars().enumerate() {
+            if at == left_out.start && !left_out.is_empty() {
+                write!(f, "... ({} more characters) ...", left_out.len())?;
+            }
             match character {
+                _ if left_out.contains(&at) => {}
                 control if control.is_control() => write!(f, "{}", control.escape_default())?,
                 other => f.write_char(other)?,
             }
@@ -89,5 +105,37 @@ impl From<ControlError> for Failure {
 impl From<Failure> for ExitCode {
     fn from(failure: Failure) -> Self {
         failure.code.into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_have_a_remedy() {
+        for (errno, part) in [
+            (Errno::AGAIN, "ulimit -u"),
+            (Errno::MFILE, "ulimit -n"),
+            (Errno::PERM, "sudo"),
+        ] {
+            let said = Failure::os("doing it")(errno).to_string();
+            assert!(
+                said.starts_with("doing it: ") && said.contains(part),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_middle_of_a_long_text_is_left_out() {
+        let said = |text: &str| Failure::new(text).to_string();
+        let whole = format!("{}\n", "é".repeat(2 * SHOWN_MAX - 1));
+        assert_eq!(said(&whole), whole.replace('\n', "\\n"));
+        let long = format!("a{}b", "x".repeat(2 * SHOWN_MAX));
+        let shown = said(&long);
+        let (begin, end) = shown.split_once("... (2 more characters) ...").unwrap();
+        assert_eq!((begin.len(), end.len()), (SHOWN_MAX, SHOWN_MAX));
+        assert!(begin.starts_with('a') && end.ends_with('b'));
     }
 }

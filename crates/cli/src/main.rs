@@ -23,7 +23,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use rustix::process::{Resource, getrlimit};
 
+use crate::failure::{Failure, Result};
 use crate::print::tell;
 
 /// Reliable messages between processes on ordinary Ethernet
@@ -100,12 +102,29 @@ impl Command {
     }
 }
 
+/// Whether there is a stack to work on, which is not found out otherwise.
+fn check_stack() -> Result<()> {
+    const NEEDED: u64 = 512 << 10;
+    let limit = getrlimit(Resource::Stack).current;
+    let Some(limit) = limit.filter(|limit| *limit < NEEDED) else {
+        return Ok(());
+    };
+    Err(Failure::new(format!(
+        "the stack is limited to {} KiB: raise the limit (ulimit -s 8192)",
+        limit >> 10
+    )))
+}
+
 fn main() -> ExitCode {
     portolan::begin_log();
     // A limit of file sizes (`ulimit -f`) is told as an error, by whoever meets
     // it. A handler, unlike ignoring, ends with the next program's beginning.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let words: Vec<_> = std::env::args_os().collect();
+    if let Err(failure) = check_stack() {
+        tell(format_args!("portolan: {failure}"));
+        return failure.into();
+    }
     let done = match command_line::read(&mut Arguments::command(), &words) {
         Ok(Arguments { command }) => {
             if command.is_of_users() {

@@ -127,6 +127,13 @@ fn another_host_of_a_lab_is_reached_by_a_host_port_or_udp() {
     };
     assert!(line("h1").contains(" xdp from ") && line("h1").contains("on a subnet of ours"));
     assert!(line("h0").contains("shm"), "{}", line("h0"));
+    say(&["lab", "link", lab.0, "h0", "down"]).expect(0);
+    let said = doctor("xdp").expect(1).out;
+    let line = said.lines().find(|line| line.contains("to-h1")).unwrap();
+    assert!(
+        line.starts_with("missing") && line.contains("has no carrier"),
+        "{line}"
+    );
 }
 
 #[test]

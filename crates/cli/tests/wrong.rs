@@ -450,6 +450,51 @@ fn files_that_may_not_grow_end_nobody_without_a_word() {
     }
 }
 
+/// Other limits as well, with what to do.
+#[test]
+fn limits_are_told_with_their_remedy() {
+    let files = Files::new("limits");
+    for (limit, part) in [
+        ("ulimit -n 8", "ulimit -n 1024"),
+        ("ulimit -n 30", "ulimit -Hn"),
+        ("ulimit -s 64", "ulimit -s 8192"),
+    ] {
+        let script = format!("{limit} && exec \"$0\" \"$@\"");
+        let mut command = Command::new("sh");
+        command.args(["-c", &script, OWN]);
+        command.args(&words("portolan run -n 2 -- true", &files)[1..]);
+        let said = Said::from(command.output().unwrap());
+        assert!(
+            is_good(&said) && said.err.lines().count() == 1,
+            "{limit}: {said:#?}"
+        );
+        assert!(said.err.contains(part), "{limit}: {said:#?}");
+    }
+}
+
+/// What is told back of a long word is short.
+#[test]
+fn long_words_do_not_come_back_whole() {
+    let long = "x".repeat(100_000);
+    for words in [
+        &["run", "-n", "1", "--host", &long, "--", "true"][..],
+        &["run", "-n", "1", "--", &long],
+        &["run", "-n", &long, "--", "true"],
+        &["run", &format!("--{long}")],
+        &["lab", "up", &long],
+        &["report", &long],
+        &[&long],
+    ] {
+        let said = say(words);
+        assert!(
+            is_good(&said) && said.err.len() < 6_000,
+            "{}",
+            said.err.len()
+        );
+        assert!(said.err.lines().count() <= 3, "{said:#?}");
+    }
+}
+
 /// As long as the kernel lets a word be.
 #[test]
 fn a_long_name_is_a_name() {
