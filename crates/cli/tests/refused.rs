@@ -12,6 +12,8 @@ const RECVFROM: u32 = 45;
 const RECVMSG: u32 = 47;
 const RECVMMSG: u32 = 299;
 const SENDMMSG: u32 = 307;
+const MEMFD_CREATE: u32 = 319;
+const PIDFD_OPEN: u32 = 434;
 
 /// A command that runs the one after it, and refuses these calls to it: with
 /// EPERM, as docker does.
@@ -78,18 +80,46 @@ fn who_may_start_no_thread_is_told_to_do_without_the_helper() {
     assert!(said.out.contains("the sum is right"), "{said:#?}");
 }
 
+/// `portolan` itself, to which these calls are refused.
+fn refused(calls: &[u32], words: &[&str]) -> Said {
+    let [perl, option, script] = refusing(calls);
+    let itself = portolan(words);
+    let output = std::process::Command::new(perl)
+        .args([&option, &script])
+        .arg(itself.get_program())
+        .args(itself.get_args())
+        .output();
+    Said::from(output.unwrap())
+}
+
+#[test]
+fn a_launcher_without_memory_files_starts_jobs_by_udp() {
+    let ring = example("ring");
+    let run = |link| {
+        refused(
+            &[MEMFD_CREATE],
+            &["run", "-n", "2", "--link", link, "--", &ring, "20"],
+        )
+    };
+    run("auto")
+        .expect(1)
+        .complains(&["memfd_create", "use --link udp"]);
+    let said = run("udp").expect(0);
+    assert!(said.out.contains("the sum is right"), "{said:#?}");
+}
+
+#[test]
+fn a_launcher_that_cannot_watch_processes_says_so() {
+    refused(&[PIDFD_OPEN], &["run", "-n", "2", "--", "true"])
+        .expect(1)
+        .complains(&["allow pidfd_open"]);
+    let said = refused(&[PIDFD_OPEN], &["doctor"]).expect(1);
+    assert!(said.out.contains("missing  pidfd"), "{said:#?}");
+}
+
 #[test]
 fn doctor_names_the_calls() {
-    let doctor = |calls: &[u32]| {
-        let [perl, option, script] = refusing(calls);
-        let doctor = portolan(&["doctor"]);
-        let output = std::process::Command::new(perl)
-            .args([&option, &script])
-            .arg(doctor.get_program())
-            .args(doctor.get_args())
-            .output();
-        Said::from(output.unwrap()).out
-    };
+    let doctor = |calls: &[u32]| refused(calls, &["doctor"]).out;
     let line = |said: &str, subject: &str| {
         let found = said.lines().find(|line| line.contains(subject));
         found

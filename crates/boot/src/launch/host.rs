@@ -650,6 +650,11 @@ fn spawn(place: Place, mut command: Command) -> io::Result<Rank> {
     }
 }
 
+/// A process that was just started, by descriptor.
 pub(super) fn pidfd(child: &Child) -> io::Result<OwnedFd> {
-    Ok(pidfd_open(Pid::from_child(child), PidfdFlags::empty())?)
+    pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(|errno| {
+        io::Error::other(format!(
+            "watching its process (pidfd_open): {errno}; allow pidfd_open in the seccomp profile"
+        ))
+    })
 }

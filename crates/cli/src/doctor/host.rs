@@ -227,6 +227,11 @@ fn features(disabled: Disabled) -> Vec<Finding> {
         .map(|(name, works, remedy)| match disabled.get(name) {
             Some(true) => off(name),
             _ if works => Finding::ok(name, meaning(name)),
+            // Ranks can do without; who starts them cannot.
+            _ if name == "pidfd" => {
+                let found = format!("missing: {}; no job can be started here", meaning(name));
+                Finding::missing(name, found, remedy)
+            }
             _ => Finding::slower(name, format!("missing: {}", meaning(name)), remedy),
         })
         .collect()

@@ -19,7 +19,10 @@ impl Host {
         if self.words() == 0 {
             return Ok(());
         }
-        let vigil = Vigil::start(self.words())?;
+        // Without memory for it, each end is noticed once the process is gone.
+        let Ok(vigil) = Vigil::start(self.words()) else {
+            return Ok(());
+        };
         self.descriptors.lives = vigil.descriptor()?;
         let flags = epoll::EventFlags::IN;
         epoll::add(&self.epoll, vigil.bell(), Token::Bell.data(), flags)?;
