@@ -7,15 +7,12 @@ mod newcomers;
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Child, Command};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Rc;
 
 use portolan_sys::memory::Hidden;
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+use rustix::process::Signal;
 
 use super::peek;
 use super::plan::{HostPlan, Seat};
@@ -33,7 +30,7 @@ use crate::message::{
 use crate::ready::ready_now;
 use crate::socket::{self, DESCRIPTORS_MAX};
 use crate::vigil::Vigil;
-use crate::{JOB_VARIABLE, LinkChoice, RANK_VARIABLES, RESTARTS_VARIABLE};
+use crate::{LinkChoice, RANK_VARIABLES};
 
 /// Descriptors that go before the doorbells at most: segment, lives, and a host
 /// port's five.
@@ -163,7 +160,7 @@ impl Host {
         let numbers = numbers.map(|number| number.to_string());
         command.envs(RANK_VARIABLES.into_iter().zip(numbers));
         let mut started =
-            spawn(place, command).map_err(|error| LaunchError::Spawn { rank, error })?;
+            Rank::spawn(place, command).map_err(|error| LaunchError::Spawn { rank, error })?;
         started.shares_core = shares_core;
         let pid = started.pid();
         starter.started(&place, pid);
@@ -625,36 +622,4 @@ impl Drop for Host {
             let _ = rank.child.wait();
         }
     }
-}
-
-/// Starts one rank with its end of a control socket.
-fn spawn(place: Place, mut command: Command) -> io::Result<Rank> {
-    let (ours, theirs) = socket::pair()?;
-    // It must outlive exec, also that of a wrapping script, until the program
-    // attaches. Only this thread starts processes, so no other child gets it.
-    fcntl_setfd(&theirs, FdFlags::empty())?;
-    let number = theirs.as_raw_fd();
-    command
-        .env(JOB_VARIABLE, format!("fd:{number}"))
-        .env(RESTARTS_VARIABLE, place.restarts.to_string())
-        .process_group(0);
-    let mut child = command.spawn()?;
-    drop(theirs);
-    match pidfd(&child) {
-        Ok(process) => Ok(Rank::new(place, child, process, ours)),
-        Err(error) => {
-            let _ = child.kill();
-            let _ = child.wait();
-            Err(error)
-        }
-    }
-}
-
-/// A process that was just started, by descriptor.
-pub(super) fn pidfd(child: &Child) -> io::Result<OwnedFd> {
-    pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(|errno| {
-        io::Error::other(format!(
-            "watching its process (pidfd_open): {errno}; allow pidfd_open in the seccomp profile"
-        ))
-    })
 }

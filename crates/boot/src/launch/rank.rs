@@ -4,18 +4,23 @@ use std::any::Any;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::Child;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command};
 use std::rc::Rc;
 use std::time::Instant;
 
 use portolan_sys::memory::Hidden;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open, waitid,
+};
 
 use super::{Place, SharedMemory};
 use crate::host_port::{HostPortInfo, Unbound};
 use crate::message::{How, Table};
 use crate::socket;
+use crate::{JOB_VARIABLE, RESTARTS_VARIABLE};
 
 /// What the ranks of a host share.
 pub(super) struct HostDescriptors {
@@ -84,6 +89,29 @@ pub(super) struct Rank {
 }
 
 impl Rank {
+    /// Starts one rank with its end of a control socket.
+    pub fn spawn(place: Place, mut command: Command) -> io::Result<Self> {
+        let (ours, theirs) = socket::pair()?;
+        // It must outlive exec, also that of a wrapping script, until the program
+        // attaches. Only this thread starts processes, so no other child gets it.
+        fcntl_setfd(&theirs, FdFlags::empty())?;
+        let number = theirs.as_raw_fd();
+        command
+            .env(JOB_VARIABLE, format!("fd:{number}"))
+            .env(RESTARTS_VARIABLE, place.restarts.to_string())
+            .process_group(0);
+        let mut child = command.spawn()?;
+        drop(theirs);
+        match pidfd(&child) {
+            Ok(process) => Ok(Self::new(place, child, process, ours)),
+            Err(error) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(error)
+            }
+        }
+    }
+
     pub fn new(place: Place, child: Child, process: OwnedFd, control: OwnedFd) -> Self {
         Self {
             place,
@@ -184,4 +212,13 @@ impl Rank {
         self.ended = Some(how);
         Ok(Some(how))
     }
+}
+
+/// A process that was just started, by descriptor.
+pub(super) fn pidfd(child: &Child) -> io::Result<OwnedFd> {
+    pidfd_open(Pid::from_child(child), PidfdFlags::empty()).map_err(|errno| {
+        io::Error::other(format!(
+            "watching its process (pidfd_open): {errno}; allow pidfd_open in the seccomp profile"
+        ))
+    })
 }

@@ -9,7 +9,8 @@ use portolan_sys::net::{Interface, interfaces};
 
 use super::config::Config;
 use super::pins;
-use super::ports::{carries, queue_bytes, served, try_out};
+use super::ports::{carries, served, try_out};
+use super::queue::queue_bytes;
 use super::rules::way_to_queue;
 use super::state::Files;
 use crate::print::print;

@@ -11,7 +11,8 @@ use portolan_sys::tell::tell;
 
 use super::config::Config;
 use super::pins::Pins;
-use super::ports::{HostPorts, Lent, PortError, choose, queue_bytes};
+use super::ports::{HostPorts, Lent, choose};
+use super::queue::{PortError, queue_bytes};
 use super::state::Given;
 
 /// The host ports of each interface that has some.

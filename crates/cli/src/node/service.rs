@@ -17,7 +17,8 @@ use rustix::net::{SocketFlags, accept_with, getsockname};
 use super::book::Book;
 use super::config::Config;
 use super::interfaces::Interfaces;
-use super::ports::{BUSY_PAUSE, BUSY_TRIES, Lent, PortError, served};
+use super::ports::{Lent, served};
+use super::queue::{BUSY_PAUSE, BUSY_TRIES, PortError};
 use super::state::{Files, Given, open_sockets};
 use crate::failure::{Failure, Result};
 

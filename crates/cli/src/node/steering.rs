@@ -21,7 +21,7 @@ use portolan_sys::xdp;
 use rustix::net::sockopt;
 
 use super::pins::Pins;
-use super::ports::{BUSY_PAUSE, BUSY_TRIES};
+use super::queue::{BUSY_PAUSE, BUSY_TRIES};
 use super::rules::Rules;
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/steer.bpf.o"));

@@ -1,0 +1,238 @@
+//! A queue of an interface: taking it, and how it is divided among the ranks of
+//! one job.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use portolan_boot::node::PACKET_MEMORY;
+use portolan_link::xdp::{SHARES_MAX, Sharing, Sizes, memory_bytes, packet_max, sizes};
+use portolan_sys::features::Disabled;
+use portolan_sys::memory::SharedMemory;
+use portolan_sys::net::Interface;
+use portolan_sys::xdp::{self, Modes, XdpError};
+
+/// The smallest and the largest chunk that the kernel takes.
+const CHUNK_MIN: u32 = 2_048;
+
+const CHUNK_MAX: u32 = 4_096;
+
+/// Longest IP packet that a host port sends in one buffer, bytes.
+pub const ONE_BUFFER_MAX: usize = packet_max(CHUNK_MAX, 0, false) as usize;
+
+/// The queue that is used of an interface.
+pub const QUEUE: u32 = 0;
+
+/// How often, and after what pause, a busy queue is tried again: the kernel
+/// frees it a while after its socket was closed.
+pub const BUSY_TRIES: u32 = 50;
+
+pub const BUSY_PAUSE: Duration = Duration::from_millis(10);
+
+/// A queue that the ranks of one job share. Other jobs, and other users, get no
+/// part: each sees the packets of all.
+pub struct Queue {
+    /// Whose it is.
+    pub group: u64,
+    /// What the ranks' sockets join.
+    pub base: OwnedFd,
+    pub binding: Binding,
+    pub memory: SharedMemory,
+    pub sizes: Sizes,
+    /// A packet may lie in several chunks.
+    pub multi_buffer: bool,
+    /// Who comes next, and for how many it is.
+    pub next: Sharing,
+    /// Parts that were not given back.
+    pub held: u32,
+}
+
+/// When a queue's sockets are bound.
+pub enum Binding {
+    /// At once: the ranks map their rings later.
+    First,
+    /// Once all ranks have mapped their rings: no other order works before Linux
+    /// 6.4.
+    Last,
+    /// It was done, or failed for this reason.
+    Tried(Result<(), String>),
+}
+
+impl Queue {
+    /// Takes the queue of `interface` for `ranks` ranks of `group`, with the
+    /// packet memory that was lent, or else new one.
+    pub fn take(
+        interface: &Interface,
+        group: u64,
+        ranks: u32,
+        disabled: &Disabled,
+        lent: Option<&OwnedFd>,
+    ) -> Result<Self, PortError> {
+        let (sizes, next) = division(interface, ranks);
+        let bytes = memory_bytes(&sizes, next).ok_or_else(|| "sizes make no sense".to_owned())?;
+        let memory = match lent {
+            Some(lent) => adopt(lent, bytes),
+            None => SharedMemory::create(PACKET_MEMORY, bytes).map_err(|e| e.to_string()),
+        }?;
+        let open = |multi_buffer| {
+            let base = xdp::first(&memory, &sizes)?;
+            xdp::bind_first(
+                base.as_fd(),
+                interface.index,
+                QUEUE,
+                modes(disabled, multi_buffer),
+            )?;
+            Ok(base)
+        };
+        let failed = |e| failed(&interface.name, e);
+        let several = interface.mtu > ONE_BUFFER_MAX && !disabled.multibuffer;
+        let (base, multi_buffer) = or_in_one_buffer(several, open).map_err(failed)?;
+        let maps = !disabled.remap && xdp::maps_when_bound(base.as_fd()).map_err(failed)?;
+        let (base, binding) = if maps {
+            (base, Binding::First)
+        } else {
+            // The one that shows it frees the queue while ranks start.
+            drop(base);
+            let base = xdp::first(&memory, &sizes).map_err(failed)?;
+            (base, Binding::Last)
+        };
+        Ok(Self {
+            group,
+            base,
+            binding,
+            memory,
+            sizes,
+            multi_buffer,
+            next,
+            held: 0,
+        })
+    }
+}
+
+/// Packet memory that was lent to who asks, of so many bytes. Its pages must be
+/// there, so that they are charged to who took them.
+fn adopt(lent: &OwnedFd, bytes: usize) -> Result<SharedMemory, String> {
+    const BLOCK_BYTES: u64 = 512;
+    let about = rustix::fs::fstat(lent).map_err(|e| e.to_string())?;
+    if about.st_blocks.cast_unsigned() * BLOCK_BYTES < bytes as u64 {
+        return Err(
+            "the packet memory is not allocated: use the `portolan` of the node service's version"
+                .to_owned(),
+        );
+    }
+    let memory = SharedMemory::from_fd(lent.try_clone().map_err(|e| e.to_string())?, Some(bytes));
+    memory.map_err(|e| e.to_string())
+}
+
+pub const fn modes(disabled: &Disabled, multi_buffer: bool) -> Modes {
+    Modes {
+        copy: disabled.zerocopy,
+        multi_buffer,
+    }
+}
+
+/// Why there is no host port.
+#[derive(Debug)]
+pub enum PortError {
+    /// The kernel has not yet freed the queue of a socket that was closed, or
+    /// somebody else has it.
+    Busy(String),
+    /// For this reason.
+    Failed(String),
+}
+
+impl PortError {
+    /// Whether it may pass by itself.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Busy(_))
+    }
+}
+
+impl From<String> for PortError {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+pub fn failed(interface: &str, error: XdpError) -> PortError {
+    let why = format!("queue {QUEUE} of {interface}: {error}");
+    match error {
+        XdpError::Busy => PortError::Busy(why),
+        _ => PortError::Failed(why),
+    }
+}
+
+/// Tries again as long as the kernel has yet to free a queue.
+pub fn patiently<T>(mut open: impl FnMut() -> Result<T, PortError>) -> Result<T, String> {
+    let mut tries = 0;
+    loop {
+        match open() {
+            Err(error) if error.is_busy() && tries < BUSY_TRIES => {
+                tries += 1;
+                std::thread::sleep(BUSY_PAUSE);
+            }
+            Err(PortError::Busy(why) | PortError::Failed(why)) => return Err(why),
+            Ok(opened) => return Ok(opened),
+        }
+    }
+}
+
+/// Opens something for packets in `several` buffers, or in one where kernel or
+/// driver refuse that; gives which.
+fn or_in_one_buffer<T>(
+    several: bool,
+    open: impl Fn(bool) -> Result<T, XdpError>,
+) -> Result<(T, bool), XdpError> {
+    match open(several) {
+        Err(XdpError::Unsupported(_)) if several => Ok((open(false)?, false)),
+        opened => Ok((opened?, several)),
+    }
+}
+
+/// How the queue of an interface is divided among so many ranks.
+fn division(interface: &Interface, ranks: u32) -> (Sizes, Sharing) {
+    let small = interface.mtu <= packet_max(CHUNK_MIN, 0, false) as usize;
+    let count = ranks.clamp(1, SHARES_MAX);
+    let sizes = sizes(if small { CHUNK_MIN } else { CHUNK_MAX }, count);
+    (sizes, Sharing { index: 0, count })
+}
+
+/// Packet memory of a queue of an interface for so many ranks, bytes, how
+/// many have a part, and what it takes with what they have in common.
+pub fn queue_bytes(interface: &Interface, ranks: u32) -> (u64, u32, u64) {
+    let (sizes, sharing) = division(interface, ranks);
+    let packets = sizes.area_bytes().unwrap_or_default();
+    let all = memory_bytes(&sizes, sharing).unwrap_or_default();
+    (packets as u64, sharing.count, all as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use portolan_sys::raw::Errno;
+    use std::cell::RefCell;
+
+    #[test]
+    fn who_refuses_several_buffers_is_asked_for_one() {
+        const OLD: XdpError = XdpError::Unsupported(Errno::INVAL);
+        let (yes, no) = (Ok, Err(OLD));
+        let busy = Err(XdpError::Busy);
+        // What is asked for, what several buffers and one give, what comes of it
+        // and what was tried.
+        let cases = [
+            (true, [yes(1), yes(2)], Ok((1, true)), &[true][..]),
+            (true, [no, yes(2)], Ok((2, false)), &[true, false]),
+            (true, [no, no], Err(OLD), &[true, false]),
+            (true, [busy, yes(2)], Err(XdpError::Busy), &[true]),
+            (false, [yes(1), yes(2)], Ok((2, false)), &[false]),
+        ];
+        for (several, [many, one], expected, questions) in cases {
+            let asked = RefCell::new(Vec::new());
+            let open = |several| {
+                asked.borrow_mut().push(several);
+                if several { many } else { one }
+            };
+            assert_eq!(or_in_one_buffer(several, open), expected);
+            assert_eq!(*asked.borrow(), questions);
+        }
+    }
+}
