@@ -1,8 +1,8 @@
 //! Files that somebody else may have made.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 use rustix::fs::OFlags;
@@ -41,6 +41,22 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other(format!("it is longer than {limit} MiB")));
     }
     Ok(bytes)
+}
+
+/// Opens, or makes, a file to be locked, which is never one that somebody else's
+/// link leads to. Whoever can open it could hold it: only its owner can.
+///
+/// # Errors
+/// What the kernel answers.
+pub fn open_lock(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = options
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    Ok(file)
 }
 
 /// What a file of JSON records; nothing where there is none or it is damaged.

@@ -1,8 +1,8 @@
 //! Where labs are kept: files and mounts under `/run/portolan`.
 
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -12,6 +12,7 @@ use rustix::mount::{
 
 use super::Lab;
 use crate::failure::{Failure, Result};
+use crate::file;
 
 pub(super) const ROOT: &str = "/run/portolan";
 const LABS: &str = "/run/portolan/lab";
@@ -99,11 +100,7 @@ impl Lock {
         loop {
             let attempt = || -> io::Result<Option<Self>> {
                 fs::create_dir_all(ROOT)?;
-                // Whoever can open it could hold it.
-                let mut options = File::options();
-                options.write(true).create(true).truncate(false).mode(0o600);
-                let file = options.open(LOCK)?;
-                file.set_permissions(Permissions::from_mode(0o600))?;
+                let file = file::open_lock(Path::new(LOCK))?;
                 flock(&file, FlockOperation::LockExclusive)?;
                 // Whoever had it may have removed the file with the last lab.
                 let same = fs::metadata(LOCK)?.ino() == file.metadata()?.ino();

@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::file;
@@ -75,11 +75,7 @@ impl Files {
             // All users are to reach the socket, whatever the mask is.
             fs::set_permissions(folder, Permissions::from_mode(0o755))?;
         }
-        let mut options = File::options();
-        options.write(true).create(true).truncate(false).mode(0o600);
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        options.custom_flags(flags.bits().cast_signed());
-        let file = options.open(&self.lock)?;
+        let file = file::open_lock(&self.lock)?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
