@@ -456,7 +456,7 @@ fn output_environment_and_files_of_both_lives_are_kept() {
     await_text("0.out", "waiting");
     await_text("1.out", "waiting");
     job.exclude("h0").expect(0);
-    await_text("0.out", "life 1\n");
+    await_text("0.out", "life 1\nunendedwaiting\n");
     await_text("1.out", "back: rank 0, host 1");
     job.hear("rank 0 is started again on host h1, the least loaded", 1);
     signal(job.child.id(), Signal::INT);

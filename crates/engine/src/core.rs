@@ -65,6 +65,9 @@ pub(crate) struct Core {
     /// Something was not taken, and something has become free since.
     pub starved: bool,
     pub resume: bool,
+    /// Bytes that may be kept beyond all budgets, of what lies in the memory
+    /// shared with a peer that is gone: it can wait nowhere else.
+    pub beyond: u64,
     /// Close has begun: nothing new is sent.
     pub closing: bool,
     /// Close has gone on for so long that nothing is answered any more.
@@ -131,7 +134,8 @@ impl Core {
             return self.arrive_internal(ways, a);
         }
         // Answers may be needed: take no requests while they pile up.
-        if self.leaving || self.outbox.is_full() && a.meta.priority == Priority::Request {
+        let crowded = self.outbox.is_full() && a.meta.priority == Priority::Request;
+        if self.leaving || crowded && self.beyond == 0 {
             return self.not_now();
         }
         let run = self.run;
@@ -141,7 +145,7 @@ impl Core {
             PortState::Unbound => return self.keep(a, Charge::Unexpected),
             PortState::Bound => {}
         }
-        let free = !slot.busy && slot.held.is_empty();
+        let free = !slot.busy && slot.held.is_empty() && !crowded;
         let room = match &slot.buffer {
             Some(buffer) if free => Some(buffer.len() as u64),
             _ => None,
@@ -197,7 +201,7 @@ impl Core {
             Charge::Unexpected => &mut self.unexpected,
             Charge::Queued => &mut self.queued,
         };
-        let Some(charged) = budget.charge(a.meta.from, a.total) else {
+        let Some(charged) = budget.charge(a.meta.from, a.total, &mut self.beyond) else {
             if charge == Charge::Queued && !budget.could_ever(a.total) {
                 let room = budget.room();
                 self.too_long(&a.meta, a.total, room);

@@ -342,6 +342,7 @@ impl Opening {
             attention: false,
             starved: false,
             resume: false,
+            beyond: 0,
             closing: false,
             leaving: false,
             ports: Ports::new(),

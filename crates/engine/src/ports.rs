@@ -268,12 +268,14 @@ impl Budget {
     /// What a message without bytes is charged.
     pub const EMPTY: usize = OVERHEAD;
 
-    /// Takes memory for a message, if there is any; gives what was charged.
-    pub fn charge(&mut self, from: u32, bytes: u64) -> Option<usize> {
+    /// Takes memory for a message, if there is any, or else of what may be taken
+    /// `beyond` it; gives what was charged.
+    pub fn charge(&mut self, from: u32, bytes: u64, beyond: &mut u64) -> Option<usize> {
         let bytes = usize::try_from(bytes).ok()?.checked_add(OVERHEAD)?;
         let mine = &mut self.by_sender[from as usize];
-        if bytes > self.limit - self.used || bytes > self.share - *mine {
-            return None;
+        let free = self.limit.saturating_sub(self.used);
+        if bytes > free.min(self.share.saturating_sub(*mine)) {
+            *beyond = beyond.checked_sub(bytes as u64)?;
         }
         self.used += bytes;
         *mine += bytes;

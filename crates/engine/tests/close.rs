@@ -279,3 +279,42 @@ fn who_is_asked_without_end_closes_all_the_same() {
         });
     }
 }
+
+/// The peer keeps 1 MiB for ports that nobody has bound, and the rest lies in the
+/// memory that they share, also behind what others have sent.
+#[test]
+fn what_was_sent_before_a_close_waits_for_its_port() {
+    const PORTS: [u16; 2] = [77, 78];
+    for by in [By::Shm, By::Ring] {
+        for (bytes, beside) in [(60_000, false), (0, false), (60_000, true), (0, true)] {
+            let [to, closes, stays] = job(by, 3, &settings()).try_into().unwrap();
+            let send = |e: &Endpoint, port| {
+                let accepted = (0_u64..).take_while(|n| {
+                    let number = n.to_le_bytes();
+                    let sent = e.try_send(0, port, &[&number[..], &vec![7; bytes]].concat());
+                    // It takes what it has room for.
+                    to.progress().unwrap();
+                    assert!(matches!(sent, Ok(_) | Err(SendError::NoCredit)), "{sent:?}");
+                    sent.is_ok()
+                });
+                accepted.count() as u64
+            };
+            let sent = [
+                send(&closes, PORTS[0]),
+                if beside { send(&stays, PORTS[1]) } else { 0 },
+            ];
+            closes.close().unwrap();
+            run(&[&to], || to.death(1).unwrap() == Some(Death::Closed));
+            for (port, sent) in PORTS.into_iter().zip(sent) {
+                let got = Count::default();
+                let log = got.clone();
+                let handler = Binding::to(move |_, m| {
+                    assert_eq!(m.payload[..8], log.get().to_le_bytes());
+                    log.add();
+                });
+                to.bind(port, handler).unwrap();
+                run(&[&to, &stays], || got.get() == sent);
+            }
+        }
+    }
+}

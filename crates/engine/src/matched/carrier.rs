@@ -152,7 +152,7 @@ impl Host for Carrier<'_> {
         if self.core.ports.get_or_make(port).state == PortState::Closed {
             return Err(SignalRefusal::NoPort);
         }
-        match self.core.queued.charge(from, 0) {
+        match self.core.queued.charge(from, 0, &mut self.core.beyond) {
             Some(_) => Ok(()),
             None => Err(SignalRefusal::NoRoom),
         }

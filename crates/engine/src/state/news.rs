@@ -15,6 +15,11 @@ use crate::lanes::Lane;
 /// for, ns.
 const HOW_NS_MAX: u64 = 5_000_000;
 
+/// What may be kept beyond all budgets of what a rank has left in shared memory,
+/// bytes: more than its rings and the inbox hold, each message with what is
+/// counted for it.
+const ESTATE_BYTES_MAX: u64 = 16 << 20;
+
 impl State {
     pub fn hear(&mut self) -> usize {
         let mut news = 0;
@@ -125,12 +130,15 @@ impl State {
                 if why.is_end() && shm.why(index) == Death::Closed {
                     why = Death::Closed;
                 }
-                // Bounded: others may go on sending.
+                // Bounded: others may go on sending, and what they have sent may
+                // lie before it.
+                core.beyond = ESTATE_BYTES_MAX;
                 for _ in 0..1024 {
                     if shm.pass(core, net.as_mut()) == 0 {
                         break;
                     }
                 }
+                core.beyond = 0;
                 shm.forget(index);
                 shm.settle(index);
             }
