@@ -3,10 +3,11 @@
 mod common;
 
 use std::fs;
+use std::process::Stdio;
 
 use common::{
-    Said, example, finish, marked, none_left, own_name, portolan, probe, read_until, say, signal,
-    start, until,
+    Said, example, finish, job_id, marked, none_left, own_name, portolan, probe, read_until, say,
+    signal, start, until,
 };
 use rustix::process::Signal;
 
@@ -19,7 +20,7 @@ fn ranks_learn_who_they_are() {
         "--bind",
         "none",
         "--set",
-        "a=b",
+        "port=7",
         "--",
         &probe(),
         "table",
@@ -32,7 +33,7 @@ fn ranks_learn_who_they_are() {
         );
         assert!(said.lines().contains(&about.as_str()), "{said:#?}");
         // `--join-timeout` is one of them.
-        let settings = format!("[{rank}] settings {{\"a\": \"b\", \"join_ms\": \"60000\"}}");
+        let settings = format!("[{rank}] settings {{\"join_ms\": \"60000\", \"port\": \"7\"}}");
         assert!(said.lines().contains(&settings.as_str()), "{said:#?}");
     }
     assert_eq!(said.err, "");
@@ -417,8 +418,18 @@ fn bad_input_is_refused() {
         ("frame=64", "unknown setting frame"),
     ] {
         run(&["-n", "2", "--set", setting, "--", &ring])
-            .expect(1)
+            .expect(2)
             .complains(&["(--set)", answer]);
+    }
+    // What does nothing under this launcher would be believed to.
+    run(&["-n", "2", "--set", "security=none", "--", &ring])
+        .expect(2)
+        .complains(&["use --security"]);
+    let long = "a".repeat(33_000);
+    for given in [["--set", &format!("trace={long}")], ["--interface", &long]] {
+        let said = run(&[&["-n", "2"], &given[..], &["--", &ring]].concat());
+        assert!(said.code > 0 && !said.err.contains("panicked"), "{said:#?}");
+        assert!(said.err.len() < 6_000, "{said:#?}");
     }
 }
 
@@ -495,12 +506,39 @@ fn a_job_ends_when_its_time_is_over() {
 }
 
 #[test]
-fn a_job_whose_time_is_over_waits_for_no_reader() {
-    let mut job = start("unread", &["run", "-n", "2", "--timeout", "1", "--", "yes"]);
-    // Nobody reads it, and it stays open.
-    let _unread = job.stdout.take().unwrap();
-    let said = Said::from(job.wait_with_output().unwrap()).expect(124);
-    said.complains(&["its time is over (--timeout 1)"]);
+fn a_job_that_is_ended_waits_for_no_reader() {
+    let run = |words: &[&str], both: bool| {
+        let mut command = portolan(&[&["run", "-n", "2"], words].concat());
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let error = if both {
+            writer.try_clone().unwrap().into()
+        } else {
+            Stdio::piped()
+        };
+        let child = command.stdout(writer).stderr(error).spawn().unwrap();
+        // It stays open, and nobody reads it.
+        (child, reader)
+    };
+    // Its time is over, also where it ends for another reason before that.
+    let fails = "yes & sleep 0.1; exit 3";
+    for (words, both, code) in [
+        (&["--timeout", "1", "--", "yes"][..], false, 124),
+        (&["--timeout", "1", "--", "yes"], true, 124),
+        (&["-v", "--timeout", "1", "--", "yes"], true, 124),
+        (&["--timeout", "2", "--", "sh", "-c", fails], false, 3),
+    ] {
+        let (job, _unread) = run(words, both);
+        Said::from(job.wait_with_output().unwrap()).expect(code);
+    }
+    // One signal is enough.
+    let (mut job, unread) = run(&["-v", "--", "yes"], false);
+    job_id(&mut job);
+    until(
+        || "the pipe is not full".into(),
+        || rustix::io::ioctl_fionread(&unread).unwrap() > 60_000,
+    );
+    signal(job.id(), Signal::INT);
+    Said::from(job.wait_with_output().unwrap()).expect(130);
 }
 
 #[test]

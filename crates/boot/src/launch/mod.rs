@@ -273,6 +273,10 @@ pub trait Starter {
     }
 }
 
+/// Longest names and values of a job's settings together, bytes: they go in one
+/// message with what else a rank is told.
+const SETTINGS_BYTES_MAX: usize = 8 << 10;
+
 /// Why a job was not started. Nothing of it is left.
 #[derive(Debug)]
 pub enum LaunchError {
@@ -309,6 +313,8 @@ pub enum LaunchError {
     },
     /// What a host is to be told does not fit a message: its length, bytes.
     TaskTooLarge(usize),
+    /// The settings do not fit a message: their length, bytes.
+    SettingsTooLarge(usize),
     /// A [`Stop`] came before all hosts had answered.
     Stopped {
         /// Exit code of the job.
@@ -349,6 +355,11 @@ impl fmt::Display for LaunchError {
                 f,
                 "cannot make the shared memory segment: {error} (--link udp does without)"
             ),
+            Self::Spawn { rank, error } if error.kind() == io::ErrorKind::WouldBlock => write!(
+                f,
+                "cannot start rank {rank}: {error}; raise the limit of processes (ulimit -u), or \
+                 end some"
+            ),
             Self::Spawn { rank, error } => write!(f, "cannot start rank {rank}: {error}"),
             Self::Host {
                 host_index,
@@ -359,6 +370,11 @@ impl fmt::Display for LaunchError {
                 f,
                 "the job's description has {bytes} bytes, too many for the agents: pass fewer or \
                  shorter environment variables and arguments"
+            ),
+            Self::SettingsTooLarge(bytes) => write!(
+                f,
+                "the job's settings have {bytes} bytes, and a rank is told {SETTINGS_BYTES_MAX} at \
+                 most: give shorter ones"
             ),
             Self::Stopped { why, .. } => write!(f, "{why}, before all hosts had answered"),
             Self::Io(error) => write!(f, "cannot start the job: {error}"),

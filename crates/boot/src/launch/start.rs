@@ -15,7 +15,10 @@ use super::plan::{HostPlan, Seat};
 use super::source::Source;
 use super::talk::{Order, TASK_BYTES_MAX};
 use super::watch::{Side, Token, index_of};
-use super::{Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, Starter, Stop, Task, Wanted};
+use super::{
+    Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, SETTINGS_BYTES_MAX, Starter, Stop,
+    Task, Wanted,
+};
 use crate::host::keep_from_dumps;
 use crate::job::{fill_random, random_secret};
 use crate::{LinkChoice, Suite};
@@ -75,6 +78,11 @@ impl Running {
         starter: &mut dyn Starter,
         tasks: Vec<Option<Task>>,
     ) -> Result<(), LaunchError> {
+        let settings = self.spec.settings.iter();
+        let bytes = settings.map(|(name, value)| name.len() + value.len()).sum();
+        if bytes > SETTINGS_BYTES_MAX {
+            return Err(LaunchError::SettingsTooLarge(bytes));
+        }
         keep_from_dumps()?;
         let mut job_id = [0; 8];
         fill_random(&mut job_id)?;

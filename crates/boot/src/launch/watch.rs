@@ -25,7 +25,7 @@ use crate::silence::Looks;
 /// ended.
 const DEAF_AFTER: Duration = Duration::from_secs(3);
 /// A reader of the output who takes nothing for so long has stopped.
-const UNREAD_MAX: Duration = Duration::from_secs(3);
+const UNREAD_MAX: Duration = Duration::from_secs(2);
 /// An agent that was told farewell ends within this time.
 const FAREWELL_WAIT: Duration = Duration::from_secs(2);
 /// Exit code of a job whose time was over, as of `timeout(1)`.
@@ -36,8 +36,10 @@ pub(super) struct Ending {
     kill_at: Instant,
     termed: bool,
     killed: bool,
-    /// Of a job whose time is over: until then it waits for a reader of its
+    /// Its time is over, or a signal ends it: it waits for no reader of its
     /// output who takes nothing.
+    prompt: bool,
+    /// Until then, once all ranks have ended.
     unread_until: Option<Instant>,
 }
 
@@ -257,14 +259,19 @@ impl Running {
     /// When something is due that does not depend on agents.
     fn next_step(&self) -> Option<Instant> {
         if let Some(ending) = &self.ending {
-            return match (ending.termed, ending.killed) {
+            let next = match (ending.termed, ending.killed) {
                 (false, _) => Some(ending.term_at),
                 (true, false) => Some(ending.kill_at),
                 (true, true) if self.deaf().is_some() || self.is_stuck() => {
                     Some(ending.kill_at + DEAF_AFTER)
                 }
-                (true, true) => ending.unread_until.filter(|_| self.alive == 0),
+                (true, true) => None,
             };
+            let limit = self.limit_at.filter(|_| !ending.prompt);
+            return [next, ending.unread_until, limit]
+                .into_iter()
+                .flatten()
+                .min();
         }
         let round = self.round.as_ref();
         let round = round.and_then(|round| round.deadline(self.spec.join_timeout));
@@ -298,8 +305,11 @@ impl Running {
             ending.termed |= now >= ending.term_at;
             ending.killed |= now >= kill_at;
             let is = (ending.termed, ending.killed);
-            let unread = ending.unread_until.is_some_and(|until| now >= until);
-            self.abandoned |= is.1 && unread && self.alive == 0;
+            ending.prompt |= self.limit_at.is_some_and(|at| now >= at);
+            if ending.prompt && self.alive == 0 {
+                let until = *ending.unread_until.get_or_insert(now + UNREAD_MAX);
+                self.abandoned |= now >= until;
+            }
             if is.0 && !was.0 {
                 self.say_all(ToHost::Terminate)?;
             }
@@ -322,11 +332,7 @@ impl Running {
                 // Also where a rank was lost before and the job went on.
                 self.code = Some(TIMEOUT_CODE);
             }
-            self.end(why, TIMEOUT_CODE, Duration::ZERO, tell)?;
-            if let Some(ending) = &mut self.ending {
-                ending.unread_until = Some(ending.kill_at + UNREAD_MAX);
-            }
-            return Ok(());
+            return self.end(why, TIMEOUT_CODE, Duration::ZERO, tell);
         }
         self.end_excluded(now)?;
         self.settle_cuts(now, tell)?;
@@ -354,6 +360,7 @@ impl Running {
             kill_at,
             termed: false,
             killed: false,
+            prompt: false,
             unread_until: None,
         });
         self.say_all(ToHost::Abort { why: why.clone() })?;
@@ -376,6 +383,9 @@ impl Running {
             Some(ending) if ending.termed => ending.kill_at = Instant::now(),
             Some(ending) => ending.term_at = Instant::now(),
             None => self.end(why, code, Duration::ZERO, tell)?,
+        }
+        if let Some(ending) = &mut self.ending {
+            ending.prompt = true;
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use portolan::{Origin, SettingError, Settings};
 use portolan_boot::launch::{Event, HostFailure, JobSpec, LaunchError, OnDeath, Running, Stop};
 use portolan_boot::{LinkChoice, Suite};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
@@ -124,7 +125,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     if let Some(traces) = &traces {
         traces.merge()?;
     }
-    if arguments.verbose {
+    if arguments.verbose && output::is_heard() {
         let (ranks, hosts) = places;
         for (rank, lanes) in lanes.iter().filter(|(_, lanes)| !lanes.is_empty()) {
             let lanes: Vec<String> = lanes.iter().map(ToString::to_string).collect();
@@ -225,10 +226,50 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
             .ok_or_else(|| Failure::usage(format!("--set {setting}: give it as NAME=VALUE")))?;
         spec.settings.insert(name.to_owned(), value.to_owned());
     }
+    check_settings(&spec.settings)?;
     if arguments.bind == Bind::Core {
         spec.cores = cores(hosts)?;
     }
     Ok(spec)
+}
+
+/// Refuses what each rank would refuse, and what does nothing here.
+fn check_settings(given: &BTreeMap<String, String>) -> Result<()> {
+    for (name, instead) in [
+        ("security", "use --security"),
+        ("congestion", "use --congestion"),
+        ("link", "use --link"),
+        (
+            "suite",
+            "the launcher takes the one that is fastest on all hosts",
+        ),
+        ("address", "use --interface"),
+        ("agent", "the launcher has its own"),
+        ("job_secret_file", "the launcher draws the secret"),
+    ] {
+        if given.contains_key(name) {
+            return Err(Failure::usage(format!(
+                "--set {name}: the setting is for other launchers; {instead}"
+            )));
+        }
+    }
+    let pairs = given.iter().map(|(name, value)| (&name[..], &value[..]));
+    let wrong = match Settings::gather([], pairs) {
+        Ok(settings) => settings.wrong(),
+        Err(error) => vec![error],
+    };
+    // The ranks tell what is wrong with their environment.
+    let ours = |error: &&SettingError| {
+        matches!(
+            error,
+            SettingError::Unknown { origin, .. } | SettingError::Value { origin, .. }
+                if *origin == Origin::Launcher
+        )
+    };
+    match wrong.iter().find(ours) {
+        Some(error) => Err(Failure::usage(error.to_string())),
+        None => Ok(()),
+    }
 }
 
 /// The core of each rank that runs on this machine, in turn.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use portolan_boot::launch::{Chunk, Stop};
-use rustix::event::{EventfdFlags, eventfd};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use signal_hook::consts::SIGPIPE;
 
 use crate::failure::{Failure, Result};
@@ -53,6 +53,17 @@ fn tell_next(untold: &Untold) -> bool {
         tell(format_args!("{line}"));
     }
     next.is_some()
+}
+
+/// Whether standard error takes a line now: its reader may have stopped too.
+pub fn is_heard() -> bool {
+    let error = io::stderr();
+    let found = poll(
+        &mut [PollFd::new(&error, PollFlags::OUT)],
+        Some(&Timespec::default()),
+    );
+    // What cannot be asked is tried.
+    found != Ok(0)
 }
 
 impl Output {
@@ -126,7 +137,7 @@ impl Drop for Output {
     fn drop(&mut self) {
         self.pieces = None;
         let _ = self.done.recv_timeout(LAST_WAIT);
-        while tell_next(&self.untold) {}
+        while is_heard() && tell_next(&self.untold) {}
     }
 }
 
