@@ -55,6 +55,9 @@ impl Failure {
         move |error| {
             let errno = Errno::from_io_error(&error);
             let remedy = match errno {
+                Some(Errno::PERM) if rustix::process::geteuid().is_root() => {
+                    "; a container's profile (seccomp) or a missing capability refuses it: allow it"
+                }
                 Some(Errno::ACCESS | Errno::PERM) => "; run it as root (sudo)",
                 Some(Errno::MFILE) => "; raise the limit of open files (ulimit -n 1024)",
                 Some(Errno::NFILE) => "; all processes of this host have too many open files",
@@ -117,7 +120,7 @@ mod tests {
         for (errno, part) in [
             (Errno::AGAIN, "ulimit -u"),
             (Errno::MFILE, "ulimit -n"),
-            (Errno::PERM, "sudo"),
+            (Errno::ACCESS, "sudo"),
         ] {
             let said = Failure::os("doing it")(errno).to_string();
             assert!(

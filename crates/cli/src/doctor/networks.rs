@@ -46,8 +46,8 @@ pub fn look(ports: &Ports) -> Vec<Finding> {
     findings
 }
 
-/// Least MTU by which a packet passes over IPv4: 1,232 bytes and 28 of headers.
-const MTU_LEAST: usize = 1_260;
+/// Least MTU: 1,232 bytes, and the headers of UDP and IPv6.
+const MTU_LEAST: usize = 1_280;
 
 /// What is known of an interface beside what the kernel tells of all.
 struct About {
@@ -176,7 +176,7 @@ pub mod tests {
         assert!(say(link, &eth()).ends_with("count on this link only"));
         let short = TAKEN.finding(
             &Interface {
-                mtu: 1_259,
+                mtu: 1_279,
                 ..eth()
             },
             "",

@@ -35,7 +35,8 @@ fn link(port: Port) -> String {
 }
 
 fn subnets(ports: &Ports) -> Vec<Finding> {
-    let remedy = "jobs on this host alone need none; else configure an interface (ip address)";
+    let remedy = "jobs on this host alone need none; else bring an interface up (ip link set DEV \
+                  up) and give it an address (ip address add)";
     let all = match interfaces() {
         Ok(all) => all,
         Err(errno) => {
@@ -71,7 +72,7 @@ fn subnets(ports: &Ports) -> Vec<Finding> {
     if found.is_empty() {
         return vec![Finding::missing(
             "network",
-            "no interface but the loopback has an address: no other host can be reached",
+            "no interface but the loopback is up and has an address: no other host can be reached",
             remedy,
         )];
     }

@@ -95,9 +95,15 @@ fn serve(config: Config, disabled: Disabled, files: Files) -> Result<ExitCode> {
         .ok_or_else(|| Failure::new(format!("a node service runs already ({place})")))?;
     let mounted = pins::mount_file_system()
         .map_err(Failure::io("mounting the kernel's file system for BPF"))?;
-    let stops = crate::run::stops()?;
-    files.remove_socket();
-    let listener = open_listener(&files.socket)?;
+    let listens = crate::run::stops().and_then(|stops| {
+        files.remove_socket();
+        Ok((stops, open_listener(&files.socket)?))
+    });
+    let (stops, listener) = listens.inspect_err(|_| {
+        if mounted {
+            pins::unmount_if_empty();
+        }
+    })?;
     privileges::drop_all_but_needed().map_err(Failure::os(
         "giving up privileges (CAP_NET_ADMIN, CAP_NET_RAW, CAP_BPF and, where locked memory is \
          limited, CAP_IPC_LOCK are needed)",
