@@ -6,7 +6,13 @@ mod common;
 use common::{Said, example, portolan, say};
 
 // Numbers of the calls on x86-64.
+const SOCKETPAIR: u32 = 53;
 const CLONE: u32 = 56;
+const PRCTL: u32 = 157;
+const TIMERFD_CREATE: u32 = 283;
+const EVENTFD2: u32 = 290;
+const EPOLL_CREATE1: u32 = 291;
+const GETRANDOM: u32 = 318;
 const CLONE3: u32 = 435;
 const RECVFROM: u32 = 45;
 const RECVMSG: u32 = 47;
@@ -132,4 +138,29 @@ fn doctor_names_the_calls() {
     assert!(line(&said, " mmsg ").starts_with("ok "), "{said}");
     let refused = line(&said, "recvmsg is refused");
     assert!(refused.starts_with("missing"), "{refused}");
+}
+
+#[test]
+fn calls_without_which_no_job_runs_are_named() {
+    let all = [
+        (EPOLL_CREATE1, "epoll_create1"),
+        (EVENTFD2, "eventfd2"),
+        (TIMERFD_CREATE, "timerfd_create"),
+        (SOCKETPAIR, "socketpair"),
+        (PRCTL, "prctl"),
+        (GETRANDOM, "getrandom"),
+    ];
+    for (call, name) in all {
+        let said = refused(&[call], &["doctor"]).expect(1);
+        let line = said.out.lines().find(|line| line.contains(" calls "));
+        let line = line.unwrap_or_else(|| panic!("{said:#?}"));
+        assert!(line.starts_with("missing") && line.contains(name), "{line}");
+        // A launcher names it, and so does a rank.
+        for job in [
+            refused(&[call], &["run", "-n", "2", "--", "true"]),
+            run(&[call], &[&example("ring"), "10"]),
+        ] {
+            assert!(job.code == 0 || job.err.contains(name), "{name}: {job:#?}");
+        }
+    }
 }

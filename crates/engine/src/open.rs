@@ -394,7 +394,7 @@ impl Opening {
         };
         let system =
             |call| move |e: portolan_sys::raw::Errno| OpenError::System(call, e.raw_os_error());
-        let beds = Arc::new(Beds::new().map_err(system("epoll_create"))?);
+        let beds = Arc::new(Beds::new().map_err(|(call, e)| system(call)(e))?);
         let mut watch = watch;
         let pulse = watch.as_mut().and_then(|watch| watch.pulse());
         // Ranks that share a core would cut each other's slices short.

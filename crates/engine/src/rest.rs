@@ -55,26 +55,34 @@ const GUARDED: u32 = 2;
 const GUARD_NS: u64 = 100_000_000;
 
 impl Beds {
-    pub fn new() -> Result<Self, Errno> {
+    /// # Errors
+    /// The call that the kernel refused, and its answer.
+    pub fn new() -> Result<Self, (&'static str, Errno)> {
+        let set = || Epoll::new().map_err(|e| ("epoll_create1", e));
+        let bell = || Doorbell::new().map_err(|e| ("eventfd2", e));
         let beds = Self {
-            events: Epoll::new()?,
-            leader: Doorbell::new()?,
-            helper_events: Epoll::new()?,
-            helper: Doorbell::new()?,
+            events: set()?,
+            leader: bell()?,
+            helper_events: set()?,
+            helper: bell()?,
             helper_up: AtomicBool::new(false),
-            outer: Epoll::new()?,
-            timer: Timer::new()?,
-            foreign: Doorbell::new()?,
+            outer: set()?,
+            timer: Timer::new().map_err(|e| ("timerfd_create", e))?,
+            foreign: bell()?,
             news: AtomicU32::new(0),
             program: AtomicU32::new(BUSY),
         };
-        beds.events.add(beds.leader.as_fd(), TOKEN_BELL)?;
-        beds.helper_events.add(beds.events.as_fd(), 0)?;
-        beds.helper_events.add(beds.helper.as_fd(), 1)?;
-        beds.outer.add(beds.events.as_fd(), 0)?;
-        beds.outer.add(beds.timer.as_fd(), 1)?;
-        beds.outer.add(beds.foreign.as_fd(), 2)?;
+        beds.join().map_err(|e| ("epoll_ctl", e))?;
         Ok(beds)
+    }
+
+    fn join(&self) -> Result<(), Errno> {
+        self.events.add(self.leader.as_fd(), TOKEN_BELL)?;
+        self.helper_events.add(self.events.as_fd(), 0)?;
+        self.helper_events.add(self.helper.as_fd(), 1)?;
+        self.outer.add(self.events.as_fd(), 0)?;
+        self.outer.add(self.timer.as_fd(), 1)?;
+        self.outer.add(self.foreign.as_fd(), 2)
     }
 
     /// Follower: sleeps until there is news since `seen`, or the time is up.

@@ -199,7 +199,7 @@ impl Xdp {
             LinkError::Broken(errno) => failed("getsockname")(Errno::from_raw_os_error(errno)),
             _ => XdpError::Sizes,
         })?;
-        let bell = Bell::new().map_err(failed("epoll_create"))?;
+        let bell = Bell::new().map_err(failed("epoll_create1"))?;
         let watch = |fd| bell.add(fd).map_err(failed("epoll_ctl"));
         let most = packet_max(sizes.chunk, mtu, multi_buffer) as usize;
         // Frames must fit whichever IP a peer has.

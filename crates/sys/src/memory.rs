@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 
 use crate::raw;
 
@@ -39,6 +40,10 @@ impl fmt::Display for MemoryError {
                 f,
                 "no memfd ({e}): shared memory needs memfd_create; allow it in the seccomp \
                  profile, or use --link udp"
+            ),
+            Self::TooLittle(bytes, e @ Errno::FBIG) => write!(
+                f,
+                "{bytes} bytes of shared memory are not available ({e}): raise `ulimit -f`"
             ),
             Self::TooLittle(bytes, e) => write!(
                 f,
@@ -146,7 +151,10 @@ impl Mapping {
             Ok(start) => NonNull::new(start.cast())
                 .map(|start| Self { start, bytes })
                 .ok_or(MemoryError::Map(Errno::FAULT)),
-            Err(Errno::NOMEM) => Err(MemoryError::TooLittle(bytes, Errno::NOMEM)),
+            // Within `ulimit -v` there is no other limit of addresses.
+            Err(Errno::NOMEM) if !bounded(Resource::As) => {
+                Err(MemoryError::TooLittle(bytes, Errno::NOMEM))
+            }
             Err(e) => Err(MemoryError::Map(e)),
         }
     }
@@ -175,6 +183,10 @@ impl Drop for Mapping {
         // is gone. A failure would only leak the range.
         let _ = unsafe { rustix::mm::munmap(self.address(), self.bytes) };
     }
+}
+
+fn bounded(resource: Resource) -> bool {
+    getrlimit(resource).current.is_some()
 }
 
 /// Bytes that can be had without harm to others, as far as this process can

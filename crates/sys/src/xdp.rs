@@ -103,6 +103,8 @@ pub enum XdpError {
     Sizes,
     /// The kernel maps no rings of a socket that is bound already.
     Bound,
+    /// Some of the packet area has no pages, and may get none now.
+    NotAllocated,
     /// The packet area, or its mapping.
     Memory(MemoryError),
     /// The named call failed.
@@ -124,6 +126,10 @@ impl fmt::Display for XdpError {
             Self::Bound => f.write_str(
                 "the kernel maps no rings of an AF_XDP socket that is bound already (Linux \
                  before 6.4)",
+            ),
+            Self::NotAllocated => f.write_str(
+                "the packet memory is not allocated: use the `portolan` of the node service's \
+                 version",
             ),
             Self::Memory(e) => e.fmt(f),
             Self::System(call, e) => write!(f, "AF_XDP: {call} failed: {e}"),

@@ -30,7 +30,7 @@ use portolan_boot::node::{NodeError, NodeService, Question};
 use portolan_sys::bpf::SharedWords;
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
-use rustix::fs::{fstat, ftruncate};
+use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
 use rustix::io::read;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,

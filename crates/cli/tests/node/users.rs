@@ -326,6 +326,15 @@ fn packet_memory_is_that_of_who_asks() {
     };
     let why = ask();
     assert!(why.contains("not allocated"), "{why}");
+    assert_eq!(fstat(&memory).unwrap().st_blocks, 0);
+    // Nor does it fill a hole that was made since.
+    SharedMemory::allocate(memory.as_fd(), bytes).unwrap();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    fallocate(&memory, punch, bytes as u64 / 2, 4_096).unwrap();
+    let holed = fstat(&memory).unwrap().st_blocks;
+    let why = ask();
+    assert!(why.contains("not allocated"), "{why}");
+    assert_eq!(fstat(&memory).unwrap().st_blocks, holed);
     SharedMemory::allocate(memory.as_fd(), bytes).unwrap();
     let granted = ask();
     assert!(granted.contains("eth0"), "{granted}");
