@@ -321,7 +321,7 @@ impl Opening {
                 .map_err(|e| OpenError::Setting(format!("rank {rank}: {e}")))?;
             debug_assert_eq!(added.0 as usize, ranks.len());
             if config.fixed_lives {
-                tables.view().fix_life(added);
+                tables.view().pin_incarnation(added);
             }
             ranks.push(rank);
             lanes.push(Lane::Net(added), reason);

@@ -549,7 +549,7 @@ impl Node {
     fn transmit(&mut self, world: &mut World) -> bool {
         let now = world.now;
         let me = self.app.node;
-        let lazy = !self.app.delivered;
+        let flush_delayed_acks = !self.app.delivered;
         let mut busy = false;
         let mut count = 0;
         for peer in std::mem::take(&mut self.app.gone) {
@@ -558,7 +558,7 @@ impl Node {
         }
         loop {
             let sent = self.with(world, |e, hands| {
-                let t = e.poll_transmit(now, lazy, hands)?;
+                let t = e.poll_transmit(now, flush_delayed_acks, hands)?;
                 Some((t, e.frame(&t).to_vec()))
             });
             let Some((t, bytes)) = sent else { break };

@@ -42,7 +42,7 @@ impl State {
                     if let (Some(Lane::Net(peer)), Some(net)) =
                         (self.core.lanes.get(rank), &mut self.net)
                     {
-                        net.excuse(peer);
+                        net.reset_silence_timer(peer);
                     }
                 }
                 Notice::Doubted(ranks) => {
@@ -144,7 +144,7 @@ impl State {
             }
             _ => {}
         }
-        self.core.bury(rank, why);
+        self.core.mark_dead(rank, why);
     }
 
     /// A rank is there again.

@@ -193,7 +193,7 @@ impl Node {
         let added = view.add_peer(ids[other], life(other, 0), address(other), Mode::Lan);
         assert_eq!(added, Ok(OTHER));
         // Nobody but us says that a rank is back.
-        view.fix_life(OTHER);
+        view.pin_incarnation(OTHER);
         let exchange = Exchange::new(ExchangeConfig {
             rank: who as u32,
             size: 2,
@@ -364,10 +364,10 @@ impl Node {
         }
     }
 
-    fn transmit(&mut self, now: u64, lazy: bool, net: &mut Network) -> bool {
+    fn transmit(&mut self, now: u64, flush_delayed_acks: bool, net: &mut Network) -> bool {
         let who = self.who;
         let sent = self.view(|view, app| {
-            let t = view.poll_transmit(now, lazy, app)?;
+            let t = view.poll_transmit(now, flush_delayed_acks, app)?;
             let (from, to) = places(&t, who, 2);
             let bytes = view.frame(&t).to_vec();
             net.send(from, to, &bytes, t.ecn);

@@ -13,7 +13,7 @@ const LATE_MAX_NS: u64 = 50_000_000;
 /// A longer time is taken as this, so that the mean stays in range, ns.
 const TOOK_MAX_NS: u64 = 60_000_000_000;
 
-/// After so many numbers without as much disorder the bounds shrink.
+/// After so many numbers without as much reordering the bounds shrink.
 const PERIOD: u64 = 2_048;
 
 /// The mean is one over so many packets: what follows from it should change
@@ -22,7 +22,7 @@ const MEAN_OVER: u64 = 512;
 
 /// Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Disorder {
+pub(crate) struct Reordering {
     /// Missing packets are given up this many numbers behind the largest seen.
     packets: u32,
     /// The most numbers by which one was late in this period.
@@ -36,7 +36,7 @@ pub(crate) struct Disorder {
     until: u64,
 }
 
-impl Disorder {
+impl Reordering {
     /// Packets come in order.
     pub const NONE: Self = Self {
         packets: 0,
@@ -125,61 +125,61 @@ mod tests {
 
     #[test]
     fn what_came_late_is_waited_for_a_quarter_longer() {
-        let mut disorder = Disorder::NONE;
-        disorder.came_late(40, 8_000);
-        assert_eq!((disorder.packets(), disorder.late_ns()), (50, 10_000));
+        let mut reordering = Reordering::NONE;
+        reordering.came_late(40, 8_000);
+        assert_eq!((reordering.packets(), reordering.late_ns()), (50, 10_000));
         // Less changes nothing.
-        disorder.came_late(20, 4_000);
-        assert_eq!((disorder.packets(), disorder.late_ns()), (50, 10_000));
-        disorder.came_late(u64::MAX, u64::MAX);
+        reordering.came_late(20, 4_000);
+        assert_eq!((reordering.packets(), reordering.late_ns()), (50, 10_000));
+        reordering.came_late(u64::MAX, u64::MAX);
         assert_eq!(
-            (disorder.packets(), disorder.late_ns()),
+            (reordering.packets(), reordering.late_ns()),
             (PACKETS_MAX, LATE_MAX_NS)
         );
     }
 
     #[test]
     fn a_packet_given_up_in_vain_doubles_the_bound() {
-        let mut disorder = Disorder::NONE;
-        disorder.given_up_too_early(1, 0);
-        assert_eq!(disorder.packets(), 1);
-        disorder.given_up_too_early(2, 0);
-        assert_eq!(disorder.packets(), 3);
-        disorder.given_up_too_early(100, 40);
-        assert_eq!((disorder.packets(), disorder.late_ns()), (125, 0));
+        let mut reordering = Reordering::NONE;
+        reordering.given_up_too_early(1, 0);
+        assert_eq!(reordering.packets(), 1);
+        reordering.given_up_too_early(2, 0);
+        assert_eq!(reordering.packets(), 3);
+        reordering.given_up_too_early(100, 40);
+        assert_eq!((reordering.packets(), reordering.late_ns()), (125, 0));
         // It was not their number for which it was given up.
-        disorder.given_up_too_early(100, 40);
-        assert_eq!((disorder.packets(), disorder.late_ns()), (125, 50));
+        reordering.given_up_too_early(100, 40);
+        assert_eq!((reordering.packets(), reordering.late_ns()), (125, 50));
     }
 
     #[test]
-    fn without_disorder_the_bounds_halve_each_period() {
-        let mut disorder = Disorder::NONE;
-        disorder.advance(0);
-        disorder.came_late(80, 16_000);
+    fn without_reordering_the_bounds_halve_each_period() {
+        let mut reordering = Reordering::NONE;
+        reordering.advance(0);
+        reordering.came_late(80, 16_000);
         let mut before = (100, 20_000);
         for (period, after) in (1..).zip([before, (50, 10_000), (25, 5_000), (12, 2_500)]) {
-            disorder.advance(period * PERIOD - 1);
-            assert_eq!((disorder.packets(), disorder.late_ns()), before);
-            disorder.advance(period * PERIOD);
-            assert_eq!((disorder.packets(), disorder.late_ns()), after);
+            reordering.advance(period * PERIOD - 1);
+            assert_eq!((reordering.packets(), reordering.late_ns()), before);
+            reordering.advance(period * PERIOD);
+            assert_eq!((reordering.packets(), reordering.late_ns()), after);
             before = after;
         }
         // As much as is seen stays.
-        disorder.came_late(8, 1_600);
-        disorder.advance(5 * PERIOD);
-        assert_eq!((disorder.packets(), disorder.late_ns()), (10, 2_000));
+        reordering.came_late(8, 1_600);
+        reordering.advance(5 * PERIOD);
+        assert_eq!((reordering.packets(), reordering.late_ns()), (10, 2_000));
     }
 
     #[test]
-    fn the_mean_counts_only_in_disorder() {
-        let mut disorder = Disorder::NONE;
-        disorder.took(1_000);
-        assert_eq!(disorder.mean_ns(), 0);
-        disorder.came_late(1, 100);
-        assert_eq!(disorder.mean_ns(), 1_000);
-        (0..2 * MEAN_OVER).for_each(|_| disorder.took(2_000));
-        assert!((1_800..2_000).contains(&disorder.mean_ns()));
-        (0..64).for_each(|_| disorder.took(u64::MAX));
+    fn the_mean_counts_only_in_reordering() {
+        let mut reordering = Reordering::NONE;
+        reordering.took(1_000);
+        assert_eq!(reordering.mean_ns(), 0);
+        reordering.came_late(1, 100);
+        assert_eq!(reordering.mean_ns(), 1_000);
+        (0..2 * MEAN_OVER).for_each(|_| reordering.took(2_000));
+        assert!((1_800..2_000).contains(&reordering.mean_ns()));
+        (0..64).for_each(|_| reordering.took(u64::MAX));
     }
 }
