@@ -130,12 +130,12 @@ const LAST: usize = 16;
 
 /// Who has sent the last long messages that met queues.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct IncastDetector {
     last: VecDeque<u32>,
     senders: u64,
 }
 
-impl Crowd {
+impl IncastDetector {
     pub const fn new() -> Self {
         Self {
             last: VecDeque::new(),

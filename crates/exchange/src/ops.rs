@@ -480,7 +480,7 @@ impl<S, K> Ops<S, K> {
             Body::Remote(remote) => {
                 data = remote.found;
                 let done = if result.is_ok() { remote.total } else { 0 };
-                (remote.deed.action(), remote.to, done, remote.total)
+                (remote.rma.action(), remote.to, done, remote.total)
             }
         };
         Some(Completion {

@@ -30,7 +30,7 @@ struct Run {
     /// What others lend it for reading.
     lent: Vec<(u32, OpId)>,
     /// What others have begun towards it.
-    toward: Vec<(u32, OpId)>,
+    outgoing: Vec<(u32, OpId)>,
     /// Of the others' own traffic: operation and what it must bring.
     own: Vec<(u32, OpId, Option<Vec<u8>>)>,
     regions: Vec<(u32, RegionId)>,
@@ -97,7 +97,7 @@ impl Run {
             parts: Vec::new(),
             asked: Vec::new(),
             lent: Vec::new(),
-            toward: Vec::new(),
+            outgoing: Vec::new(),
             own: Vec::new(),
             regions,
             theirs,
@@ -303,7 +303,7 @@ impl Run {
     }
 
     /// Others deal with the attacker as with anybody.
-    fn toward(&mut self) {
+    fn outgoing(&mut self) {
         let rank = self.rng.below(2) as u32;
         let bytes = self.rng.below(3_000) as usize;
         let pieces = Pieces::of(&vec![1; bytes], &mut self.rng);
@@ -336,7 +336,7 @@ impl Run {
         if self.rng.chance(30) {
             self.cluster.ranks[rank as usize].fence(ATTACKER);
         }
-        self.toward.push((rank, op));
+        self.outgoing.push((rank, op));
     }
 
     /// The others' own traffic.
@@ -442,7 +442,7 @@ impl Run {
         for rank in 0..2 {
             self.cluster.with(rank, |x, at| x.resume(at));
         }
-        for (rank, op) in std::mem::take(&mut self.toward) {
+        for (rank, op) in std::mem::take(&mut self.outgoing) {
             let x = &mut self.cluster.ranks[rank as usize];
             // From anybody: nobody sends it anything.
             x.cancel(op);
@@ -482,7 +482,7 @@ fn nothing_that_a_peer_sends_does_harm() {
                 7 => run.part(),
                 12 => run.answer(),
                 8 | 9 => run.listen(),
-                10 => run.toward(),
+                10 => run.outgoing(),
                 11 => run.deal(),
                 _ => {
                     run.carry();

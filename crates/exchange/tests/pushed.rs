@@ -240,7 +240,10 @@ fn a_message_that_lacks_room_to_be_pushed_whole_is_asked_for_at_its_first_push()
         assert_eq!(pushed, 0..1_000)
     });
     let census = c.ranks[1].census();
-    assert_eq!((census.seconds, census.pulled_bytes), (1, 8_000 - 4_096));
+    assert_eq!(
+        (census.second_pushes, census.pulled_bytes),
+        (1, 8_000 - 4_096)
+    );
     carry(&mut c);
     assert_eq!(c.ranks[1].is_done(op), Some(true));
     // All that was pushed fits one: nothing is asked for.

@@ -358,7 +358,7 @@ typedef struct portolan_census {
     /* Payloads that have arrived in part. */
     uint64_t parts;
     /* Second pushes that have not begun to arrive. */
-    uint64_t seconds;
+    uint64_t second_pushes;
     /* Bytes that were asked for and have not arrived, but for those that their
      * sender writes itself. */
     uint64_t pulled_bytes;

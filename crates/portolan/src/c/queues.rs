@@ -277,7 +277,7 @@ unsafe extern "C" fn portolan_matched_census(handle: *mut Endpoint, to: *mut CCe
             messages: c.messages as u64,
             pushed_bytes: c.pushed_bytes,
             parts: c.parts as u64,
-            seconds: c.seconds as u64,
+            second_pushes: c.second_pushes as u64,
             pulled_bytes: c.pulled_bytes,
             backlogs: c.backlogs as u64,
             unflushed: c.unflushed as u64,

@@ -259,7 +259,7 @@ pub(super) struct CCensus {
     pub messages: u64,
     pub pushed_bytes: u64,
     pub parts: u64,
-    pub seconds: u64,
+    pub second_pushes: u64,
     pub pulled_bytes: u64,
     pub backlogs: u64,
     pub unflushed: u64,

@@ -31,7 +31,7 @@ impl Run<'_> {
         for op in std::mem::take(&mut self.carrier.lent) {
             self.exchange.released(op);
         }
-        self.stood(true);
+        self.poll_inline(true);
         if !closes {
             self.discard_all();
         }

@@ -219,7 +219,10 @@ impl<'a> Run<'a> {
         // Our own to ourselves are there as well.
         let messages = kept + SHARE / LEAST + operations + claimed;
         assert!(census.messages as u64 <= messages, "{census:?}");
-        assert!(census.seconds as u64 <= kept + operations, "{census:?}");
+        assert!(
+            census.second_pushes as u64 <= kept + operations,
+            "{census:?}"
+        );
         let parts = 2 * (kept + operations) + peers * u64::from(ACCESSES);
         assert!(
             census.parts as u64 <= parts + census.pulled_bytes,

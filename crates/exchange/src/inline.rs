@@ -10,14 +10,14 @@ use crate::message::Probed;
 use crate::ops::{Action, Body, Completion, Notify, OpError, OpId, Receive, ReceiveStage};
 
 #[derive(Debug)]
-pub(crate) struct Standing<K> {
+pub(crate) struct InlineSlot<K> {
     selector: Selector,
-    stage: Stood<K>,
+    stage: InlineReceive<K>,
 }
 
 /// What became of a receive that its caller waits for.
 #[derive(Debug)]
-pub enum Stood<K> {
+pub enum InlineReceive<K> {
     /// No message has met it; this is its memory.
     Waits(K),
     /// It is an operation: a message has met it that is not here whole, or it
@@ -36,8 +36,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// The memory: there is such a caller already, or another receive, or a
     /// message that fits, or the rank is none that may yet send. Post it.
     #[inline]
-    pub fn stand(&mut self, selector: &Selector, sink: K) -> Result<(), K> {
-        let alone = self.standing.is_none()
+    pub fn post_inline(&mut self, selector: &Selector, sink: K) -> Result<(), K> {
+        let alone = self.inline.is_none()
             && self.matcher.posted_len() == 0
             && (self.matcher.unexpected_len() == 0 || self.matcher.peek(selector).is_none());
         let hopeless = selector.source.is_some_and(|source| {
@@ -47,35 +47,35 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if !alone || hopeless {
             return Err(sink);
         }
-        self.standing = Some(Standing {
+        self.inline = Some(InlineSlot {
             selector: *selector,
-            stage: Stood::Waits(sink),
+            stage: InlineReceive::Waits(sink),
         });
         Ok(())
     }
 
     /// What became of it, once it waits no more; told once.
     #[inline]
-    pub fn stood(&mut self) -> Option<Stood<K>> {
-        match &self.standing {
+    pub fn poll_inline(&mut self) -> Option<InlineReceive<K>> {
+        match &self.inline {
             None
-            | Some(Standing {
-                stage: Stood::Waits(_),
+            | Some(InlineSlot {
+                stage: InlineReceive::Waits(_),
                 ..
             }) => None,
-            Some(_) => self.standing.take().map(|standing| standing.stage),
+            Some(_) => self.inline.take().map(|slot| slot.stage),
         }
     }
 
     /// Takes it back, if no message has met it: gives its memory.
-    pub fn unstand(&mut self) -> Option<K> {
-        match self.standing.take() {
-            Some(Standing {
-                stage: Stood::Waits(sink),
+    pub fn withdraw_inline(&mut self) -> Option<K> {
+        match self.inline.take() {
+            Some(InlineSlot {
+                stage: InlineReceive::Waits(sink),
                 ..
             }) => Some(sink),
             other => {
-                self.standing = other;
+                self.inline = other;
                 None
             }
         }
@@ -84,23 +84,23 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Whether a receive stands that no message has met, and of which `of`
     /// says so.
     pub(crate) fn stands(&self, of: impl FnOnce(&Selector) -> bool) -> bool {
-        (self.standing.as_ref())
-            .is_some_and(|s| matches!(s.stage, Stood::Waits(_)) && of(&s.selector))
+        (self.inline.as_ref())
+            .is_some_and(|s| matches!(s.stage, InlineReceive::Waits(_)) && of(&s.selector))
     }
 
     /// Gives it a message that is here whole; false: it does not stand, or
     /// the message does not fit.
     #[inline]
     pub(crate) fn end_standing(&mut self, what: &Probed, payload: &[u8]) -> bool {
-        let Some(standing) = &mut self.standing else {
+        let Some(slot) = &mut self.inline else {
             return false;
         };
-        if !standing.selector.fits(&envelope(what)) {
+        if !slot.selector.fits(&envelope(what)) {
             return false;
         }
-        let stage = core::mem::replace(&mut standing.stage, Stood::Became(OpId(0)));
-        let Stood::Waits(mut sink) = stage else {
-            standing.stage = stage;
+        let stage = core::mem::replace(&mut slot.stage, InlineReceive::Became(OpId(0)));
+        let InlineReceive::Waits(mut sink) = stage else {
+            slot.stage = stage;
             return false;
         };
         let bytes = what.total.min(sink.len());
@@ -122,7 +122,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 Ok(())
             },
         };
-        standing.stage = Stood::Ended(completion, sink);
+        slot.stage = InlineReceive::Ended(completion, sink);
         true
     }
 
@@ -131,10 +131,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if !self.stands(of) {
             return None;
         }
-        let Standing {
+        let InlineSlot {
             selector,
-            stage: Stood::Waits(sink),
-        } = self.standing.take()?
+            stage: InlineReceive::Waits(sink),
+        } = self.inline.take()?
         else {
             return None;
         };
@@ -145,16 +145,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let body = Body::Receive(receive);
         let id = (self.ops).insert(body, Notify::default(), selector.tag, None);
-        self.standing = Some(Standing {
+        self.inline = Some(InlineSlot {
             selector,
-            stage: Stood::Became(id),
+            stage: InlineReceive::Became(id),
         });
         Some(id)
     }
 
     /// ...because a message has met it.
     pub(crate) fn raise_for(&mut self, what: &Probed) -> Option<OpId> {
-        self.standing.as_ref()?;
+        self.inline.as_ref()?;
         self.raise(|selector| selector.fits(&envelope(what)))
     }
 }

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{Cluster, Net, Pieces};
-use portolan_exchange::{Config, Memory, Notify, OpError, Selector, SendOptions, Stood};
+use portolan_exchange::{Config, InlineReceive, Memory, Notify, OpError, Selector, SendOptions};
 
 fn cluster() -> Cluster {
     let net = Net {
@@ -36,8 +36,8 @@ fn carry(c: &mut Cluster) {
 
 /// What a receive that stands has got.
 fn ended(c: &mut Cluster) -> (Result<(), OpError>, u64, Vec<u8>) {
-    match c.ranks[0].stood() {
-        Some(Stood::Ended(done, sink)) => (done.result, done.tag, sink.bytes()),
+    match c.ranks[0].poll_inline() {
+        Some(InlineReceive::Ended(done, sink)) => (done.result, done.tag, sink.bytes()),
         other => panic!("{other:?}"),
     }
 }
@@ -45,13 +45,15 @@ fn ended(c: &mut Cluster) -> (Result<(), OpError>, u64, Vec<u8>) {
 #[test]
 fn it_takes_what_fits_before_receives_that_were_posted_after_it() {
     let mut c = cluster();
-    c.ranks[0].stand(&Selector::any(7), room(2)).expect("alone");
+    c.ranks[0]
+        .post_inline(&Selector::any(7), room(2))
+        .expect("alone");
     let later = c.with(0, |x, at| {
         x.post_receive(at, &Selector::from(1, 7), room(2), Notify::default())
     });
     send(&mut c, 8, &[8]);
     carry(&mut c);
-    assert!(c.ranks[0].stood().is_none(), "it does not fit");
+    assert!(c.ranks[0].poll_inline().is_none(), "it does not fit");
     send(&mut c, 7, &[1, 2]);
     send(&mut c, 7, &[3, 4]);
     carry(&mut c);
@@ -60,38 +62,54 @@ fn it_takes_what_fits_before_receives_that_were_posted_after_it() {
         panic!("the second is its");
     };
     assert_eq!(sink.bytes(), [3, 4]);
-    assert!(c.ranks[0].stood().is_none(), "told once");
+    assert!(c.ranks[0].poll_inline().is_none(), "told once");
 }
 
 #[test]
 fn it_stands_only_where_it_is_first() {
     let mut c = cluster();
     let selector = Selector::from(1, 7);
-    c.ranks[0].stand(&selector, room(1)).expect("alone");
-    assert!(c.ranks[0].stand(&selector, room(1)).is_err(), "one stands");
-    assert_eq!(c.ranks[0].unstand(), Some(room(1)));
-    assert_eq!(c.ranks[0].unstand(), None);
+    c.ranks[0].post_inline(&selector, room(1)).expect("alone");
+    assert!(
+        c.ranks[0].post_inline(&selector, room(1)).is_err(),
+        "one stands"
+    );
+    assert_eq!(c.ranks[0].withdraw_inline(), Some(room(1)));
+    assert_eq!(c.ranks[0].withdraw_inline(), None);
     send(&mut c, 7, &[1]);
     carry(&mut c);
-    assert!(c.ranks[0].stand(&selector, room(1)).is_err(), "one is here");
+    assert!(
+        c.ranks[0].post_inline(&selector, room(1)).is_err(),
+        "one is here"
+    );
     c.ranks[0]
-        .stand(&Selector::from(1, 8), room(1))
+        .post_inline(&Selector::from(1, 8), room(1))
         .expect("that does not fit");
-    c.ranks[0].unstand();
+    c.ranks[0].withdraw_inline();
     let posted = c.with(0, |x, at| {
         x.post_receive(at, &Selector::from(2, 9), room(1), Notify::default())
     });
-    assert!(c.ranks[0].stand(&Selector::any(8), room(1)).is_err());
+    assert!(c.ranks[0].post_inline(&Selector::any(8), room(1)).is_err());
     assert!(c.ranks[0].cancel(posted));
-    assert!(c.ranks[0].stand(&Selector::from(9, 8), room(1)).is_err());
+    assert!(
+        c.ranks[0]
+            .post_inline(&Selector::from(9, 8), room(1))
+            .is_err()
+    );
     c.kill(2);
-    assert!(c.ranks[0].stand(&Selector::from(2, 8), room(1)).is_err());
+    assert!(
+        c.ranks[0]
+            .post_inline(&Selector::from(2, 8), room(1))
+            .is_err()
+    );
 }
 
 #[test]
 fn what_is_too_long_is_cut() {
     let mut c = cluster();
-    c.ranks[0].stand(&Selector::any(7), room(2)).expect("alone");
+    c.ranks[0]
+        .post_inline(&Selector::any(7), room(2))
+        .expect("alone");
     send(&mut c, 7, &[1, 2, 3]);
     carry(&mut c);
     let (result, _, bytes) = ended(&mut c);
@@ -102,10 +120,10 @@ fn what_is_too_long_is_cut() {
 fn a_death_and_a_close_end_it() {
     let mut c = cluster();
     let ends = |c: &mut Cluster, selector: &Selector, end: &mut dyn FnMut(&mut Cluster)| {
-        c.ranks[0].stand(selector, room(5)).expect("alone");
+        c.ranks[0].post_inline(selector, room(5)).expect("alone");
         assert_eq!(c.ranks[0].census().operations, 1);
         end(c);
-        let Some(Stood::Became(op)) = c.ranks[0].stood() else {
+        let Some(InlineReceive::Became(op)) = c.ranks[0].poll_inline() else {
             panic!("it has failed");
         };
         let (done, memory) = c.ranks[0].take(op).expect("at once");
@@ -114,9 +132,9 @@ fn a_death_and_a_close_end_it() {
         done.result
     };
     let of_two = Selector::from(2, 7);
-    c.ranks[0].stand(&of_two, room(5)).expect("alone");
+    c.ranks[0].post_inline(&of_two, room(5)).expect("alone");
     assert!(c.ranks[0].awaits(2) && !c.ranks[0].awaits(1));
-    c.ranks[0].unstand();
+    c.ranks[0].withdraw_inline();
     let died = ends(&mut c, &of_two, &mut |c| c.kill(2));
     assert_eq!(died, Err(OpError::PeerDead));
     let closed = ends(&mut c, &Selector::any(7), &mut |c| c.ranks[0].end_all());
