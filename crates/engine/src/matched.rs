@@ -10,9 +10,9 @@ mod calls;
 mod carrier;
 mod completion;
 mod memory;
+mod published;
 mod queues;
 mod remote;
-mod shown;
 
 use portolan_exchange::{self as exchange, Exchange, Incoming, KINDS, Kind, OpId, Push, Took};
 use portolan_wire::Priority;
@@ -21,7 +21,7 @@ use self::cache::Cache;
 use self::carrier::Carrier;
 pub use self::completion::{Ended, MatchError};
 pub use self::memory::{Gather, Scatter};
-use self::shown::Shown;
+use self::published::Published;
 use crate::config::Config;
 use crate::core::{Arrival, Core, Took as CoreTook};
 use crate::incoming::Dest;
@@ -43,7 +43,7 @@ type State = Exchange<Gather, Scatter>;
 pub(crate) struct Matched {
     /// Out of its place only while it is at work.
     exchange: Option<Box<State>>,
-    shown: Shown,
+    published: Published,
     /// Of these, those that stay when the program ends their registration.
     cache: Cache,
     /// Ranks that have died.
@@ -69,7 +69,7 @@ impl Matched {
         };
         Self {
             exchange: Some(Box::new(Exchange::new(exchange))),
-            shown: Shown::default(),
+            published: Published::default(),
             cache: Cache::new(config.regions_cached),
             dead: Vec::new(),
             push: [config.push_shm, config.push_net],
@@ -84,11 +84,13 @@ impl Matched {
     }
 
     /// The exchange, and which of its regions others of this host see.
-    fn regions(&mut self) -> (&mut State, &mut Shown) {
+    fn regions(&mut self) -> (&mut State, &mut Published) {
         let Self {
-            exchange, shown, ..
+            exchange,
+            published,
+            ..
         } = self;
-        (exchange.as_mut().expect("it is at work nowhere"), shown)
+        (exchange.as_mut().expect("it is at work nowhere"), published)
     }
 
     /// Whether something waits for room to be sent.
@@ -124,7 +126,7 @@ impl Drop for Matched {
     fn drop(&mut self) {
         // A process that is stopped in the middle of a copy may go on with it
         // later: memory that it may write to is not given back.
-        if self.shown.in_use() {
+        if self.published.in_use() {
             std::mem::forget(self.exchange.take());
         }
     }

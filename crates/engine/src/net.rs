@@ -18,7 +18,7 @@ use portolan_wire::{Address, MessageNo};
 
 use self::failing::Failing;
 use self::host::NetHost;
-use crate::config::{Config, PeerConfig, Returned};
+use crate::config::{Config, PeerConfig, Restarted};
 use crate::core::Core;
 use crate::error::Death;
 use crate::network::{First, Network};
@@ -509,7 +509,7 @@ impl NetLane {
 
     /// Told from outside that a rank is back in another life; gives what it is
     /// known by, if it ever was.
-    pub fn peer_returned(&mut self, core: &mut Core, it: &Returned) -> Option<PeerId> {
+    pub fn peer_returned(&mut self, core: &mut Core, it: &Restarted) -> Option<PeerId> {
         let at = self.ranks.iter().position(|rank| *rank == it.rank)?;
         let peer = PeerId(at as u32);
         let mut host = NetHost {

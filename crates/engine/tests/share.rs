@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::processes::{Kill, child, two};
-use common::shown::{LONG, VAST, Watched, in_time, possible};
+use common::published::{LONG, VAST, Watched, in_time, possible};
 use common::{By, config, helped, pair, pattern};
 use portolan_engine::{
     Census, Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Push, Rights, Scatter,

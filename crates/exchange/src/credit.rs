@@ -57,7 +57,7 @@ impl Peer {
     }
 
     /// What it is to be told, if that is worth a message.
-    pub fn news(&mut self, room: Room) -> Option<u64> {
+    pub fn limit_update(&mut self, room: Room) -> Option<u64> {
         let limit = self.freed.saturating_add(room.bytes);
         if limit < self.told.saturating_add(room.slack.max(1)) {
             return None;

@@ -197,7 +197,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// The endpoint is closed: what has not ended ends with
-    /// [`OpError::Closed`]. What [`Host::show`] showed was hidden before. Nobody reaches into regions any more; their memory
+    /// [`OpError::Closed`]. What [`Host::publish`] showed was withdrawn before. Nobody reaches into regions any more; their memory
     /// comes back by [`Exchange::deregister`] once none of it is lent.
     pub fn end_all(&mut self) {
         self.raise(|_| true);

@@ -315,13 +315,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .filter(|(rank, peer)| *rank != me && !peer.dead)
             .map(|(rank, _)| rank)
             .collect();
-        let news: Vec<(u32, u64)> = (met.into_iter())
+        let updates: Vec<(u32, u64)> = (met.into_iter())
             .filter_map(|rank| {
                 let room = self.room_of(host, rank);
-                Some((rank, self.peers.get(rank)?.news(room)?))
+                Some((rank, self.peers.get(rank)?.limit_update(room)?))
             })
             .collect();
-        for (rank, limit) in news {
+        for (rank, limit) in updates {
             self.say(host, rank, Kind::Credit, [limit]);
         }
     }

@@ -480,8 +480,8 @@ impl Run {
         for rank in self.alive() {
             let census = self.cluster.ranks[rank as usize].census();
             assert_eq!(census, Default::default(), "rank {rank}");
-            let mut shown = self.cluster.net.shown.keys();
-            assert!(shown.all(|(owner, _)| *owner != rank));
+            let mut published = self.cluster.net.published.keys();
+            assert!(published.all(|(owner, _)| *owner != rank));
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use std::ffi::OsStr;
 
-use crate::diary;
+use crate::logging;
 use crate::settings::SETTINGS;
 
 /// Before the name of each.
@@ -59,7 +59,7 @@ pub fn check_variable(name: &OsStr, value: &OsStr) -> Vec<String> {
     }
     match value.to_str() {
         None => vec![format!("{shown} is not UTF-8 and is not used: correct it")],
-        Some(text) if shown == diary::VARIABLE => diary::Filters::read(text).wrong,
+        Some(text) if shown == logging::VARIABLE => logging::Filters::read(text).wrong,
         Some(_) => Vec::new(),
     }
 }

@@ -29,10 +29,10 @@ mod onesided_page {}
 
 mod c;
 mod configure;
-mod diary;
 mod environment;
 mod guest;
 mod interfaces;
+mod logging;
 mod open;
 mod settings;
 pub mod tuned;
@@ -45,12 +45,12 @@ pub mod c_edge {
     pub use crate::c::{edge, slice, store, store_text};
 }
 
-pub use diary::begin_log;
 #[doc(hidden)]
 pub use environment::{check_environment, check_variable};
 pub use guest::SecretFileError;
 #[doc(hidden)]
 pub use interfaces::{Chosen as Network, check as check_networks, chosen as networks};
+pub use logging::begin_log;
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
     ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Census, Completion, Context, Count,

@@ -367,9 +367,9 @@ fn started_again(here: bool) -> Cow<'static, str> {
 }
 
 /// A rank that was started again, as the engine must know it.
-fn returned(job: &Job, rank: u32, peer: &PeerInfo) -> Result<engine::Returned, OpenError> {
+fn returned(job: &Job, rank: u32, peer: &PeerInfo) -> Result<engine::Restarted, OpenError> {
     let address = Address::parse(&peer.address).map_err(|_| OpenError::BadAddress { rank })?;
-    Ok(engine::Returned {
+    Ok(engine::Restarted {
         rank,
         address,
         restarts: peer.restarts,

@@ -259,7 +259,7 @@ impl Host for Carrier {
         }
     }
 
-    fn show(&mut self, to: u32, key: u64, sink: &mut Bytes, at: u64, bytes: u64) -> bool {
+    fn publish(&mut self, to: u32, key: u64, sink: &mut Bytes, at: u64, bytes: u64) -> bool {
         assert!(sink.is_with(to) && key != 0 && bytes > 0);
         assert!(self.shown.iter().all(|it| it.key != key));
         sink.range(at, bytes);
@@ -269,7 +269,7 @@ impl Host for Carrier {
         self.shares
     }
 
-    fn hide(&mut self, key: u64, sink: &mut Bytes) -> bool {
+    fn withdraw(&mut self, key: u64, sink: &mut Bytes) -> bool {
         let at = self.shown.iter().position(|it| it.key == key);
         let at = at.expect("it is shown");
         if self.busy > 0 {

@@ -162,7 +162,7 @@ impl Host for At<'_, '_> {
         })
     }
 
-    fn show(&mut self, _to: u32, key: u64, _: &mut Bytes, at: u64, bytes: u64) -> bool {
+    fn publish(&mut self, _to: u32, key: u64, _: &mut Bytes, at: u64, bytes: u64) -> bool {
         let Some(reach) = &self.load.reach else {
             return false;
         };
@@ -178,7 +178,7 @@ impl Host for At<'_, '_> {
         true
     }
 
-    fn hide(&mut self, key: u64, sink: &mut Bytes) -> bool {
+    fn withdraw(&mut self, key: u64, sink: &mut Bytes) -> bool {
         let reach = self.load.reach.as_ref().expect("it was shown");
         let (mut reach, at) = (reach.borrow_mut(), (self.load.who, key));
         let shown = reach.shown.get_mut(&at).expect("it was shown");

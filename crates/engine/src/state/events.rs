@@ -7,7 +7,7 @@ use portolan_sys::clock::now_ns;
 use portolan_sys::epoll::Epoll;
 
 use super::{State, TOKEN_WATCH};
-use crate::config::{Notice, Returned};
+use crate::config::{Notice, Restarted};
 use crate::error::Death;
 use crate::lanes::Lane;
 
@@ -22,14 +22,14 @@ const ESTATE_BYTES_MAX: u64 = 16 << 20;
 
 impl State {
     pub fn hear(&mut self) -> usize {
-        let mut news = 0;
+        let mut events = 0;
         let Some(mut watch) = self.watch.take() else {
             return 0;
         };
         // Taken out before asking: the descriptor may be closed by that.
-        let _ = watch.fd().map(|fd| self.rest.beds.events.remove(fd));
+        let _ = watch.fd().map(|fd| self.sleep.wait_set.events.remove(fd));
         while let Some(notice) = watch.poll() {
-            news += 1;
+            events += 1;
             match notice {
                 Notice::Died(rank, why) => self.ended(rank, why),
                 // What it shares no memory with is not its to judge.
@@ -60,9 +60,9 @@ impl State {
         }
         let _ = watch
             .fd()
-            .map(|fd| self.rest.beds.events.add(fd, TOKEN_WATCH));
+            .map(|fd| self.sleep.wait_set.events.add(fd, TOKEN_WATCH));
         self.watch = Some(watch);
-        news
+        events
     }
 
     /// Of which of these something was heard last, and how long ago.
@@ -101,7 +101,7 @@ impl State {
     pub fn ended(&mut self, rank: u32, how: Death) {
         if let Some(at) = self.pids.iter().position(|(r, _)| *r == rank) {
             let (_, pid) = self.pids.remove(at);
-            let _ = self.rest.beds.events.remove(pid.as_fd());
+            let _ = self.sleep.wait_set.events.remove(pid.as_fd());
         }
         self.gone(rank, how);
     }
@@ -148,7 +148,7 @@ impl State {
     }
 
     /// A rank is there again.
-    fn back(&mut self, it: &Returned) {
+    fn back(&mut self, it: &Restarted) {
         // The table may have said it already.
         if it.since <= self.core.lanes.returns.since(it.rank) {
             return;
@@ -159,6 +159,6 @@ impl State {
             return;
         };
         let (core, mut ways) = self.split();
-        core.welcome(&mut ways, it, peer);
+        core.rejoin(&mut ways, it, peer);
     }
 }

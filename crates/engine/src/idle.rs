@@ -4,7 +4,7 @@ use portolan_sys::epoll::{Epoll, READY_MAX};
 
 /// What a sleep needs, so that it can happen without the state.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Nap {
+pub(crate) struct Idle {
     /// How long at most, ns.
     pub timeout: Option<u64>,
     /// That time on the monotonic clock; `u64::MAX` for no limit.

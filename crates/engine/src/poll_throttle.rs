@@ -19,7 +19,7 @@ const MEASURE_NS: u64 = 1_000;
 
 /// When the network was looked at. Plain data.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Glance {
+pub(crate) struct PollThrottle {
     /// Looks that found nothing.
     quiet: u8,
     /// Passes that brought nothing through shared memory.
@@ -33,7 +33,7 @@ pub(crate) struct Glance {
     every: u64,
 }
 
-impl Glance {
+impl PollThrottle {
     pub const fn new() -> Self {
         Self {
             quiet: 0,
@@ -97,52 +97,52 @@ mod tests {
     use super::*;
 
     /// Shared memory is busy, the network was quiet for long.
-    fn quiet() -> Glance {
-        let mut glance = Glance::new();
-        glance.can_wait(true);
-        glance.measure(1_000_000, ticks());
+    fn quiet() -> PollThrottle {
+        let mut throttle = PollThrottle::new();
+        throttle.can_wait(true);
+        throttle.measure(1_000_000, ticks());
         // A counter of 2^30 ticks in a microsecond: no time passes.
-        glance.measure(1_001_000, glance.at.wrapping_add(1 << 30));
-        glance.at = ticks();
-        glance.quiet = QUIET;
-        glance
+        throttle.measure(1_001_000, throttle.at.wrapping_add(1 << 30));
+        throttle.at = ticks();
+        throttle.quiet = QUIET;
+        throttle
     }
 
     #[test]
     fn a_quiet_network_waits_while_shared_memory_is_busy() {
-        let mut glance = quiet();
-        assert_eq!(glance.every, 10 << 30);
-        assert!((0..10).all(|pass| glance.can_wait(pass % 3 == 0)));
+        let mut throttle = quiet();
+        assert_eq!(throttle.every, 10 << 30);
+        assert!((0..10).all(|pass| throttle.can_wait(pass % 3 == 0)));
         // Its time has come: at once, or after one pass that brings something.
-        glance.at = glance.at.wrapping_sub(glance.every);
-        assert!(!glance.can_wait(false));
-        assert!(glance.can_wait(true) && !glance.can_wait(true));
+        throttle.at = throttle.at.wrapping_sub(throttle.every);
+        assert!(!throttle.can_wait(false));
+        assert!(throttle.can_wait(true) && !throttle.can_wait(true));
     }
 
     #[test]
     fn it_does_not_wait_once_it_has_something_or_shared_memory_is_quiet() {
-        let mut glance = quiet();
-        glance.looked(2_000_000, true);
-        assert!(!glance.can_wait(true));
-        let mut glance = quiet();
-        glance.reset();
-        assert!(!glance.can_wait(true));
-        let mut glance = quiet();
-        let waits = (0..200).take_while(|_| glance.can_wait(false)).count();
+        let mut throttle = quiet();
+        throttle.looked(2_000_000, true);
+        assert!(!throttle.can_wait(true));
+        let mut throttle = quiet();
+        throttle.reset();
+        assert!(!throttle.can_wait(true));
+        let mut throttle = quiet();
+        let waits = (0..200).take_while(|_| throttle.can_wait(false)).count();
         assert_eq!(waits, usize::from(EMPTY) - 1);
     }
 
     #[test]
     fn looks_in_vain_make_it_quiet() {
-        let mut glance = Glance::new();
+        let mut throttle = PollThrottle::new();
         for look in 1..=u64::from(QUIET) {
-            assert!(!glance.can_wait(true));
-            glance.looked(look * MEASURE_NS, false);
+            assert!(!throttle.can_wait(true));
+            throttle.looked(look * MEASURE_NS, false);
         }
         // How fast the counter runs is not known before the second look.
-        assert!(!glance.can_wait(false));
-        assert_eq!(glance.every, 0);
-        glance.looked(100 * MEASURE_NS, false);
-        assert!(glance.every > 0);
+        assert!(!throttle.can_wait(false));
+        assert_eq!(throttle.every, 0);
+        throttle.looked(100 * MEASURE_NS, false);
+        assert!(throttle.every > 0);
     }
 }

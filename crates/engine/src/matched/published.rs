@@ -10,15 +10,15 @@ use super::State as Exchange;
 use super::cache::{Extent, Released};
 use super::memory::Scatter;
 use crate::state::State;
-use crate::ways::{Ways, hide};
+use crate::ways::{Ways, withdraw};
 
 /// Which regions stand in the table.
 #[derive(Debug, Default)]
-pub(crate) struct Shown {
+pub(crate) struct Published {
     entries: BTreeMap<RegionId, Entry>,
     /// Open ones that do not, for want of room or since their memory is in
     /// several pieces: they are asked for by messages.
-    hidden: BTreeSet<RegionId>,
+    withdrawn: BTreeSet<RegionId>,
     forbidden: bool,
     /// Memory of receives that their senders write to, by key.
     receives: BTreeMap<u64, Entry>,
@@ -33,16 +33,16 @@ const fn shared(rights: Rights) -> Shared {
     }
 }
 
-impl Shown {
-    fn show(&mut self, link: &mut ShmPort, exchange: &mut Exchange, id: RegionId) {
-        if self.entries.contains_key(&id) || self.hidden.contains(&id) {
+impl Published {
+    fn publish(&mut self, link: &mut ShmPort, exchange: &mut Exchange, id: RegionId) {
+        if self.entries.contains_key(&id) || self.withdrawn.contains(&id) {
             // Registered once more.
             return;
         }
         if let Some(entry) = publish(link, exchange, id) {
             self.entries.insert(id, entry);
         } else {
-            self.hidden.insert(id);
+            self.withdrawn.insert(id);
             self.say(link);
         }
     }
@@ -50,7 +50,7 @@ impl Shown {
     fn say(&self, link: &mut ShmPort) {
         link.set_terms(if self.forbidden {
             Terms::Forbidden
-        } else if self.hidden.is_empty() {
+        } else if self.withdrawn.is_empty() {
             Terms::Complete
         } else {
             Terms::Elsewhere
@@ -59,14 +59,14 @@ impl Shown {
 
     /// Takes a region out of the table. False: somebody copies there now; try
     /// again.
-    fn hide(&mut self, link: &mut ShmPort, id: RegionId) -> bool {
-        if self.hidden.remove(&id) {
+    fn withdraw(&mut self, link: &mut ShmPort, id: RegionId) -> bool {
+        if self.withdrawn.remove(&id) {
             self.say(link);
         }
         let Some(entry) = self.entries.get(&id) else {
             return true;
         };
-        if !hide(&mut link.outlet(), *entry) {
+        if !withdraw(&mut link.outlet(), *entry) {
             return false;
         }
         self.entries.remove(&id);
@@ -75,19 +75,19 @@ impl Shown {
 
     /// Whether others may still be writing to a region.
     pub fn in_use(&self) -> bool {
-        !self.entries.is_empty() || self.shows_receives()
+        !self.entries.is_empty() || self.publishes_receives()
     }
 
     /// Likewise, to memory that a receive gives back when it ends.
-    pub fn shows_receives(&self) -> bool {
+    pub fn publishes_receives(&self) -> bool {
         !self.receives.is_empty()
     }
 
     /// Lets a receive's sender write to its memory until
-    /// [`Shown::hide_receive`] says that it does not. False: it may not.
-    pub fn show_receive(&mut self, ways: &mut dyn Ways, key: u64, memory: &mut [u8]) -> bool {
+    /// [`Published::withdraw_receive`] says that it does not. False: it may not.
+    pub fn publish_receive(&mut self, ways: &mut dyn Ways, key: u64, memory: &mut [u8]) -> bool {
         // SAFETY: the exchange keeps the memory, which lies where it lies, until
-        // it was hidden; or it stays for good, see `Matched::drop`. It looks at
+        // it was withdrawn; or it stays for good, see `Matched::drop`. It looks at
         // none of it before, and writes only behind this part of it.
         let memory = unsafe { Exposed::new(memory.as_mut_ptr() as u64, memory.len() as u64) };
         let entry = ways.shm_show(key, memory);
@@ -95,12 +95,12 @@ impl Shown {
     }
 
     /// Takes that back. False: somebody still writes; try again.
-    pub fn hide_receive(&mut self, ways: &mut dyn Ways, key: u64) -> bool {
-        let hidden = (self.receives.get(&key)).is_none_or(|entry| ways.shm_hide(*entry));
-        if hidden {
+    pub fn withdraw_receive(&mut self, ways: &mut dyn Ways, key: u64) -> bool {
+        let withdrawn = (self.receives.get(&key)).is_none_or(|entry| ways.shm_withdraw(*entry));
+        if withdrawn {
             self.receives.remove(&key);
         }
-        hidden
+        withdrawn
     }
 }
 
@@ -174,25 +174,25 @@ impl State {
     /// Shows a region that was registered.
     pub fn show_region(&mut self, id: RegionId) {
         if let Some(shm) = &mut self.shm {
-            let (exchange, shown) = self.core.matched.regions();
-            shown.show(&mut shm.link, exchange, id);
+            let (exchange, published) = self.core.matched.regions();
+            published.publish(&mut shm.link, exchange, id);
         }
     }
 
     /// Takes one registration back, if nobody accesses the memory.
     pub fn deregister_region(&mut self, id: RegionId) -> Result<Option<Scatter>, DeregisterError> {
-        let (exchange, shown) = self.core.matched.regions();
+        let (exchange, published) = self.core.matched.regions();
         let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
         // Whoever comes by messages is told as whoever looks in the table is.
         exchange.shut(id);
-        let hidden = match &mut self.shm {
+        let withdrawn = match &mut self.shm {
             _ if !last => true,
-            Some(shm) => shown.hide(&mut shm.link, id),
+            Some(shm) => published.withdraw(&mut shm.link, id),
             // Closed while somebody was still copying: nobody tells when that
             // ends, so the memory never comes back.
-            None => !shown.entries.contains_key(&id),
+            None => !published.entries.contains_key(&id),
         };
-        if !hidden {
+        if !withdrawn {
             return Err(DeregisterError::InUse(1));
         }
         exchange.deregister(id)
@@ -205,7 +205,7 @@ impl State {
         extent: Extent,
     ) -> Result<RegionId, RegisterError> {
         self.close_leaving();
-        if self.core.matched.shown.forbidden {
+        if self.core.matched.published.forbidden {
             return Err(RegisterError::Forbidden);
         }
         if let Some(id) = self.core.matched.cache.find(&extent) {
@@ -250,34 +250,34 @@ impl State {
 
     /// Nobody may reach into this rank's memory any more.
     pub fn forbid_one_sided(&mut self) {
-        let (exchange, shown) = self.core.matched.regions();
+        let (exchange, published) = self.core.matched.regions();
         exchange.forbid();
-        shown.forbidden = true;
+        published.forbidden = true;
         if let Some(shm) = &mut self.shm {
-            shown.say(&mut shm.link);
+            published.say(&mut shm.link);
         }
     }
 
     /// Before the lanes close: who copies now is waited for, who comes learns
     /// by messages that we close. False: somebody still copies; try again.
-    pub fn hide_regions(&mut self) -> bool {
+    pub fn withdraw_regions(&mut self) -> bool {
         let Some(shm) = &mut self.shm else {
             return true;
         };
-        let (_, shown) = self.core.matched.regions();
-        if !shown.forbidden {
+        let (_, published) = self.core.matched.regions();
+        if !published.forbidden {
             shm.link.set_terms(Terms::Elsewhere);
         }
-        let ids: Vec<RegionId> = shown.entries.keys().copied().collect();
-        let kept = (ids.into_iter()).filter(|id| !shown.hide(&mut shm.link, *id));
+        let ids: Vec<RegionId> = published.entries.keys().copied().collect();
+        let kept = (ids.into_iter()).filter(|id| !published.withdraw(&mut shm.link, *id));
         let kept = kept.count();
-        (shown.receives).retain(|_, entry| !hide(&mut shm.link.outlet(), *entry));
-        kept == 0 && !shown.shows_receives()
+        (published.receives).retain(|_, entry| !withdraw(&mut shm.link.outlet(), *entry));
+        kept == 0 && !published.publishes_receives()
     }
 
     /// Whether others may still write to memory that the program has back once
     /// we are closed.
-    pub fn shows_receives(&mut self) -> bool {
-        self.core.matched.regions().1.shows_receives()
+    pub fn publishes_receives(&mut self) -> bool {
+        self.core.matched.regions().1.publishes_receives()
     }
 }

@@ -24,7 +24,7 @@ pub(crate) const TOKEN_BELL: u64 = 1;
 
 /// What sleepers wait on without holding the endpoint.
 #[derive(Debug)]
-pub(crate) struct Beds {
+pub(crate) struct WaitSet {
     /// The lanes' descriptors, the launcher's, processes on this host, and
     /// the leader's bell.
     pub events: Epoll,
@@ -39,7 +39,7 @@ pub(crate) struct Beds {
     timer: Timer,
     foreign: Doorbell,
     /// Counts what followers wait for.
-    news: AtomicU32,
+    generation: AtomicU32,
     /// [`BUSY`], [`DOZING`] or [`GUARDED`].
     program: AtomicU32,
 }
@@ -54,13 +54,13 @@ const GUARDED: u32 = 2;
 /// Longest such sleep, ns: a wait that a panic has ended tells nobody.
 const GUARD_NS: u64 = 100_000_000;
 
-impl Beds {
+impl WaitSet {
     /// # Errors
     /// The call that the kernel refused, and its answer.
     pub fn new() -> Result<Self, (&'static str, Errno)> {
         let set = || Epoll::new().map_err(|e| ("epoll_create1", e));
         let bell = || Doorbell::new().map_err(|e| ("eventfd2", e));
-        let beds = Self {
+        let wait_set = Self {
             events: set()?,
             leader: bell()?,
             helper_events: set()?,
@@ -69,11 +69,11 @@ impl Beds {
             outer: set()?,
             timer: Timer::new().map_err(|e| ("timerfd_create", e))?,
             foreign: bell()?,
-            news: AtomicU32::new(0),
+            generation: AtomicU32::new(0),
             program: AtomicU32::new(BUSY),
         };
-        beds.join().map_err(|e| ("epoll_ctl", e))?;
-        Ok(beds)
+        wait_set.join().map_err(|e| ("epoll_ctl", e))?;
+        Ok(wait_set)
     }
 
     fn join(&self) -> Result<(), Errno> {
@@ -88,7 +88,7 @@ impl Beds {
     /// Follower: sleeps until there is news since `seen`, or the time is up.
     pub fn follow(&self, seen: u32, timeout: Option<u64>) {
         // Every ending leads to another look.
-        let _ = futex::wait(&self.news, seen, timeout, Scope::Process);
+        let _ = futex::wait(&self.generation, seen, timeout, Scope::Process);
     }
 
     /// Helper: sleeps until a descriptor or its bell is due.
@@ -142,8 +142,8 @@ const FOLLOWERS: u8 = 16;
 const DOZES: u8 = 32;
 
 /// Who sleeps; changed by whoever holds the endpoint.
-pub(crate) struct Rest {
-    pub beds: Arc<Beds>,
+pub(crate) struct SleepState {
+    pub wait_set: Arc<WaitSet>,
     who: u8,
     followers: u32,
     /// When the leader and the helper get up by themselves at the latest, ns
@@ -155,10 +155,10 @@ pub(crate) struct Rest {
     helper_rung: bool,
 }
 
-impl Rest {
-    pub const fn new(beds: Arc<Beds>) -> Self {
+impl SleepState {
+    pub const fn new(wait_set: Arc<WaitSet>) -> Self {
         Self {
-            beds,
+            wait_set,
             who: 0,
             followers: 0,
             leader_due: u64::MAX,
@@ -182,7 +182,7 @@ impl Rest {
 
     /// Whether somebody waits for what a pass has moved.
     #[inline(always)]
-    pub const fn waits_for_news(&self) -> bool {
+    pub const fn waits_for_events(&self) -> bool {
         self.who & (LEADER | FOLLOWERS | ARMED) != 0
     }
 
@@ -207,7 +207,7 @@ impl Rest {
     pub fn doze(&mut self) {
         if self.who & DOZES == 0 {
             self.who |= DOZES;
-            self.beds.program.store(DOZING, Ordering::Relaxed);
+            self.wait_set.program.store(DOZING, Ordering::Relaxed);
         }
     }
 
@@ -221,7 +221,7 @@ impl Rest {
     #[cold]
     pub fn doze_no_more(&mut self) {
         self.who &= !DOZES;
-        self.beds.end_doze();
+        self.wait_set.end_doze();
     }
 
     /// Becomes the leader.
@@ -236,11 +236,11 @@ impl Rest {
         self.tell_followers();
     }
 
-    /// Becomes a follower; gives what to call [`Beds::follow`] with.
+    /// Becomes a follower; gives what to call [`WaitSet::follow`] with.
     pub fn follow(&mut self) -> u32 {
         self.who |= FOLLOWERS;
         self.followers += 1;
-        self.beds.news.load(Ordering::Relaxed)
+        self.wait_set.generation.load(Ordering::Relaxed)
     }
 
     pub const fn follow_no_more(&mut self) {
@@ -254,27 +254,27 @@ impl Rest {
     pub fn helper_sleeps(&mut self, due: u64) {
         self.who |= HELPER;
         self.helper_due = due;
-        self.beds.helper_up.store(false, Ordering::Relaxed);
+        self.wait_set.helper_up.store(false, Ordering::Relaxed);
     }
 
     /// The helper is up.
     pub fn helper_is_up(&mut self) {
         self.who &= !HELPER;
         if std::mem::take(&mut self.helper_rung) {
-            self.beds.helper.clear();
+            self.wait_set.helper.clear();
         }
     }
 
     /// Silences the leader's bell, unless one still sleeps who has to hear it.
     pub fn hush(&mut self) {
         if self.who & LEADER == 0 && std::mem::take(&mut self.leader_rung) {
-            self.beds.leader.clear();
+            self.wait_set.leader.clear();
         }
     }
 
     fn ring_leader(&mut self) {
         if !std::mem::replace(&mut self.leader_rung, true) {
-            self.beds.leader.ring();
+            self.wait_set.leader.ring();
         }
     }
 
@@ -282,14 +282,14 @@ impl Rest {
         // Once up, it sees for itself.
         self.who &= !HELPER;
         if !std::mem::replace(&mut self.helper_rung, true) {
-            self.beds.helper.ring();
+            self.wait_set.helper.ring();
         }
     }
 
     fn tell_followers(&mut self) {
         if self.who & FOLLOWERS != 0 {
-            self.beds.news.fetch_add(1, Ordering::Relaxed);
-            futex::wake(&self.beds.news, i32::MAX as u32, Scope::Process);
+            self.wait_set.generation.fetch_add(1, Ordering::Relaxed);
+            futex::wake(&self.wait_set.generation, i32::MAX as u32, Scope::Process);
         }
     }
 
@@ -301,7 +301,7 @@ impl Rest {
         }
         self.tell_followers();
         if self.who & ARMED != 0 {
-            self.beds.foreign.ring();
+            self.wait_set.foreign.ring();
         }
     }
 
@@ -318,7 +318,7 @@ impl Rest {
 
     /// Whether anybody sleeps on the descriptors, as far as we can see.
     pub fn is_anyone_asleep(&mut self) -> bool {
-        if self.beds.helper_up.load(Ordering::Relaxed) {
+        if self.wait_set.helper_up.load(Ordering::Relaxed) {
             self.who &= !HELPER;
         }
         self.relies_on_us()
@@ -346,7 +346,7 @@ impl Rest {
     /// for no limit.
     pub fn arm(&mut self, due: u64) {
         self.hush();
-        self.beds.timer.set((due != u64::MAX).then_some(due));
+        self.wait_set.timer.set((due != u64::MAX).then_some(due));
         self.who |= ARMED;
     }
 
@@ -354,8 +354,8 @@ impl Rest {
     pub fn disarm(&mut self) {
         if self.who & ARMED != 0 {
             self.who &= !ARMED;
-            self.beds.timer.set(None);
-            self.beds.foreign.clear();
+            self.wait_set.timer.set(None);
+            self.wait_set.foreign.clear();
         }
     }
 }
@@ -366,62 +366,62 @@ mod tests {
 
     #[test]
     fn a_ring_for_the_leader_stays_until_it_is_up() {
-        let mut rest = Rest::new(Arc::new(Beds::new().unwrap()));
-        let beds = Arc::clone(&rest.beds);
-        let rings = || beds.events.wait(Some(0), |_| ()).unwrap() == 1;
-        rest.lead(u64::MAX);
-        rest.tell();
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        let wait_set = Arc::clone(&sleep.wait_set);
+        let rings = || wait_set.events.wait(Some(0), |_| ()).unwrap() == 1;
+        sleep.lead(u64::MAX);
+        sleep.tell();
         assert!(rings());
         // Others who look at the descriptors leave it alone.
-        rest.hush();
+        sleep.hush();
         assert!(rings());
-        rest.lead_no_more();
-        rest.hush();
+        sleep.lead_no_more();
+        sleep.hush();
         assert!(!rings());
     }
 
     #[test]
     fn the_helper_sleeps_as_long_as_a_wait_that_has_slept() {
-        let mut rest = Rest::new(Arc::new(Beds::new().unwrap()));
-        let beds = Arc::clone(&rest.beds);
-        assert!(!beds.guard());
-        rest.doze();
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        let wait_set = Arc::clone(&sleep.wait_set);
+        assert!(!wait_set.guard());
+        sleep.doze();
         std::thread::scope(|s| {
-            let helper = s.spawn(|| beds.guard());
-            while beds.program.load(Ordering::Relaxed) != GUARDED {
+            let helper = s.spawn(|| wait_set.guard());
+            while wait_set.program.load(Ordering::Relaxed) != GUARDED {
                 std::thread::yield_now();
             }
             // Sleeps once more within the same wait.
-            rest.doze();
-            rest.doze_no_more();
+            sleep.doze();
+            sleep.doze_no_more();
             assert!(helper.join().unwrap());
         });
-        assert!(!rest.dozes() && !beds.guard());
+        assert!(!sleep.dozes() && !wait_set.guard());
     }
 
     #[test]
     fn followers_get_up_with_their_leader() {
-        let mut rest = Rest::new(Arc::new(Beds::new().unwrap()));
-        rest.lead(u64::MAX);
-        let seen = rest.follow();
-        rest.lead_no_more();
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        sleep.lead(u64::MAX);
+        let seen = sleep.follow();
+        sleep.lead_no_more();
         // Returns at once: there is news.
-        rest.beds.follow(seen, None);
-        rest.follow_no_more();
-        assert!(!rest.waits_for_news());
+        sleep.wait_set.follow(seen, None);
+        sleep.follow_no_more();
+        assert!(!sleep.waits_for_events());
     }
 
     #[test]
     fn the_helper_has_its_own_bell() {
-        let mut rest = Rest::new(Arc::new(Beds::new().unwrap()));
-        rest.helper_sleeps(100);
-        assert!(!rest.oversleeps(100));
-        assert!(rest.oversleeps(99));
-        rest.rouse();
-        assert!(!rest.relies_on_us());
-        assert_eq!(rest.beds.events.wait(Some(0), |_| ()), Ok(0));
-        rest.beds.help(None).unwrap();
-        rest.helper_is_up();
-        assert_eq!(rest.beds.helper_events.wait(Some(0), |_| ()), Ok(0));
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        sleep.helper_sleeps(100);
+        assert!(!sleep.oversleeps(100));
+        assert!(sleep.oversleeps(99));
+        sleep.rouse();
+        assert!(!sleep.relies_on_us());
+        assert_eq!(sleep.wait_set.events.wait(Some(0), |_| ()), Ok(0));
+        sleep.wait_set.help(None).unwrap();
+        sleep.helper_is_up();
+        assert_eq!(sleep.wait_set.helper_events.wait(Some(0), |_| ()), Ok(0));
     }
 }
