@@ -59,10 +59,10 @@ pub use open::{MappedHostPort, Opening, ShmAttachment};
 pub use ops::Op;
 pub use own::Threads;
 pub use portolan_exchange::{
-    Action, Census, Completion, Config as ExchangeConfig, Count, CounterId, DeregisterError,
-    Memory, MessageId, Notify, OpError, OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions,
-    QueueId, RegionId, RegisterError, RemoteKey, Rights, SHARE_MIN, Selector,
-    SendOptions as TaggedOptions, Signal,
+    Action, Completion, Config as ExchangeConfig, Count, CounterId, DeregisterError, Memory,
+    MessageId, Notify, OpError, OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions, QueueId,
+    RegionId, RegisterError, RemoteKey, Rights, SHARE_MIN, Selector, SendOptions as TaggedOptions,
+    Signal, Statistics,
 };
 pub use portolan_link::xdp::{
     HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use common::processes::{Kill, child, two};
 use common::{By, PATIENCE, config, pair, pattern, run, settle};
 use portolan_engine::{
-    Binding, Buffer, Census, Config, Endpoint, Memory, Notify, OpError, OpId, Place, PutEnd,
-    PutOptions, RegionId, RemoteKey, Rights, Scatter, Selector, Signal, Threads, WaitError,
+    Binding, Buffer, Config, Endpoint, Memory, Notify, OpError, OpId, Place, PutEnd, PutOptions,
+    RegionId, RemoteKey, Rights, Scatter, Selector, Signal, Statistics, Threads, WaitError,
 };
 use portolan_link::shm::Config as SegmentConfig;
 
@@ -228,7 +228,7 @@ fn what_is_not_in_the_table_is_asked_for() {
     }
     let op = put(&a, last, 0, vec![6]);
     assert_eq!(ended(&a, op), Some(Err(OpError::BadKey)));
-    assert_eq!(a.census().unwrap(), Census::default());
+    assert_eq!(a.statistics().unwrap(), Statistics::default());
 }
 
 #[test]

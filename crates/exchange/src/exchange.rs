@@ -83,7 +83,7 @@ impl Config {
 
 /// What an exchange holds at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Census {
+pub struct Statistics {
     /// Operations that have not ended.
     pub operations: usize,
     /// Messages that no receive has met, or whose pushes are still coming.
@@ -253,8 +253,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// What there is at this moment.
     #[must_use]
-    pub fn census(&self) -> Census {
-        Census {
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
             operations: self.ops.live() + usize::from(self.stands(|_| true)),
             messages: self.messages.len(),
             pushed_bytes: self.peers.met().map(|(_, peer)| peer.kept()).sum(),

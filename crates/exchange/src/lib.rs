@@ -54,7 +54,7 @@ mod slab;
 
 pub use arrive::{Incoming, Took};
 pub use credit::PUSHED_MIN;
-pub use exchange::{Census, Config, Exchange};
+pub use exchange::{Config, Exchange, Statistics};
 pub use host::{
     DirectError, FetchError, Host, Located, Outgoing, Push, Refusal, Sent, SignalRefusal, Sink,
     Source,

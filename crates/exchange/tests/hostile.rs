@@ -398,14 +398,17 @@ impl Run {
 
     fn is_bounded(&self) {
         for rank in 0..2 {
-            let census = self.cluster.ranks[rank as usize].census();
-            assert!(census.accesses <= 2 * u64::from(ACCESSES), "{census:?}");
+            let statistics = self.cluster.ranks[rank as usize].statistics();
+            assert!(
+                statistics.accesses <= 2 * u64::from(ACCESSES),
+                "{statistics:?}"
+            );
             // Puts, and what its credit covers.
             let pushes = 2 * (u64::from(OFFERS) + (8 << 10) / 128);
-            let most = pushes + 2 * u64::from(ACCESSES) + census.operations as u64;
-            assert!(census.parts as u64 <= most, "{census:?}");
-            assert!(census.messages as u64 <= pushes, "{census:?}");
-            assert!(census.pushed_bytes <= 2 * (8 << 10), "{census:?}");
+            let most = pushes + 2 * u64::from(ACCESSES) + statistics.operations as u64;
+            assert!(statistics.parts as u64 <= most, "{statistics:?}");
+            assert!(statistics.messages as u64 <= pushes, "{statistics:?}");
+            assert!(statistics.pushed_bytes <= 2 * (8 << 10), "{statistics:?}");
         }
     }
 
@@ -465,8 +468,8 @@ impl Run {
             for id in left {
                 (self.cluster).with(rank, |x, at| x.discard(at, id, Pieces::default()));
             }
-            let census = self.cluster.ranks[rank as usize].census();
-            assert_eq!(census, Default::default(), "rank {rank}");
+            let statistics = self.cluster.ranks[rank as usize].statistics();
+            assert_eq!(statistics, Default::default(), "rank {rank}");
         }
     }
 }

@@ -121,14 +121,14 @@ fn a_death_and_a_close_end_it() {
     let mut c = cluster();
     let ends = |c: &mut Cluster, selector: &Selector, end: &mut dyn FnMut(&mut Cluster)| {
         c.ranks[0].post_inline(selector, room(5)).expect("alone");
-        assert_eq!(c.ranks[0].census().operations, 1);
+        assert_eq!(c.ranks[0].statistics().operations, 1);
         end(c);
         let Some(InlineReceive::Became(op)) = c.ranks[0].poll_inline() else {
             panic!("it has failed");
         };
         let (done, memory) = c.ranks[0].take(op).expect("at once");
         assert!(matches!(memory, Some(Memory::Sink(sink)) if sink == room(5)));
-        assert_eq!(c.ranks[0].census().operations, 0);
+        assert_eq!(c.ranks[0].statistics().operations, 0);
         done.result
     };
     let of_two = Selector::from(2, 7);

@@ -471,15 +471,15 @@ impl Run {
                 }
                 self.cluster.with(rank, |x, at| x.resume(at));
                 self.reap(rank);
-                open += self.cluster.ranks[rank as usize].census().operations;
+                open += self.cluster.ranks[rank as usize].statistics().operations;
             }
             if open == 0 && self.cluster.busy().is_empty() {
                 break;
             }
         }
         for rank in self.alive() {
-            let census = self.cluster.ranks[rank as usize].census();
-            assert_eq!(census, Default::default(), "rank {rank}");
+            let statistics = self.cluster.ranks[rank as usize].statistics();
+            assert_eq!(statistics, Default::default(), "rank {rank}");
             let mut published = self.cluster.net.published.keys();
             assert!(published.all(|(owner, _)| *owner != rank));
         }

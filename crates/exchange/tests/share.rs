@@ -103,7 +103,7 @@ fn is_whole(mut c: Cluster, sent: OpId, op: OpId) {
     assert_eq!(done.result, Ok(()));
     assert!(c.net.published.is_empty());
     for x in &c.ranks {
-        assert_eq!(x.census(), Default::default());
+        assert_eq!(x.statistics(), Default::default());
     }
 }
 
@@ -128,7 +128,7 @@ fn each_side_copies_a_half() {
     assert_eq!(asked, [sent.0, 0, HALF, op.0, key.1]);
     assert_eq!((key.0, published.to, published.bytes), (1, 0, HALF));
     // It keeps no room from what others are asked for.
-    assert_eq!(c.ranks[1].census().pulled_bytes, 0);
+    assert_eq!(c.ranks[1].statistics().pulled_bytes, 0);
     move_one(&mut c, 1);
     // No byte travels.
     let answer = next(&c, 0, 1);
@@ -249,7 +249,7 @@ fn silent_senders_hold_up_nobody_else() {
     for (op, expected) in ops.into_iter().zip([Ok(()), Err(OpError::PeerDead)]) {
         assert_eq!(received(&mut c, op).0.result, expected);
     }
-    assert_eq!(c.ranks[1].census(), Default::default());
+    assert_eq!(c.ranks[1].statistics(), Default::default());
 }
 
 #[test]
@@ -280,7 +280,7 @@ fn memory_comes_back_when_nobody_writes_to_it() {
         assert_eq!(done.result, expected);
         assert!(!told || bytes == content());
         assert!(c.net.published.is_empty() && !c.ranks[1].has_backlog());
-        assert_eq!(c.ranks[1].census(), Default::default());
+        assert_eq!(c.ranks[1].statistics(), Default::default());
     }
 }
 
@@ -294,7 +294,7 @@ fn a_receiver_that_dies_ends_the_send() {
         c.kill(1);
         let (done, _) = c.ranks[0].take(sent).expect("it has ended");
         assert_eq!(done.result, Err(OpError::PeerDead));
-        assert_eq!(c.ranks[0].census(), Default::default());
+        assert_eq!(c.ranks[0].statistics(), Default::default());
     }
 }
 
@@ -324,7 +324,7 @@ fn words_that_were_not_asked_for_are_refused() {
         forbidden: true,
         ..net()
     });
-    assert_eq!(c.ranks[1].census().pulled_bytes, BYTES as u64 - HALF);
+    assert_eq!(c.ranks[1].statistics().pulled_bytes, BYTES as u64 - HALF);
     for words in [[op.0, 0, HALF + 1], [op.0, 0, BYTES as u64]] {
         assert_eq!(say(&mut c, 0, Kind::Pulled, &words), Took::Refused);
     }

@@ -345,7 +345,7 @@ int portolan_set_push(portolan_endpoint *endpoint, const portolan_push *shm,
 int portolan_set_pushed_share(portolan_endpoint *endpoint, uint64_t bytes);
 
 /* What matched messages and one-sided memory hold at a moment. */
-typedef struct portolan_census {
+typedef struct portolan_statistics {
     /* Size in bytes as the caller knows it; set before the call. */
     uint32_t size;
     uint32_t reserved;
@@ -371,16 +371,16 @@ typedef struct portolan_census {
     uint64_t regions;
     /* Accesses to them that are under way. */
     uint64_t accesses;
-} portolan_census;
+} portolan_statistics;
 
-static inline void portolan_census_init(portolan_census *census)
+static inline void portolan_statistics_init(portolan_statistics *statistics)
 {
-    memset(census, 0, sizeof *census);
-    census->size = (uint32_t)sizeof *census;
+    memset(statistics, 0, sizeof *statistics);
+    statistics->size = (uint32_t)sizeof *statistics;
 }
 
-/* Fills `census`. */
-int portolan_matched_census(portolan_endpoint *endpoint, portolan_census *census);
+/* Fills `statistics`. */
+int portolan_matched_statistics(portolan_endpoint *endpoint, portolan_statistics *statistics);
 
 /* ---- How messages are pulled, and who copies -------------------------- */
 

@@ -53,11 +53,11 @@ pub use interfaces::{Chosen as Network, check as check_networks, chosen as netwo
 pub use logging::begin_log;
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
-    ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Census, Completion, Context, Count,
-    CounterId, Counters, Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure,
-    Gather, Group, Handler, MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, Op,
-    OpError, OpId, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Priority, Probed, Push, PutEnd,
-    PutOptions, QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter, Selector, SendError,
-    SendOptions, Signal, TaggedOptions, Threads, WaitError,
+    ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Completion, Context, Count, CounterId,
+    Counters, Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
+    Group, Handler, MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, Op, OpError,
+    OpId, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Priority, Probed, Push, PutEnd, PutOptions,
+    QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter, Selector, SendError, SendOptions,
+    Signal, Statistics, TaggedOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};

@@ -1,6 +1,6 @@
 //! The end of a run: all peers are dead, or the endpoint is closed.
 
-use portolan_exchange::{Census, OpError, Selector};
+use portolan_exchange::{OpError, Selector, Statistics};
 
 use super::Run;
 
@@ -52,7 +52,7 @@ impl Run<'_> {
         }
         assert_eq!(self.carrier.reserved[0], 0);
         if !closes {
-            assert_eq!(self.exchange.census(), Census::default());
+            assert_eq!(self.exchange.statistics(), Statistics::default());
         }
     }
 

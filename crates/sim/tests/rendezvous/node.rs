@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use carrier::{At, Load, OTHER, PORT};
 use portolan_exchange::{
-    Census, Completion, Config as ExchangeConfig, Exchange, Incoming, Kind, Memory as OpMemory,
-    Notify, OpId, Push, RegionId, Selector, SendOptions, Took,
+    Completion, Config as ExchangeConfig, Exchange, Incoming, Kind, Memory as OpMemory, Notify,
+    OpId, Push, RegionId, Selector, SendOptions, Statistics, Took,
 };
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
@@ -422,8 +422,8 @@ impl Node {
     pub fn is_idle(&mut self, networks: usize) -> bool {
         let frames = config(networks).frames;
         let idle = self.view(|view, _| view.idle() && view.free_frames() == frames);
-        idle && self.census().operations == 0
-            && self.census().backlogs == 0
+        idle && self.statistics().operations == 0
+            && self.statistics().backlogs == 0
             && self.app.released.is_empty()
             && !self.app.dead
     }
@@ -433,12 +433,12 @@ impl Node {
         self.view(|view, _| view.check());
     }
 
-    pub fn census(&self) -> Census {
+    pub fn statistics(&self) -> Statistics {
         self.app
             .exchange
             .as_ref()
             .expect("it is at work nowhere")
-            .census()
+            .statistics()
     }
 
     /// Payloads that the protocol still reads.

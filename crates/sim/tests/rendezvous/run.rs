@@ -170,7 +170,7 @@ impl Run<'_> {
                 now < 60_000_000_000,
                 "seed {}: it takes more than a minute: {:?}",
                 self.start.seed,
-                self.ranks.map(|rank| rank.node.census()),
+                self.ranks.map(|rank| rank.node.statistics()),
             );
         }
     }
