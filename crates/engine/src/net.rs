@@ -176,7 +176,7 @@ pub(crate) struct NetLane {
     /// numbers go with them.
     gone: Vec<PeerId>,
     /// Peers that say that our packets come to them by a detour.
-    astray: Vec<PeerId>,
+    mis_steered: Vec<PeerId>,
     /// Peers whose way stays congested: packets to them are to take another.
     rerouted: Vec<(PeerId, Reroute)>,
     /// The clock as of the last pass or send.
@@ -224,7 +224,7 @@ impl NetLane {
             ranks,
             pending: Vec::with_capacity(BURST),
             gone: Vec::new(),
-            astray: Vec::with_capacity(BURST),
+            mis_steered: Vec::with_capacity(BURST),
             rerouted: Vec::new(),
             now: now_ns(),
             passed_at: now_ns(),
@@ -265,7 +265,7 @@ impl NetLane {
             gone: &mut self.gone,
             rerouted: has_ways.then_some(&mut self.rerouted),
         };
-        let astray = &mut self.astray;
+        let mis_steered = &mut self.mis_steered;
         let has_fast = matches!(self.link.first, First::Xdp(_));
         let received = self.link.rx_burst(BURST, |f| {
             let (from, detour) = (net_address(f.from), f.detour);
@@ -275,14 +275,14 @@ impl NetLane {
                 if heard.path == 0 {
                     view.note_detour(heard.peer, detour);
                 }
-                if heard.detour && astray.last() != Some(&heard.peer) {
-                    astray.push(heard.peer);
+                if heard.detour && mis_steered.last() != Some(&heard.peer) {
+                    mis_steered.push(heard.peer);
                 }
             }
         });
-        for peer in astray.drain(..) {
+        for peer in mis_steered.drain(..) {
             if let Some(to) = view.peer_address(peer) {
-                self.link.first.astray(&link_address(to));
+                self.link.first.mis_steered(&link_address(to));
             }
         }
         let due = view.next_timeout().is_some_and(|at| at <= now);

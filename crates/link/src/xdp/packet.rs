@@ -240,11 +240,11 @@ fn fold(sum: u64) -> u16 {
 /// one lies within it, and is the same when it is written back.
 #[cfg(feature = "properties")]
 pub fn headers_travel(bytes: &[u8], part: usize) {
-    let mut joint = super::joint::Joint::new(9_000);
+    let mut multi_buffer = super::multi_buffer::MultiBuffer::new(9_000);
     let mut parts = bytes.to_vec();
     let mut parts = parts.chunks_mut(part.max(1)).peekable();
     while let Some(part) = parts.next() {
-        let Some(packet) = joint.add(part, parts.peek().is_none()) else {
+        let Some(packet) = multi_buffer.add(part, parts.peek().is_none()) else {
             continue;
         };
         assert!(packet == bytes || packet.is_empty());

@@ -65,7 +65,7 @@ pub struct Shown {
     pub bytes: usize,
     /// What somebody has written there.
     pub written: Option<Vec<u8>>,
-    /// Looks that still find somebody writing.
+    /// PollCadence that still find somebody writing.
     pub busy: u32,
     pub hidden: bool,
 }

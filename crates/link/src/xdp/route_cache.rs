@@ -53,7 +53,7 @@ struct Way {
 
 /// All ways.
 #[derive(Debug)]
-pub(super) struct Ways {
+pub(super) struct RouteCache {
     own: Own,
     kernel: Netlink,
     changes: Changes,
@@ -66,7 +66,7 @@ pub(super) struct Ways {
     last: Option<(LinkAddress, Template, u64)>,
 }
 
-impl Ways {
+impl RouteCache {
     pub fn new(own: Own) -> Result<Self, Errno> {
         Ok(Self {
             own,
@@ -79,7 +79,7 @@ impl Ways {
         })
     }
 
-    /// Looks for news now and then. True if the network has changed, so that
+    /// PollCadence for news now and then. True if the network has changed, so that
     /// what failed before may be tried again.
     #[inline]
     pub fn look(&mut self, now: u64) -> bool {
@@ -119,17 +119,17 @@ impl Ways {
 
     /// Packets to an address arrive there by a detour, of which `sent` have left
     /// in all. True if it gets another source port now.
-    pub fn astray(&mut self, to: &LinkAddress, now: u64, sent: u64) -> bool {
+    pub fn mis_steered(&mut self, to: &LinkAddress, now: u64, sent: u64) -> bool {
         let way = self.known.get(to);
         let goes = way.is_some_and(|way| way.headers.is_some());
-        goes && self.change_port(to, |from| from.astray(now, sent))
+        goes && self.change_port(to, |from| from.mis_steered(now, sent))
     }
 
     /// A packet to an address took the kernel's way: it is that which is seen
     /// there.
     pub fn went_by_kernel(&mut self, to: &LinkAddress) {
         if let Some(way) = self.known.get_mut(to) {
-            way.from.excuse();
+            way.from.reset_doubt();
         }
     }
 

@@ -9,7 +9,7 @@ const FAST_FOR_NS: u64 = 1_000_000;
 /// What was found where, and when. Times are ns of a monotonic clock; 0: it is
 /// not known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Looks {
+pub struct PollCadence {
     /// When the last packet came by the fast path.
     fast_at: u64,
     /// When the kernel's socket was last looked at, and whether it had some.
@@ -19,7 +19,7 @@ pub struct Looks {
     kernel_quiet: bool,
 }
 
-impl Looks {
+impl PollCadence {
     /// Whether to look at the kernel's socket before the fast path: in the order
     /// in which packets mostly come.
     #[inline]
@@ -85,40 +85,43 @@ mod tests {
 
     #[test]
     fn the_kernel_is_looked_at_rarely_while_the_fast_path_delivers() {
-        let mut looks = Looks::default();
+        let mut cadence = PollCadence::default();
         let start = 10 * FAST_FOR_NS;
-        assert!(looks.kernel_is_due(0) && looks.kernel_is_due(start));
-        looks.saw_kernel(start, 0);
-        assert!(looks.kernel_is_due(start), "nothing came by the fast path");
-        looks.saw_fast(start);
-        assert_eq!(looks.kernel_due_at(), start + KERNEL_EVERY_NS);
-        assert!(!looks.kernel_is_due(start + KERNEL_EVERY_NS - 1));
-        assert!(looks.kernel_is_due(start + KERNEL_EVERY_NS));
+        assert!(cadence.kernel_is_due(0) && cadence.kernel_is_due(start));
+        cadence.saw_kernel(start, 0);
+        assert!(
+            cadence.kernel_is_due(start),
+            "nothing came by the fast path"
+        );
+        cadence.saw_fast(start);
+        assert_eq!(cadence.kernel_due_at(), start + KERNEL_EVERY_NS);
+        assert!(!cadence.kernel_is_due(start + KERNEL_EVERY_NS - 1));
+        assert!(cadence.kernel_is_due(start + KERNEL_EVERY_NS));
         // The fast path has fallen silent.
-        looks.saw_kernel(start + FAST_FOR_NS - 1, 0);
-        assert!(looks.kernel_is_due(start + FAST_FOR_NS));
+        cadence.saw_kernel(start + FAST_FOR_NS - 1, 0);
+        assert!(cadence.kernel_is_due(start + FAST_FOR_NS));
     }
 
     #[test]
     fn after_a_sleep_the_kernel_is_looked_at_if_it_rang() {
         let start = 10 * FAST_FOR_NS;
         for by_kernel in [false, true] {
-            let mut looks = Looks::default();
-            looks.woken(by_kernel);
-            looks.begin(start);
-            looks.saw_fast(start);
-            assert_eq!(looks.kernel_first(), by_kernel);
-            assert_eq!(looks.kernel_is_due(start), by_kernel);
+            let mut cadence = PollCadence::default();
+            cadence.woken(by_kernel);
+            cadence.begin(start);
+            cadence.saw_fast(start);
+            assert_eq!(cadence.kernel_first(), by_kernel);
+            assert_eq!(cadence.kernel_is_due(start), by_kernel);
         }
     }
 
     #[test]
     fn where_packets_came_last_is_looked_at_first() {
-        let mut looks = Looks::default();
-        assert!(!looks.kernel_first());
-        looks.saw_kernel(5, 1);
-        assert!(looks.kernel_first());
-        looks.saw_kernel(6, 0);
-        assert!(!looks.kernel_first());
+        let mut cadence = PollCadence::default();
+        assert!(!cadence.kernel_first());
+        cadence.saw_kernel(5, 1);
+        assert!(cadence.kernel_first());
+        cadence.saw_kernel(6, 0);
+        assert!(!cadence.kernel_first());
     }
 }

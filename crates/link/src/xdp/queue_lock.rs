@@ -25,7 +25,7 @@ const DUE: usize = BATCH / 2;
 const SUSPECT_NS: u64 = 1_000_000;
 /// Who holds them for longer, ns, and lives is stopped: the others leave.
 const PATIENCE_NS: u64 = 10_000_000;
-/// Turns that are tried for when a process comes to the queue.
+/// QueueLock that are tried for when a process comes to the queue.
 const TRIES: u32 = 10_000;
 
 /// Which part of a queue a process has.
@@ -83,7 +83,7 @@ pub(super) enum Turn {
 }
 
 #[derive(Debug)]
-pub(super) struct Turns {
+pub(super) struct QueueLock {
     share: Share<ChunkRing, ChunkRing>,
     /// The first of our chunks for receiving, and how many there are.
     rx: (u32, u32),
@@ -95,7 +95,7 @@ pub(super) struct Turns {
     drained_since: u64,
 }
 
-impl Turns {
+impl QueueLock {
     /// `sizes` and `sharing` are those of [`memory_bytes`].
     pub fn new(fill: Ring, completion: Ring, sizes: &Sizes, sharing: Sharing) -> Self {
         let Sharing { index, count } = sharing;
