@@ -20,7 +20,7 @@ use crate::socket::MESSAGE_BYTES_MAX;
 pub(crate) const BOOT_VERSION: u32 = 7;
 
 const KIND_JSON: u8 = b'J';
-const KIND_WELCOME: u8 = b'W';
+const KIND_MEMBERSHIP: u8 = b'W';
 const KIND_JOIN: u8 = b'A';
 const KIND_TABLE: u8 = b'T';
 const KIND_BACK: u8 = b'B';
@@ -408,13 +408,13 @@ pub(crate) fn key_check(secret: &[u8; 32], job_id: u64, security: Security, suit
 /// it in the same message. The segment's descriptor, if `shared`, the lives', if
 /// `watched`, those of the host port, if there is one, and the first doorbells
 /// go with it.
-pub(crate) fn encode_welcome(membership: &Membership) -> Vec<u8> {
-    said(KIND_WELCOME, membership)
+pub(crate) fn encode_membership(membership: &Membership) -> Vec<u8> {
+    said(KIND_MEMBERSHIP, membership)
 }
 
 /// Reads such an answer and the secret behind it; none: it is something else.
-pub(crate) fn decode_welcome(bytes: &[u8]) -> Option<(Membership, &[u8; 32])> {
-    let body = bytes.strip_prefix(&[KIND_WELCOME])?;
+pub(crate) fn decode_membership(bytes: &[u8]) -> Option<(Membership, &[u8; 32])> {
+    let body = bytes.strip_prefix(&[KIND_MEMBERSHIP])?;
     let (body, secret) = body.split_last_chunk()?;
     Some((serde_json::from_slice(body).ok()?, secret))
 }
@@ -653,7 +653,7 @@ mod tests {
 
     #[test]
     fn a_welcome_travels_with_the_secret_behind_it() {
-        let welcome = Membership {
+        let membership = Membership {
             rank: 1,
             size: 2,
             job_id: 3,
@@ -676,10 +676,10 @@ mod tests {
             shared: false,
             watched: true,
         };
-        let mut bytes = encode_welcome(&welcome);
-        assert!(decode_welcome(&bytes).is_none());
+        let mut bytes = encode_membership(&membership);
+        assert!(decode_membership(&bytes).is_none());
         bytes.extend([0xab; 32]);
-        assert_eq!(decode_welcome(&bytes), Some((welcome, &[0xab; 32])));
+        assert_eq!(decode_membership(&bytes), Some((membership, &[0xab; 32])));
         assert!(decode_from_launcher(&bytes).is_err());
     }
 }

@@ -3,7 +3,7 @@
 
 pub use crate::guest::values_travel as pmi_values;
 
-use crate::message::{decode_from_launcher, decode_from_rank, decode_welcome};
+use crate::message::{decode_from_launcher, decode_from_rank, decode_membership};
 use crate::node::{Answer, Question};
 
 /// Bytes on the stream between launcher and agent, and in messages between
@@ -15,7 +15,7 @@ pub fn agent_frames(bytes: &[u8]) {
     crate::launch::frames_travel(bytes, usize::from(*piece) + 1);
     let _ = decode_from_rank(bytes);
     let _ = decode_from_launcher(bytes);
-    let _ = decode_welcome(bytes);
+    let _ = decode_membership(bytes);
 }
 
 /// Bytes as a question to the node service, and as its answer.

@@ -248,7 +248,7 @@ impl Guest {
                 versions: Versions::ours(),
                 job_id,
                 host: host_index,
-                wards: local_ranks
+                watched: local_ranks
                     .iter()
                     .copied()
                     .zip(pids.iter().copied())

@@ -4,8 +4,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::agent_protocol::{BEAT_EVERY, Order, ToHost};
 use super::member::Member;
-use super::talk::{BEAT_EVERY, Order, ToHost};
 
 use super::{Event, OnDeath, Running};
 use crate::message::{GaveUp, How};
@@ -17,7 +17,7 @@ const OVERDUE: Duration = Duration::from_secs(2);
 impl Member {
     /// Whether it still takes part, as far as the others were told.
     fn takes_part(&self) -> bool {
-        self.ended.is_none() && !self.left && !self.mourned && !self.given_up
+        self.ended.is_none() && !self.left && !self.death_reported && !self.given_up
     }
 }
 
@@ -183,7 +183,7 @@ impl Running {
             .map(|m| m.place.rank)
             .collect();
         for rank in ranks {
-            self.mourn(rank, How::Lost)?;
+            self.report_death(rank, How::Lost)?;
         }
         self.order(host, &Order::Said(ToHost::Kill))
     }

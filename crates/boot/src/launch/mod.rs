@@ -9,30 +9,30 @@
 //! reports, within one process or over a connection.
 
 mod agent;
-mod ask;
+mod agent_protocol;
 mod connection;
+mod control_socket;
 mod cuts;
-mod door;
 mod exchange;
 mod exclude;
+mod heartbeat;
 mod host;
 mod member;
 mod output;
-mod peek;
 mod plan;
+mod query;
 mod rank;
 mod reach;
 mod remote;
+mod remote_statistics;
 mod respawn;
-mod signs;
 mod source;
 mod start;
 mod streams;
-mod talk;
 mod watch;
 
 #[cfg(feature = "properties")]
-pub(crate) use talk::frames_travel;
+pub(crate) use agent_protocol::frames_travel;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -552,7 +552,7 @@ pub struct Running {
     /// When agents hear of us next.
     beat_at: Instant,
     looks: Looks,
-    questions: ask::Questions,
+    questions: query::Questions,
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@ use std::io;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use super::agent_protocol::{Frames, FromHost, Garbled, PREAMBLE, Report};
 use super::connection::{Came, Connection};
 use super::plan::Greeting;
-use super::talk::{Frames, FromHost, Garbled, PREAMBLE, Report};
 use crate::Versions;
 
 /// How much of what the connection's program says last is kept, bytes.

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::talk::{Order, ToHost};
+use super::agent_protocol::{Order, ToHost};
 use super::watch::{Side, index_of};
 use super::{Event, OnDeath, Running, Starter};
 use crate::job::PeerInfo;

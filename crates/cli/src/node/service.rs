@@ -282,7 +282,7 @@ impl Service {
                 let bounds = format!(
                     "up to {user_ports} host ports with {user_memory_mib} MiB of packet memory"
                 );
-                self.answer(number, &Answer::Welcome(bounds));
+                self.answer(number, &Answer::Bounds(bounds));
             }
         }
     }

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::news::tests::agents_of;
-use super::news::{News, Word};
+use super::events::tests::agents_of;
+use super::events::{EventLog, Word};
 use crate::partition::model::{Chance, Plan};
 
 const SILENCE: Duration = Duration::from_millis(2_500);
@@ -21,7 +21,7 @@ const LAST: u64 = 5;
 const BOUND: Duration = Duration::from_secs(10);
 
 struct Host {
-    news: News,
+    events: EventLog,
     /// Its ranks end at this time, if they do.
     ends_at: Option<Duration>,
     dead: Vec<u16>,
@@ -31,8 +31,8 @@ struct Host {
 
 /// One rank a host, which has the host's number.
 fn hosts(count: u16, start: Instant) -> Vec<Host> {
-    let each = |news| Host {
-        news,
+    let each = |events| Host {
+        events,
         ends_at: None,
         dead: Vec::new(),
         heard: vec![Duration::ZERO; count.into()],
@@ -85,7 +85,7 @@ fn run(count: u16, seed: u64) {
             }
             let mut words = Vec::new();
             for (_, _, bytes) in came.iter().filter(|(_, to, _)| *to == host) {
-                words.extend(all[host as usize].news.hear(bytes, at));
+                words.extend(all[host as usize].events.hear(bytes, at));
             }
             for peer in (0..count).filter(|peer| asks && *peer != host) {
                 let way = plan.passes(host, peer, now) && plan.passes(peer, host, now);
@@ -98,18 +98,18 @@ fn run(count: u16, seed: u64) {
                     && it.ends_at.is_none()
                     && now >= heard_at + RANKS_SILENCE
                 {
-                    it.news.give_up(peer.into(), at);
+                    it.events.give_up(peer.into(), at);
                     let waited = now - heard_at;
                     assert!(waited < BOUND, "seed {seed}: {host} waits for {peer}");
                 }
             }
             let it = &mut all[host as usize];
-            for ranks in it.news.doubts(at) {
+            for ranks in it.events.doubts(at) {
                 for rank in ranks.into_iter().filter(|_| talks) {
-                    it.news.heard_of(rank, start + it.heard[rank as usize]);
+                    it.events.heard_of(rank, start + it.heard[rank as usize]);
                 }
             }
-            words.extend(it.news.judge(at));
+            words.extend(it.events.judge(at));
             for word in words {
                 match word {
                     Word::Died { rank, .. } => it.dead.push(rank as u16),
@@ -118,7 +118,7 @@ fn run(count: u16, seed: u64) {
                 }
                 changed_at = now;
             }
-            while let Some((to, bytes)) = it.news.next(at) {
+            while let Some((to, bytes)) = it.events.next(at) {
                 let to = (0..count).filter(|other| *other != host).nth(to).unwrap();
                 if plan.passes(host, to, now) && !is_lost(to) {
                     let due = now + Duration::from_millis(1) + chance.millis(LATE);

@@ -1,4 +1,4 @@
-//! Agents in threads of this process, which is the first ward of each; the
+//! Agents in threads of this process, which is the first watched rank of each; the
 //! others are processes that sleep.
 
 use std::net::Ipv4Addr;
@@ -30,7 +30,7 @@ impl Here {
             versions: Versions::ours(),
             job_id,
             host,
-            wards: vec![(first, std::process::id()), (first + 1, sleeper.id())],
+            watched: vec![(first, std::process::id()), (first + 1, sleeper.id())],
             has_mix: mix.is_some(),
             silence: Duration::from_secs(1),
         };
@@ -108,7 +108,7 @@ fn a_death_is_told_here_and_on_other_hosts() {
     a.sleeper.kill().unwrap();
     assert_eq!(a.hears_of_death(), (1, How::Killed(9)));
     assert_eq!(b.hears_of_death(), (1, How::Killed(9)));
-    // Whoever leaves is not mourned.
+    // Whoever leaves is not reported.
     let leave = crate::message::ToLauncher::Leave.encode();
     socket::send(b.control.as_fd(), &leave, &[], true).unwrap();
     b.sleeper.kill().unwrap();
@@ -183,8 +183,8 @@ fn the_ranks_of_a_silent_host_are_dead() {
     };
     let to = SocketAddr::new(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), a.card.port);
     let start = Instant::now();
-    let mut news = News::new(&own, vec![a.card.clone()], Duration::from_secs(1), start);
-    let (_, bytes) = news.next(start).unwrap();
+    let mut events = EventLog::new(&own, vec![a.card.clone()], Duration::from_secs(1), start);
+    let (_, bytes) = events.next(start).unwrap();
     connect(&network, &to).unwrap();
     send(&network, &bytes, SendFlags::empty()).unwrap();
     assert_eq!(a.hears_of_death(), (7, How::Lost));
@@ -202,7 +202,7 @@ fn an_agent_of_another_version_says_so() {
         versions,
         job_id: rand_word(),
         host: 0,
-        wards: Vec::new(),
+        watched: Vec::new(),
         has_mix: false,
         silence: Duration::from_secs(1),
     };
@@ -224,7 +224,7 @@ fn nobody_else_is_let_in() {
         versions: Versions::ours(),
         job_id,
         host: 0,
-        wards: vec![(0, sleeper.id())],
+        watched: vec![(0, sleeper.id())],
         has_mix: false,
         silence: Duration::from_secs(1),
     };

@@ -9,10 +9,10 @@ use portolan_sys::process::Condition;
 use rustix::event::epoll;
 
 use super::Running;
-use super::door::Door;
+use super::agent_protocol::{Order, ToHost};
+use super::control_socket::ControlSocket;
 use super::host::Host;
-use super::peek;
-use super::talk::{Order, ToHost};
+use super::remote_statistics;
 use super::watch::{Side, Token, index_of};
 use crate::control::{Answer, HostView, JobName, Look, Phase, RankView, Request};
 
@@ -21,10 +21,10 @@ const ANSWER_WAIT: Duration = Duration::from_secs(2);
 /// Most questions at once.
 const QUESTIONS_MAX: usize = 64;
 
-/// Who asked: a client at our own door, or at that of a host's agent.
+/// Who asked: a client at our own socket, or at that of a host's agent.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Asker {
-    Door(u64),
+    ControlSocket(u64),
     Host(usize, u64),
 }
 
@@ -39,7 +39,7 @@ struct Question {
 #[derive(Default)]
 pub(super) struct Questions {
     pub job_id: u64,
-    door: Option<Door>,
+    socket: Option<ControlSocket>,
     open: BTreeMap<u64, Question>,
     next: u64,
 }
@@ -54,21 +54,27 @@ impl Questions {
 impl Running {
     pub(super) fn open_door(&mut self, job_id: u64) {
         self.questions.job_id = job_id;
-        let door = Door::open(job_id).filter(|door| {
-            let data = Token::Door.data();
-            epoll::add(&self.epoll, door.descriptor(), data, epoll::EventFlags::IN).is_ok()
+        let socket = ControlSocket::open(job_id).filter(|socket| {
+            let data = Token::ControlSocket.data();
+            epoll::add(
+                &self.epoll,
+                socket.descriptor(),
+                data,
+                epoll::EventFlags::IN,
+            )
+            .is_ok()
         });
-        match &door {
+        match &socket {
             Some(_) => log::debug!("asked as {}", JobName::own(job_id)),
             None => log::warn!("this job cannot be asked here: its name is taken"),
         }
-        self.questions.door = door;
+        self.questions.socket = socket;
     }
 
-    pub(super) fn handle_door(&mut self) -> io::Result<()> {
-        let door = self.questions.door.as_mut();
-        for (client, request) in door.map_or(Ok(Vec::new()), Door::pump)? {
-            self.handle_asked(Asker::Door(client), &request)?;
+    pub(super) fn handle_control(&mut self) -> io::Result<()> {
+        let socket = self.questions.socket.as_mut();
+        for (client, request) in socket.map_or(Ok(Vec::new()), ControlSocket::pump)? {
+            self.handle_asked(Asker::ControlSocket(client), &request)?;
         }
         Ok(())
     }
@@ -181,9 +187,9 @@ impl Running {
 
     fn answer(&mut self, asker: Asker, answer: Answer) {
         match asker {
-            Asker::Door(client) => {
-                if let Some(door) = &mut self.questions.door {
-                    door.answer(client, &answer);
+            Asker::ControlSocket(client) => {
+                if let Some(socket) = &mut self.questions.socket {
+                    socket.answer(client, &answer);
                 }
             }
             Asker::Host(host, ticket) => {
@@ -197,7 +203,7 @@ impl Running {
 impl Host {
     /// What is to be seen of the ranks now.
     pub(super) fn view(&self, look: Look) -> HostView {
-        let mut left = peek::NUMBERS_MAX;
+        let mut left = remote_statistics::NUMBERS_MAX;
         let rank = |rank: &super::rank::Rank| {
             let pid = rank.greeted.unwrap_or_else(|| rank.pid());
             let phase = match (rank.ended, rank.left, rank.joined, rank.greeted) {
@@ -213,7 +219,7 @@ impl Host {
             };
             let read = match look {
                 Look::Counters | Look::State if phase == Phase::Joined => {
-                    peek::read(pid, &rank.tables, look == Look::State, &mut left)
+                    remote_statistics::read(pid, &rank.tables, look == Look::State, &mut left)
                 }
                 _ => Ok(Vec::new()),
             };

@@ -1,4 +1,4 @@
-//! A host's vigil over its ranks: who is about to end, who is stopped, and
+//! A host's liveness over its ranks: who is about to end, who is stopped, and
 //! what the others are told of it.
 
 use std::io;
@@ -8,26 +8,26 @@ use std::time::Instant;
 use portolan_sys::process::Condition;
 use rustix::event::epoll;
 
+use super::super::agent_protocol::FromHost;
 use super::super::rank::With;
-use super::super::talk::FromHost;
 use super::{Host, Token};
+use crate::liveness::Liveness;
 use crate::message::{How, ToRank};
-use crate::vigil::Vigil;
 
 impl Host {
-    pub(super) fn begin_vigil(&mut self) -> io::Result<()> {
+    pub(super) fn begin_liveness(&mut self) -> io::Result<()> {
         if self.words() == 0 {
             return Ok(());
         }
         // Without memory for it, each end is noticed once the process is gone.
-        let Ok(vigil) = Vigil::start(self.words()) else {
+        let Ok(liveness) = Liveness::start(self.words()) else {
             return Ok(());
         };
-        self.descriptors.lives = vigil.descriptor()?;
+        self.descriptors.lives = liveness.descriptor()?;
         let flags = epoll::EventFlags::IN;
-        epoll::add(&self.epoll, vigil.bell(), Token::Bell.data(), flags)?;
-        epoll::add(&self.epoll, vigil.timer(), Token::Timer.data(), flags)?;
-        self.vigil = Some(vigil);
+        epoll::add(&self.epoll, liveness.bell(), Token::Bell.data(), flags)?;
+        epoll::add(&self.epoll, liveness.timer(), Token::Timer.data(), flags)?;
+        self.liveness = Some(liveness);
         Ok(())
     }
 
@@ -36,23 +36,23 @@ impl Host {
     }
 
     /// Looks for ranks that are about to end, or are stopped.
-    pub(super) fn keep_vigil(&mut self) -> io::Result<()> {
-        let Some(vigil) = &mut self.vigil else {
+    pub(super) fn check_liveness(&mut self) -> io::Result<()> {
+        let Some(liveness) = &mut self.liveness else {
             return Ok(());
         };
         let ranks = &self.ranks;
         let of_interest = |index: usize| {
             let rank = ranks.get(index)?;
-            let over = rank.left || rank.mourned.is_some() || rank.ended.is_some();
+            let over = rank.left || rank.cause.is_some() || rank.ended.is_some();
             rank.greeted.filter(|_| !over)
         };
-        let dying = vigil.dying(of_interest)?;
-        let due = vigil.is_due();
+        let dying = liveness.dying(of_interest)?;
+        let due = liveness.is_due();
         for (index, how) in dying {
             // It may have said that it leaves.
             self.handle_control(index)?;
             if !self.ranks[index].left {
-                self.mourn(index, how);
+                self.report_death(index, how);
                 let rank = self.ranks[index].place.rank;
                 self.say(FromHost::Dying { rank, how });
             }
@@ -111,8 +111,8 @@ impl Host {
     }
 
     /// Tells the neighbours of a rank's end.
-    pub(super) fn mourn(&mut self, index: usize, how: How) {
-        if self.ranks[index].mourned.replace(how).is_some() {
+    pub(super) fn report_death(&mut self, index: usize, how: How) {
+        if self.ranks[index].cause.replace(how).is_some() {
             return;
         }
         let (place, left) = (self.ranks[index].place, self.ranks[index].left);

@@ -13,7 +13,7 @@ use crate::How;
 use crate::message::{FromRank, GaveUp, ToLauncher, ToRank, decode_from_rank};
 use crate::socket;
 
-/// What a ward has said.
+/// What a watched rank has said.
 #[derive(Default)]
 pub(super) struct Said {
     /// It leaves now.
@@ -26,7 +26,7 @@ pub(super) struct Said {
     pub heard: Vec<(u32, Duration)>,
 }
 
-pub(super) struct Ward {
+pub(super) struct WatchedRank {
     pub rank: u32,
     pub pid: u32,
     pub process: Pidfd,
@@ -37,11 +37,11 @@ pub(super) struct Ward {
     queue: VecDeque<Rc<[u8]>>,
     left: bool,
     /// What the others were told of its end.
-    pub mourned: Option<How>,
+    pub cause: Option<How>,
     ended: bool,
 }
 
-impl Ward {
+impl WatchedRank {
     pub fn new(rank: u32, pid: u32, process: Pidfd) -> Self {
         Self {
             rank,
@@ -51,7 +51,7 @@ impl Ward {
             came: false,
             queue: VecDeque::new(),
             left: false,
-            mourned: None,
+            cause: None,
             ended: false,
         }
     }
@@ -65,8 +65,8 @@ impl Ward {
     pub fn let_in(&mut self, control: OwnedFd, lives: Option<BorrowedFd<'_>>) {
         self.came = true;
         let lives: Vec<_> = lives.into_iter().collect();
-        let welcome = ToRank::Watched.encode();
-        if socket::send(control.as_fd(), &welcome, &lives, false).is_ok() {
+        let membership = ToRank::Watched.encode();
+        if socket::send(control.as_fd(), &membership, &lives, false).is_ok() {
             self.control = Some(control);
             self.flush();
         }
@@ -98,7 +98,7 @@ impl Ward {
                 Ok(None) | Err(_) => self.control = None,
             }
         }
-        said.leaves = self.left && !was && self.mourned.is_none();
+        said.leaves = self.left && !was && self.cause.is_none();
         said
     }
 
@@ -136,7 +136,7 @@ impl Ward {
 
     /// Whether its end would be a death that nobody was told of.
     pub fn is_missed(&self) -> bool {
-        !self.left && self.mourned.is_none()
+        !self.left && self.cause.is_none()
     }
 
     pub fn has_ended(&self) -> bool {

@@ -29,7 +29,7 @@ const SETTLE: Duration = Duration::from_millis(1);
 const REPLACED_AFTER: Duration = Duration::from_millis(20);
 
 /// Watches the ranks of one host.
-pub(crate) struct Vigil {
+pub(crate) struct Liveness {
     /// None where robust futexes are switched off.
     lives: Option<(Arc<Lives>, LifeWatch)>,
     bell: Arc<OwnedFd>,
@@ -41,7 +41,7 @@ pub(crate) struct Vigil {
     look_at: Instant,
 }
 
-impl Vigil {
+impl Liveness {
     /// Over `ranks` ranks.
     pub fn start(ranks: u32) -> io::Result<Self> {
         // What is wrong with it has been said where the launcher began.
@@ -64,7 +64,7 @@ impl Vigil {
             Some((lives, watch))
         };
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-        let vigil = Self {
+        let liveness = Self {
             lives,
             bell,
             lost,
@@ -72,8 +72,8 @@ impl Vigil {
             unclear: BTreeMap::new(),
             look_at: Instant::now() + LOOK_EVERY,
         };
-        vigil.set_timer()?;
-        Ok(vigil)
+        liveness.set_timer()?;
+        Ok(liveness)
     }
 
     /// For the ranks: where each holds a word.
@@ -84,7 +84,7 @@ impl Vigil {
             .map_err(|error| io::Error::other(error.to_string()))
     }
 
-    /// Readable when [`Vigil::dying`] has news.
+    /// Readable when [`Liveness::dying`] has news.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
@@ -205,8 +205,8 @@ mod tests {
 
     #[test]
     fn a_rank_that_goes_without_a_word_is_reported_once() {
-        let mut vigil = Vigil::start(2).unwrap();
-        let lives = Lives::from_fd(vigil.descriptor().unwrap().unwrap()).unwrap();
+        let mut liveness = Liveness::start(2).unwrap();
+        let lives = Lives::from_fd(liveness.descriptor().unwrap().unwrap()).unwrap();
         let pulse = portolan_sys::lives::Pulse::new(lives, 1).unwrap();
         let theirs = pulse.clone();
         std::thread::spawn(move || std::mem::forget(theirs.hold().unwrap()))
@@ -214,14 +214,14 @@ mod tests {
             .unwrap();
         // This process runs on, so in the end it counts as another program.
         let ends = loop {
-            let ends = vigil.dying(|_| Some(std::process::id())).unwrap();
+            let ends = liveness.dying(|_| Some(std::process::id())).unwrap();
             if !ends.is_empty() {
                 break ends;
             }
             std::thread::sleep(SETTLE);
         };
         assert_eq!(ends, [(1, How::Replaced)]);
-        assert_eq!(vigil.dying(|_| Some(1)).unwrap(), []);
+        assert_eq!(liveness.dying(|_| Some(1)).unwrap(), []);
         drop(pulse);
     }
 }

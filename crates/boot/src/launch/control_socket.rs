@@ -10,7 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use portolan_sys::process::peer;
 use rustix::event::epoll;
 
-use super::talk::{Frames, Outgoing};
+use super::agent_protocol::{Frames, Outgoing};
 use crate::Versions;
 use crate::control::{ANSWER_BYTES_MAX, Answer, Asked, JobName, Request};
 use crate::frame::json;
@@ -35,15 +35,15 @@ struct Client {
 
 /// Listens for questions. Each client is known by a number that is not used
 /// again.
-pub(super) struct Door {
+pub(super) struct ControlSocket {
     listener: UnixListener,
     epoll: OwnedFd,
     clients: BTreeMap<u64, Client>,
     next: u64,
 }
 
-impl Door {
-    /// Opens the door of a job. None where there is one already (an agent of
+impl ControlSocket {
+    /// Opens the socket of a job. None where there is one already (an agent of
     /// the job runs beside another, or beside the launcher), or the kernel
     /// gives none: the job runs without.
     pub fn open(job_id: u64) -> Option<Self> {
@@ -61,7 +61,7 @@ impl Door {
         })
     }
 
-    /// Readable when [`Door::pump`] has something to do.
+    /// Readable when [`ControlSocket::pump`] has something to do.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
@@ -202,10 +202,10 @@ mod tests {
     }
 
     /// Pumps until somebody has asked.
-    fn asked(door: &mut Door) -> (u64, Request) {
+    fn asked(socket: &mut ControlSocket) -> (u64, Request) {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            if let Some(first) = door.pump().unwrap().pop() {
+            if let Some(first) = socket.pump().unwrap().pop() {
                 return first;
             }
             assert!(Instant::now() < deadline, "nobody asked");
@@ -216,19 +216,19 @@ mod tests {
     #[test]
     fn a_question_is_answered_and_a_second_door_is_none() {
         let job = JobName::own(0xd00f);
-        let mut door = Door::open(job.id).unwrap();
-        assert!(Door::open(job.id).is_none());
+        let mut socket = ControlSocket::open(job.id).unwrap();
+        assert!(ControlSocket::open(job.id).is_none());
         let client = asking(&job);
-        let (who, request) = asked(&mut door);
+        let (who, request) = asked(&mut socket);
         assert_eq!(request, REQUEST);
         let silent = Answer::Silent {
             host_index: 3,
             name: "x".repeat(3 << 20),
         };
-        door.answer(who, &silent);
-        door.answer(who, &Answer::End);
-        while !door.clients.is_empty() {
-            door.pump().unwrap();
+        socket.answer(who, &silent);
+        socket.answer(who, &Answer::End);
+        while !socket.clients.is_empty() {
+            socket.pump().unwrap();
         }
         assert_eq!(client.join().unwrap().unwrap(), [silent]);
     }
@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn those_who_make_no_sense_are_sent_away_and_others_served() {
         let job = JobName::own(0xd00e);
-        let mut door = Door::open(job.id).unwrap();
+        let mut socket = ControlSocket::open(job.id).unwrap();
         let mut strangers = Vec::new();
         let foreign = Asked {
             versions: Versions {
@@ -258,10 +258,10 @@ mod tests {
         // One that says nothing stays, and is in nobody's way.
         strangers.push(UnixStream::connect_addr(&job.address().unwrap()).unwrap());
         let client = asking(&job);
-        let (who, _) = asked(&mut door);
-        door.answer(who, &Answer::Refused("no".to_owned()));
+        let (who, _) = asked(&mut socket);
+        socket.answer(who, &Answer::Refused("no".to_owned()));
         assert!(matches!(client.join().unwrap(), Err(ControlError::Refused(why)) if why == "no"));
-        assert_eq!(door.clients.len(), 1);
+        assert_eq!(socket.clients.len(), 1);
         let mut bytes = Vec::new();
         let _ = strangers[3].read_to_end(&mut bytes);
         let text = String::from_utf8_lossy(&bytes);
@@ -271,11 +271,11 @@ mod tests {
     #[test]
     fn no_more_than_so_many_are_let_in() {
         let job = JobName::own(0xd00d);
-        let mut door = Door::open(job.id).unwrap();
+        let mut socket = ControlSocket::open(job.id).unwrap();
         let address = job.address().unwrap();
         let connect = |_| UnixStream::connect_addr(&address).unwrap();
         let _streams: Vec<UnixStream> = (0..CLIENTS_MAX + 4).map(connect).collect();
-        door.pump().unwrap();
-        assert_eq!(door.clients.len(), CLIENTS_MAX);
+        socket.pump().unwrap();
+        assert_eq!(socket.clients.len(), CLIENTS_MAX);
     }
 }

@@ -190,7 +190,7 @@ impl Other {
 }
 
 /// See above.
-pub(super) struct News {
+pub(super) struct EventLog {
     own: u16,
     seal: AnySeal,
     silence: Duration,
@@ -218,7 +218,7 @@ pub(super) struct Identity<'a> {
     pub mix: Option<&'a [u8; 32]>,
 }
 
-impl News {
+impl EventLog {
     /// An agent that is alone on its `host` of the job.
     pub fn new(own: &Identity<'_>, hosts: Vec<HostCard>, silence: Duration, now: Instant) -> Self {
         let mut seal = AnySeal::with_slots(SuiteId::AesGcm, 2 * hosts.len());
@@ -329,7 +329,7 @@ impl News {
         self.others.iter().filter(hears).all(|it| it.has == all)
     }
 
-    /// When [`News::next`] or [`News::lost`] has something.
+    /// When [`EventLog::next`] or [`EventLog::lost`] has something.
     pub fn due(&self) -> Option<Instant> {
         let live = self.others.iter().filter(|other| !other.over);
         let silent = |other: &Other| {
@@ -575,7 +575,7 @@ pub mod tests {
     const SILENCE: Duration = Duration::from_millis(2_500);
 
     /// Agents of hosts with two ranks each.
-    fn agents(count: u16, now: Instant) -> Vec<News> {
+    fn agents(count: u16, now: Instant) -> Vec<EventLog> {
         agents_of(count, now, SILENCE, |host| {
             vec![2 * u32::from(host), 2 * u32::from(host) + 1]
         })
@@ -587,7 +587,7 @@ pub mod tests {
         now: Instant,
         silence: Duration,
         ranks: fn(u16) -> Vec<u32>,
-    ) -> Vec<News> {
+    ) -> Vec<EventLog> {
         let private = |host: u16| [host as u8 + 1; 32];
         let card = |host: u16| HostCard {
             host,
@@ -604,13 +604,13 @@ pub mod tests {
                 mix: None,
             };
             let others = (0..count).filter(|it| *it != host).map(card).collect();
-            News::new(&own, others, silence, now)
+            EventLog::new(&own, others, silence, now)
         };
         (0..count).map(each).collect()
     }
 
     /// Carries what is due between two agents; gives what the second hears.
-    fn carry(from: &mut News, to: &mut News, now: Instant) -> Vec<Word> {
+    fn carry(from: &mut EventLog, to: &mut EventLog, now: Instant) -> Vec<Word> {
         let mut words = Vec::new();
         while let Some((_, bytes)) = from.next(now) {
             words.extend(to.hear(&bytes, now));
@@ -706,9 +706,9 @@ pub mod tests {
     }
 
     /// The words about hosts that fall silent, by `now`.
-    fn judged(news: &mut News, now: Instant) -> Vec<Word> {
-        let mut words = news.judge(now);
-        words.extend(news.judge(now + SETTLE));
+    fn judged(events: &mut EventLog, now: Instant) -> Vec<Word> {
+        let mut words = events.judge(now);
+        words.extend(events.judge(now + SETTLE));
         words
     }
 
@@ -799,7 +799,7 @@ pub mod tests {
             mix: Some(&[5; 32]),
         };
         let hosts = a.others.iter().map(|other| other.card.clone()).collect();
-        let mut mixed = News::new(&own, hosts, SILENCE, now);
+        let mut mixed = EventLog::new(&own, hosts, SILENCE, now);
         mixed.add(killed(1), now);
         assert_eq!(carry(&mut mixed, &mut b, now), []);
         assert_eq!(b.others[0].newest, 0);

@@ -4,9 +4,9 @@
 use std::io;
 use std::time::Instant;
 
+use super::agent_protocol::{BEAT_EVERY, Order, ToHost};
 use super::member::Member;
 use super::remote::HostFailure;
-use super::talk::{BEAT_EVERY, Order, ToHost};
 use super::watch::{Side, index_of};
 use super::{Event, Running};
 use crate::message::How;
@@ -48,8 +48,8 @@ impl Running {
     }
 
     /// Tells all hosts of a rank's end, once.
-    pub(super) fn mourn(&mut self, rank: u32, how: How) -> io::Result<()> {
-        if std::mem::replace(&mut self.members[rank as usize].mourned, true) {
+    pub(super) fn report_death(&mut self, rank: u32, how: How) -> io::Result<()> {
+        if std::mem::replace(&mut self.members[rank as usize].death_reported, true) {
             return Ok(());
         }
         self.say_all(ToHost::Died { rank, how })
