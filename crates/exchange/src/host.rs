@@ -242,7 +242,7 @@ pub trait Host {
         false
     }
 
-    /// Hides what was published under a key, which is of `sink`: from the first call
+    /// Withdraws what was published under a key, which is of `sink`: from the first call
     /// on nobody begins to write there. False: somebody still writes; ask again.
     fn withdraw(&mut self, _key: u64, _sink: &mut Self::Sink) -> bool {
         true

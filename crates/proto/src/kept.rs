@@ -1,8 +1,7 @@
 //! What is kept of a peer that was talked to, active or not.
 //!
-//! While it is active this is part of its connection; when that is given back,
-//! it is put on the parked, where a peer gets a place with its first connection
-//! and keeps it. There is a place for each, so nobody is ever without.
+//! While the peer is active this is part of its connection. When that is given back,
+//! it is parked: a peer gets a place for that with its first connection and keeps it. There is a place for each, so nobody is ever without.
 
 use portolan_seal::Seal;
 use portolan_wire::MessageNo;
@@ -43,7 +42,7 @@ pub(crate) struct KeptPath {
     pub packet_max: u16,
 }
 
-/// Both, of path 0, as they lie on the parked: words, so that a table of them may be
+/// Both, of path 0, as they are parked: words, so that a table of them may be
 /// memory that nobody has touched yet.
 pub type PeerSnapshot = [u64; WORDS];
 
@@ -53,7 +52,7 @@ const WORDS: usize = 10 + 2 * FLOWS_MAX;
 // known of it and the engine's part included.
 const _: () = assert!(size_of::<PeerSnapshot>() <= 208);
 
-/// A further path as it lies on a parked of its own.
+/// A further path as it is parked, in a table of its own.
 pub type PathSnapshot = [u64; 6];
 
 const fn join(low: u32, high: u32) -> u64 {
@@ -205,7 +204,7 @@ impl<S: Seal> Endpoint<'_, S> {
         (Kept::new(config), KeptPath::new(config.first_packet))
     }
 
-    /// Puts what is kept of a connection's peer on the parked, and detaches it.
+    /// Parks the state of a connection's peer, and detaches it.
     pub(crate) fn park(&mut self, conn: u32) {
         self.park_paths(conn);
         let c = &self.conns[conn as usize];

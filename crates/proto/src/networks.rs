@@ -208,7 +208,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.conns[conn as usize].kept.paths |= 1 << id;
     }
 
-    /// Makes ready the further paths of a connection that comes from the parked.
+    /// Makes ready the further paths of a connection that was parked.
     /// All its packets of earlier key phases arrived or are no more.
     pub(crate) fn resume_paths(&mut self, conn: u32) {
         let known = self.conns[conn as usize].kept.paths;
@@ -220,7 +220,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Puts what must be kept of a connection's further paths on their parked.
+    /// Parks the state of a connection's further paths.
     pub(crate) fn park_paths(&mut self, conn: u32) {
         let c = &self.conns[conn as usize];
         let (known, more) = (c.kept.paths, c.more);
@@ -372,7 +372,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 }
 
-/// Where on their parked a further path of a peer lies.
+/// Where the parked state of a further path of a peer lies.
 const fn further_at(place: u32, id: u8) -> usize {
     place as usize * (PATHS_MAX - 1) + id as usize - 1
 }

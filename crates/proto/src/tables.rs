@@ -121,7 +121,7 @@ pub struct Core {
     pub(crate) free_longs: u32,
     pub(crate) free_long_count: u32,
     pub(crate) free_conns: u32,
-    /// Places of the parked that were given to peers; they keep them.
+    /// Places for parked state that were given to peers; they keep them.
     pub(crate) parked_used: u32,
     /// No connection at or above this was ever in use: the rest is not looked at.
     pub(crate) conns_used: u32,

@@ -146,7 +146,7 @@ impl Star {
         panic!("peer {to} never gets its turn");
     }
 
-    /// Places of the parked that were ever written.
+    /// Places for parked state that were ever written.
     fn parked(&self) -> usize {
         let used = |words: &&[u64; size_of::<portolan_proto::PeerSnapshot>() / 8]| {
             words.iter().any(|word| *word != 0)

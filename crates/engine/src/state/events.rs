@@ -106,7 +106,7 @@ impl State {
         self.gone(rank, how);
     }
 
-    /// A rank is gone: what it still said is read, then it is buried.
+    /// A rank is gone: what it still said is read, then it is marked dead.
     pub(super) fn gone(&mut self, rank: u32, why: Death) {
         if why == Death::Ended {
             // The launcher may have said more.

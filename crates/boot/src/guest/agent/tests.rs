@@ -108,7 +108,7 @@ fn a_death_is_told_here_and_on_other_hosts() {
     a.sleeper.kill().unwrap();
     assert_eq!(a.hears_of_death(), (1, How::Killed(9)));
     assert_eq!(b.hears_of_death(), (1, How::Killed(9)));
-    // Whoever leaves is not reported.
+    // Who leaves is not reported dead.
     let leave = crate::message::ToLauncher::Leave.encode();
     socket::send(b.control.as_fd(), &leave, &[], true).unwrap();
     b.sleeper.kill().unwrap();
