@@ -14,7 +14,7 @@ mod published;
 mod queues;
 mod remote;
 
-use portolan_exchange::{self as exchange, Exchange, Incoming, KINDS, Kind, OpId, Push, Took};
+use portolan_exchange::{self as exchange, Incoming, KINDS, Kind, OpId, Push, Took};
 use portolan_wire::Priority;
 
 use self::cache::Cache;
@@ -37,12 +37,12 @@ const _: () = assert!(MATCHED as u32 + KINDS as u32 <= u16::MAX as u32);
 const FLOW_REQUESTS: u16 = FLOWS_MAX;
 const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
 
-type State = Exchange<Gather, Scatter>;
+type Exchange = exchange::Exchange<Gather, Scatter>;
 
 /// The exchange, and what the engine has yet to tell it.
 pub(crate) struct Matched {
     /// Out of its place only while it is at work.
-    exchange: Option<Box<State>>,
+    exchange: Option<Box<Exchange>>,
     published: Published,
     /// Of these, those that stay when the program ends their registration.
     cache: Cache,
@@ -79,12 +79,12 @@ impl Matched {
 
     /// The exchange, outside of its own work.
     #[inline]
-    pub fn state(&mut self) -> &mut State {
+    pub fn state(&mut self) -> &mut Exchange {
         self.exchange.as_mut().expect("it is at work nowhere")
     }
 
     /// The exchange, and which of its regions others of this host see.
-    fn regions(&mut self) -> (&mut State, &mut Published) {
+    fn regions(&mut self) -> (&mut Exchange, &mut Published) {
         let Self {
             exchange,
             published,
@@ -152,7 +152,7 @@ impl Core {
     pub fn exchange<R>(
         &mut self,
         ways: &mut dyn Ways,
-        act: impl FnOnce(&mut State, &mut Carrier<'_>) -> R,
+        act: impl FnOnce(&mut Exchange, &mut Carrier<'_>) -> R,
     ) -> R {
         let mut state = self
             .matched

@@ -191,8 +191,8 @@ impl KeptPath {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// What is kept of a peer that gets its active state; with a place for it
-    /// on a place there, if it had none.
+    /// The parked state of a peer that gets its active state, with a place for
+    /// it where it had none.
     pub(crate) fn restore(&mut self, peer: u32) -> (Kept, KeptPath) {
         let p = &mut self.peers[peer as usize];
         if p.place != NONE {

@@ -5,7 +5,7 @@ use portolan_exchange::{
 };
 
 use super::memory::{Gather, Scatter};
-use super::{Carrier, Kind, MATCHED, SHM, State as Exchange, options};
+use super::{Carrier, Exchange, Kind, MATCHED, SHM, options};
 use crate::error::{Death, Misuse, SendError};
 use crate::lanes::Lane;
 use crate::shm::{ShmFailure, ShmLane};

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use portolan_exchange::{DeregisterError, RegionId, RegisterError, Rights, Sink as _};
 use portolan_link::shm::{Exposed, RegionId as Entry, Rights as Shared, ShmPort, Terms};
 
-use super::State as Exchange;
+use super::Exchange;
 use super::cache::{Extent, Released};
 use super::memory::Scatter;
 use crate::state::State;

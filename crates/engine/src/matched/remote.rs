@@ -9,7 +9,7 @@ use portolan_sys::clock::now_ns;
 
 use super::cache::{Extent, Released};
 use super::memory::{Gather, Scatter};
-use super::{Carrier, State as Exchange};
+use super::{Carrier, Exchange};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, SendError, WaitError};
