@@ -181,7 +181,7 @@ impl Keys {
         });
     }
 
-    /// What the others are told.
+    /// The address to announce to the others.
     pub const fn address(&self, own: &Address) -> KeyAddress {
         KeyAddress {
             port: own.port,

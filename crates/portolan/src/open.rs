@@ -160,15 +160,6 @@ impl From<engine::OpenError> for OpenError {
 
 /// This process's attachment to its job: an [`engine::Endpoint`], which has most
 /// methods, and how it was opened.
-///
-/// ```no_run
-/// use portolan::{Config, Endpoint};
-///
-/// let ep = Endpoint::open(Config::default())?;
-/// println!("rank {} of {}", ep.rank(), ep.size());
-/// ep.close()?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
-/// ```
 #[derive(Debug)]
 pub struct Endpoint {
     inner: engine::Endpoint,
@@ -248,8 +239,8 @@ fn ip_of(address: &Address) -> IpAddr {
     ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
 }
 
-/// A table as the launcher is told of it. None is so large that its numbers
-/// do not fit; then it would be refused there.
+/// A table in the form that the launcher reads. None is so large that its numbers
+/// do not fit; the launcher would refuse such a table.
 fn told(table: &engine::Table) -> portolan_boot::Table {
     let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let field = |field: &engine::Field| portolan_boot::Field {
@@ -287,7 +278,7 @@ enum Way {
         /// Bytes of the longest packet, where the interface takes longer ones.
         packet_max: Option<u32>,
     },
-    /// By its socket; why, where somebody asked for a host port.
+    /// By its socket; with the reason, if a host port was asked for.
     Socket { why: Option<String> },
 }
 
@@ -514,7 +505,7 @@ impl Endpoint {
     }
 }
 
-/// Takes the host port that the launcher has given, if it is to be used.
+/// Takes the host port that the launcher has passed, if it is to be used.
 fn host_port(
     job: &mut Job,
     config: &engine::Config,
@@ -558,7 +549,7 @@ fn without(job: &Job, why: Option<String>) -> Result<Way, OpenError> {
     Ok(Way::Socket { why })
 }
 
-/// Maps a host port; or says why it cannot be.
+/// Maps a host port, or returns why that is not possible.
 fn map(
     config: &engine::Config,
     port: portolan_boot::OwnHostPort,

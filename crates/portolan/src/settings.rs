@@ -237,7 +237,7 @@ impl Settings {
         parsed.ok_or_else(|| self.refused(name))
     }
 
-    /// What is said of a value that makes no sense.
+    /// The error for an impossible value.
     fn refused(&self, name: &'static str) -> SettingError {
         let (value, origin) = &self.0[name];
         SettingError::Value {
