@@ -1,5 +1,4 @@
-//! What is told of changes of state, on standard error, where the user asks for
-//! it.
+//! The log of state changes on standard error, if `PORTOLAN_LOG` asks for it.
 
 use std::io::Write;
 
@@ -7,15 +6,15 @@ use portolan_sys::tell::plain;
 
 use crate::environment::nearest;
 
-/// The variable that says how much is told, as `info` or
+/// The environment variable that sets the log level, as `info` or
 /// `portolan_engine=debug,portolan_boot=trace`.
 pub(crate) const VARIABLE: &str = "PORTOLAN_LOG";
 
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
-/// Begins to tell, if `PORTOLAN_LOG` is set and nobody in this process has
-/// a logger of its own; [`crate::Endpoint::open`] does it. Nothing is ever
-/// told on the way of a message.
+/// Starts logging to standard error if `PORTOLAN_LOG` is set and this process has no
+/// logger yet. [`crate::Endpoint::open`] calls it. Sending and receiving a message
+/// logs nothing.
 pub fn begin_log() {
     if let Ok(text) = std::env::var(VARIABLE) {
         let mut builder = env_logger::Builder::new();
@@ -32,12 +31,12 @@ pub fn begin_log() {
     }
 }
 
-/// What the variable asks for.
+/// The filters in the variable.
 pub(crate) struct Filters {
-    /// What can be understood of it: of the rest the logger would complain by
-    /// itself, and panic where standard error is full.
+    /// The valid filters. The logger itself would complain about the rest, and
+    /// panic if standard error is full.
     right: String,
-    /// A sentence for each part that makes no sense.
+    /// A sentence for each invalid part.
     pub wrong: Vec<String>,
 }
 
