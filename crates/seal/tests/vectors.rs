@@ -14,6 +14,7 @@ use portolan_wire::{
 };
 use std::fmt::Write;
 use std::fs;
+use std::net::Ipv6Addr;
 use vectors::packets::{Content, Packet, address, all, inputs, secret};
 
 const FILE: &str = concat!(
@@ -63,7 +64,11 @@ fn the_checked_in_vectors_are_what_is_computed() {
     for packet in all() {
         described(&packet, &mut computed);
     }
-    computed.push_str("\n# address: of an endpoint with a public key\n");
+    computed.push_str("\n# address: of an endpoint with the public key pair-public-a\n");
+    let KeyAddress { port, ip, host, .. } = address();
+    let ip = Ipv6Addr::from(ip).to_canonical();
+    let inputs = format!("address-port = {port}\naddress-ip = {ip}\naddress-host = {host:#x}\n");
+    computed.push_str(&inputs);
     hex_lines(&mut computed, "address", &address().to_bytes());
     computed.push('\n');
     let file = fs::read_to_string(FILE).unwrap();
