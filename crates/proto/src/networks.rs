@@ -284,6 +284,7 @@ impl<S: Seal> Endpoint<'_, S> {
             other != path && o.usable && o.quiet == 0
         };
         let Some(other) = self.paths_of(conn).find(alive) else {
+            self.ask_doubtful(conn, path);
             return false;
         };
         let p = self.path_mut(path);
@@ -315,6 +316,15 @@ impl<S: Seal> Endpoint<'_, S> {
         c.way = other;
         c.striped = 0;
         true
+    }
+
+    /// Asks the other paths in use. Where nothing flies by a path that has not
+    /// answered once, nothing else would ever show that it is back.
+    fn ask_doubtful(&mut self, conn: u32, path: u32) {
+        for other in self.paths_of(conn).filter(|&other| other != path) {
+            let p = self.path_mut(other);
+            p.ping_owed |= p.usable && p.flying == 0;
+        }
     }
 
     /// Tries a path that is not in use, if it is time, and something is to be

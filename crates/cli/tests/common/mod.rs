@@ -7,7 +7,7 @@ pub mod pmi;
 pub mod slurm;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -225,6 +225,24 @@ pub fn job_id(job: &mut Child) -> String {
         }
     }
     panic!("the job was not named");
+}
+
+/// What a job that is given up has said since it was started.
+pub fn last_words(job: &mut Child) -> Said {
+    let _ = job.kill();
+    let status = job.wait().unwrap();
+    let read = |from: Option<&mut dyn Read>| {
+        let mut text = Vec::new();
+        let _ = from.unwrap().read_to_end(&mut text);
+        text
+    };
+    let stdout = read(job.stdout.as_mut().map(|it| it as _));
+    let stderr = read(job.stderr.as_mut().map(|it| it as _));
+    Said::from(Output {
+        status,
+        stdout,
+        stderr,
+    })
 }
 
 /// What `top --json` says of each rank.
