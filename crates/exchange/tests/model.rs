@@ -487,7 +487,7 @@ impl Run {
 }
 
 /// Forgets what a death has made void in the reference.
-fn bury(run: &mut Run, dead: u32) {
+fn mark_dead(run: &mut Run, dead: u32) {
     for rank in run.alive() {
         let unexpected: Vec<usize> = std::mem::take(&mut run.programs[rank as usize].unexpected);
         // Whether a message of a dead rank stays depends on how far it had
@@ -535,7 +535,7 @@ fn run(seed: u64, deaths: bool) -> Seen {
             12 => run.reap(rank),
             13 if deaths && alive.len() > 1 && run.rng.chance(10) => {
                 run.cluster.kill(rank);
-                bury(&mut run, rank);
+                mark_dead(&mut run, rank);
             }
             _ => {
                 run.carry();

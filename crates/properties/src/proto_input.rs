@@ -345,7 +345,7 @@ impl Run<'_> {
 
     fn arrive(&mut self, i: usize, from: usize, mut packet: Vec<u8>, detour: bool) {
         let from = address(from);
-        let astray = self.with(i, |e, hands, now| {
+        let mis_steered = self.with(i, |e, hands, now| {
             let heard = e.handle_packet(now, from, now & 64 != 0, &mut packet, hands)?;
             if heard.path == 0 {
                 e.note_detour(heard.peer, detour);
@@ -353,7 +353,7 @@ impl Run<'_> {
             Some(heard.detour)
         });
         self.detours[i] += usize::from(detour);
-        if astray == Some(true) && !self.record.forged {
+        if mis_steered == Some(true) && !self.record.forged {
             let seen = self.detours[1 - i];
             assert!(seen >= 4, "told of a detour after {seen}");
         }

@@ -30,7 +30,7 @@ use super::plan::{Greeting, HostPlan, Seat, StartFailure, Task};
 use super::streams::do_not_block;
 use crate::host::keep_from_dumps;
 use crate::ready::ready;
-use crate::silence::Looks;
+use crate::silence::StallDetector;
 
 /// Agents that were reached through this one have so long to end after it was
 /// told to.
@@ -115,7 +115,7 @@ struct Agent<'a> {
     /// How long the launcher may be silent.
     silence: Duration,
     beat_at: Instant,
-    looks: Looks,
+    stalls: StallDetector,
 }
 
 const INPUT: u64 = 0;
@@ -176,7 +176,7 @@ impl<'a> Agent<'a> {
             heard_at: now,
             silence: START_SILENCE,
             beat_at: now,
-            looks: Looks::new(BEAT_EVERY, now),
+            stalls: StallDetector::new(BEAT_EVERY, now),
         })
     }
 
@@ -214,7 +214,7 @@ impl<'a> Agent<'a> {
 
     /// Lets the launcher hear that we are here; ends if it is not.
     fn beat(&mut self, now: Instant) -> Result<(), AgentError> {
-        self.heard_at = (self.heard_at + self.looks.late(now)).min(now);
+        self.heard_at = (self.heard_at + self.stalls.late(now)).min(now);
         if now >= self.heard_at + self.silence {
             return Err(AgentError::LauncherGone);
         }

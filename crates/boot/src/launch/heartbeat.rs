@@ -26,7 +26,7 @@ impl Running {
         tell: &mut dyn FnMut(Event),
     ) -> io::Result<()> {
         let limit = self.spec.host_silence;
-        let late = self.looks.late(now);
+        let late = self.stalls.late(now);
         for side in &mut self.hosts {
             if let Side::There(remote) = side {
                 remote.heard_at = (remote.heard_at + late).min(now);
@@ -123,7 +123,7 @@ mod tests {
     use crate::launch::output::Room;
     use crate::launch::remote::{Remote, Way};
     use crate::launch::{Greeting, JobSpec};
-    use crate::silence::Looks;
+    use crate::silence::StallDetector;
     use rustix::event::epoll;
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
             ip: None,
         });
         let mut now = remote.heard_at;
-        job.looks = Looks::new(BEAT_EVERY, now);
+        job.stalls = StallDetector::new(BEAT_EVERY, now);
         job.hosts = vec![Side::None, Side::There(Box::new(remote))];
         let mut lost = |now| {
             job.handle_signs(now, &mut |_| ()).unwrap();

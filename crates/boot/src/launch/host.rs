@@ -226,7 +226,7 @@ impl Host {
         self.reports.push_back(Report::Said(report));
     }
 
-    /// Looks at all that has happened. Does not wait.
+    /// StallDetector at all that has happened. Does not wait.
     ///
     /// # Errors
     /// The kernel refused to say; nothing to retry.

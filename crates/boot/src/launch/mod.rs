@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 use crate::host_port::HostPort;
 use crate::message::{How, Lane};
 use crate::partition::Reports;
-use crate::silence::Looks;
+use crate::silence::StallDetector;
 use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
 pub use agent::{AgentError, Keeper, Prepared, serve};
 use exchange::Round;
@@ -551,7 +551,7 @@ pub struct Running {
     reports: Reports,
     /// When agents hear of us next.
     beat_at: Instant,
-    looks: Looks,
+    stalls: StallDetector,
     questions: query::Questions,
 }
 

@@ -175,7 +175,7 @@ impl Remote {
         self.heard.pop_front()
     }
 
-    /// Looks at all that has come over a connection of our own.
+    /// StallDetector at all that has come over a connection of our own.
     ///
     /// # Errors
     /// The kernel refused to say; nothing to retry.

@@ -19,7 +19,7 @@ use super::remote::{Heard, HostFailure, Remote, Way};
 use super::{Event, OnDeath, Running, Starter, Stop};
 use crate::message::How;
 use crate::ready::ready;
-use crate::silence::Looks;
+use crate::silence::StallDetector;
 
 /// An agent that was told to kill says within this time that its ranks have
 /// ended.
@@ -615,7 +615,7 @@ impl Running {
             excluded: Excluded::default(),
             reports: crate::partition::Reports::default(),
             beat_at: Instant::now(),
-            looks: Looks::new(BEAT_EVERY, Instant::now()),
+            stalls: StallDetector::new(BEAT_EVERY, Instant::now()),
             questions: Questions::default(),
         }
     }

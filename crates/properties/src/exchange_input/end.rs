@@ -13,7 +13,7 @@ impl Run<'_> {
         self.carrier.room = usize::MAX;
         if closes {
             // Nobody writes there any more.
-            self.carrier.shown.clear();
+            self.carrier.published.clear();
             self.exchange.end_all();
             // Registered as often as it was, a region is now one.
             self.regions.sort_by_key(|(id, _)| id.0);
@@ -26,7 +26,7 @@ impl Run<'_> {
                 self.exchange.resume(&mut self.carrier);
             }
             assert!(!self.exchange.has_backlog());
-            assert!(self.carrier.shown.is_empty());
+            assert!(self.carrier.published.is_empty());
         }
         for op in std::mem::take(&mut self.carrier.lent) {
             self.exchange.released(op);

@@ -52,7 +52,7 @@ struct Run<'a> {
     parts: Vec<Part>,
     /// Bytes of a payload came where they should not, or not all.
     wild: bool,
-    /// A peer said that it has written to memory that it was shown.
+    /// A peer said that it has written to memory that it was published.
     lied: bool,
     dead: [bool; SIZE],
     /// Largest window of pulls so far, and longest part.
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         assert!(
             !self.exchange.awaits(rank)
                 || !self.carrier.lent.is_empty()
-                || !self.carrier.shown.is_empty()
+                || !self.carrier.published.is_empty()
         );
     }
 

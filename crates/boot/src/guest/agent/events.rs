@@ -31,7 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::How;
 use crate::partition::{Cuts, SETTLE, goes_on};
-use crate::silence::Looks;
+use crate::silence::StallDetector;
 
 /// Agents let each other hear of them so often.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
@@ -194,7 +194,7 @@ pub(super) struct EventLog {
     own: u16,
     seal: AnySeal,
     silence: Duration,
-    looks: Looks,
+    stalls: StallDetector,
     facts: Vec<Fact>,
     stopped: Vec<u32>,
     others: Vec<Other>,
@@ -252,7 +252,7 @@ impl EventLog {
             own: own.host,
             seal,
             silence,
-            looks: Looks::new(BEAT_EVERY, now),
+            stalls: StallDetector::new(BEAT_EVERY, now),
             facts: Vec::new(),
             stopped: Vec::new(),
             others,
@@ -291,7 +291,7 @@ impl EventLog {
     /// This agent runs at `now`, as it does at least every half second. If it did
     /// not, that is nobody's silence.
     pub fn ran(&mut self, now: Instant) {
-        let late = self.looks.late(now);
+        let late = self.stalls.late(now);
         for other in &mut self.others {
             other.heard_at = other.heard_at.map(|at| (at + late).min(now));
         }

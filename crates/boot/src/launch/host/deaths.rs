@@ -35,7 +35,7 @@ impl Host {
         self.ranks.iter().any(|r| r.place.rank == rank)
     }
 
-    /// Looks for ranks that are about to end, or are stopped.
+    /// StallDetector for ranks that are about to end, or are stopped.
     pub(super) fn check_liveness(&mut self) -> io::Result<()> {
         let Some(liveness) = &mut self.liveness else {
             return Ok(());
