@@ -18,7 +18,7 @@ TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpi
 COMPLETIONS := bash-completion/completions/portolan zsh/site-functions/_portolan \
                fish/vendor_completions.d/portolan.fish
 
-.PHONY: all build examples install uninstall demo check test test-kernels lint deny headers instructions fuzz sanitize soak deps test-deps clean help
+.PHONY: all build examples install uninstall demo check test test-kernels lint deny headers size instructions fuzz sanitize soak deps test-deps clean help
 
 all: build
 
@@ -86,6 +86,9 @@ test: deps test-deps lint build ## Runs all tests. Those that need root run as r
 lint: deps headers deny ## Formatting, clippy, licences, headers.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+size: ## Lines of each crate without tests; in the second column without comments and blank lines.
+	@python3 scripts/size.py
 
 headers:
 	@for std in "$(CC) -x c -std=c99" "g++ -x c++ -std=c++17"; do \

@@ -2,7 +2,7 @@
 //! themselves. Opening one needs privilege, using it does not. The node service
 //! (`portolan node`) opens them for users without.
 
-mod ask;
+mod query;
 mod book;
 mod check;
 mod clean;
@@ -21,7 +21,7 @@ mod steering;
 #[cfg(test)]
 mod tests;
 
-pub use ask::{Opener, reachable, service};
+pub use query::{Opener, reachable, service};
 pub use command::{Arguments, run};
 pub use config::CONFIG_FILE;
 pub use ports::{Networks, carries, try_out};
