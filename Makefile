@@ -13,7 +13,7 @@ LIBRARIES := portolan atoll
 HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h portolan_onesided.h) crates/atoll/include/atoll.h
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, run jobs over (an sshd), or write a second implementation of the protocol in.
-TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography slurm-wlm
+TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography slurm-wlm systemd
 
 COMPLETIONS := bash-completion/completions/portolan zsh/site-functions/_portolan \
                fish/vendor_completions.d/portolan.fish

@@ -324,6 +324,16 @@ impl SharedMemory {
         }
     }
 
+    /// Whether some of its pages are not allocated, as far as the kernel says.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        /// Of a block that the kernel counts, bytes.
+        const BLOCK: u64 = 512;
+        let allocated = |about: rustix::fs::Stat| about.st_blocks.cast_unsigned() * BLOCK;
+        let allocated = rustix::fs::fstat(&self.fd).map(allocated);
+        allocated.is_ok_and(|bytes| bytes < self.bytes() as u64)
+    }
+
     /// Makes what [`Self::create`] does, sealed, but without its pages.
     ///
     /// # Errors

@@ -432,14 +432,15 @@ fn for_host(body: &[u8]) -> Option<(u16, Vec<u8>)> {
 }
 
 /// Reads a stream that comes in pieces of so many bytes: what is understood is
-/// understood again as it is written.
+/// understood again as it is written. Returns whether all of it was, from one
+/// of the two sides.
 #[cfg(feature = "properties")]
-pub(crate) fn frames_travel(stream: &[u8], piece: usize) {
+pub(crate) fn frames_travel(stream: &[u8], piece: usize) -> bool {
     fn read<T: std::fmt::Debug>(
         (stream, piece): (&[u8], usize),
         decode: impl Fn(&[u8]) -> Result<T, Garbled>,
         encode: impl Fn(&T) -> Vec<u8>,
-    ) {
+    ) -> bool {
         let mut frames = Frames::default();
         for bytes in stream.chunks(piece) {
             frames.feed(bytes);
@@ -447,16 +448,18 @@ pub(crate) fn frames_travel(stream: &[u8], piece: usize) {
                 let said = match frames.next().and_then(|it| it.map(&decode).transpose()) {
                     Ok(Some(said)) => said,
                     Ok(None) => break,
-                    Err(_) => return,
+                    Err(_) => return false,
                 };
                 let again = encode(&said);
                 let heard = decode(&again[4..]).expect("what was understood before");
                 assert_eq!(format!("{heard:?}"), format!("{said:?}"));
             }
         }
+        !stream.is_empty() && frames.rest().is_empty()
     }
-    read((stream, piece), Order::decode, Order::encode);
-    read((stream, piece), Report::decode, Report::encode);
+    let order = read((stream, piece), Order::decode, Order::encode);
+    let report = read((stream, piece), Report::decode, Report::encode);
+    order || report
 }
 
 #[cfg(test)]

@@ -32,6 +32,15 @@ fn choose(rooms: &[Room]) -> Option<(usize, bool)> {
     Some((next.host, free.is_none()))
 }
 
+/// Why a rank that was started again so often is not once more.
+fn spent(times: u32) -> String {
+    let often = match times {
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    format!("it was started again {often} (--respawn {times})")
+}
+
 impl Running {
     /// Whether ranks of a host that is lost are started again now. Until all
     /// have joined there is nothing to come back to.
@@ -117,10 +126,7 @@ impl Running {
     fn place_for(&self, rank: u32) -> Result<(usize, bool), String> {
         let place = self.members[rank as usize].place;
         if place.restarts >= self.spec.respawn {
-            let times = self.spec.respawn;
-            return Err(format!(
-                "it was started again {times} times (--respawn {times})"
-            ));
+            return Err(spent(self.spec.respawn));
         }
         let partition = |host: usize| self.spec.partitions.get(host);
         let own = partition(place.host_index.into());
@@ -276,6 +282,12 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_told_as_words_where_they_are_one() {
+        assert!(spent(1).contains("again once (--respawn 1)"));
+        assert!(spent(2).contains("again 2 times (--respawn 2)"));
+    }
 
     #[test]
     fn free_slots_come_first_then_the_least_loaded() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use portolan_boot::node::PACKET_MEMORY;
 use portolan_link::xdp::{SHARES_MAX, Sharing, Sizes, memory_bytes, packet_max, sizes};
 use portolan_sys::features::Disabled;
-use portolan_sys::memory::SharedMemory;
+use portolan_sys::memory::{MemoryError, SharedMemory};
 use portolan_sys::missing::RefuseMissing;
 use portolan_sys::net::Interface;
 use portolan_sys::raw::Errno;
@@ -81,14 +81,8 @@ impl Queue {
         // Pages of lent memory are charged to who took them, or to nobody: who
         // lends it may take some away at any time.
         let refuse = lent.map(|_| refuse_missing(&memory)).transpose()?;
-        let first = || {
-            xdp::first(&memory, &sizes).map_err(|error| match error {
-                XdpError::System(_, Errno::NOMEM | Errno::FAULT) if refuse.is_some() => {
-                    XdpError::NotAllocated
-                }
-                error => error,
-            })
-        };
+        let holes = || refuse.is_some() && memory.has_holes();
+        let first = || xdp::first(&memory, &sizes).map_err(|error| refused(error, holes));
         let open = |multi_buffer| {
             let base = first()?;
             xdp::bind_first(
@@ -121,6 +115,19 @@ impl Queue {
             next,
             held: 0,
         })
+    }
+}
+
+/// Why the kernel did not take packet memory; `holes`: some of it is missing, and
+/// was to stay so.
+fn refused(error: XdpError, holes: impl Fn() -> bool) -> XdpError {
+    match error {
+        XdpError::Memory(MemoryError::TooLittle(..)) | XdpError::System(_, Errno::FAULT)
+            if holes() =>
+        {
+            XdpError::NotAllocated
+        }
+        error => error,
     }
 }
 
@@ -223,6 +230,23 @@ pub fn queue_bytes(interface: &Interface, ranks: u32) -> (u64, u32, u64) {
 mod tests {
     use super::*;
     use std::cell::RefCell;
+
+    #[test]
+    fn only_memory_with_holes_is_said_not_to_be_allocated() {
+        let full = XdpError::Memory(MemoryError::TooLittle(9, Errno::NOMEM));
+        let unmapped = XdpError::System("XDP_UMEM_REG", Errno::FAULT);
+        let limit = XdpError::Memory(MemoryError::Lock(9, Errno::NOBUFS));
+        for (error, with_holes) in [
+            (full, XdpError::NotAllocated),
+            (unmapped, XdpError::NotAllocated),
+            (limit, limit),
+            (XdpError::Busy, XdpError::Busy),
+        ] {
+            assert_eq!(refused(error, || true), with_holes);
+            assert_eq!(refused(error, || false), error);
+        }
+        assert!(full.to_string().contains("raise the memory limit"));
+    }
 
     #[test]
     fn who_refuses_several_buffers_is_asked_for_one() {

@@ -16,6 +16,7 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::ValueEnum;
 use portolan::tuned::Link as TunedLink;
+use portolan_sys::tell::plain;
 
 use self::rank::{MARK, Said, forget, link_of};
 pub use self::rank::{RankArguments, TUNE_RANK_COMMAND};
@@ -150,13 +151,21 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             some => format!("; to use it: portolan run {} -- PROG\n", some.join(" ")),
         });
     }
-    print(text)?;
+    print(lines_of_others(&text))?;
     let failed = found.kept.iter().any(|it| it.error.is_some());
     Ok(if failed {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Lines in which words of other hosts' processes stand, as a terminal may have
+/// them.
+fn lines_of_others(text: &str) -> String {
+    text.lines()
+        .map(|line| format!("{}\n", plain(line)))
+        .collect()
 }
 
 fn name_of(link: Link) -> String {
@@ -196,7 +205,7 @@ fn measure(arguments: &Arguments, dry_run: bool) -> Result<Found> {
                 }
             };
             let Some(said) = line.strip_prefix(MARK) else {
-                print(format_args!("{line}\n"))?;
+                print(lines_of_others(&line))?;
                 continue;
             };
             match serde_json::from_str(said) {
@@ -281,4 +290,15 @@ fn job(arguments: &Arguments, dry_run: bool) -> Result<Command> {
         }
     }
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_others_do_not_steer_the_terminal() {
+        let text = lines_of_others("kept on \u{1b}[2Jh1\r: no\nnothing more\n");
+        assert_eq!(text, "kept on \\u{1b}[2Jh1\\r: no\nnothing more\n");
+    }
 }

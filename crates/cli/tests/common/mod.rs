@@ -10,6 +10,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -284,6 +285,18 @@ pub fn read_until(child: &mut Child, text: &str, count: usize) -> Vec<String> {
         }
     }
     panic!("output ended before {count} lines with {text:?}: {lines:?}");
+}
+
+/// Whose a process is; fails if that user, who is not root, may look into it.
+pub fn keeper_of(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let user = status.split_once("\nUid:\t").unwrap().1.split('\t').next();
+    let user = user.unwrap().parse().unwrap();
+    assert_ne!(user, 0, "root's are root's in any case: {status}");
+    // The kernel's word for a process that is not dumpable.
+    let owner = fs::metadata(format!("/proc/{pid}/mem")).unwrap().uid();
+    assert_eq!(owner, 0, "its memory is that of user {owner}: {status}");
+    user
 }
 
 /// Process ids that bear a mark.

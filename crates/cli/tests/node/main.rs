@@ -6,6 +6,8 @@ mod common;
 
 mod held;
 mod service;
+#[cfg(target_arch = "x86_64")]
+mod unit;
 mod users;
 
 use std::fs;

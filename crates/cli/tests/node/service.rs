@@ -54,6 +54,32 @@ fn jobs_outlive_the_service_and_the_next_one_takes_over() {
 }
 
 #[test]
+fn a_service_whose_state_was_lost_says_what_holds_the_queue() {
+    let lab = TestLab::up(own("lost"), "1");
+    let mut node = Node::start(lab.0, "h0", "");
+    let state = socket(lab.0, "h0").with_extension("state");
+    for (left, why) in [
+        ("", "node.state is empty"),
+        ("{\"mou", "node.state is damaged"),
+    ] {
+        let HostPort { descriptors, .. } = ask(lab.0).unwrap();
+        node.end(Signal::KILL);
+        fs::write(&state, left).unwrap();
+        node = Node::start(lab.0, "h0", "");
+        node.says(why);
+        node.says("their queues stay taken until the jobs that have them end");
+        let refused = refusal(ask(lab.0));
+        assert!(
+            refused.contains("whose state was lost") && refused.contains(why),
+            "{refused}"
+        );
+        drop(descriptors);
+        // The kernel frees it a while later.
+        until("the queue stays taken", || ask(lab.0).is_ok());
+    }
+}
+
+#[test]
 fn an_interface_that_comes_back_under_its_number_is_attached_anew() {
     let lab = TestLab::up(own("anew"), "1");
     let make = "ip link add vx index 77 type veth peer name vy && ip addr add 192.0.2.1/24 dev vx \
@@ -196,12 +222,12 @@ fn a_service_keeps_few_capabilities() {
     assert_eq!(of("CapInh:"), "0000000000000000");
 }
 
-#[test]
-fn a_service_needs_not_be_root() {
-    let lab = TestLab::up(own("system"), "2");
-    // What its unit does, with a user that has nothing.
-    const SERVICE: u32 = 4713;
-    let script = format!(
+/// A user that has nothing.
+pub const SERVICE: u32 = 4713;
+
+/// Starts what follows as the service's unit does, as that user.
+pub fn as_a_unit() -> String {
+    format!(
         "set -e; node=/run/portolan/node pins=/sys/fs/bpf/portolan; mkdir -p $node/bpf
          mountpoint -q /sys/fs/bpf || mount -t bpf -o mode=700 bpf /sys/fs/bpf
          install -d -m 700 -o {SERVICE} $pins
@@ -211,7 +237,13 @@ fn a_service_needs_not_be_root() {
          ulimit -l unlimited 2>/dev/null || few=$few,+ipc_lock
          exec setpriv --reuid {SERVICE} --regid {SERVICE} --clear-groups --no-new-privs \
            --inh-caps $few --ambient-caps $few --bounding-set $few \"$@\""
-    );
+    )
+}
+
+#[test]
+fn a_service_needs_not_be_root() {
+    let lab = TestLab::up(own("system"), "2");
+    let script = as_a_unit();
     let by = ["sh", "-c", &script, "sh"];
     let config = format!("users = {NAMED}");
     let mut nodes = ["h0", "h1"].map(|host| Node::under(&by, lab.0, host, &config, ""));

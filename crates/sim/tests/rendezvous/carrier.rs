@@ -13,7 +13,7 @@ use portolan_seal::AesGcm;
 use portolan_wire::Priority;
 
 use super::memory;
-use super::reach::{Bytes, Reach, Published};
+use super::reach::{Bytes, Published, Reach};
 
 /// A message whose payload the protocol reads as it goes.
 pub struct Lent {

@@ -1,84 +1,7 @@
-//! Wrong command lines, files and environments of all commands, as processes:
-//! one sentence with a remedy, an exit code that is not 0, little memory, and
-//! no panic, also with output that nobody reads or a full disk.
-
-mod common;
-
-use std::fs::{self, File};
-use std::io::pipe;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-use common::{Said, measuring, say};
-
-const OWN: &str = env!("CARGO_BIN_EXE_portolan");
-
-/// Address space, kilobytes, and seconds of processor time that a wrong call may
-/// take; that is more than what it takes is said of.
-const BOUNDS: &str = "ulimit -v 65536 && ulimit -t 1 && exec \"$0\" \"$@\"";
-
-/// Files that are wrong, in a folder of the test's own.
-struct Files(PathBuf);
-
-impl Files {
-    fn new(name: &str) -> Self {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(common::own_mark(name));
-        let _ = fs::remove_dir_all(&folder);
-        fs::create_dir_all(folder.join("reports")).unwrap();
-        for (file, bytes) in [
-            ("empty", &b""[..]),
-            ("comment", b"# nothing\n"),
-            ("words", b"a b c\n"),
-            ("slots", b"a slots=many\n"),
-            ("twice", b"a\na\n"),
-            ("bracket", b"[fd00::1\n"),
-            ("binary", b"\xff\xfe\x00a\n"),
-            ("reports/a.json", b"{\"bench\":"),
-            ("none.conf", b"no_such_setting = 1\n"),
-            ("value.conf", b"port = seven\n"),
-            ("line.conf", b"port seven\n"),
-            ("program", b"#!/bin/sh\nexit 0\n"),
-        ] {
-            fs::write(folder.join(file), bytes).unwrap();
-        }
-        Self(folder)
-    }
-}
-
-impl Drop for Files {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Words as a shell would cut them; `@` is the folder of wrong files, `''` an
-/// empty word.
-fn words(line: &str, files: &Files) -> Vec<String> {
-    let folder = files.0.to_str().unwrap();
-    let word = |word: &str| match word {
-        "''" => String::new(),
-        word => word.replace('@', folder),
-    };
-    line.split(' ').map(word).collect()
-}
-
-/// The command under bounds. Words before `portolan` are variables.
-fn bounded(line: &str, files: &Files) -> Command {
-    let all = words(line, files);
-    let at = all.iter().position(|word| word == "portolan").unwrap();
-    let mut command = Command::new("/bin/sh");
-    command.args(["-c", BOUNDS, OWN]).args(&all[at + 1..]);
-    for variable in &all[..at] {
-        let (name, value) = variable.split_once('=').unwrap();
-        command.env(name, value);
-    }
-    command.env("PORTOLAN_TUNED", "").stdin(Stdio::null());
-    command
-}
+//! Chosen ones.
 
 /// Wrong command lines, environments and files; a part of what must be said.
-const WRONG: &[(&str, &str)] = &[
+pub const WRONG: &[(&str, &str)] = &[
     // portolan itself
     ("portolan rum -n 2 ./x", "'run'"),
     ("portolan --verbos", "--help"),
@@ -125,7 +48,8 @@ const WRONG: &[(&str, &str)] = &[
     ("portolan run -n 2 --bind socket -- true", "core, none"),
     ("portolan run -n 2 --on-death ignore -- true", "end, notify"),
     ("portolan run -n 2 --timeout 0 -- true", "--timeout"),
-    ("portolan run -n 2 --timeout 1h -- true", "'1h'"),
+    ("portolan run -n 2 --timeout 1h -- true", "whole number"),
+    ("portolan run -n 2 --timeout 0.5 -- true", "whole number"),
     ("portolan run -n 2 --timeout -5 -- true", "--help"),
     ("portolan run -n 2 --connect-timeout 0 -- true", "1..=3600"),
     (
@@ -235,9 +159,12 @@ const WRONG: &[(&str, &str)] = &[
     ("portolan run --hostfile / -- true", "--hostfile"),
     (
         "portolan run --hostfile /dev/null -- true",
-        "no host stands here",
+        "no ordinary file",
     ),
-    ("portolan run --hostfile /dev/zero -- true", "4 MiB"),
+    (
+        "portolan run --hostfile /dev/zero -- true",
+        "no ordinary file",
+    ),
     (
         "portolan run --hostfile @/empty -- true",
         "no host stands here",
@@ -255,6 +182,13 @@ const WRONG: &[(&str, &str)] = &[
         "portolan run --hostfile @/words/below -- true",
         "--hostfile",
     ),
+    // Pipes that nobody writes into, where files are expected.
+    ("portolan run --hostfile @/pipe -- true", "nobody wrote"),
+    ("portolan run -n 2 --trace @/pipe -- true", "@/pipe"),
+    ("portolan run -n 2 --output @/pipe -- true", "@/pipe"),
+    ("portolan run -n 2 -- @/pipe", "chmod +x"),
+    ("portolan node --check --config @/pipe", "not an ordinary"),
+    ("portolan report @/pipe", "@/pipe"),
     // run: networks
     (
         "portolan run -n 2 --interface 10.0.0.0/99 -- true",
@@ -380,6 +314,7 @@ const WRONG: &[(&str, &str)] = &[
         "no_such_setting",
     ),
     ("portolan node --check --config @/line.conf", "line"),
+    ("portolan node --check --config @/node.conf", ":1:9: ports"),
     ("portolan node --check --clean", "cannot be used with"),
     ("portolan node --chek", "'--check'"),
     ("portolan report", "DIR"),
@@ -403,231 +338,3 @@ const WRONG: &[(&str, &str)] = &[
     ),
     ("portolan job x exclud h0", "'exclude'"),
 ];
-
-/// What must hold of an answer, whatever was wrong.
-fn is_good(said: &Said) -> bool {
-    said.code > 0 && said.code != 101 && !said.err.contains("panicked")
-}
-
-#[test]
-fn what_is_wrong_is_said_in_one_sentence_with_a_remedy() {
-    let files = Files::new("chosen");
-    let folder = files.0.to_str().unwrap();
-    let mut bad = Vec::new();
-    for (line, part) in WRONG {
-        let said = Said::from(bounded(line, &files).output().unwrap());
-        let part = part.replace('@', folder);
-        let shows_help = said.err.contains("\nUsage: portolan") || said.err.starts_with("Usage");
-        let sentence = said.err.lines().count() == 1 && said.err.starts_with("portolan: ");
-        if !(is_good(&said)
-            && said.err.contains(&part)
-            && (sentence || shows_help && part == "--help"))
-        {
-            bad.push(format!(
-                "{line}: no {part:?} in {:?} ({})",
-                said.err, said.code
-            ));
-        }
-    }
-    assert!(bad.is_empty(), "{} of {}: {bad:#?}", bad.len(), WRONG.len());
-    assert!(WRONG.len() >= 200, "{}", WRONG.len());
-}
-
-/// A limit of file sizes is told of by whoever meets it.
-#[test]
-fn files_that_may_not_grow_end_nobody_without_a_word() {
-    let files = Files::new("limit");
-    for line in [
-        "portolan run -n 2 -- true",
-        "portolan doctor --json @/doctor.json",
-    ] {
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -f 0 && exec \"$0\" \"$@\"", OWN]);
-        command.args(&words(line, &files)[1..]);
-        let said = Said::from(command.output().unwrap());
-        assert!(is_good(&said), "{line}: {said:#?}");
-        assert!(said.err.contains("File too large"), "{line}: {said:#?}");
-    }
-}
-
-/// Other limits as well, with what to do.
-#[test]
-fn limits_are_told_with_their_remedy() {
-    let files = Files::new("limits");
-    for (limit, part) in [
-        ("ulimit -n 8", "ulimit -n 1024"),
-        ("ulimit -n 30", "ulimit -Hn"),
-        ("ulimit -s 64", "ulimit -s 8192"),
-    ] {
-        let script = format!("{limit} && exec \"$0\" \"$@\"");
-        let mut command = Command::new("sh");
-        command.args(["-c", &script, OWN]);
-        command.args(&words("portolan run -n 2 -- true", &files)[1..]);
-        let said = Said::from(command.output().unwrap());
-        assert!(
-            is_good(&said) && said.err.lines().count() == 1,
-            "{limit}: {said:#?}"
-        );
-        assert!(said.err.contains(part), "{limit}: {said:#?}");
-    }
-}
-
-/// What is told back of a long word is short.
-#[test]
-fn long_words_do_not_come_back_whole() {
-    let long = "x".repeat(100_000);
-    for words in [
-        &["run", "-n", "1", "--host", &long, "--", "true"][..],
-        &["run", "-n", "1", "--", &long],
-        &["run", "-n", &long, "--", "true"],
-        &["run", &format!("--{long}")],
-        &["lab", "up", &long],
-        &["report", &long],
-        &[&long],
-    ] {
-        let said = say(words);
-        assert!(
-            is_good(&said) && said.err.len() < 6_000,
-            "{}",
-            said.err.len()
-        );
-        assert!(said.err.lines().count() <= 3, "{said:#?}");
-    }
-}
-
-/// As long as the kernel lets a word be.
-#[test]
-fn a_long_name_is_a_name() {
-    let name = "a".repeat(70_000);
-    let said = say(&["doctor", "--to", &name]).expect(1);
-    assert!(said.out.contains(&name) && !said.err.contains("panicked"));
-}
-
-/// The same answer where nobody reads it, and where nothing can be written.
-#[test]
-fn what_is_wrong_panics_without_readers_neither() {
-    let files = Files::new("unread");
-    for (line, _) in WRONG.iter().step_by(5) {
-        let expected = bounded(line, &files).output().unwrap().status.code();
-        for full in [false, true] {
-            let end = || match full {
-                true => Stdio::from(File::options().write(true).open("/dev/full").unwrap()),
-                false => Stdio::from(pipe().unwrap().1),
-            };
-            let mut command = bounded(line, &files);
-            let code = command.stdout(end()).stderr(end()).status().unwrap().code();
-            assert_eq!(code, expected, "{line}, full: {full}");
-        }
-    }
-}
-
-/// Random calls that cannot be right, as there is a word that nothing knows.
-#[test]
-fn random_calls_with_an_unknown_word_are_refused() {
-    let files = Files::new("random");
-    let commands = [
-        "run",
-        "lab",
-        "lab up",
-        "lab exec",
-        "lab down",
-        "lab status",
-        "bench",
-        "bench latency",
-        "bench incast",
-        "doctor",
-        "tune",
-        "node",
-        "report",
-        "top",
-        "job",
-        "man",
-        "completions",
-    ];
-    let values: [&[u8]; 12] = [
-        b"-n",
-        b"2",
-        b"--hosts",
-        b"a:2,b",
-        b"--link",
-        b"\xff\xfe",
-        b"",
-        b"--",
-        b"=",
-        b"--set=a=b",
-        b"\x1b[2J",
-        b"a\nb",
-    ];
-    let variables = [
-        ("PORTOLAN_LOG", "nonsense=x/y/z"),
-        ("PORTOLAN_NOSUCH", "1"),
-        ("PORTOLAN_DISABLE", "everything"),
-        ("PORTOLAN_CONFIG", "/dev/null/x"),
-    ];
-    let mut seed = 1_u32;
-    let mut below = |limit: usize| {
-        seed = seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        (seed >> 8) as usize % limit
-    };
-    for round in 0..400 {
-        let line = format!("portolan {} --zzyzx", commands[below(commands.len())]);
-        let mut command = bounded(&line, &files);
-        for _ in 0..below(6) {
-            command.arg(std::ffi::OsStr::from_bytes(values[below(values.len())]));
-        }
-        let (name, value) = variables[below(variables.len())];
-        command.env(name, value);
-        let said = match round % 4 {
-            0 => command.stdout(pipe().unwrap().1).stderr(Stdio::piped()),
-            1 => command
-                .stdout(File::options().write(true).open("/dev/full").unwrap())
-                .stderr(Stdio::piped()),
-            _ => command.stdout(Stdio::piped()).stderr(Stdio::piped()),
-        };
-        let said = Said::from(said.spawn().unwrap().wait_with_output().unwrap());
-        assert!(is_good(&said), "{line}: {said:#?}");
-        assert_eq!(said.code, 2, "{line}: {said:#?}");
-        assert!(said.err.lines().count() == 1, "{line}: {said:#?}");
-        assert!(said.err.contains("--help"), "{line}: {said:#?}");
-    }
-}
-
-/// What commands find and print, where nobody reads it or nothing can be written.
-#[test]
-fn what_is_right_ends_silently_without_a_reader_and_says_why_on_a_full_disk() {
-    let folder = Files::new("right");
-    let folder = folder.0.to_str().unwrap();
-    for words in [
-        &["--help"][..],
-        &["--version"],
-        &["run", "--help"],
-        &["completions", "bash"],
-        &["doctor"],
-        &["lab", "status"],
-        &["lab", "status", "--json"],
-        &["lab", "list"],
-        &["lab", "list", "--json"],
-        &["top", "--list"],
-        &["node", "--check"],
-        &measuring(&format!("{folder}/latency.json")),
-        &["report", folder],
-        &["tune", "--dry-run", "--rounds", "1"],
-    ] {
-        // As far as a lab or a job of others is there.
-        let prints = Said::from(common::portolan(words).output().unwrap());
-        let mut unread = common::portolan(words);
-        let unread = unread.stdout(pipe().unwrap().1).stderr(Stdio::piped());
-        let unread = Said::from(unread.spawn().unwrap().wait_with_output().unwrap());
-        assert_eq!(unread.code, prints.code, "{words:?}: {unread:#?}");
-        assert_eq!(unread.err, prints.err, "{words:?}");
-        let full = File::options().write(true).open("/dev/full").unwrap();
-        let mut full_disk = common::portolan(words);
-        let full_disk = full_disk.stdout(full).stderr(Stdio::piped());
-        let said = Said::from(full_disk.spawn().unwrap().wait_with_output().unwrap());
-        if prints.out.is_empty() {
-            continue;
-        }
-        let said = said.expect(1).complains(&["No space left", "elsewhere"]);
-        assert_eq!(said.err.lines().count(), 1, "{words:?}: {said:#?}");
-    }
-}
