@@ -19,6 +19,7 @@ const RECVMSG: u32 = 47;
 const RECVMMSG: u32 = 299;
 const SENDMMSG: u32 = 307;
 const MEMFD_CREATE: u32 = 319;
+const BPF: u32 = 321;
 const PIDFD_OPEN: u32 = 434;
 
 /// A command that runs the one after it, and refuses these calls to it: with
@@ -138,6 +139,25 @@ fn doctor_names_the_calls() {
     assert!(line(&said, " mmsg ").starts_with("ok "), "{said}");
     let refused = line(&said, "recvmsg is refused");
     assert!(refused.starts_with("missing"), "{refused}");
+}
+
+/// As by a kernel whose verifier refuses the program: nothing is loaded.
+#[test]
+fn where_no_xdp_program_loads_it_is_said_that_udp_is_used() {
+    common::need_root();
+    let said = refused(&[BPF], &["doctor"]).expect(1);
+    let line = said.out.lines().find(|line| line.contains(" host-ports "));
+    let line = line.unwrap_or_else(|| panic!("{said:#?}"));
+    let found = "none, so that udp is used between hosts: ";
+    assert!(line.starts_with("slower") && line.contains(found), "{line}");
+    assert!(line.contains("Operation not permitted"), "{line}");
+    let said = refused(&[BPF], &["node", "--check"]).expect(1);
+    let line = said
+        .out
+        .lines()
+        .find(|line| line.starts_with("missing  kernel "));
+    let line = line.unwrap_or_else(|| panic!("{said:#?}"));
+    assert!(line.contains("Operation not permitted"), "{line}");
 }
 
 #[test]
