@@ -184,3 +184,48 @@ fn calls_without_which_no_job_runs_are_named() {
         }
     }
 }
+
+/// A network without anything else in it, where no packet leaves: a job by udp on
+/// this host ends, says what the kernel answers, and kills nobody.
+#[test]
+fn a_loopback_that_is_down_is_nobodys_silence() {
+    common::need_root();
+    let ring = example("ring");
+    let down_at_first = "exec \"$@\"";
+    // Then the kernel names no error, and drops what it was given.
+    let down_later = "ip link set lo up; (sleep 1; ip link set lo down) & exec \"$@\"";
+    for (script, error) in [
+        (down_at_first, "Network is unreachable (os error 101)"),
+        (down_later, "Network is down (os error 100)"),
+    ] {
+        let words = [
+            "run",
+            "-n",
+            "2",
+            "--link",
+            "udp",
+            "--set",
+            "join_ms=4000",
+            "--",
+            &ring,
+            "1000000000",
+        ];
+        let itself = portolan(&words);
+        let output = std::process::Command::new("unshare")
+            .args(["-n", "sh", "-c", script, "sh"])
+            .arg(itself.get_program())
+            .args(itself.get_args())
+            .output();
+        let said = Said::from(output.unwrap()).expect(1);
+        assert!(!said.err.contains("it is killed"), "{said:#?}");
+        let ending = said
+            .err
+            .lines()
+            .find(|line| line.contains("ending the job: "));
+        let ending = ending.unwrap_or_else(|| panic!("{said:#?}"));
+        assert!(
+            ending.contains("cannot send packets to rank ") && ending.ends_with(error),
+            "{ending}"
+        );
+    }
+}

@@ -237,16 +237,18 @@ impl Agent {
                 self.watch_room(at);
             }
         }
-        for other in said.gave_up {
-            // One of this host is not apart from it: it does not answer.
-            match self.wards.iter().find(|ward| ward.rank == other) {
-                Some(ward) if other != rank && ward.is_missed() => ward.signal(Signal::KILL),
-                Some(_) => {}
-                None => {
-                    if let Some(news) = &mut self.news {
-                        news.give_up(other, Instant::now());
-                    }
-                }
+        let is_here = |other: &u32| self.wards.iter().find(|ward| ward.rank == *other);
+        // One of this host is not apart from it: it does not answer.
+        for ward in said.gave_up.iter().filter_map(is_here) {
+            if ward.rank != rank && ward.is_missed() {
+                ward.signal(Signal::KILL);
+            }
+        }
+        // Whom the kernel refuses packets knows it, and neither is killed for it.
+        let given_up = said.gave_up.iter().chain(&said.cut_off);
+        for other in given_up.filter(|other| is_here(other).is_none()) {
+            if let Some(news) = &mut self.news {
+                news.give_up(*other, Instant::now());
             }
         }
         if let Some(news) = &mut self.news {
