@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 
 use portolan_seal::derive;
@@ -17,7 +18,7 @@ use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 7;
+pub(crate) const BOOT_VERSION: u32 = 8;
 
 const KIND_JSON: u8 = b'J';
 const KIND_MEMBERSHIP: u8 = b'W';
@@ -276,6 +277,35 @@ pub enum GaveUp {
     Silent,
     /// What it wrote to shared memory makes no sense.
     Corrupt,
+    /// It was not heard, and the kernel refused the packets to it.
+    NotSent {
+        /// What the kernel answered.
+        errno: i32,
+    },
+    /// It was not heard, and the kernel let nobody's packets be read.
+    NotReceived {
+        /// What the kernel answered.
+        errno: i32,
+    },
+}
+
+impl GaveUp {
+    /// That `rank` has given up `other` for something that is not the fault of
+    /// that one, for people to read; none where it may be.
+    pub(crate) fn refused(self, rank: u32, other: u32) -> Option<String> {
+        let error = io::Error::from_raw_os_error;
+        match self {
+            Self::Silent | Self::Corrupt => None,
+            Self::NotSent { errno } => Some(format!(
+                "rank {rank} cannot send packets to rank {other}: {}",
+                error(errno)
+            )),
+            Self::NotReceived { errno } => Some(format!(
+                "rank {rank} cannot receive packets, those of rank {other} among them: {}",
+                error(errno)
+            )),
+        }
+    }
 }
 
 /// From rank to launcher.
@@ -611,6 +641,32 @@ mod tests {
         let lanes = Lane::gather(each.map(|(r, l)| (r, l.to_owned(), "so".to_owned())));
         let told: Vec<String> = lanes.iter().map(ToString::to_string).collect();
         assert_eq!(told, ["shm to 0-1, 5 (so)", "udp to 3-4 (so)"]);
+    }
+
+    #[test]
+    fn why_a_rank_was_given_up_travels() {
+        for why in [
+            GaveUp::Silent,
+            GaveUp::Corrupt,
+            GaveUp::NotSent { errno: 101 },
+            GaveUp::NotReceived { errno: 1 },
+        ] {
+            let ranks = vec![(3, 1)];
+            let bytes = ToLauncher::GaveUp { ranks, why }.encode();
+            let Ok(FromRank::Said(ToLauncher::GaveUp { why: got, .. })) = decode_from_rank(&bytes)
+            else {
+                panic!("{bytes:?}")
+            };
+            assert_eq!(got, why);
+            let is_ours = matches!(why, GaveUp::NotSent { .. } | GaveUp::NotReceived { .. });
+            assert_eq!(why.refused(0, 3).is_some(), is_ours);
+        }
+        let text = GaveUp::NotSent { errno: 101 }.refused(0, 3).unwrap();
+        assert!(
+            text.starts_with("rank 0 cannot send packets to rank 3: "),
+            "{text}"
+        );
+        assert!(text.contains("(os error 101)"), "{text}");
     }
 
     #[test]

@@ -10,12 +10,13 @@ use std::time::Duration;
 use portolan_boot::{BootError, Congestion as Sharing, GaveUp, How, Job, LinkChoice, PeerInfo};
 use portolan_engine as engine;
 use portolan_engine::{
-    Address, Congestion, Death, KeyAddress, Opening, PeerConfig, ShmAttachment, Threads,
+    Address, Congestion, Death, Failure, KeyAddress, Opening, PeerConfig, ShmAttachment, Threads,
 };
 use portolan_sys::features::UnknownFeature;
 use portolan_sys::lives::Pulse;
-use portolan_sys::net::{Netlink, directly_connected};
+use portolan_sys::net::{self, Netlink, directly_connected};
 use portolan_sys::tell::tell;
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::configure::{adopt_tuned, engine_config};
@@ -213,6 +214,11 @@ impl engine::Watch for Launcher {
     fn give_up(&mut self, rank: u32, restarts: u32, why: Death) {
         let why = match why {
             Death::Corrupt => GaveUp::Corrupt,
+            Death::CutOff(Failure::Send(errno)) => GaveUp::NotSent { errno },
+            Death::CutOff(Failure::Receive(errno)) => GaveUp::NotReceived { errno },
+            _ if self.0.local_ranks.contains(&rank) && loopback_is_down() => GaveUp::NotSent {
+                errno: Errno::NETDOWN.raw_os_error(),
+            },
             _ => GaveUp::Silent,
         };
         self.0.give_up(rank, restarts, why);
@@ -221,6 +227,13 @@ impl engine::Watch for Launcher {
     fn leave(&mut self) {
         self.0.leave();
     }
+}
+
+/// Whether no packet passes between ranks of this host. Where the loopback was up
+/// before, the kernel takes them without a word and drops them.
+fn loopback_is_down() -> bool {
+    let all = net::interfaces().unwrap_or_default();
+    all.iter().any(|it| it.loopback && !it.up)
 }
 
 const fn death(how: How) -> Death {

@@ -470,6 +470,12 @@ pub enum Event {
         /// Who has given it up.
         by: u32,
     },
+    /// The kernel refuses a rank packets to another, or those of all: the other
+    /// is not killed. Between hosts it is decided who leaves.
+    NotReached {
+        /// Who met that, with whom, and the kernel's error.
+        why: String,
+    },
     /// A rank whose host has left the job is started again.
     Restarting {
         /// Which.

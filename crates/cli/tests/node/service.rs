@@ -1,6 +1,10 @@
 //! The service itself: its end, its successor, its settings and its privileges.
 
 use super::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{accept_with, bind, listen};
+
+const PATIENCE_MS: u64 = common::PATIENCE.as_millis() as u64;
 
 #[test]
 fn jobs_outlive_the_service_and_the_next_one_takes_over() {
@@ -300,4 +304,62 @@ fn node_conf_forbids_one_sided_access_to_programs_that_read_it() {
     }
     bench("", 0o666).expect(1).complains(&[why]);
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Who listens where a host's service does, and answers nobody.
+fn mute(lab: &TestLab, host: &str) -> OwnedFd {
+    let path = socket(lab.0, host);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let flags = SocketFlags::CLOEXEC;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    listen(&listener, 8).unwrap();
+    listener
+}
+
+/// Which of these say something, or were hung up, within so many milliseconds.
+fn heard<const N: usize>(from: [&OwnedFd; N], ms: u64) -> [bool; N] {
+    let mut all = from.map(|fd| PollFd::new(fd, PollFlags::IN));
+    let limit = Timespec::try_from(Duration::from_millis(ms)).unwrap();
+    poll(&mut all, Some(&limit)).unwrap();
+    all.map(|fd| !fd.revents().is_empty())
+}
+
+/// Services that are stopped cost a start three seconds together, and the job goes
+/// on without them: each is asked while the others are waited for.
+#[test]
+fn services_that_do_not_answer_are_asked_at_the_same_time() {
+    let lab = TestLab::up(own("mute"), "3");
+    let listeners = ["h0", "h1", "h2"].map(|host| mute(&lab, host));
+    let ring = example("ring");
+    let words = ["run", "-v", "-n", "3", "--lab", lab.0, "--", &ring, "20"];
+    let begun = Instant::now();
+    loop {
+        let job_begun = Instant::now();
+        let job = start(lab.0, &words);
+        // Each asks one thing, and hangs up when it has waited for long enough.
+        let asked = listeners.each_ref().map(|listener| {
+            assert_eq!(heard([listener], PATIENCE_MS), [true], "nobody asks");
+            let asked = accept_with(listener, SocketFlags::CLOEXEC).unwrap();
+            assert_eq!(heard([&asked], PATIENCE_MS), [true], "nobody asks");
+            let mut question = [0; 64];
+            assert!(read(&asked, &mut question).unwrap() > 0);
+            asked
+        });
+        let is_together = heard(asked.each_ref(), 0) == [false; 3];
+        let said = finish(job).expect(0);
+        // It has waited for them, and once for each.
+        assert!(job_begun.elapsed() >= Duration::from_secs(3));
+        assert_eq!(heard(listeners.each_ref(), 0), [false; 3]);
+        assert!(said.out.contains(RIGHT), "{said:#?}");
+        said.complains(&[
+            "udp to 1-2 (another host; no host port: the node service has not \
+                          answered within 3 s",
+        ]);
+        if is_together {
+            return;
+        }
+        // A busy machine may not have let all ask before the first hung up.
+        assert!(begun.elapsed() < common::PATIENCE, "one after the other");
+    }
 }

@@ -26,7 +26,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use portolan_seal::{AnySeal, Nonce, Seal, SuiteId, TAG_BYTES, Tag, pair_secret};
+use portolan_seal::{AnySeal, Nonce, Seal, Secret, SuiteId, TAG_BYTES, Tag, pair_secret};
 use serde::{Deserialize, Serialize};
 
 use crate::How;
@@ -221,18 +221,31 @@ pub(super) struct Identity<'a> {
 impl EventLog {
     /// An agent that is alone on its `host` of the job.
     pub fn new(own: &Identity<'_>, hosts: Vec<HostCard>, silence: Duration, now: Instant) -> Self {
+        let pair = |card: &HostCard| pair_secret(own.private, &card.key, own.mix);
+        Self::with_secrets((own.host, own.public), hosts, silence, now, pair)
+    }
+
+    /// The same, of this host and public key, where it is known what any two agents
+    /// have in common.
+    pub(super) fn with_secrets(
+        (own, public): (u16, [u8; 32]),
+        hosts: Vec<HostCard>,
+        silence: Duration,
+        now: Instant,
+        pair: impl Fn(&HostCard) -> Option<Secret>,
+    ) -> Self {
         let mut seal = AnySeal::with_slots(SuiteId::AesGcm, 2 * hosts.len());
         let mut others = Vec::with_capacity(hosts.len());
         for (at, card) in hosts.into_iter().enumerate() {
-            let pair = pair_secret(own.private, &card.key, own.mix);
+            let pair = pair(&card);
             if let Some(pair) = &pair {
                 let mut key = |slot, from: &[u8; 32], to: &[u8; 32]| {
                     let info = [KEY_LABEL, &from[..], to].concat();
                     let key = seal.derive(pair.as_bytes(), &info);
                     seal.install(slot, &key);
                 };
-                key(2 * at, &own.public, &card.key);
-                key(2 * at + 1, &card.key, &own.public);
+                key(2 * at, &public, &card.key);
+                key(2 * at + 1, &card.key, &public);
             }
             others.push(Other {
                 ended: vec![false; card.ranks.len()],
@@ -249,7 +262,7 @@ impl EventLog {
             });
         }
         Self {
-            own: own.host,
+            own,
             seal,
             silence,
             stalls: StallDetector::new(BEAT_EVERY, now),
@@ -568,7 +581,7 @@ impl EventLog {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
     use portolan_seal::public_key;
 
@@ -576,25 +589,13 @@ pub mod tests {
 
     /// Agents of hosts with two ranks each.
     fn agents(count: u16, now: Instant) -> Vec<EventLog> {
-        agents_of(count, now, SILENCE, |host| {
-            vec![2 * u32::from(host), 2 * u32::from(host) + 1]
-        })
-    }
-
-    /// Agents of hosts with such ranks.
-    pub fn agents_of(
-        count: u16,
-        now: Instant,
-        silence: Duration,
-        ranks: fn(u16) -> Vec<u32>,
-    ) -> Vec<EventLog> {
         let private = |host: u16| [host as u8 + 1; 32];
         let card = |host: u16| HostCard {
             host,
             ip: [0; 16],
             port: 7,
             key: public_key(&private(host)),
-            ranks: ranks(host),
+            ranks: vec![2 * u32::from(host), 2 * u32::from(host) + 1],
         };
         let each = |host| {
             let own = Identity {
@@ -604,7 +605,7 @@ pub mod tests {
                 mix: None,
             };
             let others = (0..count).filter(|it| *it != host).map(card).collect();
-            EventLog::new(&own, others, silence, now)
+            EventLog::new(&own, others, SILENCE, now)
         };
         (0..count).map(each).collect()
     }

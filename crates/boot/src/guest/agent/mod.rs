@@ -240,16 +240,18 @@ impl Agent {
                 self.watch_room(at);
             }
         }
-        for other in said.gave_up {
-            // One of this host is not apart from it: it does not answer.
-            match self.watched.iter().find(|member| member.rank == other) {
-                Some(member) if other != rank && member.is_missed() => member.signal(Signal::KILL),
-                Some(_) => {}
-                None => {
-                    if let Some(events) = &mut self.events {
-                        events.give_up(other, Instant::now());
-                    }
-                }
+        let is_here = |other: &u32| self.watched.iter().find(|member| member.rank == *other);
+        // One of this host is not apart from it: it does not answer.
+        for member in said.gave_up.iter().filter_map(is_here) {
+            if member.rank != rank && member.is_missed() {
+                member.signal(Signal::KILL);
+            }
+        }
+        // Whom the kernel refuses packets knows it, and neither is killed for it.
+        let given_up = said.gave_up.iter().chain(&said.cut_off);
+        for other in given_up.filter(|other| is_here(other).is_none()) {
+            if let Some(events) = &mut self.events {
+                events.give_up(*other, Instant::now());
             }
         }
         if let Some(events) = &mut self.events {

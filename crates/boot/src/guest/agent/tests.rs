@@ -160,6 +160,29 @@ fn who_is_given_up_for_corrupt_memory_hears_of_it() {
 }
 
 #[test]
+fn who_is_given_up_for_refused_packets_is_not_killed() {
+    let a = Here::start(0, None);
+    let say = |why| {
+        let ranks = vec![(1, 0), (0, 0)];
+        let said = ToLauncher::GaveUp { ranks, why }.encode();
+        socket::send(a.control.as_fd(), &said, &[], true).unwrap();
+    };
+    say(GaveUp::NotSent { errno: 101 });
+    say(GaveUp::NotReceived { errno: 1 });
+    // This is answered, and so what was said before has been heard.
+    say(GaveUp::Corrupt);
+    let heard = a.hears(Duration::from_secs(30));
+    assert!(
+        matches!(heard, Some(ToRank::GivenUp { by: 0 })),
+        "{heard:?}"
+    );
+    // An agent kills by another signal, and would have been first.
+    let pid = rustix::process::Pid::from_child(&a.sleeper);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(a.hears_of_death(), (1, How::Killed(15)));
+}
+
+#[test]
 fn the_ranks_of_a_silent_host_are_dead() {
     let mut a = Here::start(0, None);
     // This test is the other host's agent.

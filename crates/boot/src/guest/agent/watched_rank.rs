@@ -20,6 +20,8 @@ pub(super) struct Said {
     pub leaves: bool,
     /// Whom it has given up in silence.
     pub gave_up: Vec<u32>,
+    /// Whom it has given up since the kernel refuses it packets.
+    pub cut_off: Vec<u32>,
     /// Those with whom it shares memory that makes no sense.
     pub corrupt: Vec<u32>,
     /// Of whom it has heard, and how long ago.
@@ -85,6 +87,9 @@ impl WatchedRank {
                             match why {
                                 GaveUp::Silent => said.gave_up.extend(ranks),
                                 GaveUp::Corrupt => said.corrupt.extend(ranks),
+                                GaveUp::NotSent { .. } | GaveUp::NotReceived { .. } => {
+                                    said.cut_off.extend(ranks);
+                                }
                             }
                         }
                         Ok(FromRank::Said(ToLauncher::Heard { rank, ago_ms })) => {
