@@ -58,9 +58,7 @@ else
         missing+=("the address sanitizer: there is no nightly toolchain")
     fi
 
-    # What they compile is little, and compiled once.
-    part $long "README, in a fresh clone" scripts/readme.sh README.md
-    part $long "tutorial, in a fresh clone" scripts/readme.sh docs/tutorial.md
+    part $long "README and tutorial, in a fresh clone" scripts/readme.sh
     part $long "demo" scripts/demo.sh "$target/release"
 
     nothing_is_left() {
