@@ -6,8 +6,8 @@
 #
 # The language of a block says what is done with it:
 #   sh      bash runs it, in the folder in which the block before it ended
-#   text    is compared with what the sh blocks since the last such one print: each
-#           command that prints lines of ranks ("[0] ...") must print those of the
+#   text    is compared with what the sh blocks since the last such one print: each job,
+#           and whatever else prints lines of ranks ("[0] ..."), must print those of the
 #           block, no more and no less; other lines must be printed by some command
 #   others  are written to the file that the line of text before them names at its
 #           end: `FILE`:
@@ -108,7 +108,7 @@ leave_out() {
 compare() {
     awk '
         function check(line) {
-            if (!lines) return
+            if (!lines && command !~ /portolan run /) return
             ran++
             for (line in stated) if (printed[line] != stated[line]) differs("not printed by", line)
             for (line in printed) if (!(line in stated)) differs("not stated, but printed by", line)
