@@ -74,7 +74,7 @@ uninstall: ## Removes what install put there.
 	  $(addprefix $(DESTDIR)$(PREFIX)/share/portolan/,node.conf valgrind.supp)
 	@rmdir $(DESTDIR)$(PREFIX)/share/portolan 2>/dev/null || true
 
-demo: build ## Multiplies two matrices on four processes and two hosts; prints latencies beside the kernel's.
+demo: build ## Shows in a minute what gets faster, what survives, and how long a message takes.
 	PATH="$(abspath $(RELEASE)):$$PATH" $(SUDO) env "PATH=$(abspath $(RELEASE)):$$PATH" scripts/demo.sh $(abspath $(RELEASE))
 
 check: ## Runs the tests that need neither root nor Debian packages: Rust and a C compiler will do.
