@@ -6,9 +6,9 @@ usage: scripts/chart.py OUT.svg --within BENCH.json... --between BENCH.json...
 
     portolan bench latency --link shm --size 8 --vs ucx --json shm.json
     portolan bench pushpull --link shm --size 8 --vs openmpi,mpich --json matched.json
-    portolan bench latency --lab L --link xdp --size 8 --json xdp.json
     portolan bench latency --lab L --link udp --size 8 --vs udp,tcp,ucx --json udp.json
-    scripts/chart.py docs/latency.svg --within shm.json matched.json --between xdp.json udp.json
+    portolan bench latency --lab L --link xdp --size 8 --vs raw-xdp,udp,tcp --json xdp.json
+    scripts/chart.py docs/latency.svg --within shm.json matched.json --between udp.json xdp.json
 
 A bar is the median one-way latency of 8 bytes. Of a system that several files
 have, the first counts.
@@ -28,8 +28,8 @@ NAMES = {
     "portolan-shm": "Portolan, shared memory",
     "portolan-udp": "Portolan, UDP, encrypted",
     "portolan-xdp": "Portolan, AF_XDP, encrypted",
-    "kernel-udp": "kernel UDP, polled, open",
-    "kernel-tcp": "kernel TCP, polled, open",
+    "kernel-udp": "kernel UDP, polled, not encrypted",
+    "kernel-tcp": "kernel TCP, polled, not encrypted",
     "openmpi": "Open MPI, tag-matched",
     "mpich": "MPICH, tag-matched",
     "ucx": "UCX",
