@@ -15,15 +15,22 @@
 //! is written to, or both.
 //!
 //! ```no_run
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+//!
 //! use portolan::{Binding, Config, Endpoint};
 //!
 //! let ep = Endpoint::open(Config::default())?;
-//! ep.bind(1, Binding::to(|ctx, m| {
+//! let heard = Arc::new(AtomicBool::new(false));
+//! let seen = Arc::clone(&heard);
+//! ep.bind(1, Binding::to(move |ctx, m| {
 //!     println!("{} heard {:?} from {}", ctx.rank(), m.payload, m.from);
+//!     seen.store(true, Relaxed);
 //! }))?;
 //! ep.barrier()?;
 //! ep.send((ep.rank() + 1) % ep.size(), 1, b"ahoy")?;
-//! ep.barrier()?;
+//! // What is not taken by then is dropped when the endpoint closes.
+//! ep.wait_until(|| heard.load(Relaxed))?;
 //! ep.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
