@@ -3,7 +3,7 @@
 mod common;
 
 use std::fs;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use common::{
     Said, TestLab, finish, marked, moments, need_root, none_left, portolan, probe, read_until, say,
@@ -91,6 +91,33 @@ fn labs_live_side_by_side() {
     assert!(
         names.contains(&one.0) && names.contains(&two.0),
         "{names:?}"
+    );
+    // One that is damaged, or on its way down, hides no other.
+    let switch = format!("ptl-{}-sw", one.0);
+    let gone = Command::new("ip")
+        .args(["netns", "delete", &switch])
+        .status();
+    assert!(gone.unwrap().success());
+    say(&["lab", "status", one.0])
+        .expect(1)
+        .complains(&["No such file"]);
+    let all = say(&["lab", "status"]).expect(0).out;
+    let line = |name: &str| {
+        all.lines()
+            .any(|line| line.starts_with(&format!("lab {name}: ")))
+    };
+    assert!(
+        line(one.0) && line(two.0) && all.contains("No such file"),
+        "{all}"
+    );
+    let all = TestLab::status_of(&["lab", "status", "--json"]);
+    let of = |name: &str| {
+        let labs = all["labs"].as_array().unwrap();
+        labs.iter().find(|lab| lab["name"] == name).unwrap().clone()
+    };
+    assert!(
+        of(one.0)["error"].is_string() && of(two.0).get("error").is_none(),
+        "{all}"
     );
     let name = one.0;
     drop(one);

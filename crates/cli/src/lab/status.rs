@@ -99,13 +99,28 @@ pub(super) fn status(name: Option<&str>, form: &Form) -> Result<()> {
         None => store::list()?.into_iter().filter(|lab| lab.ready).collect(),
     };
     let cores = busy()?;
+    // One of all that is damaged, or just being taken down, hides no other.
+    let all = name.is_none();
     if form.is_json() {
-        let labs: Result<Vec<Value>> = labs.iter().map(about).collect();
+        let or_error = |lab| match about(lab) {
+            Err(why) if all => {
+                let mut shape = shape(lab);
+                shape["error"] = json!(why.to_string());
+                Ok(shape)
+            }
+            told => told,
+        };
+        let labs: Result<Vec<Value>> = labs.iter().map(or_error).collect();
         return form.write(&json!({ "labs": labs?, "cores_busy_percent": cores }));
     }
     let mut text = String::new();
     for lab in &labs {
-        show(&mut text, lab)?;
+        let mut one = String::new();
+        match show(&mut one, lab) {
+            Err(why) if all => one = format!("lab {}: {why}\n", lab.name),
+            told => told?,
+        }
+        text.push_str(&one);
     }
     show_cores(&mut text, &cores);
     print(text).map(drop)

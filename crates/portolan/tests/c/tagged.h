@@ -46,7 +46,7 @@ static inline void nothing_is_held(void)
     for (pass = 0; pass < 100000; pass++) {
         GIVES(0, portolan_matched_statistics(endpoint, &statistics));
         if (statistics.operations + statistics.messages + statistics.pushed_bytes + statistics.parts
-                + statistics.seconds + statistics.pulled_bytes + statistics.backlogs + statistics.unflushed
+                + statistics.second_pushes + statistics.pulled_bytes + statistics.backlogs + statistics.unflushed
                 + statistics.regions + statistics.accesses == 0)
             return;
         CHECK(portolan_progress(endpoint) >= 0);
