@@ -42,6 +42,8 @@ if [ "${1:-}" = check ]; then
 else
     tests "unit, packet-script, simulator and end-to-end tests" --workspace
 
+    part 600 "installed and removed: make install" scripts/test-install.sh make "$target"
+
     RUSTFLAGS="--cfg loom" part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
         cargo "${with_runner[@]}" test --locked --release -p portolan-ring --test loom --target-dir "$target/loom"
 
