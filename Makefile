@@ -14,8 +14,10 @@ HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h p
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, or run jobs over (an sshd).
 TEST_PACKAGES := chromium cmake libmpich-dev libopenmpi-dev man-db mandoc mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server slurm-wlm
+# What `make deb` needs.
+DEB_PACKAGES := debhelper dpkg-dev lintian
 
-.PHONY: all build install uninstall demo check test test-kernels lint deny headers instructions fuzz sanitize soak deps test-deps clean help
+.PHONY: all build install uninstall deb deb-deps demo check test test-kernels lint deny headers instructions fuzz sanitize soak deps test-deps clean help
 
 all: build
 
@@ -32,7 +34,7 @@ deps: ## Installs the Debian packages that building needs, if missing.
 	@command -v $(CARGO) >/dev/null || { echo "Rust is missing: install it from https://rustup.rs, then run make again" >&2; exit 1; }
 
 test-deps: ## Installs the Debian packages that testing needs too, if missing.
-	@$(call install_missing,$(TEST_PACKAGES))
+	@$(call install_missing,$(TEST_PACKAGES) $(DEB_PACKAGES))
 
 build: deps ## Builds target/release/portolan, the libraries and the examples.
 	$(CARGO) build --release --locked --workspace --bins --lib --examples
@@ -46,6 +48,13 @@ uninstall: ## Removes what install put there.
 	@$(INSTALLER) uninstall
 
 INSTALLER = PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' RELEASE='$(RELEASE)' STRIP='$(STRIP)' scripts/install.sh
+
+deb: build deb-deps ## Builds Debian packages in target/deb, without the network.
+	scripts/deb.sh build $(abspath $(TARGET))
+	scripts/deb.sh lint $(abspath $(TARGET))
+
+deb-deps:
+	@$(call install_missing,$(DEB_PACKAGES))
 
 demo: build ## Multiplies two matrices on four processes and two hosts; prints latencies beside the kernel's.
 	PATH="$(abspath $(RELEASE)):$$PATH" $(SUDO) env "PATH=$(abspath $(RELEASE)):$$PATH" scripts/demo.sh $(abspath $(RELEASE))

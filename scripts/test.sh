@@ -43,6 +43,7 @@ else
     tests "unit, packet-script, simulator and end-to-end tests" --workspace
 
     part 600 "installed and removed: make install" scripts/test-install.sh make "$target"
+    part 600 "installed and removed: Debian packages" scripts/test-install.sh deb "$target"
 
     RUSTFLAGS="--cfg loom" part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
         cargo "${with_runner[@]}" test --locked --release -p portolan-ring --test loom --target-dir "$target/loom"
