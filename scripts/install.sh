@@ -52,18 +52,18 @@ not_older() {
     shift
     [ -e "$file" ] || refuse "there is no $file"
     for source in "$@"; do
-        [ -e "$source" ] || refuse "$file was built from $source, which is gone"
         [ ! "$source" -nt "$file" ] || refuse "$file is older than $source"
     done
 }
 
 # `up_to_date FILE LIST` does so with the sources that cargo has put in LIST:
-# "FILE: SOURCE SOURCE...", blanks in names behind a backslash.
+# "FILE: SOURCE SOURCE...", blanks in names behind a backslash. Those of this tree
+# count, also where a copy of it was the last that cargo built in.
 up_to_date() {
     local sources
     [ -e "$2" ] || refuse "there is no $2"
     mapfile -t sources < <(sed -n '1{ s/^[^:]*: *//; s/\\ /\x01/g; s/ /\n/g; s/\x01/ /g; p; }' "$2")
-    not_older "$1" "${sources[@]}"
+    not_older "$1" "${sources[@]/#*\/crates\//crates/}"
 }
 
 check_built() {

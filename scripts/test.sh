@@ -12,8 +12,8 @@ source scripts/bounded.sh
 source scripts/results.sh
 target=${CARGO_TARGET_DIR:-target}
 # Seconds to compile and to test, several times what a slow machine takes. A
-# single program has ten minutes.
-compile=1800 test=5400
+# single program has ten minutes, and so has a script.
+compile=1800 test=5400 long=600
 PORTOLAN_TEST_RESULTS=$(mktemp)
 export PORTOLAN_TEST_RESULTS
 trap 'rm -f "$PORTOLAN_TEST_RESULTS"' EXIT
@@ -42,8 +42,8 @@ if [ "${1:-}" = check ]; then
 else
     tests "unit, packet-script, simulator and end-to-end tests" --workspace
 
-    part 600 "installed and removed: make install" scripts/test-install.sh make "$target"
-    part 600 "installed and removed: Debian packages" scripts/test-install.sh deb "$target"
+    part $long "installed and removed: make install" scripts/test-install.sh make "$target"
+    part $long "installed and removed: Debian packages" scripts/test-install.sh deb "$target"
 
     RUSTFLAGS="--cfg loom" part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
         cargo "${with_runner[@]}" test --locked --release -p portolan-ring --test loom --target-dir "$target/loom"
@@ -60,6 +60,9 @@ else
     else
         missing+=("the address sanitizer: there is no nightly toolchain")
     fi
+
+    part $long "README and tutorial, in a fresh clone" scripts/readme.sh
+    part $long "demo" scripts/demo.sh "$target/release"
 
     nothing_is_left() {
         local shm

@@ -48,7 +48,7 @@ pub enum SystemKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// A message there, one of the same size back; one way is half of it.
+    /// A message there, one of the same size back; one way is half of that.
     Pingpong,
     /// A message there, 8 bytes back.
     Ping,

@@ -26,10 +26,10 @@ use crate::choices::{Bytes, Congestion, Security, bytes};
 use crate::lab::{Burst, Impairment};
 
 const HOW: &str = "\
-All systems are measured by the same processes, pinned one to a core, in turns of at most
-100 ms (fairness and outage: of seconds); a claim is the median over slices of one figure
-divided by the other of the same slice. `noisy` (quartiles more than 20 % of the median apart):
-run it again.";
+All systems are measured by the same processes, each pinned to a core, in turns (slices) of at
+most 100 ms (fairness and outage: of seconds). A ratio is the median over the slices: in each, one
+system's figure is divided by the other's. `noisy` means that the quartiles are more than 20 % of
+the median apart: run the bench again.";
 
 #[derive(Args)]
 #[command(after_help = HOW)]
@@ -51,25 +51,25 @@ pub struct RankArguments {
 
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Time of a message one way: half a round trip
+    /// One-way latency: half of a round trip
     Latency(Measure),
-    /// Bytes per second; without --size, --loss and --harm over all sizes
+    /// Bandwidth, bytes per second; without --size, --loss and --harm over all sizes
     Bandwidth {
         #[command(flatten)]
         measure: Measure,
-        /// How messages follow each other [default: stream]
+        /// Pattern of the messages [default: stream]
         #[arg(long, value_enum)]
         pattern: Option<Pattern>,
     },
-    /// Small messages per second, one pair
+    /// Message rate: small messages per second of one pair
     Rate(Measure),
     /// Distribution of latencies over a minute of each system
     Jitter(Measure),
-    /// What a receiver that makes no call does to the others; 4 ranks
+    /// Effect of a receiver that makes no calls on the other ranks; 4 ranks
     Stalled {
         #[command(flatten)]
         common: Common,
-        /// Bytes of a message
+        /// Message size, bytes
         #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = bytes)]
         size: usize,
     },
@@ -80,17 +80,17 @@ pub enum Bench {
         /// Number of ranks
         #[arg(short = 'n', long, value_name = "N", default_value_t = 8)]
         ranks: u32,
-        /// Other systems to measure in the same run, on this host
+        /// Peers to benchmark against in the same run, on this host
         #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
         vs: Vec<mpi::Kind>,
     },
-    /// Time in which a token of 8 bytes goes round all ranks, which wait in blocking calls
+    /// Time of a token of 8 bytes around a ring of all ranks, which wait in blocking calls
     Ring(Ring),
     /// Many hosts of a lab send long messages to one
     ///
-    /// Each sender has one message under way. A message takes from its send until the sender knows
-    /// that it is there. Where the lab has a rate, goodput stands over the line's, and the slowest
-    /// messages over the time of one while all senders have equal shares of the line.
+    /// Each sender has one message in flight. Its time runs from the send until the sender knows
+    /// that it has arrived. If the lab has a rate, goodput is divided by the line's. The time of the
+    /// slowest messages is divided by that of one when all senders have equal shares of the line.
     Incast(Flooding),
     /// Each host of a lab sends long messages to all others
     Alltoall(Flooding),
@@ -101,15 +101,15 @@ pub enum Bench {
         /// Number of ranks
         #[arg(short = 'n', long, value_name = "N", default_value_t = 2)]
         ranks: u32,
-        /// How long each state is watched; with --slice-ms so many slices of that length instead
+        /// How long each state is measured, seconds; with --slice-ms, slices of that length instead
         #[arg(long, value_name = "S", default_value_t = idle::SECONDS, conflicts_with = "slice_ms")]
         seconds: f64,
     },
-    /// What a second network adds: streams by the first of a lab's networks and by all
+    /// Gain of a second network: streams over the first of a lab's networks and over all
     Networks {
         #[command(flatten)]
         common: Common,
-        /// Bytes of a message, or with K or M
+        /// Message size, bytes, or with K or M
         #[arg(long, value_name = "BYTES", default_value = "1M")]
         size: Bytes,
     },
@@ -117,21 +117,21 @@ pub enum Bench {
     Lanes {
         #[command(flatten)]
         common: Common,
-        /// Bytes of a message
+        /// Message size, bytes
         #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = bytes)]
         size: usize,
     },
-    /// Shares of a line that a flow of ours and one of kernel TCP get
+    /// Shares of a line that a flow of Portolan and one of kernel TCP get
     Fairness(Fairness),
-    /// How soon a stream goes on after a cable was pulled out, and what is missing
+    /// Recovery of a stream after a cable was unplugged: how soon it goes on, and what is missing
     Outage(Outage),
-    /// What a flood of forged packets does to good traffic
+    /// Effect of a flood of forged packets on good traffic
     Forged(Forged),
-    /// Sends many messages before it reads any reflection
+    /// Gap of messages when many are sent before any reply is read
     Spray {
         #[command(flatten)]
         common: Common,
-        /// Most messages; 1, 10, 100 and so on are tried below
+        /// Largest number of messages; 1, 10, 100 and so on below it are measured too
         #[arg(long, value_name = "N", default_value_t = spray::MESSAGES)]
         messages: u64,
     },
@@ -140,52 +140,53 @@ pub enum Bench {
         #[command(flatten)]
         common: Common,
     },
-    /// Time to bring a receive and a message together, by how many others wait
+    /// Time to match a receive and a message, by the number of others that wait
     Match(Matching),
-    /// Messages of other MPIs through shared memory of this host, beside memcpy
+    /// Messages of other MPIs through shared memory of this host, compared with memcpy
     ///
     /// NetPIPE, as Debian builds it for each MPI, sends messages of one size back and forth
-    /// between two processes, each bound to a core, with nothing but the MPI's shared memory in
-    /// use; the MPI's ways through that are tried in the first round with each size, and the
-    /// fastest is measured. Half of the mean round trip is one way. memcpy is one copy by one core.
+    /// between two processes, each bound to a core. Only the MPI's shared memory is in use. The
+    /// MPI's methods for that are tried in the first round with each size, and the fastest is
+    /// measured. Half of the mean round trip is one way. memcpy is one copy by one core.
     /// With cold buffers NetPIPE (-I) walks through two areas of 10 MB in either process, and
-    /// memcpy through two of 20 MB: more than a core's own caches hold, but a large shared cache
-    /// may keep some of it. All give the best of three trials in a slice.
+    /// memcpy through two of 20 MB. That is more than a core's own caches hold, but a large shared
+    /// cache may keep some of it. Each reports the best of three trials in a slice.
     Netpipe(Netpipe),
-    /// Matched messages there and back: what pushing, masking and overlapping bring
+    /// Round trips of matched messages: gain of pushing, masking and overlapping
     ///
-    /// Beside each size the same message by a port. Times are half of a round trip of blocking
-    /// calls, the mean of the middle 80 % of a slice's (Push-Pull Messaging, section 3). With --vs
-    /// NetPIPE measures other MPIs through this host's shared memory, as `bench netpipe` does.
+    /// Each size is compared with the same message to a port. Times are half of a round trip of
+    /// blocking calls, the mean of the middle 80 % of a slice's (Push-Pull Messaging, section 3).
+    /// With --vs, NetPIPE measures other MPIs through this host's shared memory, as `bench netpipe`
+    /// does.
     Pushpull(Pushpull),
-    /// Matched messages to a receiver that surely waits already, or surely does not yet
+    /// Matched messages to an early receiver (it surely waits already) and to a late one
     ///
-    /// They meet; then one calls at once, and the other computes first. Time is from the later
-    /// one's call until the receiver has the message: the mean of the middle 80 % of a slice's.
+    /// Both ranks synchronize; then one calls at once, and the other computes first. Time runs from
+    /// the later call until the receiver has the message: the mean of the middle 80 % of a slice's.
     EarlyLate(EarlyLate),
-    /// Share of a matched message's time that is hidden behind computing
+    /// Overlap: share of a matched message's time that is hidden behind computing
     ///
-    /// A rank begins to send or to receive, computes as long as the message takes alone, and waits:
-    /// (message + computing - both) / the shorter of message and computing.
+    /// A rank begins to send or to receive, computes as long as the message takes alone, and waits.
+    /// The share is (message + computing - both) / the shorter of message and computing.
     Overlap {
         #[command(flatten)]
         common: Common,
-        /// Bytes of a message, or with K or M
+        /// Message size, bytes, or with K or M
         #[arg(long, value_name = "BYTES", default_value = "1M")]
         size: Bytes,
-        /// Peers to measure in the same run: tcp
+        /// Peers to benchmark against in the same run: tcp
         #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
         vs: Vec<Peer>,
     },
-    /// One-sided memory: puts and gets, beside messages of the same size by a port
+    /// One-sided access: puts and gets, compared with messages of the same size to a port
     ///
     /// A put's time is half of a ping-pong in which each rank waits until the other's put shows
-    /// in its memory; a get's is a round trip. Means of the middle 80 % of a slice's. Beside them what
-    /// registering memory of that size and ending that takes.
+    /// in its memory; a get's is a round trip. Times are means of the middle 80 % of a slice's. The
+    /// time to register memory of that size, and to end the registration, is measured too.
     Rma {
         #[command(flatten)]
         common: Common,
-        /// Bytes of an access, 8 or more, or with K or M: several in turns
+        /// Sizes of an access, 8 bytes or more, or with K or M; several are measured in turns
         #[arg(
             long = "size",
             value_name = "BYTES[,BYTES...]",
@@ -194,20 +195,21 @@ pub enum Bench {
         )]
         sizes: Vec<Bytes>,
     },
-    /// Matched messages there and back by what the endpoint allows its threads
+    /// Round trips of matched messages, by the endpoint's thread mode
     ///
-    /// A job each, of two ranks: one thread calls, any but one at a time, any at any time; and with
-    /// the last also several threads of either rank at once, each with one of the other's.
+    /// Each mode is a job of two ranks: one thread calls; any thread, one at a time; any thread at
+    /// any time. In the last mode several threads of either rank also call at once, each with one of
+    /// the other's.
     Threads(Threading),
-    /// Bytes of memory that a peer costs, never talked to and quiet, and an endpoint
+    /// Memory of a peer, never talked to and quiet, and of an endpoint, in bytes
     Memory {
-        /// Write rows to this file
+        /// Write the rows to this file, as JSON
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
     /// Time from starting a job until rank 0 has heard from every other rank
     Start(Start),
-    /// Time from killing a rank until others know
+    /// Time from killing a rank until the others are notified
     Death(Death),
 }
 
@@ -226,7 +228,7 @@ pub struct Ring {
         value_parser = clap::value_parser!(u32).range(0..=busy::LOOPS_MAX)
     )]
     pub busy: u32,
-    /// Peers to measure in the same run: tcp
+    /// Peers to benchmark against in the same run: tcp
     #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
     pub vs: Vec<Peer>,
 }
@@ -235,13 +237,13 @@ pub struct Ring {
 pub struct Flooding {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "64K")]
     pub size: Bytes,
-    /// Send matched messages, not messages to ports [default of HOW: sync]
+    /// Send matched messages instead of messages to ports [default of HOW: sync]
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "sync")]
     pub matched: Option<Matched>,
-    /// Peers to measure in the same run: tcp
+    /// Peers to benchmark against in the same run: tcp
     #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
     pub vs: Vec<Peer>,
 }
@@ -250,10 +252,10 @@ pub struct Flooding {
 pub struct Threading {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "8")]
     pub size: Bytes,
-    /// Threads of a rank that call at once
+    /// Threads of each rank that call at once
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
     pub callers: u32,
 }
@@ -263,14 +265,14 @@ pub struct Matching {
     /// Slices of each figure
     #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
     pub slices: usize,
-    /// Write rows and ratios to this file
+    /// Write rows and ratios to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
 
 #[derive(Args)]
 pub struct Netpipe {
-    /// Bytes of a message, or with K or M: several in turns
+    /// Message sizes, bytes, or with K or M; several are measured in turns
     #[arg(
         long = "size",
         value_name = "BYTES[,BYTES...]",
@@ -278,7 +280,7 @@ pub struct Netpipe {
         default_value = "8,64K,1M"
     )]
     pub sizes: Vec<Bytes>,
-    /// Where messages lie
+    /// Which memory messages use
     #[arg(
         long,
         value_enum,
@@ -287,7 +289,7 @@ pub struct Netpipe {
         default_value = "warm,cold"
     )]
     pub buffers: Vec<Buffers>,
-    /// The MPIs
+    /// The MPIs to measure
     #[arg(
         long,
         value_enum,
@@ -299,10 +301,10 @@ pub struct Netpipe {
     /// Slices of each figure
     #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
     pub slices: usize,
-    /// Length of a slice, at most 100 [default: 100]
+    /// Length of a slice, milliseconds, at most 100 [default: 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=SLICE_MS_MAX))]
     pub slice_ms: Option<u64>,
-    /// Write rows and ratios to this file
+    /// Write rows and ratios to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -311,10 +313,11 @@ pub struct Netpipe {
 pub struct Pushpull {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M: several in turns [default: 8 to 1M; with --sweep 64K]
+    /// Message sizes, bytes, or with K or M; several are measured in turns [default: 8 to 1M; with
+    /// --sweep 64K]
     #[arg(long = "size", value_name = "BYTES[,BYTES...]", value_delimiter = ',')]
     pub sizes: Vec<Bytes>,
-    /// Where messages lie
+    /// Which memory messages use
     #[arg(
         long,
         value_enum,
@@ -325,11 +328,11 @@ pub struct Pushpull {
     pub buffers: Vec<Buffers>,
     #[command(flatten)]
     pub thresholds: Thresholds,
-    /// What is done while packets are on their way [default: all four where the network is used,
-    /// else both]
+    /// What is done while packets are in flight [default: all four if the network is used, else
+    /// both]
     #[arg(long, value_enum, value_name = "MODE[,MODE...]", value_delimiter = ',')]
     pub modes: Vec<Mode>,
-    /// By shared memory: the same messages copied in different ways, whatever the settings say
+    /// Over shared memory: copy the same messages by these methods, whatever the settings say
     #[arg(
         long,
         value_enum,
@@ -338,24 +341,25 @@ pub struct Pushpull {
         conflicts_with_all = ["whole", "first", "second", "modes"]
     )]
     pub copies: Vec<Copies>,
-    /// Try many --first with many --second, and say the best of each size
+    /// Try many --first with many --second, and report the best of each size
     #[arg(long, conflicts_with_all = ["first", "second", "modes", "copies", "vs"])]
     pub sweep: bool,
-    /// Peers to measure in the same run, on this host
+    /// Peers to benchmark against in the same run, on this host
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Beside>,
 }
 
-/// Bytes that are pushed, where they are not to be as the endpoint has them.
+/// Bytes that are pushed, if not as the endpoint's settings say.
 #[derive(Args)]
 pub struct Thresholds {
-    /// Bytes of a longer message that leave with its offer, BTP(1) [default: the link's]
+    /// Bytes of a longer message that leave with its offer (ready-to-send), BTP(1) [default: the
+    /// link's]
     #[arg(long, value_name = "BYTES")]
     pub first: Option<Bytes>,
-    /// Bytes that follow the offer at once, BTP(2) [default: the link's]
+    /// Bytes that follow right after the offer, BTP(2) [default: the link's]
     #[arg(long, value_name = "BYTES")]
     pub second: Option<Bytes>,
-    /// Longest message that is pushed whole [default: the link's; where `pushpull` sweeps 0]
+    /// Longest message that is pushed whole (eager) [default: the link's; with --sweep 0]
     #[arg(long, value_name = "BYTES")]
     pub whole: Option<Bytes>,
 }
@@ -364,7 +368,7 @@ pub struct Thresholds {
 pub struct EarlyLate {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M: several in turns
+    /// Message sizes, bytes, or with K or M; several are measured in turns
     #[arg(
         long = "size",
         value_name = "BYTES[,BYTES...]",
@@ -372,7 +376,7 @@ pub struct EarlyLate {
         default_value = "1,64,512,2K,4K,8K,16K,64K"
     )]
     pub sizes: Vec<Bytes>,
-    /// What a sender may push before it is asked: bytes, or default
+    /// How much a sender may push before the receiver asks: bytes, or default
     #[arg(
         long,
         value_name = "BYTES[,default]",
@@ -380,7 +384,7 @@ pub struct EarlyLate {
         default_value = "4K,default"
     )]
     pub pushed: Vec<PushedBuffer>,
-    /// The thresholds of push-pull
+    /// Thresholds of push-pull
     #[command(flatten)]
     pub thresholds: Thresholds,
 }
@@ -389,13 +393,13 @@ pub struct EarlyLate {
 pub struct Fairness {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "64K")]
     pub size: Bytes,
-    /// Time that counts of a slice; before it the flows settle for half as long
+    /// Measured time of a slice, milliseconds; before it the flows settle for half as long
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(20..=60_000))]
     pub span_ms: u64,
-    /// Congestion control of the TCP flow, as the kernel names it, for example
+    /// Congestion control of the TCP flow, by the kernel's name, for example
     /// cubic or bbr [default: that of the kernel's settings]
     #[arg(long, value_name = "NAME")]
     pub tcp: Option<String>,
@@ -405,13 +409,13 @@ pub struct Fairness {
 pub struct Outage {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "1000")]
     pub size: Bytes,
-    /// How long the receiver's cable is out
+    /// How long the receiver's cable is unplugged, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=2_000))]
     pub down_ms: u64,
-    /// Peers to measure in the same run: tcp
+    /// Peers to benchmark against in the same run: tcp
     #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
     pub vs: Vec<Peer>,
 }
@@ -423,10 +427,10 @@ pub struct Forged {
     /// Forged packets per second
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub per_second: u64,
-    /// Bytes of one; those that ask for a connection have the 116 that these have
+    /// Size of a forged packet, bytes; connect packets always have 116
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = forged_size)]
     pub size: usize,
-    /// Peers to flood in the same run: udp, tcp
+    /// Peers to benchmark against under the same flood: udp, tcp
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,
 }
@@ -441,7 +445,7 @@ fn forged_size(text: &str) -> std::result::Result<usize, String> {
 
 #[derive(Args)]
 pub struct Death {
-    /// Memory of the rank that is killed: bytes, or with K, M or G
+    /// Memory of the killed rank, bytes, or with K, M or G
     #[arg(
         long,
         value_name = "BYTES[,BYTES...]",
@@ -452,16 +456,16 @@ pub struct Death {
     /// Run on two hosts of this lab
     #[arg(long, value_name = "NAME", conflicts_with = "hosts")]
     pub lab: Option<String>,
-    /// Run on these hosts, as of `portolan run --hosts`: two ranks on the first
+    /// Run on these hosts, as for `portolan run --hosts`: two ranks on the first
     #[arg(long, value_name = "A:2,B:1")]
     pub hosts: Option<String>,
-    /// The program that reaches them, as of `portolan run --ssh`
+    /// Program that reaches them, as for `portolan run --ssh`
     #[arg(long, value_name = "COMMAND", requires = "hosts")]
     pub ssh: Option<String>,
-    /// Deaths of each size
+    /// Deaths measured for each size
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = slices)]
     pub slices: usize,
-    /// Write rows to this file
+    /// Write the rows to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -477,19 +481,19 @@ pub struct Start {
         default_values_t = [2, 16, 64]
     )]
     pub ranks: Vec<u32>,
-    /// Start them on the hosts of this lab, and the same by udp to compare with
+    /// Start them on the hosts of this lab, and the same over udp for comparison
     #[arg(long, value_name = "NAME", conflicts_with = "vs")]
     pub lab: Option<String>,
-    /// Link between the ranks
+    /// Link (transport) between the ranks
     #[arg(long, value_enum, default_value_t)]
     pub link: Link,
-    /// Other systems to measure in the same run
+    /// Peers to benchmark against in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<mpi::Kind>,
-    /// Starts of each figure
+    /// Starts measured for each figure
     #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
     pub slices: usize,
-    /// Write rows and ratios to this file
+    /// Write rows and ratios to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -498,19 +502,20 @@ pub struct Start {
 pub struct Measure {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message [default: 8; bandwidth: a sweep, with --loss or --harm 1048576]
+    /// Message size, bytes [default: 8; bandwidth: a sweep, with --loss or --harm 1048576]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub size: Option<usize>,
-    /// Percent of all packets that the lab's switch drops, several in turns
+    /// Packet loss at the lab's switch, percent of all packets; several are measured in turns
     #[arg(long = "loss", value_name = "P[,P...]", value_delimiter = ',')]
     pub losses: Vec<f64>,
-    /// Lose as many in bursts, of lengths drawn from these: 3 to 64 packets
+    /// Lose as many, in bursts with lengths drawn from MIN to MAX (3 to 64 packets)
     #[arg(long, value_name = "MIN-MAX", requires = "losses")]
     pub bursts: Option<Burst>,
-    /// With --bursts: each loss singly too, in turns, and what bursts cost beside that
+    /// With --bursts: lose as many single packets too, in turns, and report what bursts cost more
     #[arg(long, requires = "bursts")]
     pub both: bool,
-    /// Other harm by the lab's switch, in turns with none; parts of one as of `lab impair`: repeat=50+jitter=10
+    /// Other faults at the lab's switch, in turns with none; each has parts named as the options of
+    /// `lab impair`: repeat=50+jitter=10
     #[arg(
         long = "harm",
         value_name = "PART+PART[,...]",
@@ -518,7 +523,7 @@ pub struct Measure {
         conflicts_with = "losses"
     )]
     pub harms: Vec<Impairment>,
-    /// Busy loops on each core beside the ranks, in turns with none: several numbers
+    /// Busy loops on each core beside the ranks, in turns with none; several numbers
     #[arg(
         long,
         value_name = "LOOPS[,LOOPS...]",
@@ -527,10 +532,11 @@ pub struct Measure {
         value_parser = clap::value_parser!(u32).range(1..=busy::LOOPS_MAX)
     )]
     pub busy: Vec<u32>,
-    /// How ranks wait for a message, those of the peers udp and tcp too [default: poll; with --busy call]
+    /// How ranks wait for a message, those of the peers udp and tcp too [default: poll; with --busy
+    /// call]
     #[arg(long, value_enum)]
     pub wait: Option<Wait>,
-    /// Peers to measure in the same run
+    /// Peers to benchmark against in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,
 }
@@ -540,25 +546,26 @@ pub struct Common {
     /// Measure between hosts of this lab
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
-    /// Link between the ranks
+    /// Link (transport) between the ranks
     #[arg(long, value_enum, default_value_t)]
     pub link: Link,
-    /// Networks of each host that messages go by, as of `portolan run`
+    /// Networks for messages, as for `portolan run`
     #[arg(long, value_name = "NAME|CIDR,...")]
     pub interface: Option<String>,
-    /// Seal packets on the network
+    /// Encrypt and authenticate packets on the network
     #[arg(long, value_enum, default_value_t)]
     pub security: Security,
-    /// How to share the network
+    /// Congestion control: how to share the network
     #[arg(long, value_enum, default_value_t)]
     pub congestion: Congestion,
     /// Slices of each figure [default: 21; jitter: 600, spray: 5]
     #[arg(long, value_name = "N", value_parser = slices)]
     pub slices: Option<usize>,
-    /// Length of a slice, at most 100 [default: as long as the whole stays within 45 s]
+    /// Length of a slice, milliseconds, at most 100 [default: so long that the whole stays within
+    /// 45 s]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=SLICE_MS_MAX))]
     pub slice_ms: Option<u64>,
-    /// Write rows and ratios to this file
+    /// Write rows and ratios to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

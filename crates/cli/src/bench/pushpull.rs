@@ -42,9 +42,9 @@ const SECOND: [u64; 5] = [0, 4 << 10, 15 << 10, 32 << 10, 64 << 10];
 pub enum Mode {
     /// One step after the other
     None,
-    /// Memory is made ready after the first packet or the request has left
+    /// Memory is prepared after the first packet or the request has left
     Masking,
-    /// The request leaves when the offer arrives, not when all that was pushed has
+    /// The request leaves when the offer arrives, not when all pushed bytes have
     Overlap,
     /// Masking and overlap
     Both,
@@ -74,12 +74,12 @@ impl Mode {
 /// Who copies a message within a host, as `--copies` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Copies {
-    /// Pushed whole: through the ring or, from `copy_min` on, out of the sender's memory as the lane
-    /// finds faster
+    /// Pushed whole: through the ring or, from `copy_min` on, out of the sender's memory, whichever
+    /// proves faster
     Pushed,
-    /// Asked for, and through the ring or out of the sender's memory as the lane finds faster
+    /// Pulled: through the ring or out of the sender's memory, whichever proves faster
     Pulled,
-    /// Asked for, one half copied by each side where both can reach the other's memory
+    /// Pulled: each side copies one half, if both can access the other's memory
     Shared,
 }
 

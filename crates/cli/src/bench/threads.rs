@@ -28,12 +28,12 @@ const TAG: u64 = 128;
 /// Which threads may call the endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Calling {
-    /// The one that opened it
+    /// The thread that opened it
     #[default]
     Single,
-    /// Any, one at a time
+    /// Any thread, one at a time
     Serialized,
-    /// Any at any time
+    /// Any thread, at any time
     Multiple,
 }
 

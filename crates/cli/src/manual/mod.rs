@@ -22,7 +22,7 @@ use crate::print::print;
 #[derive(clap::Args)]
 #[command(after_help = NOTES)]
 pub struct ManArguments {
-    /// Where to; it is made if it does not exist
+    /// Directory for the pages; it is created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -34,7 +34,7 @@ Pages of the commands (NAME.1), of the calls in C (NAME.3) and of what Portolan'
 /// Of `portolan completions`.
 #[derive(clap::Args)]
 pub struct CompletionArguments {
-    /// Which shell
+    /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }
