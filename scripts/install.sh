@@ -137,7 +137,7 @@ install_command() {
     mkdir "$work/man"
     SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(date +%s -r CHANGELOG.md)} "$RELEASE/portolan" man "$work/man"
     for page in "$work"/man/*; do
-        put 644 "$page" "$datadir/man/man${page##*.}/${page##*/}"
+        sed "s|/usr/local/|$PREFIX/|g" "$page" | put 644 - "$datadir/man/man${page##*.}/${page##*/}"
     done
     "$RELEASE/portolan" completions bash | put 644 - "$datadir/bash-completion/completions/portolan"
     "$RELEASE/portolan" completions zsh | put 644 - "$datadir/zsh/site-functions/_portolan"
@@ -201,7 +201,7 @@ install_documents() {
     local file
     while IFS= read -r file; do
         put 644 "$file" "$docdir/$file"
-    done < <(find README.md CHANGELOG.md LICENSE-* docs -type f | sort)
+    done < <(find README.md CHANGELOG.md CONTRIBUTING.md LICENSE-* docs -type f | sort)
     while IFS= read -r file; do
         case $file in
         examples/rust/*.rs) put 644 "$file" "$exampledir/rust/src/bin/${file#examples/rust/}" ;;
