@@ -2,23 +2,22 @@
 
 PREFIX   ?= /usr/local
 DESTDIR  ?=
+STRIP    ?= strip
 CARGO    ?= cargo
 TOOLS    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/portolan-tools
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
-VERSION  := 0.1.0
 # Each in a crate of its name.
 LIBRARIES := portolan atoll
 HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h portolan_onesided.h) crates/atoll/include/atoll.h
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, run jobs over (an sshd), or write a second implementation of the protocol in.
-TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography slurm-wlm systemd
+TEST_PACKAGES := chromium cmake libmpich-dev libopenmpi-dev man-db mandoc mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography slurm-wlm systemd
+# What `make deb` needs.
+DEB_PACKAGES := debhelper dpkg-dev lintian
 
-COMPLETIONS := bash-completion/completions/portolan zsh/site-functions/_portolan \
-               fish/vendor_completions.d/portolan.fish
-
-.PHONY: all build examples install uninstall demo check test test-kernels lint deny headers size instructions fuzz sanitize soak deps test-deps clean help
+.PHONY: all build install uninstall deb deb-deps demo check test test-kernels lint deny headers size instructions fuzz sanitize soak deps test-deps clean help
 
 all: build
 
@@ -35,44 +34,27 @@ deps: ## Installs the Debian packages that building needs, if missing.
 	@command -v $(CARGO) >/dev/null || { echo "Rust is missing: install it from https://rustup.rs, then run make again" >&2; exit 1; }
 
 test-deps: ## Installs the Debian packages that testing needs too, if missing.
-	@$(call install_missing,$(TEST_PACKAGES))
+	@$(call install_missing,$(TEST_PACKAGES) $(DEB_PACKAGES))
 
 build: deps ## Builds target/release/portolan, the libraries and the examples.
 	$(CARGO) build --release --locked --workspace --bins --lib --examples
 	for lib in $(LIBRARIES); do $(MAKE) --no-print-directory -C crates/$$lib TARGET=$(abspath $(TARGET)) || exit 1; done
 	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
 
-install: ## Installs binary, libraries, headers, pkg-config files, the node service's unit, man pages and completions under PREFIX.
-	@test -x $(RELEASE)/portolan || { echo "run 'make build' first" >&2; exit 1; }
-	install -d $(DESTDIR)$(PREFIX)/bin $(DESTDIR)$(PREFIX)/lib/pkgconfig $(DESTDIR)$(PREFIX)/include
-	install -m 755 $(RELEASE)/portolan $(DESTDIR)$(PREFIX)/bin/portolan
-	for lib in $(LIBRARIES); do \
-	  install -m 755 $(RELEASE)/lib$$lib.so $(DESTDIR)$(PREFIX)/lib/lib$$lib.so.$(VERSION) && \
-	  ln -sf lib$$lib.so.$(VERSION) $(DESTDIR)$(PREFIX)/lib/lib$$lib.so.0 && \
-	  ln -sf lib$$lib.so.0 $(DESTDIR)$(PREFIX)/lib/lib$$lib.so && \
-	  install -m 644 $(RELEASE)/lib$$lib.a $(DESTDIR)$(PREFIX)/lib/lib$$lib.a && \
-	  sed -e 's|@PREFIX@|$(PREFIX)|g' -e 's|@VERSION@|$(VERSION)|g' crates/$$lib/$$lib.pc.in \
-	    > $(DESTDIR)$(PREFIX)/lib/pkgconfig/$$lib.pc || exit 1; done
-	install -m 644 $(HEADERS) $(DESTDIR)$(PREFIX)/include/
-	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)$(PREFIX)/share/portolan
-	sed -e 's|/usr/local/|$(PREFIX)/|g' etc/portolan-node.service \
-	  > $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service
-	install -D -m 644 etc/portolan-node.sysusers \
-	  $(DESTDIR)$(PREFIX)/lib/sysusers.d/portolan-node.conf
-	install -m 644 etc/node.conf etc/valgrind.supp $(DESTDIR)$(PREFIX)/share/portolan/
-	$(RELEASE)/portolan man $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,$(dir $(COMPLETIONS)))
-	$(RELEASE)/portolan completions bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/portolan
-	$(RELEASE)/portolan completions zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_portolan
-	$(RELEASE)/portolan completions fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/portolan.fish
+install: ## Installs command, libraries, headers, man pages, documents and examples under PREFIX (/usr/local), which must be built.
+	@$(INSTALLER) install
 
 uninstall: ## Removes what install put there.
-	rm -f $(DESTDIR)$(PREFIX)/bin/portolan $(addprefix $(DESTDIR)$(PREFIX)/include/,$(notdir $(HEADERS))) \
-	  $(foreach lib,$(LIBRARIES),$(addprefix $(DESTDIR)$(PREFIX)/lib/,$(addprefix lib$(lib),.a .so .so.0 .so.$(VERSION)) pkgconfig/$(lib).pc)) \
-	  $(DESTDIR)$(PREFIX)/lib/systemd/system/portolan-node.service \
-	  $(DESTDIR)$(PREFIX)/lib/sysusers.d/portolan-node.conf \
-	  $(addprefix $(DESTDIR)$(PREFIX)/share/portolan/,node.conf valgrind.supp)
-	@rmdir $(DESTDIR)$(PREFIX)/share/portolan 2>/dev/null || true
+	@$(INSTALLER) uninstall
+
+INSTALLER = PREFIX='$(PREFIX)' DESTDIR='$(DESTDIR)' RELEASE='$(RELEASE)' STRIP='$(STRIP)' scripts/install.sh
+
+deb: build deb-deps ## Builds Debian packages in target/deb, without the network.
+	scripts/deb.sh build $(abspath $(TARGET))
+	scripts/deb.sh lint $(abspath $(TARGET))
+
+deb-deps:
+	@$(call install_missing,$(DEB_PACKAGES))
 
 demo: build ## Shows in a minute what gets faster, what survives, and how long a message takes.
 	PATH="$(abspath $(RELEASE)):$$PATH" $(SUDO) env "PATH=$(abspath $(RELEASE)):$$PATH" scripts/demo.sh $(abspath $(RELEASE))
@@ -91,6 +73,7 @@ size: ## Lines of each crate without tests; in the second column without comment
 	@python3 scripts/size.py
 
 headers:
+	@scripts/version.sh check
 	@for std in "$(CC) -x c -std=c99" "g++ -x c++ -std=c++17"; do \
 	  for header in $(HEADERS); do echo "$$(basename $$header) with $$std"; \
 	  echo "#include <$$(basename $$header)>" | $$std -Wall -Wextra -Werror -pedantic -fsyntax-only -I$$(dirname $$header) - || exit 1; done; done

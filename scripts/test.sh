@@ -42,6 +42,9 @@ if [ "${1:-}" = check ]; then
 else
     tests "unit, packet-script, simulator and end-to-end tests" --workspace
 
+    part $long "installed and removed: make install" scripts/test-install.sh make "$target"
+    part $long "installed and removed: Debian packages" scripts/test-install.sh deb "$target"
+
     RUSTFLAGS="--cfg loom" part $compile "loom: ring, inbox, ownership, sleep and wake, queue, regions" \
         cargo "${with_runner[@]}" test --locked --release -p portolan-ring --test loom --target-dir "$target/loom"
 
