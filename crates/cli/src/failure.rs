@@ -5,6 +5,7 @@ use std::io;
 use std::process::ExitCode;
 
 use portolan_boot::control::ControlError;
+use portolan_sys::calls;
 use rustix::io::Errno;
 
 /// So much of the beginning and of the end of a long text is shown, characters.
@@ -54,6 +55,13 @@ impl Failure {
     pub fn io(doing: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
         move |error| {
             let errno = Errno::from_io_error(&error);
+            let refused = match errno {
+                Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => calls::refused(),
+                _ => Vec::new(),
+            };
+            if !refused.is_empty() {
+                return Self::new(format!("{doing}: {error}; {}", calls::remedy(&refused)));
+            }
             let remedy = match errno {
                 Some(Errno::PERM) if rustix::process::geteuid().is_root() => {
                     "; a container's profile (seccomp) or a missing capability refuses it: allow it"

@@ -37,13 +37,6 @@ pub fn refused() -> Vec<(&'static str, Errno)> {
     tried.into_iter().filter_map(refused).collect()
 }
 
-/// Whether an error may be a filter's.
-#[must_use]
-pub fn is_refusal(error: &std::io::Error) -> bool {
-    let errno = Errno::from_io_error(error);
-    matches!(errno, Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS))
-}
-
 /// What to do about what was [`refused`], for people to read.
 #[must_use]
 pub fn remedy(refused: &[(&str, Errno)]) -> String {

@@ -24,7 +24,6 @@ use std::time::Duration;
 use portolan::{Origin, SettingError, Settings};
 use portolan_boot::launch::{Event, HostFailure, JobSpec, LaunchError, OnDeath, Running, Stop};
 use portolan_boot::{LinkChoice, Suite};
-use portolan_sys::calls;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 
 use crate::failure::{Failure, Result};
@@ -161,13 +160,7 @@ fn explain(error: LaunchError, ssh: &Ssh, names: &[String]) -> Failure {
             };
             Failure::with_code(code, lost(ssh, names, (host_index, via), &failure))
         }
-        LaunchError::Io(why) if calls::is_refusal(&why) => {
-            let remedy = match calls::refused().as_slice() {
-                [] => String::new(),
-                refused => format!("; {}", calls::remedy(refused)),
-            };
-            Failure::new(format!("{}{remedy}", LaunchError::Io(why)))
-        }
+        LaunchError::Io(why) => Failure::io("cannot start the job")(why),
         error => Failure::new(error.to_string()),
     }
 }
