@@ -32,7 +32,7 @@ tests portolan-link/lib xdp
 tests portolan-link/conformance
 tests portolan-engine/messages
 tests portolan-engine/direct
-tests portolan-cli/main node::steering node::ask \
+tests portolan-hosts/lib node::steering node::ask \
     node::tests::packets_go node::tests::ranks_of node::tests::what_cannot
 tests portolan-cli/xdp ranks_with_and who_cannot sockets_are a_second_job
 if [ $remaps -eq 1 ]; then

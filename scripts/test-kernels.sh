@@ -33,7 +33,7 @@ kernel() {
 cargo build --locked -p portolan --examples
 for tests in "portolan-sys --lib" "portolan-link --lib --test conformance --test udp" \
     "portolan-engine --test messages --test direct" \
-    "portolan-cli --bins --examples --test xdp --test node"; do
+    "portolan-hosts --lib" "portolan-cli --examples --test xdp --test node"; do
     # shellcheck disable=SC2086
     cargo test --locked --no-run -p $tests 2>&1 |
         sed -nE "s|^ *Executable (unittests )?(src/)?(tests/)?([a-z_]+)\.rs \((.*)\)|${tests%% *}/\4 \5|p"

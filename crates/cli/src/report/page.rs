@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use portolan_bench::{Host, Ratio, Row};
+use portolan_hosts::failure::Result;
+
 use super::plot::{self, Legend, Line, number};
 use super::read::File;
-use crate::bench::{Host, Ratio, Row};
-use crate::failure::Result;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --back: #ffffff; --text: #1a1a1a; --faint: #666666; --line: #d8d8d8; }

@@ -6,10 +6,10 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use portolan_boot::launch::RANKS_MAX;
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::lab::Lab;
 
 use super::arguments::{Arguments, Block};
-use crate::failure::{Failure, Result};
-use crate::lab::Lab;
 
 /// Longest hostfile, bytes: more than twice what 4,096 hosts with the longest
 /// names take.

@@ -1,0 +1,206 @@
+//! What it costs to bring receives and messages together, and whether that
+//! grows with how many wait. No link, no message: the matcher alone.
+
+use portolan_hosts::failure::{Context, Result, fail};
+use portolan_matching::{Arrival, Envelope, Matcher, Post, Selector};
+use portolan_sys::clock::now_ns;
+
+use super::conduct::Progress;
+use super::options::Matching;
+use super::report::{Ratio, Row};
+use super::stats::{Quartiles, paired};
+use super::watch::Watch;
+use super::{Found, check};
+
+/// How many wait at once; ratios are over the first.
+const ENTRIES: [u64; 3] = [10, 1_000, 100_000];
+/// Matches of a slice, of however many at once.
+const MATCHES: u64 = 100_000;
+/// Messages come from so many ranks in turn.
+const SOURCES: u64 = 64;
+/// As of a communicator, above tags that are counted.
+const CONTEXT: u64 = 1 << 48;
+/// The matcher's secret: which one makes no difference.
+const SECRET: [u64; 2] = [0x9e37_79b9_7f4a_7c15, 0xbf58_476d_1ce4_e5b9];
+
+/// Which side waits for the other.
+#[derive(Clone, Copy)]
+enum Waiting {
+    Messages,
+    Receives,
+}
+
+/// One way to match.
+struct Case {
+    metric: &'static str,
+    waiting: Waiting,
+    any_source: bool,
+}
+
+const CASES: [Case; 4] = [
+    Case {
+        metric: "match_unexpected_ns",
+        waiting: Waiting::Messages,
+        any_source: false,
+    },
+    Case {
+        metric: "match_posted_ns",
+        waiting: Waiting::Receives,
+        any_source: false,
+    },
+    Case {
+        metric: "match_unexpected_any_ns",
+        waiting: Waiting::Messages,
+        any_source: true,
+    },
+    Case {
+        metric: "match_posted_any_ns",
+        waiting: Waiting::Receives,
+        any_source: true,
+    },
+];
+
+fn envelope(entry: u64) -> Envelope {
+    Envelope {
+        source: (entry % SOURCES) as u32,
+        tag: CONTEXT | entry,
+    }
+}
+
+impl Case {
+    fn selector(&self, entry: u64) -> Selector {
+        let Envelope { source, tag } = envelope(entry);
+        if self.any_source {
+            Selector::any(tag)
+        } else {
+            Selector::from(source, tag)
+        }
+    }
+
+    /// So many wait, then each is matched, the last one first. Gives how many
+    /// met whom they should.
+    fn round(&self, matcher: &mut Matcher<u64, u64>, entries: u64) -> u64 {
+        let mut met = 0;
+        match self.waiting {
+            Waiting::Messages => {
+                for entry in 0..entries {
+                    matcher.arrive(envelope(entry), entry);
+                }
+                for entry in (0..entries).rev() {
+                    let post = matcher.post(self.selector(entry), entry);
+                    met += u64::from(matches!(post, Post::Matched(it) if it.message == entry));
+                }
+            }
+            Waiting::Receives => {
+                for entry in 0..entries {
+                    matcher.post(self.selector(entry), entry);
+                }
+                for entry in (0..entries).rev() {
+                    let arrival = matcher.arrive(envelope(entry), entry);
+                    met +=
+                        u64::from(matches!(arrival, Arrival::Matched(it) if it.receive == entry));
+                }
+            }
+        }
+        met
+    }
+}
+
+/// A case with so many entries, and its slices.
+struct Cell {
+    case: &'static Case,
+    entries: u64,
+    matcher: Matcher<u64, u64>,
+    /// Time of a match, nanoseconds.
+    values: Vec<Option<f64>>,
+}
+
+impl Cell {
+    const fn new(case: &'static Case, entries: u64) -> Self {
+        Self {
+            case,
+            entries,
+            matcher: Matcher::new(SECRET),
+            values: Vec::new(),
+        }
+    }
+
+    fn slice(&mut self) -> Result<f64> {
+        // What others have taken of the caches meanwhile is had back first.
+        self.case.round(&mut self.matcher, self.entries);
+        let from = now_ns();
+        let rounds = 0..MATCHES / self.entries;
+        let of_round = |_| self.case.round(&mut self.matcher, self.entries);
+        let met: u64 = rounds.map(of_round).sum();
+        let taken = now_ns() - from;
+        if met != MATCHES {
+            return fail(format!("{met} of {MATCHES} messages met their receives"));
+        }
+        Ok(taken as f64 / MATCHES as f64)
+    }
+
+    fn row(&self) -> Row {
+        Row {
+            system: "matcher".to_owned(),
+            metric: self.case.metric.to_owned(),
+            entries: Some(self.entries),
+            n: MATCHES * self.values.len() as u64,
+            method: "to hold one and to match it, in interleaved slices of 100,000".to_owned(),
+            ranks: 1,
+            ..Row::default()
+        }
+    }
+
+    /// Over the same with fewest entries.
+    fn over(&self, few: &Self) -> Option<Ratio> {
+        let q = paired(&self.values, &few.values)?;
+        let row = self.row();
+        let ratio = Ratio {
+            entries: row.entries,
+            ..row.over(&format!("{}_entries", row.metric), &row.system)
+        };
+        Some(ratio.with(&q))
+    }
+}
+
+/// Binds this process to a core; gives its number.
+fn bind() -> Result<usize> {
+    let allowed = portolan_hosts::ranks::allowed_cores().context("asking for the allowed cores")?;
+    // The first core is where interrupts go.
+    let core = *allowed.last().expect("there is one");
+    portolan_hosts::ranks::bind_to(core).context(format!("binding to core {core}"))?;
+    Ok(core as usize)
+}
+
+/// Measures all cases in turns.
+pub fn bench(arguments: Matching) -> Result<Found> {
+    let Matching { slices, json } = arguments;
+    check(json.as_deref(), 1)?;
+    let mut watch = Watch::begin(None);
+    watch.host.pinned = vec![Some(bind()?)];
+    let of_case = |case| ENTRIES.map(|entries| Cell::new(case, entries));
+    let mut cells: Vec<[Cell; ENTRIES.len()]> = CASES.iter().map(of_case).collect();
+    let mut progress = Progress::new(slices);
+    for round in 0..=slices {
+        progress.show(round);
+        for cell in cells.iter_mut().flatten() {
+            let value = cell.slice()?;
+            if round > 0 {
+                cell.values.push(Some(value));
+            }
+        }
+    }
+    progress.done();
+    let row = |cell: &Cell| {
+        let values: Vec<f64> = cell.values.iter().flatten().copied().collect();
+        Some(cell.row().with(&Quartiles::of(&values)?))
+    };
+    let rows = cells.iter().flatten().filter_map(row).collect();
+    let over = |[few, more @ ..]: &[Cell; ENTRIES.len()]| {
+        let ratios = more.iter().filter_map(|cell| cell.over(few));
+        ratios.collect::<Vec<_>>()
+    };
+    let mut report = watch.report("match", rows);
+    report.ratios = cells.iter().flat_map(over).collect();
+    Ok((json, report))
+}
