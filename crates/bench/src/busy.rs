@@ -6,7 +6,7 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use portolan_hosts::failure::{Context, Failure, Result};
 use portolan_hosts::ranks::{allowed_cores, bind_to, end_with};
 
-use super::loss::{Column, Loss};
+use crate::loss::{Column, Loss};
 
 /// The hidden command that is a busy loop.
 pub const BENCH_LOOP_COMMAND: &str = "internal-bench-loop";
@@ -23,7 +23,7 @@ pub struct LoopArguments {
 }
 
 /// Becomes a busy loop.
-pub fn busy_loop(arguments: &LoopArguments) -> portolan_hosts::failure::Result<ExitCode> {
+pub fn busy_loop(arguments: &LoopArguments) -> Result<ExitCode> {
     end_with(arguments.parent)?;
     let core = arguments.core;
     bind_to(core).map_err(Failure::os(format!("binding to core {core}")))?;
@@ -83,10 +83,6 @@ impl Loss for Busy {
         }
         self.loops = column.busy;
         Ok(())
-    }
-
-    fn remarks(&mut self) -> Result<Vec<String>> {
-        Ok(Vec::new())
     }
 }
 

@@ -1,21 +1,31 @@
 //! Runs a plan: gives the two ranks their turns, slice by slice, and reckons
 //! up what they found.
 
-use std::io::IsTerminal;
-
 use hdrhistogram::Histogram;
 use portolan_hosts::failure::{Context, Failure, Result, fail};
-use portolan_hosts::print::{hide_progress, show_progress};
 use portolan_sys::clock::now_ns;
 
-use super::control::{Answer, Followed, Line, Op, Order, SystemKind};
-use super::cost::Costs;
-use super::drive::new_histogram;
-use super::figure::{Slice, value};
-use super::loss::{Column, Loss};
-use super::plan::Plan;
-use super::rank::Site;
-use super::slice::Rule;
+use crate::control::{Answer, Followed, Line, Op, Order, SystemKind};
+use crate::experiment::rounds;
+use crate::loss::{Column, Loss};
+use crate::plan::Plan;
+use crate::ranks::drive::new_histogram;
+use crate::ranks::rank::Site;
+use crate::report::cost::Costs;
+use crate::report::figure::{Slice, value};
+use crate::report::stats::Series;
+use crate::slice::Rule;
+
+/// What a rank says in an answer of this kind.
+macro_rules! answer {
+    ($line:expr, $kind:ident) => {
+        match $crate::conduct::hear($line)? {
+            $crate::control::Answer::$kind(it) => it,
+            other => return $crate::conduct::unexpected(&other),
+        }
+    };
+}
+pub(crate) use answer;
 
 /// Time that what a slice has left unfinished gets to arrive, nanoseconds.
 const DRAIN_NS: u64 = 10_000_000_000;
@@ -30,39 +40,30 @@ pub struct Cell {
     pub op: Op,
     slot: usize,
     /// A value a slice, where it has one.
-    pub values: Vec<Option<f64>>,
+    pub values: Series,
     /// Data packets sent against those needed, a value a slice.
-    pub packets: Vec<Option<f64>>,
+    pub packets: Series,
     /// What both processes spent.
     pub costs: Costs,
     /// Round trips of all slices, tenths of a nanosecond.
     pub round_trips: Histogram<u64>,
-    /// Operations of all slices.
-    pub operations: u64,
     /// How a peer that measures for itself was asked to.
     pub note: Option<String>,
 }
 
 impl Cell {
-    /// With the values of the slices so far.
+    /// Nothing is known yet.
     #[must_use]
-    pub fn new(
-        system: SystemKind,
-        column: usize,
-        op: Op,
-        slot: usize,
-        values: Vec<Option<f64>>,
-    ) -> Self {
+    pub fn new(system: SystemKind, column: usize, op: Op, slot: usize) -> Self {
         Self {
             system,
             column,
             op,
             slot,
-            values,
-            packets: Vec::new(),
+            values: Series::default(),
+            packets: Series::default(),
             costs: Costs::default(),
             round_trips: new_histogram(),
-            operations: 0,
             note: None,
         }
     }
@@ -113,12 +114,7 @@ impl<'a> Conductor<'a> {
     /// Measures everything.
     pub fn run(&mut self) -> Result<Vec<Cell>> {
         let mut cells = self.begin()?;
-        let mut progress = Progress::new(self.plan.slices);
-        for round in 0..=self.plan.slices {
-            progress.show(round);
-            self.round(round, &mut cells)?;
-        }
-        progress.done();
+        rounds(self.plan.slices, |counts| self.round(counts, &mut cells))?;
         self.set(&Column::CLEAN)?;
         Ok(cells)
     }
@@ -136,9 +132,9 @@ impl<'a> Conductor<'a> {
         Ok(cells)
     }
 
-    /// Gives every figure one slice. The first round, of number 0, warms up
-    /// caches, congestion windows and estimates, and does not count.
-    pub fn round(&mut self, round: usize, cells: &mut [Cell]) -> Result<()> {
+    /// Gives every figure one slice. The first round warms up caches, congestion
+    /// windows and estimates, and does not count.
+    pub fn round(&mut self, counts: bool, cells: &mut [Cell]) -> Result<()> {
         let rule = Rule::new(self.plan.slice_ns);
         let mut column = usize::MAX;
         for cell in cells {
@@ -158,7 +154,7 @@ impl<'a> Conductor<'a> {
             }
             self.enter(column)?;
             let slice = self.slice(cell, &rule)?;
-            if round > 0 {
+            if counts {
                 self.keep(cell, &slice, &rule)?;
             }
         }
@@ -178,7 +174,7 @@ impl<'a> Conductor<'a> {
                         pattern: self.plan.pattern,
                         size,
                     };
-                    cells.push(Cell::new(system, column, op, slot, Vec::new()));
+                    cells.push(Cell::new(system, column, op, slot));
                 }
             }
         }
@@ -216,10 +212,7 @@ impl<'a> Conductor<'a> {
                 size_max: self.plan.size_max(),
                 site,
             })?;
-            offers[offer] = match hear(line)? {
-                Answer::Offer(offer) => offer,
-                other => return unexpected(&other),
-            };
+            offers[offer] = answer!(line, Offer);
         }
         let [of_follower, of_leader] = offers;
         for (line, offer) in [
@@ -242,10 +235,7 @@ impl<'a> Conductor<'a> {
             op,
             rule: *rule,
         })?;
-        let sent = match hear(self.leader)? {
-            Answer::Sent(sent) => sent,
-            other => return unexpected(&other),
-        };
+        let sent = answer!(self.leader, Sent);
         let deadline_ns = sent.start_ns + rule.cap_ns;
         let followed = self.finish_following(sent.bytes, deadline_ns)?;
         let unfinished = reliable(cell.system) && (!followed.complete || sent.cut);
@@ -267,10 +257,7 @@ impl<'a> Conductor<'a> {
             }
         }
         self.leader.say(&Order::Stop)?;
-        let led = match hear(self.leader)? {
-            Answer::Led(led) => led,
-            other => return unexpected(&other),
-        };
+        let led = answer!(self.leader, Led);
         if unfinished && reconnects(cell.system) {
             self.prepare(slot, cell.system)?;
         }
@@ -283,16 +270,13 @@ impl<'a> Conductor<'a> {
 
     fn finish_following(&mut self, bytes: u64, deadline_ns: u64) -> Result<Followed> {
         self.follower.say(&Order::Finish { bytes, deadline_ns })?;
-        match hear(self.follower)? {
-            Answer::Followed(followed) => Ok(followed),
-            other => unexpected(&other),
-        }
+        Ok(answer!(self.follower, Followed))
     }
 
     fn keep(&self, cell: &mut Cell, slice: &Slice, rule: &Rule) -> Result<()> {
         let is_reliable = reliable(cell.system);
         let figure = value(self.plan.kind, &cell.op, slice, rule, is_reliable);
-        cell.values.push(figure);
+        cell.values.values.push(figure);
         cell.costs.keep(self.plan.kind, &cell.op, slice);
         let Slice { sent, led, .. } = slice;
         for &(round_trip, count) in &led.round_trips {
@@ -302,15 +286,15 @@ impl<'a> Conductor<'a> {
                     Failure::new(format!("a round trip of {round_trip} / 10 ns: {error}"))
                 })?;
         }
-        cell.operations += sent.operations;
+        cell.values.n += sent.operations;
         if sent.note.is_some() {
             cell.note.clone_from(&sent.note);
         }
         let lost = self.plan.columns[cell.column].loss / 100.0;
         let ratio =
             |(sent_packets, payload)| packets_ratio(sent_packets, payload, sent.bytes, lost);
-        cell.packets
-            .push(led.data_packets.zip(self.payload).map(ratio));
+        let packets = led.data_packets.zip(self.payload).map(ratio);
+        cell.packets.values.push(packets);
         Ok(())
     }
 }
@@ -337,61 +321,34 @@ pub fn expect_ready(line: &mut Line) -> Result<()> {
     }
 }
 
+/// Tells all ranks.
+pub fn say_all(lines: &mut [Line], order: &Order) -> Result<()> {
+    lines.iter_mut().try_for_each(|line| line.say(order))
+}
+
+/// How long it took rank 0 to do what all were told to, ns.
+pub fn took(lines: &mut [Line]) -> Result<u64> {
+    let mut elapsed = Vec::new();
+    for line in lines {
+        elapsed.push(answer!(line, Took));
+    }
+    Ok(elapsed.first().copied().unwrap_or_default().max(1))
+}
+
 /// Hears the offers of all ranks, tells each all of them, and waits until all
 /// have met.
 pub fn introduce(lines: &mut [Line]) -> Result<()> {
     let mut offers = Vec::new();
     for line in &mut *lines {
-        match hear(line)? {
-            Answer::Offer(offer) => offers.push(offer),
-            other => return unexpected(&other),
-        }
+        offers.push(answer!(line, Offer));
     }
-    for line in &mut *lines {
-        line.say(&Order::Meet(offers.clone()))?;
-    }
+    say_all(lines, &Order::Meet(offers))?;
     lines.iter_mut().try_for_each(expect_ready)
 }
 
 /// A rank said something else than it was asked for.
 pub fn unexpected<T>(answer: &Answer) -> Result<T> {
     fail(format!("a rank answered {answer:?} at the wrong time"))
-}
-
-/// A line on the terminal that says how far it is.
-pub struct Progress {
-    rounds: usize,
-    terminal: bool,
-}
-
-impl Progress {
-    /// For `rounds` rounds that count.
-    #[must_use]
-    pub fn new(rounds: usize) -> Self {
-        Self {
-            rounds,
-            terminal: std::io::stderr().is_terminal(),
-        }
-    }
-
-    /// Round `round` begins; 0 warms up.
-    pub fn show(&mut self, round: usize) {
-        if self.terminal {
-            let width = 30 * round / self.rounds.max(1);
-            show_progress(&format!(
-                "[{:<30}] slice {round} of {}",
-                "#".repeat(width),
-                self.rounds
-            ));
-        }
-    }
-
-    /// Takes the line away.
-    pub fn done(&mut self) {
-        if self.terminal {
-            hide_progress();
-        }
-    }
 }
 
 /// Both ranks' greetings, and what they say of themselves.

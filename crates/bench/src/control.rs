@@ -10,17 +10,17 @@ use rustix::net::{RecvFlags, recv};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::asleep::Wait;
-use super::cost::Cost;
-use super::flood::{Flooded, Role, Turn};
-use super::forged::Standing;
-use super::idle::{Repose, Rested};
-use super::matched::{Exchange, Exchanged};
-use super::pour::{Caught, Pour};
-use super::rank::Site;
-use super::slice::Rule;
-use super::spray::{Jet, Sprayed};
-use super::stalled::{Part, Played};
+use crate::experiments::forged::RankState;
+use crate::experiments::idle::{Rest, Rested};
+use crate::experiments::spray::{Spray, Sprayed};
+use crate::experiments::stalled::{Part, Played};
+use crate::ranks::asleep::Wait;
+use crate::ranks::flood::{Flooded, Role, Turn};
+use crate::ranks::matched::{Exchange, Exchanged};
+use crate::ranks::rank::Site;
+use crate::ranks::stream::{Received, Stream};
+use crate::report::cost::Cost;
+use crate::slice::Rule;
 
 /// A system that can be measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,13 +149,13 @@ pub enum Order {
     /// To a rank of the stalled bench, after a slice: receive until `Stop`.
     Drain,
     /// To a rank of the spray bench: its part, then progress until `Stop`.
-    Spray(Jet),
+    Spray(Spray),
     /// To the sender of the logp bench: so many messages, one after the other.
     Emit(u64),
     /// To its receiver: take so many, which wait already.
     Absorb(u64),
     /// To a rank of the idle bench: talk to the others, then do nothing.
-    Repose(Repose),
+    Rest(Rest),
     /// To every rank of the barrier bench: so many barriers.
     Barriers(u64),
     /// To every rank of the ring bench: make your connections, from where you are.
@@ -175,12 +175,12 @@ pub enum Order {
     Turn(Turn),
     /// To the sender of a stream for some time: send, then progress until
     /// `Stop`.
-    Pour(Pour),
+    Send(Stream),
     /// To its receiver: receive until `Finish`.
-    Catch(Pour),
+    Receive(Stream),
     /// To a rank on another host: a word to these every now and then until
     /// `Stop`.
-    Nudge(Vec<u32>),
+    Trickle(Vec<u32>),
     /// To both ranks of a bench of matched messages: connect by TCP too, for
     /// messages of up to `size_max` bytes.
     Sockets {
@@ -191,8 +191,8 @@ pub enum Order {
     },
     /// To both ranks of a bench of matched messages: a slice.
     Exchange(Exchange),
-    /// Where do you stand?
-    Tell,
+    /// What do you know of others, and what has come to you?
+    Report,
     /// End.
     Bye,
 }
@@ -226,24 +226,22 @@ pub enum Answer {
     Drained(Vec<u64>),
     /// Behind `Drained`, after `Turn`: what the slice has cost.
     Spent(Cost),
-    /// To `Repose`.
+    /// To `Rest`.
     Rested(Rested),
     /// To `Spray`: what was sent is back. `Ready` follows after `Stop`.
     Sprayed(Sprayed),
-    /// To `Emit` and `Absorb`: how long it took, ns.
+    /// To `Emit`, `Absorb`, `Barriers` and `Rounds`: how long it took, ns.
     Took(u64),
-    /// To `Barriers` and `Rounds`: the time from the first to the end of the last, ns.
-    Met(u64),
-    /// To `Pour`: messages sent. `Ready` follows after `Stop`.
-    Poured(u64),
-    /// To `Catch`, after `Finish`.
-    Caught(Caught),
-    /// To `Stop` after `Nudge`: the link that words to the first took.
-    Nudged(String),
+    /// To `Send`: messages sent. `Ready` follows after `Stop`.
+    SentAll(u64),
+    /// To `Receive`, after `Finish`.
+    Received(Received),
+    /// To `Stop` after `Trickle`: the link that words to the first took.
+    Trickled(String),
     /// To `Exchange`.
     Exchanged(Exchanged),
-    /// To `Tell`.
-    Told(Standing),
+    /// To `Report`.
+    State(RankState),
     /// It cannot.
     Failed(String),
 }
@@ -348,6 +346,32 @@ impl Line {
             Err(errno) => return Err(Failure::from(errno)),
         }
         self.take()
+    }
+
+    /// Whether the bench says stop; whatever else it says is wrong here.
+    pub fn stops(&mut self) -> Result<bool> {
+        match self.try_hear()? {
+            None => Ok(false),
+            Some(Order::Stop) => Ok(true),
+            Some(order) => fail(format!("the bench sent {order:?} instead of Stop")),
+        }
+    }
+
+    /// Waits until the bench says stop.
+    pub fn await_stop(&mut self) -> Result<()> {
+        match self.hear()? {
+            Order::Stop => Ok(()),
+            order => fail(format!("the bench sent {order:?} instead of Stop")),
+        }
+    }
+
+    /// Offers where this rank listens; gives all ranks' offers.
+    pub fn meet(&mut self, offer: String) -> Result<Vec<String>> {
+        self.say(&Answer::Offer(offer))?;
+        match self.hear()? {
+            Order::Meet(offers) => Ok(offers),
+            order => fail(format!("the bench sent {order:?} instead of addresses")),
+        }
     }
 
     fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {

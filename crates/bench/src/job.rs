@@ -15,10 +15,10 @@ use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_hosts::lab::Lab;
 use portolan_hosts::ranks::{Local, Teller, disabled, stops};
 
-use super::conduct::greet;
-use super::control::{Line, Order};
-use super::host::Host;
-use super::threads::Calling;
+use crate::conduct::greet;
+use crate::control::{Line, Order};
+use crate::experiments::threads::Calling;
+use crate::report::machine::Machine;
 
 /// The hidden command that is a rank of a bench.
 pub const BENCH_RANK_COMMAND: &str = "internal-bench-rank";
@@ -44,6 +44,35 @@ impl Helpers {
     }
 }
 
+/// A job that is to be started.
+pub struct Job {
+    /// Its ranks, and where.
+    pub spec: JobSpec,
+    /// Which of them have a helper thread.
+    pub helpers: Helpers,
+    /// Which threads may call their endpoints.
+    pub threads: Calling,
+}
+
+impl Job {
+    /// With all helper threads; one thread calls.
+    pub fn new(spec: JobSpec) -> Self {
+        Self {
+            spec,
+            helpers: Helpers::All,
+            threads: Calling::Single,
+        }
+    }
+
+    /// With these helper threads.
+    pub fn with_helpers(spec: JobSpec, helpers: Helpers) -> Self {
+        Self {
+            helpers,
+            ..Self::new(spec)
+        }
+    }
+}
+
 /// The ranks of a bench, running.
 struct Ranks {
     /// A line to each, by rank. Taken by who talks to them.
@@ -51,11 +80,16 @@ struct Ranks {
     launcher: JoinHandle<io::Result<i32>>,
 }
 
-/// Starts the ranks of `spec`, on the hosts of `lab` where there is one.
+/// Starts the ranks of a job, on the hosts of `lab` where there is one.
 ///
 /// # Errors
 /// What the launcher says.
-fn start(spec: JobSpec, lab: Option<Lab>, (helpers, threads): (Helpers, Calling)) -> Result<Ranks> {
+fn start(job: Job, lab: Option<Lab>) -> Result<Ranks> {
+    let Job {
+        spec,
+        helpers,
+        threads,
+    } = job;
     let local = Local::new(lab, &disabled()?)?;
     let stops = stops()?;
     let (tell, told) = mpsc::channel();
@@ -117,68 +151,44 @@ impl Ranks {
     }
 }
 
-/// Runs `work` over the lines to the ranks of `spec`, which have greeted; then
-/// they are told to end. Gives the link between them too, and notes their
-/// cores in `host`.
+/// Runs `work` over the lines to the ranks of jobs, which have greeted; then
+/// they are told to end. Gives the link between the ranks of each too, and notes
+/// their cores.
 ///
 /// # Errors
-/// As [`start`], those of `work`, and those of the ranks.
-pub fn with_lines<T>(
-    spec: JobSpec,
+/// Those of the launcher, of `work`, and of the ranks.
+pub fn with_jobs<T, const N: usize>(
+    jobs: [Job; N],
     lab: Option<&Lab>,
-    helpers: Helpers,
-    host: &mut Host,
-    work: impl FnOnce(&mut [Line]) -> Result<T>,
-) -> Result<(String, T)> {
-    with_lines_of(spec, lab, (helpers, Calling::Single), host, work)
-}
-
-/// As [`with_lines`], of ranks that let these threads call.
-///
-/// # Errors
-/// As there.
-pub fn with_lines_of<T>(
-    spec: JobSpec,
-    lab: Option<&Lab>,
-    threads: (Helpers, Calling),
-    host: &mut Host,
-    work: impl FnOnce(&mut [Line]) -> Result<T>,
-) -> Result<(String, T)> {
-    let mut ranks = start(spec, lab.cloned(), threads)?;
-    let mut lines = std::mem::take(&mut ranks.lines);
+    machine: &mut Machine,
+    work: impl FnOnce([&mut [Line]; N]) -> Result<T>,
+) -> Result<([String; N], T)> {
+    let mut started = Vec::new();
+    let mut lines: [Vec<Line>; N] = std::array::from_fn(|_| Vec::new());
     let done = (|| {
-        let met = lines.iter_mut().map(greet).collect::<Result<Vec<_>>>()?;
-        host.pinned = met.iter().map(|(_, core)| *core).collect();
-        let found = work(&mut lines)?;
-        for line in &mut lines {
+        for (job, lines) in jobs.into_iter().zip(&mut lines) {
+            let mut ranks = start(job, lab.cloned())?;
+            *lines = std::mem::take(&mut ranks.lines);
+            started.push(ranks);
+        }
+        let mut links = std::array::from_fn(|_| String::new());
+        for (lines, link) in lines.iter_mut().zip(&mut links) {
+            let met = lines.iter_mut().map(greet).collect::<Result<Vec<_>>>()?;
+            machine.pinned = met.iter().map(|(_, core)| *core).collect();
+            *link = met
+                .into_iter()
+                .next()
+                .map_or_else(String::new, |(link, _)| link);
+        }
+        let found = work(lines.each_mut().map(Vec::as_mut_slice))?;
+        for line in lines.iter_mut().flatten() {
             line.say(&Order::Bye)?;
         }
-        let link = met.into_iter().next().map(|(link, _)| link);
-        Ok((link.unwrap_or_default(), found))
+        Ok((links, found))
     })();
     drop(lines);
-    ranks.join(done)
-}
-
-/// As [`with_lines`], over two jobs at once on the hosts of a lab, which get
-/// their turns. Gives the links of both.
-///
-/// # Errors
-/// As [`with_lines`].
-pub fn with_two_jobs<T>(
-    [one, other]: [JobSpec; 2],
-    lab: &Lab,
-    host: &mut Host,
-    work: impl FnOnce([&mut [Line]; 2]) -> Result<T>,
-) -> Result<([String; 2], T)> {
-    // Ranks of the same number are on the same core.
-    let mut same = host.clone();
-    let (link, (others, found)) = with_lines(one, Some(lab), Helpers::All, host, |one| {
-        with_lines(other, Some(lab), Helpers::All, &mut same, |other| {
-            work([one, other])
-        })
-    })?;
-    Ok(([link, others], found))
+    let end = |done, ranks: Ranks| ranks.join(done);
+    started.into_iter().fold(done, end)
 }
 
 /// The lines to the first two ranks, who measure.

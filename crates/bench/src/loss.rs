@@ -82,7 +82,9 @@ pub trait Loss {
     fn set(&mut self, column: &Column) -> Result<()>;
 
     /// What came of it, for people to read.
-    fn remarks(&mut self) -> Result<Vec<String>>;
+    fn remarks(&mut self) -> Result<Vec<String>> {
+        Ok(Vec::new())
+    }
 }
 
 /// Where there is nothing to switch.
@@ -95,10 +97,6 @@ impl Loss for NoLoss {
         } else {
             Ok(())
         }
-    }
-
-    fn remarks(&mut self) -> Result<Vec<String>> {
-        Ok(Vec::new())
     }
 }
 
@@ -208,10 +206,6 @@ impl Loss for LabHarm {
             self.present = column.harm;
         }
         Ok(())
-    }
-
-    fn remarks(&mut self) -> Result<Vec<String>> {
-        Ok(Vec::new())
     }
 }
 

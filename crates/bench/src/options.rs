@@ -3,27 +3,45 @@
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
-use portolan_boot::Suite;
 use portolan_boot::launch::JobSpec;
+use portolan_boot::{LinkChoice, Suite};
+pub use portolan_hosts::choices::Link;
 use portolan_hosts::choices::{Bytes, Congestion, Security, bytes};
 use portolan_hosts::failure::{Context, Result};
-use portolan_hosts::lab::{Burst, Impairment};
+use portolan_hosts::lab::{Burst, Impairment, Lab};
+use portolan_hosts::ranks::{allowed_cores, has_aes};
 
-use super::asleep::Wait;
-use super::busy;
-use super::control::Pattern;
-use super::early_late::PushedBuffer;
-use super::flood::Matched;
-use super::idle;
-use super::mpi;
-use super::netpipe::Buffers;
-use super::plan::Peer;
-use super::pushpull::{Beside, Copies, Mode};
-use super::slice::SLICE_MS_MAX;
-use super::spray;
-use super::summary::Setting;
-use super::threads::Calling;
-pub use portolan_hosts::choices::Link;
+use crate::busy;
+use crate::control::Pattern;
+use crate::experiment::{Experiment, Place, wrong};
+use crate::experiments::barrier::Barrier;
+use crate::experiments::death::Death;
+use crate::experiments::early_late::EarlyLate;
+use crate::experiments::external_mpi::Netpipe;
+use crate::experiments::fairness::Fairness;
+use crate::experiments::forged::Forged;
+use crate::experiments::idle::Idle;
+use crate::experiments::incast::{Flooding, Incast, Shape};
+use crate::experiments::lanes::Lanes;
+use crate::experiments::logp::Logp;
+use crate::experiments::matching::Matching;
+use crate::experiments::memory::Memory;
+use crate::experiments::networks::Networks;
+use crate::experiments::outage::Outage;
+use crate::experiments::overlap::Overlap;
+use crate::experiments::paired::Paired;
+use crate::experiments::pushpull::Pushpull;
+use crate::experiments::ring::Ring;
+use crate::experiments::rma::Rma;
+use crate::experiments::spray::Spraying;
+use crate::experiments::stalled::Stalled;
+use crate::experiments::start::Start;
+use crate::experiments::threads::{Calling, Threading};
+use crate::plan::{Kind, Peer};
+use crate::ranks::asleep::Wait;
+use crate::report::stats::SLICES_MIN;
+use crate::report::summary::Setting;
+use crate::slice::SLICE_MS_MAX;
 
 const HOW: &str = "\
 All systems are measured by the same processes, pinned one to a core, in turns of at most
@@ -68,24 +86,9 @@ pub enum Bench {
     /// Distribution of latencies over a minute of each system
     Jitter(Measure),
     /// What a receiver that makes no call does to the others; 4 ranks
-    Stalled {
-        #[command(flatten)]
-        common: Common,
-        /// Bytes of a message
-        #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = bytes)]
-        size: usize,
-    },
+    Stalled(Stalled),
     /// Time of a barrier
-    Barrier {
-        #[command(flatten)]
-        common: Common,
-        /// Number of ranks
-        #[arg(short = 'n', long, value_name = "N", default_value_t = 8)]
-        ranks: u32,
-        /// Other systems to measure in the same run, on this host
-        #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
-        vs: Vec<mpi::Kind>,
-    },
+    Barrier(Barrier),
     /// Time in which a token of 8 bytes goes round all ranks, which wait in blocking calls
     Ring(Ring),
     /// Many hosts of a lab send long messages to one
@@ -97,32 +100,11 @@ pub enum Bench {
     /// Each host of a lab sends long messages to all others
     Alltoall(Flooding),
     /// Processor time of ranks that do nothing, in percent of a core
-    Idle {
-        #[command(flatten)]
-        common: Common,
-        /// Number of ranks
-        #[arg(short = 'n', long, value_name = "N", default_value_t = 2)]
-        ranks: u32,
-        /// How long each state is watched; with --slice-ms so many slices of that length instead
-        #[arg(long, value_name = "S", default_value_t = idle::SECONDS, conflicts_with = "slice_ms")]
-        seconds: f64,
-    },
+    Idle(Idle),
     /// What a second network adds: streams by the first of a lab's networks and by all
-    Networks {
-        #[command(flatten)]
-        common: Common,
-        /// Bytes of a message, or with K or M
-        #[arg(long, value_name = "BYTES", default_value = "1M")]
-        size: Bytes,
-    },
+    Networks(Networks),
     /// Latency over shared memory with and without a connected peer on another host
-    Lanes {
-        #[command(flatten)]
-        common: Common,
-        /// Bytes of a message
-        #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = bytes)]
-        size: usize,
-    },
+    Lanes(Lanes),
     /// Shares of a line that a flow of ours and one of kernel TCP get
     Fairness(Fairness),
     /// How soon a stream goes on after a cable was pulled out, and what is missing
@@ -130,18 +112,9 @@ pub enum Bench {
     /// What a flood of forged packets does to good traffic
     Forged(Forged),
     /// Sends many messages before it reads any reflection
-    Spray {
-        #[command(flatten)]
-        common: Common,
-        /// Most messages; 1, 10, 100 and so on are tried below
-        #[arg(long, value_name = "N", default_value_t = spray::MESSAGES)]
-        messages: u64,
-    },
+    Spray(Spraying),
     /// Overheads, latency and gap of the LogP model, and the half-power point
-    Logp {
-        #[command(flatten)]
-        common: Common,
-    },
+    Logp(Logp),
     /// Time to bring a receive and a message together, by how many others wait
     Match(Matching),
     /// Messages of other MPIs through shared memory of this host, beside memcpy
@@ -169,183 +142,87 @@ pub enum Bench {
     ///
     /// A rank begins to send or to receive, computes as long as the message takes alone, and waits:
     /// (message + computing - both) / the shorter of message and computing.
-    Overlap {
-        #[command(flatten)]
-        common: Common,
-        /// Bytes of a message, or with K or M
-        #[arg(long, value_name = "BYTES", default_value = "1M")]
-        size: Bytes,
-        /// Peers to measure in the same run: tcp
-        #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
-        vs: Vec<Peer>,
-    },
+    Overlap(Overlap),
     /// One-sided memory: puts and gets, beside messages of the same size by a port
     ///
     /// A put's time is half of a ping-pong in which each rank waits until the other's put shows
     /// in its memory; a get's is a round trip. Means of the middle 80 % of a slice's. Beside them what
     /// registering memory of that size and ending that takes.
-    Rma {
-        #[command(flatten)]
-        common: Common,
-        /// Bytes of an access, 8 or more, or with K or M: several in turns
-        #[arg(
-            long = "size",
-            value_name = "BYTES[,BYTES...]",
-            value_delimiter = ',',
-            default_value = "8,64K,1M"
-        )]
-        sizes: Vec<Bytes>,
-    },
+    Rma(Rma),
     /// Matched messages there and back by what the endpoint allows its threads
     ///
     /// A job each, of two ranks: one thread calls, any but one at a time, any at any time; and with
     /// the last also several threads of either rank at once, each with one of the other's.
     Threads(Threading),
     /// Bytes of memory that a peer costs, never talked to and quiet, and an endpoint
-    Memory {
-        /// Write rows to this file
-        #[arg(long, value_name = "FILE")]
-        json: Option<PathBuf>,
-    },
+    Memory(Memory),
     /// Time from starting a job until rank 0 has heard from every other rank
     Start(Start),
     /// Time from killing a rank until others know
     Death(Death),
 }
 
-#[derive(Args)]
-pub struct Ring {
-    #[command(flatten)]
-    pub common: Common,
-    /// Number of ranks
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 6)]
-    pub ranks: u32,
-    /// Busy loops on each core beside the ranks
-    #[arg(
-        long,
-        value_name = "LOOPS",
-        default_value_t = 0,
-        value_parser = clap::value_parser!(u32).range(0..=busy::LOOPS_MAX)
-    )]
-    pub busy: u32,
-    /// Peers to measure in the same run: tcp
-    #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
-    pub vs: Vec<Peer>,
+impl Bench {
+    /// What was asked for, and where it runs.
+    pub fn experiment(self) -> (Place, Box<dyn Experiment>) {
+        let paired = |kind: Kind, measure: Measure, pattern| {
+            let asked = Paired {
+                kind,
+                pattern,
+                measure,
+            };
+            both(asked.measure.common.place(kind.name()), asked)
+        };
+        let between = |shape, asked: Flooding| {
+            let asked = Incast { shape, asked };
+            both(asked.asked.common.place(&asked.name()), asked)
+        };
+        match self {
+            Self::Latency(it) => paired(Kind::Latency, it, None),
+            Self::Bandwidth { measure, pattern } => paired(Kind::Bandwidth, measure, pattern),
+            Self::Rate(it) => paired(Kind::Rate, it, None),
+            Self::Jitter(it) => paired(Kind::Jitter, it, None),
+            Self::Stalled(it) => both(it.common.place("stalled"), it),
+            Self::Barrier(it) => both(it.common.place("barrier"), it),
+            Self::Ring(it) => both(it.common.place("ring"), it),
+            Self::Incast(it) => between(Shape::Incast, it),
+            Self::Alltoall(it) => between(Shape::Alltoall, it),
+            Self::Idle(it) => {
+                let place = Place {
+                    polls: false,
+                    ..it.common.place("idle")
+                };
+                both(place, it)
+            }
+            Self::Networks(it) => both(it.common.place("networks"), it),
+            Self::Lanes(it) => both(it.common.place("lanes"), it),
+            Self::Fairness(it) => both(it.common.place("fairness"), it),
+            Self::Outage(it) => both(it.common.place("outage"), it),
+            Self::Forged(it) => both(it.common.place("forged"), it),
+            Self::Spray(it) => both(it.common.place("spray"), it),
+            Self::Logp(it) => both(it.common.place("logp"), it),
+            Self::Match(it) => both(Place::without_ranks("match", &it.json, None), it),
+            Self::Netpipe(it) => {
+                let place = Place {
+                    polls: true,
+                    ..Place::without_ranks("netpipe", &it.json, None)
+                };
+                both(place, it)
+            }
+            Self::Pushpull(it) => both(it.common.place("pushpull"), it),
+            Self::EarlyLate(it) => both(it.common.place("early-late"), it),
+            Self::Overlap(it) => both(it.common.place("overlap"), it),
+            Self::Rma(it) => both(it.common.place("rma"), it),
+            Self::Threads(it) => both(it.common.place("threads"), it),
+            Self::Memory(it) => both(Place::without_ranks("memory", &it.json, None), it),
+            Self::Start(it) => both(Place::without_ranks("start", &it.json, it.lab.as_ref()), it),
+            Self::Death(it) => both(Place::without_ranks("death", &it.json, it.lab.as_ref()), it),
+        }
+    }
 }
 
-#[derive(Args)]
-pub struct Flooding {
-    #[command(flatten)]
-    pub common: Common,
-    /// Bytes of a message, or with K or M
-    #[arg(long, value_name = "BYTES", default_value = "64K")]
-    pub size: Bytes,
-    /// Send matched messages, not messages to ports [default of HOW: sync]
-    #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "sync")]
-    pub matched: Option<Matched>,
-    /// Peers to measure in the same run: tcp
-    #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
-    pub vs: Vec<Peer>,
-}
-
-#[derive(Args)]
-pub struct Threading {
-    #[command(flatten)]
-    pub common: Common,
-    /// Bytes of a message, or with K or M
-    #[arg(long, value_name = "BYTES", default_value = "8")]
-    pub size: Bytes,
-    /// Threads of a rank that call at once
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
-    pub callers: u32,
-}
-
-#[derive(Args)]
-pub struct Matching {
-    /// Slices of each figure
-    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
-    pub slices: usize,
-    /// Write rows and ratios to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-#[derive(Args)]
-pub struct Netpipe {
-    /// Bytes of a message, or with K or M: several in turns
-    #[arg(
-        long = "size",
-        value_name = "BYTES[,BYTES...]",
-        value_delimiter = ',',
-        default_value = "8,64K,1M"
-    )]
-    pub sizes: Vec<Bytes>,
-    /// Where messages lie
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHERE[,WHERE]",
-        value_delimiter = ',',
-        default_value = "warm,cold"
-    )]
-    pub buffers: Vec<Buffers>,
-    /// The MPIs
-    #[arg(
-        long,
-        value_enum,
-        value_name = "PEER[,PEER...]",
-        value_delimiter = ',',
-        default_value = "openmpi,mpich"
-    )]
-    pub vs: Vec<mpi::Kind>,
-    /// Slices of each figure
-    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
-    pub slices: usize,
-    /// Length of a slice, at most 100 [default: 100]
-    #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=SLICE_MS_MAX))]
-    pub slice_ms: Option<u64>,
-    /// Write rows and ratios to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-#[derive(Args)]
-pub struct Pushpull {
-    #[command(flatten)]
-    pub common: Common,
-    /// Bytes of a message, or with K or M: several in turns [default: 8 to 1M; with --sweep 64K]
-    #[arg(long = "size", value_name = "BYTES[,BYTES...]", value_delimiter = ',')]
-    pub sizes: Vec<Bytes>,
-    /// Where messages lie
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WHERE[,WHERE]",
-        value_delimiter = ',',
-        default_value = "warm"
-    )]
-    pub buffers: Vec<Buffers>,
-    #[command(flatten)]
-    pub thresholds: Thresholds,
-    /// What is done while packets are on their way [default: all four where the network is used,
-    /// else both]
-    #[arg(long, value_enum, value_name = "MODE[,MODE...]", value_delimiter = ',')]
-    pub modes: Vec<Mode>,
-    /// By shared memory: the same messages copied in different ways, whatever the settings say
-    #[arg(
-        long,
-        value_enum,
-        value_name = "WAY[,WAY...]",
-        value_delimiter = ',',
-        conflicts_with_all = ["whole", "first", "second", "modes"]
-    )]
-    pub copies: Vec<Copies>,
-    /// Try many --first with many --second, and say the best of each size
-    #[arg(long, conflicts_with_all = ["first", "second", "modes", "copies", "vs"])]
-    pub sweep: bool,
-    /// Peers to measure in the same run, on this host
-    #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
-    pub vs: Vec<Beside>,
+fn both(place: Place, it: impl Experiment + 'static) -> (Place, Box<dyn Experiment>) {
+    (place, Box::new(it))
 }
 
 /// Bytes that are pushed, where they are not to be as the endpoint has them.
@@ -362,141 +239,7 @@ pub struct Thresholds {
     pub whole: Option<Bytes>,
 }
 
-#[derive(Args)]
-pub struct EarlyLate {
-    #[command(flatten)]
-    pub common: Common,
-    /// Bytes of a message, or with K or M: several in turns
-    #[arg(
-        long = "size",
-        value_name = "BYTES[,BYTES...]",
-        value_delimiter = ',',
-        default_value = "1,64,512,2K,4K,8K,16K,64K"
-    )]
-    pub sizes: Vec<Bytes>,
-    /// What a sender may push before it is asked: bytes, or default
-    #[arg(
-        long,
-        value_name = "BYTES[,default]",
-        value_delimiter = ',',
-        default_value = "4K,default"
-    )]
-    pub pushed: Vec<PushedBuffer>,
-    /// The thresholds of push-pull
-    #[command(flatten)]
-    pub thresholds: Thresholds,
-}
-
-#[derive(Args)]
-pub struct Fairness {
-    #[command(flatten)]
-    pub common: Common,
-    /// Bytes of a message, or with K or M
-    #[arg(long, value_name = "BYTES", default_value = "64K")]
-    pub size: Bytes,
-    /// Time that counts of a slice; before it the flows settle for half as long
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(20..=60_000))]
-    pub span_ms: u64,
-    /// Congestion control of the TCP flow, as the kernel names it, for example
-    /// cubic or bbr [default: that of the kernel's settings]
-    #[arg(long, value_name = "NAME")]
-    pub tcp: Option<String>,
-}
-
-#[derive(Args)]
-pub struct Outage {
-    #[command(flatten)]
-    pub common: Common,
-    /// Bytes of a message, or with K or M
-    #[arg(long, value_name = "BYTES", default_value = "1000")]
-    pub size: Bytes,
-    /// How long the receiver's cable is out
-    #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=2_000))]
-    pub down_ms: u64,
-    /// Peers to measure in the same run: tcp
-    #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
-    pub vs: Vec<Peer>,
-}
-
-#[derive(Args)]
-pub struct Forged {
-    #[command(flatten)]
-    pub common: Common,
-    /// Forged packets per second
-    #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
-    pub per_second: u64,
-    /// Bytes of one; those that ask for a connection have the 116 that these have
-    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = forged_size)]
-    pub size: usize,
-    /// Peers to flood in the same run: udp, tcp
-    #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
-    pub vs: Vec<Peer>,
-}
-
-/// Reads the size of a forged packet: at least that of ours, in one piece.
-fn forged_size(text: &str) -> std::result::Result<usize, String> {
-    match bytes(text) {
-        Ok(size @ 28..=1_232) => Ok(size),
-        _ => Err("give 28 to 1232 bytes: a packet without its headers".to_owned()),
-    }
-}
-
-#[derive(Args)]
-pub struct Death {
-    /// Memory of the rank that is killed: bytes, or with K, M or G
-    #[arg(
-        long,
-        value_name = "BYTES[,BYTES...]",
-        value_delimiter = ',',
-        default_value = "1M,3G"
-    )]
-    pub memory: Vec<Bytes>,
-    /// Run on two hosts of this lab
-    #[arg(long, value_name = "NAME", conflicts_with = "hosts")]
-    pub lab: Option<String>,
-    /// Run on these hosts, as of `portolan run --hosts`: two ranks on the first
-    #[arg(long, value_name = "A:2,B:1")]
-    pub hosts: Option<String>,
-    /// The program that reaches them, as of `portolan run --ssh`
-    #[arg(long, value_name = "COMMAND", requires = "hosts")]
-    pub ssh: Option<String>,
-    /// Deaths of each size
-    #[arg(long, value_name = "N", default_value_t = 7, value_parser = slices)]
-    pub slices: usize,
-    /// Write rows to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-#[derive(Args)]
-pub struct Start {
-    /// Numbers of ranks
-    #[arg(
-        short = 'n',
-        long,
-        value_name = "N[,N...]",
-        value_delimiter = ',',
-        default_values_t = [2, 16, 64]
-    )]
-    pub ranks: Vec<u32>,
-    /// Start them on the hosts of this lab, and the same by udp to compare with
-    #[arg(long, value_name = "NAME", conflicts_with = "vs")]
-    pub lab: Option<String>,
-    /// Link between the ranks
-    #[arg(long, value_enum, default_value_t)]
-    pub link: Link,
-    /// Other systems to measure in the same run
-    #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
-    pub vs: Vec<mpi::Kind>,
-    /// Starts of each figure
-    #[arg(long, value_name = "N", default_value_t = super::stats::SLICES_MIN, value_parser = slices)]
-    pub slices: usize,
-    /// Write rows and ratios to this file
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-}
-
-#[derive(Args)]
+#[derive(Args, Clone, Default)]
 pub struct Measure {
     #[command(flatten)]
     pub common: Common,
@@ -537,7 +280,7 @@ pub struct Measure {
     pub vs: Vec<Peer>,
 }
 
-#[derive(Args, Clone)]
+#[derive(Args, Clone, Default)]
 pub struct Common {
     /// Measure between hosts of this lab
     #[arg(long, value_name = "NAME")]
@@ -569,34 +312,109 @@ pub struct Common {
 const SLICES_MAX: usize = 10_000;
 
 /// Reads a number of slices.
-fn slices(text: &str) -> std::result::Result<usize, String> {
+pub fn slices(text: &str) -> std::result::Result<usize, String> {
     match text.parse() {
         Ok(slices @ 1..=SLICES_MAX) => Ok(slices),
         _ => Err(format!(
-            "give {} or more (fewer for a quick look), at most {SLICES_MAX}",
-            super::stats::SLICES_MIN
+            "give {SLICES_MIN} or more (fewer for a quick look), at most {SLICES_MAX}"
         )),
     }
 }
 
+/// Refuses sizes outside of the bounds, bytes.
+pub fn check_sizes(
+    sizes: impl IntoIterator<Item = usize>,
+    bounds: std::ops::RangeInclusive<usize>,
+) -> Result<()> {
+    match sizes.into_iter().find(|size| !bounds.contains(size)) {
+        Some(size) => {
+            let (least, most) = bounds.into_inner();
+            wrong(format!("--size {size}: give {least} to {most} bytes"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// Refuses peers that the bench cannot have beside it.
+pub fn check_tcp_only(bench: &str, vs: &[Peer]) -> Result<()> {
+    if vs.iter().any(|peer| *peer != Peer::Tcp) {
+        return wrong(format!("bench {bench} runs beside --vs tcp only"));
+    }
+    Ok(())
+}
+
+/// The name of a choice on the command line.
+pub fn value_name(value: &impl ValueEnum) -> String {
+    let value = value.to_possible_value();
+    value.map_or_else(String::new, |it| it.get_name().to_owned())
+}
+
 impl Common {
-    /// Slices of each figure.
-    pub fn slices(&self) -> usize {
-        self.slices.unwrap_or(super::stats::SLICES_MIN)
+    /// Where the bench of this name runs.
+    pub fn place(&self, name: &str) -> Place {
+        Place {
+            name: name.to_owned(),
+            json: self.json.clone(),
+            lab: self.lab.clone(),
+            polls: true,
+        }
     }
 
-    /// The job of `ranks` ranks, on a host each where `spread`.
-    pub fn spec(&self, ranks: u32, spread: bool, shm: bool) -> Result<JobSpec> {
-        let hosts = if spread {
-            vec![1; ranks as usize]
-        } else {
-            vec![ranks]
+    /// Slices of each figure.
+    pub fn slices(&self) -> usize {
+        self.slices.unwrap_or(SLICES_MIN)
+    }
+
+    /// Length of a slice, nanoseconds, `usual` where it was not asked for.
+    pub fn slice_ns(&self, usual: u64) -> u64 {
+        self.slice_ms.map_or(usual, |ms| ms * 1_000_000)
+    }
+
+    /// Length of a slice, nanoseconds, as long as may be where it was not asked for.
+    pub fn whole_slice_ns(&self) -> u64 {
+        self.slice_ns(SLICE_MS_MAX * 1_000_000)
+    }
+
+    /// Whether the ranks will talk through shared memory.
+    pub fn shm(&self, lab: Option<&Lab>) -> Result<bool> {
+        match (self.link, lab) {
+            (Link::Shm, Some(_)) => wrong(
+                "--link shm reaches no other host, and a lab's hosts are others: leave out --lab or --link",
+            ),
+            (Link::Xdp, None) => wrong("--link xdp goes between hosts: add --lab NAME"),
+            (Link::Udp | Link::Xdp, _) | (Link::Auto, Some(_)) => Ok(false),
+            (Link::Shm | Link::Auto, None) => Ok(true),
+        }
+    }
+
+    /// The same for each link of a bench of every link.
+    pub fn each_link(&self, lab: Option<&Lab>) -> Vec<Self> {
+        self.with_links(match (self.link, lab) {
+            (Link::Auto, None) => &[Link::Shm, Link::Udp],
+            (Link::Auto, Some(_)) => &[Link::Udp],
+            _ => std::slice::from_ref(&self.link),
+        })
+    }
+
+    /// The same for each of these links.
+    pub fn with_links(&self, links: &[Link]) -> Vec<Self> {
+        let with = |link: &Link| Self {
+            link: *link,
+            ..self.clone()
         };
-        let mut spec = JobSpec::new(hosts);
+        links.iter().map(with).collect()
+    }
+
+    /// The job of `ranks` ranks, over the hosts of the lab in blocks, or on this one.
+    pub fn spec(&self, lab: Option<&Lab>, ranks: u32) -> Result<JobSpec> {
+        let mut spec = JobSpec::new(match lab {
+            Some(lab) => JobSpec::blocks(ranks, lab.hosts().min(ranks)),
+            None => vec![ranks],
+        });
         spec.link = match self.link {
-            _ if shm => portolan_boot::LinkChoice::Shm,
-            Link::Xdp => portolan_boot::LinkChoice::Xdp,
-            _ => portolan_boot::LinkChoice::Udp,
+            _ if self.shm(lab)? => LinkChoice::Shm,
+            Link::Xdp => LinkChoice::Xdp,
+            _ => LinkChoice::Udp,
         };
         if let Some(networks) = &self.interface {
             spec.settings
@@ -604,13 +422,12 @@ impl Common {
         }
         spec.security = self.security.into();
         spec.congestion = self.congestion.into();
-        spec.suite = if portolan_hosts::ranks::has_aes() {
+        spec.suite = if has_aes() {
             Suite::Aes128Gcm
         } else {
             Suite::ChaCha20Poly1305
         };
-        let cores =
-            portolan_hosts::ranks::allowed_cores().context("asking for the allowed cores")?;
+        let cores = allowed_cores().context("asking for the allowed cores")?;
         spec.cores = (0..ranks as usize)
             .map(|rank| Some(cores[rank % cores.len()]))
             .collect();
@@ -619,15 +436,10 @@ impl Common {
 
     /// What rows say of the job.
     pub fn setting(&self, link: String, ranks: u32) -> Setting {
-        let name = |value: Option<clap::builder::PossibleValue>| {
-            value
-                .map(|value| value.get_name().to_owned())
-                .unwrap_or_default()
-        };
         Setting {
             link,
-            security: name(self.security.to_possible_value()),
-            congestion: name(self.congestion.to_possible_value()),
+            security: value_name(&self.security),
+            congestion: value_name(&self.congestion),
             ranks,
         }
     }

@@ -2,9 +2,10 @@
 
 use portolan_hosts::failure::Result;
 
-use super::control::Line;
-use super::matched::{Exchange, Exchanged, exchange};
-use super::slice::{CAP_NS, OPERATIONS_MIN};
+use crate::control::Line;
+use crate::ranks::matched::{Exchange, Exchanged, exchange};
+use crate::report::stats::Series;
+use crate::slice::{CAP_NS, OPERATIONS_MIN};
 
 /// Time for all rounds of a bench, nanoseconds: what is left of 45 s after
 /// starting, stopping and the first round, which knows no times yet.
@@ -48,7 +49,7 @@ impl Pace {
 
     /// Lets both ranks do a slice of `slice_ns`. Gives it with how often they did
     /// it, and what they say.
-    pub fn slice(
+    fn slice(
         &mut self,
         lines: &mut [Line],
         slice_ns: u64,
@@ -70,6 +71,49 @@ impl Pace {
         let (warm_up, count) = Self { least, ..*self }.count(slice_ns);
         self.us.unwrap_or(0.0) * (warm_up + count) as f64
     }
+}
+
+/// A figure of exchanges in the making.
+pub struct Timed {
+    pace: Pace,
+    /// Time of one, us, as rank 0 says it.
+    pub us: Series,
+}
+
+impl Timed {
+    /// Nothing is known yet.
+    pub fn new() -> Self {
+        Self {
+            pace: Pace::new(),
+            us: Series::default(),
+        }
+    }
+
+    /// Lets both ranks do a slice of `slice_ns`, which perhaps counts, so many
+    /// messages an exchange. Gives it, and what rank 0 says.
+    pub fn slice(
+        &mut self,
+        lines: &mut [Line],
+        slice_ns: u64,
+        (slice, messages): (Exchange, u64),
+        counts: bool,
+    ) -> Result<(Exchange, Exchanged)> {
+        let (slice, [said, _]) = self.pace.slice(lines, slice_ns, slice)?;
+        if counts {
+            self.us.keep(said.us, messages * slice.count);
+        }
+        Ok((slice, said))
+    }
+
+    /// Bandwidth with messages of `size` bytes, MB/s.
+    pub fn mb_s(&self, size: usize) -> Series {
+        self.us.map(|us| size as f64 / us)
+    }
+}
+
+/// Before a round: likewise of these figures.
+pub fn fit_timed<'a>(all: impl Iterator<Item = &'a mut Timed>, slice_ns: u64, slices: usize) {
+    fit(all.map(|timed| &mut timed.pace), slice_ns, slices);
 }
 
 /// Before a round: slices have as many exchanges as there is time for, ten at

@@ -1,21 +1,17 @@
 //! What will be measured, worked out from the arguments before anything
 //! starts, so that what cannot be done is said at once.
 
-use portolan_hosts::failure::{Failure, Result};
-use portolan_hosts::lab::{Burst, Impairment};
+use portolan_hosts::failure::Result;
 
-use super::asleep::Wait;
-use super::bare::RAW_MAX;
-use super::control::{ANSWER_BYTES, Pattern, SystemKind};
-use super::loss::Column;
-use super::options::{Common, Link};
-use super::slice::SLICE_MS_MAX;
-use super::stats::SLICES_MIN;
-
-/// The arguments ask for what cannot be measured.
-pub fn wrong<T>(text: impl Into<String>) -> Result<T> {
-    Err(Failure::usage(text))
-}
+use crate::control::{ANSWER_BYTES, Pattern, SystemKind};
+use crate::experiment::wrong;
+use crate::experiments::paired::Paired;
+use crate::loss::Column;
+use crate::options::{Common, Link, Measure, value_name};
+use crate::peers::bare::RAW_MAX;
+use crate::ranks::asleep::Wait;
+use crate::report::stats::SLICES_MIN;
+use crate::slice::SLICE_MS_MAX;
 
 /// Which bench.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -100,38 +96,12 @@ const JITTER_SLICES: usize = 600;
 /// What a pair of `ucx_perftest` processes takes to start and to connect.
 const UCX_START_NS: u64 = 150_000_000;
 
-/// What the user asked for.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    /// Which bench.
-    pub kind: Kind,
-    /// Bytes of a message.
-    pub size: Option<usize>,
-    /// Percent; empty without loss.
-    pub losses: Vec<f64>,
-    /// Lengths of bursts of losses; none: singly.
-    pub bursts: Option<Burst>,
-    /// With bursts: each loss singly too.
-    pub both: bool,
-    /// Instead of losses: harm of any kind, set against none.
-    pub harms: Vec<Impairment>,
-    /// Numbers of busy loops on each core, set against none.
-    pub busy: Vec<u32>,
-    /// For bandwidth.
-    pub pattern: Option<Pattern>,
-    /// How ranks wait for messages.
-    pub wait: Wait,
-    /// Peers.
-    pub vs: Vec<Peer>,
-    /// Slices; by default as many as the bench needs.
-    pub slices: Option<usize>,
-    /// Length of a slice, milliseconds, at most [`SLICE_MS_MAX`].
-    pub slice_ms: Option<u64>,
-    /// The ranks are on one host and talk through shared memory.
+/// Where the two ranks are.
+#[derive(Clone, Copy, Debug)]
+pub struct Whereabouts {
+    /// They talk through shared memory.
     pub shm: bool,
-    /// They have host ports.
-    pub xdp: bool,
-    /// The ranks are on hosts of a lab.
+    /// They are on hosts of a lab.
     pub lab: bool,
 }
 
@@ -158,48 +128,32 @@ pub struct Plan {
     pub slice_ns: u64,
 }
 
-impl Asked {
-    /// Messages of `size` bytes between two hosts of a lab, ourselves alone.
-    #[must_use]
-    pub fn in_lab(kind: Kind, size: usize, common: &Common) -> Self {
-        Self {
-            kind,
-            size: Some(size),
-            losses: Vec::new(),
-            bursts: None,
-            both: false,
-            harms: Vec::new(),
-            busy: Vec::new(),
-            pattern: None,
-            vs: Vec::new(),
-            wait: Wait::Poll,
-            slices: common.slices,
-            slice_ms: common.slice_ms,
-            shm: false,
-            xdp: common.link == Link::Xdp,
-            lab: true,
-        }
-    }
-}
-
 impl Plan {
     /// Works it out.
     ///
     /// # Errors
     /// What cannot be measured, and what can instead.
-    pub fn new(asked: &Asked) -> Result<Self> {
-        let lossy = !(asked.losses.is_empty() && asked.harms.is_empty());
-        check_loss(asked, lossy)?;
-        let slices = asked.slices.unwrap_or(match asked.kind {
+    pub fn new(asked: &Paired, at: Whereabouts) -> Result<Self> {
+        let Paired {
+            kind,
+            pattern,
+            measure,
+        } = asked;
+        let (kind, common) = (*kind, &measure.common);
+        let lossy = !(measure.losses.is_empty() && measure.harms.is_empty());
+        check_loss(measure, lossy, at)?;
+        let slices = common.slices.unwrap_or(match kind {
             Kind::Jitter => JITTER_SLICES,
             _ => SLICES_MIN,
         });
-        let pattern = match asked.kind {
+        let pattern = match kind {
             Kind::Latency | Kind::Jitter => Pattern::Pingpong,
-            Kind::Bandwidth => asked.pattern.unwrap_or(Pattern::Stream),
+            Kind::Bandwidth => pattern.unwrap_or(Pattern::Stream),
             Kind::Rate => Pattern::Stream,
         };
-        let sizes = match (asked.size, asked.kind) {
+        let polls = measure.busy.is_empty();
+        let wait = (measure.wait).unwrap_or(if polls { Wait::Poll } else { Wait::Call });
+        let sizes = match (measure.size, kind) {
             (Some(size), _) => vec![size],
             (None, Kind::Latency | Kind::Rate | Kind::Jitter) => vec![ANSWER_BYTES],
             (None, Kind::Bandwidth) if lossy => vec![1 << 20],
@@ -212,35 +166,52 @@ impl Plan {
             ));
         }
         let mut systems = vec![SystemKind::Portolan];
-        for peer in &asked.vs {
-            for system in systems_of(*peer, asked, pattern)? {
+        for peer in &measure.vs {
+            for system in systems_of(*peer, asked, at, pattern, wait)? {
                 if !systems.contains(&system) {
                     systems.push(system);
                 }
             }
         }
-        let mut columns = losing(asked);
+        let mut columns = losing(measure);
         if columns.is_empty() {
             columns.push(Column::CLEAN);
-            columns.extend(asked.harms.iter().copied().map(Column::doing));
-            columns.extend(asked.busy.iter().copied().map(Column::busy));
+            columns.extend(measure.harms.iter().copied().map(Column::doing));
+            columns.extend(measure.busy.iter().copied().map(Column::busy));
         }
-        let slice_ns = match asked.slice_ms {
-            Some(ms) => ms * 1_000_000,
-            None if asked.kind == Kind::Jitter => SLICE_MS_MAX * 1_000_000,
-            None => slice_within_budget(&systems, sizes.len() * columns.len(), slices),
-        };
+        let slice_ns = common.slice_ns(match kind {
+            Kind::Jitter => SLICE_MS_MAX * 1_000_000,
+            _ => slice_within_budget(&systems, sizes.len() * columns.len(), slices),
+        });
         Ok(Self {
-            kind: asked.kind,
+            kind,
             pattern,
             sizes,
             columns,
             lossy,
-            wait: asked.wait,
+            wait,
             systems,
             slices,
             slice_ns,
         })
+    }
+
+    /// Messages of `size` bytes between two ranks, ourselves alone.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub fn of_two(kind: Kind, size: usize, common: &Common, at: Whereabouts) -> Result<Self> {
+        let measure = Measure {
+            common: common.clone(),
+            size: Some(size),
+            ..Measure::default()
+        };
+        let asked = Paired {
+            kind,
+            pattern: None,
+            measure,
+        };
+        Self::new(&asked, at)
     }
 
     /// The largest message.
@@ -251,7 +222,7 @@ impl Plan {
 }
 
 /// A column for each loss; singly and in bursts where both were asked for.
-fn losing(asked: &Asked) -> Vec<Column> {
+fn losing(asked: &Measure) -> Vec<Column> {
     let mut columns = Vec::new();
     for &loss in &asked.losses {
         let singly = (asked.both && loss > 0.0).then(|| Column::losing(loss, None));
@@ -261,8 +232,8 @@ fn losing(asked: &Asked) -> Vec<Column> {
     columns
 }
 
-fn check_loss(asked: &Asked, lossy: bool) -> Result<()> {
-    if lossy && !asked.lab {
+fn check_loss(asked: &Measure, lossy: bool, at: Whereabouts) -> Result<()> {
+    if lossy && !at.lab {
         return wrong(
             "--loss and --harm happen at a lab's switch: add --lab NAME (portolan lab up NAME --hosts 2 makes one)",
         );
@@ -280,19 +251,24 @@ fn check_loss(asked: &Asked, lossy: bool) -> Result<()> {
 }
 
 /// The systems that stand for `peer`.
-fn systems_of(peer: Peer, asked: &Asked, pattern: Pattern) -> Result<Vec<SystemKind>> {
-    let name = clap::ValueEnum::to_possible_value(&peer)
-        .map(|value| value.get_name().to_owned())
-        .unwrap_or_default();
-    if matches!(peer, Peer::ShmFloor | Peer::ShmCopy) && !asked.shm {
+fn systems_of(
+    peer: Peer,
+    asked: &Paired,
+    at: Whereabouts,
+    pattern: Pattern,
+    wait: Wait,
+) -> Result<Vec<SystemKind>> {
+    let name = value_name(&peer);
+    if matches!(peer, Peer::ShmFloor | Peer::ShmCopy) && !at.shm {
         return wrong(format!(
             "--vs {name} measures shared memory within one host: use --link shm without --lab, or leave it out"
         ));
     }
-    if peer == Peer::RawXdp && !asked.xdp {
+    let Measure { common, size, .. } = &asked.measure;
+    if peer == Peer::RawXdp && common.link != Link::Xdp {
         return wrong("--vs raw-xdp measures host ports: use it with --link xdp --lab NAME");
     }
-    if asked.wait.may_sleep() && !matches!(peer, Peer::Udp | Peer::Tcp) {
+    if wait.may_sleep() && !matches!(peer, Peer::Udp | Peer::Tcp) {
         return wrong(format!(
             "--vs {name} only polls: use --vs udp,tcp, or --wait poll"
         ));
@@ -301,7 +277,7 @@ fn systems_of(peer: Peer, asked: &Asked, pattern: Pattern) -> Result<Vec<SystemK
         (Peer::RawXdp, Kind::Bandwidth) => {
             return wrong("--vs raw-xdp carries single packets: for bandwidth use --vs tcp");
         }
-        (Peer::RawXdp, _) if asked.size.is_some_and(|size| size > RAW_MAX) => {
+        (Peer::RawXdp, _) if size.is_some_and(|size| size > RAW_MAX) => {
             return wrong(format!(
                 "--vs raw-xdp carries single packets: give a --size of at most {RAW_MAX}"
             ));
@@ -323,7 +299,7 @@ fn systems_of(peer: Peer, asked: &Asked, pattern: Pattern) -> Result<Vec<SystemK
             );
         }
         (Peer::Ucx, _) => {
-            super::ucx::check()?;
+            crate::peers::ucx::check()?;
             if matches!(pattern, Pattern::Ping | Pattern::Burst) {
                 return wrong(
                     "ucx_perftest has no such test: use --pattern pingpong or stream, or leave ucx out of --vs",
@@ -360,31 +336,34 @@ fn slice_within(budget_ns: u64, figures: usize, slices: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use portolan_hosts::lab::Burst;
+
     use super::*;
 
-    fn asked(kind: Kind) -> Asked {
-        Asked {
+    const HERE: Whereabouts = Whereabouts {
+        shm: true,
+        lab: false,
+    };
+    const LAB: Whereabouts = Whereabouts {
+        shm: false,
+        lab: true,
+    };
+
+    fn asked(kind: Kind, measure: Measure) -> Paired {
+        Paired {
             kind,
-            size: None,
-            losses: Vec::new(),
-            bursts: None,
-            both: false,
-            harms: Vec::new(),
-            busy: Vec::new(),
             pattern: None,
-            wait: Wait::Poll,
-            vs: Vec::new(),
-            slices: None,
-            slice_ms: None,
-            shm: true,
-            xdp: false,
-            lab: false,
+            measure,
         }
+    }
+
+    fn plan(kind: Kind, measure: Measure, at: Whereabouts) -> Plan {
+        Plan::new(&asked(kind, measure), at).unwrap()
     }
 
     #[test]
     fn defaults_follow_the_bench() {
-        let latency = Plan::new(&asked(Kind::Latency)).unwrap();
+        let latency = plan(Kind::Latency, Measure::default(), HERE);
         assert_eq!(
             (latency.pattern, latency.sizes.as_slice()),
             (Pattern::Pingpong, &[8][..])
@@ -393,18 +372,16 @@ mod tests {
             (latency.slices, latency.slice_ns, latency.lossy),
             (21, 100_000_000, false)
         );
-        let sweep = Plan::new(&asked(Kind::Bandwidth)).unwrap();
+        let sweep = plan(Kind::Bandwidth, Measure::default(), HERE);
         assert_eq!(
             (sweep.pattern, sweep.sizes.len()),
             (Pattern::Stream, SWEEP.len())
         );
-        let lossy = Plan::new(&Asked {
+        let losses = Measure {
             losses: vec![0.0, 5.0],
-            lab: true,
-            shm: false,
-            ..asked(Kind::Bandwidth)
-        })
-        .unwrap();
+            ..Measure::default()
+        };
+        let lossy = plan(Kind::Bandwidth, losses, LAB);
         assert_eq!(
             (lossy.sizes.as_slice(), lossy.columns.as_slice()),
             (
@@ -417,13 +394,11 @@ mod tests {
     #[test]
     fn harm_is_set_against_none() {
         let harms = ["repeat=50", "corrupt=10+loss=10"].map(|text| text.parse().unwrap());
-        let plan = Plan::new(&Asked {
+        let measure = Measure {
             harms: harms.to_vec(),
-            lab: true,
-            shm: false,
-            ..asked(Kind::Bandwidth)
-        })
-        .unwrap();
+            ..Measure::default()
+        };
+        let plan = plan(Kind::Bandwidth, measure, LAB);
         assert_eq!((plan.columns.len(), plan.lossy), (3, true));
         assert!(plan.columns[0].is_clean());
         assert_eq!(plan.columns[1], Column::doing(harms[0]));
@@ -436,15 +411,13 @@ mod tests {
     fn losses_come_singly_and_in_bursts_in_turns() {
         let burst: Burst = "3-64".parse().unwrap();
         let plan = |both| {
-            let plan = Plan::new(&Asked {
+            let measure = Measure {
                 losses: vec![0.0, 1.0, 5.0],
                 bursts: Some(burst),
                 both,
-                lab: true,
-                shm: false,
-                ..asked(Kind::Bandwidth)
-            });
-            plan.unwrap().columns
+                ..Measure::default()
+            };
+            plan(Kind::Bandwidth, measure, LAB).columns
         };
         let of = |loss, burst| Column::losing(loss, burst);
         let (one, five) = (of(1.0, Some(burst)), of(5.0, Some(burst)));
@@ -460,11 +433,11 @@ mod tests {
             vec![Peer::Udp, Peer::Tcp],
             vec![Peer::ShmCopy, Peer::Udp, Peer::Tcp],
         ] {
-            let plan = Plan::new(&Asked {
+            let measure = Measure {
                 vs,
-                ..asked(Kind::Bandwidth)
-            })
-            .unwrap();
+                ..Measure::default()
+            };
+            let plan = plan(Kind::Bandwidth, measure, HERE);
             let cells = (plan.sizes.len() * plan.systems.len() * (plan.slices + 1)) as u64;
             assert!(cells * plan.slice_ns <= BUDGET_NS, "{plan:?}");
         }
@@ -472,11 +445,11 @@ mod tests {
 
     #[test]
     fn the_floor_brings_the_bounced_line_along() {
-        let plan = Plan::new(&Asked {
+        let measure = Measure {
             vs: vec![Peer::ShmFloor],
-            ..asked(Kind::Latency)
-        })
-        .unwrap();
+            ..Measure::default()
+        };
+        let plan = plan(Kind::Latency, measure, HERE);
         assert_eq!(
             plan.systems,
             [
@@ -489,48 +462,43 @@ mod tests {
 
     #[test]
     fn what_cannot_be_measured_is_said_with_a_remedy() {
-        let refused = |asked: Asked| Plan::new(&asked).unwrap_err().to_string();
-        let loss = refused(Asked {
-            losses: vec![1.0],
-            ..asked(Kind::Latency)
-        });
-        assert!(loss.contains("--lab"), "{loss}");
-        let loss = refused(Asked {
-            losses: vec![1.0, 100.0],
-            lab: true,
-            ..asked(Kind::Latency)
-        });
-        assert!(loss.contains("100"), "{loss}");
-        let floor = refused(Asked {
-            vs: vec![Peer::ShmFloor],
-            shm: false,
-            ..asked(Kind::Latency)
-        });
-        assert!(
-            floor.contains("shm-floor") && floor.contains("--link shm"),
-            "{floor}"
-        );
-        let copy = refused(Asked {
-            vs: vec![Peer::ShmCopy],
-            ..asked(Kind::Rate)
-        });
-        assert!(copy.contains("bandwidth"), "{copy}");
-        let asleep = refused(Asked {
-            vs: vec![Peer::Udp, Peer::ShmFloor],
-            wait: Wait::Block,
-            ..asked(Kind::Latency)
-        });
-        assert!(asleep.contains("--vs udp,tcp"), "{asleep}");
-        let harm = refused(Asked {
+        let refused = |kind, measure, at| {
+            let refused = Plan::new(&asked(kind, measure), at).unwrap_err();
+            refused.to_string()
+        };
+        let losses = |losses: &[f64]| Measure {
+            losses: losses.to_vec(),
+            ..Measure::default()
+        };
+        let vs = |vs: &[Peer], wait| Measure {
+            vs: vs.to_vec(),
+            wait,
+            ..Measure::default()
+        };
+        let harms = Measure {
             harms: vec!["repeat=50".parse().unwrap()],
-            ..asked(Kind::Bandwidth)
-        });
-        assert!(harm.contains("--lab"), "{harm}");
+            ..Measure::default()
+        };
+        let floor = || vs(&[Peer::Udp, Peer::ShmFloor], None);
+        let asleep = vs(&[Peer::Udp, Peer::ShmFloor], Some(Wait::Block));
+        let copy = vs(&[Peer::ShmCopy], None);
+        for (kind, measure, at, remedies) in [
+            (Kind::Latency, losses(&[1.0]), HERE, ["--lab", "--loss"]),
+            (Kind::Latency, losses(&[1.0, 100.0]), LAB, ["100", "--loss"]),
+            (Kind::Latency, floor(), LAB, ["shm-floor", "--link shm"]),
+            (Kind::Rate, copy, HERE, ["bandwidth", "stream"]),
+            (Kind::Latency, asleep, HERE, ["--vs udp,tcp", "poll"]),
+            (Kind::Bandwidth, harms, HERE, ["--lab", "--harm"]),
+        ] {
+            let said = refused(kind, measure, at);
+            assert!(remedies.iter().all(|part| said.contains(part)), "{said}");
+        }
         for size in [0, 7, SIZE_MAX + 1] {
-            let size = refused(Asked {
+            let measure = Measure {
                 size: Some(size),
-                ..asked(Kind::Latency)
-            });
+                ..Measure::default()
+            };
+            let size = refused(Kind::Latency, measure, HERE);
             assert!(size.contains("--size"), "{size}");
         }
     }

@@ -9,6 +9,7 @@ use super::Lab;
 pub struct Built(pub Lab);
 
 impl Built {
+    /// Made for two hosts, with nothing else asked for.
     pub fn up(name: &str) -> Self {
         Self::with(name, &[])
     }
