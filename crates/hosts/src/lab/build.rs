@@ -118,12 +118,19 @@ fn build(lab: &Lab) -> Result<()> {
         .map(|name| format!("netns add {name}"))
         .collect();
     run("ip", &["-batch", "-"], &add)?;
-    build_switch(lab)?;
+    if lab.shape.cable {
+        join(lab)?;
+    } else {
+        build_switch(lab)?;
+    }
     fs::write(lab.folder().join("hosts"), lab.hosts_file())
         .map_err(Failure::io("writing the lab's hosts file"))?;
     keep_hosts(lab)?;
     for host in 0..lab.shape.hosts {
         ip_batch(&lab.host_namespace(host), &host_lines(lab, host))?;
+    }
+    if lab.shape.cable {
+        return Ok(());
     }
     let port = lab.shape.line.map_or('h', |_| 'p');
     let known = |cable: Cable| {
@@ -139,6 +146,28 @@ fn build(lab: &Lab) -> Result<()> {
     Ok(())
 }
 
+/// Queues of a device, for `ip`. Without a number each core has one that may be
+/// switched on later.
+fn queues(lab: &Lab) -> String {
+    match lab.shape.queues {
+        1 => String::new(),
+        n => format!("numtxqueues {n} numrxqueues {n}"),
+    }
+}
+
+/// Joins both hosts by a cable.
+fn join(lab: &Lab) -> Result<()> {
+    let (mtu, queues) = (lab.shape.mtu, queues(lab));
+    let [(here, at), (there, to)] = [0, 1].map(|host| {
+        let cable = Cable { host, switch: 0 };
+        let (mac, interface) = (lab.mac_of(cable), cable.interface());
+        let end = format!("{interface} mtu {mtu} {queues} address {mac}");
+        (end, lab.host_namespace(host))
+    });
+    let line = format!("link add {here} type veth peer name {there} netns {to}");
+    ip_batch(&at, &[line])
+}
+
 fn build_switch(lab: &Lab) -> Result<()> {
     let mtu = lab.shape.mtu;
     let mut lines = vec!["link set lo up".to_owned()];
@@ -148,11 +177,7 @@ fn build_switch(lab: &Lab) -> Result<()> {
              ageing_time {FOREVER}"
         ));
     }
-    // Without a number each core has one that may be switched on later.
-    let queues = match lab.shape.queues {
-        1 => String::new(),
-        n => format!("numtxqueues {n} numrxqueues {n}"),
-    };
+    let queues = queues(lab);
     for cable in lab.cables() {
         let (mac, namespace) = (lab.mac_of(cable), lab.host_namespace(cable.host));
         let (outer, inner) = (cable.device('h'), cable.interface());

@@ -97,9 +97,10 @@ impl Lab {
 /// `switch` if one is named.
 ///
 /// # Errors
-/// No such switch; not root.
+/// No such switch, or none at all; not root.
 pub fn plug(lab: &Lab, host: u32, switch: Option<u32>, up: bool) -> Result<()> {
     store::need_root()?;
+    lab.need_switch("a cable is pulled out")?;
     if let Some(switch) = switch.filter(|switch| !lab.switches().contains(switch)) {
         return Err(Failure::usage(format!(
             "lab {} has no switch {switch}: it has {} (0 is that of eth0)",

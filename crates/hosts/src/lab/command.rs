@@ -12,7 +12,7 @@ use super::impair;
 use super::impairment::{Burst, Choice, Impairment, Late};
 use super::line::{Line, Rate};
 use super::status::{self, Form};
-use super::{Lab, MTU_DEFAULT, PLAIN_XDP_MTU_MAX, Shape, cable, remove, store};
+use super::{Lab, MTU_DEFAULT, PLAIN_XDP_MTU_MAX, Shape, plug, remove, store};
 use crate::choices::Bytes;
 use crate::failure::Result;
 use crate::print::{counted, print};
@@ -43,6 +43,9 @@ enum Command {
         /// Switches; with 2 each host has another interface, eth1, in another network
         #[arg(long, value_name = "N", default_value_t = 1)]
         switches: u32,
+        /// Join two hosts directly, without a switch, so that the link alone is measured
+        #[arg(long, conflicts_with_all = ["switches", "rate", "buffer", "ecn"])]
+        cable: bool,
         /// Rate of every host's line, both ways: 64kbit to 40gbit
         #[arg(long, value_name = "RATE")]
         rate: Option<Rate>,
@@ -198,6 +201,7 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
             mtu,
             queues,
             switches,
+            cable,
             rate,
             buffer,
             ecn,
@@ -210,6 +214,7 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
                 line,
                 queues,
                 switches,
+                cable,
             };
             let (lab, done) = build::up(&name, shape)?;
             let what = match done {
@@ -243,7 +248,7 @@ pub fn command(arguments: Arguments) -> Result<ExitCode> {
             switch,
         } => {
             let lab = Lab::open(&name)?;
-            cable::plug(&lab, lab.find_host(&host)?, switch, state == State::Up)?;
+            plug(&lab, lab.find_host(&host)?, switch, state == State::Up)?;
         }
         Command::Impair(harm) => {
             let lab = Lab::open(&harm.name)?;

@@ -34,6 +34,7 @@ pub fn impair(lab: &Lab, wanted: &Impairment) -> Result<()> {
     if wanted.is_nothing() {
         return Ok(());
     }
+    lab.need_switch("packets suffer")?;
     if !loss::has_links() {
         return Err(Failure::new(
             "lasting loss needs Linux 6.6; on older kernels only `bench --loss` can lose packets",

@@ -47,6 +47,7 @@ impl Loss {
     /// # Errors
     /// Not root, or the kernel refused the program.
     pub fn attach(lab: &Lab, seed: u64) -> Result<Self> {
+        lab.need_switch("packets are lost")?;
         let program = lab.in_switch(|| attach(lab, seed))?;
         Ok(Self {
             lab: lab.clone(),

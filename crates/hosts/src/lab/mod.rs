@@ -1,4 +1,5 @@
-//! The lab: a virtual cluster of network namespaces on one or two switches.
+//! The lab: a virtual cluster of network namespaces on one or two switches, or
+//! two of them joined by a cable.
 //!
 //! Host i of lab NAME is the network namespace `ptl-NAME-hi`, with a UTS and
 //! a mount namespace of its own; the switches are bridges in `ptl-NAME-sw`.
@@ -91,6 +92,9 @@ pub struct Shape {
     /// Each host has an interface on each.
     #[serde(default = "one")]
     switches: u32,
+    /// Two hosts are joined directly: the switch has no device.
+    #[serde(default)]
+    cable: bool,
 }
 
 /// What labs had before they could have more.
@@ -106,7 +110,8 @@ impl Shape {
             mtu,
             queues,
             switches,
-            ..
+            cable,
+            line,
         } = *self;
         if hosts == 0 || hosts > HOSTS_MAX {
             return Err(Failure::usage(format!(
@@ -128,6 +133,12 @@ impl Shape {
                 "a lab of {switches} switches cannot be: give --switches 1 or {SWITCHES_MAX}"
             )));
         }
+        if cable && (hosts != 2 || switches != 1 || line.is_some()) {
+            return Err(Failure::usage(
+                "--cable joins two hosts without a switch: give --hosts 2, and neither --switches \
+                 nor --rate, --buffer and --ecn, which are the switch's",
+            ));
+        }
         Ok(())
     }
 }
@@ -148,6 +159,9 @@ impl fmt::Display for Shape {
         }
         if self.switches > 1 {
             write!(f, ", {} switches", self.switches)?;
+        }
+        if self.cable {
+            write!(f, ", joined by a cable")?;
         }
         Ok(())
     }
@@ -217,6 +231,21 @@ impl Lab {
     #[must_use]
     pub fn has_two_switches(&self) -> bool {
         self.shape.switches > 1
+    }
+
+    /// The switch's ports, at which something is to be done.
+    ///
+    /// # Errors
+    /// Its two hosts are joined by a cable.
+    fn need_switch(&self, doing: &str) -> Result<()> {
+        if !self.shape.cable {
+            return Ok(());
+        }
+        Err(Failure::usage(format!(
+            "lab {} is two hosts joined by a cable, and {doing} at a switch: make a lab without \
+             --cable",
+            self.name
+        )))
     }
 
     /// Whether its ports mark packets.

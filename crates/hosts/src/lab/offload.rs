@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use super::{Lab, tool};
+use super::{Lab, Shape, tool};
 use crate::failure::{Failure, Result};
 
 /// Name for `ethtool -K`, name in the answer of `ethtool -k`.
@@ -160,9 +160,13 @@ fn devices_of(lab: &Lab) -> Vec<(String, String)> {
     let bridges = lab
         .switches()
         .map(|number| (switch.clone(), format!("br{number}")));
-    let mut devices: Vec<_> = bridges.collect();
+    let kinds: &[char] = match lab.shape {
+        Shape { cable: true, .. } => &[],
+        Shape { line: None, .. } => &['h'],
+        Shape { line: Some(_), .. } => &['h', 'l', 'p'],
+    };
+    let mut devices: Vec<_> = bridges.filter(|_| !kinds.is_empty()).collect();
     for cable in lab.cables() {
-        let kinds: &[char] = lab.shape.line.map_or(&['h'], |_| &['h', 'l', 'p']);
         devices.extend(
             kinds
                 .iter()

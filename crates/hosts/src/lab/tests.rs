@@ -13,6 +13,7 @@ fn shape(hosts: u32, mtu: u32) -> Shape {
         line: None,
         queues: 1,
         switches: 1,
+        cable: false,
     }
 }
 
