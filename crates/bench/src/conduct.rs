@@ -83,7 +83,7 @@ pub struct Conductor<'a> {
 
 /// Systems that lose what is left of a slice by a new connection.
 fn reconnects(system: SystemKind) -> bool {
-    system == SystemKind::KernelTcp
+    matches!(system, SystemKind::KernelTcp | SystemKind::KernelTls)
 }
 
 /// Systems that lose no message.

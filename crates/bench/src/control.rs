@@ -32,6 +32,8 @@ pub enum SystemKind {
     KernelUdp,
     /// Polled TCP sockets.
     KernelTcp,
+    /// TLS 1.3 over polled TCP sockets.
+    KernelTls,
     /// Bare AF_XDP without a protocol.
     RawXdp,
     /// A sequence word in a bare ring.

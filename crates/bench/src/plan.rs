@@ -62,6 +62,8 @@ pub enum Peer {
     Udp,
     /// Polled kernel TCP sockets
     Tcp,
+    /// TLS 1.3 with AES-128-GCM over polled kernel TCP sockets, by rustls
+    Tls,
     /// Bare AF_XDP, without a protocol
     RawXdp,
     /// A sequence word in a bare shared-memory ring
@@ -268,9 +270,9 @@ fn systems_of(
     if peer == Peer::RawXdp && common.link != Link::Xdp {
         return wrong("--vs raw-xdp measures host ports: use it with --link xdp --lab NAME");
     }
-    if wait.may_sleep() && !matches!(peer, Peer::Udp | Peer::Tcp) {
+    if wait.may_sleep() && !matches!(peer, Peer::Udp | Peer::Tcp | Peer::Tls) {
         return wrong(format!(
-            "--vs {name} only polls: use --vs udp,tcp, or --wait poll"
+            "--vs {name} only polls: use --vs udp,tcp,tls, or --wait poll"
         ));
     }
     Ok(match (peer, asked.kind) {
@@ -285,6 +287,7 @@ fn systems_of(
         (Peer::RawXdp, _) => vec![SystemKind::RawXdp],
         (Peer::Udp, _) => vec![SystemKind::KernelUdp],
         (Peer::Tcp, _) => vec![SystemKind::KernelTcp],
+        (Peer::Tls, _) => vec![SystemKind::KernelTls],
         (Peer::ShmFloor, Kind::Latency | Kind::Jitter) => {
             vec![SystemKind::ShmFloor, SystemKind::ShmLine]
         }
@@ -487,7 +490,7 @@ mod tests {
             (Kind::Latency, losses(&[1.0, 100.0]), LAB, ["100", "--loss"]),
             (Kind::Latency, floor(), LAB, ["shm-floor", "--link shm"]),
             (Kind::Rate, copy, HERE, ["bandwidth", "stream"]),
-            (Kind::Latency, asleep, HERE, ["--vs udp,tcp", "poll"]),
+            (Kind::Latency, asleep, HERE, ["--vs udp,tcp,tls", "poll"]),
             (Kind::Bandwidth, harms, HERE, ["--lab", "--harm"]),
         ] {
             let said = refused(kind, measure, at);

@@ -13,7 +13,7 @@ use crate::ranks::asleep::{REST, Sleeps};
 use crate::ranks::drive::Channel;
 
 /// Least room to receive into, bytes: what a program that reads a stream has.
-const ROOM_MIN: usize = 64 << 10;
+pub const ROOM_MIN: usize = 64 << 10;
 
 /// One connection, with TCP_NODELAY.
 pub struct Tcp {

@@ -11,4 +11,5 @@ pub mod netpipe;
 pub mod program;
 pub mod sockets;
 pub mod tcp_flow;
+pub mod tls;
 pub mod ucx;

@@ -20,8 +20,9 @@ use crate::peers::bare::Unmet;
 use crate::peers::floor::Floor;
 use crate::peers::kernel::{BoundUdp, Tcp};
 use crate::peers::program::MARK;
+use crate::peers::tls::{Listening, Tls};
 use crate::peers::ucx::Ucx;
-use crate::ranks::asleep::{Asleep, Wait};
+use crate::ranks::asleep::{Asleep, Sleeps, Wait};
 use crate::ranks::drive::{self, Channel, Meter};
 use crate::ranks::flood::Flood;
 use crate::ranks::matched::Desk;
@@ -146,6 +147,22 @@ impl<B, C: Channel, F: FnMut(B, &str) -> Result<C>> System for Driven<B, C, F> {
     }
 }
 
+/// A system that polls, or sleeps in its calls.
+fn waiting<'a, B: 'a, C: Sleeps + 'a>(
+    wait: Wait,
+    bound: B,
+    offer: String,
+    mut join: impl FnMut(B, &str) -> Result<C> + 'a,
+) -> Box<dyn System + 'a> {
+    match wait {
+        Wait::Poll => Driven::boxed(bound, offer, join),
+        Wait::Block | Wait::Call => {
+            let join = move |bound, offer: &str| join(bound, offer).map(Asleep);
+            Driven::boxed(bound, offer, join)
+        }
+    }
+}
+
 /// Makes this rank's half of `system`.
 fn prepare(
     system: SystemKind,
@@ -158,14 +175,7 @@ fn prepare(
         SystemKind::KernelUdp => {
             let bound = BoundUdp::new(site.address()?)?;
             let offer = bound.offer()?;
-            match wait {
-                Wait::Poll => Driven::boxed(bound, offer, BoundUdp::connect),
-                Wait::Block | Wait::Call => {
-                    Driven::boxed(bound, offer, |bound: BoundUdp, offer: &str| {
-                        bound.connect(offer).map(Asleep)
-                    })
-                }
-            }
+            waiting(wait, bound, offer, BoundUdp::connect)
         }
         SystemKind::KernelTcp => {
             let (mut listener, mut offer) = (None, String::new());
@@ -174,18 +184,33 @@ fn prepare(
                 offer = bound.local_addr()?.to_string();
                 listener = Some(bound);
             }
-            let join = move |listener: Option<TcpListener>, offer: &str| match listener {
-                Some(listener) => Tcp::accept(&listener, size_max),
-                None => Tcp::connect(offer, size_max),
-            };
-            match wait {
-                Wait::Poll => Driven::boxed(listener, offer, join),
-                Wait::Block | Wait::Call => {
-                    Driven::boxed(listener, offer, move |listener, offer: &str| {
-                        join(listener, offer).map(Asleep)
-                    })
-                }
+            waiting(
+                wait,
+                listener,
+                offer,
+                move |listener, offer| match listener {
+                    Some(listener) => Tcp::accept(&listener, size_max),
+                    None => Tcp::connect(offer, size_max),
+                },
+            )
+        }
+        SystemKind::KernelTls => {
+            let (mut listening, mut offer) = (None, String::new());
+            if !leads {
+                let bound = TcpListener::bind((site.address()?, 0)).context("TLS")?;
+                let bound = Listening::new(bound)?;
+                offer = bound.offer()?;
+                listening = Some(bound);
             }
+            waiting(
+                wait,
+                listening,
+                offer,
+                move |listening, offer| match listening {
+                    Some(listening) => listening.accept(size_max),
+                    None => Tls::connect(offer, size_max),
+                },
+            )
         }
         SystemKind::Ucx => Box::new(Ucx::new(site, leads)?),
         SystemKind::ShmFloor | SystemKind::ShmLine | SystemKind::ShmCopy => {

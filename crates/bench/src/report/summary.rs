@@ -6,6 +6,7 @@ use crate::conduct::Cell;
 use crate::control::{Pattern, SystemKind};
 use crate::experiment::Findings;
 use crate::loss::Column;
+use crate::peers::tls;
 use crate::plan::{Kind, Plan};
 use crate::ranks::asleep::Wait;
 use crate::report::dimensions::Dimension;
@@ -43,6 +44,7 @@ impl Setting {
             SystemKind::Portolan => format!("portolan-{}", self.link),
             SystemKind::KernelUdp => "kernel-udp".to_owned(),
             SystemKind::KernelTcp => KERNEL_TCP.to_owned(),
+            SystemKind::KernelTls => "kernel-tls".to_owned(),
             SystemKind::RawXdp => "raw-xdp".to_owned(),
             SystemKind::ShmFloor | SystemKind::ShmLine => "shm-floor".to_owned(),
             SystemKind::ShmCopy => "shm-copy".to_owned(),
@@ -62,6 +64,7 @@ fn method(cell: &Cell, plan: &Plan) -> String {
     };
     let how = match &cell.note {
         Some(note) => note.clone(),
+        None if cell.system == SystemKind::KernelTls => format!("{}: {how}", tls::METHOD),
         None => how.to_owned(),
     };
     let asleep = match plan.wait {
@@ -93,7 +96,10 @@ fn told(wait: Wait) -> Option<String> {
 pub fn row(cell: &Cell, plan: &Plan, setting: &Setting) -> Row {
     let row = match cell.system {
         SystemKind::Portolan => setting.row(),
-        SystemKind::KernelTcp => tcp_row(setting.ranks),
+        system @ (SystemKind::KernelTcp | SystemKind::KernelTls) => Row {
+            system: setting.name(system),
+            ..tcp_row(setting.ranks)
+        },
         system => Row::of(setting.name(system), setting.ranks),
     };
     let column = &plan.columns[cell.column];
