@@ -12,13 +12,13 @@ VERSION  := 0.1.0
 LIBRARIES := portolan atoll
 HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h portolan_onesided.h) crates/atoll/include/atoll.h
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
-# What tests set beside us, look at our work with, or run jobs over (an sshd).
-TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server slurm-wlm
+# What tests set beside us, look at our work with, run jobs over (an sshd), or write a second implementation of the protocol in.
+TEST_PACKAGES := chromium libmpich-dev libopenmpi-dev mpich netpipe-mpich2 netpipe-openmpi openmpi-bin openssh-server python3 python3-cryptography slurm-wlm systemd
 
 COMPLETIONS := bash-completion/completions/portolan zsh/site-functions/_portolan \
                fish/vendor_completions.d/portolan.fish
 
-.PHONY: all build examples install uninstall demo check test test-kernels lint deny headers instructions fuzz sanitize soak deps test-deps clean help
+.PHONY: all build examples install uninstall demo check test test-kernels lint deny headers size instructions fuzz sanitize soak deps test-deps clean help
 
 all: build
 
@@ -74,7 +74,7 @@ uninstall: ## Removes what install put there.
 	  $(addprefix $(DESTDIR)$(PREFIX)/share/portolan/,node.conf valgrind.supp)
 	@rmdir $(DESTDIR)$(PREFIX)/share/portolan 2>/dev/null || true
 
-demo: build ## Multiplies two matrices on four processes and two hosts; prints latencies beside the kernel's.
+demo: build ## Shows in a minute what gets faster, what survives, and how long a message takes.
 	PATH="$(abspath $(RELEASE)):$$PATH" $(SUDO) env "PATH=$(abspath $(RELEASE)):$$PATH" scripts/demo.sh $(abspath $(RELEASE))
 
 check: ## Runs the tests that need neither root nor Debian packages: Rust and a C compiler will do.
@@ -86,6 +86,9 @@ test: deps test-deps lint build ## Runs all tests. Those that need root run as r
 lint: deps headers deny ## Formatting, clippy, licences, headers.
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+
+size: ## Lines of each crate without tests; in the second column without comments and blank lines.
+	@python3 scripts/size.py
 
 headers:
 	@for std in "$(CC) -x c -std=c99" "g++ -x c++ -std=c++17"; do \
@@ -115,10 +118,12 @@ fuzz: ## Fuzzes packets, protocol, matcher, exchange, and what agents and servic
 sanitize: ## Address sanitizer over rings, links and the C interface (nightly).
 	$(SUDO) env "PATH=$$PATH" "HOME=$$HOME" CARGO_TARGET_DIR=$(abspath $(TARGET)) scripts/sanitize.sh
 
-soak: build ## 1,000 jobs, a third of them hit by a kill; 500 kills over host ports; 20 cut networks; 100,000 simulator seeds.
+soak: build ## 1,000 jobs, a third of them hit by a kill; 500 kills over host ports; 20 cut networks; MTUs that dip; stopped launchers; 100,000 simulator seeds.
 	scripts/soak-jobs.sh $(abspath $(RELEASE))
 	scripts/soak-kills.sh $(abspath $(RELEASE))
 	scripts/soak-cuts.sh $(abspath $(RELEASE))
+	scripts/soak-mtu.sh $(abspath $(RELEASE))
+	scripts/soak-stops.sh $(abspath $(RELEASE))
 	$(CARGO) run --release --locked -p portolan-sim --bin soak -- --seeds 100000
 
 test-kernels: deps ## Links, engine, node service and jobs on Debian 12's kernels, in virtual machines; by hand, an hour or so.

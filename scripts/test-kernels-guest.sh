@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # What test-kernels.sh runs in the virtual machine, as root: test-kernels-guest.sh TARGET.
+# With a further argument, `list`, it runs nothing: it lists the tests that it would run,
+# on whatever kernel, and fails where a program or a filter names none.
 set -uo pipefail
-target=$(realpath "$1") failed=()
+target=$(realpath "$1") list=${2:-} failed=()
 portolan=$target/debug/portolan ring=$target/debug/examples/ring
 read -r major minor _ < <(uname -r | tr . ' ')
 remaps=$((major * 100 + minor >= 604))
-echo "Linux $(uname -r), $(nproc) cores, $(cut -d' ' -f1 /proc/uptime) s since the start"
+[ -n "$list" ] || echo "Linux $(uname -r), $(nproc) cores, $(cut -d' ' -f1 /proc/uptime) s since the start"
 
 # verdict NAME STATUS LOG
 verdict() {
@@ -14,12 +16,29 @@ verdict() {
     fi
 }
 
+# named PROGRAM NAME [FILTER...]: says how many tests each filter names.
+named() {
+    local program=$1 name=$2 filter count
+    shift 2
+    [ -n "$program" ] || { echo "missing $name: it was not built"; failed+=("$name"); return; }
+    [ $# -gt 0 ] || set -- ''
+    for filter in "$@"; do
+        count=$("$program" --list "$filter" | grep -c ': test$')
+        echo "$name $filter: $count tests"
+        [ "$count" -gt 0 ] || failed+=("$name $filter")
+    done
+}
+
 # tests CRATE/PROGRAM [FILTER...]: without filters all of its tests. Each for itself, so
 # that one is not the other's load.
 tests() {
     local name=$1 program
     program=$(awk -v n="$name" '$1 == n { print $2 }' "$target/test-kernels.programs")
     shift
+    if [ -n "$list" ]; then
+        named "$program" "$name" "$@"
+        return
+    fi
     local status crate=${name%%/*}
     (cd "crates/${crate#portolan-}" && timeout 1200 "$program" --test-threads 1 "$@") >/tmp/log 2>&1
     status=$?
@@ -27,18 +46,24 @@ tests() {
     verdict "$name $*: $(grep -o '[0-9]* passed' /tmp/log)" $status /tmp/log
 }
 
-tests portolan-sys/lib xdp bpf net::
-tests portolan-link/lib xdp
+tests portolan-sys/portolan_sys xdp bpf net::
+tests portolan-link/portolan_link xdp
 tests portolan-link/conformance
+tests portolan-link/udp
 tests portolan-engine/messages
 tests portolan-engine/direct
-tests portolan-hosts/lib node::steering node::ask \
+tests portolan-hosts/lib node::steering node::query \
     node::tests::packets_go node::tests::ranks_of node::tests::what_cannot
 tests portolan-cli/xdp ranks_with_and who_cannot sockets_are a_second_job
-if [ $remaps -eq 1 ]; then
-    tests portolan-cli/node users_that_are a_host_port_is_held
-else
+if [ -n "$list" ] || [ $remaps -eq 1 ]; then
+    tests portolan-cli/node users_that_are_named a_host_port_is_held
+fi
+if [ -n "$list" ] || [ $remaps -eq 0 ]; then
     tests portolan-cli/node unbound_sockets
+fi
+if [ -n "$list" ]; then
+    [ ${#failed[@]} -eq 0 ] || printf '*** NO SUCH TEST: %s\n' "${failed[@]}" >&2
+    exit $((${#failed[@]} > 0))
 fi
 
 # Two cards, each in a network of its own with an sshd, and one that refuses.

@@ -4,19 +4,18 @@
 # between two virtio cards. By hand; an hour or so, for the machines are emulated.
 #
 #   scripts/test-kernels.sh [6.1] [6.12] [KERNEL.deb ...]
+#   scripts/test-kernels.sh --list    # builds, and lists the tests; starts no machine
 #
 # Needs root and Debian's package archive; PORTOLAN_TEST_KERNELS (default
 # ~/.cache/portolan-kernels) keeps what was downloaded.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+list=
+[ "${1:-}" != --list ] || list=1
 [ $# -gt 0 ] || set -- 6.1 6.12
 target=${CARGO_TARGET_DIR:-target}
 cache=${PORTOLAN_TEST_KERNELS:-${XDG_CACHE_HOME:-$HOME/.cache}/portolan-kernels}
 mkdir -p "$cache"
-
-apt-get update -qq
-DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-    qemu-system-x86 busybox-static cpio kmod openssh-server >/dev/null
 
 # The newest package of a series, downloaded; where the archive has none it says so.
 # bookworm-backports and bookworm-security both carry 6.12 for Debian 12.
@@ -29,16 +28,23 @@ kernel() {
     find "$cache" -maxdepth 1 -name "${name}_*.deb" | sort -V | tail -1
 }
 
-# The test programs, by crate and name.
+# The test programs: crate and name of the executable, which for the tests within a
+# crate is the crate's or the command's own.
 cargo build --locked -p portolan --examples
 for tests in "portolan-sys --lib" "portolan-link --lib --test conformance --test udp" \
     "portolan-engine --test messages --test direct" \
     "portolan-hosts --lib" "portolan-cli --examples --test xdp --test node"; do
     # shellcheck disable=SC2086
-    cargo test --locked --no-run -p $tests 2>&1 |
-        sed -nE "s|^ *Executable (unittests )?(src/)?(tests/)?([a-z_]+)\.rs \((.*)\)|${tests%% *}/\4 \5|p"
+    cargo test --locked --no-run -p $tests 2>&1 | tee /dev/stderr |
+        sed -nE "s|^ *Executable .*\((.*/deps/([a-z_]+)-[0-9a-f]+)\)\$|${tests%% *}/\2 \1|p"
 done | while read -r name program; do echo "$name $(realpath "$program")"; done >"$target/test-kernels.programs"
-[ "$(wc -l <"$target/test-kernels.programs")" -ge 9 ] || { echo "test programs are missing" >&2; exit 1; }
+# Before a machine starts: every test that it is to run exists.
+scripts/test-kernels-guest.sh "$target" list
+[ -z "$list" ] || exit 0
+
+apt-get update -qq
+DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    qemu-system-x86 busybox-static cpio kmod openssh-server >/dev/null
 
 failed=()
 for which in "$@"; do

@@ -12,8 +12,8 @@ source scripts/bounded.sh
 source scripts/results.sh
 target=${CARGO_TARGET_DIR:-target}
 # Seconds to compile and to test, several times what a slow machine takes. A
-# single program has ten minutes.
-compile=1800 test=5400
+# single program has ten minutes, and so has a script.
+compile=1800 test=5400 long=600
 PORTOLAN_TEST_RESULTS=$(mktemp)
 export PORTOLAN_TEST_RESULTS
 trap 'rm -f "$PORTOLAN_TEST_RESULTS"' EXIT
@@ -57,6 +57,9 @@ else
     else
         missing+=("the address sanitizer: there is no nightly toolchain")
     fi
+
+    part $long "README and tutorial, in a fresh clone" scripts/readme.sh
+    part $long "demo" scripts/demo.sh "$target/release"
 
     nothing_is_left() {
         local shm

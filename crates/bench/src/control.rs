@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::experiments::forged::RankState;
-use crate::experiments::idle::{Rest, Rested};
+use crate::experiments::idle::{Idling, Rested};
 use crate::experiments::spray::{Spray, Sprayed};
 use crate::experiments::stalled::{Part, Played};
 use crate::ranks::asleep::Wait;
@@ -50,7 +50,7 @@ pub enum SystemKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Pattern {
-    /// A message there, one of the same size back; one way is half of it.
+    /// A message there, one of the same size back; one way is half of that.
     Pingpong,
     /// A message there, 8 bytes back.
     Ping,
@@ -157,7 +157,7 @@ pub enum Order {
     /// To its receiver: take so many, which wait already.
     Absorb(u64),
     /// To a rank of the idle bench: talk to the others, then do nothing.
-    Rest(Rest),
+    Idle(Idling),
     /// To every rank of the barrier bench: so many barriers.
     Barriers(u64),
     /// To every rank of the ring bench: make your connections, from where you are.
@@ -228,7 +228,7 @@ pub enum Answer {
     Drained(Vec<u64>),
     /// Behind `Drained`, after `Turn`: what the slice has cost.
     Spent(Cost),
-    /// To `Rest`.
+    /// To `Idle`.
     Rested(Rested),
     /// To `Spray`: what was sent is back. `Ready` follows after `Stop`.
     Sprayed(Sprayed),

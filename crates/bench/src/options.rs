@@ -44,10 +44,10 @@ use crate::report::summary::Setting;
 use crate::slice::SLICE_MS_MAX;
 
 const HOW: &str = "\
-All systems are measured by the same processes, pinned one to a core, in turns of at most
-100 ms (fairness and outage: of seconds); a claim is the median over slices of one figure
-divided by the other of the same slice. `noisy` (quartiles more than 20 % of the median apart):
-run it again.";
+All systems are measured by the same processes, each pinned to a core, in turns (slices) of at
+most 100 ms (fairness and outage: of seconds). A ratio is the median over the slices: in each, one
+system's figure is divided by the other's. `noisy` means that the quartiles are more than 20 % of
+the median apart: run the bench again.";
 
 /// Of `portolan bench`.
 #[derive(Args)]
@@ -71,94 +71,96 @@ pub struct RankArguments {
 
 #[derive(Subcommand)]
 pub enum Bench {
-    /// Time of a message one way: half a round trip
+    /// One-way latency: half of a round trip
     Latency(Measure),
-    /// Bytes per second; without --size, --loss and --harm over all sizes
+    /// Bandwidth, bytes per second; without --size, --loss and --harm over all sizes
     Bandwidth {
         #[command(flatten)]
         measure: Measure,
-        /// How messages follow each other [default: stream]
+        /// Pattern of the messages [default: stream]
         #[arg(long, value_enum)]
         pattern: Option<Pattern>,
     },
-    /// Small messages per second, one pair
+    /// Message rate: small messages per second of one pair
     Rate(Measure),
     /// Distribution of latencies over a minute of each system
     Jitter(Measure),
-    /// What a receiver that makes no call does to the others; 4 ranks
+    /// Effect of a receiver that makes no calls on the other ranks; 4 ranks
     Stalled(Stalled),
     /// Time of a barrier
     Barrier(Barrier),
-    /// Time in which a token of 8 bytes goes round all ranks, which wait in blocking calls
+    /// Time of a token of 8 bytes around a ring of all ranks, which wait in blocking calls
     Ring(Ring),
     /// Many hosts of a lab send long messages to one
     ///
-    /// Each sender has one message under way. A message takes from its send until the sender knows
-    /// that it is there. Where the lab has a rate, goodput stands over the line's, and the slowest
-    /// messages over the time of one while all senders have equal shares of the line.
+    /// Each sender has one message in flight. Its time runs from the send until the sender knows
+    /// that it has arrived. If the lab has a rate, goodput is divided by the line's. The time of the
+    /// slowest messages is divided by that of one when all senders have equal shares of the line.
     Incast(Flooding),
     /// Each host of a lab sends long messages to all others
     Alltoall(Flooding),
     /// Processor time of ranks that do nothing, in percent of a core
     Idle(Idle),
-    /// What a second network adds: streams by the first of a lab's networks and by all
+    /// Gain of a second network: streams over the first of a lab's networks and over all
     Networks(Networks),
     /// Latency over shared memory with and without a connected peer on another host
     Lanes(Lanes),
-    /// Shares of a line that a flow of ours and one of kernel TCP get
+    /// Shares of a line that a flow of Portolan and one of kernel TCP get
     Fairness(Fairness),
-    /// How soon a stream goes on after a cable was pulled out, and what is missing
+    /// Recovery of a stream after a cable was unplugged: how soon it goes on, and what is missing
     Outage(Outage),
-    /// What a flood of forged packets does to good traffic
+    /// Effect of a flood of forged packets on good traffic
     Forged(Forged),
-    /// Sends many messages before it reads any reflection
+    /// Gap of messages when many are sent before any reply is read
     Spray(Spraying),
     /// Overheads, latency and gap of the LogP model, and the half-power point
     Logp(Logp),
-    /// Time to bring a receive and a message together, by how many others wait
+    /// Time to match a receive and a message, by the number of others that wait
     Match(Matching),
-    /// Messages of other MPIs through shared memory of this host, beside memcpy
+    /// Messages of other MPIs through shared memory of this host, compared with memcpy
     ///
     /// NetPIPE, as Debian builds it for each MPI, sends messages of one size back and forth
-    /// between two processes, each bound to a core, with nothing but the MPI's shared memory in
-    /// use; the MPI's ways through that are tried in the first round with each size, and the
-    /// fastest is measured. Half of the mean round trip is one way. memcpy is one copy by one core.
+    /// between two processes, each bound to a core. Only the MPI's shared memory is in use. The
+    /// MPI's methods for that are tried in the first round with each size, and the fastest is
+    /// measured. Half of the mean round trip is one way. memcpy is one copy by one core.
     /// With cold buffers NetPIPE (-I) walks through two areas of 10 MB in either process, and
-    /// memcpy through two of 20 MB: more than a core's own caches hold, but a large shared cache
-    /// may keep some of it. All give the best of three trials in a slice.
+    /// memcpy through two of 20 MB. That is more than a core's own caches hold, but a large shared
+    /// cache may keep some of it. Each reports the best of three trials in a slice.
     Netpipe(Netpipe),
-    /// Matched messages there and back: what pushing, masking and overlapping bring
+    /// Round trips of matched messages: gain of pushing, masking and overlapping
     ///
-    /// Beside each size the same message by a port. Times are half of a round trip of blocking
-    /// calls, the mean of the middle 80 % of a slice's (Push-Pull Messaging, section 3). With --vs
-    /// NetPIPE measures other MPIs through this host's shared memory, as `bench netpipe` does.
+    /// Each size is compared with the same message to a port. Times are half of a round trip of
+    /// blocking calls, the mean of the middle 80 % of a slice's (Push-Pull Messaging, section 3).
+    /// With --vs, NetPIPE measures other MPIs through this host's shared memory, as `bench netpipe`
+    /// does.
     Pushpull(Pushpull),
-    /// Matched messages to a receiver that surely waits already, or surely does not yet
+    /// Matched messages to an early receiver (it surely waits already) and to a late one
     ///
-    /// They meet; then one calls at once, and the other computes first. Time is from the later
-    /// one's call until the receiver has the message: the mean of the middle 80 % of a slice's.
+    /// Both ranks synchronize; then one calls at once, and the other computes first. Time runs from
+    /// the later call until the receiver has the message: the mean of the middle 80 % of a slice's.
     EarlyLate(EarlyLate),
-    /// Share of a matched message's time that is hidden behind computing
+    /// Overlap: share of a matched message's time that is hidden behind computing
     ///
-    /// A rank begins to send or to receive, computes as long as the message takes alone, and waits:
-    /// (message + computing - both) / the shorter of message and computing.
+    /// A rank begins to send or to receive, computes as long as the message takes alone, and waits.
+    /// The share is (message + computing - both) / the shorter of message and computing.
     Overlap(Overlap),
-    /// One-sided memory: puts and gets, beside messages of the same size by a port
+    /// One-sided access: puts and gets, compared with messages of the same size to a port
     ///
     /// A put's time is half of a ping-pong in which each rank waits until the other's put shows
-    /// in its memory; a get's is a round trip. Means of the middle 80 % of a slice's. Beside them what
-    /// registering memory of that size and ending that takes.
+    /// in its memory; a get's is a round trip. Times are means of the middle 80 % of a slice's. The
+    /// time to register memory of that size, and to end the registration, is measured too.
     Rma(Rma),
-    /// Matched messages there and back by what the endpoint allows its threads
+    /// Round trips of matched messages, by the endpoint's thread mode
     ///
-    /// A job each, of two ranks: one thread calls, any but one at a time, any at any time; and with
-    /// the last also several threads of either rank at once, each with one of the other's.
+    /// Each mode is a job of two ranks: one thread calls; any thread, one at a time; any thread at
+    /// any time. In the last mode several threads of either rank also call at once, each with one of
+    /// the other's.
     Threads(Threading),
-    /// Bytes of memory that a peer costs, never talked to and quiet, and an endpoint
+    /// Memory of a peer, never talked to and quiet, and of an endpoint, in bytes
     Memory(Memory),
     /// Time from starting a job until rank 0 has heard from every other rank
     Start(Start),
-    /// Time from killing a rank until others know
+    /// Time from killing a rank until the others are notified
     Death(Death),
 }
 
@@ -225,16 +227,17 @@ fn both(place: Place, it: impl Experiment + 'static) -> (Place, Box<dyn Experime
     (place, Box::new(it))
 }
 
-/// Bytes that are pushed, where they are not to be as the endpoint has them.
+/// Bytes that are pushed, if not as the endpoint's settings say.
 #[derive(Args)]
 pub struct Thresholds {
-    /// Bytes of a longer message that leave with its offer, BTP(1) [default: the link's]
+    /// Bytes of a longer message that leave with its offer (ready-to-send), BTP(1) [default: the
+    /// link's]
     #[arg(long, value_name = "BYTES")]
     pub first: Option<Bytes>,
-    /// Bytes that follow the offer at once, BTP(2) [default: the link's]
+    /// Bytes that follow right after the offer, BTP(2) [default: the link's]
     #[arg(long, value_name = "BYTES")]
     pub second: Option<Bytes>,
-    /// Longest message that is pushed whole [default: the link's; where `pushpull` sweeps 0]
+    /// Longest message that is pushed whole (eager) [default: the link's; with --sweep 0]
     #[arg(long, value_name = "BYTES")]
     pub whole: Option<Bytes>,
 }
@@ -243,19 +246,20 @@ pub struct Thresholds {
 pub struct Measure {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message [default: 8; bandwidth: a sweep, with --loss or --harm 1048576]
+    /// Message size, bytes [default: 8; bandwidth: a sweep, with --loss or --harm 1048576]
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     pub size: Option<usize>,
-    /// Percent of all packets that the lab's switch drops, several in turns
+    /// Packet loss at the lab's switch, percent of all packets; several are measured in turns
     #[arg(long = "loss", value_name = "P[,P...]", value_delimiter = ',')]
     pub losses: Vec<f64>,
-    /// Lose as many in bursts, of lengths drawn from these: 3 to 64 packets
+    /// Lose as many, in bursts with lengths drawn from MIN to MAX (3 to 64 packets)
     #[arg(long, value_name = "MIN-MAX", requires = "losses")]
     pub bursts: Option<Burst>,
-    /// With --bursts: each loss singly too, in turns, and what bursts cost beside that
+    /// With --bursts: lose as many single packets too, in turns, and report what bursts cost more
     #[arg(long, requires = "bursts")]
     pub both: bool,
-    /// Other harm by the lab's switch, in turns with none; parts of one as of `lab impair`: repeat=50+jitter=10
+    /// Other faults at the lab's switch, in turns with none; each has parts named as the options of
+    /// `lab impair`: repeat=50+jitter=10
     #[arg(
         long = "harm",
         value_name = "PART+PART[,...]",
@@ -263,7 +267,7 @@ pub struct Measure {
         conflicts_with = "losses"
     )]
     pub harms: Vec<Impairment>,
-    /// Busy loops on each core beside the ranks, in turns with none: several numbers
+    /// Busy loops on each core beside the ranks, in turns with none; several numbers
     #[arg(
         long,
         value_name = "LOOPS[,LOOPS...]",
@@ -272,10 +276,11 @@ pub struct Measure {
         value_parser = clap::value_parser!(u32).range(1..=busy::LOOPS_MAX)
     )]
     pub busy: Vec<u32>,
-    /// How ranks wait for a message, those of the peers udp and tcp too [default: poll; with --busy call]
+    /// How ranks wait for a message, those of the peers udp and tcp too [default: poll; with --busy
+    /// call]
     #[arg(long, value_enum)]
     pub wait: Option<Wait>,
-    /// Peers to measure in the same run
+    /// Peers to benchmark against in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     pub vs: Vec<Peer>,
 }
@@ -285,25 +290,26 @@ pub struct Common {
     /// Measure between hosts of this lab
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
-    /// Link between the ranks
+    /// Link (transport) between the ranks
     #[arg(long, value_enum, default_value_t)]
     pub link: Link,
-    /// Networks of each host that messages go by, as of `portolan run`
+    /// Networks for messages, as for `portolan run`
     #[arg(long, value_name = "NAME|CIDR,...")]
     pub interface: Option<String>,
-    /// Seal packets on the network
+    /// Encrypt and authenticate packets on the network
     #[arg(long, value_enum, default_value_t)]
     pub security: Security,
-    /// How to share the network
+    /// Congestion control: how to share the network
     #[arg(long, value_enum, default_value_t)]
     pub congestion: Congestion,
     /// Slices of each figure [default: 21; jitter: 600, spray: 5]
     #[arg(long, value_name = "N", value_parser = slices)]
     pub slices: Option<usize>,
-    /// Length of a slice, at most 100 [default: as long as the whole stays within 45 s]
+    /// Length of a slice, milliseconds, at most 100 [default: so long that the whole stays within
+    /// 45 s]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=SLICE_MS_MAX))]
     pub slice_ms: Option<u64>,
-    /// Write rows and ratios to this file
+    /// Write rows and ratios to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

@@ -18,7 +18,7 @@ use crate::guest::{Guest, GuestOptions, Joined, Met};
 use crate::host_port::OwnHostPort;
 use crate::message::{
     Congestion, FromLauncher, GaveUp, How, Lane, LinkChoice, Membership, Security, Suite, Table,
-    ToLauncher, ToRank, Versions, decode_from_launcher, decode_welcome, encode_join, key_check,
+    ToLauncher, ToRank, Versions, decode_from_launcher, decode_membership, encode_join, key_check,
 };
 use crate::socket::{self, MESSAGE_BYTES_MAX, Received};
 
@@ -297,7 +297,7 @@ impl Job {
         let mut answer = Hidden::<MESSAGE_BYTES_MAX>::new().map_err(mapping)?;
         let got = socket::receive_into(socket.as_fd(), &mut answer[..], true);
         let (length, descriptors) = got.map_err(listening())?.ok_or(BootError::LauncherGone)?;
-        let (membership, secret) = match decode_welcome(&answer[..length]) {
+        let (membership, secret) = match decode_membership(&answer[..length]) {
             Some((membership, secret)) => (membership, Hidden::copy_of(secret).map_err(mapping)?),
             None => match decode_from_launcher(&answer[..length]) {
                 Ok(FromLauncher::Said(ToRank::Refused(refusal))) => {
@@ -620,7 +620,9 @@ fn listening() -> impl FnOnce(io::Error) -> BootError {
 mod tests {
     use super::*;
     use crate::Refusal;
-    use crate::message::{FromRank, decode_from_rank, encode_back, encode_table, encode_welcome};
+    use crate::message::{
+        FromRank, decode_from_rank, encode_back, encode_membership, encode_table,
+    };
 
     /// A launcher that reads one message and answers with others.
     fn attach_to(answers: Vec<Vec<u8>>) -> (Result<Job, BootError>, OwnedFd) {
@@ -637,8 +639,8 @@ mod tests {
         (job, launcher.join().unwrap())
     }
 
-    fn welcome(size: u32) -> Vec<u8> {
-        let welcome = Membership {
+    fn membership(size: u32) -> Vec<u8> {
+        let membership = Membership {
             rank: 0,
             size,
             job_id: 3,
@@ -661,7 +663,7 @@ mod tests {
             shared: false,
             watched: false,
         };
-        [encode_welcome(&welcome), vec![7; 32]].concat()
+        [encode_membership(&membership), vec![7; 32]].concat()
     }
 
     fn peer(rank: u8) -> PeerInfo {
@@ -686,7 +688,7 @@ mod tests {
         let first = encode_table(0, &[peer(0), peer(1)]);
         let second = encode_table(2, &[peer(2)]);
         let back = encode_back(1, &peer(7));
-        let (job, launcher) = attach_to(vec![welcome(3), left, first, died, second, back]);
+        let (job, launcher) = attach_to(vec![membership(3), left, first, died, second, back]);
         let mut job = job.unwrap();
         assert_eq!((job.size, *job.take_secret().unwrap()), (3, [7; 32]));
         assert_eq!(job.exchange([0; 64]).unwrap(), [peer(0), peer(1), peer(2)]);
@@ -717,7 +719,7 @@ mod tests {
             encode_table(1, &[peer(1)]),
             encode_table(0, &[peer(0), peer(1), peer(2)]),
         ] {
-            let (job, _launcher) = attach_to(vec![welcome(2), part]);
+            let (job, _launcher) = attach_to(vec![membership(2), part]);
             let got = job.unwrap().exchange([0; 64]);
             assert!(matches!(got, Err(BootError::Garbled)), "{got:?}");
         }
@@ -747,7 +749,7 @@ mod tests {
 
     #[test]
     fn whom_a_rank_has_given_up_is_told_though_nobody_listens_for_a_while() {
-        let (job, launcher) = attach_to(vec![welcome(2)]);
+        let (job, launcher) = attach_to(vec![membership(2)]);
         let mut job = job.unwrap();
         let many = 5000;
         for rank in 0..many {

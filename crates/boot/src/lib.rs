@@ -18,6 +18,7 @@ mod host;
 mod host_port;
 mod job;
 pub mod launch;
+mod liveness;
 mod message;
 pub mod node;
 mod partition;
@@ -27,7 +28,6 @@ pub mod properties;
 mod ready;
 mod silence;
 mod socket;
-mod vigil;
 
 pub use error::{BootError, Refusal};
 pub use guest::{GUEST_AGENT_WORDS, GuestError, GuestOptions, is_guest, serve_guests};

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::net::IpAddr;
 
 use portolan_seal::derive;
@@ -17,10 +18,10 @@ use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 7;
+pub(crate) const BOOT_VERSION: u32 = 8;
 
 const KIND_JSON: u8 = b'J';
-const KIND_WELCOME: u8 = b'W';
+const KIND_MEMBERSHIP: u8 = b'W';
 const KIND_JOIN: u8 = b'A';
 const KIND_TABLE: u8 = b'T';
 const KIND_BACK: u8 = b'B';
@@ -276,6 +277,35 @@ pub enum GaveUp {
     Silent,
     /// What it wrote to shared memory makes no sense.
     Corrupt,
+    /// It was not heard, and the kernel refused the packets to it.
+    NotSent {
+        /// What the kernel answered.
+        errno: i32,
+    },
+    /// It was not heard, and the kernel let nobody's packets be read.
+    NotReceived {
+        /// What the kernel answered.
+        errno: i32,
+    },
+}
+
+impl GaveUp {
+    /// That `rank` has given up `other` for something that is not the fault of
+    /// that one, for people to read; none where it may be.
+    pub(crate) fn refused(self, rank: u32, other: u32) -> Option<String> {
+        let error = io::Error::from_raw_os_error;
+        match self {
+            Self::Silent | Self::Corrupt => None,
+            Self::NotSent { errno } => Some(format!(
+                "rank {rank} cannot send packets to rank {other}: {}",
+                error(errno)
+            )),
+            Self::NotReceived { errno } => Some(format!(
+                "rank {rank} cannot receive packets, those of rank {other} among them: {}",
+                error(errno)
+            )),
+        }
+    }
 }
 
 /// From rank to launcher.
@@ -408,13 +438,13 @@ pub(crate) fn key_check(secret: &[u8; 32], job_id: u64, security: Security, suit
 /// it in the same message. The segment's descriptor, if `shared`, the lives', if
 /// `watched`, those of the host port, if there is one, and the first doorbells
 /// go with it.
-pub(crate) fn encode_welcome(membership: &Membership) -> Vec<u8> {
-    said(KIND_WELCOME, membership)
+pub(crate) fn encode_membership(membership: &Membership) -> Vec<u8> {
+    said(KIND_MEMBERSHIP, membership)
 }
 
 /// Reads such an answer and the secret behind it; none: it is something else.
-pub(crate) fn decode_welcome(bytes: &[u8]) -> Option<(Membership, &[u8; 32])> {
-    let body = bytes.strip_prefix(&[KIND_WELCOME])?;
+pub(crate) fn decode_membership(bytes: &[u8]) -> Option<(Membership, &[u8; 32])> {
+    let body = bytes.strip_prefix(&[KIND_MEMBERSHIP])?;
     let (body, secret) = body.split_last_chunk()?;
     Some((serde_json::from_slice(body).ok()?, secret))
 }
@@ -614,6 +644,32 @@ mod tests {
     }
 
     #[test]
+    fn why_a_rank_was_given_up_travels() {
+        for why in [
+            GaveUp::Silent,
+            GaveUp::Corrupt,
+            GaveUp::NotSent { errno: 101 },
+            GaveUp::NotReceived { errno: 1 },
+        ] {
+            let ranks = vec![(3, 1)];
+            let bytes = ToLauncher::GaveUp { ranks, why }.encode();
+            let Ok(FromRank::Said(ToLauncher::GaveUp { why: got, .. })) = decode_from_rank(&bytes)
+            else {
+                panic!("{bytes:?}")
+            };
+            assert_eq!(got, why);
+            let is_ours = matches!(why, GaveUp::NotSent { .. } | GaveUp::NotReceived { .. });
+            assert_eq!(why.refused(0, 3).is_some(), is_ours);
+        }
+        let text = GaveUp::NotSent { errno: 101 }.refused(0, 3).unwrap();
+        assert!(
+            text.starts_with("rank 0 cannot send packets to rank 3: "),
+            "{text}"
+        );
+        assert!(text.contains("(os error 101)"), "{text}");
+    }
+
+    #[test]
     fn cut_or_foreign_bytes_are_garbled() {
         let table = encode_table(0, &[peer(1)]);
         assert!(decode_from_launcher(&table[..table.len() - 1]).is_err());
@@ -653,7 +709,7 @@ mod tests {
 
     #[test]
     fn a_welcome_travels_with_the_secret_behind_it() {
-        let welcome = Membership {
+        let membership = Membership {
             rank: 1,
             size: 2,
             job_id: 3,
@@ -676,10 +732,10 @@ mod tests {
             shared: false,
             watched: true,
         };
-        let mut bytes = encode_welcome(&welcome);
-        assert!(decode_welcome(&bytes).is_none());
+        let mut bytes = encode_membership(&membership);
+        assert!(decode_membership(&bytes).is_none());
         bytes.extend([0xab; 32]);
-        assert_eq!(decode_welcome(&bytes), Some((welcome, &[0xab; 32])));
+        assert_eq!(decode_membership(&bytes), Some((membership, &[0xab; 32])));
         assert!(decode_from_launcher(&bytes).is_err());
     }
 }

@@ -89,12 +89,14 @@ pub(crate) struct Reports {
 }
 
 impl Reports {
-    /// A host says that it does not reach another.
-    pub fn add(&mut self, from: u16, about: u16, now: Instant) {
-        if self.cuts.add(from, about) {
+    /// A host says that it does not reach another; false if that was known.
+    pub fn add(&mut self, from: u16, about: u16, now: Instant) -> bool {
+        let is_new = self.cuts.add(from, about);
+        if is_new {
             self.decide_at.get_or_insert(now + SETTLE);
             self.unsettled = Some((from, about));
         }
+        is_new
     }
 
     /// Two hosts of which one had given up the other, and it was never decided

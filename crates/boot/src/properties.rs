@@ -3,25 +3,30 @@
 
 pub use crate::guest::values_travel as pmi_values;
 
-use crate::message::{decode_from_launcher, decode_from_rank, decode_welcome};
+use crate::message::{decode_from_launcher, decode_from_rank, decode_membership};
 use crate::node::{Answer, Question};
 
 /// Bytes on the stream between launcher and agent, and in messages between
-/// launcher and rank.
-pub fn agent_frames(bytes: &[u8]) {
+/// launcher and rank. Returns whether they were understood.
+pub fn agent_frames(bytes: &[u8]) -> bool {
     let Some((piece, bytes)) = bytes.split_first() else {
-        return;
+        return false;
     };
-    crate::launch::frames_travel(bytes, usize::from(*piece) + 1);
-    let _ = decode_from_rank(bytes);
-    let _ = decode_from_launcher(bytes);
-    let _ = decode_welcome(bytes);
+    [
+        crate::launch::frames_travel(bytes, usize::from(*piece) + 1),
+        decode_from_rank(bytes).is_ok(),
+        decode_from_launcher(bytes).is_ok(),
+        decode_membership(bytes).is_some(),
+    ]
+    .contains(&true)
 }
 
-/// Bytes as a question to the node service, and as its answer.
-pub fn node_questions(bytes: &[u8]) {
-    if let Some(question) = Question::decode(bytes) {
+/// Bytes as a question to the node service, and as its answer. Returns whether
+/// they were understood.
+pub fn node_questions(bytes: &[u8]) -> bool {
+    let question = Question::decode(bytes);
+    if let Some(question) = &question {
         assert_eq!(question.encode(), bytes);
     }
-    let _ = Answer::decode(bytes);
+    question.is_some() || Answer::decode(bytes).is_some()
 }

@@ -3,19 +3,19 @@
 
 use std::time::{Duration, Instant};
 
-/// Looks for what was heard and what is due.
-pub(crate) struct Looks {
+/// Finds how long this process did not run, by when it looks at what is due.
+pub(crate) struct StallDetector {
     /// Two of them are not further apart while this process runs.
     every: Duration,
     last: Instant,
 }
 
-impl Looks {
+impl StallDetector {
     pub const fn new(every: Duration, now: Instant) -> Self {
         Self { every, last: now }
     }
 
-    /// Looks at `now`. Gives how much later that is than it should have been:
+    /// A look at `now`. Gives how much later that is than it should have been:
     /// for so long this process did not run, which is nobody's silence.
     pub fn late(&mut self, now: Instant) -> Duration {
         let gap = now.saturating_duration_since(self.last);

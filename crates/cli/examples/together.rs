@@ -1,8 +1,10 @@
-//! A rank for tests of cut networks. For so many seconds, with `death` until
-//! one is dead or has left, all who live meet in barriers, and each tells all
-//! others where it is; with `silence` who does not hear one leaves at once. It says at its end whom it knows to be dead, and how long its longest
-//! call took.
+//! A rank for tests of cut networks. For so many seconds, or until the file of
+//! that path is there, all who live meet in barriers, and each tells all others
+//! where it is; with `death` until one is dead or has left, with `dead=N` until N
+//! are dead; with `silence` who does not hear one leaves at once. It says at its
+//! end whom it knows to be dead, and how long its longest call took.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -34,9 +36,14 @@ fn main() {
     let living = || (0..ep.size()).filter(lives).collect::<Vec<_>>();
     let (mut met, mut last) = (0, Instant::now());
     let is_silent = |rank: u32| ep.death(rank).unwrap() == Some(Death::Silent);
+    // Those that came to their end earlier have closed.
+    let is_dead = |rank: &u32| !matches!(ep.death(*rank).unwrap(), None | Some(Death::Closed));
+    let dead = || (0..ep.size()).filter(is_dead).collect::<Vec<_>>();
     let goes_on = || match until.as_str() {
         "death" => living().len() == ep.size() as usize,
         "silence" => !(0..ep.size()).any(is_silent),
+        file if file.starts_with('/') => !Path::new(file).exists(),
+        count if count.starts_with("dead=") => dead().len() < count[5..].parse().unwrap(),
         seconds => start.elapsed() < Duration::from_secs(seconds.parse().unwrap()),
     };
     while goes_on() {
@@ -52,13 +59,11 @@ fn main() {
         longest = longest.max(began.elapsed());
         std::thread::sleep(Duration::from_millis(20));
     }
-    // Those that came to their end earlier have closed.
-    let is_dead = |rank: &u32| !matches!(ep.death(*rank).unwrap(), None | Some(Death::Closed));
-    let dead: Vec<u32> = (0..ep.size()).filter(is_dead).collect();
     let (longest, since) = (longest.as_millis(), last.elapsed().as_millis());
     println!(
-        "rank {} knows dead {dead:?}, met {met}, last {since} ms ago, longest {longest}",
-        ep.rank()
+        "rank {} knows dead {:?}, met {met}, last {since} ms ago, longest {longest}",
+        ep.rank(),
+        dead()
     );
     if until != "silence" {
         // Not before all that live have said so.

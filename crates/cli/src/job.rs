@@ -10,10 +10,10 @@ use crate::top::ANSWER_WAIT;
 
 const NOTES: &str = "\
 Run it on any host of the job, as the user who started it, or as root.
-`portolan top --list` and `portolan run -v` tell a job's id.
+`portolan top --list` and `portolan run -v` print a job's id.
 
-Exit code: 0 when it was done, 1 when the job refused or does not answer,
-2 for bad arguments, or where no job or several could be meant.";
+Exit code: 0 if it was done, 1 if the job refused or does not answer,
+2 for bad arguments, or if no job or several jobs match.";
 
 /// Of `portolan job`.
 #[derive(clap::Args)]
@@ -28,10 +28,10 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand)]
 enum Change {
-    /// End the ranks of a host; the others are told, and go on. With `run
-    /// --respawn` they are started again on other hosts
+    /// End the ranks of a host; the other ranks are notified and go on. With
+    /// `run --respawn` the ended ranks are started again on other hosts
     Exclude {
-        /// As it stands in the list of hosts
+        /// The host, as the list of hosts names it
         host: String,
     },
 }

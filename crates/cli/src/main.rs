@@ -22,7 +22,7 @@ use portolan_hosts::print::tell;
 use portolan_hosts::{lab, node, ranks};
 use rustix::process::{Resource, getrlimit};
 
-/// Reliable messages between processes on ordinary Ethernet
+/// Reliable messaging between processes on ordinary Ethernet
 #[derive(Parser)]
 #[command(name = "portolan", version, arg_required_else_help = true)]
 struct Arguments {
@@ -34,25 +34,25 @@ struct Arguments {
 enum Command {
     /// Start a parallel job
     Run(Box<run::Arguments>),
-    /// Make, use and remove virtual clusters
+    /// Build, use and remove virtual clusters
     Lab(lab::Arguments),
-    /// Measure, beside others in the same run
+    /// Benchmark against other systems in the same run
     Bench(bench::Arguments),
-    /// Say what this host can do, which link would be used, and what to change
+    /// Report what this host can do, which link would be used, and what to change
     Doctor(doctor::Arguments),
-    /// Find the thresholds of matched messages by measuring, and keep them for each host and link
+    /// Measure the best thresholds of matched messages, and save them for each host and link
     Tune(tune::Arguments),
-    /// Give host ports to users without privilege: a service, run by root
+    /// Run the service that gives host ports (AF_XDP queues) to users without privilege
     Node(node::Arguments),
-    /// Turn what benches have written into one HTML page with plots
+    /// Make one HTML page with plots from the JSON files of benches
     Report(report::Arguments),
-    /// Look at a running job
+    /// Observe a running job
     Top(top::Arguments),
     /// Change a running job
     Job(job::Arguments),
     /// Write man pages of all commands to a directory
     Man(manual::ManArguments),
-    /// Print a shell's completions
+    /// Print the completions for a shell
     Completions(manual::CompletionArguments),
     #[command(name = lab::HOST_COMMAND, hide = true)]
     LabHost(lab::HostArguments),

@@ -12,7 +12,7 @@ use portolan_hosts::print::print;
 /// Of `portolan man`.
 #[derive(clap::Args)]
 pub struct ManArguments {
-    /// Where to; it is made if it does not exist
+    /// Directory for the pages; it is created if it does not exist
     #[arg(value_name = "DIR")]
     directory: PathBuf,
 }
@@ -20,7 +20,7 @@ pub struct ManArguments {
 /// Of `portolan completions`.
 #[derive(clap::Args)]
 pub struct CompletionArguments {
-    /// Which shell
+    /// The shell
     #[arg(value_enum)]
     shell: Shell,
 }

@@ -36,6 +36,56 @@ fn what_could_be_better_is_said_with_its_remedy() {
     }
 }
 
+/// The lines about a subject, of which there may be none.
+fn about(subject: &str, options: &[&str], variables: &[(&str, &str)]) -> String {
+    let words = [&["doctor"], options].concat();
+    let output = portolan(&words).envs(variables.iter().copied()).output();
+    let said = common::Said::from(output.unwrap());
+    let mut lines = said.out.lines();
+    let first = lines.find(|line| line.split_whitespace().nth(1) == Some(subject));
+    let remedy = lines.next().filter(|line| line.starts_with("  "));
+    [first.unwrap_or_default(), remedy.unwrap_or_default()].concat()
+}
+
+#[test]
+fn default_settings_are_shown_to_who_asks_for_them() {
+    let frames = |options: &[&str]| about("setting-frames", options, &[]);
+    assert_eq!(frames(&[]), "");
+    let line = frames(&["--settings"]);
+    assert!(
+        line.starts_with("ok ") && line.contains("2048 frames (default)"),
+        "{line}"
+    );
+}
+
+#[test]
+fn wrong_settings_are_found_and_whose_jobs_they_concern_is_said() {
+    let with = |name: &str, value| {
+        let subject = format!("setting-{}", name.to_lowercase());
+        about(&subject, &[], &[(&format!("PORTOLAN_{name}"), value)])
+    };
+    for name in ["SECURITY", "SUITE", "LINK", "CONGESTION"] {
+        let line = with(name, "x");
+        assert!(line.starts_with("missing"), "{line}");
+        assert!(
+            line.contains("`portolan run` does not look at it"),
+            "{line}"
+        );
+    }
+    let line = with("FRAMES", "x");
+    assert!(line.contains("no job can be joined"), "{line}");
+    let line = with("INTERFACE", "nonsense");
+    for part in [
+        "missing",
+        "(environment)",
+        "\"nonsense\" names no other network",
+        "no job can be joined",
+    ] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert!(with("INTERFACE", "lo").starts_with("ok "));
+}
+
 #[test]
 fn findings_are_there_for_programs_too() {
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("doctor.json");
@@ -155,6 +205,7 @@ fn each_network_of_a_host_is_told_of() {
     let line = off("");
     for name in ["eth0", "eth1"] {
         let said = line(name);
+        assert!(said.starts_with("ok "), "{said}");
         for part in [
             "MTU 1500",
             "bit/s",

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use common::cluster::{Cluster, succeeds};
 use common::pmi::PmiServer;
 use common::slurm::Slurm;
-use common::{CLOSES_LATE, LIMIT, Said, example, finish, marked, none_left, until};
+use common::{CLOSES_LATE, LIMIT, Said, example, finish, keeper_of, marked, none_left, until};
 use rustix::process::Signal;
 
 /// The command that the processes of a host run as their agent.
@@ -450,4 +450,45 @@ fn an_agent_runs_beside_its_processes_and_ends_with_them() {
         assert!(death.is_some_and(is_end), "{said}");
         none_left(&mark);
     }
+}
+
+#[test]
+fn an_agent_is_kept_from_its_own_user() {
+    /// A user that has nothing.
+    const USER: u32 = 4711;
+    common::need_root();
+    let folder = Folder::new("kept");
+    // Where every user may execute them.
+    let copy = |from: &str, to: &str| {
+        let to = folder.0.join(to);
+        fs::copy(from, &to).unwrap();
+        to.to_str().unwrap().to_owned()
+    };
+    let ring = copy(&example("ring"), "ring");
+    let agent = copy(AGENT.1, "portolan");
+    let mark = "guest-kept";
+    let server = PmiServer::start(2);
+    let all = [0, 1].map(|rank| {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid", &USER.to_string(), "--clear-groups"]);
+        command.args([&ring, "100000000"]).env(AGENT.0, &agent);
+        server.spawn(rank, mark, command.current_dir("/"))
+    });
+    let ranks = all.each_ref().map(Child::id);
+    let agents = || -> Vec<u32> {
+        let others = marked(mark).into_iter().filter(|pid| !ranks.contains(pid));
+        let is_agent = |pid: &u32| {
+            let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.contains("internal-agent")
+        };
+        others.filter(is_agent).collect()
+    };
+    let joined = || server.heard().len() == 4 && agents().len() == 1;
+    until(|| format!("{:?} {:?}", server.heard(), agents()), joined);
+    assert_eq!(keeper_of(agents()[0]), USER);
+    for mut rank in all {
+        rank.kill().unwrap();
+        rank.wait().unwrap();
+    }
+    none_left(mark);
 }

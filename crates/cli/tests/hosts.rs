@@ -10,7 +10,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use common::cluster::{Cluster, PORT, User};
-use common::{Said, example, finish, marked, none_left, portolan, probe, read_until, signal};
+use common::{
+    Said, example, finish, keeper_of, marked, none_left, portolan, probe, read_until, signal,
+};
 use rustix::process::Signal;
 
 #[test]
@@ -454,6 +456,14 @@ fn two_users_share_hosts_and_hear_nothing_of_each_other() {
             assert!(line.ends_with(&uid), "{line:?}");
         }
         outputs.push(output);
+    }
+    // Agents know all keys of their job.
+    for host in ["h0", "h1"] {
+        let mut keepers: Vec<u32> = cluster.agents(host).into_iter().map(keeper_of).collect();
+        keepers.sort_unstable();
+        let mut all = users.each_ref().map(|user| user.ids().0);
+        all.sort_unstable();
+        assert_eq!(keepers, all, "{host}");
     }
     // One user sends to every socket of both.
     for (host, sockets) in [("h0", 2), ("h1", 4)] {

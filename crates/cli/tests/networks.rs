@@ -2,18 +2,21 @@
 
 mod common;
 
+use std::cell::RefCell;
+use std::process::Child;
 use std::thread::sleep;
 use std::time::Duration;
 
-use common::{Rounds, TestLab, example, job_id, none_left, say, start, until};
+use common::{Rounds, TestLab, example, job_id, last_words, none_left, say, start, until};
 
 fn plug(lab: &TestLab, switch: &str, state: &str) {
     say(&["lab", "link", lab.0, "h1", state, "--switch", switch]).expect(0);
 }
 
 /// Rank 0's paths that are in use, and how many it has given up so far.
-fn paths(id: &str, link: &str) -> (usize, u64) {
-    let said = say(&["top", "--json", "--dump", id]).expect(0);
+fn paths((job, id): (&mut Child, &str), link: &str) -> (usize, u64) {
+    let said = say(&["top", "--json", "--dump", id]);
+    assert_eq!(said.code, 0, "{said:#?}, of {:#?}", last_words(job));
     let dump: serde_json::Value = serde_json::from_str(&said.out).unwrap();
     let rank = &dump["hosts"][0]["ranks"][0];
     // A rank that is about to join has neither.
@@ -27,9 +30,13 @@ fn paths(id: &str, link: &str) -> (usize, u64) {
 }
 
 /// Waits until the paths are as they should be.
-fn await_paths(id: &str, link: &str, fits: impl Fn((usize, u64)) -> bool) {
-    let now = || paths(id, link);
-    until(|| format!("{:?}", now()), || fits(now()));
+fn await_paths(job: (&mut Child, &str), link: &str, fits: impl Fn((usize, u64)) -> bool) {
+    let found = RefCell::new((0, 0));
+    let looked = || {
+        *found.borrow_mut() = paths((&mut *job.0, job.1), link);
+        fits(*found.borrow())
+    };
+    until(|| format!("{:?}", found.borrow()), looked);
 }
 
 #[test]
@@ -55,14 +62,14 @@ fn a_job_on_two_networks_goes_on_when_either_fails() {
         ];
         let mut job = start(mark, &words);
         let id = job_id(&mut job);
-        await_paths(&id, link, |(used, _)| used == 2);
+        await_paths((&mut job, &id), link, |(used, _)| used == 2);
         plug(&lab, "0", "down");
         sleep(Duration::from_millis(500));
         plug(&lab, "0", "up");
-        await_paths(&id, link, |(used, _)| used == 2);
+        await_paths((&mut job, &id), link, |(used, _)| used == 2);
         plug(&lab, "1", "down");
         // The token was on one of the two.
-        await_paths(&id, link, |(_, given_up)| given_up > 0);
+        await_paths((&mut job, &id), link, |(_, given_up)| given_up > 0);
         // It ends with one network gone for good, and nothing was lost.
         rounds.end(job);
         plug(&lab, "1", "up");
@@ -121,9 +128,9 @@ fn networks_are_paired_by_their_subnets() {
         ];
         let mut job = start(mark, &job(&lab, link, &each));
         let id = job_id(&mut job);
-        await_paths(&id, own, |(used, _)| used == 2);
+        await_paths((&mut job, &id), own, |(used, _)| used == 2);
         plug(&lab, "0", "down");
-        await_paths(&id, own, |(_, given_up)| given_up > 0);
+        await_paths((&mut job, &id), own, |(_, given_up)| given_up > 0);
         rounds.end(job);
         plug(&lab, "0", "up");
     }

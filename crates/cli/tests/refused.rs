@@ -6,13 +6,20 @@ mod common;
 use common::{Said, example, portolan, say};
 
 // Numbers of the calls on x86-64.
+const SOCKETPAIR: u32 = 53;
 const CLONE: u32 = 56;
+const PRCTL: u32 = 157;
+const TIMERFD_CREATE: u32 = 283;
+const EVENTFD2: u32 = 290;
+const EPOLL_CREATE1: u32 = 291;
+const GETRANDOM: u32 = 318;
 const CLONE3: u32 = 435;
 const RECVFROM: u32 = 45;
 const RECVMSG: u32 = 47;
 const RECVMMSG: u32 = 299;
 const SENDMMSG: u32 = 307;
 const MEMFD_CREATE: u32 = 319;
+const BPF: u32 = 321;
 const PIDFD_OPEN: u32 = 434;
 
 /// A command that runs the one after it, and refuses these calls to it: with
@@ -132,4 +139,93 @@ fn doctor_names_the_calls() {
     assert!(line(&said, " mmsg ").starts_with("ok "), "{said}");
     let refused = line(&said, "recvmsg is refused");
     assert!(refused.starts_with("missing"), "{refused}");
+}
+
+/// As by a kernel whose verifier refuses the program: nothing is loaded.
+#[test]
+fn where_no_xdp_program_loads_it_is_said_that_udp_is_used() {
+    common::need_root();
+    let said = refused(&[BPF], &["doctor"]).expect(1);
+    let line = said.out.lines().find(|line| line.contains(" host-ports "));
+    let line = line.unwrap_or_else(|| panic!("{said:#?}"));
+    let found = "none, so that udp is used between hosts: ";
+    assert!(line.starts_with("slower") && line.contains(found), "{line}");
+    assert!(line.contains("Operation not permitted"), "{line}");
+    let said = refused(&[BPF], &["node", "--check"]).expect(1);
+    let line = said
+        .out
+        .lines()
+        .find(|line| line.starts_with("missing  kernel "));
+    let line = line.unwrap_or_else(|| panic!("{said:#?}"));
+    assert!(line.contains("Operation not permitted"), "{line}");
+}
+
+#[test]
+fn calls_without_which_no_job_runs_are_named() {
+    let all = [
+        (EPOLL_CREATE1, "epoll_create1"),
+        (EVENTFD2, "eventfd2"),
+        (TIMERFD_CREATE, "timerfd_create"),
+        (SOCKETPAIR, "socketpair"),
+        (PRCTL, "prctl"),
+        (GETRANDOM, "getrandom"),
+    ];
+    for (call, name) in all {
+        let said = refused(&[call], &["doctor"]).expect(1);
+        let line = said.out.lines().find(|line| line.contains(" calls "));
+        let line = line.unwrap_or_else(|| panic!("{said:#?}"));
+        assert!(line.starts_with("missing") && line.contains(name), "{line}");
+        // A launcher names it, and so does a rank.
+        for job in [
+            refused(&[call], &["run", "-n", "2", "--", "true"]),
+            run(&[call], &[&example("ring"), "10"]),
+        ] {
+            assert!(job.code == 0 || job.err.contains(name), "{name}: {job:#?}");
+        }
+    }
+}
+
+/// A network without anything else in it, where no packet leaves: a job by udp on
+/// this host ends, says what the kernel answers, and kills nobody.
+#[test]
+fn a_loopback_that_is_down_is_nobodys_silence() {
+    common::need_root();
+    let ring = example("ring");
+    let down_at_first = "exec \"$@\"";
+    // Then the kernel names no error, and drops what it was given.
+    let down_later = "ip link set lo up; (sleep 1; ip link set lo down) & exec \"$@\"";
+    for (script, error) in [
+        (down_at_first, "Network is unreachable (os error 101)"),
+        (down_later, "Network is down (os error 100)"),
+    ] {
+        let words = [
+            "run",
+            "-n",
+            "2",
+            "--link",
+            "udp",
+            "--set",
+            "join_ms=4000",
+            "--",
+            &ring,
+            "1000000000",
+        ];
+        let itself = portolan(&words);
+        let output = std::process::Command::new("unshare")
+            .args(["-n", "sh", "-c", script, "sh"])
+            .arg(itself.get_program())
+            .args(itself.get_args())
+            .output();
+        let said = Said::from(output.unwrap()).expect(1);
+        assert!(!said.err.contains("it is killed"), "{said:#?}");
+        let ending = said
+            .err
+            .lines()
+            .find(|line| line.contains("ending the job: "));
+        let ending = ending.unwrap_or_else(|| panic!("{said:#?}"));
+        assert!(
+            ending.contains("cannot send packets to rank ") && ending.ends_with(error),
+            "{ending}"
+        );
+    }
 }

@@ -19,7 +19,7 @@ const LINEAR_MAX: usize = 3;
 const KNOCK_AFTER_NS: u64 = 200_000_000;
 
 /// Who is dead, and why, if anybody is.
-type Casualty = Option<(u32, Death)>;
+type DeadPeer = Option<(u32, Death)>;
 
 impl Endpoint {
     /// Waits until every rank of the job has come here.
@@ -88,7 +88,7 @@ impl Endpoint {
 
     /// In round k each member tells the one 2^k places further. Gives who is
     /// dead, if that is why it cannot end.
-    fn disseminate(&self, group: &Group, at: usize, epoch: Epoch) -> Result<Casualty, WaitError> {
+    fn disseminate(&self, group: &Group, at: usize, epoch: Epoch) -> Result<DeadPeer, WaitError> {
         let ranks = group.ranks();
         let (mut step, mut round) = (1, 0);
         let mut dead = None;
@@ -107,7 +107,7 @@ impl Endpoint {
     }
 
     /// Member k tells the first one in round k, which tells all in round 0.
-    fn gather(&self, group: &Group, at: usize, epoch: Epoch) -> Result<Casualty, WaitError> {
+    fn gather(&self, group: &Group, at: usize, epoch: Epoch) -> Result<DeadPeer, WaitError> {
         let (first, others) = group.ranks().split_first().expect("three or more");
         if at > 0 {
             self.say_round(group, *first, at, epoch, None)?;
@@ -132,7 +132,7 @@ impl Endpoint {
         to: u32,
         round: usize,
         epoch: Epoch,
-        dead: Casualty,
+        dead: DeadPeer,
     ) -> Result<(), WaitError> {
         let failed = dead.map_or(0, |(rank, _)| u64::from(rank) + 1);
         let Epoch { turn, count } = epoch;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use portolan_proto::PeerId;
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
-use crate::config::Returned;
+use crate::config::Restarted;
 use crate::core::{Arrival, Core, Took};
 use crate::error::{Death, Misuse};
 use crate::message::{Event, SendOptions};
@@ -323,7 +323,7 @@ impl Core {
 
     /// A rank that had died is back. What its life before has sent and no
     /// handler has taken goes: it would be taken for the new one's.
-    pub fn welcome(&mut self, ways: &mut dyn Ways, it: &Returned, peer: PeerId) {
+    pub fn rejoin(&mut self, ways: &mut dyn Ways, it: &Restarted, peer: PeerId) {
         let rank = it.rank;
         log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
         self.suspects.retain(|(suspect, _)| *suspect != rank);

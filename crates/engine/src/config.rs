@@ -203,7 +203,7 @@ pub struct PeerConfig {
 
 /// A rank that was started again, and where it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Returned {
+pub struct Restarted {
     /// Its number, as before.
     pub rank: u32,
     /// Its new address.
@@ -236,7 +236,7 @@ pub enum Notice {
     /// arrived.
     Left(u32),
     /// A rank that had died is back, in a new life.
-    Back(Box<Returned>),
+    Back(Box<Restarted>),
     /// The job is being ended: why.
     Ending(String),
 }

@@ -420,7 +420,7 @@ impl Core {
     }
 
     /// A peer is dead: its messages that are not complete go, ours to it fail.
-    pub fn bury(&mut self, rank: u32, why: Death) {
+    pub fn mark_dead(&mut self, rank: u32, why: Death) {
         if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {
             return;
         }

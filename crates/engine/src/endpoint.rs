@@ -23,7 +23,7 @@ use crate::network::First;
 use crate::ops::Op;
 use crate::own::Threads;
 use crate::ports::{Binding, ErrorHandler};
-use crate::rest::Beds;
+use crate::sleep::WaitSet;
 use crate::state::State;
 use crate::wait::Held;
 
@@ -34,7 +34,7 @@ const ANSWERS_NS: u64 = 50_000_000;
 /// What the endpoint and its helper thread share.
 pub(crate) struct Inner {
     pub state: Owned<State>,
-    pub beds: Arc<Beds>,
+    pub wait_set: Arc<WaitSet>,
     pub threads: Threads,
     pub takeover_ns: u64,
     close_ns: u64,
@@ -69,13 +69,13 @@ impl Endpoint {
         state: Owned<State>,
         config: &crate::Config,
         size: u32,
-        beds: Arc<Beds>,
+        wait_set: Arc<WaitSet>,
         pulse: Option<Pulse>,
         mut tables: Vec<Table>,
     ) -> Result<Self, crate::OpenError> {
         let inner = Arc::new(Inner {
             state,
-            beds,
+            wait_set,
             threads: config.threads,
             takeover_ns: config.takeover_ns,
             close_ns: config.close_ns,
@@ -377,7 +377,7 @@ impl Endpoint {
     /// Before waiting on it call [`Endpoint::arm`].
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
-        self.inner.beds.outer.as_fd()
+        self.inner.wait_set.outer.as_fd()
     }
 
     /// Declares that the program will wait on [`Endpoint::fd`]. False if there
@@ -512,12 +512,12 @@ impl Endpoint {
         s.flush();
         s.end();
         let (s, told) = self.wait_idle(s, began)?;
-        let (mut s, hidden) = self.hide_regions(s, deadline)?;
+        let (mut s, withdrawn) = self.withdraw_regions(s, deadline)?;
         s.close_lanes();
         let (mut s, closed) = self.wait_idle(s, began)?;
         s.leave();
         s.rethrow();
-        flushed.and(told).and(hidden).and(closed)
+        flushed.and(told).and(withdrawn).and(closed)
     }
 
     /// Waits until nothing of ours is under way, since `began`, ns.

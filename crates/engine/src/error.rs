@@ -125,7 +125,10 @@ impl Death {
     /// Whether nobody told of it: this endpoint has given the peer up, which
     /// may live.
     pub(crate) const fn is_own_finding(self) -> bool {
-        matches!(self, Self::Silent | Self::NoAnswer | Self::Corrupt)
+        matches!(
+            self,
+            Self::Silent | Self::NoAnswer | Self::Corrupt | Self::CutOff(_)
+        )
     }
 
     /// Whether its process has ended, or is no longer what it was.

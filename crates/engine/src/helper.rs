@@ -13,7 +13,7 @@ use portolan_sys::lives::Pulse;
 
 use crate::OpenError;
 use crate::endpoint::Inner;
-use crate::nap::Woken;
+use crate::idle::Woken;
 use crate::state::State;
 
 /// Longest pause between two looks at a busy program, ns: a thousand looks a
@@ -92,7 +92,7 @@ impl Drop for Helper {
     fn drop(&mut self) {
         self.stop.store(1, Ordering::Release);
         wake(&self.stop, 1, Scope::Process);
-        self.inner.beds.ring_helper();
+        self.inner.wait_set.ring_helper();
         // Where a handler of any thread's drops the endpoint the thread is its own.
         let other = |it: &JoinHandle<()>| it.thread().id() != std::thread::current().id();
         if let Some(thread) = self.thread.take().filter(other) {
@@ -119,7 +119,7 @@ fn run(inner: &Inner, stop: &AtomicU32) {
         if inner.state.calls() != calls {
             pauses = Pauses::default();
         }
-        let guarded = period >= most && inner.state.calls() == calls && inner.beds.guard();
+        let guarded = period >= most && inner.state.calls() == calls && inner.wait_set.guard();
         calls = inner.state.calls();
         period = if helped || guarded {
             inner.takeover_ns
@@ -134,7 +134,7 @@ type Hold<'e> = HelperGuard<'e, State>;
 
 /// Takes the endpoint, unless the program has it or sleeps on its own.
 fn take(inner: &Inner) -> Option<Hold<'_>> {
-    inner.state.try_help().filter(|s| !s.rest.is_led())
+    inner.state.try_help().filter(|s| !s.sleep.is_led())
 }
 
 /// Moves what there is, then sleeps until there is more; false if the program
@@ -201,23 +201,23 @@ fn move_all<'e>(
 
 /// Sleeps until there is something; false if the program makes progress itself.
 fn sleep(inner: &Inner, mut s: Hold<'_>) -> bool {
-    let nap = s.prepare(None);
+    let idle = s.prepare(None);
     s.core.run = true;
-    let Some(nap) = nap else {
+    let Some(idle) = idle else {
         return true;
     };
-    s.rest.helper_sleeps(nap.due);
+    s.sleep.helper_sleeps(idle.due);
     drop(s);
     // An error would be ours; then the next look comes after a pause.
-    let slept = inner.beds.help(nap.timeout);
+    let slept = inner.wait_set.help(idle.timeout);
     let Some(mut s) = inner.state.try_help() else {
         return false;
     };
-    s.rest.helper_is_up();
-    if s.rest.is_led() {
+    s.sleep.helper_is_up();
+    if s.sleep.is_led() {
         return false;
     }
-    s.awake(&Woken::from(&inner.beds.events, Some(0)));
+    s.awake(&Woken::from(&inner.wait_set.events, Some(0)));
     slept.is_ok()
 }
 

@@ -147,7 +147,7 @@ impl Lanes {
 
 #[cfg(test)]
 mod tests {
-    use portolan_proto::{KeptWords, Peer};
+    use portolan_proto::{Peer, PeerSnapshot};
     use portolan_seal::Pair;
 
     use super::*;
@@ -160,7 +160,7 @@ mod tests {
         let engine = engine + size_of::<u32>() + 2 * size_of::<usize>() + size_of::<Pair>();
         let never = engine + size_of::<Peer>();
         assert!(never < 256, "{never}");
-        let quiet = never + size_of::<KeptWords>();
+        let quiet = never + size_of::<PeerSnapshot>();
         assert!(quiet <= 512, "{quiet}");
     }
 

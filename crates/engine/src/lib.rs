@@ -19,25 +19,25 @@ mod describe;
 mod endpoint;
 mod error;
 mod future;
-mod glance;
 mod helper;
+mod idle;
 mod incoming;
 mod lanes;
 mod matched;
 mod memory;
 mod message;
-mod nap;
 mod net;
 mod network;
 mod open;
 mod ops;
 mod outbox;
 mod own;
+mod poll_throttle;
 mod ports;
-mod rest;
 mod returns;
 mod send;
 mod shm;
+mod sleep;
 mod state;
 mod trace;
 mod unbound;
@@ -45,7 +45,7 @@ mod wait;
 mod ways;
 
 pub use collective::Group;
-pub use config::{Agreement, Config, Notice, PeerConfig, Returned, Watch};
+pub use config::{Agreement, Config, Notice, PeerConfig, Restarted, Watch};
 pub use context::Context;
 pub use counters::Counters;
 pub use describe::{CALLS, Call, Table};
@@ -59,10 +59,10 @@ pub use open::{MappedHostPort, Opening, ShmAttachment};
 pub use ops::Op;
 pub use own::Threads;
 pub use portolan_exchange::{
-    Action, Census, Completion, Config as ExchangeConfig, Count, CounterId, DeregisterError,
-    Memory, MessageId, Notify, OpError, OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions,
-    QueueId, RegionId, RegisterError, RemoteKey, Rights, SHARE_MIN, Selector,
-    SendOptions as TaggedOptions, Signal,
+    Action, Completion, Config as ExchangeConfig, Count, CounterId, DeregisterError, Memory,
+    MessageId, Notify, OpError, OpId, PUSHED_MIN, Place, Probed, Push, PutEnd, PutOptions, QueueId,
+    RegionId, RegisterError, RemoteKey, Rights, SHARE_MIN, Selector, SendOptions as TaggedOptions,
+    Signal, Statistics,
 };
 pub use portolan_link::xdp::{
     HostPort, Sharing as HostPortSharing, Sizes as HostPortSizes,

@@ -10,18 +10,18 @@ mod calls;
 mod carrier;
 mod completion;
 mod memory;
+mod published;
 mod queues;
 mod remote;
-mod shown;
 
-use portolan_exchange::{self as exchange, Exchange, Incoming, KINDS, Kind, OpId, Push, Took};
+use portolan_exchange::{self as exchange, Incoming, KINDS, Kind, OpId, Push, Took};
 use portolan_wire::Priority;
 
 use self::cache::Cache;
 use self::carrier::Carrier;
 pub use self::completion::{Ended, MatchError};
 pub use self::memory::{Gather, Scatter};
-use self::shown::Shown;
+use self::published::Published;
 use crate::config::Config;
 use crate::core::{Arrival, Core, Took as CoreTook};
 use crate::incoming::Dest;
@@ -37,13 +37,13 @@ const _: () = assert!(MATCHED as u32 + KINDS as u32 <= u16::MAX as u32);
 const FLOW_REQUESTS: u16 = FLOWS_MAX;
 const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
 
-type State = Exchange<Gather, Scatter>;
+type Exchange = exchange::Exchange<Gather, Scatter>;
 
 /// The exchange, and what the engine has yet to tell it.
 pub(crate) struct Matched {
     /// Out of its place only while it is at work.
-    exchange: Option<Box<State>>,
-    shown: Shown,
+    exchange: Option<Box<Exchange>>,
+    published: Published,
     /// Of these, those that stay when the program ends their registration.
     cache: Cache,
     /// Ranks that have died.
@@ -69,7 +69,7 @@ impl Matched {
         };
         Self {
             exchange: Some(Box::new(Exchange::new(exchange))),
-            shown: Shown::default(),
+            published: Published::default(),
             cache: Cache::new(config.regions_cached),
             dead: Vec::new(),
             push: [config.push_shm, config.push_net],
@@ -79,16 +79,18 @@ impl Matched {
 
     /// The exchange, outside of its own work.
     #[inline]
-    pub fn state(&mut self) -> &mut State {
+    pub fn state(&mut self) -> &mut Exchange {
         self.exchange.as_mut().expect("it is at work nowhere")
     }
 
     /// The exchange, and which of its regions others of this host see.
-    fn regions(&mut self) -> (&mut State, &mut Shown) {
+    fn regions(&mut self) -> (&mut Exchange, &mut Published) {
         let Self {
-            exchange, shown, ..
+            exchange,
+            published,
+            ..
         } = self;
-        (exchange.as_mut().expect("it is at work nowhere"), shown)
+        (exchange.as_mut().expect("it is at work nowhere"), published)
     }
 
     /// Whether something waits for room to be sent.
@@ -124,7 +126,7 @@ impl Drop for Matched {
     fn drop(&mut self) {
         // A process that is stopped in the middle of a copy may go on with it
         // later: memory that it may write to is not given back.
-        if self.shown.in_use() {
+        if self.published.in_use() {
             std::mem::forget(self.exchange.take());
         }
     }
@@ -150,7 +152,7 @@ impl Core {
     pub fn exchange<R>(
         &mut self,
         ways: &mut dyn Ways,
-        act: impl FnOnce(&mut State, &mut Carrier<'_>) -> R,
+        act: impl FnOnce(&mut Exchange, &mut Carrier<'_>) -> R,
     ) -> R {
         let mut state = self
             .matched

@@ -18,7 +18,7 @@ use portolan_wire::{Address, MessageNo};
 
 use self::failing::Failing;
 use self::host::NetHost;
-use crate::config::{Config, PeerConfig, Returned};
+use crate::config::{Config, PeerConfig, Restarted};
 use crate::core::Core;
 use crate::error::Death;
 use crate::network::{First, Network};
@@ -43,8 +43,8 @@ const SIZES_EVERY_NS: u64 = 500_000_000;
 pub(crate) struct ProtoTables {
     core: Wiped<proto::Core>,
     peers: Wiped<proto::Peer>,
-    shelf: Table<proto::KeptWords>,
-    more_shelf: Table<proto::KeptMore>,
+    parked: Table<proto::PeerSnapshot>,
+    parked_paths: Table<proto::PathSnapshot>,
     conns: Wiped<proto::Conn>,
     paths: Wiped<proto::Path>,
     meta: Wiped<proto::FrameMeta>,
@@ -91,8 +91,8 @@ impl ProtoTables {
         let mut tables = Self {
             core: Wiped::new(1, proto::Core::default)?,
             peers: Wiped::new(layout.peers, proto::Peer::default)?,
-            shelf: Table::new(layout.shelf, wiped)?,
-            more_shelf: Table::new(layout.more_shelf, wiped)?,
+            parked: Table::new(layout.parked, wiped)?,
+            parked_paths: Table::new(layout.parked_paths, wiped)?,
             conns: Wiped::new(layout.conns, proto::Conn::default)?,
             paths: Wiped::new(layout.paths, proto::Path::default)?,
             meta: Wiped::new(layout.meta, proto::FrameMeta::default)?,
@@ -146,8 +146,8 @@ impl ProtoTables {
         let tables = Tables {
             core: &mut self.core[0],
             peers: &mut self.peers,
-            shelf: &mut self.shelf,
-            more_shelf: &mut self.more_shelf,
+            parked: &mut self.parked,
+            parked_paths: &mut self.parked_paths,
             conns: &mut self.conns,
             paths: &mut self.paths,
             meta: &mut self.meta,
@@ -176,7 +176,7 @@ pub(crate) struct NetLane {
     /// numbers go with them.
     gone: Vec<PeerId>,
     /// Peers that say that our packets come to them by a detour.
-    astray: Vec<PeerId>,
+    mis_steered: Vec<PeerId>,
     /// Peers whose way stays congested: packets to them are to take another.
     rerouted: Vec<(PeerId, Reroute)>,
     /// The clock as of the last pass or send.
@@ -224,7 +224,7 @@ impl NetLane {
             ranks,
             pending: Vec::with_capacity(BURST),
             gone: Vec::new(),
-            astray: Vec::with_capacity(BURST),
+            mis_steered: Vec::with_capacity(BURST),
             rerouted: Vec::new(),
             now: now_ns(),
             passed_at: now_ns(),
@@ -265,7 +265,7 @@ impl NetLane {
             gone: &mut self.gone,
             rerouted: has_ways.then_some(&mut self.rerouted),
         };
-        let astray = &mut self.astray;
+        let mis_steered = &mut self.mis_steered;
         let has_fast = matches!(self.link.first, First::Xdp(_));
         let received = self.link.rx_burst(BURST, |f| {
             let (from, detour) = (net_address(f.from), f.detour);
@@ -275,14 +275,14 @@ impl NetLane {
                 if heard.path == 0 {
                     view.note_detour(heard.peer, detour);
                 }
-                if heard.detour && astray.last() != Some(&heard.peer) {
-                    astray.push(heard.peer);
+                if heard.detour && mis_steered.last() != Some(&heard.peer) {
+                    mis_steered.push(heard.peer);
                 }
             }
         });
-        for peer in astray.drain(..) {
+        for peer in mis_steered.drain(..) {
             if let Some(to) = view.peer_address(peer) {
-                self.link.first.astray(&link_address(to));
+                self.link.first.mis_steered(&link_address(to));
             }
         }
         let due = view.next_timeout().is_some_and(|at| at <= now);
@@ -299,8 +299,8 @@ impl NetLane {
                 0
             }
         };
-        let lazy = core.answerable() == before;
-        moved + self.transmit(core, lazy)
+        let flush_delayed_acks = core.answerable() == before;
+        moved + self.transmit(core, flush_delayed_acks)
     }
 
     /// The clock as of the last pass or send, ns.
@@ -315,7 +315,7 @@ impl NetLane {
     }
 
     /// Lets packets leave that are ready; gives how many.
-    pub fn transmit(&mut self, core: &mut Core, lazy: bool) -> usize {
+    pub fn transmit(&mut self, core: &mut Core, flush_delayed_acks: bool) -> usize {
         let mut sent = 0;
         let Self {
             link,
@@ -330,7 +330,10 @@ impl NetLane {
             ..
         } = self;
         let mut view = tables.view();
-        if pending.is_empty() && !view.may_transmit(lazy) && rerouted.is_empty() && gone.is_empty()
+        if pending.is_empty()
+            && !view.may_transmit(flush_delayed_acks)
+            && rerouted.is_empty()
+            && gone.is_empty()
         {
             return 0;
         }
@@ -357,7 +360,7 @@ impl NetLane {
             };
             let mut dry = false;
             while pending.len() < BURST {
-                let Some(t) = view.poll_transmit(*now, lazy, &mut host) else {
+                let Some(t) = view.poll_transmit(*now, flush_delayed_acks, &mut host) else {
                     dry = true;
                     break;
                 };
@@ -506,7 +509,7 @@ impl NetLane {
 
     /// Told from outside that a rank is back in another life; gives what it is
     /// known by, if it ever was.
-    pub fn peer_returned(&mut self, core: &mut Core, it: &Returned) -> Option<PeerId> {
+    pub fn peer_returned(&mut self, core: &mut Core, it: &Restarted) -> Option<PeerId> {
         let at = self.ranks.iter().position(|rank| *rank == it.rank)?;
         let peer = PeerId(at as u32);
         let mut host = NetHost {
@@ -532,8 +535,8 @@ impl NetLane {
     }
 
     /// Told from outside that a peer is there, though silent.
-    pub fn excuse(&mut self, peer: PeerId) {
-        self.tables.view().excuse(now_ns(), peer);
+    pub fn reset_silence_timer(&mut self, peer: PeerId) {
+        self.tables.view().reset_silence_timer(now_ns(), peer);
     }
 
     /// When a peer was last heard, if it has active state.

@@ -73,9 +73,9 @@ impl First {
 
     /// Packets to `to` arrive by a detour.
     #[cold]
-    pub fn astray(&mut self, to: &LinkAddress) {
+    pub fn mis_steered(&mut self, to: &LinkAddress) {
         if let Self::Xdp(link) = self {
-            link.astray(to);
+            link.mis_steered(to);
         }
     }
 

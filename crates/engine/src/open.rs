@@ -34,8 +34,8 @@ use crate::network::{First, Further, Network};
 use crate::ops::Ops;
 use crate::outbox::Outbox;
 use crate::ports::{Budget, Ports};
-use crate::rest::Beds;
 use crate::shm::ShmLane;
+use crate::sleep::WaitSet;
 use crate::state::State;
 use crate::trace::Trace;
 use crate::unbound::Unbound;
@@ -321,7 +321,7 @@ impl Opening {
                 .map_err(|e| OpenError::Setting(format!("rank {rank}: {e}")))?;
             debug_assert_eq!(added.0 as usize, ranks.len());
             if config.fixed_lives {
-                tables.view().fix_life(added);
+                tables.view().pin_incarnation(added);
             }
             ranks.push(rank);
             lanes.push(Lane::Net(added), reason);
@@ -394,13 +394,13 @@ impl Opening {
         };
         let system =
             |call| move |e: portolan_sys::raw::Errno| OpenError::System(call, e.raw_os_error());
-        let beds = Arc::new(Beds::new().map_err(system("epoll_create"))?);
+        let wait_set = Arc::new(WaitSet::new().map_err(|(call, e)| system(call)(e))?);
         let mut watch = watch;
         let pulse = watch.as_mut().and_then(|watch| watch.pulse());
         // Ranks that share a core would cut each other's slices short.
         let shortens = config.spin_passes > 0 && !config.udp.disabled.slice;
         let backoff = Backoff::new(config.spin_passes, config.yield_passes, shortens);
-        let mut state = State::new(core, net, shm, watch, pids, Arc::clone(&beds), backoff)
+        let mut state = State::new(core, net, shm, watch, pids, Arc::clone(&wait_set), backoff)
             .map_err(system("epoll_ctl"))?;
         if !config.one_sided {
             state.forbid_one_sided();
@@ -417,7 +417,7 @@ impl Opening {
             || (!config.udp.disabled.membarrier && barrier::register_threads().is_ok());
         let fence = if remote { Fence::Remote } else { Fence::Local };
         let owned = Owned::new(state, ForkMark::new()?, config.threads.into(), fence);
-        Endpoint::new(owned, &config, size, beds, pulse, tables)
+        Endpoint::new(owned, &config, size, wait_set, pulse, tables)
     }
 }
 

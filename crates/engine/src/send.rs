@@ -171,7 +171,7 @@ impl Core {
             ShmFailure::NoPeer => Misuse::BadRank.into(),
             ShmFailure::Gone(state) => {
                 let why = why(state);
-                // What it still said is read first; then it is buried.
+                // What it still said is read first; then it is marked dead.
                 self.suspects.push((rank, why));
                 self.attention = true;
                 SendError::PeerDead { rank, why }

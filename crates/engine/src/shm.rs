@@ -170,7 +170,7 @@ impl ShmLane {
             .collect()
     }
 
-    /// A rank's process has ended, whoever has buried the rank before: it holds
+    /// A rank's process has ended, whoever has marked the rank dead before: it holds
     /// nothing of ours any more.
     pub fn mark_dead(&mut self, rank: u32) {
         if let Some(index) = self.places.iter().position(|of| *of == rank) {

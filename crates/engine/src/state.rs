@@ -1,6 +1,6 @@
 //! One endpoint's state as a whole, and one pass of progress over it.
 
-mod news;
+mod events;
 
 use std::os::fd::AsFd;
 use std::panic::resume_unwind;
@@ -16,15 +16,15 @@ use crate::backoff::Backoff;
 use crate::config::Watch;
 use crate::core::Core;
 use crate::error::{Death, SendError};
-use crate::glance::Glance;
+use crate::idle::{Idle, Woken};
 use crate::lanes::Lane;
 use crate::message::SendOptions;
-use crate::nap::{Nap, Woken};
 use crate::net::NetLane;
+use crate::poll_throttle::PollThrottle;
 use crate::ports::PORTS_RESERVED;
-use crate::rest::{Beds, Rest, TOKEN_BELL};
 use crate::send::FLOWS_MAX;
 use crate::shm::{ShmFailure, ShmLane};
+use crate::sleep::{SleepState, TOKEN_BELL, WaitSet};
 use crate::ways::Both;
 
 /// Names in the set of descriptors, beside those of the leader's bell and of the
@@ -49,8 +49,8 @@ pub(crate) struct State {
     watch: Option<Box<dyn Watch>>,
     /// Processes on this host, by rank, while they live.
     pids: Vec<(u32, Pidfd)>,
-    pub rest: Rest,
-    glance: Glance,
+    pub sleep: SleepState,
+    throttle: PollThrottle,
     pub backoff: Backoff,
     wakers: Vec<Waker>,
     empty_passes: u32,
@@ -69,10 +69,10 @@ impl State {
         shm: Option<ShmLane>,
         watch: Option<Box<dyn Watch>>,
         pids: Vec<(u32, Pidfd)>,
-        beds: Arc<Beds>,
+        wait_set: Arc<WaitSet>,
         backoff: Backoff,
     ) -> Result<Self, portolan_sys::raw::Errno> {
-        let epoll = &beds.events;
+        let epoll = &wait_set.events;
         if let Some(shm) = &shm {
             epoll.add(shm.link.as_fd(), TOKEN_SHM)?;
         }
@@ -91,8 +91,8 @@ impl State {
             shm,
             watch,
             pids,
-            rest: Rest::new(beds),
-            glance: Glance::new(),
+            sleep: SleepState::new(wait_set),
+            throttle: PollThrottle::new(),
             backoff,
             tidied_at: now_ns(),
             wakers: Vec::new(),
@@ -122,17 +122,17 @@ impl State {
             core,
             net,
             shm,
-            glance,
+            throttle,
             ..
         } = self;
         if let Some(shm) = shm {
             moved += shm.pass(core, net.as_mut());
         }
         if let Some(net) = net
-            && (!glance.can_wait(moved > 0) || net.is_owed())
+            && (!throttle.can_wait(moved > 0) || net.is_owed())
         {
             let found = net.pass(core, shm.as_mut());
-            glance.looked(net.now(), found > 0);
+            throttle.looked(net.now(), found > 0);
             moved += found;
         }
         if self.core.attention || self.core.matched_has_news() {
@@ -159,8 +159,8 @@ impl State {
     /// Packets come: if nobody sleeps, the link's descriptor is of no use.
     #[cold]
     fn calm(&mut self) {
-        if !self.rest.relies_on_us()
-            && !self.rest.is_disturbed()
+        if !self.sleep.relies_on_us()
+            && !self.sleep.is_disturbed()
             && let Some(net) = &mut self.net
         {
             net.calm();
@@ -217,8 +217,8 @@ impl State {
     #[inline]
     pub fn after(&mut self) {
         self.empty_passes = 0;
-        if self.rest.waits_for_news() {
-            self.rest.tell();
+        if self.sleep.waits_for_events() {
+            self.sleep.tell();
         }
         if !self.wakers.is_empty() {
             for waker in self.wakers.drain(..) {
@@ -237,7 +237,7 @@ impl State {
     /// One pass, and a look at what rarely has news.
     #[cold]
     pub fn attend(&mut self) {
-        self.glance.reset();
+        self.throttle.reset();
         self.pass();
         if self.look() > 0 {
             self.pass();
@@ -247,10 +247,10 @@ impl State {
     /// Looks at what rarely has news: the launcher, processes that end.
     #[cold]
     fn look(&mut self) -> usize {
-        let woken = Woken::from(&self.rest.beds.events, Some(0));
-        let mut news = self.note(&woken);
+        let woken = Woken::from(&self.sleep.wait_set.events, Some(0));
+        let mut events = self.note(&woken);
         let Some(shm) = &mut self.shm else {
-            return news;
+            return events;
         };
         let gone = shm.gone();
         let now = now_ns();
@@ -259,36 +259,36 @@ impl State {
             shm.link.tidy();
         }
         for (rank, why) in gone {
-            news += 1;
+            events += 1;
             self.gone(rank, why);
         }
-        news
+        events
     }
 
     /// Takes in what has ended a sleep; gives how much news there was.
     pub fn note(&mut self, woken: &Woken) -> usize {
-        let mut news = 0;
+        let mut events = 0;
         for &token in woken.tokens() {
             match token {
-                TOKEN_WATCH => news += self.hear(),
-                TOKEN_BELL => self.rest.hush(),
+                TOKEN_WATCH => events += self.hear(),
+                TOKEN_BELL => self.sleep.hush(),
                 t if t >= TOKEN_PID => {
                     let rank = (t - TOKEN_PID) as u32;
                     self.ask_how(rank);
                     self.ended(rank, Death::Ended);
-                    news += 1;
+                    events += 1;
                 }
                 _ => {}
             }
         }
-        news
+        events
     }
 
     /// Prepares to sleep, after a pass that moved nothing: `None` if something
     /// is due before a sleep could begin.
-    pub fn prepare(&mut self, deadline: Option<u64>) -> Option<Nap> {
+    pub fn prepare(&mut self, deadline: Option<u64>) -> Option<Idle> {
         if let Some(shm) = &mut self.shm {
-            self.rest.declare();
+            self.sleep.declare();
             // What nobody takes now is no reason to stay awake.
             let ready = shm.link.sleep_prepare() == Slumbering::No;
             let gone = shm.gone();
@@ -319,9 +319,9 @@ impl State {
         }
         self.core.counters.sleeps += 1;
         if let Some(trace) = &mut self.core.trace {
-            trace.rest();
+            trace.note_sleep();
         }
-        Some(Nap {
+        Some(Idle {
             timeout: (due != u64::MAX).then(|| due.saturating_sub(now_ns())),
             due,
         })
@@ -329,8 +329,8 @@ impl State {
 
     /// Ends what [`State::prepare`] began.
     pub fn awake(&mut self, woken: &Woken) {
-        self.glance.reset();
-        if self.rest.is_declared() {
+        self.throttle.reset();
+        if self.sleep.is_declared() {
             self.rouse();
         }
         if let Some(net) = self.net.as_mut().filter(|net| net.is_armed()) {
@@ -345,14 +345,14 @@ impl State {
     /// until something was due gets up if it is due sooner now.
     #[inline(always)]
     pub fn end(&mut self) {
-        if self.rest.relies_on_us() {
+        if self.sleep.relies_on_us() {
             self.stir();
         }
     }
 
     #[cold]
     fn stir(&mut self) {
-        if !self.rest.is_anyone_asleep() {
+        if !self.sleep.is_anyone_asleep() {
             return;
         }
         if !self.core.outbox.is_empty()
@@ -362,16 +362,16 @@ impl State {
                 .net
                 .as_mut()
                 .and_then(NetLane::next_timeout)
-                .is_some_and(|at| self.rest.oversleeps(at))
+                .is_some_and(|at| self.sleep.oversleeps(at))
         {
-            self.rest.rouse();
+            self.sleep.rouse();
         }
     }
 
     /// No sleep any more: senders need not ring.
     #[cold]
     fn rouse(&mut self) {
-        self.rest.undeclare();
+        self.sleep.undeclare();
         if let Some(shm) = &mut self.shm {
             shm.link.sleep_cancel();
         }
@@ -385,8 +385,8 @@ impl State {
         }
         match self.prepare(None) {
             None => false,
-            Some(nap) => {
-                self.rest.arm(nap.due);
+            Some(idle) => {
+                self.sleep.arm(idle.due);
                 true
             }
         }
@@ -395,18 +395,18 @@ impl State {
     /// At the start of every call that makes progress.
     #[inline(always)]
     pub fn begin(&mut self) {
-        if self.rest.is_disturbed() {
+        if self.sleep.is_disturbed() {
             self.begin_disturbed();
         }
     }
 
     #[cold]
     fn begin_disturbed(&mut self) {
-        if self.rest.is_declared() {
+        if self.sleep.is_declared() {
             self.rouse();
-            self.rest.disturb();
+            self.sleep.disturb();
         }
-        self.rest.disarm();
+        self.sleep.disarm();
     }
 
     /// Goes on with a handler's panic.

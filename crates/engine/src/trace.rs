@@ -147,7 +147,7 @@ impl Trace {
     }
 
     /// The program goes to sleep: time to write what has waited long.
-    pub fn rest(&mut self) {
+    pub fn note_sleep(&mut self) {
         if !self.marks.is_empty() && now_ns().saturating_sub(self.handed_at) >= WRITE_AFTER_NS {
             self.hand_over();
         }

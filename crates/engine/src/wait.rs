@@ -7,8 +7,8 @@ use portolan_sys::clock::now_ns;
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, WaitError};
+use crate::idle::Woken;
 use crate::memory::Payload;
-use crate::nap::Woken;
 use crate::ops::Op;
 use crate::own::Threads;
 use crate::state::State;
@@ -24,8 +24,8 @@ impl State {
     #[inline(always)]
     fn stop_waiting(&mut self, why: Waiting) {
         self.core.waiting.call = Call::None;
-        if self.rest.dozes() {
-            self.rest.doze_no_more();
+        if self.sleep.dozes() {
+            self.sleep.doze_no_more();
         }
         if let Some(trace) = &mut self.core.trace {
             trace.waited(why);
@@ -238,25 +238,25 @@ impl Endpoint {
         if s.closed {
             return Err(Misuse::Closed);
         }
-        let Some(nap) = s.prepare(deadline) else {
+        let Some(idle) = s.prepare(deadline) else {
             return Ok(s);
         };
-        let beds = &self.inner.beds;
-        s.rest.doze();
+        let wait_set = &self.inner.wait_set;
+        s.sleep.doze();
         if self.inner.threads != Threads::Multiple {
-            s.awake(&Woken::from(&beds.events, nap.timeout));
-        } else if s.rest.is_led() {
-            let seen = s.rest.follow();
+            s.awake(&Woken::from(&wait_set.events, idle.timeout));
+        } else if s.sleep.is_led() {
+            let seen = s.sleep.follow();
             drop(s);
-            beds.follow(seen, nap.timeout);
+            wait_set.follow(seen, idle.timeout);
             s = self.enter()?;
-            s.rest.follow_no_more();
+            s.sleep.follow_no_more();
         } else {
-            s.rest.lead(nap.due);
+            s.sleep.lead(idle.due);
             drop(s);
-            let woken = Woken::from(&beds.events, nap.timeout);
+            let woken = Woken::from(&wait_set.events, idle.timeout);
             s = self.enter()?;
-            s.rest.lead_no_more();
+            s.sleep.lead_no_more();
             s.awake(&woken);
         }
         Ok(s)

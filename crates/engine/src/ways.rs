@@ -77,8 +77,8 @@ pub(crate) trait Ways {
     }
 
     /// Takes that back. False: somebody still writes there; try again.
-    fn shm_hide(&mut self, entry: RegionId) -> bool {
-        (self.shm_outlet()).is_some_and(|mut outlet| hide(&mut outlet, entry))
+    fn shm_withdraw(&mut self, entry: RegionId) -> bool {
+        (self.shm_outlet()).is_some_and(|mut outlet| withdraw(&mut outlet, entry))
     }
 
     /// Copies from address `remote` of a process of this host.
@@ -291,7 +291,7 @@ impl Ways for InShm<'_, '_> {
     }
 }
 
-pub(crate) fn hide(outlet: &mut Outlet<'_>, entry: RegionId) -> bool {
+pub(crate) fn withdraw(outlet: &mut Outlet<'_>, entry: RegionId) -> bool {
     !matches!(outlet.try_withdraw(entry), Err(WithdrawError::InUse(_)))
 }
 

@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::task::{Context, Wake, Waker};
 use std::thread;
 
-use common::shown::{LONG, Watched, in_time, possible};
+use common::published::{LONG, Watched, in_time, possible};
 use common::{ALL, By, Count, helped, job, pair, pattern, run};
 use portolan_engine::{
     Binding, Config, Death, Endpoint, Misuse, Notify, Place, PutOptions, RemoteKey, Rights,

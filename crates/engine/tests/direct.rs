@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use common::processes::{Kill, child, two};
 use common::{By, PATIENCE, config, pair, pattern, run, settle};
 use portolan_engine::{
-    Binding, Buffer, Census, Config, Endpoint, Memory, Notify, OpError, OpId, Place, PutEnd,
-    PutOptions, RegionId, RemoteKey, Rights, Scatter, Selector, Signal, Threads, WaitError,
+    Binding, Buffer, Config, Endpoint, Memory, Notify, OpError, OpId, Place, PutEnd, PutOptions,
+    RegionId, RemoteKey, Rights, Scatter, Selector, Signal, Statistics, Threads, WaitError,
 };
 use portolan_link::shm::Config as SegmentConfig;
 
@@ -25,7 +25,7 @@ fn place(key: RemoteKey, offset: u64) -> Place {
     Place { key, offset }
 }
 
-fn shown(e: &Endpoint, memory: impl Into<Scatter>, rights: Rights) -> (RegionId, RemoteKey) {
+fn published(e: &Endpoint, memory: impl Into<Scatter>, rights: Rights) -> (RegionId, RemoteKey) {
     let id = e.register(memory, None, rights).unwrap().unwrap();
     (id, e.remote_key(id).unwrap().unwrap())
 }
@@ -64,7 +64,7 @@ fn possible(e: &Endpoint) -> bool {
 fn a_target_that_does_nothing_is_put_to_and_got_from() {
     for by in [By::Shm, By::Ring] {
         let (a, b) = pair(by, &config());
-        let (id, key) = shown(&b, vec![0; 100_000], Rights::Both);
+        let (id, key) = published(&b, vec![0; 100_000], Rights::Both);
         let first = put(&a, key, 5, pattern(1_000, 1));
         if by == By::Ring {
             settle(&[&a]);
@@ -120,7 +120,7 @@ fn a_target_that_does_nothing_is_put_to_and_got_from() {
 #[test]
 fn nothing_under_way_by_messages_is_overtaken() {
     let (a, b) = pair(By::Shm, &config());
-    let (id, key) = shown(&b, vec![0; 64], Rights::Both);
+    let (id, key) = published(&b, vec![0; 64], Rights::Both);
     put(&a, key, 0, vec![0; 8]);
     if !possible(&a) {
         return;
@@ -179,7 +179,7 @@ fn nothing_under_way_by_messages_is_overtaken() {
 #[test]
 fn what_is_not_in_the_table_is_asked_for() {
     let (a, b) = pair(By::Shm, &config());
-    let (_, key) = shown(&b, vec![0; 8], Rights::Both);
+    let (_, key) = published(&b, vec![0; 8], Rights::Both);
     put(&a, key, 0, vec![1; 8]);
     if !possible(&a) {
         return;
@@ -202,9 +202,9 @@ fn what_is_not_in_the_table_is_asked_for() {
         Ok(())
     );
     let pieces = Scatter::from(vec![0; 5]).and(vec![0; 5]);
-    let (hidden, in_pieces) = shown(&b, pieces, Rights::Put);
+    let (withdrawn, in_pieces) = published(&b, pieces, Rights::Put);
     assert_eq!(by_messages(in_pieces, 3, vec![3; 4]), Ok(()));
-    assert_eq!(bytes_of(&b, hidden, 3, 4), [3; 4]);
+    assert_eq!(bytes_of(&b, withdrawn, 3, 4), [3; 4]);
     assert_eq!(
         by_messages(RemoteKey::from_bytes([9; 16]), 0, vec![2]),
         Err(OpError::BadKey)
@@ -212,13 +212,13 @@ fn what_is_not_in_the_table_is_asked_for() {
     // While there are such, those in the table are still reached.
     let op = put(&a, key, 0, vec![4; 8]);
     assert_eq!(ended(&a, op), Some(Ok(())));
-    b.deregister(hidden).unwrap().unwrap();
+    b.deregister(withdrawn).unwrap().unwrap();
     let op = put(&a, in_pieces, 0, vec![4]);
     assert_eq!(ended(&a, op), Some(Err(OpError::BadKey)));
     // More than the table holds.
     let room = SegmentConfig::default().regions as usize;
     let more: Vec<_> = (0..=room)
-        .map(|_| shown(&b, vec![0; 8], Rights::Put))
+        .map(|_| published(&b, vec![0; 8], Rights::Put))
         .collect();
     let last = more[room].1;
     assert_eq!(by_messages(last, 0, vec![5; 8]), Ok(()));
@@ -228,7 +228,7 @@ fn what_is_not_in_the_table_is_asked_for() {
     }
     let op = put(&a, last, 0, vec![6]);
     assert_eq!(ended(&a, op), Some(Err(OpError::BadKey)));
-    assert_eq!(a.census().unwrap(), Census::default());
+    assert_eq!(a.statistics().unwrap(), Statistics::default());
 }
 
 #[test]
@@ -239,7 +239,7 @@ fn nobody_writes_to_memory_that_came_back() {
         ..config()
     };
     let (a, b) = pair(By::Shm, &settings);
-    let (_, key) = shown(&b, vec![0; 8], Rights::Both);
+    let (_, key) = published(&b, vec![0; 8], Rights::Both);
     put(&a, key, 0, vec![1; 8]);
     if !possible(&a) {
         return;
@@ -273,7 +273,7 @@ fn nobody_writes_to_memory_that_came_back() {
             // SAFETY: the vector outlives the registration, and is looked at by
             // volatile reads only.
             let lent = unsafe { Buffer::lent(start, BYTES) };
-            let (id, new) = shown(&b, lent, Rights::Put);
+            let (id, new) = published(&b, lent, Rights::Put);
             *key.lock().unwrap() = Some(new);
             thread::sleep(Duration::from_micros(300));
             b.deregister(id).unwrap().unwrap();
@@ -303,7 +303,7 @@ fn next(e: &Endpoint, from: u32, bytes: &mut [u8]) {
 fn a_stopped_target_is_put_to_and_got_from() {
     const BYTES: usize = 3_000_000;
     if let Some(e) = child(&config()) {
-        let (id, key) = shown(&e, vec![3; BYTES], Rights::Both);
+        let (id, key) = published(&e, vec![3; BYTES], Rights::Both);
         e.send_tagged(0, 1, &key.to_bytes()).unwrap();
         next(&e, 0, &mut [0; 4]);
         let right = bytes_of(&e, id, 0, BYTES) == pattern(BYTES, 4);
@@ -348,7 +348,7 @@ fn a_killed_initiator_holds_nothing_up() {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let (process, e) = two("a_killed_initiator_holds_nothing_up", &config());
-        let (id, key) = shown(&e, vec![0; BYTES], Rights::Put);
+        let (id, key) = published(&e, vec![0; BYTES], Rights::Put);
         e.send_tagged(1, 1, &key.to_bytes()).unwrap();
         next(&e, 1, &mut [0; 5]);
         // In the middle of a copy, as it does little else.
@@ -376,7 +376,7 @@ fn a_close_waits_for_a_stopped_initiator_until_its_limit() {
     // It copies when it is stopped, most of the times.
     let waited = (0..20).any(|_| {
         let (process, e) = two(TEST, &config());
-        let (_, key) = shown(&e, vec![0; BYTES], Rights::Put);
+        let (_, key) = published(&e, vec![0; BYTES], Rights::Put);
         e.send_tagged(1, 1, &key.to_bytes()).unwrap();
         next(&e, 1, &mut [0; 5]);
         thread::sleep(Duration::from_millis(20));

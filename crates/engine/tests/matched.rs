@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use common::{ALL, By, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Action, Buffer, Census, Config, Death, Endpoint, Gather, MatchError, Misuse, Notify, OpError,
-    OpId, PUSHED_MIN, Push, Scatter, Selector, SendError, TaggedOptions,
+    Action, Buffer, Config, Death, Endpoint, Gather, MatchError, Misuse, Notify, OpError, OpId,
+    PUSHED_MIN, Push, Scatter, Selector, SendError, Statistics, TaggedOptions,
 };
 
 const LENGTHS: [usize; 14] = [
@@ -125,7 +125,7 @@ fn every_length_lands_early_or_late_in_one_piece_or_several() {
                 assert!(all == bytes, "{by:?} {push:?} {len}");
             }
             for e in [&a, &b] {
-                assert_eq!(e.census().unwrap(), Census::default(), "{by:?}");
+                assert_eq!(e.statistics().unwrap(), Statistics::default(), "{by:?}");
             }
         }
     }
@@ -288,7 +288,7 @@ fn probes_claims_and_cancels() {
         assert!(!b.cancel(receive).unwrap());
         let ended = b.poll_op(receive).unwrap().unwrap();
         assert_eq!(ended.completion.result, Err(OpError::Cancelled));
-        assert_eq!(b.census().unwrap(), Census::default());
+        assert_eq!(b.statistics().unwrap(), Statistics::default());
     }
 }
 
@@ -357,7 +357,7 @@ fn a_rank_sends_to_itself() {
             );
             assert_eq!(late, pattern(len, 2));
         }
-        assert_eq!(a.census().unwrap().operations, 0);
+        assert_eq!(a.statistics().unwrap().operations, 0);
     }
 }
 
@@ -376,9 +376,9 @@ fn what_nobody_receives_stays_within_the_budget_and_none_is_lost() {
         run(&[&a, &b], || {
             b.probe(&Selector::any(499)).unwrap().is_some()
         });
-        let census = b.census().unwrap();
-        assert_eq!(census.messages, 500);
-        assert!(census.pushed_bytes <= PUSHED_MIN, "{census:?}");
+        let statistics = b.statistics().unwrap();
+        assert_eq!(statistics.messages, 500);
+        assert!(statistics.pushed_bytes <= PUSHED_MIN, "{statistics:?}");
         assert!(
             sends
                 .iter()
@@ -398,8 +398,8 @@ fn what_nobody_receives_stays_within_the_budget_and_none_is_lost() {
             });
             assert_eq!(got.unwrap().into_received(), pattern(600, i as u8));
         }
-        run(&[&a, &b], || a.census().unwrap().operations == 0);
-        assert_eq!(b.census().unwrap(), Census::default());
+        run(&[&a, &b], || a.statistics().unwrap().operations == 0);
+        assert_eq!(b.statistics().unwrap(), Statistics::default());
         // More room, told while it runs.
         b.set_pushed_share(Some(100_000)).unwrap();
         common::settle(&[&a, &b]);
@@ -408,7 +408,7 @@ fn what_nobody_receives_stays_within_the_budget_and_none_is_lost() {
                 .unwrap();
         }
         run(&[&a, &b], || b.probe(&Selector::any(99)).unwrap().is_some());
-        assert!(b.census().unwrap().pushed_bytes > 60_000);
+        assert!(b.statistics().unwrap().pushed_bytes > 60_000);
     }
 }
 
@@ -480,7 +480,7 @@ fn a_death_ends_what_depends_on_it() {
             ended.is_some()
         });
         assert_eq!(ended.unwrap().into_received(), [5; 9]);
-        assert_eq!(a.census().unwrap(), Census::default());
+        assert_eq!(a.statistics().unwrap(), Statistics::default());
     }
 }
 
@@ -574,7 +574,7 @@ fn queues_counters_and_claimed_messages_that_are_not_there_are_told() {
         "numbers are used again"
     );
     send(Notify::default()).unwrap();
-    assert_eq!(a.census().unwrap().operations, 0);
+    assert_eq!(a.statistics().unwrap().operations, 0);
     assert!(a.next_completion(queue).unwrap().is_none());
     assert_eq!(a.count(counter), Ok(portolan_engine::Count::default()));
 
@@ -603,7 +603,7 @@ fn queues_counters_and_claimed_messages_that_are_not_there_are_told() {
     a.discard(id).unwrap();
     let (id, _) = a.claim(&Selector::any(1)).unwrap().unwrap();
     a.discard(id).unwrap();
-    assert_eq!(a.census().unwrap(), Census::default());
+    assert_eq!(a.statistics().unwrap(), Statistics::default());
 }
 
 #[test]

@@ -7,9 +7,9 @@ use std::thread;
 
 use common::{ALL, By, PATIENCE, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Action, Binding, Buffer, Census, Config, DeregisterError, Ended, Endpoint, Memory, Misuse,
-    Notify, OpError, OpId, Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError,
-    Signal,
+    Action, Binding, Buffer, Config, DeregisterError, Ended, Endpoint, Memory, Misuse, Notify,
+    OpError, OpId, Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError, Signal,
+    Statistics,
 };
 
 const BYTES: usize = 1_000_000;
@@ -78,7 +78,7 @@ fn what_is_put_is_there_and_is_got_back() {
         let memory = b.deregister(id).unwrap().unwrap().expect("it was the last");
         assert_eq!(memory.into_buffers()[0].len(), BYTES);
         for e in [&a, &b] {
-            assert_eq!(e.census().unwrap(), Census::default());
+            assert_eq!(e.statistics().unwrap(), Statistics::default());
         }
     }
 }
@@ -425,7 +425,9 @@ fn nobody_writes_to_what_was_forgotten() {
                 }
                 40 => {
                     let put = put();
-                    run(&[&a, &b], || a.census().unwrap() == Census::default());
+                    run(&[&a, &b], || {
+                        a.statistics().unwrap() == Statistics::default()
+                    });
                     forget();
                     put
                 }
@@ -584,7 +586,7 @@ fn a_death_ends_what_depends_on_it_and_gives_memory_back() {
         }
         let memory = a.deregister(mine).unwrap().unwrap();
         assert!(memory.is_some(), "a put of the dead does not hold it");
-        assert_eq!(a.census().unwrap(), Census::default());
+        assert_eq!(a.statistics().unwrap(), Statistics::default());
         drop((before.unwrap(), theirs, b));
     }
 }

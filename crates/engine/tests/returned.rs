@@ -14,7 +14,7 @@ use std::time::Duration;
 use common::{Count, PATIENCE, config, helped, run, settle};
 use portolan_engine::{
     Address, Binding, Config, Congestion, Death, Endpoint, EndpointId, Event, Life, Misuse, Notice,
-    Opening, PeerConfig, Returned, SendError, SendOptions, Threads, WaitError, Watch,
+    Opening, PeerConfig, Restarted, SendError, SendOptions, Threads, WaitError, Watch,
 };
 
 /// What a launcher tells one rank.
@@ -102,7 +102,7 @@ impl Job {
 
     /// A rank is started again and joins; gives it, and what the others are to
     /// be told.
-    fn again(&mut self, rank: u32) -> (Endpoint, Returned) {
+    fn again(&mut self, rank: u32) -> (Endpoint, Restarted) {
         self.returns += 1;
         let since = self.returns;
         let opening = Self::opening(&self.config, rank, 2000 + u64::from(since));
@@ -115,7 +115,7 @@ impl Job {
         let (feed, watch) = Feed::new();
         self.feeds[rank as usize] = feed;
         let endpoint = opening.finish(&self.table, None, Some(watch)).unwrap();
-        let returned = Returned {
+        let returned = Restarted {
             rank,
             address,
             restarts,
@@ -126,7 +126,7 @@ impl Job {
         (endpoint, returned)
     }
 
-    fn back(&self, it: &Returned, but: &[u32]) {
+    fn back(&self, it: &Restarted, but: &[u32]) {
         self.tell(it.rank, but, || Notice::Back(Box::new(it.clone())));
     }
 }

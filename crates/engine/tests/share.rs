@@ -8,11 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use common::processes::{Kill, child, two};
-use common::shown::{LONG, VAST, Watched, in_time, possible};
+use common::published::{LONG, VAST, Watched, in_time, possible};
 use common::{By, config, helped, pair, pattern};
 use portolan_engine::{
-    Census, Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Push, Rights, Scatter,
-    Selector, TaggedOptions, Threads,
+    Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Push, Rights, Scatter, Selector,
+    Statistics, TaggedOptions, Threads,
 };
 use portolan_link::shm::Config as SegmentConfig;
 
@@ -89,7 +89,7 @@ fn every_length_lands_whole_wherever_it_lies() {
         }
         assert_eq!(shared(&b), 0);
         for e in [a, b] {
-            assert_eq!(e.census().unwrap(), Census::default());
+            assert_eq!(e.statistics().unwrap(), Statistics::default());
         }
     }
 }
@@ -241,7 +241,7 @@ fn a_sender_that_is_killed_while_it_writes_gives_the_memory_back() {
         e.cancel(op).unwrap();
         let done = e.wait_end(op, None).unwrap().completion;
         assert!(memory.is_left_alone(|| {}), "round {round}");
-        assert_eq!(e.census().unwrap(), Census::default());
+        assert_eq!(e.statistics().unwrap(), Statistics::default());
         done.result == Err(OpError::PeerDead)
     });
 }
@@ -279,13 +279,13 @@ fn a_receive_waits_for_a_sender_that_was_stopped() {
             waited
         });
         // It may have offered its next message.
-        let left = e.census().unwrap();
+        let left = e.statistics().unwrap();
         assert_eq!(
-            Census {
+            Statistics {
                 messages: 0,
                 ..left
             },
-            Census::default()
+            Statistics::default()
         );
     });
 }
@@ -360,7 +360,7 @@ fn a_receiver_that_is_killed_ends_the_send() {
                     "{error:?}"
                 );
             });
-            assert_eq!(e.census().unwrap(), Census::default());
+            assert_eq!(e.statistics().unwrap(), Statistics::default());
             shared(&e) > 0
         });
     });

@@ -7,7 +7,7 @@ use crate::host::{Host, Refusal, Sink, Source};
 use crate::kind::{Kind, Words};
 use crate::message::Dest;
 use crate::ops::{OpError, OpId};
-use crate::remote::{Deed, PutEnd, Remote, RemoteStage, of_status};
+use crate::remote::{PutEnd, Remote, RemoteStage, RmaOp, of_status};
 
 impl<S, K> Remote<S, K> {
     /// Bytes of the next request of a get; `None`: there is to be none.
@@ -18,7 +18,7 @@ impl<S, K> Remote<S, K> {
 
     /// Bytes of the request of a get that is to be answered next, by `from`.
     fn next_answer(&self, from: u32) -> Option<u64> {
-        let due = self.deed == Deed::Get
+        let due = self.rma == RmaOp::Get
             && self.to == from
             && self.stage == RemoteStage::Left
             && self.asks > 0;
@@ -103,11 +103,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// A put was refused whose success is not told.
     fn silent_failed(&mut self, from: u32, why: OpError) -> Option<()> {
-        let toward = self.toward.get_mut(&from)?;
-        if toward.silent == toward.flushed {
+        let target = self.targets.get_mut(&from)?;
+        if target.silent == target.flushed {
             return None;
         }
-        toward.fault.get_or_insert(why);
+        target.fault.get_or_insert(why);
         Some(())
     }
 
@@ -123,23 +123,23 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if remote.to != from || remote.stage != RemoteStage::Left {
             return None;
         }
-        match remote.deed {
-            Deed::Put {
+        match remote.rma {
+            RmaOp::Put {
                 end: PutEnd::Visible,
                 ..
             } => remote.stage = RemoteStage::Answered(result),
-            Deed::FetchAdd(_) | Deed::CompareSwap { .. } => {
+            RmaOp::FetchAdd(_) | RmaOp::CompareSwap { .. } => {
                 remote.found = result.is_ok().then_some(found);
                 remote.stage = RemoteStage::Answered(result);
             }
-            Deed::Flush(silent) => {
+            RmaOp::Flush(silent) => {
                 result.ok()?;
-                let toward = self.toward.get_mut(&from)?;
-                toward.flushed = toward.flushed.max(silent);
-                let fault = toward.fault.take();
+                let target = self.targets.get_mut(&from)?;
+                target.flushed = target.flushed.max(silent);
+                let fault = target.fault.take();
                 remote.stage = RemoteStage::Answered(fault.map_or(Ok(()), Err));
             }
-            Deed::Get => {
+            RmaOp::Get => {
                 let bytes = remote.next_answer(from)?;
                 let why = result.err()?;
                 remote.came += bytes;
@@ -149,7 +149,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 self.pulls.wait_no_more(left, id);
                 self.got(host, id, bytes);
             }
-            Deed::Put { .. } => return None,
+            RmaOp::Put { .. } => return None,
         }
         self.end_answered(id);
         Some(())

@@ -108,7 +108,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if fits {
             peer.taken += bytes;
             if total > PUSHED_MIN && host.has_queues(from) {
-                self.crowd.note(from);
+                self.incast.note(from);
             }
         }
         fits
@@ -173,7 +173,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(pushed) = first.checked_add(second).filter(|pushed| *pushed <= total) else {
             return Took::Refused;
         };
-        if total > BYTES_MAX || self.seconds.contains_key(&(m.from, op)) {
+        if total > BYTES_MAX || self.second_pushes.contains_key(&(m.from, op)) {
             return Took::Refused;
         }
         let what = Probed {
@@ -219,7 +219,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         if second > 0 {
             host.await_peer(m.from);
-            self.seconds.insert((m.from, op), (dest, first, second));
+            self.second_pushes
+                .insert((m.from, op), (dest, first, second));
         }
         if m.is_whole() {
             Took::Whole
@@ -234,9 +235,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         m: &Incoming<'_>,
     ) -> Took {
         let key = (m.from, Words(m.args).or_zero(0));
-        match self.seconds.get(&key) {
+        match self.second_pushes.get(&key) {
             Some(&(dest, at, bytes)) if bytes == m.total => {
-                self.seconds.remove(&key);
+                self.second_pushes.remove(&key);
                 self.begin_part(host, m, dest, at, None)
             }
             _ => Took::Refused,

@@ -57,7 +57,7 @@ impl Peer {
     }
 
     /// What it is to be told, if that is worth a message.
-    pub fn news(&mut self, room: Room) -> Option<u64> {
+    pub fn limit_update(&mut self, room: Room) -> Option<u64> {
         let limit = self.freed.saturating_add(room.bytes);
         if limit < self.told.saturating_add(room.slack.max(1)) {
             return None;
@@ -130,12 +130,12 @@ const LAST: usize = 16;
 
 /// Who has sent the last long messages that met queues.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct IncastDetector {
     last: VecDeque<u32>,
     senders: u64,
 }
 
-impl Crowd {
+impl IncastDetector {
     pub const fn new() -> Self {
         Self {
             last: VecDeque::new(),

@@ -8,7 +8,7 @@ use crate::exchange::Exchange;
 use crate::host::{Host, Sink, Source};
 use crate::message::{Dest, Origin, Part};
 use crate::ops::{Body, NOWHERE, OpError, OpId, ReceiveStage, SendStage};
-use crate::remote::{Deed, RemoteStage};
+use crate::remote::{RemoteStage, RmaOp};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Cancels a receive that no message has met; it ends with
@@ -48,7 +48,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     #[must_use]
     pub fn awaits(&self, rank: u32) -> bool {
         self.stands(|selector| selector.source == Some(rank))
-            || self.seconds.keys().any(|(from, _)| *from == rank)
+            || self.second_pushes.keys().any(|(from, _)| *from == rank)
             || self.ops.any_live(|body| match body {
                 Body::Send(send) => send.to == rank && send.stage == SendStage::Offered,
                 Body::Receive(receive) => match &receive.stage {
@@ -69,8 +69,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             _ => return,
         }
         self.drop_backlog(rank);
-        self.crowd.forget(rank);
-        self.seconds.retain(|(from, _), _| *from != rank);
+        self.incast.forget(rank);
+        self.second_pushes.retain(|(from, _), _| *from != rank);
         let parts: Vec<u64> = (self.parts.iter())
             .filter(|(_, part)| part.from == rank)
             .map(|(number, _)| number)
@@ -141,7 +141,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// Ends what was begun on a dead rank's memory.
     fn end_remotes(&mut self, rank: u32) {
-        self.toward.remove(&rank);
+        self.targets.remove(&rank);
         let all =
             (self.ops).live_where(|body| matches!(body, Body::Remote(remote) if remote.to == rank));
         for id in all {
@@ -149,7 +149,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 continue;
             };
             remote.counted = false;
-            if remote.deed == Deed::Get {
+            if remote.rma == RmaOp::Get {
                 let (left, due) = (remote.total - remote.asked, remote.asked - remote.answered);
                 self.pulls.wait_no_more(left, id);
                 self.pulls.came(rank, due);
@@ -197,7 +197,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// The endpoint is closed: what has not ended ends with
-    /// [`OpError::Closed`]. What [`Host::show`] showed was hidden before. Nobody reaches into regions any more; their memory
+    /// [`OpError::Closed`]. What [`Host::publish`] showed was withdrawn before. Nobody reaches into regions any more; their memory
     /// comes back by [`Exchange::deregister`] once none of it is lent.
     pub fn end_all(&mut self) {
         self.raise(|_| true);
@@ -206,7 +206,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         self.pulls.clear();
         self.hiding.clear();
-        self.toward.clear();
+        self.targets.clear();
         self.regions.close_all();
         self.drop_served(None);
         let parts: Vec<(u64, Dest)> = (self.parts.iter())

@@ -5,19 +5,19 @@ use alloc::vec::Vec;
 
 use portolan_matching::Matcher;
 
-use crate::credit::{Crowd, PUSHED_MIN, Peers, Room};
+use crate::credit::{IncastDetector, PUSHED_MIN, Peers, Room};
 use crate::host::{Host, Refusal, Sent, Sink, Source};
+use crate::inline::InlineSlot;
 use crate::kind::Kind;
 use crate::message::{Dest, Message, Part};
 use crate::onesided::tell;
 use crate::ops::{Completion, Count, CounterId, Memory, OpId, Ops, QueueId};
 use crate::pull::Pulls;
 use crate::regions::Regions;
-use crate::remote::Toward;
+use crate::remote::TargetState;
 use crate::serve::{Arriving, Served};
 use crate::share::SHARE_MIN;
 use crate::slab::Slab;
-use crate::standing::Standing;
 
 /// Settings of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -83,7 +83,7 @@ impl Config {
 
 /// What an exchange holds at a moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Census {
+pub struct Statistics {
     /// Operations that have not ended.
     pub operations: usize,
     /// Messages that no receive has met, or whose pushes are still coming.
@@ -93,7 +93,7 @@ pub struct Census {
     /// Payloads that have arrived in part.
     pub parts: usize,
     /// Second pushes that have not begun to arrive.
-    pub seconds: usize,
+    pub second_pushes: usize,
     /// Bytes that were asked for and have not arrived, but for those that their
     /// sender writes itself.
     pub pulled_bytes: u64,
@@ -141,22 +141,22 @@ pub struct Exchange<S, K> {
     /// [`Config::part`].
     part: u64,
     pub(crate) matcher: Matcher<OpId, u64>,
-    pub(crate) standing: Option<Standing<K>>,
+    pub(crate) inline: Option<InlineSlot<K>>,
     pub(crate) ops: Ops<S, K>,
     pub(crate) messages: Slab<Message>,
     pub(crate) parts: Slab<Part>,
     pub(crate) peers: Peers,
-    pub(crate) crowd: Crowd,
+    pub(crate) incast: IncastDetector,
     /// Second pushes that have not begun to arrive: where they go, from where on, how
     /// many bytes.
-    pub(crate) seconds: BTreeMap<(u32, u64), (Dest, u64, u64)>,
+    pub(crate) second_pushes: BTreeMap<(u32, u64), (Dest, u64, u64)>,
     pub(crate) pulls: Pulls,
     pub(crate) regions: Regions<K>,
     /// Others' puts that arrive in parts, and answers to their gets.
     pub(crate) puts: Slab<Arriving>,
     pub(crate) served: Slab<Served>,
     /// Ranks towards which one-sided operations are under way.
-    pub(crate) toward: BTreeMap<u32, Toward>,
+    pub(crate) targets: BTreeMap<u32, TargetState>,
     /// An access was not taken up.
     pub(crate) held_up: bool,
     backlogs: BTreeMap<u32, Backlog>,
@@ -177,18 +177,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub fn new(config: Config) -> Self {
         Self {
             matcher: Matcher::new(config.secret),
-            standing: None,
+            inline: None,
             ops: Ops::new(),
             messages: Slab::new(),
             parts: Slab::new(),
             peers: Peers::new(config.size),
-            crowd: Crowd::new(),
-            seconds: BTreeMap::new(),
+            incast: IncastDetector::new(),
+            second_pushes: BTreeMap::new(),
             pulls: Pulls::new(config.pull_window.max(2)),
             regions: Regions::new(config.regions_max, config.secret[0] ^ config.secret[1]),
             puts: Slab::new(),
             served: Slab::new(),
-            toward: BTreeMap::new(),
+            targets: BTreeMap::new(),
             held_up: false,
             backlogs: BTreeMap::new(),
             spare: Vec::new(),
@@ -253,16 +253,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// What there is at this moment.
     #[must_use]
-    pub fn census(&self) -> Census {
-        Census {
+    pub fn statistics(&self) -> Statistics {
+        Statistics {
             operations: self.ops.live() + usize::from(self.stands(|_| true)),
             messages: self.messages.len(),
             pushed_bytes: self.peers.met().map(|(_, peer)| peer.kept()).sum(),
             parts: self.parts.len(),
-            seconds: self.seconds.len(),
+            second_pushes: self.second_pushes.len(),
             pulled_bytes: self.pulls.outstanding(),
             backlogs: self.backlogs.len(),
-            unflushed: self.toward.len(),
+            unflushed: self.targets.len(),
             regions: self.regions.len(),
             accesses: self.regions.uses(),
         }
@@ -274,7 +274,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Some(bytes) => Room::of(bytes),
             None => {
                 let most = host.push(from).most();
-                let senders = self.crowd.senders();
+                let senders = self.incast.senders();
                 if senders > 1 && host.has_queues(from) {
                     // Beyond that they would overflow the queue before us; what they
                     // do not push is pulled, in turns.
@@ -315,13 +315,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .filter(|(rank, peer)| *rank != me && !peer.dead)
             .map(|(rank, _)| rank)
             .collect();
-        let news: Vec<(u32, u64)> = (met.into_iter())
+        let updates: Vec<(u32, u64)> = (met.into_iter())
             .filter_map(|rank| {
                 let room = self.room_of(host, rank);
-                Some((rank, self.peers.get(rank)?.news(room)?))
+                Some((rank, self.peers.get(rank)?.limit_update(room)?))
             })
             .collect();
-        for (rank, limit) in news {
+        for (rank, limit) in updates {
             self.say(host, rank, Kind::Credit, [limit]);
         }
     }

@@ -230,14 +230,21 @@ pub trait Host {
     ) -> Result<(), FetchError>;
 
     /// Lets a rank write `bytes` bytes of `sink` from `at` on by itself, if it
-    /// knows the key, until they are hidden. Default: not possible.
-    fn show(&mut self, _to: u32, _key: u64, _sink: &mut Self::Sink, _at: u64, _bytes: u64) -> bool {
+    /// knows the key, until they are withdrawn. Default: not possible.
+    fn publish(
+        &mut self,
+        _to: u32,
+        _key: u64,
+        _sink: &mut Self::Sink,
+        _at: u64,
+        _bytes: u64,
+    ) -> bool {
         false
     }
 
-    /// Hides what was shown under a key, which is of `sink`: from the first call
+    /// Withdraws what was published under a key, which is of `sink`: from the first call
     /// on nobody begins to write there. False: somebody still writes; ask again.
-    fn hide(&mut self, _key: u64, _sink: &mut Self::Sink) -> bool {
+    fn withdraw(&mut self, _key: u64, _sink: &mut Self::Sink) -> bool {
         true
     }
 

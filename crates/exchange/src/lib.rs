@@ -22,7 +22,7 @@
 //! bounded for each initiator.
 //!
 //! Where things are: `kind` the messages; `host` what the caller gives; `ops`
-//! what the program has asked for; `send`, `receive` its calls, `standing` a receive that is waited for; `arrive` what
+//! what the program has asked for; `send`, `receive` its calls, `slot` a receive that is waited for; `arrive` what
 //! comes from others; `pull` who is asked next; `share` what both sides copy; `credit` who may push; `end`
 //! deaths and cancels; `regions` what others may access; `remote`, `onesided`,
 //! `answers` accesses to others' memory, `serve` others' accesses.
@@ -38,6 +38,7 @@ mod credit;
 mod end;
 mod exchange;
 mod host;
+mod inline;
 mod kind;
 mod message;
 mod onesided;
@@ -50,15 +51,15 @@ mod send;
 mod serve;
 mod share;
 mod slab;
-mod standing;
 
 pub use arrive::{Incoming, Took};
 pub use credit::PUSHED_MIN;
-pub use exchange::{Census, Config, Exchange};
+pub use exchange::{Config, Exchange, Statistics};
 pub use host::{
     DirectError, FetchError, Host, Located, Outgoing, Push, Refusal, Sent, SignalRefusal, Sink,
     Source,
 };
+pub use inline::InlineReceive;
 pub use kind::{KINDS, Kind};
 pub use message::{MessageId, Probed};
 pub use ops::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
@@ -67,4 +68,3 @@ pub use regions::{DeregisterError, Opened, RegionId, RegisterError, RemoteKey, R
 pub use remote::{Place, PutEnd, PutOptions, Signal};
 pub use send::{SendOptions, SendRefused};
 pub use share::SHARE_MIN;
-pub use standing::Stood;

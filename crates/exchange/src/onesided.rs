@@ -14,7 +14,7 @@ use crate::exchange::{Exchange, Waiting};
 use crate::host::{DirectError, Host, Outgoing, Refusal, Sent, Sink, Source};
 use crate::kind::{FENCE, Kind, SIGNAL, SWAP};
 use crate::ops::{Body, Notify, OpError, OpId};
-use crate::remote::{Deed, Place, PutEnd, PutOptions, Remote, RemoteStage};
+use crate::remote::{Place, PutEnd, PutOptions, Remote, RemoteStage, RmaOp};
 use crate::send::SendRefused;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -35,12 +35,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Err(why) = self.may_begin(to, total) {
             return Err((why, source));
         }
-        let deed = Deed::Put {
+        let rma = RmaOp::Put {
             end: options.end,
             signal: options.signal,
         };
         let memory = (Some(source), None);
-        Ok(self.begin(host, to, place, total, deed, memory, options.notify))
+        Ok(self.begin(host, to, place, total, rma, memory, options.notify))
     }
 
     /// Fills `sink` from another rank's memory. If it fails part of `sink` may
@@ -65,7 +65,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             from,
             place,
             total,
-            Deed::Get,
+            RmaOp::Get,
             (None, Some(sink)),
             notify,
         ))
@@ -93,7 +93,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             to,
             place,
             8,
-            Deed::FetchAdd(add),
+            RmaOp::FetchAdd(add),
             (None, None),
             notify,
         ))
@@ -114,8 +114,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         notify: Notify,
     ) -> Result<OpId, SendRefused> {
         self.may_begin(to, 8)?;
-        let deed = Deed::CompareSwap { expected, new };
-        Ok(self.begin(host, to, place, 8, deed, (None, None), notify))
+        let rma = RmaOp::CompareSwap { expected, new };
+        Ok(self.begin(host, to, place, 8, rma, (None, None), notify))
     }
 
     /// Ends when all puts and atomic operations towards a rank that were begun
@@ -132,14 +132,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ) -> Result<OpId, SendRefused> {
         self.may_begin(to, 0)?;
         let place = Place::default();
-        Ok(self.begin(host, to, place, 0, Deed::Flush(0), (None, None), notify))
+        Ok(self.begin(host, to, place, 0, RmaOp::Flush(0), (None, None), notify))
     }
 
     /// One-sided operations towards a rank that are begun after this are
     /// executed after those that were begun before it. It does not wait.
     pub fn fence(&mut self, to: u32) {
-        if let Some(toward) = self.toward.get_mut(&to) {
-            toward.epoch += 1;
+        if let Some(target) = self.targets.get_mut(&to) {
+            target.epoch += 1;
         }
     }
 
@@ -150,7 +150,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         to: u32,
         place: Place,
         total: u64,
-        deed: Deed,
+        rma: RmaOp,
         (source, sink): (Option<S>, Option<K>),
         notify: Notify,
     ) -> OpId {
@@ -158,12 +158,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let epoch = if itself {
             0
         } else {
-            let toward = self.toward.entry(to).or_default();
-            toward.open += 1;
-            toward.epoch
+            let target = self.targets.entry(to).or_default();
+            target.open += 1;
+            target.epoch
         };
         let remote = Remote {
-            deed,
+            rma,
             source,
             sink,
             to,
@@ -184,8 +184,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let id = self.ops.insert(Body::Remote(remote), notify, 0, None);
         if itself {
             self.in_turn(host, to, id);
-        } else if let Some(toward) = self.toward.get_mut(&to) {
-            toward.held.push_back(id);
+        } else if let Some(target) = self.targets.get_mut(&to) {
+            target.held.push_back(id);
             host.await_peer(to);
             self.pass_fences(host, to);
         }
@@ -195,50 +195,50 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Launches what no fence holds up. A get's answer may be read from the
     /// target's memory late: only that it is here lets others past a fence.
     pub(crate) fn pass_fences(&mut self, host: &mut impl Host<Source = S, Sink = K>, to: u32) {
-        while let Some(toward) = self.toward.get_mut(&to)
-            && let Some(&id) = toward.held.front()
+        while let Some(target) = self.targets.get_mut(&to)
+            && let Some(&id) = target.held.front()
         {
             if let Some(remote) = self.ops.remote(id) {
-                if remote.epoch > toward.launched && toward.gets > 0 {
+                if remote.epoch > target.launched && target.gets > 0 {
                     return;
                 }
-                toward.launched = remote.epoch;
-                toward.held.pop_front();
+                target.launched = remote.epoch;
+                target.held.pop_front();
                 self.launch(host, to, id);
             } else {
-                toward.held.pop_front();
+                target.held.pop_front();
             }
         }
     }
 
     fn launch(&mut self, host: &mut impl Host<Source = S, Sink = K>, to: u32, id: OpId) {
         // Nothing is overtaken. What waited behind a fence did so for messages.
-        let toward = self.toward.get(&to);
-        let alone = toward.is_some_and(|toward| toward.has_one() && toward.epoch == 0);
+        let target = self.targets.get(&to);
+        let alone = target.is_some_and(|target| target.has_one() && target.epoch == 0);
         if alone && self.try_direct(host, id) {
             return;
         }
-        let (Some(remote), Some(toward)) = (self.ops.remote(id), self.toward.get_mut(&to)) else {
+        let (Some(remote), Some(target)) = (self.ops.remote(id), self.targets.get_mut(&to)) else {
             return;
         };
-        match &mut remote.deed {
-            Deed::Get => {
-                toward.gets += 1;
+        match &mut remote.rma {
+            RmaOp::Get => {
+                target.gets += 1;
                 remote.stage = RemoteStage::Left;
                 let total = remote.total;
                 self.pulls.wait(total, id);
                 self.ask(host);
                 return;
             }
-            Deed::Put { end, .. } => toward.silent += u64::from(*end == PutEnd::Local),
-            Deed::Flush(silent) => {
-                *silent = toward.silent;
-                if toward.has_one() {
+            RmaOp::Put { end, .. } => target.silent += u64::from(*end == PutEnd::Local),
+            RmaOp::Flush(silent) => {
+                *silent = target.silent;
+                if target.has_one() {
                     self.end_remote(id, Ok(()));
                     return;
                 }
             }
-            Deed::FetchAdd(_) | Deed::CompareSwap { .. } => {}
+            RmaOp::FetchAdd(_) | RmaOp::CompareSwap { .. } => {}
         }
         self.in_turn(host, to, id);
     }
@@ -256,10 +256,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return true;
         };
         let (to, place) = (remote.to, remote.place);
-        let done = match (remote.deed, &remote.source, &mut remote.sink) {
+        let done = match (remote.rma, &remote.source, &mut remote.sink) {
             // The target itself has to look for the port, before any byte is there.
             (
-                Deed::Put {
+                RmaOp::Put {
                     signal: Some(_), ..
                 },
                 ..,
@@ -272,17 +272,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Err(DirectError::NotPossible) => return false,
             Err(DirectError::Refused(why)) => {
                 let local = matches!(
-                    remote.deed,
-                    Deed::Put {
+                    remote.rma,
+                    RmaOp::Put {
                         end: PutEnd::Local,
                         ..
                     }
                 );
-                match self.toward.get_mut(&to).filter(|_| local) {
+                match self.targets.get_mut(&to).filter(|_| local) {
                     // The next flush tells, as of one that went by a message.
-                    Some(toward) => {
-                        toward.silent += 1;
-                        toward.fault.get_or_insert(why);
+                    Some(target) => {
+                        target.silent += 1;
+                        target.fault.get_or_insert(why);
                         self.end_remote(id, Ok(()));
                     }
                     None => self.end_remote(id, Err(why)),
@@ -306,15 +306,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if to == self.config.rank {
             return self.execute(host, id);
         }
-        let fence = match self.toward.get(&to) {
-            Some(toward) if epoch > toward.sent => FENCE,
+        let fence = match self.targets.get(&to) {
+            Some(target) if epoch > target.sent => FENCE,
             _ => 0,
         };
         let Place { key, offset } = remote.place;
         let mut sent = Sent::Copied;
         let mut stage = RemoteStage::Left;
-        match (remote.deed, &remote.source) {
-            (Deed::Put { end, signal }, Some(source)) => {
+        match (remote.rma, &remote.source) {
+            (RmaOp::Put { end, signal }, Some(source)) => {
                 let mut op = id.0;
                 if end == PutEnd::Local {
                     stage = RemoteStage::Answered(Ok(()));
@@ -331,17 +331,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 };
                 sent = host.send_from(to, &out, source, 0, bytes, id)?;
             }
-            (Deed::FetchAdd(add), _) => {
+            (RmaOp::FetchAdd(add), _) => {
                 let args = [key.key, key.salt, offset, id.0, fence, add];
                 tell(host, to, Kind::Atomic, &args)?;
             }
-            (Deed::CompareSwap { expected, new }, _) => {
+            (RmaOp::CompareSwap { expected, new }, _) => {
                 let args = [key.key, key.salt, offset, id.0, fence | SWAP, new, expected];
                 tell(host, to, Kind::Atomic, &args)?;
             }
             // It waits for what is before it anyway.
-            (Deed::Flush(_), _) => tell(host, to, Kind::Flush, &[id.0])?,
-            (Deed::Put { .. } | Deed::Get, _) => return Ok(()),
+            (RmaOp::Flush(_), _) => tell(host, to, Kind::Flush, &[id.0])?,
+            (RmaOp::Put { .. } | RmaOp::Get, _) => return Ok(()),
         }
         remote.stage = stage;
         remote.lent += u32::from(sent == Sent::Lent);
@@ -362,8 +362,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Ok(());
         };
         let (to, epoch) = (remote.to, remote.epoch);
-        let fence = match self.toward.get(&to) {
-            Some(toward) if epoch > toward.sent => FENCE,
+        let fence = match self.targets.get(&to) {
+            Some(target) if epoch > target.sent => FENCE,
             _ => 0,
         };
         let Place { key, offset } = remote.place;
@@ -376,8 +376,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     /// The first message behind a fence says so; others come after it.
     fn has_left(&mut self, to: u32, epoch: u64) {
-        if let Some(toward) = self.toward.get_mut(&to) {
-            toward.sent = toward.sent.max(epoch);
+        if let Some(target) = self.targets.get_mut(&to) {
+            target.sent = target.sent.max(epoch);
         }
     }
 
@@ -396,13 +396,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         };
         let (to, counted) = (remote.to, remote.counted);
-        let got = remote.deed == Deed::Get && remote.stage != RemoteStage::Waiting;
+        let got = remote.rma == RmaOp::Get && remote.stage != RemoteStage::Waiting;
         self.ops.end(id, result);
-        if counted && let Some(toward) = self.toward.get_mut(&to) {
-            toward.open -= 1;
-            toward.gets -= u64::from(got);
-            if toward.is_quiet() {
-                self.toward.remove(&to);
+        if counted && let Some(target) = self.targets.get_mut(&to) {
+            target.open -= 1;
+            target.gets -= u64::from(got);
+            if target.is_quiet() {
+                self.targets.remove(&to);
             }
         }
     }

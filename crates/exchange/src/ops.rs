@@ -198,10 +198,10 @@ pub(crate) struct Meeting {
     pub address: u64,
     /// The sender waits, and copies a part of it if it is asked to.
     pub shares: bool,
-    /// The key under which the sender is shown memory of ours to write to, or 0.
-    pub shown: u64,
+    /// The key under which the sender is published memory of ours to write to, or 0.
+    pub published: u64,
     /// Up to here that memory goes.
-    pub shown_end: u64,
+    pub published_end: u64,
     /// All is over but that somebody may still write there: how it ended.
     pub ending: Option<Result<(), OpError>>,
     /// The request need not wait for the pushes.
@@ -386,8 +386,8 @@ impl<S, K> Ops<S, K> {
             offer: None,
             address: 0,
             shares: false,
-            shown: 0,
-            shown_end: 0,
+            published: 0,
+            published_end: 0,
             ending: None,
             overlap: true,
             begun: true,
@@ -480,7 +480,7 @@ impl<S, K> Ops<S, K> {
             Body::Remote(remote) => {
                 data = remote.found;
                 let done = if result.is_ok() { remote.total } else { 0 };
-                (remote.deed.action(), remote.to, done, remote.total)
+                (remote.rma.action(), remote.to, done, remote.total)
             }
         };
         Some(Completion {

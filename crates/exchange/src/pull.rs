@@ -122,7 +122,7 @@ impl Meeting {
     /// sender writes to memory of ours: they take room in no queue, so a sender
     /// that does not come to it keeps none from the others.
     fn due(&self) -> u64 {
-        let not_due = self.answered.max(self.shown_end);
+        let not_due = self.answered.max(self.published_end);
         self.asked.saturating_sub(not_due)
     }
 }

@@ -200,8 +200,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             offer,
             address,
             shares,
-            shown: 0,
-            shown_end: 0,
+            published: 0,
+            published_end: 0,
             ending: None,
             overlap,
             begun: offer.is_none(),
@@ -290,7 +290,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         peer.freed += charge;
         if from != self.config.rank
             && !peer.dead
-            && let Some(limit) = peer.news(room)
+            && let Some(limit) = peer.limit_update(room)
         {
             self.say(host, from, Kind::Credit, [limit]);
         }

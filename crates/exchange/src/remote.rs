@@ -48,7 +48,7 @@ pub struct PutOptions {
 
 /// What an operation does there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Deed {
+pub(crate) enum RmaOp {
     Put {
         end: PutEnd,
         signal: Option<Signal>,
@@ -63,7 +63,7 @@ pub(crate) enum Deed {
     Flush(u64),
 }
 
-impl Deed {
+impl RmaOp {
     pub const fn action(&self) -> Action {
         match self {
             Self::Put { .. } => Action::Put,
@@ -89,7 +89,7 @@ pub(crate) enum RemoteStage {
 /// An operation on the memory of another rank.
 #[derive(Debug)]
 pub(crate) struct Remote<S, K> {
-    pub deed: Deed,
+    pub rma: RmaOp,
     /// Of a put.
     pub source: Option<S>,
     /// Of a get. Taken out only while it is written by a copy.
@@ -98,7 +98,7 @@ pub(crate) struct Remote<S, K> {
     pub place: Place,
     pub total: u64,
     pub stage: RemoteStage,
-    /// It is among those that [`Toward`] counts.
+    /// It is among those that [`TargetState`] counts.
     pub counted: bool,
     /// Fences towards the target before it.
     pub epoch: u64,
@@ -122,7 +122,7 @@ pub(crate) struct Remote<S, K> {
 
 /// What has been begun towards a rank and may not be there.
 #[derive(Debug, Default)]
-pub(crate) struct Toward {
+pub(crate) struct TargetState {
     /// Operations that have not ended.
     pub open: u64,
     /// Gets of those that were launched.
@@ -143,7 +143,7 @@ pub(crate) struct Toward {
     pub held: VecDeque<OpId>,
 }
 
-impl Toward {
+impl TargetState {
     /// All but one operation that has not ended is known to be done.
     pub const fn has_one(&self) -> bool {
         self.open == 1 && self.silent == self.flushed

@@ -9,7 +9,7 @@ use crate::kind::{FENCE, Kind, SIGNAL, SWAP, Words};
 use crate::message::Dest;
 use crate::ops::{OpError, OpId};
 use crate::regions::{RemoteKey, Rights, Spot};
-use crate::remote::{Deed, Signal, to_status};
+use crate::remote::{RmaOp, Signal, to_status};
 use crate::send::BYTES_MAX;
 
 /// In the number under which a region's memory is lent; operations have none
@@ -309,18 +309,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if !self.admits(m.from, flags & FENCE != 0) {
             return Took::NotNow;
         }
-        let deed = if flags & SWAP == 0 {
-            Deed::FetchAdd(new)
+        let rma = if flags & SWAP == 0 {
+            RmaOp::FetchAdd(new)
         } else {
-            Deed::CompareSwap { expected, new }
+            RmaOp::CompareSwap { expected, new }
         };
-        let found = self.change(key_of(&words), offset, &deed);
+        let found = self.change(key_of(&words), offset, &rma);
         self.result(host, m.from, op, found);
         Took::Whole
     }
 
     /// Executes an atomic operation; gives what was there.
-    fn change(&mut self, key: RemoteKey, offset: u64, deed: &Deed) -> Result<u64, OpError> {
+    fn change(&mut self, key: RemoteKey, offset: u64, rma: &RmaOp) -> Result<u64, OpError> {
         let spot = self.regions.check(key, offset, 8, Rights::Both)?;
         if !offset.is_multiple_of(8) {
             return Err(OpError::Unaligned);
@@ -331,9 +331,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let mut word = [0; 8];
         memory.read(spot.at, &mut word);
         let found = u64::from_le_bytes(word);
-        let new = match *deed {
-            Deed::FetchAdd(add) => found.wrapping_add(add),
-            Deed::CompareSwap { expected, new } if found == expected => new,
+        let new = match *rma {
+            RmaOp::FetchAdd(add) => found.wrapping_add(add),
+            RmaOp::CompareSwap { expected, new } if found == expected => new,
             _ => return Ok(found),
         };
         memory.write(spot.at, &new.to_le_bytes());
@@ -361,9 +361,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(remote) = self.ops.remote(id) else {
             return Ok(());
         };
-        let (me, place, total, deed) = (remote.to, remote.place, remote.total, remote.deed);
-        let result = match deed {
-            Deed::Put { signal, .. } => {
+        let (me, place, total, rma) = (remote.to, remote.place, remote.total, remote.rma);
+        let result = match rma {
+            RmaOp::Put { signal, .. } => {
                 let spot = (self.regions).check(place.key, place.offset, total, Rights::Put);
                 let kept = match (&spot, signal) {
                     (Ok(_), Some(signal)) => host.reserve_signal(me, signal.port),
@@ -386,7 +386,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     (Err(why), Ok(())) => Err(why),
                 }
             }
-            Deed::Get => {
+            RmaOp::Get => {
                 let spot = (self.regions).check(place.key, place.offset, total, Rights::Get);
                 spot.map(|spot| {
                     if let (Some(sink), Some(memory)) =
@@ -397,9 +397,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     }
                 })
             }
-            Deed::Flush(_) => Ok(()),
-            Deed::FetchAdd(_) | Deed::CompareSwap { .. } => {
-                let found = self.change(place.key, place.offset, &deed);
+            RmaOp::Flush(_) => Ok(()),
+            RmaOp::FetchAdd(_) | RmaOp::CompareSwap { .. } => {
+                let found = self.change(place.key, place.offset, &rma);
                 if let Some(remote) = self.ops.remote(id) {
                     remote.found = found.ok();
                 }

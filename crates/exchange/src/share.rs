@@ -36,10 +36,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(address) = meeting.address.checked_add(middle) else {
             return false;
         };
-        if !host.show(from, key, sink, at, half) {
+        if !host.publish(from, key, sink, at, half) {
             return false;
         }
-        (meeting.shown, meeting.shown_end) = (key, middle);
+        (meeting.published, meeting.published_end) = (key, middle);
         meeting.asked = middle;
         host.await_peer(from);
         // Before our own half: the sender begins while we copy.
@@ -90,9 +90,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         bytes: u64,
     ) -> Took {
         let end = at.checked_add(bytes);
-        let shown = (self.ops.meeting(id))
-            .is_some_and(|it| it.shown != 0 && end.is_some_and(|end| end <= it.shown_end));
-        if !shown || !self.was_asked(from, id, at, bytes) {
+        let published = (self.ops.meeting(id))
+            .is_some_and(|it| it.published != 0 && end.is_some_and(|end| end <= it.published_end));
+        if !published || !self.was_asked(from, id, at, bytes) {
             return Took::Refused;
         }
         self.answer_ends(host, id, bytes);
@@ -111,8 +111,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             stage: ReceiveStage::Met(meeting),
             ..
         }) = self.ops.receive(id)
-            && meeting.shown != 0
-            && !host.hide(meeting.shown, sink)
+            && meeting.published != 0
+            && !host.withdraw(meeting.published, sink)
         {
             meeting.ending = Some(result);
             // Nothing more of it is taken.

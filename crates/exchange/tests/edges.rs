@@ -5,9 +5,9 @@ mod common;
 
 use common::{Cluster, Net, Pieces};
 use portolan_exchange::{
-    Action, Census, Completion, Config, DeregisterError, Incoming, Kind, Memory, Notify, OpError,
-    OpId, Place, PutEnd, PutOptions, RegionId, RegisterError, RemoteKey, Rights, Selector,
-    SendOptions, SendRefused, Signal, Took,
+    Action, Completion, Config, DeregisterError, Incoming, Kind, Memory, Notify, OpError, OpId,
+    Place, PutEnd, PutOptions, RegionId, RegisterError, RemoteKey, Rights, Selector, SendOptions,
+    SendRefused, Signal, Statistics, Took,
 };
 
 const NONE: Notify = Notify {
@@ -154,7 +154,7 @@ fn nothing_is_begun_towards_nobody_or_the_dead() {
         panic!("it is dead");
     };
     assert_eq!((why, back.bytes()), (SendRefused::PeerDead, vec![3]));
-    assert_eq!(c.ranks[0].census(), Census::default());
+    assert_eq!(c.ranks[0].statistics(), Statistics::default());
 }
 
 #[test]
@@ -188,13 +188,13 @@ fn a_flush_tells_of_the_first_put_that_failed() {
         let op = put(&mut c, 0, 1, place, &[1; 8], &local(None));
         assert_eq!(take(&mut c, 0, op).result, Ok(()));
     }
-    assert_eq!(c.ranks[0].census().unflushed, 1);
+    assert_eq!(c.ranks[0].statistics().unflushed, 1);
     let told = flush(&mut c);
     assert_eq!(told.action, Action::Flush);
     assert_eq!(told.result, Err(OpError::OutOfBounds));
     assert_eq!(flush(&mut c).result, Ok(()));
     assert_eq!(bytes(&c, 1, id), [1; 8]);
-    assert_eq!(c.ranks[0].census(), Census::default());
+    assert_eq!(c.ranks[0].statistics(), Statistics::default());
 }
 
 #[test]
@@ -336,11 +336,11 @@ fn what_is_read_for_the_dead_keeps_its_region() {
     }
     c.ranks[1].released(lent.expect("it was lent"));
     assert!(c.ranks[1].deregister(id).expect("unused").is_some());
-    assert_eq!(c.ranks[1].census(), Census::default());
+    assert_eq!(c.ranks[1].statistics(), Statistics::default());
     c.with(0, |x, at| x.peer_died(at, 1));
     let done = take(&mut c, 0, get.expect("alive"));
     assert_eq!(done.result, Err(OpError::PeerDead));
-    assert_eq!(c.ranks[0].census(), Census::default());
+    assert_eq!(c.ranks[0].statistics(), Statistics::default());
 }
 
 #[test]
@@ -357,10 +357,10 @@ fn a_put_of_a_life_before_does_not_end_for_the_next() {
     let new = put(&mut c, 0, 1, at(key, 0), &[2; 5], &PutOptions::default());
     c.ranks[0].released(old);
     assert_eq!(take(&mut c, 0, old).result, Err(OpError::PeerDead));
-    assert_eq!(c.ranks[0].census().unflushed, 1);
+    assert_eq!(c.ranks[0].statistics().unflushed, 1);
     carry(&mut c);
     assert_eq!(take(&mut c, 0, new).result, Ok(()));
-    assert_eq!(c.ranks[0].census(), Census::default());
+    assert_eq!(c.ranks[0].statistics(), Statistics::default());
 }
 
 #[test]
@@ -377,7 +377,7 @@ fn an_offer_that_was_claimed_in_a_life_before_is_counted_no_more() {
         x.receive_claimed(at, claimed, Pieces::default(), NONE)
     });
     assert_eq!(take(&mut c, 1, lost).result, Err(OpError::PeerDead));
-    assert_eq!(c.ranks[1].census(), Census::default());
+    assert_eq!(c.ranks[1].statistics(), Statistics::default());
     c.with(0, |x, at| x.peer_died(at, 1));
     assert!(sent.is_ok());
 }
@@ -434,7 +434,7 @@ fn a_close_gives_all_memory_back() {
         payload: &[],
     };
     assert_eq!(c.with(0, |x, at| x.arrive(at, &ask)), Took::Whole);
-    assert_eq!(c.ranks[0].census().accesses, 3);
+    assert_eq!(c.ranks[0].statistics().accesses, 3);
     c.ranks[0].end_all();
     c.net.room = 100;
     assert_eq!(c.with(0, |x, at| x.resume(at)), 1);
@@ -448,7 +448,7 @@ fn a_close_gives_all_memory_back() {
     let lent = answer.and_then(|answer| answer.lent).expect("it was lent");
     c.ranks[0].released(lent);
     assert!(c.ranks[0].deregister(mine).expect("unused").is_some());
-    assert_eq!(c.ranks[0].census(), Census::default());
+    assert_eq!(c.ranks[0].statistics(), Statistics::default());
     // What still comes of the put is nobody's.
     let (number, _) = put_part.and_then(|put| put.part).expect("in parts");
     assert!(c.ranks[0].room(number, 64, 8).is_none());
@@ -469,7 +469,7 @@ fn a_held_operation_is_cancelled_and_one_that_left_is_not() {
     carry(&mut c);
     assert_eq!(take(&mut c, 0, first).result, Ok(()));
     assert_eq!(bytes(&c, 1, id)[..8], [1; 8]);
-    assert_eq!(c.ranks[0].census(), Census::default());
+    assert_eq!(c.ranks[0].statistics(), Statistics::default());
 }
 
 #[test]

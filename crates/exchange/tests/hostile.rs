@@ -30,7 +30,7 @@ struct Run {
     /// What others lend it for reading.
     lent: Vec<(u32, OpId)>,
     /// What others have begun towards it.
-    toward: Vec<(u32, OpId)>,
+    outgoing: Vec<(u32, OpId)>,
     /// Of the others' own traffic: operation and what it must bring.
     own: Vec<(u32, OpId, Option<Vec<u8>>)>,
     regions: Vec<(u32, RegionId)>,
@@ -97,7 +97,7 @@ impl Run {
             parts: Vec::new(),
             asked: Vec::new(),
             lent: Vec::new(),
-            toward: Vec::new(),
+            outgoing: Vec::new(),
             own: Vec::new(),
             regions,
             theirs,
@@ -303,7 +303,7 @@ impl Run {
     }
 
     /// Others deal with the attacker as with anybody.
-    fn toward(&mut self) {
+    fn outgoing(&mut self) {
         let rank = self.rng.below(2) as u32;
         let bytes = self.rng.below(3_000) as usize;
         let pieces = Pieces::of(&vec![1; bytes], &mut self.rng);
@@ -336,7 +336,7 @@ impl Run {
         if self.rng.chance(30) {
             self.cluster.ranks[rank as usize].fence(ATTACKER);
         }
-        self.toward.push((rank, op));
+        self.outgoing.push((rank, op));
     }
 
     /// The others' own traffic.
@@ -398,14 +398,17 @@ impl Run {
 
     fn is_bounded(&self) {
         for rank in 0..2 {
-            let census = self.cluster.ranks[rank as usize].census();
-            assert!(census.accesses <= 2 * u64::from(ACCESSES), "{census:?}");
+            let statistics = self.cluster.ranks[rank as usize].statistics();
+            assert!(
+                statistics.accesses <= 2 * u64::from(ACCESSES),
+                "{statistics:?}"
+            );
             // Puts, and what its credit covers.
             let pushes = 2 * (u64::from(OFFERS) + (8 << 10) / 128);
-            let most = pushes + 2 * u64::from(ACCESSES) + census.operations as u64;
-            assert!(census.parts as u64 <= most, "{census:?}");
-            assert!(census.messages as u64 <= pushes, "{census:?}");
-            assert!(census.pushed_bytes <= 2 * (8 << 10), "{census:?}");
+            let most = pushes + 2 * u64::from(ACCESSES) + statistics.operations as u64;
+            assert!(statistics.parts as u64 <= most, "{statistics:?}");
+            assert!(statistics.messages as u64 <= pushes, "{statistics:?}");
+            assert!(statistics.pushed_bytes <= 2 * (8 << 10), "{statistics:?}");
         }
     }
 
@@ -442,7 +445,7 @@ impl Run {
         for rank in 0..2 {
             self.cluster.with(rank, |x, at| x.resume(at));
         }
-        for (rank, op) in std::mem::take(&mut self.toward) {
+        for (rank, op) in std::mem::take(&mut self.outgoing) {
             let x = &mut self.cluster.ranks[rank as usize];
             // From anybody: nobody sends it anything.
             x.cancel(op);
@@ -465,8 +468,8 @@ impl Run {
             for id in left {
                 (self.cluster).with(rank, |x, at| x.discard(at, id, Pieces::default()));
             }
-            let census = self.cluster.ranks[rank as usize].census();
-            assert_eq!(census, Default::default(), "rank {rank}");
+            let statistics = self.cluster.ranks[rank as usize].statistics();
+            assert_eq!(statistics, Default::default(), "rank {rank}");
         }
     }
 }
@@ -482,7 +485,7 @@ fn nothing_that_a_peer_sends_does_harm() {
                 7 => run.part(),
                 12 => run.answer(),
                 8 | 9 => run.listen(),
-                10 => run.toward(),
+                10 => run.outgoing(),
                 11 => run.deal(),
                 _ => {
                     run.carry();

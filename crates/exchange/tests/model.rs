@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use common::{Cluster, Net, Pieces, Rng, Trouble};
 use portolan_exchange::{
-    Action, Completion, Config, Kind, Memory, MessageId, Notify, OpError, OpId, Push, Selector,
-    SendOptions, Stood,
+    Action, Completion, Config, InlineReceive, Kind, Memory, MessageId, Notify, OpError, OpId,
+    Push, Selector, SendOptions,
 };
 
 /// A receive that stands, until it is an operation.
-const STANDING: OpId = OpId(0);
+const INLINE: OpId = OpId(0);
 
 /// What a message is: who sent it, and the how-manieth of it that is.
 type Name = (u32, u64);
@@ -220,18 +220,18 @@ impl Run {
         let sent = &self.sent;
         let program = &mut self.programs[rank as usize];
         let fitting = |i: &usize| fits(&selector, sent[*i].name.0, sent[*i].tag);
-        let stood = if self.rng.chance(50) {
-            let alone = !program.room.contains_key(&STANDING)
+        let posted = if self.rng.chance(50) {
+            let alone = !program.room.contains_key(&INLINE)
                 && program.posted.is_empty()
                 && !program.unexpected.iter().any(fitting);
-            let stood = self.cluster.ranks[rank as usize].stand(&selector, sink);
-            assert_eq!(stood.is_ok(), alone);
-            stood
+            let posted = self.cluster.ranks[rank as usize].post_inline(&selector, sink);
+            assert_eq!(posted.is_ok(), alone);
+            posted
         } else {
             Err(sink)
         };
-        let op = match stood {
-            Ok(()) => STANDING,
+        let op = match posted {
+            Ok(()) => INLINE,
             Err(sink) => self.cluster.with(rank, |x, at| {
                 x.post_receive(at, &selector, sink, Notify::default())
             }),
@@ -301,8 +301,8 @@ impl Run {
         let op = all[self.rng.below(all.len() as u64) as usize];
         let at = program.posted.iter().position(|(id, _)| *id == op);
         let x = &mut self.cluster.ranks[rank as usize];
-        if op == STANDING {
-            let sink = x.unstand();
+        if op == INLINE {
+            let sink = x.withdraw_inline();
             assert_eq!(sink.is_some(), at.is_some());
             if sink.is_some() {
                 program.room.remove(&op);
@@ -337,21 +337,21 @@ impl Run {
     /// What became of a receive that stands.
     fn look_at_the_standing(&mut self, rank: u32) {
         let program = &mut self.programs[rank as usize];
-        match self.cluster.ranks[rank as usize].stood() {
+        match self.cluster.ranks[rank as usize].poll_inline() {
             None => {}
-            Some(Stood::Waits(_)) => panic!("that is not told"),
-            Some(Stood::Ended(done, sink)) => {
-                assert_eq!(done.op, STANDING);
+            Some(InlineReceive::Waits(_)) => panic!("that is not told"),
+            Some(InlineReceive::Ended(done, sink)) => {
+                assert_eq!(done.op, INLINE);
                 self.ended(rank, done, Some(Memory::Sink(sink)));
             }
-            Some(Stood::Became(op)) => {
-                let room = program.room.remove(&STANDING).expect("it stood");
+            Some(InlineReceive::Became(op)) => {
+                let room = program.room.remove(&INLINE).expect("it posted");
                 program.room.insert(op, room);
-                if let Some(index) = program.expected.remove(&STANDING) {
+                if let Some(index) = program.expected.remove(&INLINE) {
                     program.expected.insert(op, index);
                 }
                 for (id, _) in &mut program.posted {
-                    if *id == STANDING {
+                    if *id == INLINE {
                         *id = op;
                     }
                 }
@@ -452,8 +452,8 @@ impl Run {
                 for op in posted {
                     if self.rng.chance(10) {
                         let x = &mut self.cluster.ranks[rank as usize];
-                        if op == STANDING {
-                            assert!(x.unstand().is_some());
+                        if op == INLINE {
+                            assert!(x.withdraw_inline().is_some());
                             self.programs[rank as usize].room.remove(&op);
                         } else {
                             assert!(x.cancel(op));
@@ -471,23 +471,23 @@ impl Run {
                 }
                 self.cluster.with(rank, |x, at| x.resume(at));
                 self.reap(rank);
-                open += self.cluster.ranks[rank as usize].census().operations;
+                open += self.cluster.ranks[rank as usize].statistics().operations;
             }
             if open == 0 && self.cluster.busy().is_empty() {
                 break;
             }
         }
         for rank in self.alive() {
-            let census = self.cluster.ranks[rank as usize].census();
-            assert_eq!(census, Default::default(), "rank {rank}");
-            let mut shown = self.cluster.net.shown.keys();
-            assert!(shown.all(|(owner, _)| *owner != rank));
+            let statistics = self.cluster.ranks[rank as usize].statistics();
+            assert_eq!(statistics, Default::default(), "rank {rank}");
+            let mut published = self.cluster.net.published.keys();
+            assert!(published.all(|(owner, _)| *owner != rank));
         }
     }
 }
 
 /// Forgets what a death has made void in the reference.
-fn bury(run: &mut Run, dead: u32) {
+fn mark_dead(run: &mut Run, dead: u32) {
     for rank in run.alive() {
         let unexpected: Vec<usize> = std::mem::take(&mut run.programs[rank as usize].unexpected);
         // Whether a message of a dead rank stays depends on how far it had
@@ -535,7 +535,7 @@ fn run(seed: u64, deaths: bool) -> Seen {
             12 => run.reap(rank),
             13 if deaths && alive.len() > 1 && run.rng.chance(10) => {
                 run.cluster.kill(rank);
-                bury(&mut run, rank);
+                mark_dead(&mut run, rank);
             }
             _ => {
                 run.carry();

@@ -101,7 +101,7 @@ fn what_waits_for_room_is_answered_at_once() {
 #[test]
 fn what_is_under_way_follows_the_window() {
     let (mut c, op) = offered(true, 200);
-    let under_way = |c: &Cluster| c.ranks[1].census().pulled_bytes;
+    let under_way = |c: &Cluster| c.ranks[1].statistics().pulled_bytes;
     assert_eq!(under_way(&c), 200);
     // More is asked for at once, in larger parts.
     c.with(1, |x, at| x.set_pull(at, 500, 150));
@@ -149,7 +149,7 @@ fn a_get_keeps_the_size_of_its_requests() {
         let (done, memory) = c.ranks[1].take(got).expect("it has ended");
         assert_eq!(done.result, Ok(()));
         assert!(matches!(memory, Some(Memory::Sink(sink)) if sink.bytes() == [7; BYTES]));
-        assert_eq!(c.ranks[1].census().pulled_bytes, 0);
+        assert_eq!(c.ranks[1].statistics().pulled_bytes, 0);
     }
 }
 
@@ -186,7 +186,7 @@ fn asked_of(senders: u32, window: u64, chunk: u64) -> u64 {
     for from in 1..=senders {
         c.carry((from, 0, false), 64, |_, _| {});
     }
-    c.ranks[0].census().pulled_bytes
+    c.ranks[0].statistics().pulled_bytes
 }
 
 #[test]
@@ -321,7 +321,7 @@ fn of_all_senders_the_shortest_rest_is_asked_for_first_and_no_more_than_the_wind
                 assert!(instead.iter().all(|rest| *rest >= before.rests[name]));
             }
             let under_way: u64 = asked.due.values().sum();
-            assert_eq!(c.ranks[0].census().pulled_bytes, under_way);
+            assert_eq!(c.ranks[0].statistics().pulled_bytes, under_way);
             // One alone may have the window, and then another its part.
             assert!(under_way < WINDOW + CHUNK + CROWD / 2, "{under_way}");
             crowded += u32::from(asked.due.values().filter(|due| **due > 0).count() > 1);

@@ -6,7 +6,7 @@ mod common;
 use std::ops::RangeInclusive;
 
 use common::{Cluster, Net, Pieces};
-use portolan_exchange::{Census, Config, Notify, Push, Selector, SendOptions};
+use portolan_exchange::{Config, Notify, Push, Selector, SendOptions, Statistics};
 
 const PUSH: Push = Push {
     whole: 3_000,
@@ -51,12 +51,12 @@ fn flood(c: &mut Cluster) -> u64 {
         sent.expect("the rank is alive");
         carry(c);
     }
-    c.ranks[1].census().pushed_bytes
+    c.ranks[1].statistics().pushed_bytes
 }
 
 /// Rank 1 receives it all.
 fn drain(c: &mut Cluster) {
-    for _ in 0..c.ranks[1].census().messages {
+    for _ in 0..c.ranks[1].statistics().messages {
         let into = Pieces(vec![vec![0; 600]]);
         let op = c.with(1, |x, at| {
             x.post_receive(at, &Selector::any(3), into, Notify::default())
@@ -64,7 +64,7 @@ fn drain(c: &mut Cluster) {
         carry(c);
         assert_eq!(c.ranks[1].is_done(op), Some(true));
     }
-    assert_eq!(c.ranks[1].census(), Census::default());
+    assert_eq!(c.ranks[1].statistics(), Statistics::default());
 }
 
 /// Both; gives what was kept.
@@ -169,14 +169,14 @@ fn room_of_each(c: &mut Cluster, senders: u32, long: usize) -> Vec<u64> {
         });
         send(c, from, 1, long);
     }
-    let before = c.ranks[0].census().pushed_bytes;
+    let before = c.ranks[0].statistics().pushed_bytes;
     assert_eq!(before, 0);
     let rooms = all.map(|from| {
-        let before = c.ranks[0].census().pushed_bytes;
+        let before = c.ranks[0].statistics().pushed_bytes;
         for _ in 0..100 {
             send(c, from, 2, 600);
         }
-        c.ranks[0].census().pushed_bytes - before
+        c.ranks[0].statistics().pushed_bytes - before
     });
     let rooms = rooms.collect();
     for _ in 0..100 * senders {
@@ -186,7 +186,7 @@ fn room_of_each(c: &mut Cluster, senders: u32, long: usize) -> Vec<u64> {
         });
         carry(c);
     }
-    assert_eq!(c.ranks[0].census(), Census::default());
+    assert_eq!(c.ranks[0].statistics(), Statistics::default());
     rooms
 }
 
@@ -239,8 +239,11 @@ fn a_message_that_lacks_room_to_be_pushed_whole_is_asked_for_at_its_first_push()
     c.carry((0, 1, false), 1_000, |_, pushed| {
         assert_eq!(pushed, 0..1_000)
     });
-    let census = c.ranks[1].census();
-    assert_eq!((census.seconds, census.pulled_bytes), (1, 8_000 - 4_096));
+    let statistics = c.ranks[1].statistics();
+    assert_eq!(
+        (statistics.second_pushes, statistics.pulled_bytes),
+        (1, 8_000 - 4_096)
+    );
     carry(&mut c);
     assert_eq!(c.ranks[1].is_done(op), Some(true));
     // All that was pushed fits one: nothing is asked for.
@@ -252,5 +255,5 @@ fn a_message_that_lacks_room_to_be_pushed_whole_is_asked_for_at_its_first_push()
     c.carry((0, 1, false), 8_000, |_, pushed| {
         assert_eq!(pushed, 0..8_000)
     });
-    assert_eq!(c.ranks[1].census().messages, 1);
+    assert_eq!(c.ranks[1].statistics().messages, 1);
 }

@@ -101,9 +101,9 @@ fn is_whole(mut c: Cluster, sent: OpId, op: OpId) {
     assert_eq!(bytes, content());
     let (done, _) = c.ranks[0].take(sent).expect("it has ended");
     assert_eq!(done.result, Ok(()));
-    assert!(c.net.shown.is_empty());
+    assert!(c.net.published.is_empty());
     for x in &c.ranks {
-        assert_eq!(x.census(), Default::default());
+        assert_eq!(x.statistics(), Default::default());
     }
 }
 
@@ -124,11 +124,11 @@ fn say(c: &mut Cluster, from: u32, kind: Kind, words: &[u64]) -> Took {
 fn each_side_copies_a_half() {
     let (mut c, sent, op) = offered(net());
     let asked = words(&next(&c, 1, 0));
-    let (key, shown) = c.net.shown.first_key_value().expect("it is shown");
+    let (key, published) = c.net.published.first_key_value().expect("it is published");
     assert_eq!(asked, [sent.0, 0, HALF, op.0, key.1]);
-    assert_eq!((key.0, shown.to, shown.bytes), (1, 0, HALF));
+    assert_eq!((key.0, published.to, published.bytes), (1, 0, HALF));
     // It keeps no room from what others are asked for.
-    assert_eq!(c.ranks[1].census().pulled_bytes, 0);
+    assert_eq!(c.ranks[1].statistics().pulled_bytes, 0);
     move_one(&mut c, 1);
     // No byte travels.
     let answer = next(&c, 0, 1);
@@ -143,7 +143,7 @@ fn each_side_copies_a_half() {
 
 #[test]
 fn what_cannot_be_shared_comes_otherwise() {
-    // In per cent: not shown, not written; whether it may not be fetched; parts
+    // In per cent: not published, not written; whether it may not be fetched; parts
     // that are written.
     let cases = [
         (100, 0, false, 0),
@@ -173,13 +173,13 @@ fn what_cannot_be_shared_comes_otherwise() {
 fn little_is_copied_by_one_side() {
     // The message is long enough, but what is wanted of it not.
     let (mut c, _, op) = offered_to(net(), 200, 300);
-    assert!(c.net.shown.is_empty());
+    assert!(c.net.published.is_empty());
     let (done, bytes) = received(&mut c, op);
     assert_eq!((done.result, bytes.len()), (Err(OpError::Truncated), 200));
     assert_eq!(bytes, content()[..200]);
     // Nor is the message.
     let (mut c, sent, op) = offered_to(net(), BYTES, BYTES as u64 + 1);
-    assert!(c.net.shown.is_empty() && c.net.located.len() == 1);
+    assert!(c.net.published.is_empty() && c.net.located.len() == 1);
     carry(&mut c);
     assert_eq!(c.net.shared, 0);
     is_whole(c, sent, op);
@@ -194,7 +194,7 @@ fn little_is_copied_by_one_side() {
 
 #[test]
 fn silent_senders_hold_up_nobody_else() {
-    // A window that is smaller than what is shown.
+    // A window that is smaller than what is published.
     let config = Config {
         secret: [5, 6],
         share_min: 0,
@@ -229,7 +229,7 @@ fn silent_senders_hold_up_nobody_else() {
         op
     };
     let ops = [receive(0), receive(2)];
-    assert_eq!(c.net.shown.len(), 2);
+    assert_eq!(c.net.published.len(), 2);
     let place = Place { key, offset: 0 };
     let into = Pieces(vec![vec![0; BYTES]]);
     let got = c.with(1, |x, at| x.get(at, 3, place, into, Notify::default()));
@@ -249,7 +249,7 @@ fn silent_senders_hold_up_nobody_else() {
     for (op, expected) in ops.into_iter().zip([Ok(()), Err(OpError::PeerDead)]) {
         assert_eq!(received(&mut c, op).0.result, expected);
     }
-    assert_eq!(c.ranks[1].census(), Default::default());
+    assert_eq!(c.ranks[1].statistics(), Default::default());
 }
 
 #[test]
@@ -279,8 +279,8 @@ fn memory_comes_back_when_nobody_writes_to_it() {
         let expected = if told { Ok(()) } else { Err(OpError::PeerDead) };
         assert_eq!(done.result, expected);
         assert!(!told || bytes == content());
-        assert!(c.net.shown.is_empty() && !c.ranks[1].has_backlog());
-        assert_eq!(c.ranks[1].census(), Default::default());
+        assert!(c.net.published.is_empty() && !c.ranks[1].has_backlog());
+        assert_eq!(c.ranks[1].statistics(), Default::default());
     }
 }
 
@@ -294,7 +294,7 @@ fn a_receiver_that_dies_ends_the_send() {
         c.kill(1);
         let (done, _) = c.ranks[0].take(sent).expect("it has ended");
         assert_eq!(done.result, Err(OpError::PeerDead));
-        assert_eq!(c.ranks[0].census(), Default::default());
+        assert_eq!(c.ranks[0].statistics(), Default::default());
     }
 }
 
@@ -319,18 +319,18 @@ fn words_that_were_not_asked_for_are_refused() {
         Took::Refused
     );
     is_whole(c, sent, op);
-    // Beyond what was shown, though it was asked for.
+    // Beyond what was published, though it was asked for.
     let (mut c, sent, op) = offered(Net {
         forbidden: true,
         ..net()
     });
-    assert_eq!(c.ranks[1].census().pulled_bytes, BYTES as u64 - HALF);
+    assert_eq!(c.ranks[1].statistics().pulled_bytes, BYTES as u64 - HALF);
     for words in [[op.0, 0, HALF + 1], [op.0, 0, BYTES as u64]] {
         assert_eq!(say(&mut c, 0, Kind::Pulled, &words), Took::Refused);
     }
     carry(&mut c);
     is_whole(c, sent, op);
-    // Where nothing was shown.
+    // Where nothing was published.
     let (mut c, sent, op) = offered(Net {
         shares: false,
         forbidden: true,

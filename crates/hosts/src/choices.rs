@@ -35,14 +35,14 @@ pub fn bytes(text: &str) -> std::result::Result<usize, String> {
 /// Which link ranks use.
 #[derive(Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Link {
-    /// Shared memory within a host; between hosts xdp where it can be, else udp
+    /// Shared memory within a host; between hosts xdp if possible, else udp
     #[default]
     Auto,
     /// Shared memory only
     Shm,
     /// UDP only
     Udp,
-    /// UDP packets past the kernel: every rank needs a host port
+    /// UDP packets that bypass the kernel: every rank needs a host port (an AF_XDP queue)
     Xdp,
 }
 
@@ -62,7 +62,7 @@ pub enum Congestion {
     /// lan on a directly connected subnet, else shared
     #[default]
     Auto,
-    /// Led by queueing delay
+    /// Based on queueing delay
     Lan,
     /// Fair to TCP
     Shared,

@@ -2,10 +2,13 @@
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 use serde::de::DeserializeOwned;
 
 /// Longest file of ours that is read: configurations, states, reports.
@@ -17,15 +20,66 @@ pub const BYTES_MAX: u64 = 16 << 20;
 /// # Errors
 /// What the kernel answers, or what it is instead.
 pub fn open(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    let file = options
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-        .open(path)?;
+    let file = open_at_once(path)?;
     if file.metadata()?.is_file() {
         Ok(file)
     } else {
         Err(io::Error::other("it is not an ordinary file"))
+    }
+}
+
+/// Opens whatever is there for reading, without waiting for anybody.
+fn open_at_once(path: &Path) -> io::Result<File> {
+    let mut options = File::options();
+    options
+        .read(true)
+        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
+        .open(path)
+}
+
+/// The first `bytes_max` bytes of an ordinary file, or of a pipe as a shell makes
+/// one for `<(COMMAND)`. A pipe's writer may take `patience` until it ends.
+///
+/// # Errors
+/// What the kernel answers; it is something else; the pipe's writer wrote nothing,
+/// or has not ended.
+pub fn read_or_await(path: &Path, bytes_max: u64, patience: Duration) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let file = open_at_once(path)?;
+    let kind = file.metadata()?.file_type();
+    let mut file = file.take(bytes_max);
+    if kind.is_file() {
+        file.read_to_end(&mut bytes)?;
+        return Ok(bytes);
+    }
+    if !kind.is_fifo() {
+        return Err(io::Error::other("it is no ordinary file and no pipe"));
+    }
+    let start = Instant::now();
+    loop {
+        // What was read stays when there is no more yet.
+        match file.read_to_end(&mut bytes) {
+            Ok(_) if bytes.is_empty() => {
+                return Err(io::Error::other("it is a pipe, and nobody wrote into it"));
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            read => return read.map(|_| bytes),
+        }
+        let left = patience.saturating_sub(start.elapsed());
+        if left.is_zero() {
+            let seconds = patience.as_secs();
+            return Err(io::Error::other(format!(
+                "it is a pipe, whose writer has not ended within {seconds} s"
+            )));
+        }
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(
+            &mut [PollFd::new(file.get_ref(), PollFlags::IN)],
+            Some(&left),
+        ) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
@@ -69,17 +123,76 @@ pub fn read_record<T: Default + DeserializeOwned>(path: &Path) -> T {
 mod tests {
     use super::*;
 
+    /// A folder of this test run's own.
+    fn folder(name: &str) -> std::path::PathBuf {
+        let name = format!("portolan-file-{name}-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).unwrap();
+        folder
+    }
+
+    fn make_pipe(path: &Path) {
+        let made = std::process::Command::new("mkfifo").arg(path).status();
+        assert!(made.unwrap().success());
+    }
+
+    #[test]
+    fn a_pipe_is_read_to_its_end_and_awaited_for_a_bounded_time() {
+        use std::io::Write;
+        let folder = folder("pipe");
+        let pipe = folder.join("pipe");
+        make_pipe(&pipe);
+        let long = Duration::from_secs(120);
+        let read = |bytes_max, patience| read_or_await(&pipe, bytes_max, patience);
+        let why = read(9, long).unwrap_err().to_string();
+        assert!(why.contains("nobody wrote"), "{why}");
+        // For reading too, so that opening it waits for no reader.
+        let open_to_write = || {
+            let mut options = File::options();
+            options.read(true).write(true).open(&pipe).unwrap()
+        };
+        let opened = || {
+            let all = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
+            let leads_there = |path| std::fs::read_link(path).is_ok_and(|to| to == pipe);
+            all.filter(|entry| leads_there(entry.path())).count()
+        };
+        for (bytes_max, expected) in [(9, b"host".as_slice()), (3, b"hos")] {
+            let mut writer = open_to_write();
+            writer.write_all(b"ho").unwrap();
+            std::thread::scope(|scope| {
+                scope.spawn(move || {
+                    // The reader has come.
+                    while opened() < 2 {
+                        std::thread::yield_now();
+                    }
+                    writer.write_all(b"st").unwrap();
+                });
+                assert_eq!(read(bytes_max, long).unwrap(), expected);
+            });
+        }
+        // One that never ends.
+        let writer = open_to_write();
+        let why = read(9, Duration::from_millis(20)).unwrap_err().to_string();
+        assert!(why.contains("has not ended within 0 s"), "{why}");
+        drop(writer);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
     #[test]
     fn only_ordinary_files_of_our_size_are_read() {
-        let folder = std::env::temp_dir().join(format!("portolan-file-{}", std::process::id()));
-        std::fs::create_dir(&folder).unwrap();
+        let folder = folder("kinds");
         let [ordinary, long, endless, pipe] =
             ["ordinary", "long", "endless", "pipe"].map(|name| folder.join(name));
         std::fs::write(&ordinary, "text").unwrap();
         File::create(&long).unwrap().set_len(2 << 30).unwrap();
         std::os::unix::fs::symlink("/dev/zero", &endless).unwrap();
-        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
-        assert!(made.unwrap().success());
+        make_pipe(&pipe);
+        let now = Duration::ZERO;
+        assert_eq!(read_or_await(&ordinary, 3, now).unwrap(), b"tex");
+        for path in [&endless, &folder] {
+            let error = read_or_await(path, 3, now).unwrap_err().to_string();
+            assert!(error.contains("no ordinary file and no pipe"), "{error}");
+        }
         assert_eq!(read(&ordinary).unwrap(), b"text");
         for (path, why) in [
             (&long, "longer than 16 MiB"),

@@ -161,7 +161,7 @@ impl Udp {
     ) -> Result<Self, BindError> {
         let disabled = config.disabled;
         let system = |call| move |errno| BindError::System(call, errno);
-        let bell = Bell::new().map_err(system("epoll_create"))?;
+        let bell = Bell::new().map_err(system("epoll_create1"))?;
         bell.add(socket.as_fd()).map_err(system("epoll_ctl"))?;
         let headers = if socket.is_v6() {
             HEADERS_V6

@@ -11,12 +11,12 @@ mod bare;
 mod chunks;
 mod fast;
 mod gate;
-mod joint;
-mod looks;
+mod multi_buffer;
 mod packet;
+mod poll_cadence;
 mod port;
-mod turns;
-mod ways;
+mod queue_lock;
+mod route_cache;
 
 #[cfg(feature = "properties")]
 pub use packet::headers_travel;
@@ -33,11 +33,11 @@ pub use self::bare::Bare;
 pub use self::chunks::packet_max;
 use self::fast::{Failed, Fast, Put};
 pub use self::gate::{GATE_COUNTERS, GATE_WORDS, Gate, GateCounters};
-pub use self::looks::Looks;
 use self::packet::{ETHERNET, HEADERS_V6};
+pub use self::poll_cadence::PollCadence;
 pub use self::port::SourcePort;
-pub use self::turns::{SHARES_MAX, Sharing, memory_bytes, sizes};
-use self::ways::{Own, Ways};
+pub use self::queue_lock::{SHARES_MAX, Sharing, memory_bytes, sizes};
+use self::route_cache::{Own, RouteCache};
 use crate::bell::Bell;
 use crate::udp::{ReceiveCapacity, Udp, UdpConfig, UdpCounters};
 use crate::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
@@ -134,7 +134,7 @@ pub struct XdpCounters {
     /// How often the fast path was lost.
     pub lost: u64,
     /// How often another source port was tried for a peer to whom packets went
-    /// astray.
+    /// mis_steered.
     pub tried: u64,
 }
 
@@ -154,7 +154,7 @@ pub struct Xdp {
     /// None once it was given up.
     fast: Option<Box<Fast>>,
     gate: Gate,
-    ways: Ways,
+    routes: RouteCache,
     port: u16,
     frame_max: usize,
     /// Index of the interface.
@@ -163,7 +163,7 @@ pub struct Xdp {
     bell: Bell,
     /// The clock, as far as we were told; ns.
     now: u64,
-    looks: Looks,
+    cadence: PollCadence,
     /// The driver takes packets from the area without a copy.
     zero_copy: bool,
     /// The fast path has failed: not tried before this time.
@@ -199,7 +199,7 @@ impl Xdp {
             LinkError::Broken(errno) => failed("getsockname")(Errno::from_raw_os_error(errno)),
             _ => XdpError::Sizes,
         })?;
-        let bell = Bell::new().map_err(failed("epoll_create"))?;
+        let bell = Bell::new().map_err(failed("epoll_create1"))?;
         let watch = |fd| bell.add(fd).map_err(failed("epoll_ctl"));
         let most = packet_max(sizes.chunk, mtu, multi_buffer) as usize;
         // Frames must fit whichever IP a peer has.
@@ -212,7 +212,7 @@ impl Xdp {
         let fast = Fast::map(area, socket, first, &sizes, sharing, several)?;
         watch(udp.fd())?;
         watch(fast.fd())?;
-        let ways = Ways::new(Own {
+        let routes = RouteCache::new(Own {
             interface,
             mac,
             port: own.port,
@@ -221,13 +221,13 @@ impl Xdp {
             udp,
             fast: Some(Box::new(fast)),
             gate,
-            ways: ways.map_err(failed("netlink"))?,
+            routes: routes.map_err(failed("netlink"))?,
             port: own.port,
             frame_max,
             interface,
             bell,
             now: 0,
-            looks: Looks::default(),
+            cadence: PollCadence::default(),
             zero_copy,
             lost_until: 0,
             counters: XdpCounters::default(),
@@ -266,7 +266,7 @@ impl Xdp {
     /// Whether the kernel's socket rang when a sleep ended: if not, it need not
     /// be looked at.
     pub fn woken(&mut self, by_kernel: bool) {
-        self.looks.woken(by_kernel);
+        self.cadence.woken(by_kernel);
     }
 
     /// Makes [`Self::fd`] fit to be waited on again.
@@ -335,9 +335,12 @@ impl Xdp {
     /// What comes from `to` says that our packets lately arrive there by a
     /// detour. Those that left by the fast path then get another source port,
     /// by which a network card with several queues may put them into another.
-    pub fn astray(&mut self, to: &LinkAddress) {
+    pub fn mis_steered(&mut self, to: &LinkAddress) {
         let sent = self.counters.tx_frames;
-        if self.fast.is_some() && self.lost_until == 0 && self.ways.astray(to, self.now, sent) {
+        if self.fast.is_some()
+            && self.lost_until == 0
+            && self.routes.mis_steered(to, self.now, sent)
+        {
             self.counters.tried += 1;
         }
     }
@@ -345,14 +348,14 @@ impl Xdp {
     /// A packet to `to` follows from which that may learn our address: it and
     /// those that come after it have our own source port.
     pub fn introduce(&mut self, to: &LinkAddress) {
-        self.ways.change_port(to, SourcePort::become_own);
+        self.routes.change_port(to, SourcePort::become_own);
     }
 
     /// Changes the source port of what goes past the kernel to `to`, as
     /// [`SourcePort::leave`], [`SourcePort::try_next`] and
     /// [`SourcePort::go_back`] do: the way of the present one is congested.
     pub fn reroute(&mut self, to: &LinkAddress, change: fn(&mut SourcePort)) {
-        self.ways.change_port(to, |from| {
+        self.routes.change_port(to, |from| {
             change(from);
             true
         });
@@ -397,7 +400,7 @@ impl Xdp {
             if self.lost_until != 0 || self.begins_stream(&frames[count..]) {
                 break Went::Kernel;
             }
-            let Some(headers) = self.ways.find(&frame.to, self.now).copied() else {
+            let Some(headers) = self.routes.find(&frame.to, self.now).copied() else {
                 break Went::Kernel;
             };
             let Some(fast) = &mut self.fast else {
@@ -463,7 +466,7 @@ impl Xdp {
             && self.udp.uses_gso()
             && !self.zero_copy
             // The kernel's socket has one port: its way is the congested one.
-            && !self.ways.is_chosen(&first.to)
+            && !self.routes.is_chosen(&first.to)
     }
 
     /// Sends by the kernel's socket as many frames from the head of `frames`
@@ -476,12 +479,12 @@ impl Xdp {
         let same =
             |frame: &TxFrame<'_>| frame.to == first.to && frame.bytes.len() == first.bytes.len();
         let more = frames[1..].iter().take_while(|frame| {
-            lost || (stream && same(frame)) || self.ways.find(&frame.to, self.now).is_none()
+            lost || (stream && same(frame)) || self.routes.find(&frame.to, self.now).is_none()
         });
         let count = 1 + more.count();
         let sent = self.udp.tx_burst(&frames[..count])?;
         for frame in &frames[..if stream { 1 } else { sent }] {
-            self.ways.went_by_kernel(&frame.to);
+            self.routes.went_by_kernel(&frame.to);
         }
         self.counters.tx_kernel += sent as u64;
         Ok(sent)
@@ -497,9 +500,10 @@ impl Xdp {
         let found = self
             .udp
             .rx_burst(max, |frame| sink(RxFrame { detour, ..frame }))?;
-        self.looks.saw_kernel(self.now, found);
+        self.cadence.saw_kernel(self.now, found);
         // A driver that copies nothing takes all chunks long before packets come.
-        let waits = !self.zero_copy && self.lost_until == 0 && self.looks.fast_is_silent(self.now);
+        let waits =
+            !self.zero_copy && self.lost_until == 0 && self.cadence.fast_is_silent(self.now);
         if let Some(fast) = self.fast.as_mut().filter(|_| waits)
             && let Err(how) = fast.look_after(self.now)
         {
@@ -515,7 +519,7 @@ impl Xdp {
         let counters = &mut self.counters;
         let (found, failed) = fast.receive(self.port, max, self.now, counters, sink);
         if found > 0 {
-            self.looks.saw_fast(self.now);
+            self.cadence.saw_fast(self.now);
         }
         if let Some(how) = failed {
             self.lose(how);
@@ -569,7 +573,7 @@ impl Link for Xdp {
         max: usize,
         mut sink: impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
-        let changed = self.ways.look(self.now);
+        let changed = self.routes.look(self.now);
         let over = self.lost_until != 0 && self.now >= self.lost_until;
         if let Some(fast) = self.fast.as_mut().filter(|_| changed || over) {
             self.lost_until = 0;
@@ -578,14 +582,14 @@ impl Link for Xdp {
         if self.lost_until == 0 {
             self.kick();
         }
-        self.looks.begin(self.now);
+        self.cadence.begin(self.now);
         let mut shown = 0;
-        let kernel_first = self.looks.kernel_first();
+        let kernel_first = self.cadence.kernel_first();
         if kernel_first {
             shown += self.receive_by_kernel(max, &mut sink)?;
         }
         shown += self.receive_fast(max, &mut sink);
-        if !kernel_first && self.looks.kernel_is_due(self.now) {
+        if !kernel_first && self.cadence.kernel_is_due(self.now) {
             shown += self.receive_by_kernel(max, &mut sink)?;
         }
         Ok(shown)

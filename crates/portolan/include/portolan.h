@@ -1,44 +1,53 @@
 /*
  * Portolan: reliable messages between processes on ordinary Ethernet.
- * The native interface for C99 and C++; link with -lportolan. Matched messages
- * are in portolan_matched.h, memory that other ranks access in
- * portolan_onesided.h; this includes both.
+ * The native interface for C99 and C++17; link with -lportolan. This header
+ * includes portolan_matched.h (tag-matched messages) and portolan_onesided.h
+ * (memory that other ranks access).
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * Rules that hold for every call:
+ * Rules for every call:
  *
- * Handles.  Every call takes the handle that it is about; the library has no
+ * Handles.  Every call takes the handle that it works on; the library has no
  *   globals. Handles are pointers to types that only the library knows.
- * Results.  An int or int64_t is a count, a truth value or 0 when not negative,
- *   else a negative errno value; portolan_strerror() says what it means here.
- *   -EFAULT is a null pointer where there must be none, -EINVAL a value that is
- *   not possible (a flag that this version does not know, a structure whose
- *   size was not set), -EIO a bug of the library, which it has caught.
- *   A call that fails has done nothing, unless it says otherwise.
+ * Results.  An int or int64_t is a count, a truth value or 0 if it is not
+ *   negative. Otherwise it is a negative errno value; portolan_strerror()
+ *   returns what it means here. A call that fails has done nothing, unless its
+ *   comment says otherwise.
  * Structures begin with their size. Use the portolan_*_init() functions, which
- *   set it and zero the rest; zero means "default" everywhere. So a program
- *   keeps working with later libraries, whose structures are longer. A program
- *   that sets a field which an older library does not know gets -E2BIG.
- * Threads.  By default only the first thread that calls may use an endpoint
- *   (-EPERM for others); see portolan_options.threads.
- * Fork.  A child of fork() has no part in its parent's endpoints: every call
- *   gives -ECHILD, but portolan_close(), which frees the child's copy.
+ *   set the size and zero the rest. Zero means "default" everywhere. So a
+ *   program keeps working with later libraries, whose structures are longer.
+ * Threads.  By default only the first thread that calls may use an endpoint;
+ *   see portolan_options.threads.
+ * Fork.  A child of fork() cannot use its parent's endpoints. It may call
+ *   portolan_close(), which frees the child's copy.
  * Progress.  Handlers run within portolan_progress() and within calls that wait
- *   (send, wait, barrier, broadcast, close), in the calling thread, one at a
- *   time; handlers of ports bound with PORTOLAN_ANY_THREAD also in the helper
- *   thread. Between calls the helper thread keeps data moving.
- * Handlers get a context and call portolan_context_*() and portolan_reply*()
- *   with it. Other calls with the same endpoint give -EDEADLK there, and so do
- *   they in the condition of portolan_wait_until(). A handler must not throw or
- *   longjmp out: a C++ exception that leaves it ends the process.
- * Memory that is lent to the library (buffers of ports, payloads of
- *   portolan_send_lent()) may come from anywhere but must stay valid as long as
- *   the call says. All other pointers are read or written only during the call.
- * Times are in nanoseconds, and negative for "without end", unless the name of
- *   a field says another unit.
+ *   (send, wait, barrier, broadcast, close). They run in the calling thread, one
+ *   at a time. The helper thread may also run handlers of ports bound with
+ *   PORTOLAN_ANY_THREAD. Between calls the helper thread keeps data moving.
+ * Handlers get a context and use portolan_context_*() and portolan_reply() with
+ *   it. They must not leave by an exception or longjmp: a C++ exception that
+ *   leaves a handler ends the process.
+ * Memory lent to the library (buffers of ports, payloads of
+ *   portolan_send_lent()) may come from anywhere. It must stay valid as long as
+ *   the call's comment says. All other pointers are used only during the call.
+ * Times are in nanoseconds unless a field's name has another unit. A negative
+ *   time means "no limit".
  * Order.  Messages from one rank to another with the same priority and flow
  *   arrive in the order in which they were sent, each exactly once.
+ *
+ * Errors of every call, not repeated below:
+ * -EFAULT   a pointer is null that must not be
+ * -EINVAL   an impossible value: a flag that this version does not know, a
+ *           reserved field that is not 0, or a structure whose size is not set
+ * -E2BIG    a structure from a newer header sets a field that this library does
+ *           not know
+ * -EPERM    called by another thread than the first (THREADS_SINGLE)
+ * -EBUSY    called while another thread is in a call (THREADS_SERIALIZED)
+ * -EDEADLK  called with the endpoint itself from a handler, or from the
+ *           condition of portolan_wait_until()
+ * -ECHILD   called in a forked child
+ * -EIO      a bug of the library, which it has caught
  */
 #ifndef PORTOLAN_H
 #define PORTOLAN_H
@@ -56,97 +65,99 @@ extern "C" {
 #define PORTOLAN_VERSION_MAJOR 0
 #define PORTOLAN_VERSION_MINOR 1
 #define PORTOLAN_VERSION_PATCH 0
-/* As portolan_version_number() gives it. */
+/* This header's version, in the form of portolan_version_number(). */
 #define PORTOLAN_VERSION_NUMBER \
     ((PORTOLAN_VERSION_MAJOR << 16) | (PORTOLAN_VERSION_MINOR << 8) | PORTOLAN_VERSION_PATCH)
 
-/* Version of the library that is linked, as text ("0.1.0"). Never null. */
+/* Returns the version of the linked library as text ("0.1.0"). Never null. */
 const char *portolan_version(void);
 
-/* The same as a number: major << 16 | minor << 8 | patch. */
+/* Returns the same as a number: major << 16 | minor << 8 | patch. */
 uint32_t portolan_version_number(void);
 
-/* What an error means that a call of this library gave, in a few words. Takes
- * it with or without its sign. Never null; the text is constant. */
+/* Returns what an error of this library means, in a few words. Takes the value
+ * with or without its sign. Never null; the text is constant. */
 const char *portolan_strerror(int error);
 
 /* ---- Limits ----------------------------------------------------------- */
 
-/* Ports from here on are the library's own: -EACCES. */
+/* Programs use ports below this number. The rest is the library's (-EACCES). */
 #define PORTOLAN_PORTS 0xff00u
-/* Argument words of a message, at most. */
+/* Most argument words of a message. */
 #define PORTOLAN_ARGS_MAX 20u
-/* Flows are numbered from 0 to one less than this. */
+/* Number of flows: they are numbered from 0 to one less. */
 #define PORTOLAN_FLOWS 6u
 
 /* ---- Types ------------------------------------------------------------ */
 
-/* A process's attachment to its job. */
+/* The attachment of one process to its job. */
 typedef struct portolan_endpoint portolan_endpoint;
-/* The endpoint as its handlers see it; valid during the handler's call. */
+/* The endpoint as its handlers see it; valid only during the handler's call. */
 typedef struct portolan_context portolan_context;
-/* A message that was lent to the library and is on its way. */
+/* A message of portolan_send_lent() that is under way. */
 typedef struct portolan_op portolan_op;
-/* Some ranks of the job. */
+/* A list of ranks of the job. */
 typedef struct portolan_group portolan_group;
 
 /* Priorities. A reply is never held up by requests. */
 #define PORTOLAN_REQUEST 0u
 #define PORTOLAN_REPLY 1u
 
-/* A message that has arrived; valid during the handler's call, read only. */
+/* A message that has arrived. Read only; valid only during the handler's call. */
 typedef struct portolan_message {
     uint32_t size;
-    /* Rank of the sender; of a broadcast, of its root. */
+    /* Rank of the sender; of a broadcast, rank of its root. */
     uint32_t from;
-    /* The port that it came to. */
+    /* The port that it was sent to. */
     uint16_t port;
     uint16_t flow;
     /* PORTOLAN_REQUEST or PORTOLAN_REPLY. */
     uint8_t priority;
     uint8_t reserved[3];
-    /* Its number within sender, priority and flow; wraps. */
+    /* Its number within sender, priority and flow; wraps around. */
     uint32_t number;
-    /* Argument words at `args`. */
+    /* Number of argument words at `args`. */
     uint32_t arg_count;
     const uint64_t *args;
     /* The payload: in the port's buffer if it has one, else where it arrived
-     * (then without any alignment). Not null even if empty. */
+     * (then without any alignment). Never null, even if empty. */
     const void *payload;
-    /* Bytes at `payload`. */
+    /* Length of the payload, bytes. */
     size_t bytes;
 } portolan_message;
 
-/* Argument word `index` of a message, 0 where there is none (or no message). */
+/* Returns argument word `index` of a message. Returns 0 if there is no such word
+ * or `message` is null. */
 uint64_t portolan_arg(const portolan_message *message, uint32_t index);
 
-/* Kinds of events. */
-/* Of a port: a message from rank `rank` came to `port` with `bytes` bytes,
- * but there is `room` for fewer. Nothing of it was stored; its sender gets
+/* Kinds of events. An event of a port goes to the port's error handler, or to
+ * the endpoint's if the port has none. */
+/* Of a port: a message from `rank` to `port` has `bytes` bytes, but there is
+ * room for `room` bytes only. Nothing of it was stored. Its sender gets
  * PORTOLAN_REFUSED. */
 #define PORTOLAN_TOO_LONG 1u
-/* Of the endpoint: rank `rank` refused message `number` of ours (of that
- * `priority` and `flow`): it closed the port or the endpoint, or the message
- * was too long. Not told of messages sent by portolan_send_lent(), whose
- * operation ends with -ECONNREFUSED instead. */
+/* Of the endpoint: `rank` refused this rank's message `number` (of `priority`
+ * and `flow`). It had closed the port or the endpoint, or the message was too
+ * long. Not reported for portolan_send_lent(): its operation ends with
+ * -ECONNREFUSED instead. */
 #define PORTOLAN_REFUSED 2u
-/* Of the endpoint and of every port with an error handler: rank `rank` is
- * dead, `error` says how (see portolan_wait_until()). Of a process that has
- * ended, `status` is its exit code, or minus the signal that ended it; 0 also
- * where that is not known. Where the kernel refuses packets here, which gives
- * -EHOSTUNREACH too, `status` is the errno of that. What it had not acknowledged
- * was delivered at most once. */
+/* Of the endpoint and of every port with an error handler: `rank` is dead.
+ * `error` names how, as listed at "Errors of every send" below. `status` is
+ *  - for an ended process its exit code, or minus the signal that ended it; 0 if
+ *    not known
+ *  - for -EHOSTUNREACH because the kernel refuses packets here, that errno
+ * Of messages that it had not acknowledged, each was delivered at most once. */
 #define PORTOLAN_PEER_DEAD 3u
-/* Of the endpoint: rank `rank` has been silent for long; it is still tried.
- * `status` is the errno with which the kernel refuses packets here, 0 where it
- * does not. */
+/* Of the endpoint: `rank` has not answered the connection attempt for 3 s (setting
+ * silence_ms); it is still tried. `status` is the errno with which the kernel
+ * refuses packets here, or 0 if it does not. */
 #define PORTOLAN_PEER_SILENT 4u
-/* Of the endpoint and of every port with an error handler: rank `rank`, which
- * was dead, has been started again (portolan run --respawn), is in the job and
- * can be sent to. Nothing of its life before comes any more. */
+/* Of the endpoint and of every port with an error handler: `rank`, which was
+ * dead, was restarted (portolan run --respawn), has joined and can be sent to.
+ * Nothing from its previous life (incarnation) arrives any more. */
 #define PORTOLAN_PEER_BACK 5u
 
-/* What an error handler is told; fields that the kind does not name are 0. */
+/* What an error handler gets. Fields that the kind does not name are 0. */
 typedef struct portolan_event {
     uint32_t size;
     /* PORTOLAN_TOO_LONG and so on; ignore kinds that you do not know. */
@@ -164,11 +175,10 @@ typedef struct portolan_event {
     uint64_t room;
 } portolan_event;
 
-/* Called with each message of a port, and with the `user` pointer of its
- * binding. */
+/* Called with each message of a port. `user` is the binding's. */
 typedef void (*portolan_handler)(portolan_context *context, const portolan_message *message,
                                  void *user);
-/* Called when something went wrong. */
+/* Called with each event. */
 typedef void (*portolan_error_handler)(portolan_context *context, const portolan_event *event,
                                        void *user);
 
@@ -176,23 +186,24 @@ typedef void (*portolan_error_handler)(portolan_context *context, const portolan
 
 /* Which threads may call. */
 #define PORTOLAN_THREADS_DEFAULT 0u
-/* Only the first that calls (the default). Others get -EPERM. */
+/* Only the first thread that calls (the default). Others get -EPERM. */
 #define PORTOLAN_THREADS_SINGLE 1u
-/* Any; the program sees to it that no two call at the same time: the second
- * would get -EBUSY. */
+/* Any thread, but the program must ensure that calls do not overlap. If they
+ * do, the second gets -EBUSY. */
 #define PORTOLAN_THREADS_SERIALIZED 2u
-/* Any at any time; calls wait for each other. */
+/* Any thread at any time; calls wait for each other. */
 #define PORTOLAN_THREADS_MULTIPLE 3u
 
 #define PORTOLAN_HELPER_DEFAULT 0u
 #define PORTOLAN_HELPER_ON 1u
 #define PORTOLAN_HELPER_OFF 2u
 
-/* Settings of an endpoint. What is given here goes before `portolan run --set`,
- * that before the environment (PORTOLAN_NAME), that before the file that
- * PORTOLAN_CONFIG names, that before what `portolan tune` has found. Which links
- * a job uses, and whether it encrypts, all ranks must agree on: `portolan run`
- * says it, or under another launcher the settings, the same for all. */
+/* Settings of an endpoint. A value given here overrides the other sources. In
+ * falling order of precedence these are `portolan run --set`, the environment
+ * (PORTOLAN_NAME), the file that PORTOLAN_CONFIG names, and what `portolan tune`
+ * has found. All ranks must agree on the links of a job and on encryption: these
+ * are set by `portolan run`, or under another launcher by settings that are the
+ * same for all ranks. */
 typedef struct portolan_options {
     uint32_t size;
     /* PORTOLAN_THREADS_*. Default: single. */
@@ -201,13 +212,14 @@ typedef struct portolan_options {
      * makes no calls. Default: on. */
     uint32_t helper;
     uint32_t reserved;
-    /* The helper takes over when the program has made no call for this long,
+    /* The helper takes over if the program has made no call for this long,
      * microseconds. Default: 50. */
     uint64_t takeover_us;
-    /* Closing waits that long for what is under way, milliseconds. Default: 3000. */
+    /* Longest time that closing waits for what is under way, milliseconds.
+     * Default: 3000. */
     uint64_t close_ms;
-    /* Any settings, an array of strings "NAME=VALUE" that ends with a null
-     * pointer; docs/operations.md lists them. Default: none. */
+    /* Any settings: an array of strings "NAME=VALUE" that ends with a null
+     * pointer. docs/operations.md lists them. Default: none. */
     const char *const *settings;
 } portolan_options;
 
@@ -217,89 +229,92 @@ static inline void portolan_options_init(portolan_options *options)
     options->size = (uint32_t)sizeof *options;
 }
 
-/* Opens this process's endpoint in the job that `portolan run` started, or
- * another launcher that offers PMI (mpiexec.hydra, srun --mpi=pmi2), once in a
- * process, and waits until all ranks have opened theirs; where nothing
- * started it, a job of one. `options` may be null, for all defaults. On success
- * `*endpoint` is the handle, to be freed by portolan_close(); else null, and at
- * `why` stands the reason as a sentence with its remedy, cut to `why_bytes`
- * with a final 0 (`why` may be null).
+/* Opens this process's endpoint, once in a process, and waits until all ranks
+ * have opened theirs. The job is the one that `portolan run` started, or another
+ * launcher that offers PMI (mpiexec.hydra, srun --mpi=pmi2). A process that no
+ * launcher started is a job of one rank.
  *
- * -EALREADY   the process has opened its endpoint before
- * -EINVAL     a setting, here or in the environment, has no possible value
+ * `options` may be null, for all defaults. On success `*endpoint` is the handle,
+ * to be freed by portolan_close(). On failure it is null, and the buffer `why`
+ * holds the reason as a sentence with its remedy, cut to `why_bytes` including
+ * the final 0. `why` may be null.
+ *
+ * -EALREADY      the process has opened its endpoint before
+ * -EINVAL        a setting, here or in the environment, has an impossible value,
+ *                or the file or the network that it names cannot be used
  * -EHOSTUNREACH  a rank cannot be reached by the link that the job asks for
- * -ECANCELED  the job is being ended: a rank did not come
+ * -ECANCELED     the job is being ended, for example because a rank did not join
  * -EKEYREJECTED  the launcher refused this process: another version or secret
- * -ECONNABORTED  the launcher is gone
- * -ETIMEDOUT  under another launcher: a rank did not come
- * -EBADF      PORTOLAN_JOB or PMI_FD names a descriptor that is no launcher's socket
- * -EPROTO     the launcher or a rank is of another version
- * -EADDRINUSE, -EADDRNOTAVAIL, -EACCES  the UDP port cannot be had
- * -ENOMEM     too little memory, or too little may be locked or shared
- * others      of the system call that `why` names */
+ * -ECONNABORTED  the launcher has gone
+ * -ETIMEDOUT     under another launcher: a rank did not join in time
+ * -EBADF         PORTOLAN_JOB or PMI_FD names a descriptor that is no launcher's
+ *                socket
+ * -EPROTO        the launcher or a rank has another version
+ * -EADDRINUSE, -EADDRNOTAVAIL, -EACCES  the UDP port cannot be bound
+ * -ENOMEM        too little memory, or too little may be locked or shared
+ * others         the errno of the system call that `why` names */
 int portolan_open(portolan_endpoint **endpoint, const portolan_options *options, char *why,
                   size_t why_bytes);
 
-/* Closes the endpoint and frees the handle: waits until all that was sent has
- * been acknowledged, but not longer than options.close_ms (unless a process of
- * this host is stopped that is writing to a receive's memory); refuses messages
- * that no handler has taken; tells the other ranks. Handlers still run
- * meanwhile, but cannot send. Afterwards nothing lent is used any more, but
- * with -ETIMEDOUT.
+/* Closes the endpoint and frees the handle. It waits until everything that was
+ * sent has been acknowledged, but at most options.close_ms. It waits longer only
+ * while a process of this host that is writing to a receive's memory is stopped.
+ * It refuses messages that no handler has taken, and notifies the other ranks.
+ * Handlers still run meanwhile, but cannot send.
  *
- * Null is allowed and does nothing.
+ * After the call the library uses no lent memory any more, except after
+ * -ETIMEDOUT. A null handle is allowed and does nothing. The handle is freed,
+ * except after -EPERM, -EBUSY and -EDEADLK.
  * -ETIMEDOUT  something may not have arrived, or a process of this host was
- *             still writing to a registered region: memory that was registered
- *             with PORTOLAN_MAY_PUT must not be freed or used for anything else
- *             while that process may live. All else that was lent is yours. The
- *             handle is freed
- * -ECHILD     in a forked child: the child's copy is freed, nothing else done
- * -EPERM      not this thread's (THREADS_SINGLE); the handle is not freed
- * -EBUSY      another thread is in a call (THREADS_SERIALIZED); not freed
- * -EDEADLK    from a handler; the handle is not freed */
+ *             still writing to a registered region. Memory that was registered
+ *             with PORTOLAN_MAY_PUT must not be freed or reused while that
+ *             process may live. All other lent memory is the program's again
+ * -ECHILD     in a forked child: the child's copy is freed, nothing else is done */
 int portolan_close(portolan_endpoint *endpoint);
 
-/* This process's number in the job, from 0; -EFAULT. */
+/* Returns this process's number in the job, from 0. */
 int64_t portolan_rank(const portolan_endpoint *endpoint);
 
-/* Number of processes in the job; -EFAULT. */
+/* Returns the number of processes in the job. */
 int64_t portolan_size(const portolan_endpoint *endpoint);
 
-/* How often a rank was started again (portolan run --respawn), as far as this
- * one has heard; of this rank itself, how often it was before.
+/* Returns how often a rank was restarted (portolan run --respawn), as far as this
+ * rank knows. For this rank itself: how often it was started before.
  * -ENXIO  no such rank */
 int64_t portolan_restarts(portolan_endpoint *endpoint, uint32_t rank);
 
-/* Which way messages to a rank go, as a text: "self", "shm", "udp", "xdp" or
- * "dead", then ": " and why. Cut to `text_bytes` with a final 0. Gives the length of the
- * whole text without that 0.
+/* Writes to `text` which link carries messages to a rank: "self", "shm", "udp",
+ * "xdp" or "dead", then ": " and the reason. The text is cut to `text_bytes`
+ * including the final 0. Returns the length of the whole text without that 0.
  * -ENXIO  no such rank */
 int portolan_lane(portolan_endpoint *endpoint, uint32_t rank, char *text, size_t text_bytes);
 
 /* ---- Ports ------------------------------------------------------------ */
 
 /* Flags of a binding. */
-/* The helper thread may run this port's handlers too, when the program makes
- * no calls: then they must be fit to run in another thread. */
+/* The helper thread may also run this port's handlers while the program makes
+ * no calls. So they must be able to run in another thread. */
 #define PORTOLAN_ANY_THREAD 1u
 
-/* What a port is bound to; everything may be left out. */
+/* What a port is bound to. Everything may be left out. */
 typedef struct portolan_binding {
     uint32_t size;
     /* PORTOLAN_ANY_THREAD or 0. */
     uint32_t flags;
-    /* Where messages are written, one at a time, each from the start; null
-     * for none. Without a buffer the handler sees a message where it arrived,
-     * and a long one is put together in memory of the endpoint
-     * (setting queue_bytes). */
+    /* Lent memory to which messages are written, one at a time, each from the
+     * start; null for none. Without a buffer the handler sees a message where it
+     * arrived. A long one is assembled in memory of the endpoint (setting
+     * queue_bytes). */
     void *buffer;
+    /* Length of the buffer, bytes. */
     size_t buffer_bytes;
-    /* Called once for each message. Without one messages are only written to
-     * the buffer and counted (portolan_arrived()), the next over the last. */
+    /* Called once for each message. Without a handler, messages are only written
+     * to the buffer, each over the last, and counted (portolan_arrived()). */
     portolan_handler handler;
-    /* Called with PORTOLAN_TOO_LONG of this port and PORTOLAN_PEER_DEAD. */
+    /* Called with PORTOLAN_TOO_LONG of this port, PORTOLAN_PEER_DEAD and
+     * PORTOLAN_PEER_BACK. */
     portolan_error_handler error_handler;
-    /* Given to both. */
+    /* Passed to both. */
     void *user;
 } portolan_binding;
 
@@ -309,53 +324,57 @@ static inline void portolan_binding_init(portolan_binding *binding)
     binding->size = (uint32_t)sizeof *binding;
 }
 
-/* Binds a port, or binds it anew. Messages that wait for it are handed over in
- * the next call that makes progress. The buffer is lent: nobody else writes it,
- * and outside of the handler nobody reads it, until
- *  - portolan_set_buffer() gave it back by `old`, or
- *  - portolan_take_buffer() gave it back, or
- *  - the port was closed or bound anew while no message was in it (a message
- *    is in it from its first byte's arrival until its handler has returned;
- *    if unsure use one of the others, or keep the memory), or
- *  - the endpoint was closed.
- * -EACCES  port PORTOLAN_PORTS or above */
+/* Binds a port. If it is bound or closed, it is bound anew. Messages that wait
+ * for it are delivered in the next call that makes progress.
+ *
+ * The buffer is lent: nobody else may write it, and nobody may read it outside
+ * the handler, until one of these happens:
+ *  - portolan_set_buffer() returns it in `old`
+ *  - portolan_take_buffer() returns it
+ *  - the port is closed or bound anew while no message is in the buffer
+ *  - the endpoint is closed
+ * A message is in the buffer from its first byte's arrival until its handler has
+ * returned. If you are not sure, use one of the other ways, or keep the memory.
+ * -EACCES  the port is PORTOLAN_PORTS or above */
 int portolan_bind(portolan_endpoint *endpoint, uint16_t port, const portolan_binding *binding);
 
-/* Closes a port: messages that wait there, and further ones, are refused and
- * their senders told. It can be bound again.
- * -EACCES  port PORTOLAN_PORTS or above */
+/* Closes a port. Messages that wait there, and later ones, are refused, and their
+ * senders get PORTOLAN_REFUSED. The port can be bound again.
+ * -EACCES  the port is PORTOLAN_PORTS or above */
 int portolan_unbind(portolan_endpoint *endpoint, uint16_t port);
 
-/* Gives a port another buffer from the next message on, or none if `buffer` is
- * null. `old`, if not null, gets the former buffer where it is free again at
- * once, else null: then a message is in it. It is free when that message's handler
- * has returned, which sees it there (payload == the former buffer); where no
- * handler comes to see it, portolan_take_buffer() tells when it is free. */
+/* Sets a port's buffer from the next message on; null for none. If `old` is not
+ * null, `*old` becomes the former buffer if the program may use it again at once.
+ * Else a message is in it, and `*old` becomes null. Then the buffer is free when
+ * that message's handler has returned, which sees it (payload == the former
+ * buffer). If no handler runs for it, portolan_take_buffer() returns it. */
 int portolan_set_buffer(portolan_endpoint *endpoint, uint16_t port, void *buffer, size_t bytes,
                         void **old);
 
-/* The oldest buffer of the port that was replaced while a message was in it,
- * which no handler came to see, and that is free again (the port has no
- * handler, was closed, or the sender died): 1, with its address and the
- * message's length (0 if incomplete); 0 if there is none. Both pointers may be
- * null. */
+/* Returns the oldest former buffer of the port that is free again and that no
+ * handler has seen. Such a buffer was replaced while a message was in it, and the
+ * port has no handler, was closed, or the sender died. The result is 1, with the
+ * buffer's address and the message's length (0 if incomplete), or 0 if there is
+ * none. Both pointers may be null. */
 int portolan_take_buffer(portolan_endpoint *endpoint, uint16_t port, void **buffer,
                          size_t *bytes);
 
-/* Messages that came to a port since it was bound, complete. */
+/* Returns how many complete messages came to a port since it was bound. */
 int64_t portolan_arrived(portolan_endpoint *endpoint, uint16_t port);
 
-/* Sets what is told of refused messages and of peers that die or are silent;
- * null for nobody. */
+/* Sets the endpoint's error callback; null removes it. It gets PORTOLAN_REFUSED
+ * and the events of peers, and PORTOLAN_TOO_LONG of ports without an error
+ * handler. */
 int portolan_on_error(portolan_endpoint *endpoint, portolan_error_handler handler, void *user);
 
 /* ---- Sending ---------------------------------------------------------- */
 
 /* Flags of a send. */
-/* Gives -EAGAIN instead of waiting for credit; then runs no handler. */
+/* If there is no credit (the receiver's permission to send), returns -EAGAIN
+ * instead of waiting. Runs no handler. */
 #define PORTOLAN_NOWAIT 1u
 
-/* How a message is sent beside where and what. */
+/* How a message is sent. */
 typedef struct portolan_send_options {
     uint32_t size;
     /* PORTOLAN_NOWAIT or 0. */
@@ -363,15 +382,15 @@ typedef struct portolan_send_options {
     /* PORTOLAN_REQUEST (default) or PORTOLAN_REPLY. */
     uint32_t priority;
     /* Below PORTOLAN_FLOWS. Loss or a long message in one flow does not delay
-     * another. Default: 0. */
+     * another flow. Default: 0. */
     uint32_t flow;
-    /* Argument words that travel beside the payload; null if arg_count is 0. */
+    /* Argument words beside the payload; null if arg_count is 0. */
     const uint64_t *args;
     /* At most PORTOLAN_ARGS_MAX. */
     uint32_t arg_count;
     uint32_t reserved;
-    /* Where the message's number is stored, as PORTOLAN_REFUSED names it; may
-     * be null. Broadcasts leave it alone. */
+    /* Where the message's number is stored, by which PORTOLAN_REFUSED names it;
+     * may be null. Broadcasts do not store it. */
     uint32_t *number;
 } portolan_send_options;
 
@@ -383,149 +402,157 @@ static inline void portolan_send_options_init(portolan_send_options *options)
 
 /*
  * Errors of every send:
- * -EAGAIN     no credit, window or memory now: make progress and try again.
- *             Only from calls that do not wait.
+ * -EAGAIN     there is no credit, window or memory now: make progress and try
+ *             again. Only from calls that do not wait
  * -ENXIO      no such rank
- * -EACCES     port PORTOLAN_PORTS or above
- * -ERANGE     flow PORTOLAN_FLOWS or above
- * -E2BIG      more than PORTOLAN_ARGS_MAX argument words (or see "Structures")
+ * -EACCES     the port is PORTOLAN_PORTS or above
+ * -ERANGE     the flow is PORTOLAN_FLOWS or above
+ * -E2BIG      more than PORTOLAN_ARGS_MAX argument words
  * -EMSGSIZE   longer than any message can be (2^38 bytes)
  * -ESHUTDOWN  the endpoint is being closed
- * and where the receiver is dead, which is final:
+ * and if the receiver is dead, which is final:
  * -EPIPE      it closed its endpoint
  * -ECONNRESET its process ended
- * -EHOSTDOWN  it stopped answering
- * -EHOSTUNREACH  it never answered, or no link reaches it, or the kernel
- *             refuses packets here
+ * -EHOSTDOWN  it stopped answering, or its host is lost
+ * -EHOSTUNREACH  it never answered, or no link reaches it, or the kernel refuses
+ *             packets here
  * -ESTALE     it was restarted
- * -EBADMSG    it wrote nonsense to shared memory
+ * -EBADMSG    the memory shared with it holds invalid data
  *
- * A message to a port that is not bound yet waits there. One to a closed port,
- * or one longer than the port's buffer, is refused: PORTOLAN_REFUSED.
+ * A message to a port that is not bound yet waits there. A message to a closed
+ * port, or one longer than the port's buffer, is refused: PORTOLAN_REFUSED.
  */
 
-/* Sends a request in flow 0. The bytes are copied: they are yours again on
- * return. Waits for credit where there is none, and of a long message until its
- * last byte is on its way; meanwhile runs handlers. `data` may be null if
- * `bytes` is 0. Sends to this rank itself too. */
+/* Sends a request in flow 0, also to this rank itself. The bytes are copied: the
+ * program may use them again on return. If there is no credit, it waits; a long
+ * message is waited for until its last byte is under way. Meanwhile it runs
+ * handlers. `data` may be null if `bytes` is 0. */
 int portolan_send(portolan_endpoint *endpoint, uint32_t rank, uint16_t port, const void *data,
                   size_t bytes);
 
-/* The same, but gives -EAGAIN instead of waiting; then nothing was queued.
- * Runs no handler. */
+/* Does the same, but returns -EAGAIN instead of waiting; then nothing was
+ * queued. Runs no handler. */
 int portolan_try_send(portolan_endpoint *endpoint, uint32_t rank, uint16_t port, const void *data,
                       size_t bytes);
 
-/* As portolan_send(), with options; null for defaults. */
+/* Does the same as portolan_send(), with options; null for the defaults. */
 int portolan_sendx(portolan_endpoint *endpoint, uint32_t rank, uint16_t port, const void *data,
                    size_t bytes, const portolan_send_options *options);
 
-/* Sends without a copy and without waiting: the bytes are lent, must stay valid
- * and unchanged until the operation has ended, and the operation must be given
- * to portolan_wait(), portolan_test() or portolan_op_free(). It has ended well
- * when the receiver has all of the message. PORTOLAN_NOWAIT is implied. */
+/* Sends without a copy and without waiting (PORTOLAN_NOWAIT is implied). The
+ * bytes are lent: they must stay valid and unchanged until the operation has
+ * ended. It has ended well when the receiver has the whole message. Pass `*op` to
+ * portolan_wait(), portolan_test() or portolan_op_free(). `options` may be
+ * null. */
 int portolan_send_lent(portolan_endpoint *endpoint, uint32_t rank, uint16_t port, const void *data,
                        size_t bytes, const portolan_send_options *options, portolan_op **op);
 
-/* Waits until the operation has ended, but not longer than `timeout_ns`;
- * makes progress and runs handlers. Once it has ended, well (0) or not, frees
- * it and sets `*op` to null. A null `*op` is an operation that has ended well.
- * -ETIMEDOUT     the time was up; the operation goes on
- * -ECONNREFUSED  ended: the receiver refused the message
- * -EPIPE, -ECONNRESET, ...  ended: the receiver is dead, see above */
+/* Waits until the operation has ended, at most `timeout_ns`. Makes progress and
+ * runs handlers. If the operation has ended, well (0) or not, frees it and sets
+ * `*op` to null. A null `*op` counts as an operation that has ended well.
+ * -ETIMEDOUT     the time is up; the operation goes on
+ * -ECONNREFUSED  it has ended: the receiver refused the message
+ * -EPIPE, -ECONNRESET, ...  it has ended: the receiver is dead, see above */
 int portolan_wait(portolan_endpoint *endpoint, portolan_op **op, int64_t timeout_ns);
 
-/* The same without waiting, after one pass of progress if it had not ended: 1
- * if it has ended well, 0 if it goes on. */
+/* Does the same without waiting, after one pass of progress if the operation has
+ * not ended. Returns 1 if it has ended well, 0 if it goes on. */
 int portolan_test(portolan_endpoint *endpoint, portolan_op **op);
 
-/* Frees the handle of an operation; the message goes on if it has not arrived,
- * and its bytes stay lent until the endpoint is closed. May be called after
- * that. Null is allowed. */
+/* Frees the handle of an operation; null is allowed. If the message has not
+ * arrived, it goes on, and its bytes stay lent until the endpoint is closed. May
+ * also be called after that. */
 void portolan_op_free(portolan_op *op);
 
 /* ---- Progress and waiting --------------------------------------------- */
 
-/* One pass of progress: takes what has arrived, runs handlers, sends what is
- * due. Gives how much was moved, 0 when nothing waited. */
+/* Makes one pass of progress: takes what has arrived, runs handlers, sends what
+ * is due. Returns how much was moved; 0 if nothing waited. */
 int64_t portolan_progress(portolan_endpoint *endpoint);
 
-/* A condition to wait for: not 0 when it is true. It is asked often, must be
- * quick and must not call the library. */
+/* A condition to wait for: not 0 if it holds. It is called often, must be quick
+ * and must not call the library. */
 typedef int (*portolan_condition)(void *user);
 
-/* Makes progress and runs handlers until the condition is true. Spins briefly,
- * then yields, then sleeps in the kernel. What makes it true is a handler, run
- * by this call or another thread's: it is asked when something has moved.
- * -ETIMEDOUT  the time was up
- * -EPIPE, -ECONNRESET, ...  a rank is dead, see above: told once for each rank
- *   whose process dies (and for the last other rank that closes its endpoint);
- *   which one, error handlers are told. Call again to go on waiting for others. */
+/* Makes progress and runs handlers until the condition holds. It spins briefly,
+ * then yields the core, then sleeps in the kernel. The condition is checked when
+ * something has moved, so a handler must make it true, run by this call or by
+ * another thread's.
+ * -ETIMEDOUT  the time is up
+ * -EPIPE, -ECONNRESET, ...  a rank is dead, see "Errors of every send". Returned
+ *   once for each rank whose process dies, and for the last other rank that
+ *   closes its endpoint. Error handlers get its number. Call again to go on
+ *   waiting for others */
 int portolan_wait_until(portolan_endpoint *endpoint, portolan_condition condition, void *user,
                         int64_t timeout_ns);
 
-/* A descriptor that is readable when progress is to be made, for programs with
- * an event loop of their own: call portolan_arm(), and if it gives 1 wait for
- * the descriptor (poll, epoll), then call portolan_progress() until it gives 0.
- * It belongs to the endpoint: neither read nor close it. */
+/* Returns a descriptor for event loops; it is readable when there is progress to
+ * make. Call portolan_arm(). If that returns 1, wait for the descriptor (poll,
+ * epoll); then call portolan_progress() until it returns 0. The descriptor
+ * belongs to the endpoint: neither read nor close it. */
 int portolan_fd(const portolan_endpoint *endpoint);
 
-/* Declares that the program will wait for the descriptor: 1. Or 0 if there is
- * something to do first: call portolan_progress() instead. */
+/* Announces that the program will wait for the descriptor. Returns 1, or 0 if
+ * there is something to do first: then call portolan_progress(). */
 int portolan_arm(portolan_endpoint *endpoint);
 
 /* ---- Groups ----------------------------------------------------------- */
 
 /* Makes a group of `count` ranks, to be freed by portolan_group_free(). All
- * members must make it of the same list.
- * -ENXIO  no such rank; -EINVAL  an empty list, or a rank twice */
+ * members must make it from the same list. The list is copied.
+ * -ENXIO   no such rank
+ * -EINVAL  the list is empty, or has a rank twice */
 int portolan_group_open(portolan_endpoint *endpoint, const uint32_t *ranks, size_t count,
                         portolan_group **group);
 
-/* Frees it. Null is allowed. */
+/* Frees a group. Null is allowed. */
 void portolan_group_free(portolan_group *group);
 
-/* Waits until every member of the group (null: every rank of the job) has come
- * here; runs handlers meanwhile.
+/* Waits until every member of the group (null: every rank of the job) has called
+ * this. Runs handlers meanwhile.
  * -ENXIO  this rank is no member
- * -EPIPE, -ECONNRESET, ...  a member is dead, see above; once also when it is
- *     back already, if neither a wait nor a barrier has told of its death */
+ * -EPIPE, -ECONNRESET, ...  a member is dead, see "Errors of every send". Also
+ *   returned once if the member is back already, unless a wait or a barrier has
+ *   reported its death */
 int portolan_barrier(portolan_endpoint *endpoint, const portolan_group *group);
 
-/* Sends a message to the port of every member of the group (null: every rank
- * of the job), this rank too if it is one, along a tree from four receivers on.
- * Waits as portolan_send() does. Only this rank calls. Broadcasts of one rank
- * to the same group and flow keep order among each other, but not with other
- * messages. If it fails, some members may have been reached.
- * -EINVAL  PORTOLAN_NOWAIT */
+/* Sends a message to the port of every member of the group (null: every rank of
+ * the job), this rank included if it is one. From four receivers on, it goes
+ * along a tree. Waits as portolan_send() does. Only the sender calls. Broadcasts
+ * of one rank to the same group and flow keep order among each other, but not
+ * with other messages. If the call fails, some members may have been reached.
+ * -EINVAL  PORTOLAN_NOWAIT is set
+ * others   see "Errors of every send" */
 int portolan_broadcast(portolan_endpoint *endpoint, const portolan_group *group, uint16_t port,
                        const void *data, size_t bytes, const portolan_send_options *options);
 
 /* ---- From handlers ---------------------------------------------------- */
 
-/* As portolan_rank() and portolan_size(). */
+/* The same as portolan_rank() and portolan_size(). */
 int64_t portolan_context_rank(const portolan_context *context);
 int64_t portolan_context_size(const portolan_context *context);
 
-/* As portolan_restarts(). */
+/* The same as portolan_restarts(). */
 int64_t portolan_context_restarts(const portolan_context *context, uint32_t rank);
 
-/* Answers the sender of the message, at port `port` of its, with reply priority
- * and in the message's flow. Does not wait: where there is no credit the answer
- * is kept and leaves later.
- * -EAGAIN  one handler has said more than the memory for such answers holds
- * -EINVAL  in an error handler, where there is no message to answer
- * otherwise as every send */
+/* Replies to the sender of the message, at the sender's port `port`, with reply
+ * priority and in the message's flow. The bytes are copied. Does not wait: if
+ * there is no credit, the reply is kept and leaves later.
+ * -EAGAIN  this handler has sent more than the memory for such replies holds
+ * -EINVAL  called in an error handler, which has no message to reply to
+ * others   see "Errors of every send" */
 int portolan_reply(portolan_context *context, uint16_t port, const uint64_t *args,
                    uint32_t arg_count, const void *data, size_t bytes);
 
-/* Sends a message without waiting: -EAGAIN where there is no credit. `options`
- * may be null. Otherwise as portolan_sendx(). */
+/* Sends a message without waiting; the bytes are copied. `options` may be null.
+ * -EAGAIN  there is no credit
+ * others   see "Errors of every send" */
 int portolan_context_send(portolan_context *context, uint32_t rank, uint16_t port,
                           const void *data, size_t bytes, const portolan_send_options *options);
 
-/* As portolan_bind(), portolan_unbind() and portolan_set_buffer(). A buffer
- * that the present message is in stays in use until the handler has returned. */
+/* The same as portolan_bind(), portolan_unbind() and portolan_set_buffer(). A
+ * buffer that the present message is in stays in use until the handler has
+ * returned. */
 int portolan_context_bind(portolan_context *context, uint16_t port,
                           const portolan_binding *binding);
 int portolan_context_unbind(portolan_context *context, uint16_t port);
@@ -542,14 +569,14 @@ typedef struct portolan_counters {
     /* Messages accepted for sending, and payload bytes in them. */
     uint64_t sent;
     uint64_t bytes_sent;
-    /* Messages handed to a handler or written to a buffer, and their bytes. */
+    /* Messages passed to a handler or written to a buffer, and their bytes. */
     uint64_t received;
     uint64_t bytes_received;
-    /* Messages that were kept in the endpoint's memory first. */
+    /* Messages that were first buffered in the endpoint's memory. */
     uint64_t kept;
-    /* Messages that had to wait where they were, for want of memory. */
+    /* Messages that had to wait where they were, for lack of memory. */
     uint64_t not_now;
-    /* Messages of ours that were refused. */
+    /* Messages of this rank that were refused. */
     uint64_t refused;
     /* Peers that died. */
     uint64_t deaths;
@@ -559,11 +586,12 @@ typedef struct portolan_counters {
     uint64_t sleeps;
     /* Packets that the network link could not send. */
     uint64_t tx_failed;
-    /* Sends that found no credit: each try, also of a send that waits. */
+    /* Sends that found no credit. Each attempt counts, also of a send that
+     * waits. */
     uint64_t no_credit;
-    /* Packets on the network, those sent again among them, and those that
-     * came and were dropped (forged, repeated, or for want of room); all 0
-     * where all ranks share memory. */
+    /* Packets on the network: sent (retransmissions included), received,
+     * retransmitted, and dropped on arrival (forged, repeated, or for lack of
+     * memory). All are 0 if all ranks share memory. */
     uint64_t packets_sent;
     uint64_t packets_received;
     uint64_t resent;
@@ -576,15 +604,15 @@ static inline void portolan_counters_init(portolan_counters *counters)
     counters->size = (uint32_t)sizeof *counters;
 }
 
-/* Fills `counters` as far as counters->size says; fields that this library
- * does not know become 0. */
+/* Fills `counters` as far as counters->size says. Fields that this library does
+ * not know become 0. */
 int portolan_counters_read(portolan_endpoint *endpoint, portolan_counters *counters);
 
-/* Whether the launcher is ending the job: 1, with its reason at `text`, cut to
- * `text_bytes` with a final 0 (`text` may be null); else 0. */
+/* Returns 1 if the launcher is ending the job, else 0. If 1, the buffer `text`
+ * (may be null) gets the reason, cut to `text_bytes` including the final 0. */
 int portolan_ending(portolan_endpoint *endpoint, char *text, size_t text_bytes);
 
-/* Tells the endpoint that a rank's process has ended, where the program knows
+/* Notifies the endpoint that a rank's process has ended, if the program knows
  * before the endpoint does.
  * -ENXIO  no such rank, or this one */
 int portolan_peer_died(portolan_endpoint *endpoint, uint32_t rank);

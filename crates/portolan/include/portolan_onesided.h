@@ -1,32 +1,35 @@
 /*
- * Portolan: one-sided memory, for C99 and C++17. portolan.h includes this; its
- * rules hold here, and those of portolan_matched.h on operations, their ends
- * and the memory that is lent to them.
+ * Portolan: one-sided memory (RMA: put, get and atomic operations on the memory
+ * of other ranks), for C99 and C++17. portolan.h includes this header; its rules
+ * hold here, and those of portolan_matched.h on operations, completions and lent
+ * memory.
  *
  * SPDX-License-Identifier: MIT OR Apache-2.0
  *
- * A rank registers memory and tells others its remote key, for example in a
- * message. They put bytes there, get bytes from there and change numbers in
- * it, without a receive and without a call of its program: where that computes
- * or sleeps, its helper thread serves them.
+ * A rank registers memory and passes its remote key to others, for example in a
+ * message. They put bytes there, get bytes from there and change numbers in it.
+ * The rank's program posts no receive and makes no call for this: while it
+ * computes or sleeps, its helper thread serves the accesses. The rank that begins
+ * an access is its initiator, the other one its target.
  *
- * Key, rights and bounds of every access are checked before anything is
- * touched: by the target or, on one host, by the initiator in the target's
- * table. What is wrong is the error of the operation's completion:
- * -ENOKEY       it has no region under this key, or no longer
- * -EACCES       the region's rights do not allow it, or one-sided access is
- *               forbidden there
- * -ERANGE       it does not lie in the region
- * -EINVAL       the offset of an atomic operation is no multiple of 8
+ * Key, rights and bounds of every access are checked before anything is touched:
+ * by the target or, on one host, by the initiator in the target's table. The
+ * error of the operation's completion is
+ * -ENOKEY       the target has no region under this key, or no longer
+ * -EACCES       the region's rights do not allow the access, or one-sided access
+ *               is forbidden at the target
+ * -ERANGE       the access does not lie in the region
+ * -EINVAL       the offset of an atomic operation is not a multiple of 8
  * -ECONNREFUSED the target has closed the port of the signal
- * -EPIPE, -ECONNRESET, ...  the target is dead, see portolan.h; a put may have
+ * -EPIPE, -ECONNRESET, ...  the target is dead, see portolan.h. A put may have
  *               been done in part, and the memory of a get written in part
  *
- * Order. Short puts and atomic operations of one rank to another are executed
- * in the order in which they were begun; the bytes of a long put arrive in
- * parts, and those of a later one may be there before. portolan_fence() and
+ * Order. Short puts and atomic operations of one rank on another are executed in
+ * the order in which they were begun. The bytes of a long put arrive in parts,
+ * and those of a later put may arrive before them. portolan_fence() and
  * portolan_post_flush() order them.
- * In handlers none of these calls may be made (-EDEADLK).
+ *
+ * None of these calls may be made from a handler (-EDEADLK).
  */
 #ifndef PORTOLAN_ONESIDED_H
 #define PORTOLAN_ONESIDED_H
@@ -44,15 +47,15 @@ extern "C" {
 #define PORTOLAN_MAY_GET 1u
 #define PORTOLAN_MAY_PUT 2u
 
-/* Flags of a region, one at most. */
-/* Its key is the one given, not one that is chosen for it. */
+/* Flags of a region, at most one. */
+/* The region's key is `key` of the options, not one that the library chooses. */
 #define PORTOLAN_KEY 1u
-/* Of memory in one piece that is used again and again: a region of the same
- * memory and rights that was registered so is found, also when it was
- * deregistered, and others need be told its key only once. It stays open, and
- * the memory lent, until its place is needed (of those that were deregistered
- * setting regions_cached stay, the ones that were so last) or
- * portolan_forget_memory() has returned. */
+/* For memory in one piece that is used again and again. A region of the same
+ * memory and rights that was registered with this flag is found again, also after
+ * it was deregistered. So its key must be sent to others only once. The region
+ * stays open, and the memory lent, until portolan_forget_memory() has returned or
+ * the library needs its place. Of the deregistered regions, the last ones stay,
+ * as many as the setting regions_cached says. */
 #define PORTOLAN_CACHED 2u
 
 /* How memory is registered. */
@@ -63,8 +66,8 @@ typedef struct portolan_region_options {
     /* PORTOLAN_MAY_*: what others may do. Default: 0, nothing. */
     uint32_t rights;
     uint32_t reserved;
-    /* Any number, which is free again once the region was deregistered; 0
-     * without PORTOLAN_KEY. */
+    /* With PORTOLAN_KEY any number, which is free again after the region was
+     * deregistered. Else 0. */
     uint64_t key;
 } portolan_region_options;
 
@@ -74,73 +77,78 @@ static inline void portolan_region_options_init(portolan_region_options *options
     options->size = (uint32_t)sizeof *options;
 }
 
-/* What names a region to other ranks: opaque bytes, to be told to them as they
- * are. A key that is used again after its region was deregistered names
- * another region, and who has the old bytes is refused. */
+/* Names a region to other ranks: opaque bytes, to be sent to them unchanged. If a
+ * key is used again after its region was deregistered, it names another region,
+ * and accesses with the old bytes are refused. */
 typedef struct portolan_remote_key {
     unsigned char bytes[16];
 } portolan_remote_key;
 
-/* Lets other ranks access memory; `*region` names it here, and is never 0. An
- * access names bytes by their offset from the memory's first. Memory may be
+/* Lets other ranks access memory. `*region` names it in this process and is never
+ * 0. An access names bytes by their offset from the first one. Memory may be
  * registered several times and in parts, each time as a region of its own.
  * `options` may be null: then others may do nothing.
+ *
  * The memory is lent until it was deregistered or the endpoint was closed (if
- * that gives -ETIMEDOUT, see portolan_close()); others may change it meanwhile,
- * so look at it by volatile or atomic reads, or by portolan_region_read().
- * -EEXIST  the key names another region here
+ * that returned -ETIMEDOUT, see portolan_close()). Others may change it meanwhile,
+ * so read it by volatile or atomic reads, or by portolan_region_read().
+ * -EEXIST  the key already names another region here
  * -ENOSPC  65,536 regions are registered
  * -EACCES  one-sided access is forbidden here */
 int portolan_register(portolan_endpoint *endpoint, void *memory, size_t bytes,
                       const portolan_region_options *options, uint64_t *region);
 
-/* The same of several pieces, one region of all their bytes in a row. */
+/* Does the same for several pieces: one region of all their bytes in a row.
+ * -EINVAL  PORTOLAN_CACHED with other than one piece */
 int portolan_registerv(portolan_endpoint *endpoint, const struct iovec *pieces, size_t count,
                        const portolan_region_options *options, uint64_t *region);
 
-/* What other ranks name a region by.
- * -ENOENT  it is not open */
+/* Returns the remote key of a region.
+ * -ENOENT  the region is not open */
 int portolan_region_key(portolan_endpoint *endpoint, uint64_t region, portolan_remote_key *key);
 
-/* Names whatever region has a key at the moment of the access: for programs
- * that agree on keys beforehand (PORTOLAN_KEY) and tell each other none. Does
- * nothing if `key` is null. */
+/* Makes a remote key that names whichever region has the key `number` at the time
+ * of the access. For programs that agree on keys beforehand (PORTOLAN_KEY) and do
+ * not exchange them. Does nothing if `key` is null. */
 void portolan_remote_key_any(uint64_t number, portolan_remote_key *key);
 
-/* Reads a region of this rank's own while others may change it, to memory that
- * is not in it.
- * -ENOENT  it is not open
+/* Reads a region of this rank itself while others may change it. `to` must not lie
+ * in the region.
+ * -ENOENT  the region is not open
  * -ERANGE  the bytes do not lie in it */
 int portolan_region_read(portolan_endpoint *endpoint, uint64_t region, uint64_t offset, void *to,
                          size_t bytes);
 
-/* Ends a registration: no access is admitted any more, and those that are under
- * way are waited for, with progress. Then the memory is yours, if no other
- * registration holds it. A region with PORTOLAN_CACHED stays open, see there.
- * -ENOENT  it is not registered */
+/* Ends a registration. No further access is admitted; accesses under way are
+ * waited for, with progress. Then the memory is the program's again, unless
+ * another registration holds it. A region with PORTOLAN_CACHED stays open, see
+ * there.
+ * -ENOENT  the region is not registered */
 int portolan_deregister(portolan_endpoint *endpoint, uint64_t region);
 
-/* Closes the regions registered with PORTOLAN_CACHED that any of these bytes is
- * in, and waits for accesses under way: to be called before the memory is given
- * back or used for something else. Those that are not deregistered are closed
- * when they are, and regions that portolan_register_again() made of them are
- * deregistered by themselves. */
+/* Closes the regions registered with PORTOLAN_CACHED that contain any of these
+ * bytes, and waits for accesses under way. Call it before the memory is freed or
+ * used for something else. Regions that are still registered are closed when they
+ * are deregistered. Regions that portolan_register_again() made of them must be
+ * deregistered separately. */
 int portolan_forget_memory(portolan_endpoint *endpoint, const void *memory, size_t bytes);
 
-/* Forbids one-sided access to this rank's memory from now on: nothing can be
+/* Forbids one-sided access to this rank's memory from now on. Nothing can be
  * registered any more, and every access ends with -EACCES. */
 int portolan_forbid_onesided(portolan_endpoint *endpoint);
 
-/* Registers memory of a region once more: the bytes from `offset` of that region
- * on, all of it or a part, with rights and a key of their own; `options`, but
- * not PORTOLAN_CACHED, and `*region` as of portolan_register(). The two may be deregistered in any order;
- * the memory is lent until the last of its regions was.
- * With the key (PORTOLAN_KEY), the extent and the rights of a region of this
- * memory it is that region, which then admits accesses until it was deregistered
- * as often as it was registered.
+/* Registers memory of the region `of` once more: `bytes` bytes from `offset` on,
+ * all of it or a part. Rights and key come from `options` (not PORTOLAN_CACHED);
+ * null, and `*region`, are as in portolan_register(). The two regions may be
+ * deregistered in any order. The memory is lent until the last of its regions was
+ * deregistered.
+ *
+ * If a region of this memory has the same key (PORTOLAN_KEY), extent and rights,
+ * `*region` is that region. It then admits accesses until it was deregistered as
+ * often as it was registered.
  * -ENOENT  `of` is not open
  * -ERANGE  the bytes do not lie in it
- * -EEXIST, -ENOSPC, -EACCES  as of portolan_register() */
+ * -EEXIST, -ENOSPC, -EACCES  as in portolan_register() */
 int portolan_register_again(portolan_endpoint *endpoint, uint64_t of, uint64_t offset,
                             size_t bytes, const portolan_region_options *options,
                             uint64_t *region);
@@ -148,23 +156,24 @@ int portolan_register_again(portolan_endpoint *endpoint, uint64_t of, uint64_t o
 /* ---- Accesses to memory of others ------------------------------------- */
 
 /* Flags of a put. */
-/* It ends when its memory is yours again; whether all went well, the next
- * flush tells. Default: it ends when its bytes are visible at the target. */
+/* The put ends when the program may use its memory again; the next flush reports
+ * whether it succeeded. Default: it ends when its bytes are visible at the
+ * target. */
 #define PORTOLAN_LOCAL 1u
-/* Once the bytes are visible the handler of a port of the target runs, with two
- * argument words: `word`, and how many bytes were put. */
+/* When the bytes are visible, the handler of a port of the target runs, with two
+ * argument words: `word`, and the number of bytes put. */
 #define PORTOLAN_SIGNAL 2u
 
-/* How an access is done, and how its end is told. */
+/* How an access is done, and how its end is reported. */
 typedef struct portolan_access_options {
     uint32_t size;
-    /* Of a put PORTOLAN_LOCAL and PORTOLAN_SIGNAL, or 0; of others 0. */
+    /* For a put PORTOLAN_LOCAL and PORTOLAN_SIGNAL, or 0; for others 0. */
     uint32_t flags;
     /* As in portolan_tagged_options. */
     uint64_t context;
     uint32_t queue;
     uint32_t counter;
-    /* Of the signal; 0 without PORTOLAN_SIGNAL. */
+    /* Word and port of the signal; 0 without PORTOLAN_SIGNAL. */
     uint64_t word;
     uint32_t port;
     uint32_t reserved;
@@ -176,13 +185,15 @@ static inline void portolan_access_options_init(portolan_access_options *options
     options->size = (uint32_t)sizeof *options;
 }
 
-/* All of these store the operation's number, never 0, and return at once;
- * `options` may be null. Any rank, this one too, may be the target; then the
- * memory must not overlap the place.
- * -EPIPE, -ECONNRESET, ...  the target is dead; nothing was begun
- * -EACCES  the port of a signal is the library's own */
+/* The following calls store the operation's number, never 0, and return at once.
+ * `options` may be null. Any rank may be the target, also this one; then the
+ * memory must not overlap the place. After these errors nothing was begun:
+ * -EPIPE, -ECONNRESET, ...  the target is dead
+ * -EACCES  the port of a signal is PORTOLAN_PORTS or above
+ * -ENOENT  the queue or the counter of the options does not exist */
 
-/* Begins to write bytes to `offset` of the region. */
+/* Begins to write bytes to `offset` of the region. The bytes are lent until the
+ * operation has ended. */
 int portolan_post_put(portolan_endpoint *endpoint, uint32_t rank, const portolan_remote_key *key,
                       uint64_t offset, const void *data, size_t bytes,
                       const portolan_access_options *options, uint64_t *operation);
@@ -190,7 +201,8 @@ int portolan_post_putv(portolan_endpoint *endpoint, uint32_t rank, const portola
                        uint64_t offset, const struct iovec *pieces, size_t count,
                        const portolan_access_options *options, uint64_t *operation);
 
-/* Begins to read bytes from there; it ends when they are here. */
+/* Begins to read bytes from there. The operation ends when they have arrived; until
+ * then the memory `to` is lent. */
 int portolan_post_get(portolan_endpoint *endpoint, uint32_t rank, const portolan_remote_key *key,
                       uint64_t offset, void *to, size_t bytes,
                       const portolan_access_options *options, uint64_t *operation);
@@ -198,28 +210,29 @@ int portolan_post_getv(portolan_endpoint *endpoint, uint32_t rank, const portola
                        uint64_t offset, const struct iovec *pieces, size_t count,
                        const portolan_access_options *options, uint64_t *operation);
 
-/* Adds to the 64-bit little-endian number at `offset`, a multiple of 8. `data`
- * of the completion is what was there before. Atomic among these operations
- * and those that follow, not beside the target's own program. */
+/* Adds `add` to the 64-bit little-endian number at `offset`, a multiple of 8.
+ * `data` of the completion is the old value. Atomic with respect to this and the
+ * next operation, but not to the target's own program. */
 int portolan_post_fetch_add(portolan_endpoint *endpoint, uint32_t rank,
                             const portolan_remote_key *key, uint64_t offset, uint64_t add,
                             const portolan_access_options *options, uint64_t *operation);
 
 /* Replaces such a number by `desired` if it is `expected`. `data` of the
- * completion is what was there before: it was replaced if that is `expected`. */
+ * completion is the old value: if it is `expected`, the number was replaced. */
 int portolan_post_compare_swap(portolan_endpoint *endpoint, uint32_t rank,
                                const portolan_remote_key *key, uint64_t offset, uint64_t expected,
                                uint64_t desired, const portolan_access_options *options,
                                uint64_t *operation);
 
-/* Ends when all puts and atomic operations towards a rank that were begun
- * before are visible there; with the error of the first put with PORTOLAN_LOCAL
- * that failed and that no flush has told of. */
+/* Begins an operation that ends when all earlier puts and atomic operations on a
+ * rank are visible there. If a put with PORTOLAN_LOCAL has failed and no flush
+ * has reported that, the flush ends with the error of the first such put. */
 int portolan_post_flush(portolan_endpoint *endpoint, uint32_t rank,
                         const portolan_access_options *options, uint64_t *operation);
 
-/* What is begun after this towards a rank is executed after what was begun
- * before. Does not wait. */
+/* Orders operations: those on a rank that are begun after this call are executed
+ * after those that were begun before. Does not wait.
+ * -ENXIO  no such rank */
 int portolan_fence(portolan_endpoint *endpoint, uint32_t rank);
 
 #ifdef __cplusplus

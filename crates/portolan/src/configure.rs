@@ -1,4 +1,4 @@
-//! What the settings mean for the engine.
+//! Translates the settings to the engine's configuration.
 
 use std::sync::Arc;
 use std::thread::available_parallelism;

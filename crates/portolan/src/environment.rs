@@ -1,9 +1,9 @@
-//! Variables named `PORTOLAN_...` that nobody reads: misspelt ones, and those
-//! that are no text.
+//! Environment variables named `PORTOLAN_...` that have no effect: misspelt ones,
+//! and those that are not UTF-8.
 
 use std::ffi::OsStr;
 
-use crate::diary;
+use crate::logging;
 use crate::settings::SETTINGS;
 
 /// Before the name of each.
@@ -27,8 +27,8 @@ const OTHERS: &[&str] = &[
 /// What two words must have in common to be meant for each other, of 1.
 const LIKENESS: f64 = 0.8;
 
-/// What is wrong with the environment that nothing else complains about: a
-/// sentence for each variable.
+/// Checks the environment for mistakes that no other check reports. Returns a
+/// sentence for each.
 pub fn check_environment() -> Vec<String> {
     let mut all: Vec<_> = std::env::vars_os().collect();
     all.sort();
@@ -37,7 +37,7 @@ pub fn check_environment() -> Vec<String> {
         .collect()
 }
 
-/// The same of one variable, which may be meant for another process.
+/// Does the same for one variable, which may be meant for another process.
 pub fn check_variable(name: &OsStr, value: &OsStr) -> Vec<String> {
     let shown = name.to_string_lossy();
     let Some(own) = shown.strip_prefix(OURS) else {
@@ -59,7 +59,7 @@ pub fn check_variable(name: &OsStr, value: &OsStr) -> Vec<String> {
     }
     match value.to_str() {
         None => vec![format!("{shown} is not UTF-8 and is not used: correct it")],
-        Some(text) if shown == diary::VARIABLE => diary::Filters::read(text).wrong,
+        Some(text) if shown == logging::VARIABLE => logging::Filters::read(text).wrong,
         Some(_) => Vec::new(),
     }
 }

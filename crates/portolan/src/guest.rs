@@ -1,5 +1,5 @@
-//! Opening in a job that another launcher started: each process has a key
-//! pair, and memory is shared without an agent.
+//! Opening an endpoint in a job that another launcher started. Each process has a
+//! key pair, and memory is shared without an agent.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -33,37 +33,37 @@ const HOST_SILENCE: f64 = 5.0 / 6.0;
 /// Rights of others than the owner.
 const OTHERS: u32 = 0o077;
 
-/// Why the file of a job's secret cannot be used.
+/// Why the file that the setting `job_secret_file` names cannot be used.
 #[derive(Debug)]
 pub enum SecretFileError {
-    /// It cannot be read.
+    /// The file cannot be opened or read.
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// The kernel's answer.
+        /// The kernel's error.
         error: io::Error,
     },
-    /// It is a folder, a device or a pipe.
+    /// It is not a regular file, but a folder, a device or a pipe.
     NotAFile(PathBuf),
-    /// It belongs to another user.
+    /// It belongs to another user than the one who runs this process.
     Owner {
         /// The file.
         path: PathBuf,
-        /// Whose it is.
+        /// Its owner.
         uid: u32,
     },
-    /// Others may read or write it.
+    /// Its mode lets other users read, write or execute it.
     Mode {
         /// The file.
         path: PathBuf,
-        /// Its permissions.
+        /// Its mode.
         mode: u32,
     },
-    /// It is too short to be a secret, or too long.
+    /// It is shorter than 32 bytes or longer than 4,096.
     Length {
         /// The file.
         path: PathBuf,
-        /// Its bytes.
+        /// Its length, bytes.
         bytes: u64,
     },
 }
@@ -181,7 +181,7 @@ impl Keys {
         });
     }
 
-    /// What the others are told.
+    /// The address to announce to the others.
     pub const fn address(&self, own: &Address) -> KeyAddress {
         KeyAddress {
             port: own.port,

@@ -1,4 +1,4 @@
-//! Which networks messages go by: the setting `interface`.
+//! The networks that messages use: the setting `interface`.
 
 use std::net::IpAddr;
 
@@ -7,29 +7,31 @@ use portolan_sys::net::{Interface, Subnet, interfaces, is_link_local};
 /// Networks that an endpoint uses at once, at most.
 const MOST: usize = 4;
 
-/// An own address on a network that was asked for.
+/// An address of this host on a network that the setting names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
-    /// Of the interface.
+    /// The interface's index.
     pub index: u32,
     /// The address.
     pub ip: IpAddr,
-    /// Bits of the address that name the network.
+    /// Length of the network's prefix, bits.
     pub prefix: u8,
 }
 
-/// What the setting names, in its order.
+/// The networks that the setting names, in its order.
 ///
 /// # Errors
-/// In words: which part of it names nothing here, and what there is.
+/// A part of the setting names no network of this host, or the setting names more
+/// than four. The text names that part and the networks that there are.
 pub fn chosen(setting: &str) -> Result<Vec<Chosen>, String> {
     among(setting, &interfaces().unwrap_or_default())
 }
 
-/// Whether a value of the setting could name networks, on whatever host.
+/// Checks whether a value of the setting could name networks on some host.
 ///
 /// # Errors
-/// In words: which part of it never does.
+/// A part of the setting is empty, or looks like a network and is none. The text
+/// names that part.
 pub fn check(setting: &str) -> Result<(), String> {
     for word in setting.split(',').map(str::trim) {
         if word.is_empty() {

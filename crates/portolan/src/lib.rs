@@ -1,23 +1,88 @@
-//! Messages between the processes of a parallel job, on one host or many.
+//! Reliable messages between the processes of a parallel job, on one host or
+//! many.
 //!
-//! [`Endpoint::open`] joins the job that `portolan run` started this process
-//! in, or another launcher that offers PMI (mpiexec.hydra, srun). Messages go to a rank's numbered ports; what happens there is said by a
-//! [`Binding`]: a handler that runs on the message in place, a buffer that it
-//! lands in, or both. `docs/native.md` tells the rest.
+//! # Opening
+//!
+//! [`Endpoint::open`] joins the job in which `portolan run` started this process,
+//! or another launcher that offers PMI (mpiexec.hydra, srun). A process that no
+//! launcher started is a job of one rank. A *rank* is a process's number in its
+//! job. [`Config::set`] sets a setting; [`SETTINGS`] lists all of them.
+//!
+//! # Messages to ports
+//!
+//! A message goes to a numbered port of a rank. A [`Binding`] defines what happens
+//! there: a handler that runs on the message in place, a buffer that the message
+//! is written to, or both.
 //!
 //! ```no_run
+//! use std::sync::Arc;
+//! use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+//!
 //! use portolan::{Binding, Config, Endpoint};
 //!
 //! let ep = Endpoint::open(Config::default())?;
-//! ep.bind(1, Binding::to(|ctx, m| {
+//! let heard = Arc::new(AtomicBool::new(false));
+//! let seen = Arc::clone(&heard);
+//! ep.bind(1, Binding::to(move |ctx, m| {
 //!     println!("{} heard {:?} from {}", ctx.rank(), m.payload, m.from);
+//!     seen.store(true, Relaxed);
 //! }))?;
 //! ep.barrier()?;
 //! ep.send((ep.rank() + 1) % ep.size(), 1, b"ahoy")?;
-//! ep.barrier()?;
+//! // What is not taken by then is dropped when the endpoint closes.
+//! ep.wait_until(|| heard.load(Relaxed))?;
 //! ep.close()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Matched messages
+//!
+//! Tag-matched send and receive, as in MPI: a receive with a [`Selector`] takes
+//! the first message whose sender and tag fit. `docs/matched.md` describes them.
+//!
+//! ```no_run
+//! use portolan::{Config, Endpoint, Selector};
+//!
+//! let ep = Endpoint::open(Config::default())?;
+//! let last = ep.size() - 1;
+//! if ep.rank() == 0 {
+//!     ep.send_tagged(last, 7, b"ahoy")?;
+//! }
+//! if ep.rank() == last {
+//!     let mut memory = [0; 16];
+//!     let done = ep.receive_tagged(&Selector::any(7), &mut memory)?;
+//!     println!("{:?} from {}", &memory[..done.bytes as usize], done.peer);
+//! }
+//! ep.close()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # One-sided memory
+//!
+//! Put, get and atomic operations on memory that another rank has registered. The
+//! target's program makes no call for them. `docs/onesided.md` describes them.
+//!
+//! # Where to find what
+//!
+//! [`Endpoint`] dereferences to [`portolan_engine::Endpoint`], which has most
+//! methods:
+//!
+//! | to do | methods |
+//! | --- | --- |
+//! | bind ports | [`bind`](portolan_engine::Endpoint::bind), [`close_port`](portolan_engine::Endpoint::close_port), [`set_buffer`](portolan_engine::Endpoint::set_buffer) |
+//! | send | [`send`](portolan_engine::Endpoint::send), [`try_send`](portolan_engine::Endpoint::try_send), [`send_owned`](portolan_engine::Endpoint::send_owned), [`broadcast`](portolan_engine::Endpoint::broadcast) |
+//! | make progress and wait | [`progress`](portolan_engine::Endpoint::progress), [`wait_until`](portolan_engine::Endpoint::wait_until), [`barrier`](portolan_engine::Endpoint::barrier) |
+//! | use an event loop | [`fd`](portolan_engine::Endpoint::fd), [`arm`](portolan_engine::Endpoint::arm), [`arrival`](portolan_engine::Endpoint::arrival) |
+//! | send and receive by tag | [`send_tagged`](portolan_engine::Endpoint::send_tagged), [`receive_tagged`](portolan_engine::Endpoint::receive_tagged), [`post_send`](portolan_engine::Endpoint::post_send), [`post_receive`](portolan_engine::Endpoint::post_receive) |
+//! | access memory of other ranks | [`register`](portolan_engine::Endpoint::register), [`post_put`](portolan_engine::Endpoint::post_put), [`post_get`](portolan_engine::Endpoint::post_get) |
+//! | close | [`close`](portolan_engine::Endpoint::close) |
+//!
+//! Handlers use a [`Context`] instead of the endpoint. Each kind of call has a
+//! small error type of its own: [`OpenError`], [`SendError`], [`WaitError`],
+//! [`MatchError`], [`OpError`]. [`Misuse`] is a call that is wrong where it stands.
+//!
+//! `docs/native.md` describes the rest: edge cases, the helper thread, and the
+//! interface in C.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/matched.md")]
@@ -29,35 +94,35 @@ mod onesided_page {}
 
 mod c;
 mod configure;
-mod diary;
 mod environment;
 mod guest;
 mod interfaces;
+mod logging;
 mod open;
 mod settings;
 pub mod tuned;
 
-/// For interfaces in C that are built on this one: they keep the rules of
-/// `portolan.h` on panics and errors.
+/// For C interfaces that are built on this one. They follow the rules of
+/// `portolan.h` for panics and errors.
 #[doc(hidden)]
 pub mod c_edge {
     pub use crate::c::error::*;
     pub use crate::c::{edge, slice, store, store_text};
 }
 
-pub use diary::begin_log;
 #[doc(hidden)]
 pub use environment::{check_environment, check_variable};
 pub use guest::SecretFileError;
 #[doc(hidden)]
 pub use interfaces::{Chosen as Network, check as check_networks, chosen as networks};
+pub use logging::begin_log;
 pub use open::{Config, Endpoint, OpenError};
 pub use portolan_engine::{
-    ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Census, Completion, Context, Count,
-    CounterId, Counters, Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure,
-    Gather, Group, Handler, MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, Op,
-    OpError, OpId, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Priority, Probed, Push, PutEnd,
-    PutOptions, QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter, Selector, SendError,
-    SendOptions, Signal, TaggedOptions, Threads, WaitError,
+    ARGS_MAX, Action, Arrival, Binding, Buffer, CALLS, Completion, Context, Count, CounterId,
+    Counters, Death, DeregisterError, Ended, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
+    Group, Handler, MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, Op, OpError,
+    OpId, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Priority, Probed, Push, PutEnd, PutOptions,
+    QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter, Selector, SendError, SendOptions,
+    Signal, Statistics, TaggedOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};

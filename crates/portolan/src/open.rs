@@ -10,12 +10,13 @@ use std::time::Duration;
 use portolan_boot::{BootError, Congestion as Sharing, GaveUp, How, Job, LinkChoice, PeerInfo};
 use portolan_engine as engine;
 use portolan_engine::{
-    Address, Congestion, Death, KeyAddress, Opening, PeerConfig, ShmAttachment, Threads,
+    Address, Congestion, Death, Failure, KeyAddress, Opening, PeerConfig, ShmAttachment, Threads,
 };
 use portolan_sys::features::UnknownFeature;
 use portolan_sys::lives::Pulse;
-use portolan_sys::net::{Netlink, directly_connected};
+use portolan_sys::net::{self, Netlink, directly_connected};
 use portolan_sys::tell::tell;
+use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::configure::{adopt_tuned, engine_config};
@@ -24,25 +25,26 @@ use crate::interfaces::{self, Chosen};
 use crate::settings::{SettingError, Settings};
 use crate::tuned::Link;
 
-/// What the call that opens an endpoint may say. All else comes from the
+/// Options of the call that opens an endpoint. Everything else comes from the
 /// launcher, the environment and the defaults.
 #[derive(Clone, Debug, Default)]
 pub struct Config {
-    /// Which threads may call. Default [`Threads::Single`].
+    /// Which threads may call the endpoint. Default [`Threads::Single`].
     pub threads: Threads,
     settings: Vec<(String, String)>,
 }
 
 impl Config {
-    /// Gives a setting by name; see [`crate::SETTINGS`]. Wrong names and values
-    /// are told when the endpoint opens.
+    /// Sets a setting by name; see [`crate::SETTINGS`]. It overrides all other
+    /// sources of the setting. A wrong name or value is an error of
+    /// [`Endpoint::open`].
     #[must_use]
     pub fn set(mut self, name: &str, value: impl fmt::Display) -> Self {
         self.settings.push((name.to_owned(), value.to_string()));
         self
     }
 
-    /// Which threads may call the endpoint.
+    /// Sets which threads may call the endpoint. Default [`Threads::Single`].
     #[must_use]
     pub const fn threads(mut self, threads: Threads) -> Self {
         self.threads = threads;
@@ -50,45 +52,52 @@ impl Config {
     }
 }
 
-/// Why there is no endpoint.
+/// Why an endpoint was not opened. The text of each error names its cause and its
+/// remedy.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The job cannot be joined.
+    /// The job cannot be joined. For example, the launcher has refused this
+    /// process or has gone, a rank did not join in time, or this process has joined
+    /// before.
     Boot(BootError),
-    /// A setting is wrong.
+    /// A setting has an unknown name or an impossible value, or its file cannot be
+    /// read.
     Setting(SettingError),
-    /// The file of the job's secret cannot be used.
+    /// The file that the setting `job_secret_file` names cannot be used.
     SecretFile(SecretFileError),
-    /// `PORTOLAN_DISABLE` names something that does not exist.
+    /// `PORTOLAN_DISABLE` names a feature that does not exist.
     Disable(UnknownFeature),
-    /// The endpoint cannot be made.
+    /// The endpoint cannot be made. For example, its UDP port is in use, memory or
+    /// descriptors are short, or a system call failed.
     Engine(engine::OpenError),
-    /// The job asks for shared memory only, and a rank is on another host.
+    /// The job asks for shared memory only (link `shm`), and a rank is on another
+    /// host.
     NotOneHost {
         /// The first such rank.
         rank: u32,
     },
-    /// The job asks for shared memory only, and there is none with a rank of
-    /// this host.
+    /// The job asks for shared memory only (link `shm`), and a rank of this host
+    /// cannot share memory.
     NotShared {
         /// The first such rank.
         rank: u32,
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The job asks for host ports only, and this rank has none.
+    /// The job asks for host ports only (link `xdp`), and this rank has none. A host
+    /// port is an AF_XDP queue that one process owns.
     NoHostPort {
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// The setting `interface` cannot be used.
+    /// The setting `interface` names no network of this host, or too many.
     Interface {
-        /// Why not.
+        /// The reason.
         why: String,
     },
-    /// A rank's address makes no sense.
+    /// A rank's address cannot be read: it probably runs another version.
     BadAddress {
-        /// Which.
+        /// The rank.
         rank: u32,
     },
 }
@@ -150,8 +159,8 @@ impl From<engine::OpenError> for OpenError {
     }
 }
 
-/// This process's attachment to its job: an [`engine::Endpoint`] and where it
-/// came from.
+/// This process's attachment to its job: an [`engine::Endpoint`], which has most
+/// methods, and how it was opened.
 #[derive(Debug)]
 pub struct Endpoint {
     inner: engine::Endpoint,
@@ -205,6 +214,11 @@ impl engine::Watch for Launcher {
     fn give_up(&mut self, rank: u32, restarts: u32, why: Death) {
         let why = match why {
             Death::Corrupt => GaveUp::Corrupt,
+            Death::CutOff(Failure::Send(errno)) => GaveUp::NotSent { errno },
+            Death::CutOff(Failure::Receive(errno)) => GaveUp::NotReceived { errno },
+            _ if self.0.local_ranks.contains(&rank) && loopback_is_down() => GaveUp::NotSent {
+                errno: Errno::NETDOWN.raw_os_error(),
+            },
             _ => GaveUp::Silent,
         };
         self.0.give_up(rank, restarts, why);
@@ -213,6 +227,13 @@ impl engine::Watch for Launcher {
     fn leave(&mut self) {
         self.0.leave();
     }
+}
+
+/// Whether no packet passes between ranks of this host. Where the loopback was up
+/// before, the kernel takes them without a word and drops them.
+fn loopback_is_down() -> bool {
+    let all = net::interfaces().unwrap_or_default();
+    all.iter().any(|it| it.loopback && !it.up)
 }
 
 const fn death(how: How) -> Death {
@@ -231,8 +252,8 @@ fn ip_of(address: &Address) -> IpAddr {
     ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
 }
 
-/// A table as the launcher is told of it. None is so large that its numbers
-/// do not fit; then it would be refused there.
+/// A table in the form that the launcher reads. None is so large that its numbers
+/// do not fit; the launcher would refuse such a table.
 fn told(table: &engine::Table) -> portolan_boot::Table {
     let small = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
     let field = |field: &engine::Field| portolan_boot::Field {
@@ -270,7 +291,7 @@ enum Way {
         /// Bytes of the longest packet, where the interface takes longer ones.
         packet_max: Option<u32>,
     },
-    /// By its socket; why, where somebody asked for a host port.
+    /// By its socket; with the reason, if a host port was asked for.
     Socket { why: Option<String> },
 }
 
@@ -367,9 +388,9 @@ fn started_again(here: bool) -> Cow<'static, str> {
 }
 
 /// A rank that was started again, as the engine must know it.
-fn returned(job: &Job, rank: u32, peer: &PeerInfo) -> Result<engine::Returned, OpenError> {
+fn returned(job: &Job, rank: u32, peer: &PeerInfo) -> Result<engine::Restarted, OpenError> {
     let address = Address::parse(&peer.address).map_err(|_| OpenError::BadAddress { rank })?;
-    Ok(engine::Returned {
+    Ok(engine::Restarted {
         rank,
         address,
         restarts: peer.restarts,
@@ -380,12 +401,21 @@ fn returned(job: &Job, rank: u32, peer: &PeerInfo) -> Result<engine::Returned, O
 }
 
 impl Endpoint {
-    /// Joins the job that this process was started in and opens its endpoint;
-    /// a process that nobody started is a job of its own. Returns when all
-    /// ranks have joined.
+    /// Joins the job that this process was started in and opens its endpoint. A
+    /// process that no launcher started is a job of one rank. Returns when all
+    /// ranks have joined. A process opens one endpoint in a job.
     ///
     /// # Errors
-    /// [`OpenError`]; its text says what to do.
+    /// The text of each error says what to do.
+    /// - [`OpenError::Boot`]: the job cannot be joined.
+    /// - [`OpenError::Setting`], [`OpenError::Disable`], [`OpenError::Interface`],
+    ///   [`OpenError::SecretFile`]: a setting is wrong, here, in the environment,
+    ///   in a file or in the launcher's options.
+    /// - [`OpenError::NotOneHost`], [`OpenError::NotShared`],
+    ///   [`OpenError::NoHostPort`]: a rank cannot be reached by the link that the
+    ///   job asks for.
+    /// - [`OpenError::BadAddress`]: a rank's address cannot be read.
+    /// - [`OpenError::Engine`]: the kernel refused a socket, memory or a thread.
     pub fn open(config: Config) -> Result<Self, OpenError> {
         crate::begin_log();
         let pairs = |(name, value): &'_ (String, String)| (name.clone(), value.clone());
@@ -475,20 +505,20 @@ impl Endpoint {
         })
     }
 
-    /// Random, the same for all ranks of the job; not secret.
+    /// The job's id: random, the same for all ranks, and not secret.
     #[must_use]
     pub const fn job_id(&self) -> u64 {
         self.job_id
     }
 
-    /// Every setting's value and where it came from.
+    /// The value of every setting, with the source of each.
     #[must_use]
     pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 }
 
-/// Takes the host port that the launcher has given, if it is to be used.
+/// Takes the host port that the launcher has passed, if it is to be used.
 fn host_port(
     job: &mut Job,
     config: &engine::Config,
@@ -532,7 +562,7 @@ fn without(job: &Job, why: Option<String>) -> Result<Way, OpenError> {
     Ok(Way::Socket { why })
 }
 
-/// Maps a host port; or says why it cannot be.
+/// Maps a host port, or returns why that is not possible.
 fn map(
     config: &engine::Config,
     port: portolan_boot::OwnHostPort,

@@ -1,7 +1,9 @@
-//! Settings: one row each. A value given in the call goes over one passed by
-//! the launcher (`portolan run --set`), that over the environment
-//! (`PORTOLAN_NAME`), that over the file that `PORTOLAN_CONFIG` names, and that
-//! over what `portolan tune` has found.
+//! Settings, one table row each.
+//!
+//! If several sources give a value, the first of these counts: the call that opens
+//! the endpoint, the launcher (`portolan run --set`), the environment
+//! (`PORTOLAN_NAME`), the file that `PORTOLAN_CONFIG` names, what `portolan tune`
+//! has found, the default.
 
 mod table;
 
@@ -14,19 +16,20 @@ use self::table::ANY;
 pub use self::table::SETTINGS;
 use crate::tuned::{self, Tuned};
 
-/// A setting: its name, default, unit and what it does.
+/// A setting: its name, default, unit, meaning and range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// As `--set` takes it; the variable is `PORTOLAN_` and this in capitals.
+    /// The name that `--set` takes. The environment variable is `PORTOLAN_` and the
+    /// name in capitals.
     pub name: &'static str,
-    /// Default, as text.
+    /// The default, as text.
     pub default: &'static str,
-    /// Unit of the value.
+    /// Unit of the value, or the words that are possible.
     pub unit: &'static str,
     /// What it does.
     pub help: &'static str,
-    /// Least and most that is allowed, of numbers. Where 0 is the default it
-    /// is allowed as well and means that something else decides.
+    /// Smallest and largest allowed number. If the default is 0, that is allowed as
+    /// well and means that something else decides.
     pub range: (u64, u64),
 }
 
@@ -36,10 +39,10 @@ fn find(name: &'static str) -> &'static Setting {
     row.expect("only names of rows are asked for")
 }
 
-/// Where a value came from, the strongest last.
+/// The source of a value. A later variant overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
-    /// The row's default.
+    /// The default in [`SETTINGS`].
     Default,
     /// What `portolan tune` has found for this host and link.
     Tuned,
@@ -73,19 +76,20 @@ pub enum SettingError {
     Unknown {
         /// The name.
         name: String,
-        /// Who gave it.
+        /// Its source.
         origin: Origin,
     },
-    /// The value is not of the setting's kind, or outside its range.
+    /// The value has the wrong type or is outside the setting's range.
     Value {
         /// The setting.
         name: &'static str,
-        /// What was given.
+        /// The value.
         value: String,
-        /// Who gave it.
+        /// Its source.
         origin: Origin,
     },
-    /// The file cannot be read, or a line of it is not NAME = VALUE.
+    /// The file that `PORTOLAN_CONFIG` names cannot be read, or a line of it is not
+    /// `NAME = VALUE`. The text is the message.
     File(String),
 }
 
@@ -125,16 +129,21 @@ impl fmt::Display for SettingError {
 
 impl std::error::Error for SettingError {}
 
-/// Every setting's value and origin.
+/// The value of every setting, with its source.
 #[derive(Clone, Debug)]
 pub struct Settings(BTreeMap<&'static str, (String, Origin)>);
 
 impl Settings {
-    /// Gathers values from all origins.
+    /// Gathers values from all sources: `call` and `launcher`, the environment, and
+    /// the file that `PORTOLAN_CONFIG` names. Values are checked when they are used;
+    /// [`Settings::wrong`] checks all of them. Environment variables with other
+    /// names are ignored.
     ///
     /// # Errors
-    /// [`SettingError::Unknown`] for names that `call` or `launcher` give,
-    /// [`SettingError::File`]. Variables of other names belong to somebody else.
+    /// - [`SettingError::Unknown`]: `call`, `launcher` or the file has a name that is
+    ///   no setting.
+    /// - [`SettingError::File`]: the file cannot be read, or has a line that is not
+    ///   `NAME = VALUE`.
     pub fn gather<'a>(
         call: impl IntoIterator<Item = (&'a str, &'a str)>,
         launcher: impl IntoIterator<Item = (&'a str, &'a str)>,
@@ -181,8 +190,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Takes what was tuned where nobody gave a value. Later ones go over
-    /// earlier ones.
+    /// Takes tuned values for settings that no other source gives. If it is called
+    /// several times, later values override earlier ones.
     pub fn adopt(&mut self, tuned: &Tuned) {
         for (name, value) in tuned.values() {
             let entry = self.0.get_mut(name);
@@ -202,7 +211,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Every setting with its value and where that came from.
+    /// Every setting: its name, its value and the value's source.
     pub fn iter(&self) -> impl Iterator<Item = (&'static str, &str, Origin)> {
         self.0
             .iter()
@@ -228,7 +237,7 @@ impl Settings {
         parsed.ok_or_else(|| self.refused(name))
     }
 
-    /// What is said of a value that makes no sense.
+    /// The error for an impossible value.
     fn refused(&self, name: &'static str) -> SettingError {
         let (value, origin) = &self.0[name];
         SettingError::Value {
@@ -238,8 +247,9 @@ impl Settings {
         }
     }
 
-    /// What is said of all values that are no numbers, or none of the words, that
-    /// their settings take. Names of files, hosts and networks are not looked up.
+    /// An error for each value that is not a number in its setting's range, or not
+    /// one of the setting's words. Names of files, hosts and networks are not looked
+    /// up.
     pub fn wrong(&self) -> Vec<SettingError> {
         let is_right = |row: &Setting| {
             if row.default.parse::<u64>().is_ok() {

@@ -1,13 +1,15 @@
-//! What `portolan tune` has found, kept in a file for each host and link:
-//! thresholds of matched messages, which [`crate::Endpoint::open`] takes where
-//! nobody gives others.
+//! The results of `portolan tune`: thresholds of matched messages, in a file for
+//! each host and link. [`crate::Endpoint::open`] uses them for settings that no
+//! other source gives.
 //!
-//! The file of host `H` and link `udp` is `H-udp.conf`, in the user's own folder
-//! (`$XDG_CONFIG_HOME/portolan/tuned.d`, else `~/.config/portolan/tuned.d`) or,
-//! if there is none, in `/etc/portolan/tuned.d`. `PORTOLAN_TUNED` names another
-//! folder in the place of both; empty: no file is used. Home directories are
-//! often shared between hosts, so the host is part of the name; its NIS domain,
-//! where it has one, too.
+//! The file of host `H` and link `udp` is `H-udp.conf`. It is looked for in the
+//! user's own folder, and then in `/etc/portolan/tuned.d`. The user's folder is
+//! `$XDG_CONFIG_HOME/portolan/tuned.d`, else `~/.config/portolan/tuned.d`.
+//! `PORTOLAN_TUNED` names another folder instead of both. If it is empty, no file is
+//! used.
+//!
+//! Home directories are often shared between hosts, so the file's name contains the
+//! host's name, and its NIS domain if it has one.
 
 use std::fmt;
 use std::fs;
@@ -18,29 +20,29 @@ use std::path::{Path, PathBuf};
 
 use crate::settings::SETTINGS;
 
-/// Names the folder.
+/// The environment variable that names the folder.
 pub const FOLDER_VARIABLE: &str = "PORTOLAN_TUNED";
 /// The folder of all users.
 pub const SYSTEM_FOLDER: &str = "/etc/portolan/tuned.d";
 /// Longest file that is read, bytes.
 const BYTES_MAX: u64 = 64 << 10;
 
-/// A link that has a file.
+/// A link (transport) that has a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Link {
     /// Shared memory.
     Shm,
     /// UDP sockets.
     Udp,
-    /// Host ports.
+    /// Host ports: AF_XDP queues that are owned by a process.
     Xdp,
 }
 
 impl Link {
-    /// All.
+    /// All links.
     pub const ALL: [Self; 3] = [Self::Shm, Self::Udp, Self::Xdp];
 
-    /// As lanes are named.
+    /// The link's name in settings and reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -50,7 +52,7 @@ impl Link {
         }
     }
 
-    /// The settings that its file may hold: bytes, all of them.
+    /// The settings that its file may contain. The unit of all of them is bytes.
     #[must_use]
     pub const fn settings(self) -> &'static [&'static str] {
         match self {
@@ -77,12 +79,12 @@ impl fmt::Display for Link {
     }
 }
 
-/// A file that cannot be used. Jobs go on without it.
+/// A file that cannot be used. Jobs run without it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TunedError {
-    /// Which.
+    /// The file.
     pub path: PathBuf,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
@@ -101,7 +103,7 @@ impl fmt::Display for TunedError {
 
 impl std::error::Error for TunedError {}
 
-/// What a file says.
+/// The contents of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tuned {
     path: PathBuf,
@@ -110,18 +112,18 @@ pub struct Tuned {
 }
 
 impl Tuned {
-    /// Where it stands.
+    /// The file's path.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Settings and their values, bytes.
+    /// The settings and their values, bytes.
     pub fn values(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.values.iter().copied()
     }
 
-    /// Its comments before the first value: what measured, and what it found.
+    /// The comments before the first value: what was measured, and what was found.
     #[must_use]
     pub fn notes(&self) -> &[String] {
         &self.notes
@@ -171,7 +173,7 @@ fn checked(link: Link, name: &str, value: &str) -> Result<(&'static str, u64), S
     }
 }
 
-/// This host's name in files' names: letters, digits, `-`, `_` and dots.
+/// This host's name as used in file names: letters, digits, `-`, `_` and dots.
 #[must_use]
 pub fn host() -> String {
     let names = rustix::system::uname();
@@ -188,8 +190,8 @@ pub fn host() -> String {
     whole.chars().map(plain).collect()
 }
 
-/// The user's own folder; `None` where there is no home directory, or nothing
-/// is to be used.
+/// The user's own folder. `None` if there is no home directory, or if
+/// `PORTOLAN_TUNED` is empty.
 #[must_use]
 pub fn own_folder() -> Option<PathBuf> {
     if let Some(folder) = std::env::var_os(FOLDER_VARIABLE) {
@@ -204,7 +206,7 @@ pub fn own_folder() -> Option<PathBuf> {
     Some(config.join("portolan/tuned.d"))
 }
 
-/// The folders that are looked through, in that order.
+/// The folders that are searched, in this order.
 #[must_use]
 pub fn folders() -> Vec<PathBuf> {
     let system = std::env::var_os(FOLDER_VARIABLE).is_none();
@@ -212,16 +214,18 @@ pub fn folders() -> Vec<PathBuf> {
     own_folder().into_iter().chain(system).collect()
 }
 
-/// This host's file of a link in a folder.
+/// The path of this host's file for a link in a folder.
 #[must_use]
 pub fn path_in(folder: &Path, link: Link) -> PathBuf {
     folder.join(format!("{}-{link}.conf", host()))
 }
 
-/// What was tuned for a link of this host.
+/// What was tuned for a link of this host: the contents of the first file that
+/// exists in [`folders`]. `None` if there is none.
 ///
 /// # Errors
-/// [`TunedError`]: the file that counts cannot be read, or is no such file.
+/// [`TunedError`]: that file cannot be read, is not a regular file, is longer than
+/// 64 KiB, or has a line or a value that is not possible.
 pub fn find(link: Link) -> Result<Option<Tuned>, TunedError> {
     for folder in folders() {
         let path = path_in(&folder, link);
@@ -261,11 +265,13 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
     Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
-/// Keeps values of a link of this host in `folder`, which is made; whole or not
-/// at all. `notes` stand before them, a line each. Gives the file.
+/// Writes values of a link of this host to its file in `folder`, which is created
+/// if needed. The file is replaced as a whole or not at all. `notes` become comments
+/// before the values, one line each. Returns the file's path.
 ///
 /// # Errors
-/// Of the file system.
+/// The folder or the file cannot be created, written or renamed; then the file is
+/// as before.
 pub fn keep(
     folder: &Path,
     link: Link,
@@ -300,11 +306,11 @@ pub fn keep(
     written.map(|()| path)
 }
 
-/// Removes what `folder` has of a link of this host; gives the file, if there
-/// was one.
+/// Removes this host's file for a link from `folder`. Returns its path, or `None` if
+/// there was none.
 ///
 /// # Errors
-/// Of the file system.
+/// The file exists and cannot be removed.
 pub fn forget(folder: &Path, link: Link) -> io::Result<Option<PathBuf>> {
     let path = path_in(folder, link);
     match fs::remove_file(&path) {

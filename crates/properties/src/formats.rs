@@ -5,8 +5,9 @@ use portolan_link::xdp::headers_travel;
 use crate::input::Input;
 
 /// Bytes as a packet in a queue's memory, in parts of a length that they say
-/// first; a beginning that most packets have is put before them.
-pub fn xdp_headers(bytes: &[u8]) {
+/// first; a beginning that most packets have is put before them. Returns whether
+/// a packet was understood.
+pub fn xdp_headers(bytes: &[u8]) -> bool {
     /// Ethernet and the beginning of IPv4 and of IPv6.
     const HEADS: [&[u8]; 3] = [
         &[],
@@ -16,5 +17,5 @@ pub fn xdp_headers(bytes: &[u8]) {
     let mut input = Input(bytes);
     let head = HEADS[usize::from(input.byte()) % HEADS.len()];
     let part = usize::from(input.short());
-    headers_travel(&[head, input.0].concat(), part);
+    headers_travel(&[head, input.0].concat(), part)
 }

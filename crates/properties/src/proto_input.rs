@@ -12,8 +12,8 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Endpoint, FrameMeta, Identity, KeptMore, KeptWords, Layout, LocalNetwork,
-    Long, Message, NetAddress, Path, Peer, PeerId, Release, SourceId, Tables,
+    Config, Conn, Core, Endpoint, FrameMeta, Identity, Layout, LocalNetwork, Long, Message,
+    NetAddress, Path, PathSnapshot, Peer, PeerId, PeerSnapshot, Release, SourceId, Tables,
 };
 use portolan_seal::Null;
 use portolan_wire::{
@@ -40,8 +40,8 @@ const WHO: [(u64, u64); 3] = [(1, 11), (2, 22), (3, 33)];
 struct Node {
     core: Core,
     peers: Vec<Peer>,
-    shelf: Vec<KeptWords>,
-    more_shelf: Vec<KeptMore>,
+    parked: Vec<PeerSnapshot>,
+    parked_paths: Vec<PathSnapshot>,
     conns: Vec<Conn>,
     paths: Vec<Path>,
     meta: Vec<FrameMeta>,
@@ -81,8 +81,8 @@ impl Node {
         let mut node = Self {
             core: Core::default(),
             peers: vec![Peer::default(); l.peers],
-            shelf: vec![KeptWords::default(); l.shelf],
-            more_shelf: vec![KeptMore::default(); l.more_shelf],
+            parked: vec![PeerSnapshot::default(); l.parked],
+            parked_paths: vec![PathSnapshot::default(); l.parked_paths],
             conns: vec![Conn::default(); l.conns],
             paths: vec![Path::default(); l.paths],
             meta: vec![FrameMeta::default(); l.meta],
@@ -124,8 +124,8 @@ impl Node {
         Tables {
             core: &mut self.core,
             peers: &mut self.peers,
-            shelf: &mut self.shelf,
-            more_shelf: &mut self.more_shelf,
+            parked: &mut self.parked,
+            parked_paths: &mut self.parked_paths,
             conns: &mut self.conns,
             paths: &mut self.paths,
             meta: &mut self.meta,
@@ -292,11 +292,11 @@ impl Run<'_> {
     }
 
     /// Lets an endpoint put what it has on the wire.
-    fn flush(&mut self, i: usize, lazy: bool) {
+    fn flush(&mut self, i: usize, flush_delayed_acks: bool) {
         for n in 0.. {
             assert!(n < 10_000, "never stops sending");
             let sent = self.with(i, |e, hands, now| {
-                let t = e.poll_transmit(now, lazy, hands)?;
+                let t = e.poll_transmit(now, flush_delayed_acks, hands)?;
                 Some((t, e.frame(&t).to_vec()))
             });
             let Some((t, packet)) = sent else { return };
@@ -345,7 +345,7 @@ impl Run<'_> {
 
     fn arrive(&mut self, i: usize, from: usize, mut packet: Vec<u8>, detour: bool) {
         let from = address(from);
-        let astray = self.with(i, |e, hands, now| {
+        let mis_steered = self.with(i, |e, hands, now| {
             let heard = e.handle_packet(now, from, now & 64 != 0, &mut packet, hands)?;
             if heard.path == 0 {
                 e.note_detour(heard.peer, detour);
@@ -353,7 +353,7 @@ impl Run<'_> {
             Some(heard.detour)
         });
         self.detours[i] += usize::from(detour);
-        if astray == Some(true) && !self.record.forged {
+        if mis_steered == Some(true) && !self.record.forged {
             let seen = self.detours[1 - i];
             assert!(seen >= 4, "told of a detour after {seen}");
         }

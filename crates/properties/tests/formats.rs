@@ -1,15 +1,19 @@
 //! What others say, read: random bytes, and valid ones with some changed.
 
+use std::net::IpAddr;
+
+use portolan_boot::node::Question;
 use portolan_properties::{agent_frames, node_questions, pmi_values, queue_input, xdp_headers};
 use portolan_sim::rng::Rng;
 
 const SEEDS: u64 = 20_000;
 
-/// Shows `property` random bytes, the shortest first, and each of `valid` with a
-/// few bytes changed or cut off.
-fn harmless(property: fn(&[u8]), valid: &[&[u8]]) {
+/// Shows `property`, which returns whether it understood them, each of `valid`,
+/// then random bytes, the shortest first, and each of `valid` with a few bytes
+/// changed or cut off.
+fn harmless(property: fn(&[u8]) -> bool, valid: &[&[u8]]) {
     for bytes in valid {
-        property(bytes);
+        assert!(property(bytes), "not understood: {}", bytes.escape_ascii());
     }
     for seed in 0..SEEDS {
         let mut rng = Rng::new(seed);
@@ -55,7 +59,7 @@ fn what_agents_are_told_does_no_harm() {
 
 #[test]
 fn what_passes_through_pmi_does_no_harm() {
-    let answer = b"cmd=get_result rc=0 value=00ff size=3\n";
+    let answer = b"cmd=get_result rc=0 value=00ff size=3";
     let body = [&[5; 28][..], &[0, 1, 2, 0, 1], &[1], &[8; 16], &[64]].concat();
     harmless(
         pmi_values,
@@ -65,12 +69,26 @@ fn what_passes_through_pmi_does_no_harm() {
 
 #[test]
 fn what_the_node_service_is_asked_does_no_harm() {
-    let mut question = [0; 48];
-    question[..9].copy_from_slice(b"\0PTLNOD2\x01");
-    let mut release = question;
-    release[8..16].copy_from_slice(&[3, 0, 0, 0, 9, 8, 7, 6]);
-    let answer = b"\0PTLNOD2\x03\0\x02\0\0\0\0\0no";
-    harmless(node_questions, &[&question, &release, answer]);
+    let open = |at| Question::Open {
+        at,
+        copy: true,
+        one_buffer: false,
+        ranks: 3,
+    };
+    let questions = [
+        Question::May,
+        open(None),
+        open(Some(IpAddr::from([10, 1, 2, 3]))),
+        Question::Release {
+            number: 0x0607_0809,
+        },
+    ]
+    .map(|question| question.encode());
+    // A refusal, with the beginning that questions have too.
+    let answer = [&questions[0][..8], b"\x03\0\x02\0\0\0\0\0no"].concat();
+    let mut valid: Vec<&[u8]> = questions.iter().map(|question| &question[..]).collect();
+    valid.push(&answer);
+    harmless(node_questions, &valid);
 }
 
 #[test]
@@ -91,5 +109,9 @@ fn what_comes_past_the_kernel_does_no_harm() {
 
 #[test]
 fn what_others_of_a_queue_write_does_no_harm() {
-    harmless(queue_input, &[]);
+    let rings = |bytes: &[u8]| {
+        queue_input(bytes);
+        true
+    };
+    harmless(rings, &[]);
 }

@@ -109,9 +109,9 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// An acknowledgement must leave, but may ride on an answer.
-    pub(crate) fn owe_lazy(&mut self, path: u32) {
+    pub(crate) fn owe_delayed(&mut self, path: u32) {
         let p = self.path_mut(path);
-        p.owed = p.owed.max(Owed::Lazy);
+        p.owed = p.owed.max(Owed::Delayed);
         let conn = p.conn;
         self.make_ready(conn);
     }

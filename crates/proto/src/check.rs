@@ -39,7 +39,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let kept = match self.conns.get(p.conn as usize) {
             Some(c) => c.kept,
-            None => Kept::from_words(self.shelf.get(p.place as usize)?).0,
+            None => Kept::from_words(self.parked.get(p.place as usize)?).0,
         };
         Some(Credit {
             life: p.life,
@@ -76,9 +76,9 @@ impl<S: Seal> Endpoint<'_, S> {
         self.peers.hash(state);
         // What an active peer has there is out of date, and not looked at.
         for p in self.peers.iter().filter(|p| p.conn == NONE) {
-            self.shelf.get(p.place as usize).hash(state);
+            self.parked.get(p.place as usize).hash(state);
             let more = p.place as usize * (crate::PATHS_MAX - 1);
-            self.more_shelf
+            self.parked_paths
                 .get(more..more + crate::PATHS_MAX - 1)
                 .hash(state);
         }

@@ -32,7 +32,7 @@ pub(crate) enum Owed {
     #[default]
     Nothing,
     /// One that may ride on an answer of the application.
-    Lazy,
+    Delayed,
     /// One that must leave in this pass.
     Now,
 }
@@ -100,7 +100,7 @@ pub struct Conn {
     pub(crate) busy: bool,
     /// An acknowledgement that nothing waits for, and when it came: it is
     /// looked at in a pass that has nothing better to do.
-    pub(crate) late_ack: Option<(u64, Ack)>,
+    pub(crate) deferred_ack: Option<(u64, Ack)>,
 
     // Handshake.
     pub(crate) connect_next: u64,
@@ -129,7 +129,7 @@ pub struct Conn {
     pub(crate) refused_now: bool,
     /// When the peer is asked for a sign of life because part of a message is
     /// missing; `u64::MAX`: none is.
-    pub(crate) nudge_at: u64,
+    pub(crate) keepalive_at: u64,
     pub(crate) refusals: Refusals,
 }
 
@@ -189,7 +189,7 @@ impl Default for Conn {
             round: 0,
             finished: false,
             busy: false,
-            late_ack: None,
+            deferred_ack: None,
             connect_next: u64::MAX,
             connect_tries: 0,
             confirmed: false,
@@ -203,7 +203,7 @@ impl Default for Conn {
             full: [false; 2],
             detours: 0,
             refused_now: false,
-            nudge_at: u64::MAX,
+            keepalive_at: u64::MAX,
             refusals: Refusals::new(&[[portolan_wire::MessageNo(0); FLOWS_MAX]; 2]),
         }
     }

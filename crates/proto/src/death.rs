@@ -22,7 +22,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Somebody outside knows that a peer's process has died.
     pub fn peer_died(&mut self, peer: PeerId, host: &mut impl Host<S>) {
         if peer.0 < self.core.peer_count {
-            self.bury(peer.0, DeathReason::Told, host);
+            self.mark_dead(peer.0, DeathReason::Told, host);
         }
     }
 
@@ -40,7 +40,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if peer.0 >= self.core.peer_count || self.peers[peer.0 as usize].life == life {
             return;
         }
-        self.bury(peer.0, DeathReason::Restarted, host);
+        self.mark_dead(peer.0, DeathReason::Restarted, host);
         // One that has closed may still be kept for its last words.
         self.detach(peer.0, host);
         let mode = self.core.config.congestion.unwrap_or(mode);
@@ -52,7 +52,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Somebody outside knows that a peer is there, though silent: its process
     /// is stopped. Its silence counts from `now` on.
-    pub fn excuse(&mut self, now: u64, peer: PeerId) {
+    pub fn reset_silence_timer(&mut self, now: u64, peer: PeerId) {
         let conn = match self.peers.get(peer.0 as usize) {
             Some(peer) if peer.conn != NONE => peer.conn as usize,
             _ => return,
@@ -76,7 +76,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// When a packet of a peer was last verified, or its silence last
-    /// [excused](Self::excuse); `None` if it has no active state.
+    /// [reset](Self::reset_silence_timer); `None` if it has no active state.
     #[must_use]
     pub fn heard_at(&self, peer: PeerId) -> Option<u64> {
         let peer = self.peers.get(peer.0 as usize)?;
@@ -84,7 +84,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Declares a peer dead and lets everything of it go.
-    pub(crate) fn bury(&mut self, peer: u32, why: DeathReason, host: &mut impl Host<S>) {
+    pub(crate) fn mark_dead(&mut self, peer: u32, why: DeathReason, host: &mut impl Host<S>) {
         if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {
             return;
         }
@@ -107,7 +107,7 @@ impl<S: Seal> Endpoint<'_, S> {
             Listed::Starved => _ = self.core.starved.remove(self.conns, conn),
             Listed::None | Listed::Free => {}
         }
-        self.shelve(conn);
+        self.park(conn);
         self.release_conn(conn);
     }
 
@@ -140,7 +140,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.queued_replies = 0;
         c.pending_flows = [0; 2];
         c.waiting_since = u64::MAX;
-        c.late_ack = None;
+        c.deferred_ack = None;
         c.networks_owed = false;
         c.round = 0;
         c.refusals.drop_all();
@@ -270,6 +270,6 @@ impl<S: Seal> Endpoint<'_, S> {
         self.drop_received(conn);
         let c = &mut self.conns[conn as usize];
         c.finished = true;
-        c.nudge_at = u64::MAX;
+        c.keepalive_at = u64::MAX;
     }
 }

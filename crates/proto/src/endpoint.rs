@@ -6,7 +6,7 @@ use portolan_wire::{EndpointId, Life};
 use crate::congestion::{Congestion, Mode};
 use crate::conn::{Conn, Listed, Owed};
 use crate::host::{DeathReason, NetAddress, PeerId, Transmit};
-use crate::kept::{Kept, KeptMore, KeptPath, KeptWords};
+use crate::kept::{Kept, KeptPath, PathSnapshot, PeerSnapshot};
 use crate::path::Path;
 use crate::peer::{Peer, PeerBits, PeerState};
 use crate::pool::FrameMeta;
@@ -38,8 +38,8 @@ impl core::error::Error for AddPeerError {}
 pub struct Endpoint<'m, S: Seal> {
     pub(crate) core: &'m mut Core,
     pub(crate) peers: &'m mut [Peer],
-    pub(crate) shelf: &'m mut [KeptWords],
-    pub(crate) more_shelf: &'m mut [KeptMore],
+    pub(crate) parked: &'m mut [PeerSnapshot],
+    pub(crate) parked_paths: &'m mut [PathSnapshot],
     pub(crate) conns: &'m mut [Conn],
     pub(crate) paths: &'m mut [Path],
     pub(crate) meta: &'m mut [FrameMeta],
@@ -55,8 +55,8 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         let Tables {
             core,
             peers,
-            shelf,
-            more_shelf,
+            parked,
+            parked_paths,
             conns,
             paths,
             meta,
@@ -66,8 +66,8 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         Self {
             core,
             peers,
-            shelf,
-            more_shelf,
+            parked,
+            parked_paths,
             conns,
             paths,
             meta,
@@ -110,7 +110,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     /// From now on the caller alone says in which life a peer is
     /// ([`Endpoint::peer_returned`]): whoever speaks up in another, such as one
     /// that was taken for dead and is not, is not listened to.
-    pub fn fix_life(&mut self, peer: PeerId) {
+    pub fn pin_incarnation(&mut self, peer: PeerId) {
         self.peers[peer.0 as usize].bits.set_fixed();
     }
 
@@ -130,7 +130,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             place: p.place,
             ..Peer::default()
         };
-        if let Some(words) = self.shelf.get_mut(p.place as usize) {
+        if let Some(words) = self.parked.get_mut(p.place as usize) {
             let config = &self.core.config;
             *words = Kept::new(config).to_words(KeptPath::new(config.first_packet));
         }
@@ -275,7 +275,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
         };
         self.core.free_conns = self.conns[conn as usize].next;
         self.core.conns_used = self.core.conns_used.max(conn + 1);
-        let (kept, kept_path) = self.take_down(peer);
+        let (kept, kept_path) = self.restore(peer);
         let p = &mut self.peers[peer as usize];
         p.conn = conn;
         let window = crate::WINDOW_SPAN as u32;
@@ -288,7 +288,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             heard_at: now,
             way: conn,
             heard_by: conn,
-            nudge_at: if up {
+            keepalive_at: if up {
                 now.saturating_add(self.core.config.silence_ns / 2)
             } else {
                 u64::MAX
@@ -342,7 +342,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
 
     /// Keeps of a quiet connection what must be kept, and frees it.
     pub(crate) fn deactivate(&mut self, conn: u32) {
-        self.shelve(conn);
+        self.park(conn);
         self.release_conn(conn);
     }
 

@@ -471,7 +471,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.tell_networks(now, conn);
         self.make_ready(conn);
-        self.arm_nudge(conn);
+        self.arm_keepalive(conn);
         host.peer_event(PeerId(peer), PeerEvent::Up);
     }
 

@@ -1,8 +1,7 @@
 //! What is kept of a peer that was talked to, active or not.
 //!
-//! While it is active this is part of its connection; when that is given back,
-//! it is put on the shelf, where a peer gets a place with its first connection
-//! and keeps it. There is a place for each, so nobody is ever without.
+//! While the peer is active this is part of its connection. When that is given back,
+//! it is parked: a peer gets a place for that with its first connection and keeps it. There is a place for each, so nobody is ever without.
 
 use portolan_seal::Seal;
 use portolan_wire::MessageNo;
@@ -43,18 +42,18 @@ pub(crate) struct KeptPath {
     pub packet_max: u16,
 }
 
-/// Both, of path 0, as they lie on the shelf: words, so that a table of them may be
+/// Both, of path 0, as they are parked: words, so that a table of them may be
 /// memory that nobody has touched yet.
-pub type KeptWords = [u64; WORDS];
+pub type PeerSnapshot = [u64; WORDS];
 
 const WORDS: usize = 10 + 2 * FLOWS_MAX;
 
 // Rule 4: a peer that is quiet costs at most 512 bytes, the rest of what is
 // known of it and the engine's part included.
-const _: () = assert!(size_of::<KeptWords>() <= 208);
+const _: () = assert!(size_of::<PeerSnapshot>() <= 208);
 
-/// A further path as it lies on a shelf of its own.
-pub type KeptMore = [u64; 6];
+/// A further path as it is parked, in a table of its own.
+pub type PathSnapshot = [u64; 6];
 
 const fn join(low: u32, high: u32) -> u64 {
     low as u64 | (high as u64) << 32
@@ -84,7 +83,7 @@ impl Kept {
         self.credit[priority].wrapping_sub(self.sent[priority]) as i32 > 0
     }
 
-    pub fn to_words(self, path: KeptPath) -> KeptWords {
+    pub fn to_words(self, path: KeptPath) -> PeerSnapshot {
         let mut words = [0; WORDS];
         words[0] = self.nonce_theirs;
         words[1] = path.next_number;
@@ -104,7 +103,7 @@ impl Kept {
         words
     }
 
-    pub fn from_words(words: &KeptWords) -> (Self, KeptPath) {
+    pub fn from_words(words: &PeerSnapshot) -> (Self, KeptPath) {
         let [sizes, connection_theirs] = part(words[4]);
         let [phase_tx, phase_rx] = part(words[5]);
         let flows = |from: usize| {
@@ -145,7 +144,7 @@ pub(crate) struct KeptFurther {
 }
 
 impl KeptFurther {
-    pub fn to_words(self) -> KeptMore {
+    pub fn to_words(self) -> PathSnapshot {
         let (path, ip) = (self.path, self.to.ip.as_chunks().0);
         let sizes = u32::from(path.missing) | u32::from(path.packet_max) << 16;
         let ends = u32::from(self.to.port) | u32::from(self.theirs) << 16;
@@ -159,7 +158,7 @@ impl KeptFurther {
         ]
     }
 
-    pub fn from_words(words: &KeptMore) -> Self {
+    pub fn from_words(words: &PathSnapshot) -> Self {
         let [sizes, ends] = part(words[3]);
         let mut ip = [0; 16];
         ip[..8].copy_from_slice(&words[4].to_le_bytes());
@@ -192,27 +191,27 @@ impl KeptPath {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
-    /// What is kept of a peer that gets its active state; with a place for it
-    /// on the shelf, if it had none.
-    pub(crate) fn take_down(&mut self, peer: u32) -> (Kept, KeptPath) {
+    /// The parked state of a peer that gets its active state, with a place for
+    /// it where it had none.
+    pub(crate) fn restore(&mut self, peer: u32) -> (Kept, KeptPath) {
         let p = &mut self.peers[peer as usize];
         if p.place != NONE {
-            return Kept::from_words(&self.shelf[p.place as usize]);
+            return Kept::from_words(&self.parked[p.place as usize]);
         }
-        p.place = self.core.shelf_used;
-        self.core.shelf_used += 1;
+        p.place = self.core.parked_used;
+        self.core.parked_used += 1;
         let config = &self.core.config;
         (Kept::new(config), KeptPath::new(config.first_packet))
     }
 
-    /// Puts what is kept of a connection's peer on the shelf, and detaches it.
-    pub(crate) fn shelve(&mut self, conn: u32) {
-        self.shelve_paths(conn);
+    /// Parks the state of a connection's peer, and detaches it.
+    pub(crate) fn park(&mut self, conn: u32) {
+        self.park_paths(conn);
         let c = &self.conns[conn as usize];
         let p = &mut self.peers[c.peer as usize];
         p.conn = NONE;
         let path = self.paths[conn as usize].kept();
-        self.shelf[p.place as usize] = c.kept.to_words(path);
+        self.parked[p.place as usize] = c.kept.to_words(path);
     }
 
     /// What a peer has offered last; 0: nothing yet.
@@ -221,7 +220,7 @@ impl<S: Seal> Endpoint<'_, S> {
         match self.conns.get(p.conn as usize) {
             Some(c) => c.kept.nonce_theirs,
             None => {
-                let words = self.shelf.get(p.place as usize);
+                let words = self.parked.get(p.place as usize);
                 words.map_or(0, |words| Kept::from_words(words).0.nonce_theirs)
             }
         }

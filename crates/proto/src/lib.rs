@@ -7,11 +7,11 @@
 //!
 //! One module each: `handshake` makes connections, `send` queues messages,
 //! `transmit` turns queues into packets, `loss` reads acknowledgements and
-//! resends, `disorder` how far out of order packets come, `split` cuts what has become too big, `receive` takes packets apart, `ack` remembers what arrived,
+//! resends, `reordering` how far out of order packets come, `split` cuts what has become too big, `receive` takes packets apart, `ack` remembers what arrived,
 //! `path` holds what each path has of its own, `networks` makes further ones
 //! and gives them up, `striping` chooses among them, `reroute` leaves the way of one that stays
 //! congested,
-//! `reassembly` orders and completes messages, `room` deals with those that
+//! `reassembly` orders and completes messages, `receiver_not_ready` deals with those that
 //! cannot be held, `credit` and [`congestion`]
 //! bound what is under way, `mtu` finds packet sizes, `timers` wakes all of
 //! it up, `death` ends it.
@@ -26,7 +26,6 @@ mod conn;
 mod credit;
 mod death;
 mod describe;
-mod disorder;
 mod endpoint;
 mod handshake;
 mod host;
@@ -41,9 +40,10 @@ mod peer;
 mod pool;
 mod reassembly;
 mod receive;
+mod receiver_not_ready;
 mod refusal;
+mod reordering;
 mod reroute;
-mod room;
 pub(crate) mod rto;
 mod send;
 mod split;
@@ -61,7 +61,7 @@ pub use host::{
     DeathReason, Delivery, Heard, Host, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
     Reroute, SendError, SourceId, Transmit, Verdict,
 };
-pub use kept::{KeptMore, KeptWords};
+pub use kept::{PathSnapshot, PeerSnapshot};
 pub use keys::key_slots;
 pub use networks::LocalNetwork;
 pub use path::Path;

@@ -32,20 +32,20 @@ impl<S: Seal> Endpoint<'_, S> {
     /// that is waited for can be looked at later: an answer goes first.
     #[inline]
     pub(crate) fn take_ack(&mut self, now: u64, conn: u32, ack: &Ack, host: &mut impl Host<S>) {
-        self.settle_late_ack(conn, host);
+        self.settle_deferred_ack(conn, host);
         let c = &mut self.conns[conn as usize];
         if c.has_queue() || ack.words > 0 || c.refusals.are_flying() {
             self.handle_ack(now, conn, ack, host);
         } else {
-            c.late_ack = Some((now, *ack));
+            c.deferred_ack = Some((now, *ack));
             self.make_ready(conn);
         }
     }
 
     /// Looks at an acknowledgement that was put off.
     #[inline]
-    pub(crate) fn settle_late_ack(&mut self, conn: u32, host: &mut impl Host<S>) {
-        if let Some((at, ack)) = self.conns[conn as usize].late_ack.take() {
+    pub(crate) fn settle_deferred_ack(&mut self, conn: u32, host: &mut impl Host<S>) {
+        if let Some((at, ack)) = self.conns[conn as usize].deferred_ack.take() {
             self.handle_ack(at, conn, &ack, host);
         }
     }
@@ -102,7 +102,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let reorder = if refuses {
             0
         } else {
-            u64::from(p.disorder.packets())
+            u64::from(p.reordering.packets())
         };
         let patience = p.answer_after(self.core.config.probe_slack_ns, 0);
         let overdue = now.saturating_sub(patience);
@@ -122,7 +122,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     *p.slot(number) = SLOT_ACKED;
                     if rerouting.same_way(number, acked_to.saturating_sub(1)) {
                         let overtaken_by = acked_to.saturating_sub(number + 1);
-                        p.disorder
+                        p.reordering
                             .given_up_too_early(overtaken_by, patience.saturating_sub(usual));
                     }
                     self.core.counters.spurious += 1;
@@ -150,9 +150,9 @@ impl<S: Seal> Endpoint<'_, S> {
                 (true, frame) if frame < SLOT_FRAMES => {
                     *p.slot(number) = SLOT_ACKED;
                     let took = now.saturating_sub(self.meta[frame as usize].sent_at);
-                    p.disorder.took(took);
+                    p.reordering.took(took);
                     if number < acked_to && !refuses && rerouting.same_way(number, acked_to - 1) {
-                        p.disorder
+                        p.reordering
                             .came_late(acked_to - number - 1, took.saturating_sub(usual));
                     }
                     again |= self.meta[frame as usize].again;
@@ -207,10 +207,10 @@ impl<S: Seal> Endpoint<'_, S> {
         let p = &mut self.paths[path as usize];
         let new = largest >= p.acked_to;
         p.acked_to = p.acked_to.max(largest + 1);
-        p.disorder.advance(largest);
-        sample.late_ns = p.disorder.late_ns().min(p.rtt.variation4());
-        sample.mean_ns = p.disorder.mean_ns();
-        let watch = WATCH + u64::from(p.disorder.packets());
+        p.reordering.advance(largest);
+        sample.late_ns = p.reordering.late_ns().min(p.rtt.variation4());
+        sample.mean_ns = p.reordering.mean_ns();
+        let watch = WATCH + u64::from(p.reordering.packets());
         let watched = largest.saturating_sub(watch);
         p.lost_from = if p.lost_last < watched {
             u64::MAX

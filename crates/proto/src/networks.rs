@@ -176,7 +176,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let peer = c.peer;
         let place = self.peers[peer as usize].place;
         let kept = if known {
-            KeptFurther::from_words(&self.more_shelf[further_at(place, id)])
+            KeptFurther::from_words(&self.parked_paths[further_at(place, id)])
         } else {
             KeptFurther {
                 path: KeptPath::new(0),
@@ -208,7 +208,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.conns[conn as usize].kept.paths |= 1 << id;
     }
 
-    /// Makes ready the further paths of a connection that comes from the shelf.
+    /// Makes ready the further paths of a connection that was parked.
     /// All its packets of earlier key phases arrived or are no more.
     pub(crate) fn resume_paths(&mut self, conn: u32) {
         let known = self.conns[conn as usize].kept.paths;
@@ -220,8 +220,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Puts what must be kept of a connection's further paths on their shelf.
-    pub(crate) fn shelve_paths(&mut self, conn: u32) {
+    /// Parks the state of a connection's further paths.
+    pub(crate) fn park_paths(&mut self, conn: u32) {
         let c = &self.conns[conn as usize];
         let (known, more) = (c.kept.paths, c.more);
         let place = self.peers[c.peer as usize].place;
@@ -234,7 +234,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     to: p.to,
                     theirs,
                 };
-                self.more_shelf[further_at(place, p.id)] = kept.to_words();
+                self.parked_paths[further_at(place, p.id)] = kept.to_words();
             }
         }
     }
@@ -284,6 +284,7 @@ impl<S: Seal> Endpoint<'_, S> {
             other != path && o.usable && o.quiet == 0
         };
         let Some(other) = self.paths_of(conn).find(alive) else {
+            self.ask_doubtful(conn, path);
             return false;
         };
         let p = self.path_mut(path);
@@ -315,6 +316,15 @@ impl<S: Seal> Endpoint<'_, S> {
         c.way = other;
         c.striped = 0;
         true
+    }
+
+    /// Asks the other paths in use. Where nothing flies by a path that has not
+    /// answered once, nothing else would ever show that it is back.
+    fn ask_doubtful(&mut self, conn: u32, path: u32) {
+        for other in self.paths_of(conn).filter(|&other| other != path) {
+            let p = self.path_mut(other);
+            p.ping_owed |= p.usable && p.flying == 0;
+        }
     }
 
     /// Tries a path that is not in use, if it is time, and something is to be
@@ -372,7 +382,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 }
 
-/// Where on their shelf a further path of a peer lies.
+/// Where the parked state of a further path of a peer lies.
 const fn further_at(place: u32, id: u8) -> usize {
     place as usize * (PATHS_MAX - 1) + id as usize - 1
 }

@@ -9,7 +9,7 @@
 /// Bytes that may leave at once, at least.
 const BURST_BYTES: u64 = 64 * 1024;
 
-/// The same where acknowledgements come in heaps, as in disorder: each of them
+/// The same where acknowledgements come in heaps, as in reordering: each of them
 /// would let a burst go that fills the buffer of a small switch.
 const SMALL_BURST_BYTES: u64 = 16 * 1024;
 

@@ -9,12 +9,12 @@ use crate::config::WINDOW_SPAN;
 use crate::congestion::{Congestion, Mode};
 use crate::conn::{Owed, REPLAY_BITS, SLOT_NOTHING};
 use crate::credit::Inflow;
-use crate::disorder::Disorder;
 use crate::endpoint::Endpoint;
 use crate::host::NetAddress;
 use crate::kept::KeptPath;
 use crate::mtu::Mtu;
 use crate::pacing::Pacer;
+use crate::reordering::Reordering;
 use crate::reroute::Rerouting;
 use crate::rto::Rtt;
 use crate::tables::NONE;
@@ -62,7 +62,7 @@ pub struct Path {
     /// First number of the current key phase.
     pub(crate) phase_first: u64,
     /// How far out of order packets come.
-    pub(crate) disorder: Disorder,
+    pub(crate) reordering: Reordering,
     pub(crate) rtt: Rtt,
     pub(crate) congestion: Congestion,
     pub(crate) pacer: Pacer,
@@ -133,7 +133,7 @@ impl Default for Path {
             flying_bytes: 0,
             since_ask: 0,
             phase_first: 0,
-            disorder: Disorder::NONE,
+            reordering: Reordering::NONE,
             rtt: Rtt::new(),
             congestion: Congestion::new(Mode::Lan, 1232, WINDOW_SPAN as u32),
             pacer: Pacer::new(),
@@ -212,7 +212,7 @@ impl Path {
     /// of order may be later.
     #[inline]
     pub(crate) fn answer_after(&self, slack_ns: u64, backoff: u8) -> u64 {
-        let slack = slack_ns.saturating_add(self.disorder.late_ns());
+        let slack = slack_ns.saturating_add(self.reordering.late_ns());
         self.rtt.probe_after(slack, backoff)
     }
 }

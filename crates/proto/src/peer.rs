@@ -30,7 +30,7 @@ pub struct Peer {
     pub(crate) to: NetAddress,
     /// Its active state.
     pub(crate) conn: u32,
-    /// Where what is kept of it lies on the shelf.
+    /// Where its parked state lies.
     pub(crate) place: u32,
     pub(crate) connection_mine: u32,
     pub(crate) state: PeerState,

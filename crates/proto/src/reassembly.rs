@@ -266,7 +266,7 @@ impl<S: Seal> Endpoint<'_, S> {
             rx.total = head.total;
             rx.got = len;
             rx.done_to = len;
-            self.arm_nudge(conn);
+            self.arm_keepalive(conn);
         }
         true
     }
@@ -424,7 +424,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.conns[conn as usize].rx[p][f].held = list;
         self.conns[conn as usize].held[p] += 1;
-        self.arm_nudge(conn);
+        self.arm_keepalive(conn);
         self.core.counters.held += 1;
         Took::Yes
     }
@@ -473,7 +473,7 @@ impl<S: Seal> Endpoint<'_, S> {
             let ahead = meta.message.since(next);
             let is_head = meta.part == 0;
             if ahead > 0 || (ahead == 0 && !is_head && !c.rx[p][f].active) {
-                self.arm_nudge(conn);
+                self.arm_keepalive(conn);
                 return;
             }
             // Copied out, because the host may use the frames meanwhile.

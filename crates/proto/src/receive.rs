@@ -254,7 +254,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if gap || (eliciting && u64::from(p.unacked) * GRANT_PARTS > granted) {
             self.owe_now(path);
         } else if header.flags.has(Flags::ACK_WANTED) {
-            self.owe_lazy(path);
+            self.owe_delayed(path);
         }
     }
 
@@ -333,7 +333,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         // What it acknowledged before has arrived.
-        self.settle_late_ack(conn, host);
+        self.settle_deferred_ack(conn, host);
         self.drop_sending(conn, host);
         self.peers[peer as usize].state = PeerState::Dead(DeathReason::Closed);
         self.owe_now(path);

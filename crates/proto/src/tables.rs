@@ -5,7 +5,7 @@ use portolan_wire::{EndpointId, Life};
 use crate::config::{Config, PATHS_MAX};
 use crate::conn::Conn;
 use crate::handshake::Tokens;
-use crate::kept::{KeptMore, KeptWords};
+use crate::kept::{PathSnapshot, PeerSnapshot};
 use crate::networks::LocalNetwork;
 use crate::path::Path;
 use crate::peer::Peer;
@@ -121,8 +121,8 @@ pub struct Core {
     pub(crate) free_longs: u32,
     pub(crate) free_long_count: u32,
     pub(crate) free_conns: u32,
-    /// Places of the shelf that were given to peers; they keep them.
-    pub(crate) shelf_used: u32,
+    /// Places for parked state that were given to peers; they keep them.
+    pub(crate) parked_used: u32,
     /// No connection at or above this was ever in use: the rest is not looked at.
     pub(crate) conns_used: u32,
     /// Connect packets, sealed, for the peer in [`FrameMeta`]'s `conn`.
@@ -199,7 +199,7 @@ impl Default for Core {
             free_longs: NONE,
             free_long_count: 0,
             free_conns: NONE,
-            shelf_used: 0,
+            parked_used: 0,
             conns_used: 0,
             connects: List::EMPTY,
             ready: List::EMPTY,
@@ -239,10 +239,10 @@ impl Core {
 pub struct Layout {
     /// Entries of `peers`.
     pub peers: usize,
-    /// Entries of `shelf`.
-    pub shelf: usize,
-    /// Entries of `more_shelf`.
-    pub more_shelf: usize,
+    /// Entries of `parked`.
+    pub parked: usize,
+    /// Entries of `parked_paths`.
+    pub parked_paths: usize,
     /// Entries of `conns`.
     pub conns: usize,
     /// Entries of `paths`.
@@ -262,8 +262,8 @@ impl Layout {
         Self {
             peers: config.peers as usize,
             // Anybody may have been talked to.
-            shelf: config.peers as usize,
-            more_shelf: match config.more_paths {
+            parked: config.peers as usize,
+            parked_paths: match config.more_paths {
                 0 => 0,
                 _ => config.peers as usize * (PATHS_MAX - 1),
             },
@@ -285,9 +285,9 @@ pub struct Tables<'m> {
     pub peers: &'m mut [Peer],
     /// What is kept of peers that were talked to, while they are quiet. Not
     /// touched before it is needed: fresh memory costs nothing until then.
-    pub shelf: &'m mut [KeptWords],
+    pub parked: &'m mut [PeerSnapshot],
     /// The same of their further paths.
-    pub more_shelf: &'m mut [KeptMore],
+    pub parked_paths: &'m mut [PathSnapshot],
     /// State of peers that are active.
     pub conns: &'m mut [Conn],
     /// State of their paths.
@@ -311,8 +311,8 @@ impl Tables<'_> {
     pub fn init(&mut self, config: &Config, me: Identity, secret: &[u8; 32], seed: u64) {
         let layout = Layout::of(config);
         assert_eq!(self.peers.len(), layout.peers);
-        assert_eq!(self.shelf.len(), layout.shelf);
-        assert_eq!(self.more_shelf.len(), layout.more_shelf);
+        assert_eq!(self.parked.len(), layout.parked);
+        assert_eq!(self.parked_paths.len(), layout.parked_paths);
         assert_eq!(self.conns.len(), layout.conns);
         assert_eq!(self.paths.len(), layout.paths);
         assert_eq!(self.meta.len(), layout.meta);

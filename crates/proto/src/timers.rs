@@ -37,7 +37,7 @@ const CLOSE_PARTS: u64 = 8;
 
 /// Signs of life asked of a peer that owes the rest of a message, in one
 /// silence.
-const NUDGES: u64 = 16;
+const KEEPALIVES: u64 = 16;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// When [`Endpoint::handle_timeouts`] wants to be called, ns. May be
@@ -153,7 +153,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     fn handle_conn_timeouts(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
-        self.settle_late_ack(conn, host);
+        self.settle_deferred_ack(conn, host);
         let config = self.core.config;
         let c = &self.conns[conn as usize];
         let peer = c.peer;
@@ -164,7 +164,7 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         if state == PeerState::Connecting {
             if silent_for >= config.connect_ns {
-                self.bury(peer, DeathReason::NoAnswer, host);
+                self.mark_dead(peer, DeathReason::NoAnswer, host);
                 return;
             }
             if silent_for >= config.silence_ns && !c.waiting_told {
@@ -172,7 +172,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 host.peer_event(PeerId(peer), PeerEvent::Waiting);
             }
         } else if silent_for >= self.patience(conn) {
-            self.bury(peer, DeathReason::Silent, host);
+            self.mark_dead(peer, DeathReason::Silent, host);
             return;
         }
         let c = &self.conns[conn as usize];
@@ -194,8 +194,8 @@ impl<S: Seal> Endpoint<'_, S> {
             c.paced_until = u64::MAX;
             self.make_ready(conn);
         }
-        if self.conns[conn as usize].nudge_at <= now {
-            self.nudge(now, conn, host);
+        if self.conns[conn as usize].keepalive_at <= now {
+            self.keepalive(now, conn, host);
             if self.conns[conn as usize].peer != peer {
                 return;
             }
@@ -214,7 +214,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.make_ready(conn);
         }
         let c = &self.conns[conn as usize];
-        let awaited = c.nudge_at != u64::MAX;
+        let awaited = c.keepalive_at != u64::MAX;
         if now.saturating_sub(c.used_at) >= config.idle_ns && !awaited && self.is_quiet(conn) {
             self.deactivate(conn);
         }
@@ -252,12 +252,12 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Part of a message has come: its receipt waits for the peer, which is
     /// probed in time when it falls silent.
-    pub(crate) fn arm_nudge(&mut self, conn: u32) {
+    pub(crate) fn arm_keepalive(&mut self, conn: u32) {
         let half = self.core.config.silence_ns / 2;
         let c = &mut self.conns[conn as usize];
-        if c.nudge_at == u64::MAX {
-            c.nudge_at = c.heard_at.saturating_add(half);
-            let at = c.nudge_at;
+        if c.keepalive_at == u64::MAX {
+            c.keepalive_at = c.heard_at.saturating_add(half);
+            let at = c.keepalive_at;
             self.arm(at);
         }
     }
@@ -272,28 +272,28 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         let c = &mut self.conns[conn as usize];
-        if c.nudge_at == u64::MAX {
+        if c.keepalive_at == u64::MAX {
             // Nobody has waited until now: it may have had nothing to say.
             let asked_at = now.saturating_sub(self.core.config.silence_ns / 2);
             c.heard_at = c.heard_at.max(asked_at);
         }
-        self.arm_nudge(conn);
+        self.arm_keepalive(conn);
     }
 
     /// Asks a peer that owes the rest of a message for a sign of life. One
     /// that gives none is dead; one that is dead anyway owes nothing more.
-    fn nudge(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
+    fn keepalive(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
         let silence = self.core.config.silence_ns;
         let peer = PeerId(self.conns[conn as usize].peer);
         let incomplete = self.is_incomplete(conn) || host.awaits(peer);
         let c = &mut self.conns[conn as usize];
         let quiet = now.saturating_sub(c.heard_at);
         if !incomplete {
-            c.nudge_at = u64::MAX;
+            c.keepalive_at = u64::MAX;
         } else if quiet < silence / 2 {
-            c.nudge_at = c.heard_at.saturating_add(silence / 2);
+            c.keepalive_at = c.heard_at.saturating_add(silence / 2);
         } else if quiet < silence {
-            c.nudge_at = now.saturating_add((silence / NUDGES).max(1));
+            c.keepalive_at = now.saturating_add((silence / KEEPALIVES).max(1));
             // By all paths: nothing flies that would show that one has failed.
             for path in self.paths_of(conn) {
                 let p = self.path_mut(path);
@@ -301,7 +301,7 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             self.make_ready(conn);
         } else {
-            c.nudge_at = u64::MAX;
+            c.keepalive_at = u64::MAX;
             let peer = c.peer;
             match self.peers[peer as usize].state {
                 PeerState::Dead(_) => {
@@ -309,7 +309,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     self.conns[conn as usize].finished = true;
                     self.peers[peer as usize].bits.set_cut_short();
                 }
-                _ => self.bury(peer, DeathReason::Silent, host),
+                _ => self.mark_dead(peer, DeathReason::Silent, host),
             }
         }
     }
@@ -320,7 +320,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn as usize];
         let state = self.peers[c.peer as usize].state;
         let mut at = c.connect_next.min(c.paced_until);
-        at = at.min(c.refusals.retry_at).min(c.nudge_at);
+        at = at.min(c.refusals.retry_at).min(c.keepalive_at);
         if state == PeerState::Up {
             for path in self.paths_of(conn) {
                 at = at.min(self.probe_at(path)).min(self.trial_at(path));
@@ -344,7 +344,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         // It may fall quiet until then without another timer's help.
         let idle_at = c.used_at.saturating_add(config.idle_ns);
-        if idle_at > now || (c.nudge_at == u64::MAX && self.is_quiet(conn)) {
+        if idle_at > now || (c.keepalive_at == u64::MAX && self.is_quiet(conn)) {
             at = at.min(idle_at);
         }
         at

@@ -35,18 +35,18 @@ impl<S: Seal> Endpoint<'_, S> {
     /// The next packet to leave, sealed in its frame; call until `None` after
     /// sending and after receiving, and [`Endpoint::transmitted`] for each.
     ///
-    /// `lazy`: acknowledgements that might ride on an answer of the
+    /// `flush_delayed_acks`: acknowledgements that might ride on an answer of the
     /// application leave too. Pass false in a pass that delivered something,
     /// so that the application gets to answer, and true in the next.
     #[inline]
     pub fn poll_transmit(
         &mut self,
         now: u64,
-        lazy: bool,
+        flush_delayed_acks: bool,
         host: &mut impl Host<S>,
     ) -> Option<Transmit> {
-        if self.may_transmit(lazy) {
-            self.transmit_ready(now, lazy, host)
+        if self.may_transmit(flush_delayed_acks) {
+            self.transmit_ready(now, flush_delayed_acks, host)
         } else {
             None
         }
@@ -55,7 +55,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn transmit_ready(
         &mut self,
         now: u64,
-        lazy: bool,
+        flush_delayed_acks: bool,
         host: &mut impl Host<S>,
     ) -> Option<Transmit> {
         if let Some(frame) = self.core.connects.pop_front(self.meta) {
@@ -68,7 +68,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 ..self.transmit(peer, 0, frame, start, len)
             });
         }
-        if lazy {
+        if flush_delayed_acks {
             while let Some(conn) = self.core.deferred.pop_front(self.conns) {
                 self.conns[conn as usize].listed = Listed::None;
                 self.make_ready(conn);
@@ -82,7 +82,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 return None;
             }
             self.core.refused_above = u32::MAX;
-            if let Some(t) = self.next_packet(now, conn, lazy, host) {
+            if let Some(t) = self.next_packet(now, conn, flush_delayed_acks, host) {
                 self.core.burst += 1;
                 if self.core.burst >= BURST {
                     self.core.burst = 0;
@@ -94,7 +94,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.burst = 0;
             self.core.ready.pop_front(self.conns);
             let c = &self.conns[conn as usize];
-            if self.owed(conn) == Owed::Lazy || c.late_ack.is_some() {
+            if self.owed(conn) == Owed::Delayed || c.deferred_ack.is_some() {
                 self.conns[conn as usize].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);
             } else if self.core.refused_above != u32::MAX {
@@ -114,9 +114,9 @@ impl<S: Seal> Endpoint<'_, S> {
     /// sure, and found at once.
     #[inline]
     #[must_use]
-    pub const fn may_transmit(&self, lazy: bool) -> bool {
+    pub const fn may_transmit(&self, flush_delayed_acks: bool) -> bool {
         let core = &self.core;
-        let waits = !core.ready.is_empty() || (lazy && !core.deferred.is_empty());
+        let waits = !core.ready.is_empty() || (flush_delayed_acks && !core.deferred.is_empty());
         waits || core.full || !core.starved.is_empty() || !core.connects.is_empty()
     }
 
@@ -161,13 +161,13 @@ impl<S: Seal> Endpoint<'_, S> {
         &mut self,
         now: u64,
         conn: u32,
-        lazy: bool,
+        flush_delayed_acks: bool,
         host: &mut impl Host<S>,
     ) -> Option<Transmit> {
         let state = self.peers[self.conns[conn as usize].peer as usize].state;
-        let late = self.conns[conn as usize].late_ack.is_some();
-        if late && (lazy || !self.window_open(self.conns[conn as usize].way, 0)) {
-            self.settle_late_ack(conn, host);
+        let late = self.conns[conn as usize].deferred_ack.is_some();
+        if late && (flush_delayed_acks || !self.window_open(self.conns[conn as usize].way, 0)) {
+            self.settle_deferred_ack(conn, host);
         }
         if state == PeerState::Up {
             self.maybe_rekey(conn);
@@ -186,10 +186,10 @@ impl<S: Seal> Endpoint<'_, S> {
             return None;
         }
         if !self.has_more(conn) {
-            return self.next_bare(now, conn, state, lazy);
+            return self.next_bare(now, conn, state, flush_delayed_acks);
         }
         let mut paths = self.paths_of(conn);
-        paths.find_map(|path| self.next_bare(now, path, state, lazy))
+        paths.find_map(|path| self.next_bare(now, path, state, flush_delayed_acks))
     }
 
     /// The next packet with messages of one connection that has some.
@@ -213,12 +213,18 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The next packet without messages that concerns one path.
     #[inline]
-    fn next_bare(&mut self, now: u64, path: u32, state: PeerState, lazy: bool) -> Option<Transmit> {
+    fn next_bare(
+        &mut self,
+        now: u64,
+        path: u32,
+        state: PeerState,
+        flush_delayed_acks: bool,
+    ) -> Option<Transmit> {
         if state == PeerState::Up && !self.paths[path as usize].usable {
             self.try_path(now, path);
         }
         let p = &self.paths[path as usize];
-        if p.owed == Owed::Now || (lazy && p.owed == Owed::Lazy) {
+        if p.owed == Owed::Now || (flush_delayed_acks && p.owed == Owed::Delayed) {
             let by = self.ack_way(p.conn, path);
             return self.depart_bare(now, by, path, 0);
         }
@@ -458,7 +464,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let lossy = p.lost_from != u64::MAX;
         let parts = if lossy {
             ASKS_LOSSY
-        } else if p.is_long() && p.disorder.late_ns() == 0 {
+        } else if p.is_long() && p.reordering.late_ns() == 0 {
             ASKS_LONG
         } else {
             ASKS

@@ -159,7 +159,7 @@ fn a_gap_is_lost_at_once_until_reordering_was_mistaken_for_loss() {
 }
 
 #[test]
-fn in_disorder_a_packet_is_lost_when_it_is_later_than_any_was() {
+fn in_reordering_a_packet_is_lost_when_it_is_later_than_any_was() {
     let mut s = Script::new(&Config {
         probe_slack_ns: 100_000,
         ..Config::default()

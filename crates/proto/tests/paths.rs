@@ -367,6 +367,22 @@ fn a_path_whose_last_answer_was_lost_carries_on_when_the_other_fails() {
 }
 
 #[test]
+fn a_path_that_came_back_unasked_carries_on_when_the_other_fails() {
+    for (ms, fails) in (10..800).step_by(10).flat_map(|ms| [(ms, 0), (ms, 1)]) {
+        let mut two = in_use();
+        // Both fail at once, so that neither is given up for the other; then the
+        // answer comes by one, and nothing is sent that the other could answer.
+        two.send(0, b"first");
+        two.run(ms * 1_000_000, |_| false);
+        two.run(SECOND, |_| true);
+        two.send(0, b"again");
+        two.run(10 * SECOND, |t| t.path != fails);
+        assert_eq!(two.bytes_got(1), 300_015, "{ms} ms, path {fails}");
+        assert_eq!(two.nodes[0].log.events, [PeerEvent::Up], "{ms} ms");
+    }
+}
+
+#[test]
 fn a_peer_that_is_waited_for_is_asked_by_all_paths() {
     for left in 0..2 {
         let mut two = in_use();

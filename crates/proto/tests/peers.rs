@@ -146,12 +146,12 @@ impl Star {
         panic!("peer {to} never gets its turn");
     }
 
-    /// Places of the shelf that were ever written.
-    fn shelved(&self) -> usize {
-        let used = |words: &&[u64; size_of::<portolan_proto::KeptWords>() / 8]| {
+    /// Places for parked state that were ever written.
+    fn parked(&self) -> usize {
+        let used = |words: &&[u64; size_of::<portolan_proto::PeerSnapshot>() / 8]| {
             words.iter().any(|word| *word != 0)
         };
-        self.hub.shelf.iter().filter(used).count()
+        self.hub.parked.iter().filter(used).count()
     }
 }
 
@@ -197,7 +197,7 @@ fn all_may_talk_though_few_can_be_active() {
     }
     star.pass(5 * SECOND);
     assert_eq!(star.hub.log.got.len(), PEERS as usize);
-    assert_eq!(star.shelved(), PEERS as usize);
+    assert_eq!(star.parked(), PEERS as usize);
     star.hub.with(|e, _| e.check());
 }
 
@@ -208,13 +208,13 @@ fn only_who_was_talked_to_takes_a_place_on_the_shelf() {
         star.send(to, &message(Priority::Request, 0, b"ahoy"));
     }
     star.run();
-    assert_eq!(star.shelved(), 0);
+    assert_eq!(star.parked(), 0);
     star.pass(30 * SECOND);
-    assert_eq!(star.shelved(), 3);
+    assert_eq!(star.parked(), 3);
     // Whoever comes back has one.
     star.send(77, &message(Priority::Request, 0, b"again"));
     star.pass(30 * SECOND);
-    assert_eq!(star.shelved(), 3);
+    assert_eq!(star.parked(), 3);
     assert_eq!(star.others[77].log.got.len(), 2);
 }
 

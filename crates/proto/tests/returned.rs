@@ -50,7 +50,7 @@ fn got(node: &Node) -> Vec<&[u8]> {
 /// not told.
 fn acquainted(config: &Config) -> Pair {
     let mut pair = Pair::new(config);
-    pair.nodes[0].with(|e, _| e.fix_life(PeerId(0)));
+    pair.nodes[0].with(|e, _| e.pin_incarnation(PeerId(0)));
     pair.send(0, b"to the first");
     pair.send(1, b"of the first");
     pair.run(SECOND, all);

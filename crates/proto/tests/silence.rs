@@ -18,7 +18,7 @@ fn a_silent_peer_that_somebody_vouches_for_is_waited_for() {
         pair.run(SECOND / 2, |_| false);
         pair.now += SECOND / 2;
         let now = pair.now;
-        pair.nodes[0].with(|e, _| e.excuse(now, PeerId(0)));
+        pair.nodes[0].with(|e, _| e.reset_silence_timer(now, PeerId(0)));
     }
     assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
     // It goes on as if nothing had been.
@@ -32,8 +32,8 @@ fn a_silent_peer_that_somebody_vouches_for_is_waited_for() {
     assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up, dead]);
     // One that nobody knows, or that is dead, is no reason to fail.
     let now = pair.now;
-    pair.nodes[0].with(|e, _| e.excuse(now, PeerId(0)));
-    pair.nodes[0].with(|e, _| e.excuse(now, PeerId(77)));
+    pair.nodes[0].with(|e, _| e.reset_silence_timer(now, PeerId(0)));
+    pair.nodes[0].with(|e, _| e.reset_silence_timer(now, PeerId(77)));
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The memory of an endpoint, owned, so that it can be moved and compared.
 
 use portolan_proto::{
-    Config, Conn, Core, FrameMeta, Identity, KeptMore, KeptWords, Layout, Long, Path, Peer, Tables,
+    Config, Conn, Core, FrameMeta, Identity, Layout, Long, Path, PathSnapshot, Peer, PeerSnapshot,
+    Tables,
 };
 
 /// Tables of one endpoint. Cloning it and dropping the original moves every
@@ -10,8 +11,8 @@ use portolan_proto::{
 pub struct Memory {
     core: Box<Core>,
     peers: Vec<Peer>,
-    shelf: Vec<KeptWords>,
-    more_shelf: Vec<KeptMore>,
+    parked: Vec<PeerSnapshot>,
+    parked_paths: Vec<PathSnapshot>,
     conns: Vec<Conn>,
     paths: Vec<Path>,
     meta: Vec<FrameMeta>,
@@ -27,8 +28,8 @@ impl Memory {
         let mut memory = Self {
             core: Box::default(),
             peers: vec![Peer::default(); layout.peers],
-            shelf: vec![KeptWords::default(); layout.shelf],
-            more_shelf: vec![KeptMore::default(); layout.more_shelf],
+            parked: vec![PeerSnapshot::default(); layout.parked],
+            parked_paths: vec![PathSnapshot::default(); layout.parked_paths],
             conns: vec![Conn::default(); layout.conns],
             paths: vec![Path::default(); layout.paths],
             meta: vec![FrameMeta::default(); layout.meta],
@@ -44,8 +45,8 @@ impl Memory {
         Tables {
             core: &mut self.core,
             peers: &mut self.peers,
-            shelf: &mut self.shelf,
-            more_shelf: &mut self.more_shelf,
+            parked: &mut self.parked,
+            parked_paths: &mut self.parked_paths,
             conns: &mut self.conns,
             paths: &mut self.paths,
             meta: &mut self.meta,

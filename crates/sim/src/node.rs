@@ -5,7 +5,7 @@ mod hands;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use portolan_link::xdp::{Looks, SourcePort};
+use portolan_link::xdp::{PollCadence, SourcePort};
 use portolan_proto::{
     Config, Credit, Endpoint, Identity, LocalNetwork, NetAddress, PeerId, Release, Reroute,
     Transmit, key_slots,
@@ -107,7 +107,7 @@ pub struct Node {
     held: Vec<Held>,
     gate: Gate,
     /// When the kernel's socket is looked at.
-    looks: Looks,
+    cadence: PollCadence,
     passes: u32,
     next_pass: u64,
     timeout: Option<u64>,
@@ -216,7 +216,7 @@ impl Node {
             },
             held: Vec::new(),
             gate: Gate::default(),
-            looks: Looks::default(),
+            cadence: PollCadence::default(),
             passes: 0,
             next_pass: world.now,
             timeout: None,
@@ -252,10 +252,11 @@ impl Node {
     /// Makes the node run when it is to look for packets that wait for it.
     pub fn notice(&mut self, world: &World) {
         let by_kernel = self.has_packets(Way::Kernel, world);
-        if self.has_packets(Way::Fast, world) || by_kernel && self.looks.kernel_is_due(world.now) {
+        if self.has_packets(Way::Fast, world) || by_kernel && self.cadence.kernel_is_due(world.now)
+        {
             self.wake(world.now);
         } else if by_kernel {
-            self.next_pass = self.next_pass.min(self.looks.kernel_due_at());
+            self.next_pass = self.next_pass.min(self.cadence.kernel_due_at());
         }
     }
 
@@ -440,7 +441,7 @@ impl Node {
             self.next_pass = self.next_pass.min(now + 1 + self.app.rng.below(500));
         }
         if self.has_packets(Way::Kernel, world) {
-            let due = self.looks.kernel_due_at().max(now + 1);
+            let due = self.cadence.kernel_due_at().max(now + 1);
             self.next_pass = self.next_pass.min(due);
         }
         // Whoever was refused tries again after a pass that moved something.
@@ -466,19 +467,19 @@ impl Node {
     /// there was any.
     fn take_all(&mut self, world: &mut World) -> bool {
         let now = world.now;
-        let kernel_first = self.looks.kernel_first();
+        let kernel_first = self.cadence.kernel_first();
         let mut by_kernel = 0;
         if kernel_first {
             by_kernel = self.take(Way::Kernel, world);
-            self.looks.saw_kernel(now, by_kernel);
+            self.cadence.saw_kernel(now, by_kernel);
         }
         let fast = self.take(Way::Fast, world);
         if fast > 0 {
-            self.looks.saw_fast(now);
+            self.cadence.saw_fast(now);
         }
-        if !kernel_first && self.looks.kernel_is_due(now) {
+        if !kernel_first && self.cadence.kernel_is_due(now) {
             by_kernel = self.take(Way::Kernel, world);
-            self.looks.saw_kernel(now, by_kernel);
+            self.cadence.saw_kernel(now, by_kernel);
         }
         by_kernel + fast > 0
     }
@@ -511,7 +512,7 @@ impl Node {
             if let Some(heard) = heard.filter(|heard| heard.detour) {
                 let to = self.app.node_of[heard.peer.0 as usize];
                 let sent = world.net.counters().sent;
-                world.net.port_mut(me, to).astray(now, sent);
+                world.net.port_mut(me, to).mis_steered(now, sent);
             }
         }
         taken
@@ -549,7 +550,7 @@ impl Node {
     fn transmit(&mut self, world: &mut World) -> bool {
         let now = world.now;
         let me = self.app.node;
-        let lazy = !self.app.delivered;
+        let flush_delayed_acks = !self.app.delivered;
         let mut busy = false;
         let mut count = 0;
         for peer in std::mem::take(&mut self.app.gone) {
@@ -558,7 +559,7 @@ impl Node {
         }
         loop {
             let sent = self.with(world, |e, hands| {
-                let t = e.poll_transmit(now, lazy, hands)?;
+                let t = e.poll_transmit(now, flush_delayed_acks, hands)?;
                 Some((t, e.frame(&t).to_vec()))
             });
             let Some((t, bytes)) = sent else { break };

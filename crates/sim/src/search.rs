@@ -109,7 +109,7 @@ impl Case {
                 }
             };
             seen.steps += 1;
-            seen.astray += u64::from(next.nodes.iter().any(|node| node.app.astray));
+            seen.mis_steered += u64::from(next.nodes.iter().any(|node| node.app.mis_steered));
             seen.ends += u64::from(steps.is_empty());
             if !known.insert(next.digest()) {
                 taken.pop();
@@ -144,7 +144,7 @@ pub struct Seen {
     /// Steps of the longest way.
     pub longest: usize,
     /// Steps after which an endpoint had heard of detours.
-    pub astray: u64,
+    pub mis_steered: u64,
     /// Nothing was left out.
     pub all: bool,
 }
@@ -181,7 +181,7 @@ struct App {
     got: Vec<u8>,
     down: bool,
     /// The peer said that packets come to it by a detour.
-    astray: bool,
+    mis_steered: bool,
 }
 
 impl Host<Checksum> for App {
@@ -409,7 +409,7 @@ impl State {
         self.nodes[to].with(|e, app| {
             if let Some(heard) = e.handle_packet(now, from, false, &mut packet, app) {
                 e.note_detour(heard.peer, detour);
-                app.astray |= heard.detour;
+                app.mis_steered |= heard.detour;
             }
         });
         for &new in &self.nodes[to].app.got[before..] {
@@ -431,9 +431,9 @@ impl State {
             let down = self.nodes[who].app.down;
             assert!(!(apart && down), "endpoint {who} gave up a living peer");
         }
-        let astray = self.nodes.iter().any(|node| node.app.astray);
+        let mis_steered = self.nodes.iter().any(|node| node.app.mis_steered);
         assert!(
-            !astray || self.left.detours <= 2,
+            !mis_steered || self.left.detours <= 2,
             "four detours in a row are told of"
         );
         if self.lives == [11, 22] {

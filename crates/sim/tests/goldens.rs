@@ -185,7 +185,7 @@ fn bursts_of_losses_are_asked_out_of() {
 /// Packets that come late, out of order or more than once, behind a line of
 /// 200 Mbit/s with a buffer of 64 KB.
 #[test]
-fn disorder_costs_little_goodput_and_few_needless_packets() {
+fn reordering_costs_little_goodput_and_few_needless_packets() {
     let line = Course {
         up: Pipe::new(200_000_000, 64_000),
         down: Pipe::FREE,
@@ -195,7 +195,7 @@ fn disorder_costs_little_goodput_and_few_needless_packets() {
     };
     // 256 full packets of such a line.
     let behind_256 = 256 * 1_538 * 8 * 5;
-    let disorders = [
+    let reorderings = [
         (
             "repeats of one in two",
             Faults {
@@ -258,12 +258,12 @@ fn disorder_costs_little_goodput_and_few_needless_packets() {
             [0.45, 0.6],
         ),
     ];
-    // Of each run but its beginning, in which the disorder is learnt.
+    // Of each run but its beginning, in which the reordering is learnt.
     let goodput = |run: &Outcomes| run.parts[2..].iter().map(|part| part.bytes).sum::<u64>() as f64;
     for mode in [Mode::Lan, Mode::Shared] {
         let line = Course { mode, ..line };
         let free = goodput(&line.run());
-        for (what, faults, least) in disorders {
+        for (what, faults, least) in reorderings {
             let run = Course { faults, ..line }.run();
             let kept = goodput(&run) / free;
             let sent = run.sender;

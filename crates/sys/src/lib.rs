@@ -3,6 +3,7 @@
 
 pub mod barrier;
 pub mod bpf;
+pub mod calls;
 pub mod clock;
 pub mod doorbell;
 pub mod epoll;
@@ -12,6 +13,7 @@ pub mod futex;
 pub mod inherit;
 pub mod lives;
 pub mod memory;
+pub mod missing;
 pub mod net;
 pub mod process;
 pub mod raw;

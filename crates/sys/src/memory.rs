@@ -10,6 +10,7 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::process::{Resource, getrlimit};
 
 use crate::raw;
 
@@ -39,6 +40,10 @@ impl fmt::Display for MemoryError {
                 f,
                 "no memfd ({e}): shared memory needs memfd_create; allow it in the seccomp \
                  profile, or use --link udp"
+            ),
+            Self::TooLittle(bytes, e @ Errno::FBIG) => write!(
+                f,
+                "{bytes} bytes of shared memory are not available ({e}): raise `ulimit -f`"
             ),
             Self::TooLittle(bytes, e) => write!(
                 f,
@@ -146,7 +151,10 @@ impl Mapping {
             Ok(start) => NonNull::new(start.cast())
                 .map(|start| Self { start, bytes })
                 .ok_or(MemoryError::Map(Errno::FAULT)),
-            Err(Errno::NOMEM) => Err(MemoryError::TooLittle(bytes, Errno::NOMEM)),
+            // Within `ulimit -v` there is no other limit of addresses.
+            Err(Errno::NOMEM) if !bounded(Resource::As) => {
+                Err(MemoryError::TooLittle(bytes, Errno::NOMEM))
+            }
             Err(e) => Err(MemoryError::Map(e)),
         }
     }
@@ -175,6 +183,10 @@ impl Drop for Mapping {
         // is gone. A failure would only leak the range.
         let _ = unsafe { rustix::mm::munmap(self.address(), self.bytes) };
     }
+}
+
+fn bounded(resource: Resource) -> bool {
+    getrlimit(resource).current.is_some()
 }
 
 /// Bytes that can be had without harm to others, as far as this process can
@@ -310,6 +322,16 @@ impl SharedMemory {
                 done => return done.map_err(too_little),
             }
         }
+    }
+
+    /// Whether some of its pages are not allocated, as far as the kernel says.
+    #[must_use]
+    pub fn has_holes(&self) -> bool {
+        /// Of a block that the kernel counts, bytes.
+        const BLOCK: u64 = 512;
+        let allocated = |about: rustix::fs::Stat| about.st_blocks.cast_unsigned() * BLOCK;
+        let allocated = rustix::fs::fstat(&self.fd).map(allocated);
+        allocated.is_ok_and(|bytes| bytes < self.bytes() as u64)
     }
 
     /// Makes what [`Self::create`] does, sealed, but without its pages.

@@ -103,6 +103,8 @@ pub enum XdpError {
     Sizes,
     /// The kernel maps no rings of a socket that is bound already.
     Bound,
+    /// Some of the packet area has no pages, and may get none now.
+    NotAllocated,
     /// The packet area, or its mapping.
     Memory(MemoryError),
     /// The named call failed.
@@ -124,6 +126,10 @@ impl fmt::Display for XdpError {
             Self::Bound => f.write_str(
                 "the kernel maps no rings of an AF_XDP socket that is bound already (Linux \
                  before 6.4)",
+            ),
+            Self::NotAllocated => f.write_str(
+                "the packet memory is not allocated: use the `portolan` of the node service's \
+                 version",
             ),
             Self::Memory(e) => e.fmt(f),
             Self::System(call, e) => write!(f, "AF_XDP: {call} failed: {e}"),
@@ -166,6 +172,7 @@ pub fn first(area: &SharedMemory, sizes: &Sizes) -> Result<OwnedFd, XdpError> {
     sockopt::set_xdp_umem_reg(&fd, registration).map_err(|errno| match errno {
         // The kernel's word for a limit of locked memory here.
         Errno::NOBUFS => MemoryError::Lock(bytes, errno).into(),
+        Errno::NOMEM => MemoryError::TooLittle(bytes, errno).into(),
         errno => failed("XDP_UMEM_REG")(errno),
     })?;
     sockopt::set_xdp_umem_fill_ring_size(&fd, sizes.fill).map_err(failed("XDP_UMEM_FILL_RING"))?;
@@ -508,6 +515,49 @@ mod tests {
         ] {
             assert_eq!(bad.area_bytes(), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_hole_in_packet_memory_is_not_filled_at_the_cost_of_who_registers_it() {
+        use crate::missing::RefuseMissing;
+        use rustix::fs::{FallocateFlags, fallocate, fstat};
+        if let Err(error) = unbound() {
+            eprintln!("*** NOT TESTED: packet memory cannot be registered here: {error} ***");
+            return;
+        }
+        let sizes = Sizes {
+            chunk: 4096,
+            chunks: 64,
+            rx: 2,
+            tx: 2,
+            fill: 2,
+            completion: 2,
+        };
+        let bytes = sizes.area_bytes().unwrap();
+        let area = SharedMemory::create("hole", bytes).unwrap();
+        let blocks = || fstat(area.as_fd()).unwrap().st_blocks;
+        let whole = blocks();
+        assert!(!area.has_holes());
+        let refuse = RefuseMissing::begin(&area).unwrap();
+        first(&area, &sizes).unwrap();
+        // As its owner does while it is registered.
+        let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        fallocate(area.as_fd(), punch, bytes as u64 / 2, 4096).unwrap();
+        let holed = blocks();
+        assert!(holed < whole && area.has_holes());
+        let error = first(&area, &sizes).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                XdpError::Memory(MemoryError::TooLittle(..)) | XdpError::System(_, Errno::FAULT)
+            ),
+            "{error:?}"
+        );
+        assert_eq!(blocks(), holed);
+        drop(refuse);
+        // Whoever owns it may fill it.
+        first(&area, &sizes).unwrap();
+        assert!(blocks() == whole && !area.has_holes());
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct Barrier {
     /// Number of ranks
     #[arg(short = 'n', long, value_name = "N", default_value_t = 8)]
     ranks: u32,
-    /// Other systems to measure in the same run, on this host
+    /// Peers to benchmark against in the same run, on this host
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     vs: Vec<Kind>,
 }

@@ -43,7 +43,7 @@ const DEATH_TIMEOUT: Duration = Duration::from_secs(10);
 /// As it was asked for.
 #[derive(Args)]
 pub struct Death {
-    /// Memory of the rank that is killed: bytes, or with K, M or G
+    /// Memory of the killed rank, bytes, or with K, M or G
     #[arg(
         long,
         value_name = "BYTES[,BYTES...]",
@@ -54,16 +54,16 @@ pub struct Death {
     /// Run on two hosts of this lab
     #[arg(long, value_name = "NAME", conflicts_with = "hosts")]
     pub lab: Option<String>,
-    /// Run on these hosts, as of `portolan run --hosts`: two ranks on the first
+    /// Run on these hosts, as for `portolan run --hosts`: two ranks on the first
     #[arg(long, value_name = "A:2,B:1")]
     hosts: Option<String>,
-    /// The program that reaches them, as of `portolan run --ssh`
+    /// Program that reaches them, as for `portolan run --ssh`
     #[arg(long, value_name = "COMMAND", requires = "hosts")]
     ssh: Option<String>,
-    /// Deaths of each size
+    /// Deaths measured for each size
     #[arg(long, value_name = "N", default_value_t = 7, value_parser = slices)]
     slices: usize,
-    /// Write rows to this file
+    /// Write the rows to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

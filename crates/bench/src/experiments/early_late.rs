@@ -211,7 +211,7 @@ fn run(
 pub struct EarlyLate {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M: several in turns
+    /// Message sizes, bytes, or with K or M; several are measured in turns
     #[arg(
         long = "size",
         value_name = "BYTES[,BYTES...]",
@@ -219,7 +219,7 @@ pub struct EarlyLate {
         default_value = "1,64,512,2K,4K,8K,16K,64K"
     )]
     sizes: Vec<Bytes>,
-    /// What a sender may push before it is asked: bytes, or default
+    /// How much a sender may push before the receiver asks: bytes, or default
     #[arg(
         long,
         value_name = "BYTES[,default]",
@@ -227,7 +227,7 @@ pub struct EarlyLate {
         default_value = "4K,default"
     )]
     pushed: Vec<PushedBuffer>,
-    /// The thresholds of push-pull
+    /// Thresholds of push-pull
     #[command(flatten)]
     thresholds: Thresholds,
 }

@@ -177,7 +177,7 @@ fn with_best(mut peers: Vec<(&'static str, Series)>) -> Vec<(&'static str, Serie
 /// As it was asked for.
 #[derive(Args)]
 pub struct Netpipe {
-    /// Bytes of a message, or with K or M: several in turns
+    /// Message sizes, bytes, or with K or M; several are measured in turns
     #[arg(
         long = "size",
         value_name = "BYTES[,BYTES...]",
@@ -185,7 +185,7 @@ pub struct Netpipe {
         default_value = "8,64K,1M"
     )]
     sizes: Vec<Bytes>,
-    /// Where messages lie
+    /// Which memory messages use
     #[arg(
         long,
         value_enum,
@@ -194,7 +194,7 @@ pub struct Netpipe {
         default_value = "warm,cold"
     )]
     buffers: Vec<Buffers>,
-    /// The MPIs
+    /// The MPIs to measure
     #[arg(
         long,
         value_enum,
@@ -206,10 +206,10 @@ pub struct Netpipe {
     /// Slices of each figure
     #[arg(long, value_name = "N", default_value_t = SLICES_MIN, value_parser = slices)]
     slices: usize,
-    /// Length of a slice, at most 100 [default: 100]
+    /// Length of a slice, milliseconds, at most 100 [default: 100]
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(1..=SLICE_MS_MAX))]
     slice_ms: Option<u64>,
-    /// Write rows and ratios to this file
+    /// Write rows and ratios to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

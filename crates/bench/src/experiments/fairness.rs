@@ -54,13 +54,13 @@ fn tcp_from(lab: &Lab) -> u32 {
 pub struct Fairness {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "64K")]
     size: Bytes,
-    /// Time that counts of a slice; before it the flows settle for half as long
+    /// Measured time of a slice, milliseconds; before it the flows settle for half as long
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(20..=60_000))]
     span_ms: u64,
-    /// Congestion control of the TCP flow, as the kernel names it, for example
+    /// Congestion control of the TCP flow, by the kernel's name, for example
     /// cubic or bbr [default: that of the kernel's settings]
     #[arg(long, value_name = "NAME")]
     tcp: Option<String>,

@@ -94,10 +94,10 @@ pub struct Forged {
     /// Forged packets per second
     #[arg(long, value_name = "N", default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     per_second: u64,
-    /// Bytes of one; those that ask for a connection have the 116 that these have
+    /// Size of a forged packet, bytes; connect packets always have 116
     #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = forged_size)]
     size: usize,
-    /// Peers to flood in the same run: udp, tcp
+    /// Peers to benchmark against under the same flood: udp, tcp
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     vs: Vec<Peer>,
 }

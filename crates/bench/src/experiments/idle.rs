@@ -46,7 +46,7 @@ const PLACES: [(Place, &str); 2] = [
 
 /// What a rank is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Rest {
+pub struct Idling {
     /// Where to be.
     pub place: Place,
     /// For how long that is watched, ns.
@@ -70,9 +70,9 @@ impl Rested {
 
 impl Ours {
     /// Talks to all others, then does nothing.
-    pub fn rest(&mut self, rest: &Rest) -> Result<Rested> {
+    pub fn idle(&mut self, part: &Idling) -> Result<Rested> {
         self.send_to_all()?;
-        let watched = Duration::from_nanos(rest.ns);
+        let watched = Duration::from_nanos(part.ns);
         scope(|threads| {
             // Two calls of a wait would spin twice: somebody else looks at
             // the clock.
@@ -86,7 +86,7 @@ impl Ours {
                 }
             });
             let all = SETTLE + watched + MARGIN;
-            match rest.place {
+            match part.place {
                 Place::Away => sleep(all),
                 Place::Waiting => match self.endpoint.wait_timeout(all, || false) {
                     Ok(()) | Err(WaitError::TimedOut) => {}
@@ -125,7 +125,7 @@ pub struct Idle {
     /// Number of ranks
     #[arg(short = 'n', long, value_name = "N", default_value_t = 2)]
     ranks: u32,
-    /// How long each state is watched; with --slice-ms so many slices of that length instead
+    /// How long each state is measured, seconds; with --slice-ms, slices of that length instead
     #[arg(long, value_name = "S", default_value_t = SECONDS, conflicts_with = "slice_ms")]
     seconds: f64,
 }
@@ -177,11 +177,11 @@ fn watch(lines: &mut [Line], slices: usize, slice_ns: u64) -> Result<[Series; PL
     let mut percents = PLACES.map(|_| Series::default());
     rounds(slices, |counts| {
         for ((place, _), percents) in PLACES.iter().zip(&mut percents) {
-            let rest = Rest {
+            let part = Idling {
                 place: *place,
                 ns: slice_ns,
             };
-            say_all(lines, &Order::Rest(rest))?;
+            say_all(lines, &Order::Idle(part))?;
             let mut most = 0.0_f64;
             for line in &mut *lines {
                 most = most.max(answer!(line, Rested).percent());

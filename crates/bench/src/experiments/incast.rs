@@ -198,13 +198,13 @@ impl Column {
 pub struct Flooding {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "64K")]
     size: Bytes,
-    /// Send matched messages, not messages to ports [default of HOW: sync]
+    /// Send matched messages instead of messages to ports [default of HOW: sync]
     #[arg(long, value_enum, value_name = "HOW", num_args = 0..=1, default_missing_value = "sync")]
     matched: Option<Matched>,
-    /// Peers to measure in the same run: tcp
+    /// Peers to benchmark against in the same run: tcp
     #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
     vs: Vec<Peer>,
 }

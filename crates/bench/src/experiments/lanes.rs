@@ -52,7 +52,7 @@ impl Ours {
 pub struct Lanes {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message
+    /// Message size, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = bytes)]
     size: usize,
 }

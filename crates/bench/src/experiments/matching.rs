@@ -172,7 +172,7 @@ pub struct Matching {
     /// Slices of each figure
     #[arg(long, value_name = "N", default_value_t = SLICES_MIN, value_parser = slices)]
     slices: usize,
-    /// Write rows and ratios to this file
+    /// Write rows and ratios to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

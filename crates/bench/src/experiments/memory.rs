@@ -309,7 +309,7 @@ impl Drop for Measured {
 /// As it was asked for.
 #[derive(Args)]
 pub struct Memory {
-    /// Write rows to this file
+    /// Write the rows to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

@@ -24,7 +24,7 @@ const FIRST: &str = "eth0";
 pub struct Networks {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "1M")]
     size: Bytes,
 }

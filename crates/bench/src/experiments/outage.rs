@@ -74,13 +74,13 @@ impl Drop for PulledOut<'_> {
 pub struct Outage {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "1000")]
     size: Bytes,
-    /// How long the receiver's cable is out
+    /// How long the receiver's cable is unplugged, milliseconds
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(50..=2_000))]
     down_ms: u64,
-    /// Peers to measure in the same run: tcp
+    /// Peers to benchmark against in the same run: tcp
     #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
     vs: Vec<Peer>,
 }

@@ -175,10 +175,10 @@ fn hidden(message: f64, computing: f64, both: f64) -> f64 {
 pub struct Overlap {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "1M")]
     size: Bytes,
-    /// Peers to measure in the same run: tcp
+    /// Peers to benchmark against in the same run: tcp
     #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
     vs: Vec<Peer>,
 }

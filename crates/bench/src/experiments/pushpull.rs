@@ -41,9 +41,9 @@ const SECOND: [u64; 5] = [0, 4 << 10, 15 << 10, 32 << 10, 64 << 10];
 pub enum Mode {
     /// One step after the other
     None,
-    /// Memory is made ready after the first packet or the request has left
+    /// Memory is prepared after the first packet or the request has left
     Masking,
-    /// The request leaves when the offer arrives, not when all that was pushed has
+    /// The request leaves when the offer arrives, not when all pushed bytes have
     Overlap,
     /// Masking and overlap
     Both,
@@ -73,12 +73,12 @@ impl Mode {
 /// Who copies a message within a host, as `--copies` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub enum Copies {
-    /// Pushed whole: through the ring or, from `copy_min` on, out of the sender's memory as the lane
-    /// finds faster
+    /// Pushed whole: through the ring or, from `copy_min` on, out of the sender's memory, whichever
+    /// proves faster
     Pushed,
-    /// Asked for, and through the ring or out of the sender's memory as the lane finds faster
+    /// Pulled: through the ring or out of the sender's memory, whichever proves faster
     Pulled,
-    /// Asked for, one half copied by each side where both can reach the other's memory
+    /// Pulled: each side copies one half, if both can access the other's memory
     Shared,
 }
 
@@ -316,10 +316,11 @@ fn plan(asked: &Pushpull, shm: bool) -> Result<Vec<Cell>> {
 pub struct Pushpull {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M: several in turns [default: 8 to 1M; with --sweep 64K]
+    /// Message sizes, bytes, or with K or M; several are measured in turns [default: 8 to 1M; with
+    /// --sweep 64K]
     #[arg(long = "size", value_name = "BYTES[,BYTES...]", value_delimiter = ',')]
     sizes: Vec<Bytes>,
-    /// Where messages lie
+    /// Which memory messages use
     #[arg(
         long,
         value_enum,
@@ -330,11 +331,11 @@ pub struct Pushpull {
     buffers: Vec<Buffers>,
     #[command(flatten)]
     thresholds: Thresholds,
-    /// What is done while packets are on their way [default: all four where the network is used,
-    /// else both]
+    /// What is done while packets are in flight [default: all four if the network is used, else
+    /// both]
     #[arg(long, value_enum, value_name = "MODE[,MODE...]", value_delimiter = ',')]
     modes: Vec<Mode>,
-    /// By shared memory: the same messages copied in different ways, whatever the settings say
+    /// Over shared memory: copy the same messages by these methods, whatever the settings say
     #[arg(
         long,
         value_enum,
@@ -343,10 +344,10 @@ pub struct Pushpull {
         conflicts_with_all = ["whole", "first", "second", "modes"]
     )]
     copies: Vec<Copies>,
-    /// Try many --first with many --second, and say the best of each size
+    /// Try many --first with many --second, and report the best of each size
     #[arg(long, conflicts_with_all = ["first", "second", "modes", "copies", "vs"])]
     sweep: bool,
-    /// Peers to measure in the same run, on this host
+    /// Peers to benchmark against in the same run, on this host
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     vs: Vec<Beside>,
 }

@@ -131,7 +131,7 @@ pub struct Ring {
         value_parser = clap::value_parser!(u32).range(0..=busy::LOOPS_MAX)
     )]
     busy: u32,
-    /// Peers to measure in the same run: tcp
+    /// Peers to benchmark against in the same run: tcp
     #[arg(long, value_enum, value_name = "PEER", value_delimiter = ',')]
     vs: Vec<Peer>,
 }

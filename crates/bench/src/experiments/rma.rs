@@ -125,7 +125,7 @@ fn ratios(cells: &[Cell], ours: &Row) -> Vec<Ratio> {
 pub struct Rma {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of an access, 8 or more, or with K or M: several in turns
+    /// Sizes of an access, 8 bytes or more, or with K or M; several are measured in turns
     #[arg(
         long = "size",
         value_name = "BYTES[,BYTES...]",

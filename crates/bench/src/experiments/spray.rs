@@ -136,7 +136,7 @@ impl Ours {
 pub struct Spraying {
     #[command(flatten)]
     pub common: Common,
-    /// Most messages; 1, 10, 100 and so on are tried below
+    /// Largest number of messages; 1, 10, 100 and so on below it are measured too
     #[arg(long, value_name = "N", default_value_t = MESSAGES)]
     messages: u64,
 }

@@ -43,19 +43,19 @@ pub struct Start {
         default_values_t = [2, 16, 64]
     )]
     ranks: Vec<u32>,
-    /// Start them on the hosts of this lab, and the same by udp to compare with
+    /// Start them on the hosts of this lab, and the same over udp for comparison
     #[arg(long, value_name = "NAME", conflicts_with = "vs")]
     pub lab: Option<String>,
-    /// Link between the ranks
+    /// Link (transport) between the ranks
     #[arg(long, value_enum, default_value_t)]
     link: Link,
-    /// Other systems to measure in the same run
+    /// Peers to benchmark against in the same run
     #[arg(long, value_enum, value_name = "PEER[,PEER...]", value_delimiter = ',')]
     vs: Vec<Kind>,
-    /// Starts of each figure
+    /// Starts measured for each figure
     #[arg(long, value_name = "N", default_value_t = SLICES_MIN, value_parser = slices)]
     slices: usize,
-    /// Write rows and ratios to this file
+    /// Write rows and ratios to this file, as JSON
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

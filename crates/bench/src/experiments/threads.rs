@@ -26,12 +26,12 @@ const TAG: u64 = 128;
 /// Which threads may call the endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Calling {
-    /// The one that opened it
+    /// The thread that opened it
     #[default]
     Single,
-    /// Any, one at a time
+    /// Any thread, one at a time
     Serialized,
-    /// Any at any time
+    /// Any thread, at any time
     Multiple,
 }
 
@@ -176,10 +176,10 @@ impl Cell {
 pub struct Threading {
     #[command(flatten)]
     pub common: Common,
-    /// Bytes of a message, or with K or M
+    /// Message size, bytes, or with K or M
     #[arg(long, value_name = "BYTES", default_value = "8")]
     size: Bytes,
-    /// Threads of a rank that call at once
+    /// Threads of each rank that call at once
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=64))]
     callers: u32,
 }

@@ -28,11 +28,11 @@ const COUNT_MAX: u64 = 10_000_000;
 /// Where messages lie, as `--buffers` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Buffers {
-    /// One buffer each, used over and over, in the caches where it fits
+    /// One buffer each, reused, so that it stays in the caches if it fits
     Warm,
-    /// Always elsewhere in buffers that are larger than a core's own caches
+    /// A different place each time, in buffers larger than a core's own caches
     Cold,
-    /// Likewise, and received in pages that the kernel has yet to give; pushpull without --vs only
+    /// As cold, and received in pages not yet allocated; pushpull without --vs only
     Fresh,
 }
 

@@ -12,12 +12,12 @@ use crate::ranks::drive::Channel;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Wait {
-    /// It looks again and again
+    /// Poll all the time
     #[default]
     Poll,
-    /// It sleeps in the kernel until there is one
+    /// Sleep in the kernel until a message arrives
     Block,
-    /// In a blocking call as programs make them: ours polls briefly before it sleeps
+    /// Wait in a blocking call, as programs do; Portolan's polls briefly before it sleeps
     Call,
 }
 

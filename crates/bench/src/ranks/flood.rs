@@ -33,7 +33,7 @@ const DRAIN_NS: u64 = 20_000_000_000;
 /// How matched messages are sent, as `--matched` takes it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, Serialize, Deserialize)]
 pub enum Matched {
-    /// Synchronously: only the first and second push leave before it is asked for
+    /// Synchronous sends: only the first and second push leave before the receiver asks
     Sync,
     /// As the endpoint pushes them; the receiver answers each with 8 bytes
     Plain,

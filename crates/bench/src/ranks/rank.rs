@@ -299,7 +299,7 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
             Order::Spray(part) => ours.spray(&part, line)?,
             Order::Emit(count) => line.say(&Answer::Took(ours.emit(count)?))?,
             Order::Absorb(count) => line.say(&Answer::Took(ours.absorb(count)?))?,
-            Order::Rest(rest) => line.say(&Answer::Rested(ours.rest(&rest)?))?,
+            Order::Idle(part) => line.say(&Answer::Rested(ours.idle(&part)?))?,
             Order::Flood(role) => flood = Some(Flood::new(&ours, role, line)?),
             Order::Turn(turn) => match &mut flood {
                 Some(flood) => flood.turn(&ours, &turn, line)?,

@@ -167,6 +167,7 @@ pub(super) fn unhex(text: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::host::fnv;
 
     /// Release, boot and wire of this build.
     pub fn card(host: u64, addresses: &[(&str, u8)]) -> Card {
@@ -201,6 +202,61 @@ pub(super) mod tests {
             assert!(text.len() < 1000 && text.bytes().all(|b| b.is_ascii_alphanumeric()));
             assert_eq!(Card::decode(&text, &ours), Some(theirs));
         }
+    }
+
+    /// `docs/protocol-vectors.txt`: the text of a value with a line of its own,
+    /// or its bytes, which are indented.
+    fn vector(name: &str) -> String {
+        let file = include_str!("../../../../docs/protocol-vectors.txt");
+        let named = file.lines().skip_while(|line| {
+            let (it, _) = line.split_once(" = ").unwrap_or((line, ""));
+            it != name
+        });
+        let mut lines = named.peekable();
+        let first = lines.next().unwrap_or_else(|| panic!("no {name}"));
+        if let Some((_, value)) = first.split_once(" = ") {
+            return value.to_owned();
+        }
+        lines.map_while(|line| line.strip_prefix("  ")).collect()
+    }
+
+    #[test]
+    fn the_checked_in_vectors_are_what_is_encoded() {
+        let addresses = vector("card-addresses");
+        let addresses = addresses
+            .split(", ")
+            .map(|text| text.split_once('/').unwrap());
+        let addresses: Vec<_> = addresses.map(|(ip, n)| (ip, n.parse().unwrap())).collect();
+        let host = vector("card-host");
+        let host = u64::from_str_radix(host.trim_start_matches("0x"), 16).unwrap();
+        let mut theirs = card(host, &addresses);
+        theirs.versions.portolan = vector("card-release");
+        theirs.pid = vector("card-process").parse().unwrap();
+        let c = theirs.choices;
+        let chosen = serde_json::json!([c.security, c.suite, c.link, c.congestion]);
+        let named = [
+            "card-security",
+            "card-suite",
+            "card-link",
+            "card-congestion",
+        ]
+        .map(vector);
+        assert_eq!(chosen, serde_json::json!(named));
+        assert_eq!(vector("card-file"), u8::from(c.has_secret).to_string());
+        assert_eq!(vector("card-random"), hex(&theirs.random));
+        assert_eq!(vector("card"), theirs.encode());
+        let ours = card(1, &[]);
+        let inode: u64 = vector("host-inode").parse().unwrap();
+        let boot_id = vector("host-boot-id");
+        let host = fnv(&[boot_id.as_bytes(), &inode.to_le_bytes()]);
+        assert_eq!(vector("host"), hex(&host.to_le_bytes()));
+        let random = ["job-random-0", "job-random-1"].map(|name| unhex(&vector(name)).unwrap());
+        let job = fnv(&random.each_ref().map(Vec::as_slice));
+        assert_eq!(vector("job-id"), hex(&job.to_le_bytes()));
+        // The version that the specification names.
+        let text = include_str!("../../../../docs/protocol.md");
+        let row = format!("| 4 | version of the card, {} |", ours.versions.boot);
+        assert!(text.contains(&row), "docs/protocol.md has no {row:?}");
     }
 
     #[test]

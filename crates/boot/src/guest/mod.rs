@@ -248,7 +248,7 @@ impl Guest {
                 versions: Versions::ours(),
                 job_id,
                 host: host_index,
-                wards: local_ranks
+                watched: local_ranks
                     .iter()
                     .copied()
                     .zip(pids.iter().copied())
@@ -469,9 +469,10 @@ impl Told {
 }
 
 /// Reads bytes as what other processes put into PMI, and as what its server
-/// says: what is understood is understood again as it is written.
+/// says: what is understood is understood again as it is written. Returns
+/// whether something was.
 #[cfg(feature = "properties")]
-pub fn values_travel(bytes: &[u8]) {
+pub fn values_travel(bytes: &[u8]) -> bool {
     use std::net::Ipv4Addr;
     let own = Card {
         versions: Versions::ours(),
@@ -497,15 +498,18 @@ pub fn values_travel(bytes: &[u8]) {
         hex(bytes),
         hex(&[head, bytes].concat()),
     ];
+    let mut understood = crate::pmi::answers_are_read(bytes);
     for text in texts {
         if let Some(card) = Card::decode(&text, &own) {
+            understood = true;
             assert_eq!(Card::decode(&card.encode(), &own), Some(card));
         }
     }
     if let Some(told) = Told::decode(bytes) {
+        understood = true;
         assert_eq!(told.encode(), bytes);
     }
-    crate::pmi::answers_are_read(bytes);
+    understood
 }
 
 /// Where an address's bytes hold the IP address.

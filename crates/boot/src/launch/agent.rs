@@ -20,17 +20,17 @@ use rustix::io::Errno;
 use zeroize::Zeroize;
 
 use super::Starter;
+use super::agent_protocol::{
+    BEAT_EVERY, Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost,
+};
 use super::connection::{Came, Connection};
-use super::door::Door;
+use super::control_socket::ControlSocket;
 use super::host::Host;
 use super::plan::{Greeting, HostPlan, Seat, StartFailure, Task};
 use super::streams::do_not_block;
-use super::talk::{
-    BEAT_EVERY, Frames, FromHost, Garbled, Order, Outgoing, PREAMBLE, Report, ToHost,
-};
 use crate::host::keep_from_dumps;
 use crate::ready::ready;
-use crate::silence::Looks;
+use crate::silence::StallDetector;
 
 /// Agents that were reached through this one have so long to end after it was
 /// told to.
@@ -109,13 +109,13 @@ struct Agent<'a> {
     /// Connections to the agents of further hosts.
     relays: BTreeMap<u16, Connection>,
     /// Where others on this host ask the job.
-    door: Option<Door>,
+    socket: Option<ControlSocket>,
     farewell: bool,
     heard_at: Instant,
     /// How long the launcher may be silent.
     silence: Duration,
     beat_at: Instant,
-    looks: Looks,
+    stalls: StallDetector,
 }
 
 const INPUT: u64 = 0;
@@ -171,12 +171,12 @@ impl<'a> Agent<'a> {
             host: None,
             starter: None,
             relays: BTreeMap::new(),
-            door: None,
+            socket: None,
             farewell: false,
             heard_at: now,
             silence: START_SILENCE,
             beat_at: now,
-            looks: Looks::new(BEAT_EVERY, now),
+            stalls: StallDetector::new(BEAT_EVERY, now),
         })
     }
 
@@ -214,7 +214,7 @@ impl<'a> Agent<'a> {
 
     /// Lets the launcher hear that we are here; ends if it is not.
     fn beat(&mut self, now: Instant) -> Result<(), AgentError> {
-        self.heard_at = (self.heard_at + self.looks.late(now)).min(now);
+        self.heard_at = (self.heard_at + self.stalls.late(now)).min(now);
         if now >= self.heard_at + self.silence {
             return Err(AgentError::LauncherGone);
         }
@@ -304,8 +304,8 @@ impl<'a> Agent<'a> {
                 }
             }
             Order::Said(ToHost::Answered { ticket, answer }) => {
-                if let Some(door) = &mut self.door {
-                    door.answer(ticket, &answer);
+                if let Some(socket) = &mut self.socket {
+                    socket.answer(ticket, &answer);
                 }
             }
             Order::Said(ToHost::Farewell) => self.farewell = true,
@@ -320,7 +320,10 @@ impl<'a> Agent<'a> {
 
     /// Passes questions on to the launcher.
     fn pump_door(&mut self) -> Result<(), AgentError> {
-        let asked = self.door.as_mut().map_or(Ok(Vec::new()), Door::pump)?;
+        let asked = self
+            .socket
+            .as_mut()
+            .map_or(Ok(Vec::new()), ControlSocket::pump)?;
         for (ticket, request) in asked {
             self.say(FromHost::Asked { ticket, request });
         }
@@ -333,10 +336,15 @@ impl<'a> Agent<'a> {
         secret: Rc<Hidden<32>>,
         task: &Task,
     ) -> Result<(), AgentError> {
-        self.door = Door::open(plan.job_id);
-        if let Some(door) = &self.door {
+        self.socket = ControlSocket::open(plan.job_id);
+        if let Some(socket) = &self.socket {
             let data = epoll::EventData::new_u64(DOOR);
-            epoll::add(&self.epoll, door.descriptor(), data, epoll::EventFlags::IN)?;
+            epoll::add(
+                &self.epoll,
+                socket.descriptor(),
+                data,
+                epoll::EventFlags::IN,
+            )?;
         }
         self.silence = plan.host_silence.saturating_mul(LAUNCHER_SILENCES);
         let prepared = self.keeper.prepare(task, plan.ranks);

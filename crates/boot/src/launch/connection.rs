@@ -12,9 +12,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
+use super::agent_protocol::{Outgoing, STREAM_BYTES_MAX};
 use super::rank::pidfd;
 use super::streams::do_not_block;
-use super::talk::{Outgoing, STREAM_BYTES_MAX};
 use crate::ready::ready_now;
 
 /// Between the end of a program's words and its own.

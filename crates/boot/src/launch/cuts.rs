@@ -4,8 +4,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::agent_protocol::{BEAT_EVERY, Order, ToHost};
 use super::member::Member;
-use super::talk::{BEAT_EVERY, Order, ToHost};
 
 use super::{Event, OnDeath, Running};
 use crate::message::{GaveUp, How};
@@ -17,7 +17,7 @@ const OVERDUE: Duration = Duration::from_secs(2);
 impl Member {
     /// Whether it still takes part, as far as the others were told.
     fn takes_part(&self) -> bool {
-        self.ended.is_none() && !self.left && !self.mourned && !self.given_up
+        self.ended.is_none() && !self.left && !self.death_reported && !self.given_up
     }
 }
 
@@ -34,6 +34,9 @@ impl Running {
         log::info!("rank {rank} has given up ranks {ranks:?}: {why:?}");
         if why == GaveUp::Corrupt {
             return self.handle_corrupt(rank, ranks, tell);
+        }
+        if why != GaveUp::Silent {
+            return self.handle_refused(rank, ranks, why, tell);
         }
         let now = Instant::now();
         for &gone in ranks {
@@ -53,8 +56,42 @@ impl Running {
                 });
                 self.order(about.into(), &Order::Said(ToHost::KillRank { rank: other }))?;
             } else {
-                self.reports.add(from, about, now);
+                let _ = self.reports.add(from, about, now);
             }
+        }
+        Ok(())
+    }
+
+    /// The kernel refuses a rank its packets, so those that it has given up may
+    /// live and answer: nobody is killed for it. Between hosts it says, like
+    /// silence, that they do not reach each other. On one host it cannot be told
+    /// who is to leave, and the job has failed.
+    fn handle_refused(
+        &mut self,
+        rank: u32,
+        ranks: &[(u32, u32)],
+        why: GaveUp,
+        tell: &mut dyn FnMut(Event),
+    ) -> io::Result<()> {
+        let from = self.members[rank as usize].place.host_index;
+        for &gone in ranks {
+            if !self.is_news(rank, gone) {
+                continue;
+            }
+            let other = gone.0;
+            let about = self.members[other as usize].place.host_index;
+            let why = why.refused(rank, other).unwrap_or_default();
+            if from != about {
+                if self.reports.add(from, about, Instant::now()) {
+                    tell(Event::NotReached { why });
+                }
+                continue;
+            }
+            self.code.get_or_insert(1);
+            if self.spec.on_death == OnDeath::End {
+                return self.end(why, 1, self.spec.notice_grace, tell);
+            }
+            tell(Event::NotReached { why });
         }
         Ok(())
     }
@@ -183,7 +220,7 @@ impl Running {
             .map(|m| m.place.rank)
             .collect();
         for rank in ranks {
-            self.mourn(rank, How::Lost)?;
+            self.report_death(rank, How::Lost)?;
         }
         self.order(host, &Order::Said(ToHost::Kill))
     }

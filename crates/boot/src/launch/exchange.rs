@@ -4,8 +4,8 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use super::agent_protocol::Order;
 use super::member::Member;
-use super::talk::Order;
 use super::{Event, Place, Running};
 use crate::job::PeerInfo;
 use crate::message::RECORDS_MAX;

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Instant;
 
 use super::Running;
-use super::talk::{Order, ToHost};
+use super::agent_protocol::{Order, ToHost};
 use super::watch::Side;
 
 struct Leaver {

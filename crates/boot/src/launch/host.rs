@@ -2,7 +2,7 @@
 //! polices them, and tells neighbours of a death. The job's part is in
 //! [`watch`](super::watch); it may run in another process on another host.
 
-mod mourning;
+mod deaths;
 mod newcomers;
 
 use std::collections::VecDeque;
@@ -14,22 +14,22 @@ use portolan_sys::memory::Hidden;
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::process::Signal;
 
-use super::peek;
+use super::agent_protocol::{FromHost, Order, Report, ToHost};
 use super::plan::{HostPlan, Seat};
 use super::rank::{HostDescriptors, Rank, With};
+use super::remote_statistics;
 use super::streams::{Input, Outputs};
-use super::talk::{FromHost, Order, Report, ToHost};
 use super::{LaunchError, Place, Starter, Wanted};
 use crate::error::Refusal;
 use crate::host_port::HostPort;
 use crate::job::fill_random;
+use crate::liveness::Liveness;
 use crate::message::{
-    FromRank, GaveUp, Membership, ToLauncher, ToRank, Versions, decode_from_rank, encode_table,
-    encode_welcome, key_check,
+    FromRank, GaveUp, Membership, ToLauncher, ToRank, Versions, decode_from_rank,
+    encode_membership, encode_table, key_check,
 };
 use crate::ready::ready_now;
 use crate::socket::{self, DESCRIPTORS_MAX};
-use crate::vigil::Vigil;
 use crate::{LinkChoice, RANK_VARIABLES};
 
 /// Descriptors that go before the doorbells at most: segment, lives, and a host
@@ -41,7 +41,7 @@ pub(super) struct Host {
     pub(super) plan: HostPlan,
     pub(super) ranks: Vec<Rank>,
     descriptors: HostDescriptors,
-    vigil: Option<Vigil>,
+    liveness: Option<Liveness>,
     epoll: OwnedFd,
     outputs: Outputs,
     /// The outputs' own set is in `epoll`.
@@ -112,7 +112,7 @@ impl Host {
                 lives: None,
                 doorbells: Vec::new(),
             },
-            vigil: None,
+            liveness: None,
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             outputs: Outputs::new()?,
             outputs_watched: false,
@@ -124,7 +124,7 @@ impl Host {
             plan,
         };
         let ranks = host.plan.ranks;
-        host.begin_vigil()?;
+        host.begin_liveness()?;
         if ranks > 0 && !matches!(host.plan.link, LinkChoice::Udp | LinkChoice::Xdp) {
             let segment = starter.segment(host.plan.host_index, ranks);
             host.descriptors.segment = Some(segment.map_err(LaunchError::Segment)?);
@@ -226,7 +226,7 @@ impl Host {
         self.reports.push_back(Report::Said(report));
     }
 
-    /// Looks at all that has happened. Does not wait.
+    /// StallDetector at all that has happened. Does not wait.
     ///
     /// # Errors
     /// The kernel refused to say; nothing to retry.
@@ -238,7 +238,7 @@ impl Host {
                     self.close_input();
                 }
                 Token::Input => self.flush_input(None)?,
-                Token::Bell | Token::Timer => self.keep_vigil()?,
+                Token::Bell | Token::Timer => self.check_liveness()?,
                 Token::Control(index) => self.handle_control(index)?,
                 Token::Process(index) => self.handle_process(index)?,
             }
@@ -419,7 +419,7 @@ impl Host {
         self.bind_host_ports();
         let rank = place.rank;
         if how.code() != 0 || !orderly {
-            self.mourn(index, how);
+            self.report_death(index, how);
         } else {
             self.mark_dead(place.local_index);
         }
@@ -464,7 +464,7 @@ impl Host {
                 self.say(FromHost::Lanes { rank, lanes });
             }
             Ok(FromRank::Said(ToLauncher::Tables(tables))) => {
-                self.ranks[index].tables = peek::sensible(tables);
+                self.ranks[index].tables = remote_statistics::sensible(tables);
             }
             Ok(FromRank::Said(ToLauncher::GaveUp { ranks, why })) => {
                 if why == GaveUp::Corrupt {
@@ -501,16 +501,16 @@ impl Host {
             self.refuse(index, Refusal::Version { launcher, process });
             return Ok(());
         }
-        let welcome = self.welcome(index)?;
-        let (segment, lives) = (welcome.shared, welcome.watched);
+        let membership = self.membership(index)?;
+        let (segment, lives) = (membership.shared, membership.watched);
         let doorbells = if segment {
             self.descriptors.doorbells.len()
         } else {
             0
         };
         let first = doorbells.min(DESCRIPTORS_MAX - DESCRIPTORS_BEFORE);
-        let host_port = matches!(welcome.host_port, Some(Ok(_)));
-        let bytes = encode_welcome(&welcome).into();
+        let host_port = matches!(membership.host_port, Some(Ok(_)));
+        let bytes = encode_membership(&membership).into();
         let with = With {
             secret: true,
             segment,
@@ -539,7 +539,7 @@ impl Host {
     }
 
     /// What rank `index` is told when it greets.
-    fn welcome(&self, index: usize) -> io::Result<Membership> {
+    fn membership(&self, index: usize) -> io::Result<Membership> {
         let plan = &self.plan;
         let rank = &self.ranks[index];
         let mut life = [0; 8];

@@ -27,7 +27,7 @@ pub(super) struct Member {
     /// Its host has left, and it is to be started on another.
     pub(super) again: bool,
     /// The others were told of its end.
-    pub(super) mourned: bool,
+    pub(super) death_reported: bool,
     /// When its host last said that it is stopped for too long.
     pub(super) overdue_at: Option<Instant>,
     /// It is being killed, because another has given it up.
@@ -47,7 +47,7 @@ impl Member {
             left: false,
             ended: None,
             again: false,
-            mourned: false,
+            death_reported: false,
             overdue_at: None,
             given_up: false,
         }

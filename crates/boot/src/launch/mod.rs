@@ -9,30 +9,30 @@
 //! reports, within one process or over a connection.
 
 mod agent;
-mod ask;
+mod agent_protocol;
 mod connection;
+mod control_socket;
 mod cuts;
-mod door;
 mod exchange;
 mod exclude;
+mod heartbeat;
 mod host;
 mod member;
 mod output;
-mod peek;
 mod plan;
+mod query;
 mod rank;
 mod reach;
 mod remote;
+mod remote_statistics;
 mod respawn;
-mod signs;
 mod source;
 mod start;
 mod streams;
-mod talk;
 mod watch;
 
 #[cfg(feature = "properties")]
-pub(crate) use talk::frames_travel;
+pub(crate) use agent_protocol::frames_travel;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -47,7 +47,7 @@ use std::time::{Duration, Instant};
 use crate::host_port::HostPort;
 use crate::message::{How, Lane};
 use crate::partition::Reports;
-use crate::silence::Looks;
+use crate::silence::StallDetector;
 use crate::{Congestion, LinkChoice, Refusal, Security, Suite};
 pub use agent::{AgentError, Keeper, Prepared, serve};
 use exchange::Round;
@@ -470,6 +470,12 @@ pub enum Event {
         /// Who has given it up.
         by: u32,
     },
+    /// The kernel refuses a rank packets to another, or those of all: the other
+    /// is not killed. Between hosts it is decided who leaves.
+    NotReached {
+        /// Who met that, with whom, and the kernel's error.
+        why: String,
+    },
     /// A rank whose host has left the job is started again.
     Restarting {
         /// Which.
@@ -551,8 +557,8 @@ pub struct Running {
     reports: Reports,
     /// When agents hear of us next.
     beat_at: Instant,
-    looks: Looks,
-    questions: ask::Questions,
+    stalls: StallDetector,
+    questions: query::Questions,
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ pub(super) struct Rank {
     pub left: bool,
     pub ended: Option<How>,
     /// What the others were told of its end, which may come before it.
-    pub mourned: Option<How>,
+    pub cause: Option<How>,
     /// Its process is stopped: since when.
     pub stopped: Option<Instant>,
 }
@@ -130,7 +130,7 @@ impl Rank {
             tables: Vec::new(),
             left: false,
             ended: None,
-            mourned: None,
+            cause: None,
             stopped: None,
         }
     }

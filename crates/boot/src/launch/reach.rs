@@ -9,9 +9,9 @@ use std::time::Instant;
 use rustix::event::epoll;
 use zeroize::Zeroizing;
 
+use super::agent_protocol::{FromHost, Order, Report, ToHost, relayed};
 use super::connection::Came;
 use super::remote::{Heard, HostFailure, Remote, Way};
-use super::talk::{FromHost, Order, Report, ToHost, relayed};
 use super::watch::{Side, Token, index_of, wait_until};
 use super::{Event, LaunchError, Reach, Running, Starter, Stop, Task};
 
@@ -91,7 +91,7 @@ impl Running {
                         }
                         self.hear_greeting(host, tell)?;
                     }
-                    Token::Room | Token::Source | Token::Door => {}
+                    Token::Room | Token::Source | Token::ControlSocket => {}
                 }
             }
             if self.first_silent() == Some((since, silent)) && since.elapsed() >= limit {

@@ -6,9 +6,9 @@ use std::io;
 use std::process::{Command, ExitStatus};
 use std::time::{Duration, Instant};
 
+use super::agent_protocol::{Frames, FromHost, Garbled, PREAMBLE, Report};
 use super::connection::{Came, Connection};
 use super::plan::Greeting;
-use super::talk::{Frames, FromHost, Garbled, PREAMBLE, Report};
 use crate::Versions;
 
 /// How much of what the connection's program says last is kept, bytes.
@@ -175,7 +175,7 @@ impl Remote {
         self.heard.pop_front()
     }
 
-    /// Looks at all that has come over a connection of our own.
+    /// StallDetector at all that has come over a connection of our own.
     ///
     /// # Errors
     /// The kernel refused to say; nothing to retry.

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::talk::{Order, ToHost};
+use super::agent_protocol::{Order, ToHost};
 use super::watch::{Side, index_of};
 use super::{Event, OnDeath, Running, Starter};
 use crate::job::PeerInfo;
@@ -30,6 +30,15 @@ fn choose(rooms: &[Room]) -> Option<(usize, bool)> {
     let load = |room: &&Room| (room.runs << 32) / room.slots.max(1) as usize;
     let next = free.or_else(|| rooms.iter().min_by_key(load))?;
     Some((next.host, free.is_none()))
+}
+
+/// Why a rank that was started again so often is not once more.
+fn spent(times: u32) -> String {
+    let often = match times {
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    format!("it was started again {often} (--respawn {times})")
 }
 
 impl Running {
@@ -117,10 +126,7 @@ impl Running {
     fn place_for(&self, rank: u32) -> Result<(usize, bool), String> {
         let place = self.members[rank as usize].place;
         if place.restarts >= self.spec.respawn {
-            let times = self.spec.respawn;
-            return Err(format!(
-                "it was started again {times} times (--respawn {times})"
-            ));
+            return Err(spent(self.spec.respawn));
         }
         let partition = |host: usize| self.spec.partitions.get(host);
         let own = partition(place.host_index.into());
@@ -276,6 +282,12 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_told_as_words_where_they_are_one() {
+        assert!(spent(1).contains("again once (--respawn 1)"));
+        assert!(spent(2).contains("again 2 times (--respawn 2)"));
+    }
 
     #[test]
     fn free_slots_come_first_then_the_least_loaded() {

@@ -7,7 +7,7 @@ use rustix::event::epoll;
 use rustix::io::Errno;
 
 use super::Running;
-use super::talk::{Order, STREAM_BYTES_MAX, ToHost};
+use super::agent_protocol::{Order, STREAM_BYTES_MAX, ToHost};
 use super::watch::Token;
 
 /// Most bytes of input under way to rank 0.

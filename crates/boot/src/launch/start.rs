@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use super::agent_protocol::{Order, TASK_BYTES_MAX};
 use super::host::Host;
 use super::member::Member;
 use super::output::Room;
 use super::plan::{HostPlan, Seat};
 use super::source::Source;
-use super::talk::{Order, TASK_BYTES_MAX};
 use super::watch::{Side, Token, index_of};
 use super::{
     Event, JobSpec, LaunchError, Place, RANKS_MAX, Running, SETTINGS_BYTES_MAX, Starter, Stop,

@@ -9,8 +9,8 @@ use rustix::event::epoll;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
+use super::agent_protocol::{FromHost, Outgoing, Report, STREAM_BYTES_MAX};
 use super::output::WINDOW_BYTES;
-use super::talk::{FromHost, Outgoing, Report, STREAM_BYTES_MAX};
 use crate::ready::ready_now;
 
 /// Makes operations on a pipe's end return at once.

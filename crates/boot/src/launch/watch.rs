@@ -9,17 +9,17 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
-use super::ask::{self, Questions};
+use super::agent_protocol::{BEAT_EVERY, FromHost, Order, Report, ToHost};
 use super::exclude::Excluded;
 use super::host::Host;
 use super::output::{Chunk, Room, weight};
 use super::plan::Greeting;
+use super::query::{self, Questions};
 use super::remote::{Heard, HostFailure, Remote, Way};
-use super::talk::{BEAT_EVERY, FromHost, Order, Report, ToHost};
 use super::{Event, OnDeath, Running, Starter, Stop};
 use crate::message::How;
 use crate::ready::ready;
-use crate::silence::Looks;
+use crate::silence::StallDetector;
 
 /// An agent that was told to kill says within this time that its ranks have
 /// ended.
@@ -90,7 +90,7 @@ pub(super) fn index_of(host: usize) -> u16 {
 pub(super) enum Token {
     Room,
     Source,
-    Door,
+    ControlSocket,
     Stop(usize),
     Host(usize),
 }
@@ -100,7 +100,7 @@ impl Token {
         epoll::EventData::new_u64(match self {
             Self::Room => 0,
             Self::Source => 1,
-            Self::Door => u64::MAX,
+            Self::ControlSocket => u64::MAX,
             Self::Stop(i) => i as u64 * 2 + 2,
             Self::Host(i) => i as u64 * 2 + 3,
         })
@@ -111,7 +111,7 @@ impl Token {
         match word {
             0 => Self::Room,
             1 => Self::Source,
-            u64::MAX => Self::Door,
+            u64::MAX => Self::ControlSocket,
             _ if word.is_multiple_of(2) => Self::Stop(index()),
             _ => Self::Host(index()),
         }
@@ -161,7 +161,7 @@ impl Running {
                     Token::Stop(index) => self.handle_stop(index, tell)?,
                     Token::Room => self.handle_room(tell)?,
                     Token::Source => self.handle_source()?,
-                    Token::Door => self.handle_door()?,
+                    Token::ControlSocket => self.handle_control()?,
                 }
             }
             self.handle_time(tell)?;
@@ -500,7 +500,7 @@ impl Running {
                 log::info!("rank {rank} has given up ranks {ranks:?}: {why:?}");
                 self.handle_gave_up(rank, &ranks, why, tell)?;
             }
-            FromHost::Dying { rank, how } => self.mourn(rank, how)?,
+            FromHost::Dying { rank, how } => self.report_death(rank, how)?,
             FromHost::Overdue { rank } => {
                 self.members[rank as usize].overdue_at = Some(Instant::now());
             }
@@ -518,7 +518,7 @@ impl Running {
             FromHost::Drained => self.drained[host] = true,
             FromHost::Seen { ticket, view } => self.handle_seen(host, ticket, view),
             FromHost::Asked { ticket, request } => {
-                self.handle_asked(ask::Asker::Host(host, ticket), &request)?;
+                self.handle_asked(query::Asker::Host(host, ticket), &request)?;
             }
             // Read where the connection is.
             FromHost::Beat
@@ -556,7 +556,7 @@ impl Running {
             expected,
         });
         if abnormal || !orderly {
-            self.mourn(rank, how)?;
+            self.report_death(rank, how)?;
         }
         if again {
             return Ok(());
@@ -615,7 +615,7 @@ impl Running {
             excluded: Excluded::default(),
             reports: crate::partition::Reports::default(),
             beat_at: Instant::now(),
-            looks: Looks::new(BEAT_EVERY, Instant::now()),
+            stalls: StallDetector::new(BEAT_EVERY, Instant::now()),
             questions: Questions::default(),
         }
     }

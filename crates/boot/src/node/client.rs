@@ -118,7 +118,7 @@ impl NodeService {
     /// [`NodeError`].
     pub fn may(&self) -> Result<String, NodeError> {
         match self.ask(Question::May)? {
-            (Answer::Welcome(bounds), _) => Ok(bounds),
+            (Answer::Bounds(bounds), _) => Ok(bounds),
             _ => Err(NodeError::Garbled),
         }
     }

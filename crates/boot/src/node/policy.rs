@@ -4,9 +4,10 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::OFlags;
 use rustix::process::geteuid;
 
 /// Where the node's settings stand.
@@ -108,13 +109,19 @@ impl NoOneSided {
     /// [`PolicyError`].
     pub fn read(file: &Path) -> Result<Self, PolicyError> {
         let unreadable = |e: io::Error| PolicyError::Unreadable(file.to_owned(), e.to_string());
-        let open = match File::open(file) {
+        // A pipe would hold the opening up.
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let mut options = File::options();
+        let open = match options.read(true).custom_flags(flags).open(file) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             open => open.map_err(unreadable)?,
         };
         let about = open.metadata().map_err(unreadable)?;
         if about.uid() != 0 || about.mode() & 0o022 != 0 {
             return Err(PolicyError::Open(file.to_owned()));
+        }
+        if !about.is_file() {
+            return Err(unreadable(io::Error::other("it is not an ordinary file")));
         }
         if about.len() > BYTES_MAX {
             return Err(unreadable(io::ErrorKind::FileTooLarge.into()));
@@ -128,6 +135,8 @@ impl NoOneSided {
     /// In the text of a whole file.
     fn find(text: &str) -> Result<Self, (usize, String)> {
         let mut found = Self::default();
+        // Some editors begin a file with a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (number, line) in (1..).zip(text.lines()) {
             let bare = line.split('#').next().unwrap_or("");
             let Some((name, value)) = bare.split_once('=') else {
@@ -175,6 +184,7 @@ mod tests {
         assert!(named.names(7) && named.names(1001) && !named.names(0));
         assert_eq!(named.to_string(), "user 7, 1001");
         assert!(of("no_one_sided = any").unwrap().names(0));
+        assert!(of("\u{feff}no_one_sided = any").unwrap().names(0));
         for nobody in ["", "no_one_sided =", "#no_one_sided = any", "users = 7"] {
             assert_eq!(of(nobody).unwrap(), NoOneSided::default(), "{nobody}");
         }
@@ -212,6 +222,13 @@ mod tests {
             assert!(matches!(refused, Err(PolicyError::Unreadable(..))));
             fs::write(&file, "#".repeat(BYTES_MAX as usize)).unwrap();
             assert_eq!(NoOneSided::read(&file), Ok(NoOneSided::default()));
+            // It would be waited for.
+            let pipe = dir.join("pipe");
+            let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+            assert!(made.unwrap().success());
+            fs::set_permissions(&pipe, fs::Permissions::from_mode(0o644)).unwrap();
+            let refused = NoOneSided::read(&pipe).unwrap_err().to_string();
+            assert!(refused.contains("not an ordinary file"), "{refused}");
             chown(&file, Some(1), None).unwrap();
         }
         assert_eq!(NoOneSided::read(&file), Err(PolicyError::Open(file)));

@@ -26,7 +26,7 @@ const RELEASE: u8 = 3;
 const COPY: u8 = 1;
 const ONE_BUFFER: u8 = 2;
 
-const WELCOME: u8 = 1;
+const BOUNDS: u8 = 1;
 const GRANTED: u8 = 2;
 const REFUSED: u8 = 3;
 const UNSERVED: u8 = 4;
@@ -119,7 +119,7 @@ impl Question {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// This user may have host ports; within which bounds.
-    Welcome(String),
+    Bounds(String),
     /// A host port, whose descriptors go along.
     Granted {
         /// What it is released by.
@@ -142,7 +142,7 @@ pub enum Answer {
 impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
         let (kind, number, text) = match self {
-            Self::Welcome(text) => (WELCOME, 0, text.clone()),
+            Self::Bounds(text) => (BOUNDS, 0, text.clone()),
             Self::Granted { number, info } => {
                 let info = serde_json::to_string(info).expect("plain data in memory");
                 (GRANTED, *number, info)
@@ -171,7 +171,7 @@ impl Answer {
         let number = u32::from_le_bytes(*head[12..].first_chunk()?);
         let words = || String::from_utf8(text.to_vec()).ok();
         Some(match head[8] {
-            WELCOME => Self::Welcome(words()?),
+            BOUNDS => Self::Bounds(words()?),
             GRANTED => Self::Granted {
                 number,
                 info: serde_json::from_slice(text).ok()?,
@@ -272,7 +272,7 @@ mod tests {
             sizes: [1, 2, 3, 4, 5, 6],
         };
         for answer in [
-            Answer::Welcome("of 3".to_owned()),
+            Answer::Bounds("of 3".to_owned()),
             Answer::Granted { number: 7, info },
             Answer::Allocate { bytes: 5 << 20 },
             Answer::Refused("no".to_owned()),

@@ -88,7 +88,7 @@ enum Way {
 }
 
 impl Found {
-    /// Looks for a launcher in the environment, which `variable` reads; none
+    /// StallDetector for a launcher in the environment, which `variable` reads; none
     /// if there is none, or it started this process alone.
     pub fn look(
         variable: impl Fn(&'static str) -> Option<OsString>,

@@ -277,15 +277,18 @@ impl Answer {
     }
 }
 
-/// Whatever a server says is an answer or an error.
+/// Whatever a server says is an answer or an error. Returns whether it is the
+/// answer to a question for a value.
 #[cfg(feature = "properties")]
-pub(crate) fn answers_are_read(bytes: &[u8]) {
+pub(crate) fn answers_are_read(bytes: &[u8]) -> bool {
+    let mut understood = false;
     for format in [Format::One, Format::Two] {
         if let Ok(answer) = Answer::parse(format, bytes, "fuzzing") {
             let _ = answer.number("size");
-            let _ = answer.expect("get_result");
+            understood |= answer.expect("get_result").is_ok();
         }
     }
+    understood
 }
 
 fn malformed(bytes: &[u8], doing: &'static str) -> PmiError {

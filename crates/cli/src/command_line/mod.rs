@@ -2,6 +2,8 @@
 
 #[cfg(test)]
 mod random;
+#[cfg(test)]
+pub mod values;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -105,7 +107,14 @@ fn sentence(command: &Command, words: &[OsString], error: &Error) -> Failure {
         .filter(|part| !part.is_empty())
         .take_while(|part| !part.starts_with("Usage:") && !part.starts_with("For more info"))
         .collect();
-    let said = parts.join("; ");
+    let mut said = parts.join("; ");
+    // What the parser of numbers says is no advice.
+    for unclear in [
+        "invalid digit found in string",
+        "cannot parse integer from empty string",
+    ] {
+        said = said.replace(unclear, "give a whole number");
+    }
     let said = said.strip_prefix("error: ").unwrap_or(&said);
     with_help(command, words, said)
 }
@@ -159,6 +168,14 @@ mod tests {
                 &["'-hosts'", "two dashes", "`portolan run --help`"],
             ),
             ("portolan run -n p ./x", &["'p'", "`portolan run --help`"]),
+            (
+                "portolan run -n 2 --timeout 0.5 ./x",
+                &["'0.5'", "--timeout <SECONDS>", "give a whole number"],
+            ),
+            (
+                "portolan top --interval= x",
+                &["--interval", "`portolan top --help`"],
+            ),
         ] {
             let said = said(line);
             for part in parts {

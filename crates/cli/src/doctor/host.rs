@@ -12,7 +12,7 @@ use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::UdpSocket;
 use portolan_sys::process::Pidfd;
-use portolan_sys::{barrier, futex, process};
+use portolan_sys::{barrier, calls, futex, process};
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
@@ -25,7 +25,7 @@ const AGENT_VARIABLE: &str = "PORTOLAN_AGENT";
 
 /// Looks at processor, kernel, memory and limits.
 pub fn look(disabled: Disabled) -> Vec<Finding> {
-    let mut findings = vec![kernel(), processor(), cores(), memory(), files()];
+    let mut findings = vec![kernel(), processor(), cores(), memory(), files(), calls()];
     findings.extend(socket(disabled));
     findings.extend(features(disabled));
     findings.push(copies(disabled));
@@ -122,6 +122,18 @@ fn files() -> Finding {
         ),
         None => Finding::ok("open-files", "no limit"),
     }
+}
+
+fn calls() -> Finding {
+    let name = "calls";
+    let refused = calls::refused();
+    if refused.is_empty() {
+        return Finding::ok(name, "what every job asks of the kernel is allowed");
+    }
+    let each = |(call, errno): &(&str, _)| format!("{call} ({errno})");
+    let each: Vec<String> = refused.iter().map(each).collect();
+    let found = format!("refused, and no job runs without: {}", each.join(", "));
+    Finding::missing(name, found, calls::remedy(&refused))
 }
 
 fn socket(disabled: Disabled) -> Vec<Finding> {

@@ -19,24 +19,24 @@ use serde::Serialize;
 use self::ports::Ports;
 
 const EXIT_CODES: &str = "\
-Exit code: 0 where all is well, 1 where something is slower than it could be or
-missing, 2 for bad arguments.";
+Exit code: 0 if all is well, 1 if something is missing or slower than it could be,
+2 for bad arguments.";
 
 /// Of `portolan doctor`.
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// Hosts, by name or address: which link would be used, and why
+    /// Report which link would be used to these hosts (names or addresses), and why
     #[arg(long, value_name = "HOST[,HOST...]", value_delimiter = ',')]
     to: Vec<String>,
-    /// Open a host port for a moment on network cards too, some of which reset
-    /// their link then
+    /// Try host ports on network cards too, for a moment; some cards reset their
+    /// link then
     #[arg(long)]
     host_ports: bool,
-    /// Show the settings that have their defaults as well
+    /// List the settings that have their defaults too
     #[arg(long)]
     settings: bool,
-    /// Write what was found to this file
+    /// Write the findings to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }

@@ -18,6 +18,12 @@ pub fn look(ports: &Ports) -> Vec<Finding> {
         Ok(chosen) => chosen.iter().map(|it| it.index).collect(),
         Err(_) => Vec::new(),
     };
+    let down = all.iter().find(|it| it.loopback && !it.up);
+    let down = down.map(|it| {
+        let name = &it.name;
+        let found = format!("{name} is down: ranks of this host do not reach each other by udp");
+        Finding::missing("loopback", found, format!("ip link set {name} up"))
+    });
     let there = all.iter().filter(|it| !it.loopback);
     let there = there.filter(|it| !it.addresses.is_empty());
     let mut findings: Vec<Finding> = there
@@ -43,6 +49,7 @@ pub fn look(ports: &Ports) -> Vec<Finding> {
             "name up to four: --interface NAME,NAME (or 10.1.0.0/16,...)",
         ));
     }
+    findings.extend(down);
     findings
 }
 

@@ -81,6 +81,9 @@ fn subnets(ports: &Ports) -> Vec<Finding> {
 
 fn towards(host: &str, disabled: Disabled, port: impl Fn(u32) -> Port) -> Finding {
     let subject = format!("to-{host}");
+    // In a list with slots an IPv6 address stands in brackets.
+    let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let host = bare.unwrap_or(host);
     let ips: Vec<IpAddr> = match (host, 0).to_socket_addrs() {
         Ok(all) => all.map(|at| at.ip()).collect(),
         Err(error) => {
@@ -155,6 +158,11 @@ mod tests {
         assert!(
             nobody.state == State::Missing && nobody.remedy.is_some(),
             "{nobody:?}"
+        );
+        let brackets = of("[::1]");
+        assert!(
+            brackets.state == State::Ok && brackets.found.starts_with("shm"),
+            "{brackets:?}"
         );
         let six = towards("::1", Disabled::parse("ipv6").unwrap(), |_| Port::Untried);
         assert_eq!(six.state, State::Missing, "{six:?}");

@@ -1,10 +1,13 @@
 //! What was tuned for this host, and the settings that a job started here would
 //! have by the environment, files and defaults.
 
+use std::fmt;
+
 use portolan::tuned::{self, Link, Tuned, TunedError};
-use portolan::{Origin, SETTINGS, SettingError, Settings};
+use portolan::{Origin, SETTINGS, SettingError, Settings, networks};
 
 use super::Finding;
+use crate::run::is_of_other_launchers;
 
 /// Looks at what was tuned, then at settings: those that somebody gives, or all.
 pub fn look(all: bool) -> Vec<Finding> {
@@ -25,13 +28,20 @@ pub fn look(all: bool) -> Vec<Finding> {
     }
     match Settings::gather([], []) {
         Ok(settings) => findings.extend(values(&settings, &tuned, all)),
-        Err(error) => findings.push(wrong("settings", &error)),
+        Err(error) => findings.push(wrong("settings", error)),
     }
     findings
 }
 
-fn wrong(subject: &str, error: &SettingError) -> Finding {
+fn wrong(subject: &str, error: impl fmt::Display) -> Finding {
     let remedy = "correct it: no job can be joined with it";
+    Finding::missing(subject, error.to_string(), remedy)
+}
+
+/// A value that only jobs of other launchers have.
+fn wrong_elsewhere(subject: &str, error: &SettingError) -> Finding {
+    let remedy = "correct it: no job that mpiexec or srun starts can be joined with it; `portolan \
+                  run` does not look at it";
     Finding::missing(subject, error.to_string(), remedy)
 }
 
@@ -69,13 +79,28 @@ fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)], all: bool) -> Ve
     let all_wrong = settings.wrong();
     for row in SETTINGS {
         let is_it = |error: &&SettingError| matches!(error, SettingError::Value { name, .. } if *name == row.name);
+        let subject = format!("setting-{}", row.name);
         if let Some(error) = all_wrong.iter().find(is_it) {
-            findings.push(wrong(&format!("setting-{}", row.name), error));
+            findings.push(if is_of_other_launchers(row.name) {
+                wrong_elsewhere(&subject, error)
+            } else {
+                wrong(&subject, error)
+            });
             continue;
         }
         let Some((value, origin)) = said(row.name, settings) else {
             continue;
         };
+        if row.name == "interface"
+            && !value.is_empty()
+            && let Err(why) = networks(&value)
+        {
+            findings.push(wrong(
+                &subject,
+                format!("setting interface ({origin}): {why}"),
+            ));
+            continue;
+        }
         let mut text = format!("{value} {} ({origin})", row.unit);
         let mut is_default = origin == Origin::Default;
         for (link, found) in tuned {
@@ -90,7 +115,7 @@ fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)], all: bool) -> Ve
         if is_default && !all {
             continue;
         }
-        findings.push(Finding::ok(&format!("setting-{}", row.name), text));
+        findings.push(Finding::ok(&subject, text));
     }
     findings
 }

@@ -12,17 +12,17 @@ use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::print::{print, tell};
 
 const EXIT_CODES: &str = "\
-Exit code: 0 when the page has all files, 1 when it could not be written or a file
+Exit code: 0 if the page has all files, 1 if it could not be written or a file
 was left out, 2 for bad arguments.";
 
 /// Of `portolan report`.
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// Where the benches' JSON files are (portolan bench NAME --json DIR/NAME.json)
+    /// Folder with the JSON files of benches (portolan bench NAME --json DIR/NAME.json)
     #[arg(value_name = "DIR")]
     directory: PathBuf,
-    /// The page [default: DIR/report.html]
+    /// Write the page to this file [default: DIR/report.html]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 }

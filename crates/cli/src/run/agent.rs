@@ -23,7 +23,7 @@ pub struct AgentArguments {
     /// Serve processes of this host that another launcher has started
     #[arg(long)]
     guests: bool,
-    /// Be nobody's child
+    /// Run detached from the process that started it
     #[arg(long, requires = "guests")]
     detached: bool,
 }

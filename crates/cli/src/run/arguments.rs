@@ -9,17 +9,21 @@ use portolan_hosts::choices::{Congestion, Link, Security};
 use portolan_hosts::failure::{Failure, Result};
 
 const EXIT_CODES: &str = "\
-Several programs in one job: `portolan run -n 2 -- A : -n 3 B` (a lone `:` between them).
+Several programs in one job: `portolan run -n 2 -- A : -n 3 B` (with a lone `:` between them).
 
-Exit code: that of the first rank that fails (128 + N if signal N ended it), else 0.
-1: the job could not be started or joined, or a host was lost; 2: bad arguments;
-124: --timeout; 126: the program cannot be executed; 127: the program was not found;
-128 + N: ended by signal N (130: Ctrl-C).";
+Exit code: 0 if all ranks end with 0, else that of the first rank that fails
+(128 + N if signal N ended it). Further codes:
+  1        the job could not be started or joined, or a host was lost
+  2        bad arguments
+  124      --timeout
+  126      the program cannot be executed
+  127      the program was not found
+  128 + N  signal N ended the job (130: Ctrl-C)";
 
 #[derive(clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub struct Arguments {
-    /// Number of ranks, 1 to 4096 [default: all slots of the hosts]
+    /// Number of ranks, 1 to 4096 [default: all slots, where hosts are listed]
     #[arg(
         short = 'n',
         long = "ranks",
@@ -28,16 +32,17 @@ pub struct Arguments {
         allow_negative_numbers = true
     )]
     pub ranks: Option<u64>,
-    /// Hosts with their slots (1 each unless given), as in a:2,b:2
+    /// Hosts to run on, with their slots (1 each unless given), as in a:2,b:2
     #[arg(long, value_name = "HOST[:SLOTS],...", conflicts_with = "hostfile")]
     pub hosts: Option<String>,
-    /// File with a host a line: `name`, `name:slots` or `name slots=N`
+    /// File with one host per line: `name`, `name:slots` or `name slots=N`
     #[arg(long, value_name = "FILE")]
     pub hostfile: Option<PathBuf>,
-    /// Leave these hosts out
+    /// Leave these hosts out of the list
     #[arg(long, value_name = "HOST,...", value_delimiter = ',')]
     pub exclude: Vec<String>,
-    /// Keep these hosts apart from all others: no common key, no message
+    /// Separate these hosts from all others: no common key, no messages; may be
+    /// repeated
     #[arg(long = "partition", value_name = "NAME=HOST,...")]
     pub partitions: Vec<String>,
     /// Run on the hosts of this lab, in blocks
@@ -47,7 +52,7 @@ pub struct Arguments {
     /// [default: PORTOLAN_SSH, else ssh]
     #[arg(long, value_name = "PROG")]
     pub ssh: Option<String>,
-    /// Folder of Portolan's installation on other hosts (DIR/bin/portolan)
+    /// Prefix of Portolan's installation on other hosts (DIR/bin/portolan)
     /// [default: their PATH]
     #[arg(long, value_name = "DIR")]
     pub prefix: Option<PathBuf>,
@@ -55,42 +60,44 @@ pub struct Arguments {
     #[arg(long, value_name = "SECONDS", default_value_t = 8,
           value_parser = clap::value_parser!(u64).range(1..=3600), allow_negative_numbers = true)]
     pub connect_timeout: u64,
-    /// Connections that the launcher and each agent make; further hosts are
+    /// Connections that the launcher and each agent open; further hosts are
     /// reached through those
     #[arg(long, value_name = "N", default_value_t = 16,
           value_parser = clap::value_parser!(u32).range(1..=4096), allow_negative_numbers = true)]
     pub fan_out: u32,
-    /// Set a variable in the ranks' environment; without a value pass on ours
+    /// Set a variable in the ranks' environment; without a value, pass on its
+    /// value here
     #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
     pub environment: Vec<OsString>,
-    /// Link between ranks
+    /// Link (transport) between ranks
     #[arg(long, value_enum, default_value_t)]
     pub link: Link,
-    /// Networks of each host that messages go by, at most 4, the first one to
-    /// connect: names or networks, as in eth0,10.2.0.0/16; `all` for all
+    /// Networks for messages, at most 4: names of interfaces, or networks, as in
+    /// eth0,10.2.0.0/16, or `all`; the first one is used to connect
     #[arg(long, value_name = "NAME|CIDR,...")]
     pub interface: Option<String>,
-    /// Seal packets on the network
+    /// Encrypt and authenticate packets on the network
     #[arg(long, value_enum, default_value_t)]
     pub security: Security,
-    /// How to share the network
+    /// Congestion control: how to share the network
     #[arg(long, value_enum, default_value_t)]
     pub congestion: Congestion,
     /// Bind each rank to a core, round robin on its host
     #[arg(long, value_enum, default_value_t)]
     pub bind: Bind,
-    /// Say to which core each rank is bound
+    /// Print the host and core of each rank
     #[arg(long)]
     pub report_bindings: bool,
     /// What to do with the other ranks when one dies
     #[arg(long, value_enum, default_value_t)]
     pub on_death: Death,
-    /// Start the ranks of a host that is lost or excluded again on other hosts,
-    /// each at most so often
+    /// Start the ranks of a lost or excluded host again on other hosts, each at
+    /// most N times
     #[arg(long, value_name = "N", default_value_t = 0,
           value_parser = clap::value_parser!(u32).range(0..=1000), allow_negative_numbers = true)]
     pub respawn: u32,
-    /// How long ranks wait for others to join, and for their first answer, 0 for ever
+    /// How long ranks wait for the others to join, and for a peer's first answer;
+    /// 0 for ever
     #[arg(
         long,
         value_name = "SECONDS",
@@ -98,18 +105,18 @@ pub struct Arguments {
         allow_negative_numbers = true
     )]
     pub join_timeout: u64,
-    /// A host of which nothing is heard for this long is lost
+    /// A remote host that is silent for this long is lost
     #[arg(long, value_name = "MILLISECONDS", default_value_t = 2500,
           value_parser = clap::value_parser!(u64).range(1000..=3_600_000), allow_negative_numbers = true)]
     pub host_silence: u64,
-    /// Answer for a stopped rank (SIGSTOP) for this long [default: for ever]
+    /// How long a stopped rank (SIGSTOP) counts as alive [default: for ever]
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true)]
     pub stopped_limit: Option<u64>,
     /// End the job after this long, with exit code 124
     #[arg(long, value_name = "SECONDS",
           value_parser = clap::value_parser!(u64).range(1..), allow_negative_numbers = true)]
     pub timeout: Option<u64>,
-    /// Pass a setting to the ranks (docs/operations.md has them)
+    /// Pass a setting to the ranks (docs/operations.md lists them)
     #[arg(long = "set", value_name = "NAME=VALUE")]
     pub settings: Vec<String>,
     /// Write each rank's output to DIR/RANK.out and DIR/RANK.err
@@ -121,7 +128,7 @@ pub struct Arguments {
     /// Do not put the rank before each line of output
     #[arg(long)]
     pub no_prefix: bool,
-    /// Say where ranks run, how each ended, and which link carried what and why
+    /// Print where ranks run, how each ended, and which link carried what, and why
     #[arg(short, long)]
     pub verbose: bool,
     /// The program and its arguments
@@ -131,19 +138,19 @@ pub struct Arguments {
 
 #[derive(Clone, Copy, Default, PartialEq, ValueEnum)]
 pub enum Bind {
-    /// To one core each
+    /// Each rank to one core
     #[default]
     Core,
-    /// Not at all
+    /// Do not bind
     None,
 }
 
 #[derive(Clone, Copy, Default, ValueEnum)]
 pub enum Death {
-    /// Tell them and end them
+    /// Notify them, then end them
     #[default]
     End,
-    /// Only tell them
+    /// Only notify them
     Notify,
 }
 

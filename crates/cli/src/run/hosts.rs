@@ -1,19 +1,24 @@
 //! Which hosts a job runs on: lists, files, slots.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 use portolan_boot::launch::RANKS_MAX;
 use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::file;
 use portolan_hosts::lab::Lab;
+use portolan_hosts::print::counted;
 
 use super::arguments::{Arguments, Block};
 
 /// Longest hostfile, bytes: more than twice what 4,096 hosts with the longest
 /// names take.
 const HOSTFILE_BYTES_MAX: u64 = 4 << 20;
+
+/// How long a program may write hosts into a pipe that is given as hostfile.
+const PIPE_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Where a host is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,12 +71,7 @@ impl Fault {
 pub fn choose(arguments: &Arguments, lab: Option<&Lab>, blocks: &[Block]) -> Result<Vec<Host>> {
     let asked = asked(blocks)?;
     let entries = match (&arguments.hosts, &arguments.hostfile) {
-        (Some(list), _) => Some((
-            parse_list(list).map_err(|Fault { at, what }| {
-                Failure::usage(format!("--hosts {list}, column {}: {what}", at + 1))
-            })?,
-            "--hosts",
-        )),
+        (Some(list), _) => Some((read_list(list)?, "--hosts")),
         (_, Some(file)) => Some((read_file(file)?, "the hostfile")),
         _ => None,
     };
@@ -230,8 +230,10 @@ fn slots_for(mut entries: Vec<Entry>, asked: Option<u32>, source: &str) -> Resul
             .map(|e| format!("{}:{}", e.name, e.slots))
             .collect();
         return Err(Failure::usage(format!(
-            "{ranks} ranks, and {source} has {slots} slots ({}): give hosts more slots (NAME:N), \
-             more hosts, or a smaller -n",
+            "{}, and {source} has {} ({}): give hosts more slots (NAME:N), more hosts, or a \
+             smaller -n",
+            counted(ranks as usize, "rank"),
+            counted(usize::try_from(slots).unwrap_or(usize::MAX), "slot"),
             list.join(",")
         )));
     }
@@ -241,6 +243,12 @@ fn slots_for(mut entries: Vec<Entry>, asked: Option<u32>, source: &str) -> Resul
         left -= entry.slots;
     }
     Ok(entries)
+}
+
+fn read_list(list: &str) -> Result<Vec<Entry>> {
+    parse_list(list).map_err(|Fault { at, what }| {
+        Failure::usage(format!("--hosts {list}, column {}: {what}", at + 1))
+    })
 }
 
 fn parse_list(list: &str) -> std::result::Result<Vec<Entry>, Fault> {
@@ -263,19 +271,24 @@ fn read_file(path: &Path) -> Result<Vec<Entry>> {
             "cannot read the hostfile {name}: {error}; give --hostfile the path of a text file"
         ))
     };
-    let file = File::open(path).map_err(unreadable)?;
-    let mut text = String::new();
-    file.take(HOSTFILE_BYTES_MAX + 1)
-        .read_to_string(&mut text)
-        .map_err(unreadable)?;
+    let bytes = file::read_or_await(path, HOSTFILE_BYTES_MAX + 1, PIPE_PATIENCE);
+    let text = bytes.and_then(|bytes| {
+        let wrong = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
+        String::from_utf8(bytes).map_err(wrong)
+    });
+    let text = text.map_err(unreadable)?;
     if text.len() as u64 > HOSTFILE_BYTES_MAX {
         return Err(Failure::usage(format!(
             "the hostfile {name} is longer than {} MiB: give --hostfile a file with a host a line",
             HOSTFILE_BYTES_MAX >> 20
         )));
     }
-    parse_file(&text).map_err(|(line, Fault { at, what })| {
-        Failure::usage(format!("{name}:{line}:{}: {what}", at + 1))
+    read_text(path, &text)
+}
+
+fn read_text(path: &Path, text: &str) -> Result<Vec<Entry>> {
+    parse_file(text).map_err(|(line, Fault { at, what })| {
+        Failure::usage(format!("{}:{line}:{}: {what}", path.display(), at + 1))
     })
 }
 
@@ -425,6 +438,7 @@ fn is_here(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command_line::values::tried;
 
     fn entry(name: &str, slots: u32) -> Entry {
         let name = name.to_owned();
@@ -495,6 +509,28 @@ mod tests {
     }
 
     #[test]
+    fn random_lists_and_files_are_read_or_refused_in_a_sentence() {
+        let words = [
+            "a",
+            "h0",
+            "node1",
+            "a:2",
+            "h1:",
+            "[fd00::1]",
+            "[::1]:3",
+            "u@c.d",
+            "10.1.2.3",
+            " slots=2",
+            "slots=",
+            "\n",
+            "# note\n",
+            "b\n",
+        ];
+        tried(&words, read_list);
+        tried(&words, |text| read_text(Path::new("hosts"), text));
+    }
+
+    #[test]
     fn slots_are_filled_in_order() {
         let list = || parse_list("a:2,b:3,c:1").unwrap();
         let ranks = |asked| -> Vec<u32> {
@@ -509,6 +545,8 @@ mod tests {
             text.contains("6 slots (a:2,b:3,c:1)") && text.contains("smaller -n"),
             "{text}"
         );
+        let one = slots_for(parse_list("a").unwrap(), Some(2), "--hosts").unwrap_err();
+        assert!(one.to_string().contains("has 1 slot (a:1)"), "{one}");
     }
 
     #[test]

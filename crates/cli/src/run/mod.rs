@@ -21,6 +21,7 @@ use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::lab::Lab;
 use portolan_hosts::print::{counted, tell};
 use portolan_hosts::ranks::{Teller, allowed_cores, check_program, has_aes, stops};
+use portolan_sys::calls;
 
 pub use agent::{AgentArguments, agent};
 pub use arguments::Arguments;
@@ -146,6 +147,13 @@ fn explain(error: LaunchError, ssh: &Ssh, names: &[String]) -> Failure {
             };
             Failure::with_code(code, lost(ssh, names, (host_index, via), &failure))
         }
+        LaunchError::Io(why) if calls::is_refusal(&why) => {
+            let remedy = match calls::refused().as_slice() {
+                [] => String::new(),
+                refused => format!("; {}", calls::remedy(refused)),
+            };
+            Failure::new(format!("{}{remedy}", LaunchError::Io(why)))
+        }
         error => Failure::new(error.to_string()),
     }
 }
@@ -219,20 +227,28 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
     Ok(spec)
 }
 
+/// Settings that do nothing here, and what does.
+const OF_OTHER_LAUNCHERS: [(&str, &str); 7] = [
+    ("security", "use --security"),
+    ("congestion", "use --congestion"),
+    ("link", "use --link"),
+    (
+        "suite",
+        "the launcher takes the one that is fastest on all hosts",
+    ),
+    ("address", "use --interface"),
+    ("agent", "the launcher has its own"),
+    ("job_secret_file", "the launcher draws the secret"),
+];
+
+/// Whether only jobs that another launcher starts have the setting `name`.
+pub fn is_of_other_launchers(name: &str) -> bool {
+    OF_OTHER_LAUNCHERS.iter().any(|(known, _)| *known == name)
+}
+
 /// Refuses what each rank would refuse, and what does nothing here.
 fn check_settings(given: &BTreeMap<String, String>) -> Result<()> {
-    for (name, instead) in [
-        ("security", "use --security"),
-        ("congestion", "use --congestion"),
-        ("link", "use --link"),
-        (
-            "suite",
-            "the launcher takes the one that is fastest on all hosts",
-        ),
-        ("address", "use --interface"),
-        ("agent", "the launcher has its own"),
-        ("job_secret_file", "the launcher draws the secret"),
-    ] {
+    for (name, instead) in OF_OTHER_LAUNCHERS {
         if given.contains_key(name) {
             return Err(Failure::usage(format!(
                 "--set {name}: the setting is for other launchers; {instead}"
@@ -270,4 +286,66 @@ fn cores(hosts: &[Host]) -> Result<Vec<Option<u32>>> {
         }
     }
     Ok(cores)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command_line::values::tried;
+
+    fn job() -> Arguments {
+        use clap::{Args, FromArgMatches};
+        let command = Arguments::augment_args(clap::Command::new("run"));
+        let words = ["run", "-n", "2", "--bind", "none", "--", "true"];
+        let matches = command.try_get_matches_from(words).unwrap();
+        Arguments::from_arg_matches(&matches).unwrap()
+    }
+
+    fn hosts() -> Vec<Host> {
+        let (name, place) = ("h0".to_owned(), Place::Here);
+        let (ranks, slots) = (2, 0);
+        vec![Host {
+            name,
+            place,
+            ranks,
+            slots,
+        }]
+    }
+
+    #[test]
+    fn random_networks_and_settings_are_taken_or_refused_in_a_sentence() {
+        let hosts = hosts();
+        let words = ["eth0", "eth0,", "10.2.0.0/16", "fd00::/64", "10.0.0.0/99"];
+        tried(&words, |value| {
+            let mut arguments = job();
+            arguments.interface = Some(value.to_owned());
+            spec(&arguments, &hosts)
+        });
+        let words = [
+            "frames=64",
+            "frames=",
+            "port=7",
+            "helper=on",
+            "helper=",
+            "trace=x",
+            "close_ms=5",
+            "security=none",
+            "agent=",
+            "interface=eth0",
+            "=x",
+        ];
+        tried(&words, |value| {
+            let mut arguments = job();
+            arguments.settings = vec![value.to_owned()];
+            spec(&arguments, &hosts)
+        });
+    }
+
+    #[test]
+    fn settings_of_other_launchers_are_those_of_which_the_table_says_so() {
+        for row in portolan::SETTINGS {
+            let told = row.help.starts_with("under another launcher: ");
+            assert_eq!(is_of_other_launchers(row.name), told, "{}", row.name);
+        }
+    }
 }

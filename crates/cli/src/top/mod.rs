@@ -22,35 +22,35 @@ use counters::Sample;
 pub const ANSWER_WAIT: Duration = Duration::from_secs(5);
 
 const NOTES: &str = "\
-Run it on any host of the job, as the user who started it, or as root. Without
---once it goes on until the job ends, or Ctrl-C. `portolan run -v` tells a job's id.
+Run it on any host of the job, as the user who started it, or as root. Without --once,
+--dump or --list it goes on until the job ends, or Ctrl-C. `portolan run -v` prints a job's id.
 
-Exit code: 0 when all was shown or the job has ended, 1 when it does not answer,
-2 for bad arguments, or where no job or several could be meant.";
+Exit code: 0 if everything was shown or the job has ended, 1 if the job does not answer,
+2 for bad arguments, or if no job or several jobs match.";
 
 /// Of `portolan top`.
 #[derive(clap::Args)]
 #[command(after_help = NOTES)]
 pub struct Arguments {
-    /// Id of the job or its beginning; may be left out where only one runs
+    /// Id of the job, or its beginning; may be left out if only one job runs
     #[arg(value_name = "JOB")]
     job: Option<String>,
     /// List this user's jobs on this host
     #[arg(long, conflicts_with_all = ["once", "dump", "prometheus", "json"])]
     list: bool,
-    /// Show once what was done since each rank's endpoint was opened
+    /// Show the counts since each rank opened its endpoint, once
     #[arg(long)]
     once: bool,
-    /// Show the state of each rank: what it waits for, what is under way to whom
+    /// Show the state of each rank: what it waits for, and what is in flight to whom
     #[arg(long, conflicts_with = "prometheus")]
     dump: bool,
-    /// One line of JSON for each look
+    /// Print a line of JSON at each interval
     #[arg(long, conflicts_with = "prometheus")]
     json: bool,
-    /// Write this file for Prometheus, anew at each look
+    /// Write this file for Prometheus, anew at each interval
     #[arg(long, value_name = "FILE")]
     prometheus: Option<PathBuf>,
-    /// Seconds between two looks
+    /// Interval, seconds
     #[arg(long, value_name = "S", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=3600))]
     interval: u64,
 }

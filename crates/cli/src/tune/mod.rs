@@ -20,6 +20,7 @@ use portolan_hosts::choices::Link;
 use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::lab::Lab;
 use portolan_hosts::print::{hide_progress, print, show_progress};
+use portolan_sys::tell::plain;
 
 use self::rank::{MARK, Said, forget, link_of};
 pub use self::rank::{RankArguments, TUNE_RANK_COMMAND};
@@ -29,18 +30,23 @@ use self::report::Found;
 const LAB_HOSTS_MAX: u32 = 8;
 
 const NOTES: &str = "\
-Without --lab and --hosts two ranks of this host measure shared memory: in the place of window and
-chunk of pulls from where on both sides copy. With --link udp they measure this host's way to itself,
-which is like none to another: nothing is kept. With more than two hosts what is pushed and pulled is
-measured with all others sending to the first as well. Half a minute, on links of some 100 Mbit/s
-twice as long, with eight hosts there two minutes; nothing else should run meanwhile.
+What is measured:
+- Without --lab and --hosts, shared memory between two ranks of this host. Instead of window and
+  chunk of pulls, it finds the length from which both sides copy.
+- With --link udp and neither of these, this host's network path to itself. No path to another host
+  is like it, so nothing is saved.
+- With more than two hosts, pushing and pulling also while all other hosts send to the first.
 
-What differs from the defaults is kept in HOST-LINK.conf, on each host that took part, in
-$XDG_CONFIG_HOME/portolan/tuned.d (~/.config/portolan/tuned.d), in the folder that PORTOLAN_TUNED
-names, or with --system in /etc/portolan/tuned.d for users without a file of their own. Every job
-uses it where nothing else gives these settings; `portolan doctor` shows them.
+It takes half a minute. On links of some 100 Mbit/s it takes twice as long, and two minutes there
+with eight hosts. Nothing else should run meanwhile.
 
-Exit code: 0 when it was found and kept (or removed), 1 when it could not be, 2 for bad arguments;
+Values that differ from the defaults are saved in HOST-LINK.conf on each host that took part, in
+the folder that PORTOLAN_TUNED names, else in $XDG_CONFIG_HOME/portolan/tuned.d
+(~/.config/portolan/tuned.d). With --system they are saved in /etc/portolan/tuned.d, for users
+without a file of their own. Every job uses them where nothing else gives these settings;
+`portolan doctor` shows them.
+
+Exit code: 0 if the values were found and saved (or removed), 1 if not, 2 for bad arguments;
 if the job of the ranks failed, its code.";
 
 /// Of `portolan tune`.
@@ -50,34 +56,34 @@ pub struct Arguments {
     /// Measure between the hosts of this lab
     #[arg(long, value_name = "NAME", conflicts_with = "hosts")]
     lab: Option<String>,
-    /// Measure between these hosts, as of `portolan run --hosts`
+    /// Measure between these hosts, as for `portolan run --hosts`
     #[arg(long, value_name = "HOST,...")]
     hosts: Option<String>,
-    /// The program that reaches them, as of `portolan run --ssh`
+    /// Program that reaches them, as for `portolan run --ssh`
     #[arg(long, value_name = "PROG", requires = "hosts")]
     ssh: Option<String>,
-    /// Folder of Portolan's installation on them (DIR/bin/portolan) [default: where it is here]
+    /// Prefix of Portolan's installation on them (DIR/bin/portolan) [default: where it is here]
     #[arg(long, value_name = "DIR", requires = "hosts")]
     prefix: Option<PathBuf>,
-    /// Link between the ranks
+    /// Link (transport) between the ranks
     #[arg(long, value_enum, default_value_t)]
     link: Link,
-    /// Networks of each host that messages go by, as of `portolan run`
+    /// Networks for messages, as for `portolan run`
     #[arg(long, value_name = "NAME|CIDR,...")]
     interface: Option<String>,
-    /// Keep nothing
+    /// Save nothing
     #[arg(long, conflicts_with = "forget")]
     dry_run: bool,
-    /// Measure nothing: remove what is kept, of --link or of all links
+    /// Measure nothing; remove the saved values, of --link or of all links
     #[arg(long)]
     forget: bool,
-    /// Keep it (or forget it) for all users of the hosts
+    /// Save (or remove) the values for all users of the hosts
     #[arg(long)]
     system: bool,
     /// Rounds of each comparison; their median counts
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
-    /// Write what was found to this file
+    /// Write the findings to this file, as JSON
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
 }
@@ -145,13 +151,21 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
             some => format!("; to use it: portolan run {} -- PROG\n", some.join(" ")),
         });
     }
-    print(text)?;
+    print(lines_of_others(&text))?;
     let failed = found.kept.iter().any(|it| it.error.is_some());
     Ok(if failed {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// Lines in which words of other hosts' processes stand, as a terminal may have
+/// them.
+fn lines_of_others(text: &str) -> String {
+    text.lines()
+        .map(|line| format!("{}\n", plain(line)))
+        .collect()
 }
 
 fn name_of(link: Link) -> String {
@@ -191,7 +205,7 @@ fn measure(arguments: &Arguments, dry_run: bool) -> Result<Found> {
                 }
             };
             let Some(said) = line.strip_prefix(MARK) else {
-                print(format_args!("{line}\n"))?;
+                print(lines_of_others(&line))?;
                 continue;
             };
             match serde_json::from_str(said) {
@@ -276,4 +290,15 @@ fn job(arguments: &Arguments, dry_run: bool) -> Result<Command> {
         }
     }
     Ok(command)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_others_do_not_steer_the_terminal() {
+        let text = lines_of_others("kept on \u{1b}[2Jh1\r: no\nnothing more\n");
+        assert_eq!(text, "kept on \\u{1b}[2Jh1\\r: no\nnothing more\n");
+    }
 }

@@ -68,16 +68,16 @@ pub struct RankArguments {
     /// Rounds of each comparison
     #[arg(long)]
     rounds: usize,
-    /// The link that must be meant
+    /// The link that must be in use
     #[arg(long)]
     link: Option<String>,
-    /// Keep nothing
+    /// Save nothing
     #[arg(long)]
     dry_run: bool,
-    /// In the folder of all users
+    /// Use the folder of all users
     #[arg(long)]
     system: bool,
-    /// Measure nothing: remove what is kept
+    /// Measure nothing; remove the saved values
     #[arg(long)]
     forget: bool,
 }

@@ -259,6 +259,11 @@ impl Cluster {
     }
 
     fn find_agent(&self, host: &str) -> Option<u32> {
+        self.agents(host).into_iter().next()
+    }
+
+    /// The agents on a host, of all jobs.
+    pub fn agents(&self, host: &str) -> Vec<u32> {
         let namespace = format!("/run/netns/ptl-{}-{host}", self.lab.0);
         let host = fs::metadata(namespace).unwrap().ino();
         let is_agent = |pid: &u32| {
@@ -266,7 +271,7 @@ impl Cluster {
             let there = fs::metadata(format!("/proc/{pid}/ns/net")).is_ok_and(|n| n.ino() == host);
             there && line.ends_with(b"/portolan\0internal-agent\0")
         };
-        self.processes().into_iter().find(is_agent)
+        self.processes().into_iter().filter(is_agent).collect()
     }
 }
 

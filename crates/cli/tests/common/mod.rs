@@ -7,9 +7,10 @@ pub mod pmi;
 pub mod slurm;
 
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::thread::sleep;
@@ -227,6 +228,24 @@ pub fn job_id(job: &mut Child) -> String {
     panic!("the job was not named");
 }
 
+/// What a job that is given up has said since it was started.
+pub fn last_words(job: &mut Child) -> Said {
+    let _ = job.kill();
+    let status = job.wait().unwrap();
+    let read = |from: Option<&mut dyn Read>| {
+        let mut text = Vec::new();
+        let _ = from.unwrap().read_to_end(&mut text);
+        text
+    };
+    let stdout = read(job.stdout.as_mut().map(|it| it as _));
+    let stderr = read(job.stderr.as_mut().map(|it| it as _));
+    Said::from(Output {
+        status,
+        stdout,
+        stderr,
+    })
+}
+
 /// What `top --json` says of each rank.
 pub fn ranks(arguments: &[&str]) -> Vec<serde_json::Value> {
     let said = say(&[&["top", "--json"], arguments].concat()).expect(0);
@@ -266,6 +285,18 @@ pub fn read_until(child: &mut Child, text: &str, count: usize) -> Vec<String> {
         }
     }
     panic!("output ended before {count} lines with {text:?}: {lines:?}");
+}
+
+/// Whose a process is; fails if that user, who is not root, may look into it.
+pub fn keeper_of(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let user = status.split_once("\nUid:\t").unwrap().1.split('\t').next();
+    let user = user.unwrap().parse().unwrap();
+    assert_ne!(user, 0, "root's are root's in any case: {status}");
+    // The kernel's word for a process that is not dumpable.
+    let owner = fs::metadata(format!("/proc/{pid}/mem")).unwrap().uid();
+    assert_eq!(owner, 0, "its memory is that of user {owner}: {status}");
+    user
 }
 
 /// Process ids that bear a mark.

@@ -90,7 +90,7 @@ fn a_host_port_counts_until_both_of_its_sockets_are_closed() {
     let config = &format!("users = {NAMED}\nuser_ports = 1\nports = 1");
     let mut node = Node::start(lab.0, "h0", config);
     let ask = || as_user(lab.0, NAMED, || open(&connected(lab.0)?, 1));
-    let all = "has 1 host ports, which are all that";
+    let all = "has 1 host port, all that it may have";
     for kept in [1, 2] {
         let HostPort {
             lease, descriptors, ..

@@ -6,6 +6,8 @@ mod common;
 
 mod held;
 mod service;
+#[cfg(target_arch = "x86_64")]
+mod unit;
 mod users;
 
 use std::fs;
@@ -30,7 +32,7 @@ use portolan_boot::node::{NodeError, NodeService, Question};
 use portolan_sys::bpf::SharedWords;
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
-use rustix::fs::{fstat, ftruncate};
+use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
 use rustix::io::read;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,

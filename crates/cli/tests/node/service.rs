@@ -1,6 +1,10 @@
 //! The service itself: its end, its successor, its settings and its privileges.
 
 use super::*;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{accept_with, bind, listen};
+
+const PATIENCE_MS: u64 = common::PATIENCE.as_millis() as u64;
 
 #[test]
 fn jobs_outlive_the_service_and_the_next_one_takes_over() {
@@ -51,6 +55,32 @@ fn jobs_outlive_the_service_and_the_next_one_takes_over() {
     finish(job);
     none_left(&mark);
     short(lab.0);
+}
+
+#[test]
+fn a_service_whose_state_was_lost_says_what_holds_the_queue() {
+    let lab = TestLab::up(own("lost"), "1");
+    let mut node = Node::start(lab.0, "h0", "");
+    let state = socket(lab.0, "h0").with_extension("state");
+    for (left, why) in [
+        ("", "node.state is empty"),
+        ("{\"mou", "node.state is damaged"),
+    ] {
+        let HostPort { descriptors, .. } = ask(lab.0).unwrap();
+        node.end(Signal::KILL);
+        fs::write(&state, left).unwrap();
+        node = Node::start(lab.0, "h0", "");
+        node.says(why);
+        node.says("their queues stay taken until the jobs that have them end");
+        let refused = refusal(ask(lab.0));
+        assert!(
+            refused.contains("whose state was lost") && refused.contains(why),
+            "{refused}"
+        );
+        drop(descriptors);
+        // The kernel frees it a while later.
+        until("the queue stays taken", || ask(lab.0).is_ok());
+    }
 }
 
 #[test]
@@ -196,12 +226,12 @@ fn a_service_keeps_few_capabilities() {
     assert_eq!(of("CapInh:"), "0000000000000000");
 }
 
-#[test]
-fn a_service_needs_not_be_root() {
-    let lab = TestLab::up(own("system"), "2");
-    // What its unit does, with a user that has nothing.
-    const SERVICE: u32 = 4713;
-    let script = format!(
+/// A user that has nothing.
+pub const SERVICE: u32 = 4713;
+
+/// Starts what follows as the service's unit does, as that user.
+pub fn as_a_unit() -> String {
+    format!(
         "set -e; node=/run/portolan/node pins=/sys/fs/bpf/portolan; mkdir -p $node/bpf
          mountpoint -q /sys/fs/bpf || mount -t bpf -o mode=700 bpf /sys/fs/bpf
          install -d -m 700 -o {SERVICE} $pins
@@ -211,7 +241,13 @@ fn a_service_needs_not_be_root() {
          ulimit -l unlimited 2>/dev/null || few=$few,+ipc_lock
          exec setpriv --reuid {SERVICE} --regid {SERVICE} --clear-groups --no-new-privs \
            --inh-caps $few --ambient-caps $few --bounding-set $few \"$@\""
-    );
+    )
+}
+
+#[test]
+fn a_service_needs_not_be_root() {
+    let lab = TestLab::up(own("system"), "2");
+    let script = as_a_unit();
     let by = ["sh", "-c", &script, "sh"];
     let config = format!("users = {NAMED}");
     let mut nodes = ["h0", "h1"].map(|host| Node::under(&by, lab.0, host, &config, ""));
@@ -268,4 +304,62 @@ fn node_conf_forbids_one_sided_access_to_programs_that_read_it() {
     }
     bench("", 0o666).expect(1).complains(&[why]);
     fs::remove_dir_all(&folder).unwrap();
+}
+
+/// Who listens where a host's service does, and answers nobody.
+fn mute(lab: &TestLab, host: &str) -> OwnedFd {
+    let path = socket(lab.0, host);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    let flags = SocketFlags::CLOEXEC;
+    let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    bind(&listener, &SocketAddrUnix::new(path).unwrap()).unwrap();
+    listen(&listener, 8).unwrap();
+    listener
+}
+
+/// Which of these say something, or were hung up, within so many milliseconds.
+fn heard<const N: usize>(from: [&OwnedFd; N], ms: u64) -> [bool; N] {
+    let mut all = from.map(|fd| PollFd::new(fd, PollFlags::IN));
+    let limit = Timespec::try_from(Duration::from_millis(ms)).unwrap();
+    poll(&mut all, Some(&limit)).unwrap();
+    all.map(|fd| !fd.revents().is_empty())
+}
+
+/// Services that are stopped cost a start three seconds together, and the job goes
+/// on without them: each is asked while the others are waited for.
+#[test]
+fn services_that_do_not_answer_are_asked_at_the_same_time() {
+    let lab = TestLab::up(own("mute"), "3");
+    let listeners = ["h0", "h1", "h2"].map(|host| mute(&lab, host));
+    let ring = example("ring");
+    let words = ["run", "-v", "-n", "3", "--lab", lab.0, "--", &ring, "20"];
+    let begun = Instant::now();
+    loop {
+        let job_begun = Instant::now();
+        let job = start(lab.0, &words);
+        // Each asks one thing, and hangs up when it has waited for long enough.
+        let asked = listeners.each_ref().map(|listener| {
+            assert_eq!(heard([listener], PATIENCE_MS), [true], "nobody asks");
+            let asked = accept_with(listener, SocketFlags::CLOEXEC).unwrap();
+            assert_eq!(heard([&asked], PATIENCE_MS), [true], "nobody asks");
+            let mut question = [0; 64];
+            assert!(read(&asked, &mut question).unwrap() > 0);
+            asked
+        });
+        let is_together = heard(asked.each_ref(), 0) == [false; 3];
+        let said = finish(job).expect(0);
+        // It has waited for them, and once for each.
+        assert!(job_begun.elapsed() >= Duration::from_secs(3));
+        assert_eq!(heard(listeners.each_ref(), 0), [false; 3]);
+        assert!(said.out.contains(RIGHT), "{said:#?}");
+        said.complains(&[
+            "udp to 1-2 (another host; no host port: the node service has not \
+                          answered within 3 s",
+        ]);
+        if is_together {
+            return;
+        }
+        // A busy machine may not have let all ask before the first hung up.
+        assert!(begun.elapsed() < common::PATIENCE, "one after the other");
+    }
 }

@@ -131,9 +131,9 @@ fn nobody_has_more_than_the_settings_allow() {
     };
     refused(
         "user_ports = 1",
-        "user root (0) has 1 host ports, which are all",
+        "user root (0) has 1 host port, all that it may have (user_ports)",
     );
-    refused("ports = 1", "all users together have 1 host ports");
+    refused("ports = 1", "all users together have 1 host port, all that");
     let memory = "has 5 MiB of packet memory, one more host port takes 5, and it may have 9";
     refused("user_memory_mib = 9", memory);
     refused("", "queue 0 of eth0 belongs to another job");
@@ -173,7 +173,7 @@ fn who_asks_too_often_is_told_so_and_others_are_not() {
         last = service.may();
         last.is_err()
     });
-    assert!(refusal(last).contains("asks too often: 3 times a second"));
+    assert!(refusal(last).contains("asks too often: user_requests allows 3 requests a second"));
     let words = [
         "setpriv",
         "--reuid",
@@ -326,6 +326,19 @@ fn packet_memory_is_that_of_who_asks() {
     };
     let why = ask();
     assert!(why.contains("not allocated"), "{why}");
+    assert_eq!(fstat(&memory).unwrap().st_blocks, 0);
+    // Nor does it fill a hole that was made since.
+    SharedMemory::allocate(memory.as_fd(), bytes).unwrap();
+    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    let whole = fstat(&memory).unwrap().st_blocks;
+    // Of a part of a page nothing is taken away.
+    let at = (bytes as u64 / 2).next_multiple_of(4_096);
+    fallocate(&memory, punch, at, 4_096).unwrap();
+    let holed = fstat(&memory).unwrap().st_blocks;
+    assert!(holed < whole);
+    let why = ask();
+    assert!(why.contains("not allocated"), "{why}");
+    assert_eq!(fstat(&memory).unwrap().st_blocks, holed);
     SharedMemory::allocate(memory.as_fd(), bytes).unwrap();
     let granted = ask();
     assert!(granted.contains("eth0"), "{granted}");
@@ -349,6 +362,42 @@ fn users_that_are_not_named_are_bounded_together() {
     });
     assert!(told > 0);
     connected(lab.0).unwrap().may().unwrap();
+}
+
+#[test]
+fn a_flood_of_others_keeps_nobody_from_being_answered() {
+    let lab = TestLab::up(own("among"), "1");
+    let config = format!("users = {NAMED}\nuser_connections = 200\nuser_requests = 10000");
+    let _node = Node::start(lab.0, "h0", &config);
+    let (done, tried) = (AtomicU32::new(0), AtomicU32::new(0));
+    // Some come at any moment: a service that took all who wait first would
+    // never hear anybody else.
+    let flood = || {
+        as_user(lab.0, OTHER, || {
+            while done.load(Relaxed) == 0 {
+                drop(raw_here(lab.0));
+                tried.fetch_add(1, Relaxed);
+            }
+        });
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(flood);
+        let all = as_user(lab.0, NAMED, || {
+            // No panic here: the flood would never end.
+            while tried.load(Relaxed) < 100 {
+                std::thread::yield_now();
+            }
+            let answered = |_| {
+                let answer = connected(lab.0)?.may();
+                answer.map(|_| tried.load(Relaxed))
+            };
+            (0..100).map(answered).collect::<Result<Vec<u32>, _>>()
+        });
+        done.store(1, Relaxed);
+        // They came between others, not before or behind all of them.
+        let all = all.unwrap();
+        assert!(all[99] > all[0], "{all:?}");
+    });
 }
 
 #[test]

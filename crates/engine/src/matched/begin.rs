@@ -5,7 +5,7 @@ use portolan_exchange::{
 };
 
 use super::memory::{Gather, Scatter};
-use super::{Carrier, Kind, MATCHED, SHM, State as Exchange, options};
+use super::{Carrier, Exchange, Kind, MATCHED, SHM, options};
 use crate::error::{Death, Misuse, SendError};
 use crate::lanes::Lane;
 use crate::shm::{ShmFailure, ShmLane};
@@ -114,11 +114,15 @@ impl State {
     /// Begins a receive that the caller waits for, where that is the only one.
     /// Gives the memory back where it is not, or cannot be begun.
     #[inline(always)]
-    pub(super) fn stand(&mut self, selector: &Selector, into: Scatter) -> Result<(), Scatter> {
+    pub(super) fn post_inline(
+        &mut self,
+        selector: &Selector,
+        into: Scatter,
+    ) -> Result<(), Scatter> {
         if self.core.closing {
             return Err(into);
         }
-        self.core.matched.state().stand(selector, into)?;
+        self.core.matched.state().post_inline(selector, into)?;
         if let Some(rank) = selector.source
             && let Some(Lane::Net(peer)) = self.core.lanes.get(rank)
         {

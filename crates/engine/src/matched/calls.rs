@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use portolan_exchange::{
-    Completion, Memory, MessageId, Notify, OpId, Probed, Selector, SendOptions as TaggedOptions,
-    Stood,
+    Completion, InlineReceive, Memory, MessageId, Notify, OpId, Probed, Selector,
+    SendOptions as TaggedOptions,
 };
 use portolan_ring::LentMut;
 use portolan_sys::clock::now_ns;
@@ -150,7 +150,7 @@ impl Endpoint {
         // returns or unwinds; `into` is borrowed until then.
         let lent = Buffer::of(unsafe { LentMut::new(into.as_mut_ptr(), into.len()) });
         let mut s = self.enter()?;
-        let done = match s.stand(selector, lent.into()) {
+        let done = match s.post_inline(selector, lent.into()) {
             Ok(()) => self.wait_standing(s, selector)?,
             Err(lent) => {
                 self.receive_and_wait(s, selector, lent, State::finish_end)?
@@ -187,10 +187,10 @@ impl Endpoint {
         let mut became = None;
         self.wait_loop(s, None, false, why, |s| {
             let x = s.core.matched.state();
-            match x.stood() {
-                Some(Stood::Ended(done, _)) => return Some(Ok(done)),
-                Some(Stood::Became(op)) => became = Some(op),
-                Some(Stood::Waits(_)) | None => {}
+            match x.poll_inline() {
+                Some(InlineReceive::Ended(done, _)) => return Some(Ok(done)),
+                Some(InlineReceive::Became(op)) => became = Some(op),
+                Some(InlineReceive::Waits(_)) | None => {}
             }
             if let Some(op) = became {
                 return x.finish(op).map(Ok);
@@ -199,7 +199,7 @@ impl Endpoint {
                 && s.core.lanes.has_reports()
                 && let Some(died) = s.report()
             {
-                s.core.matched.state().unstand();
+                s.core.matched.state().withdraw_inline();
                 return Some(Err(died));
             }
             None

@@ -215,20 +215,20 @@ impl Host for Carrier<'_> {
         })
     }
 
-    fn show(&mut self, to: u32, key: u64, sink: &mut Scatter, at: u64, bytes: u64) -> bool {
+    fn publish(&mut self, to: u32, key: u64, sink: &mut Scatter, at: u64, bytes: u64) -> bool {
         let Self { core, ways } = self;
-        // Who closes has hidden all there was.
+        // Who closes has withdrawn all there was.
         if core.closing || !matches!(core.lanes.get(to), Some(Lane::Shm(_))) {
             return false;
         }
         match usize::try_from(bytes).map(|bytes| sink.slice(at, bytes)) {
-            Ok(Some(memory)) => core.matched.shown.show_receive(*ways, key, memory),
+            Ok(Some(memory)) => core.matched.published.publish_receive(*ways, key, memory),
             _ => false,
         }
     }
 
-    fn hide(&mut self, key: u64, _sink: &mut Scatter) -> bool {
-        self.core.matched.shown.hide_receive(self.ways, key)
+    fn withdraw(&mut self, key: u64, _sink: &mut Scatter) -> bool {
+        self.core.matched.published.withdraw_receive(self.ways, key)
     }
 
     fn write_shown(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_exchange::{Census, Count, CounterId, Push, QueueId};
+use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
 
 use super::calls::deadline;
 use super::completion::{Ended, MatchError};
@@ -233,7 +233,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// [`Misuse`].
-    pub fn census(&self) -> Result<Census, Misuse> {
-        Ok(self.enter()?.core.matched.state().census())
+    pub fn statistics(&self) -> Result<Statistics, Misuse> {
+        Ok(self.enter()?.core.matched.state().statistics())
     }
 }

@@ -9,7 +9,7 @@ use portolan_sys::clock::now_ns;
 
 use super::cache::{Extent, Released};
 use super::memory::{Gather, Scatter};
-use super::{Carrier, State as Exchange};
+use super::{Carrier, Exchange};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, SendError, WaitError};
@@ -188,7 +188,7 @@ impl Endpoint {
     /// Before the lanes close: no process of this host reaches into our memory
     /// any more. For one that was stopped while it wrote to a receive's memory
     /// this waits beyond the deadline: the program has that back then.
-    pub(crate) fn hide_regions<'e>(&'e self, mut s: Guard<'e>, deadline: u64) -> Held<'e, ()> {
+    pub(crate) fn withdraw_regions<'e>(&'e self, mut s: Guard<'e>, deadline: u64) -> Held<'e, ()> {
         let why = Waiting::of(Call::Close, ANYBODY);
         loop {
             let now = now_ns();
@@ -199,12 +199,12 @@ impl Endpoint {
                 soon
             };
             let mut must_wait = false;
-            let (held, hidden) = self.wait_held(s, Some(look_again), false, why, |s| {
-                let hidden = s.hide_regions();
-                must_wait = !hidden && s.shows_receives();
-                hidden.then_some(())
+            let (held, withdrawn) = self.wait_held(s, Some(look_again), false, why, |s| {
+                let withdrawn = s.withdraw_regions();
+                must_wait = !withdrawn && s.publishes_receives();
+                withdrawn.then_some(())
             })?;
-            match hidden {
+            match withdrawn {
                 Err(WaitError::TimedOut) if must_wait || now_ns() < deadline => s = held,
                 ended => return Ok((held, ended)),
             }

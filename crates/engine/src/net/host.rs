@@ -109,7 +109,7 @@ impl<S: Seal> Host<S> for NetHost<'_> {
                 let silent = matches!(why, DeathReason::Silent | DeathReason::NoAnswer);
                 let failure = self.failing.of(peer).filter(|_| silent);
                 let why = failure.map_or(death(why, self.told), Death::CutOff);
-                self.core.bury(rank, why);
+                self.core.mark_dead(rank, why);
             }
         }
     }

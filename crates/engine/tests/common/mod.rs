@@ -18,7 +18,7 @@ use portolan_sys::doorbell::Doorbell;
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
 pub mod processes;
-pub mod shown;
+pub mod published;
 
 /// Which lane joins the ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

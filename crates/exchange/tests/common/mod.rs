@@ -113,21 +113,21 @@ pub struct Packet {
 
 /// Memory of a receive that its sender may write to.
 #[derive(Debug)]
-pub struct Shown {
+pub struct Published {
     pub to: u32,
     at: u64,
     pub bytes: u64,
     /// What was written, and where.
     written: Vec<(u64, Vec<u8>)>,
     /// Nobody begins to write any more.
-    hidden: bool,
+    withdrawn: bool,
 }
 
-/// What goes wrong with memory that is shown, in per cent of all tries.
+/// What goes wrong with memory that is published, in per cent of all tries.
 #[derive(Clone, Debug)]
 pub struct Trouble {
     pub rng: Rng,
-    /// It cannot be shown.
+    /// It cannot be published.
     pub unshown: u64,
     /// It cannot be written.
     pub unwritten: u64,
@@ -164,8 +164,8 @@ pub struct Net {
     /// Senders wait, and help to copy.
     pub shares: bool,
     pub trouble: Trouble,
-    /// Memory of receives that is shown, by rank and key.
-    pub shown: BTreeMap<(u32, u64), Shown>,
+    /// Memory of receives that is published, by rank and key.
+    pub published: BTreeMap<(u32, u64), Published>,
     /// Parts of messages that their senders have written.
     pub shared: usize,
     /// Memory that was given an address: by it, who and what.
@@ -359,35 +359,40 @@ impl Host for At<'_> {
         Some(Located { address, shares })
     }
 
-    fn show(&mut self, to: u32, key: u64, sink: &mut Pieces, at: u64, bytes: u64) -> bool {
+    fn publish(&mut self, to: u32, key: u64, sink: &mut Pieces, at: u64, bytes: u64) -> bool {
         let trouble = &mut self.net.trouble;
         if !self.net.shares || trouble.rng.chance(trouble.unshown) {
             return false;
         }
         assert!(key != 0 && bytes > 0 && at + bytes <= Sink::len(sink));
-        let shown = Shown {
+        let published = Published {
             to,
             at,
             bytes,
             written: Vec::new(),
-            hidden: false,
+            withdrawn: false,
         };
-        assert!(self.net.shown.insert((self.rank, key), shown).is_none());
+        assert!(
+            self.net
+                .published
+                .insert((self.rank, key), published)
+                .is_none()
+        );
         true
     }
 
-    fn hide(&mut self, key: u64, sink: &mut Pieces) -> bool {
+    fn withdraw(&mut self, key: u64, sink: &mut Pieces) -> bool {
         let key = (self.rank, key);
-        let shown = self.net.shown.get_mut(&key).expect("it is shown");
-        shown.hidden = true;
+        let published = self.net.published.get_mut(&key).expect("it is published");
+        published.withdrawn = true;
         let trouble = &mut self.net.trouble;
         if trouble.rng.chance(trouble.busy) {
             return false;
         }
-        for (at, bytes) in &shown.written {
-            sink.write(shown.at + at, bytes);
+        for (at, bytes) in &published.written {
+            sink.write(published.at + at, bytes);
         }
-        self.net.shown.remove(&key);
+        self.net.published.remove(&key);
         true
     }
 
@@ -403,16 +408,21 @@ impl Host for At<'_> {
         if self.net.dead.contains(&to) || trouble.rng.chance(trouble.unwritten) {
             return Err(DirectError::NotPossible);
         }
-        let Some(shown) = self.net.shown.get_mut(&(to, key)).filter(|it| !it.hidden) else {
+        let Some(published) = self
+            .net
+            .published
+            .get_mut(&(to, key))
+            .filter(|it| !it.withdrawn)
+        else {
             return Err(DirectError::Refused(OpError::BadKey));
         };
-        if bytes > shown.bytes {
+        if bytes > published.bytes {
             return Err(DirectError::Refused(OpError::OutOfBounds));
         }
-        assert_eq!(shown.to, self.rank);
+        assert_eq!(published.to, self.rank);
         let mut part = vec![0; bytes as usize];
         Source::read(source, at, &mut part);
-        shown.written.push((0, part));
+        published.written.push((0, part));
         self.net.shared += 1;
         Ok(())
     }

@@ -132,8 +132,8 @@ impl Run {
             }
         }
         for rank in alive {
-            let census = self.cluster.ranks[rank as usize].census();
-            assert_eq!(census, Default::default(), "rank {rank}");
+            let statistics = self.cluster.ranks[rank as usize].statistics();
+            assert_eq!(statistics, Default::default(), "rank {rank}");
             let mut kept = self.cluster.net.reserved.iter();
             assert!(kept.all(|((whose, _), n)| *whose != rank || *n == 0));
         }

@@ -114,7 +114,7 @@ impl Run {
         );
         let regions = self.plain.regions.iter();
         let held = regions.filter(|r| r.rank == rank && !r.gone).count();
-        let max = self.cluster.ranks[rank as usize].census().regions;
+        let max = self.cluster.ranks[rank as usize].statistics().regions;
         assert_eq!(max, held);
         let taken = key.and_then(|key| self.plain.taken(rank, key));
         let again: Vec<usize> = (0..self.plain.regions.len())

@@ -27,9 +27,9 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build a lab; nothing happens if it is up already
+    /// Build a lab; does nothing if it is up already
     Up {
-        /// Its name: a-z, A-Z, 0-9 and -
+        /// Name of the lab: a-z, A-Z, 0-9 and -
         name: String,
         /// Number of hosts, h0, h1, ...
         #[arg(long, value_name = "N", default_value_t = 2)]
@@ -40,19 +40,19 @@ enum Command {
         /// Queues of every interface
         #[arg(long, value_name = "N", default_value_t = 1)]
         queues: u32,
-        /// Switches; with 2 each host has another interface, eth1, in another network
+        /// Switches; with 2 each host has a second interface, eth1, in a network of its own
         #[arg(long, value_name = "N", default_value_t = 1)]
         switches: u32,
         /// Join two hosts directly, without a switch, so that the link alone is measured
         #[arg(long, conflicts_with_all = ["switches", "rate", "buffer", "ecn"])]
         cable: bool,
-        /// Rate of every host's line, both ways: 64kbit to 40gbit
+        /// Rate of every host's line in both directions, 64kbit to 40gbit
         #[arg(long, value_name = "RATE")]
         rate: Option<Rate>,
-        /// What the switch's port towards a host holds before it drops, bytes, or with K or M [default: 64K]
+        /// Buffer of the switch's port towards a host, bytes, or with K or M; needs --rate [default: 64K]
         #[arg(long, value_name = "BYTES")]
         buffer: Option<Bytes>,
-        /// Mark packets (ECN) while a port holds more than this, bytes, or with K or M
+        /// Mark packets (ECN) while a port's buffer holds more than this, bytes, or with K or M; needs --rate
         #[arg(long, value_name = "BYTES")]
         ecn: Option<Bytes>,
     },
@@ -66,37 +66,37 @@ enum Command {
         #[arg(required = true, trailing_var_arg = true, value_name = "CMD")]
         command: Vec<OsString>,
     },
-    /// Remove a lab; ends the processes in it
+    /// Remove a lab, and end the processes in it
     Down {
         /// The lab
         name: String,
     },
-    /// Pull out a host's cable, or plug it in: addresses, routes and neighbours stay
+    /// Unplug a host's cable, or plug it in; addresses, routes and neighbours stay
     Link {
         /// The lab
         name: String,
         /// The host
         host: String,
-        /// What becomes of it
+        /// State of the cable
         #[arg(value_enum)]
         state: State,
-        /// Only the cable to this switch: 0 is that of eth0, 1 of eth1
+        /// Only the cable to this switch: 0 is that of eth0, 1 that of eth1
         #[arg(long, value_name = "N")]
         switch: Option<u32>,
     },
-    /// Do harm to packets at the switch's ports until told otherwise
+    /// Inject faults: packet loss, repeats, corruption, reordering and delay at the switch's ports
     Impair(Box<Harm>),
     /// List labs
     List {
-        /// As JSON, into this file if one is named
+        /// Print JSON, or write it to FILE
         #[arg(long, value_name = "FILE", num_args = 0..=1)]
         json: Option<Option<PathBuf>>,
     },
-    /// Show hosts, lines, what ports dropped, and how busy the machine is
+    /// Show hosts, lines, drops at the switch's ports, and how busy the machine is
     Status {
-        /// The lab; all of them without
+        /// The lab [default: all labs]
         name: Option<String>,
-        /// As JSON, into this file if one is named
+        /// Print JSON, or write it to FILE
         #[arg(long, value_name = "FILE", num_args = 0..=1)]
         json: Option<Option<PathBuf>>,
     },
@@ -105,43 +105,43 @@ enum Command {
 /// How a cable is.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum State {
-    /// Pulled out
+    /// Unplugged
     Down,
     /// Plugged in
     Up,
 }
 
-/// What `lab impair` is told. It replaces what it was told before.
+/// The faults that `lab impair` injects. They replace those of before.
 #[derive(clap::Args)]
 #[command(group = ArgGroup::new("harm").required(true).multiple(true))]
 struct Harm {
     /// The lab
     name: String,
-    /// Share of packets that are lost, percent; 0 alone ends all harm
+    /// Packets that are lost, percent; 0 alone ends all faults
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
     loss: f64,
-    /// Lose as many in bursts, of lengths drawn from these: 3 to 64 packets
+    /// Lose as many, in bursts with lengths drawn from MIN to MAX (3 to 64 packets)
     #[arg(long, value_name = "MIN-MAX", requires = "loss")]
     burst: Option<Burst>,
-    /// Lose or repeat only packets of Portolan's that carry an acknowledgement and no message
+    /// Lose or repeat only Portolan's packets that carry an acknowledgement and no message
     #[arg(long)]
     acks_only: bool,
-    /// Share of packets that come twice, percent
+    /// Packets that arrive twice, percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
     repeat: f64,
-    /// Share of packets in which a byte is changed, percent: 0.1 to 30
+    /// Packets in which a byte is changed, percent: 0.1 to 30
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
     corrupt: f64,
-    /// Share of packets that later ones overtake, percent
+    /// Packets that later ones overtake, percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0.0, group = "harm")]
     reorder: f64,
-    /// Most packets that overtake one: 1 to 256
+    /// Largest number of packets that overtake one: 1 to 256
     #[arg(long, value_name = "PACKETS", default_value_t = 16)]
     reorder_by: u32,
-    /// Milliseconds that each packet comes later: up to 10
+    /// Delay of each packet, milliseconds: up to 10
     #[arg(long, value_name = "MS", default_value_t, group = "harm")]
     delay: Late,
-    /// Most milliseconds that a packet comes later beyond that, drawn for each: up to 10
+    /// Largest further delay, drawn for each packet, milliseconds: up to 10
     #[arg(long, value_name = "MS", default_value_t, group = "harm")]
     jitter: Late,
     /// Only packets from this host
@@ -153,7 +153,7 @@ struct Harm {
     /// Only packets from or to this host
     #[arg(long, value_name = "HOST", conflicts_with_all = ["from", "to"])]
     host: Option<String>,
-    /// Under the same seed the n-th packet to a host has the same fate
+    /// Seed: with the same one, the n-th packet to a host has the same fate
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }

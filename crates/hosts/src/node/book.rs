@@ -16,6 +16,7 @@ use super::config::Config;
 use super::interfaces::{Interfaces, Lease};
 use super::limits::Bucket;
 use super::state::{Files, Given, State, open_sockets};
+use crate::print::counted;
 
 /// Most connections at once, of all users.
 const CALLERS_MAX: usize = 256;
@@ -25,6 +26,11 @@ const STRANGERS: u32 = 50;
 
 /// So long after its release a host port may be about to be free.
 const SETTLING: Duration = Duration::from_millis(500);
+
+/// Whether it is time to look again, `pause` after it was `looked`.
+fn is_due(now: Instant, looked: Instant, pause: Duration) -> bool {
+    now.saturating_duration_since(looked) >= pause
+}
 
 /// A host port that was given.
 struct Held {
@@ -135,8 +141,8 @@ impl Book {
             )
         } else if own >= self.config.user_connections as usize {
             format!(
-                "user {name} has {own} connections to the node service, which are all that it \
-                 allows (user_connections)"
+                "user {name} has {} to the node service, all that it allows (user_connections)",
+                counted(own, "connection")
             )
         } else if all >= CALLERS_MAX {
             format!(
@@ -158,8 +164,9 @@ impl Book {
         let most = self.config.user_requests;
         bucket.take(now, most).then_some(()).ok_or_else(|| {
             format!(
-                "user {} asks too often: {most} times a second are allowed (user_requests)",
-                self.config.name(uid)
+                "user {} asks too often: user_requests allows {} a second",
+                self.config.name(uid),
+                counted(most as usize, "request")
             )
         })
     }
@@ -179,11 +186,12 @@ impl Book {
         let memory: u64 = own().map(|it| it.given.bytes).sum();
         let has = if self.held.len() >= ports as usize {
             return Err(format!(
-                "all users together have {ports} host ports, which are all that the node service \
-                 gives (ports)"
+                "all users together have {}, all that the node service gives (ports)",
+                counted(ports as usize, "host port")
             ));
         } else if own().count() >= user_ports as usize {
-            format!("{user_ports} host ports, which are all that it may have (user_ports)")
+            let has = counted(user_ports as usize, "host port");
+            format!("{has}, all that it may have (user_ports)")
         } else if memory + bytes > u64::from(user_memory_mib) << 20 {
             format!(
                 "{} MiB of packet memory, one more host port takes {}, and it may have \
@@ -276,7 +284,7 @@ impl Book {
     /// been looked at for so long.
     pub fn take_back(&mut self, interfaces: &Interfaces, pause: Duration) {
         let now = Instant::now();
-        if !self.has_orphans() || now - self.looked < pause {
+        if !self.has_orphans() || !is_due(now, self.looked, pause) {
             return;
         }
         self.looked = now;
@@ -319,5 +327,22 @@ impl Book {
             self.config.name(given.uid),
             given.pid
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_due_when_the_pause_is_over() {
+        let looked = Instant::now();
+        let pause = Duration::from_millis(100);
+        let after = |time| is_due(looked + time, looked, pause);
+        assert!(!after(Duration::ZERO) && !after(pause - Duration::from_nanos(1)));
+        assert!(after(pause) && after(10 * pause));
+        assert!(is_due(looked, looked, Duration::ZERO));
+        // A clock that two threads read may seem to go back.
+        assert!(!is_due(looked, looked + pause, pause));
     }
 }

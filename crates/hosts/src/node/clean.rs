@@ -41,7 +41,7 @@ pub fn run(files: &Files) -> Result<ExitCode> {
     if left.is_empty() {
         print("no program was attached\n")?;
     }
-    if files.read().mounted {
+    if files.read().is_ok_and(|left| left.mounted) {
         unmount_if_empty();
     }
     files.remove();

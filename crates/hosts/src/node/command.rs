@@ -27,16 +27,18 @@ const BACKLOG: i32 = 64;
 
 const ABOUT: &str = "\
 It runs in the foreground, as root or with the three capabilities that it needs
-(etc/portolan-node.service has systemd start it so), and gives host ports to the users that its settings name; without them to
-nobody but root. A HOST PORT LETS ITS OWNER WRITE ANY FRAME ON THAT INTERFACE,
-PAST EVERY FILTER OF THE HOST.
+(etc/portolan-node.service makes systemd start it so). It gives host ports to the
+users that its settings name; without settings, only to root.
+A HOST PORT LETS ITS OWNER WRITE ANY FRAME ON THAT INTERFACE, PAST EVERY FILTER OF
+THE HOST.
 
-Data never passes through it. Jobs whose host ports it has opened go on when it
-is stopped or killed; the next one takes over what is held still.
+Data never passes through it. If it is stopped or killed, the jobs whose host ports
+it has opened go on. The next service takes over the host ports that are still held.
 
-Exit code: 0 when it was asked to stop; with --check, 0 where the settings are
-right and this host can do it; 1 for what went wrong; 2 for bad arguments and
-settings.";
+Exit code:
+  0  it was asked to stop; with --check: the settings are right and this host can do it
+  1  something went wrong
+  2  bad arguments or settings";
 
 /// Of `portolan node`.
 #[derive(clap::Args)]
@@ -45,15 +47,15 @@ pub struct Arguments {
     /// Read settings from this file instead of /etc/portolan/node.conf
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Listen here, and keep state beside it [default: PORTOLAN_NODE, else
+    /// Listen at this socket, and keep state beside it [default: PORTOLAN_NODE, else
     /// /run/portolan/node/node.sock]
     #[arg(long, value_name = "FILE")]
     socket: Option<PathBuf>,
-    /// Say what the settings allow and what this host can do, and end
+    /// Report what the settings allow and what this host can do, and exit
     #[arg(long, conflicts_with = "clean")]
     check: bool,
-    /// Undo everything that a service that was killed or stopped has left, and
-    /// end: programs, pins, files. Running jobs go on through the kernel
+    /// Remove all that a killed or stopped service has left (programs, pins,
+    /// files), and exit; running jobs go on through the kernel
     #[arg(long)]
     clean: bool,
 }

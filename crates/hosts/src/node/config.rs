@@ -141,6 +141,8 @@ impl Config {
             ..Self::default()
         };
         let mut seen = Vec::new();
+        // Some editors begin a file with a byte order mark.
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
         for (number, line) in (1..).zip(text.lines()) {
             let bare = line.split('#').next().unwrap_or("");
             if bare.trim().is_empty() {
@@ -263,6 +265,7 @@ fn number_of(name: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use portolan_link::conformance::Random;
 
     const FILE: &str = "node.conf";
 
@@ -293,6 +296,7 @@ mod tests {
         assert!(config.allows("eth2") && !config.allows("eth1"));
         assert!(parse("interfaces = any").unwrap().allows("eth1"));
         assert_eq!(parse("users =").unwrap(), unset());
+        assert_eq!(parse("\u{feff}users =").unwrap(), unset());
         let config = parse("no_one_sided = 7").unwrap();
         assert!(config.no_one_sided.names(7) && !config.no_one_sided.names(8));
     }
@@ -304,6 +308,10 @@ mod tests {
             (
                 "users = ada, bob",
                 "node.conf:1:14: no user is called bob here",
+            ),
+            (
+                "\u{feff}usres = ada",
+                "node.conf:1:1: unknown setting usres",
             ),
             (
                 "\n\tusres = ada",
@@ -330,6 +338,53 @@ mod tests {
             let why = parse(text).unwrap_err();
             assert!(why.starts_with(told), "{text:?}: {why}");
         }
+    }
+
+    #[test]
+    fn random_settings_are_read_or_refused_in_a_sentence() {
+        let words = [
+            "users",
+            "users = ",
+            "interfaces = ",
+            "ports",
+            "ports=3",
+            "user_ports = 0",
+            "user_memory_mib = ",
+            "no_one_sided = ",
+            "linger_seconds=1",
+            "ada",
+            "bob",
+            "eth0",
+            " = ",
+            "\n",
+            " # note\n",
+        ];
+        let (mut right, mut wrong) = (0, 0);
+        for seed in 0..20_000 {
+            let mut random = Random(seed);
+            let mut bytes = Vec::new();
+            for _ in 0..random.below(9) {
+                bytes.extend(words[random.below(words.len())].as_bytes());
+            }
+            for _ in 0..random.below(3) {
+                if !bytes.is_empty() {
+                    let at = random.below(bytes.len());
+                    bytes[at] = random.draw() as u8;
+                }
+            }
+            let text = String::from_utf8_lossy(&bytes);
+            match parse(&text) {
+                Ok(_) => right += 1,
+                Err(why) => {
+                    wrong += 1;
+                    let what = why.strip_prefix("node.conf:").map(|it| it.splitn(3, ':'));
+                    let what = what.and_then(|mut parts| parts.nth(2));
+                    let what = what.unwrap_or_else(|| panic!("{text:?}: {why}"));
+                    assert!(what.len() > 8 && what.len() < 400, "{text:?}: {why}");
+                }
+            }
+        }
+        assert!(right > 100 && wrong > 2_000, "{right} {wrong}");
     }
 
     #[test]

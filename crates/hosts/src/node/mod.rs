@@ -2,7 +2,6 @@
 //! themselves. Opening one needs privilege, using it does not. The node service
 //! (`portolan node`) opens them for users without.
 
-mod ask;
 mod book;
 mod check;
 mod clean;
@@ -13,6 +12,7 @@ mod limits;
 mod pins;
 mod ports;
 mod privileges;
+mod query;
 mod queue;
 mod rules;
 mod service;
@@ -21,9 +21,9 @@ mod steering;
 #[cfg(test)]
 mod tests;
 
-pub use ask::{Opener, reachable, service};
 pub use command::{Arguments, run};
 pub use config::CONFIG_FILE;
 pub use ports::{Networks, carries, try_out};
+pub use query::{Opener, reachable, service};
 pub use queue::ONE_BUFFER_MAX;
 pub use rules::way_to_queue;

@@ -9,11 +9,12 @@ use portolan_boot::{HostPort, HostPortInfo, Unbound};
 use portolan_link::udp::UdpConfig;
 use portolan_link::xdp::packet_max;
 use portolan_sys::features::Disabled;
+use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::{Interface, UdpSocket, interfaces};
 use portolan_sys::xdp::{self, XdpError};
 
 use super::pins::Pins;
-use super::queue::{Binding, PortError, QUEUE, Queue, failed, modes, patiently};
+use super::queue::{Binding, PortError, QUEUE, Queue, failed, modes, patiently, refuse_missing};
 use super::steering::{SHARERS, Shared, Steering};
 
 /// What the kernel's socket of a host port holds, bytes: as many packets as
@@ -367,6 +368,8 @@ fn remaps(disabled: &Disabled) -> Result<bool, String> {
 /// # Errors
 /// Why it opens none, for people to read.
 pub fn served(disabled: &Disabled) -> Result<(), String> {
+    let area = SharedMemory::create("portolan-try", 1).map_err(|e| e.to_string())?;
+    refuse_missing(&area)?;
     if remaps(disabled)? {
         return Ok(());
     }

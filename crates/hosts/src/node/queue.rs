@@ -7,8 +7,10 @@ use std::time::Duration;
 use portolan_boot::node::PACKET_MEMORY;
 use portolan_link::xdp::{SHARES_MAX, Sharing, Sizes, memory_bytes, packet_max, sizes};
 use portolan_sys::features::Disabled;
-use portolan_sys::memory::SharedMemory;
+use portolan_sys::memory::{MemoryError, SharedMemory};
+use portolan_sys::missing::RefuseMissing;
 use portolan_sys::net::Interface;
+use portolan_sys::raw::Errno;
 use portolan_sys::xdp::{self, Modes, XdpError};
 
 /// The smallest and the largest chunk that the kernel takes.
@@ -70,11 +72,19 @@ impl Queue {
         let (sizes, next) = division(interface, ranks);
         let bytes = memory_bytes(&sizes, next).ok_or_else(|| "sizes make no sense".to_owned())?;
         let memory = match lent {
-            Some(lent) => adopt(lent, bytes),
+            Some(lent) => lent
+                .try_clone()
+                .map_err(|e| e.to_string())
+                .and_then(|fd| SharedMemory::from_fd(fd, Some(bytes)).map_err(|e| e.to_string())),
             None => SharedMemory::create(PACKET_MEMORY, bytes).map_err(|e| e.to_string()),
         }?;
+        // Pages of lent memory are charged to who took them, or to nobody: who
+        // lends it may take some away at any time.
+        let refuse = lent.map(|_| refuse_missing(&memory)).transpose()?;
+        let holes = || refuse.is_some() && memory.has_holes();
+        let first = || xdp::first(&memory, &sizes).map_err(|error| refused(error, holes));
         let open = |multi_buffer| {
-            let base = xdp::first(&memory, &sizes)?;
+            let base = first()?;
             xdp::bind_first(
                 base.as_fd(),
                 interface.index,
@@ -92,9 +102,9 @@ impl Queue {
         } else {
             // The one that shows it frees the queue while ranks start.
             drop(base);
-            let base = xdp::first(&memory, &sizes).map_err(failed)?;
-            (base, Binding::Last)
+            (first().map_err(failed)?, Binding::Last)
         };
+        drop(refuse);
         Ok(Self {
             group,
             base,
@@ -108,19 +118,30 @@ impl Queue {
     }
 }
 
-/// Packet memory that was lent to who asks, of so many bytes. Its pages must be
-/// there, so that they are charged to who took them.
-fn adopt(lent: &OwnedFd, bytes: usize) -> Result<SharedMemory, String> {
-    const BLOCK_BYTES: u64 = 512;
-    let about = rustix::fs::fstat(lent).map_err(|e| e.to_string())?;
-    if about.st_blocks.cast_unsigned() * BLOCK_BYTES < bytes as u64 {
-        return Err(
-            "the packet memory is not allocated: use the `portolan` of the node service's version"
-                .to_owned(),
-        );
+/// Why the kernel did not take packet memory; `holes`: some of it is missing, and
+/// was to stay so.
+fn refused(error: XdpError, holes: impl Fn() -> bool) -> XdpError {
+    match error {
+        XdpError::Memory(MemoryError::TooLittle(..)) | XdpError::System(_, Errno::FAULT)
+            if holes() =>
+        {
+            XdpError::NotAllocated
+        }
+        error => error,
     }
-    let memory = SharedMemory::from_fd(lent.try_clone().map_err(|e| e.to_string())?, Some(bytes));
-    memory.map_err(|e| e.to_string())
+}
+
+/// Has the kernel take no pages of our own for `memory`.
+///
+/// # Errors
+/// It cannot, for people to read.
+pub fn refuse_missing(memory: &SharedMemory) -> Result<RefuseMissing<'_>, String> {
+    RefuseMissing::begin(memory).map_err(|e| {
+        format!(
+            "packet memory of others cannot be told from the service's own ({e}): allow \
+             userfaultfd for the node service (a kernel with CONFIG_USERFAULTFD, from Linux 5.11)"
+        )
+    })
 }
 
 pub const fn modes(disabled: &Disabled, multi_buffer: bool) -> Modes {
@@ -208,8 +229,24 @@ pub fn queue_bytes(interface: &Interface, ranks: u32) -> (u64, u32, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use portolan_sys::raw::Errno;
     use std::cell::RefCell;
+
+    #[test]
+    fn only_memory_with_holes_is_said_not_to_be_allocated() {
+        let full = XdpError::Memory(MemoryError::TooLittle(9, Errno::NOMEM));
+        let unmapped = XdpError::System("XDP_UMEM_REG", Errno::FAULT);
+        let limit = XdpError::Memory(MemoryError::Lock(9, Errno::NOBUFS));
+        for (error, with_holes) in [
+            (full, XdpError::NotAllocated),
+            (unmapped, XdpError::NotAllocated),
+            (limit, limit),
+            (XdpError::Busy, XdpError::Busy),
+        ] {
+            assert_eq!(refused(error, || true), with_holes);
+            assert_eq!(refused(error, || false), error);
+        }
+        assert!(full.to_string().contains("raise the memory limit"));
+    }
 
     #[test]
     fn who_refuses_several_buffers_is_asked_for_one() {

@@ -12,6 +12,7 @@ use portolan_sys::epoll::Epoll;
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::process::{Network, network, peer};
+use portolan_sys::tell::tell;
 use rustix::net::{SocketFlags, accept_with, getsockname};
 
 use super::book::Book;
@@ -19,7 +20,7 @@ use super::config::Config;
 use super::interfaces::Interfaces;
 use super::ports::{Lent, served};
 use super::queue::{BUSY_PAUSE, BUSY_TRIES, PortError};
-use super::state::{Files, Given, open_sockets};
+use super::state::{Files, Given, State, open_sockets};
 use crate::failure::{Failure, Result};
 
 /// A connection that has no host port and asks nothing is closed after this.
@@ -63,6 +64,9 @@ struct Waiting {
 pub struct Service {
     /// Or why it opens no host ports.
     able: std::result::Result<(), String>,
+    /// Why it does not know what a service before it has given, until a host port
+    /// opens.
+    forgot: Option<String>,
     book: Book,
     disabled: Disabled,
     files: Files,
@@ -74,6 +78,18 @@ pub struct Service {
     interfaces: Interfaces,
     /// When the next interface is left.
     leaves: Option<Duration>,
+}
+
+/// Why somebody gets no queue, where it may be that of a job that the service has
+/// `forgot`ten.
+fn taken(why: &str, forgot: Option<&str>) -> String {
+    match forgot {
+        None => why.to_owned(),
+        Some(forgot) => format!(
+            "{why}, perhaps by a job that is older than the node service, whose state was lost \
+             ({forgot}): try again when that job has ended"
+        ),
+    }
 }
 
 impl Service {
@@ -95,7 +111,16 @@ impl Service {
         epoll
             .add(listener.as_fd(), LISTENER)
             .map_err(Failure::os("listening"))?;
-        let left = files.read();
+        let (left, forgot) = match files.read() {
+            Ok(left) => (left, None),
+            Err(why) => {
+                tell(format_args!(
+                    "portolan node: {why}: host ports that were given before go on through the \
+                     kernel, and their queues stay taken until the jobs that have them end"
+                ));
+                (State::default(), Some(why))
+            }
+        };
         let open = open_sockets().map_err(Failure::io("reading /proc/net/udp"))?;
         let mut interfaces = Interfaces::new(folder);
         let held = interfaces.take_over(&left.given, &open);
@@ -103,6 +128,7 @@ impl Service {
             .map_err(Failure::io("writing the service's state"))?;
         Ok(Self {
             able: served(&disabled),
+            forgot,
             book,
             disabled,
             files,
@@ -282,7 +308,7 @@ impl Service {
                 let bounds = format!(
                     "up to {user_ports} host ports with {user_memory_mib} MiB of packet memory"
                 );
-                self.answer(number, &Answer::Welcome(bounds));
+                self.answer(number, &Answer::Bounds(bounds));
             }
         }
     }
@@ -322,9 +348,11 @@ impl Service {
                 let tries = asked.tries + 1;
                 caller.waiting = Some(Waiting { tries, ..asked });
             }
-            Err(PortError::Busy(why) | PortError::Failed(why)) => {
+            Err(PortError::Busy(why)) => {
+                let why = taken(&why, self.forgot.as_deref());
                 self.answer(number, &Answer::Refused(why));
             }
+            Err(PortError::Failed(why)) => self.answer(number, &Answer::Refused(why)),
         }
     }
 
@@ -368,6 +396,7 @@ impl Service {
             number: self.book.enter(number, given, port.lease, gate)?,
             info: port.info,
         };
+        self.forgot = None;
         let descriptors = port.descriptors.each_ref().map(AsFd::as_fd);
         if let Some(caller) = self.callers.get_mut(&number) {
             // Another queue gets its own.

@@ -83,10 +83,22 @@ impl Files {
         }
     }
 
-    /// What is written down; nothing where there is none or it is damaged: then
-    /// host ports that are held go on through the kernel.
-    pub fn read(&self) -> State {
-        file::read_record(&self.state)
+    /// What is written down; nothing where there is none.
+    ///
+    /// # Errors
+    /// Why it cannot be read: then host ports that are held go on through the
+    /// kernel, and nobody knows of them.
+    pub fn read(&self) -> Result<State, String> {
+        let place = self.state.display();
+        let bytes = match file::read(&self.state) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(State::default()),
+            read => read.map_err(|error| format!("{place}: {error}"))?,
+        };
+        let damaged = |_| match bytes.len() {
+            0 => format!("{place} is empty"),
+            _ => format!("{place} is damaged"),
+        };
+        serde_json::from_slice(&bytes).map_err(damaged)
     }
 
     /// Writes it down; readers find the old or the new.
@@ -186,7 +198,7 @@ mod tests {
         }
         files.lock().unwrap_err();
         files.write(&State::default()).unwrap();
-        assert_eq!(files.read(), State::default());
+        assert_eq!(files.read(), Ok(State::default()));
         files.remove_socket();
         for file in [&victim, &files.socket] {
             assert_eq!(fs::read(file).unwrap(), b"precious");
@@ -196,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn one_at_a_time_has_the_lock_and_what_is_damaged_is_nothing() {
+    fn one_at_a_time_has_the_lock_and_what_is_damaged_is_told() {
         let name = format!("portolan-node-state-{}", std::process::id());
         let files = Files::beside(&std::env::temp_dir().join(name).join("node.sock"));
         let first = files.lock().unwrap();
@@ -215,10 +227,13 @@ mod tests {
                 bytes: 5 << 20,
             }],
         };
+        assert_eq!(files.read(), Ok(State::default()));
         files.write(&state).unwrap();
-        assert_eq!(files.read(), state);
-        fs::write(&files.state, "{\"mounted\":true,\"giv").unwrap();
-        assert_eq!(files.read(), State::default());
+        assert_eq!(files.read(), Ok(state));
+        for (left, why) in [("{\"mounted\":true,\"giv", "is damaged"), ("", "is empty")] {
+            fs::write(&files.state, left).unwrap();
+            assert!(files.read().unwrap_err().ends_with(why), "{left:?}");
+        }
         files.remove();
         assert!(!files.state.parent().unwrap().exists());
     }

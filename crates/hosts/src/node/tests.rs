@@ -308,14 +308,14 @@ fn packets_go_past_the_kernel_in_both_directions() {
 }
 
 /// An end of a pair of host ports, with a clock of its own.
-struct Astray<'a> {
+struct MisSteered<'a> {
     from: &'a mut Xdp,
     at: &'a mut Xdp,
     to: LinkAddress,
     now: u64,
 }
 
-impl<'a> Astray<'a> {
+impl<'a> MisSteered<'a> {
     /// The ends on the first two hosts, and the port that the first sends from.
     fn of(built: &Built, [from, at]: [&'a mut Xdp; 2]) -> (Self, u16) {
         let own = from.local_address().unwrap().port;
@@ -356,7 +356,7 @@ impl<'a> Astray<'a> {
     /// Hears it for 6 ms while it sends streams.
     fn hear_stream(&mut self, own: u16) {
         for _ in 0..4 {
-            self.from.astray(&self.to);
+            self.from.mis_steered(&self.to);
             assert_eq!(self.send(8, 1_400), (own, 8));
             self.now += 2_000_000;
         }
@@ -365,12 +365,12 @@ impl<'a> Astray<'a> {
     /// Hears that they came by a detour, for 8 ms while it sends.
     fn hear(&mut self) {
         for _ in 0..4 {
-            self.from.astray(&self.to);
+            self.from.mis_steered(&self.to);
             self.send(2, 10);
             self.now += 2_000_000;
             self.from.set_now(self.now);
         }
-        self.from.astray(&self.to);
+        self.from.mis_steered(&self.to);
     }
 }
 
@@ -378,18 +378,18 @@ impl<'a> Astray<'a> {
 fn what_arrives_by_a_detour_is_sent_from_other_ports() {
     let built = Built::up("t-unit-ports");
     let [(mut from, _a), (mut at, _b)] = [0, 1].map(|host| open(&built.0, host));
-    let (mut it, own) = Astray::of(&built, [&mut from, &mut at]);
+    let (mut it, own) = MisSteered::of(&built, [&mut from, &mut at]);
     let to = it.to;
     // Too few packets, or heard of too long ago.
     for _ in 0..100 {
-        it.from.astray(&to);
+        it.from.mis_steered(&to);
         it.now += 1_000_000;
         it.from.set_now(it.now);
     }
     it.send(20, 10);
     it.now += 20_000_000;
     it.from.set_now(it.now);
-    it.from.astray(&to);
+    it.from.mis_steered(&to);
     assert_eq!(it.send(20, 10), (own, 0));
     // Streams take the kernel's way on purpose.
     for _ in 0..4 {
@@ -425,7 +425,7 @@ fn what_arrives_by_a_detour_is_sent_from_other_ports() {
 fn a_congested_way_is_left_by_streams_too() {
     let built = Built::up("t-unit-ways");
     let [(mut from, _a), (mut at, _b)] = [0, 1].map(|host| open(&built.0, host));
-    let (mut it, own) = Astray::of(&built, [&mut from, &mut at]);
+    let (mut it, own) = MisSteered::of(&built, [&mut from, &mut at]);
     let to = it.to;
     assert_eq!(it.send(8, 1_400), (own, 8));
     assert!(it.from.has_ways());

@@ -88,6 +88,7 @@ impl Teller {
                 "rank {rank} does not answer rank {by} (is it stopped, or does it compute with \
                  helper=off?): it is killed"
             ),
+            Event::NotReached { why } => why.clone(),
             Event::Restarting {
                 rank,
                 host_index,

@@ -19,7 +19,7 @@ impl<'a> Bare<'a> {
     /// Fills all free chunks with a packet to `to` that carries `payload`;
     /// `None` if it has to go through the kernel, or is too long.
     pub fn fill(link: &'a mut Xdp, to: &LinkAddress, payload: &[u8]) -> Option<Self> {
-        let headers = *link.ways.find(to, link.now)?;
+        let headers = *link.routes.find(to, link.now)?;
         link.kick();
         let len = link.fast.as_mut()?.fill_all(&headers, payload, link.now)?;
         let len = u32::try_from(len).ok().filter(|len| *len > 0)?;

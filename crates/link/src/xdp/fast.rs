@@ -10,15 +10,15 @@ use portolan_sys::xdp::{self, PACKET_HEADROOM, Rings, Sizes, XdpError};
 
 use super::XdpCounters;
 use super::chunks::{BUFFERS_MAX, Chunks};
-use super::joint::Joint;
+use super::multi_buffer::MultiBuffer;
 use super::packet::{Template, parse};
-use super::turns::{Sharing, Turn, Turns, memory_bytes};
+use super::queue_lock::{QueueLock, Sharing, Turn, memory_bytes};
 use crate::{RxFrame, TxFrame};
 
 /// Calls in a row that may leave packets in the ring.
 const KICKS_MAX: u32 = 64;
 
-/// Turns that are waited for until the kernel has sent all that it was given.
+/// QueueLock that are waited for until the kernel has sent all that it was given.
 const FILL_TRIES: u32 = 100_000;
 
 /// How a frame was taken.
@@ -45,9 +45,9 @@ pub(super) struct Fast {
     chunks: Chunks,
     rx: KernelConsumer,
     tx: KernelProducer,
-    turns: Turns,
+    queue_lock: QueueLock,
     /// Where a packet may lie in several chunks: those that arrive so.
-    joint: Option<Joint>,
+    multi_buffer: Option<MultiBuffer>,
     /// Packets of full length that are kept until the next look.
     rx_full: usize,
     /// Packets are in the ring that the kernel has yet to take.
@@ -73,13 +73,13 @@ impl Fast {
         let area = SharedMemory::from_fd(area, Some(bytes)).map_err(XdpError::Memory)?;
         let chunks = Chunks::new(area, sizes, sharing.count > 1).ok_or(XdpError::Sizes)?;
         let rings = Rings::map(socket.as_fd(), first, sizes)?;
-        let mut turns = Turns::new(rings.fill, rings.completion, sizes, sharing);
-        turns.begin(chunks.memory());
+        let mut queue_lock = QueueLock::new(rings.fill, rings.completion, sizes, sharing);
+        queue_lock.begin(chunks.memory());
         let rx_full = match several {
-            None => turns.rx_chunks(),
+            None => queue_lock.rx_chunks(),
             Some(bytes) => {
                 let each = bytes.div_ceil((sizes.chunk - PACKET_HEADROOM) as usize);
-                turns.rx_chunks().min(sizes.rx as usize) / each.max(1)
+                queue_lock.rx_chunks().min(sizes.rx as usize) / each.max(1)
             }
         };
         Ok(Self {
@@ -87,8 +87,8 @@ impl Fast {
             chunks,
             rx: KernelConsumer::new(rings.rx),
             tx: KernelProducer::new(rings.tx),
-            turns,
-            joint: several.map(Joint::new),
+            queue_lock,
+            multi_buffer: several.map(MultiBuffer::new),
             rx_full,
             owed: false,
         })
@@ -102,7 +102,7 @@ impl Fast {
     /// Packets that are kept until the next look: of full length, and of one
     /// chunk.
     pub fn rx_packets(&self) -> (usize, usize) {
-        (self.rx_full, self.turns.rx_chunks())
+        (self.rx_full, self.queue_lock.rx_chunks())
     }
 
     /// Whether the kernel has yet to take packets.
@@ -133,7 +133,7 @@ impl Fast {
         let write = |packet: &mut [u8]| headers.write(packet, frame.bytes, frame.ecn);
         let written = self.chunks.fill(at, write);
         match written {
-            None if self.joint.is_some() => self.put_over_several(headers, frame, now),
+            None if self.multi_buffer.is_some() => self.put_over_several(headers, frame, now),
             None => Put::TooBig,
             Some(len) if self.put_again(number, len as u32) => Put::Done,
             Some(_) => Put::Full,
@@ -161,7 +161,7 @@ impl Fast {
             return Put::Full;
         }
         for number in numbers {
-            self.turns.send(self.chunks.memory(), *number);
+            self.queue_lock.send(self.chunks.memory(), *number);
         }
         Put::Done
     }
@@ -176,7 +176,7 @@ impl Fast {
             options: 0,
         });
         if put {
-            self.turns.send(self.chunks.memory(), number);
+            self.queue_lock.send(self.chunks.memory(), number);
         }
         put
     }
@@ -188,7 +188,7 @@ impl Fast {
         let mut tries = 0;
         let numbers = loop {
             self.take_turn(now).ok()?;
-            match self.turns.all_to_send(self.chunks.memory()) {
+            match self.queue_lock.all_to_send(self.chunks.memory()) {
                 Some(numbers) => break numbers,
                 None if tries == FILL_TRIES => return None,
                 None => tries += 1,
@@ -214,28 +214,28 @@ impl Fast {
     /// A chunk of ours that nobody uses.
     #[inline]
     pub fn chunk_to_send(&mut self, now: u64) -> Result<Option<u32>, Failed> {
-        let found = self.turns.chunk_to_send(self.chunks.memory());
+        let found = self.queue_lock.chunk_to_send(self.chunks.memory());
         if found.is_some() {
             return Ok(found);
         }
         self.take_turn(now)?;
-        Ok(self.turns.chunk_to_send(self.chunks.memory()))
+        Ok(self.queue_lock.chunk_to_send(self.chunks.memory()))
     }
 
     /// Several, as many as `found` takes; false if there are fewer.
     fn chunks_to_send(&mut self, found: &mut [u32], now: u64) -> Result<bool, Failed> {
-        if self.turns.chunks_to_send(self.chunks.memory(), found) {
+        if self.queue_lock.chunks_to_send(self.chunks.memory(), found) {
             return Ok(true);
         }
         self.take_turn(now)?;
-        Ok(self.turns.chunks_to_send(self.chunks.memory(), found))
+        Ok(self.queue_lock.chunks_to_send(self.chunks.memory(), found))
     }
 
     /// Gives back chunks for what arrives, and takes back those whose packets
     /// have left.
     #[cold]
     fn take_turn(&mut self, now: u64) -> Result<(), Failed> {
-        match self.turns.take(self.chunks.memory(), now) {
+        match self.queue_lock.take(self.chunks.memory(), now) {
             Turn::Done { wake: true } => {
                 // Only what could not be filled would be lost.
                 let _ = xdp::wake(self.socket.as_fd());
@@ -250,11 +250,11 @@ impl Fast {
     /// it, whoever holds the rings may be stopped: a turn tells, which otherwise
     /// is taken only by those who receive.
     pub fn look_after(&mut self, now: u64) -> Result<(), Failed> {
-        if !matches!(self.rx.look(), Ok(0)) || !self.turns.is_drained() {
+        if !matches!(self.rx.look(), Ok(0)) || !self.queue_lock.is_drained() {
             return Ok(());
         }
         self.take_turn(now)?;
-        if self.turns.may_recover(now) {
+        if self.queue_lock.may_recover(now) {
             Ok(())
         } else {
             Err(Failed::ForGood)
@@ -317,11 +317,11 @@ impl Fast {
                 return (shown, Some(Failed::ForNow));
             };
             prefetch(packet);
-            if let Some(joint) = &mut self.joint {
+            if let Some(multi_buffer) = &mut self.multi_buffer {
                 let is_last = descriptor.options & Descriptor::CONTINUED == 0;
-                let Some(whole) = joint.add(packet, is_last) else {
+                let Some(whole) = multi_buffer.add(packet, is_last) else {
                     most = most.saturating_add(1);
-                    self.turns.keep(self.chunks.number(at));
+                    self.queue_lock.keep(self.chunks.number(at));
                     continue;
                 };
                 packet = whole;
@@ -338,14 +338,14 @@ impl Fast {
             } else {
                 counters.rx_strange += 1;
             }
-            self.turns.keep(self.chunks.number(at));
+            self.queue_lock.keep(self.chunks.number(at));
         }
         self.rx.release();
         counters.rx_frames += shown as u64;
         counters.rx_bytes += bytes as u64;
         // A turn moves so many at most.
         for _ in 0..taken.div_ceil(BATCH) {
-            if self.turns.is_due()
+            if self.queue_lock.is_due()
                 && let Err(how) = self.take_turn(now)
             {
                 return (shown, Some(how));

@@ -237,14 +237,16 @@ fn fold(sum: u64) -> u16 {
 }
 
 /// Reads bytes as a packet that has arrived, in parts of so many bytes: what is
-/// one lies within it, and is the same when it is written back.
+/// one lies within it, and is the same when it is written back. Returns whether
+/// there was one.
 #[cfg(feature = "properties")]
-pub fn headers_travel(bytes: &[u8], part: usize) {
-    let mut joint = super::joint::Joint::new(9_000);
+pub fn headers_travel(bytes: &[u8], part: usize) -> bool {
+    let mut understood = false;
+    let mut multi_buffer = super::multi_buffer::MultiBuffer::new(9_000);
     let mut parts = bytes.to_vec();
     let mut parts = parts.chunks_mut(part.max(1)).peekable();
     while let Some(part) = parts.next() {
-        let Some(packet) = joint.add(part, parts.peek().is_none()) else {
+        let Some(packet) = multi_buffer.add(part, parts.peek().is_none()) else {
             continue;
         };
         assert!(packet == bytes || packet.is_empty());
@@ -254,6 +256,7 @@ pub fn headers_travel(bytes: &[u8], part: usize) {
         let Some(found) = parse(packet, port) else {
             continue;
         };
+        understood = true;
         let payload = &packet[found.start..found.end];
         let ends = Ends {
             from_mac: [2; 6],
@@ -273,6 +276,7 @@ pub fn headers_travel(bytes: &[u8], part: usize) {
         assert_eq!((again.from, again.ce), (found.from, false));
         assert_eq!(&written[again.start..again.end], payload);
     }
+    understood
 }
 
 #[cfg(test)]

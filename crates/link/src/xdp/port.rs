@@ -1,7 +1,7 @@
 //! The source port of what goes past the kernel to one address. Network cards
 //! with several queues, and networks with several ways, choose by it.
 
-/// Packets that go astray are judged after so long and so many packets by one
+/// Packets that go mis_steered are judged after so long and so many packets by one
 /// source port: what left earlier has arrived, and its news come back.
 const SETTLE_NS: u64 = 5_000_000;
 const SETTLE_FRAMES: u64 = 8;
@@ -24,9 +24,9 @@ pub struct SourcePort {
     /// Others that were tried since it last rested, and until when it does.
     tries: u32,
     rests_until: u64,
-    /// Packets go astray: since when, how many had been sent before, and when
+    /// Packets go mis_steered: since when, how many had been sent before, and when
     /// that was last heard.
-    astray: Option<(u64, u64, u64)>,
+    mis_steered: Option<(u64, u64, u64)>,
 }
 
 impl SourcePort {
@@ -40,7 +40,7 @@ impl SourcePort {
             left: (own, false),
             tries: 0,
             rests_until: 0,
-            astray: None,
+            mis_steered: None,
         }
     }
 
@@ -59,15 +59,15 @@ impl SourcePort {
 
     /// Packets arrive there by a detour, of which `sent` have left in all. True
     /// if it is another port from now on.
-    pub fn astray(&mut self, now: u64, sent: u64) -> bool {
+    pub fn mis_steered(&mut self, now: u64, sent: u64) -> bool {
         if now < self.rests_until {
             return false;
         }
-        let (since, before) = match self.astray {
+        let (since, before) = match self.mis_steered {
             Some((since, before, heard)) if now - heard < SETTLE_NS => (since, before),
             _ => (now, sent),
         };
-        self.astray = Some((since, before, now));
+        self.mis_steered = Some((since, before, now));
         if now - since < SETTLE_NS || sent - before < SETTLE_FRAMES {
             return false;
         }
@@ -83,8 +83,8 @@ impl SourcePort {
     }
 
     /// A packet took another way on purpose: it is that which is seen there.
-    pub const fn excuse(&mut self) {
-        self.astray = None;
+    pub const fn reset_doubt(&mut self) {
+        self.mis_steered = None;
     }
 
     /// The way by this port stays congested: another, until
@@ -103,7 +103,7 @@ impl SourcePort {
     /// No way was better than that which was left.
     pub const fn go_back(&mut self) {
         (self.now, self.chosen) = self.left;
-        self.astray = None;
+        self.mis_steered = None;
     }
 
     /// Our own from now on. True if it was not.
@@ -112,13 +112,13 @@ impl SourcePort {
         self.now = self.own;
         self.chosen = false;
         self.left = (self.own, false);
-        self.astray = None;
+        self.mis_steered = None;
         other
     }
 
     fn try_other(&mut self) {
         self.now = other_port(self.own, self.now);
-        self.astray = None;
+        self.mis_steered = None;
     }
 }
 
@@ -157,17 +157,17 @@ mod tests {
     #[test]
     fn what_goes_astray_leaves_from_another_port_once_it_settled() {
         let mut port = SourcePort::new(7_000);
-        assert!(!port.astray(1, 100));
-        assert!(!port.astray(SETTLE_NS - 1, 108), "too soon");
-        assert!(port.astray(SETTLE_NS + 1, 108));
+        assert!(!port.mis_steered(1, 100));
+        assert!(!port.mis_steered(SETTLE_NS - 1, 108), "too soon");
+        assert!(port.mis_steered(SETTLE_NS + 1, 108));
         let first = port.get();
         assert_ne!(first, 7_000);
         // Too few since, or not heard for long, or it was meant to.
-        assert!(!port.astray(SETTLE_NS + 2, 109));
-        assert!(!port.astray(2 * SETTLE_NS + 1, 116));
-        assert!(!port.astray(4 * SETTLE_NS, 200));
-        port.excuse();
-        assert!(!port.astray(5 * SETTLE_NS - 1, 300));
+        assert!(!port.mis_steered(SETTLE_NS + 2, 109));
+        assert!(!port.mis_steered(2 * SETTLE_NS + 1, 116));
+        assert!(!port.mis_steered(4 * SETTLE_NS, 200));
+        port.reset_doubt();
+        assert!(!port.mis_steered(5 * SETTLE_NS - 1, 300));
         assert_eq!(port.get(), first);
         assert!(port.become_own() && !port.become_own());
     }
@@ -178,10 +178,10 @@ mod tests {
         let (mut now, mut changes) = (0, 0);
         while port.get() != 7_000 || changes == 0 {
             now += SETTLE_NS / 4;
-            changes += u32::from(port.astray(now, now));
+            changes += u32::from(port.mis_steered(now, now));
         }
         assert_eq!(changes, TRIES + 1);
-        assert!(!port.astray(now + PAUSE_NS - 1, now));
+        assert!(!port.mis_steered(now + PAUSE_NS - 1, now));
     }
 
     #[test]

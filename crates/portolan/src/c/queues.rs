@@ -7,7 +7,7 @@ use super::error::{EFAULT, EINVAL, Errno};
 use super::matched::{completion, counter, queue};
 use super::send::limit;
 use super::types::{
-    CCensus, CCompletion, CPush, PUSH_MASKING, PUSH_OVERLAP, check, read, write, write_at,
+    CCompletion, CPush, CStatistics, PUSH_MASKING, PUSH_OVERLAP, check, read, write, write_at,
 };
 use super::{edge, endpoint, store};
 use crate::{Count, Ended, Endpoint, Push};
@@ -266,18 +266,21 @@ unsafe extern "C" fn portolan_set_pushed_share(handle: *mut Endpoint, bytes: u64
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn portolan_matched_census(handle: *mut Endpoint, to: *mut CCensus) -> c_int {
+unsafe extern "C" fn portolan_matched_statistics(
+    handle: *mut Endpoint,
+    to: *mut CStatistics,
+) -> c_int {
     edge(|| {
         // SAFETY: promised by the caller.
-        let c = unsafe { endpoint(handle) }?.census()?;
-        let ours = CCensus {
+        let c = unsafe { endpoint(handle) }?.statistics()?;
+        let ours = CStatistics {
             size: 0,
             reserved: 0,
             operations: c.operations as u64,
             messages: c.messages as u64,
             pushed_bytes: c.pushed_bytes,
             parts: c.parts as u64,
-            seconds: c.seconds as u64,
+            second_pushes: c.second_pushes as u64,
             pulled_bytes: c.pulled_bytes,
             backlogs: c.backlogs as u64,
             unflushed: c.unflushed as u64,

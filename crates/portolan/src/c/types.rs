@@ -252,14 +252,14 @@ pub(super) const PUSH_MASKING: u32 = 2;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
-pub(super) struct CCensus {
+pub(super) struct CStatistics {
     pub size: u32,
     pub reserved: u32,
     pub operations: u64,
     pub messages: u64,
     pub pushed_bytes: u64,
     pub parts: u64,
-    pub seconds: u64,
+    pub second_pushes: u64,
     pub pulled_bytes: u64,
     pub backlogs: u64,
     pub unflushed: u64,
@@ -359,7 +359,7 @@ unsafe impl Sized32 for CProbed {}
 // SAFETY: as above.
 unsafe impl Sized32 for CPush {}
 // SAFETY: as above.
-unsafe impl Sized32 for CCensus {}
+unsafe impl Sized32 for CStatistics {}
 // SAFETY: as above.
 unsafe impl Sized32 for CRegionOptions {}
 // SAFETY: as above.
@@ -375,7 +375,7 @@ const _: () = assert!(
         && size_of::<CCompletion>() == 72
         && size_of::<CProbed>() == 40
         && size_of::<CPush>() == 32
-        && size_of::<CCensus>() == 88
+        && size_of::<CStatistics>() == 88
         && size_of::<CRegionOptions>() == 24
         && size_of::<CAccessOptions>() == 40
         && size_of::<CMessage>() == 48

@@ -27,7 +27,7 @@ const TEXT: (u64, u64) = (0, 0);
 /// No limit but the machine's.
 pub(super) const ANY: u64 = u64::MAX;
 
-/// Every setting.
+/// All settings, with default, unit, range and meaning of each.
 pub const SETTINGS: &[Setting] = &[
     row(
         "helper",

@@ -50,7 +50,7 @@ static void wrong_arguments(void)
     GIVES(-EFAULT, portolan_push_to(none, 0, NULL));
     GIVES(-EFAULT, portolan_set_push(none, NULL, NULL));
     GIVES(-EFAULT, portolan_set_pushed_share(none, 1));
-    GIVES(-EFAULT, portolan_matched_census(none, NULL));
+    GIVES(-EFAULT, portolan_matched_statistics(none, NULL));
     GIVES(-EFAULT, portolan_send_tagged(endpoint, other, 1, NULL, 1));
     GIVES(-EFAULT, portolan_receive_tagged(endpoint, other, 1, 0, NULL, 1, &c));
     GIVES(-EFAULT, portolan_post_send(endpoint, other, 1, data, 1, NULL, NULL));
@@ -61,7 +61,7 @@ static void wrong_arguments(void)
     GIVES(-EFAULT, portolan_operation_wait(endpoint, 1, NULL, 0));
     GIVES(-EFAULT, portolan_queue_open(endpoint, NULL));
     GIVES(-EFAULT, portolan_counter_open(endpoint, NULL));
-    GIVES(-EFAULT, portolan_matched_census(endpoint, NULL));
+    GIVES(-EFAULT, portolan_matched_statistics(endpoint, NULL));
     GIVES(-EFAULT, portolan_pull_read(none, &value, &value));
     GIVES(-EFAULT, portolan_set_pull(none, 1, 1));
     GIVES(-EFAULT, portolan_share_min_read(none, &value));

@@ -332,14 +332,14 @@ static void pushes(void)
 {
     portolan_push shm, net, now, was[2];
     portolan_completion c = fresh();
-    portolan_census census;
+    portolan_statistics statistics;
     uint64_t op;
     int i;
 
     portolan_push_init(&shm);
     portolan_push_init(&net);
     portolan_push_init(&now);
-    portolan_census_init(&census);
+    portolan_statistics_init(&statistics);
     portolan_push_init(&was[0]);
     portolan_push_init(&was[1]);
     GIVES(0, portolan_push_read(endpoint, &was[0], &was[1]));
@@ -361,8 +361,8 @@ static void pushes(void)
         CHECK(memcmp(&now, &net, sizeof now) == 0);
         fill(out, BIG, 70u + (uint32_t)i);
         GIVES(0, portolan_post_receive(endpoint, other, 3, 0, in, BIG, NULL, &op));
-        GIVES(0, portolan_matched_census(endpoint, &census));
-        CHECK(census.operations == 1 && census.size == sizeof census);
+        GIVES(0, portolan_matched_statistics(endpoint, &statistics));
+        CHECK(statistics.operations == 1 && statistics.size == sizeof statistics);
         barrier();
         GIVES(0, portolan_send_tagged(endpoint, other, 3, out, BIG));
         c = end_of(op);
@@ -372,8 +372,8 @@ static void pushes(void)
     GIVES(0, portolan_set_push(endpoint, &was[0], &was[1]));
     /* Kept while nobody asks for it. */
     GIVES(0, portolan_send_tagged(endpoint, me, 5, out, 1000));
-    GIVES(0, portolan_matched_census(endpoint, &census));
-    CHECK(census.messages == 1 && census.pushed_bytes >= 1000);
+    GIVES(0, portolan_matched_statistics(endpoint, &statistics));
+    CHECK(statistics.messages == 1 && statistics.pushed_bytes >= 1000);
     GIVES(0, portolan_receive_tagged(endpoint, me, 5, 0, in, 1000, NULL));
     /* With the least that can be granted, and the most. */
     GIVES(0, portolan_set_pushed_share(endpoint, 1));

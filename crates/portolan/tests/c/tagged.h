@@ -39,15 +39,15 @@ static inline portolan_completion end_of(uint64_t operation)
 /* Nothing is held, once what is on its way has come. */
 static inline void nothing_is_held(void)
 {
-    portolan_census census;
+    portolan_statistics statistics;
     int pass;
 
-    portolan_census_init(&census);
+    portolan_statistics_init(&statistics);
     for (pass = 0; pass < 100000; pass++) {
-        GIVES(0, portolan_matched_census(endpoint, &census));
-        if (census.operations + census.messages + census.pushed_bytes + census.parts
-                + census.seconds + census.pulled_bytes + census.backlogs + census.unflushed
-                + census.regions + census.accesses == 0)
+        GIVES(0, portolan_matched_statistics(endpoint, &statistics));
+        if (statistics.operations + statistics.messages + statistics.pushed_bytes + statistics.parts
+                + statistics.seconds + statistics.pulled_bytes + statistics.backlogs + statistics.unflushed
+                + statistics.regions + statistics.accesses == 0)
             return;
         CHECK(portolan_progress(endpoint) >= 0);
     }

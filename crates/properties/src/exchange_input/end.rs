@@ -1,6 +1,6 @@
 //! The end of a run: all peers are dead, or the endpoint is closed.
 
-use portolan_exchange::{Census, OpError, Selector};
+use portolan_exchange::{OpError, Selector, Statistics};
 
 use super::Run;
 
@@ -13,7 +13,7 @@ impl Run<'_> {
         self.carrier.room = usize::MAX;
         if closes {
             // Nobody writes there any more.
-            self.carrier.shown.clear();
+            self.carrier.published.clear();
             self.exchange.end_all();
             // Registered as often as it was, a region is now one.
             self.regions.sort_by_key(|(id, _)| id.0);
@@ -26,12 +26,12 @@ impl Run<'_> {
                 self.exchange.resume(&mut self.carrier);
             }
             assert!(!self.exchange.has_backlog());
-            assert!(self.carrier.shown.is_empty());
+            assert!(self.carrier.published.is_empty());
         }
         for op in std::mem::take(&mut self.carrier.lent) {
             self.exchange.released(op);
         }
-        self.stood(true);
+        self.poll_inline(true);
         if !closes {
             self.discard_all();
         }
@@ -52,7 +52,7 @@ impl Run<'_> {
         }
         assert_eq!(self.carrier.reserved[0], 0);
         if !closes {
-            assert_eq!(self.exchange.census(), Census::default());
+            assert_eq!(self.exchange.statistics(), Statistics::default());
         }
     }
 

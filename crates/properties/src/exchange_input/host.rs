@@ -101,7 +101,7 @@ pub(super) struct Heard {
 
 /// Memory of a receive that a peer may write to.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct Published {
     key: u64,
     to: u32,
     at: u64,
@@ -127,7 +127,7 @@ pub(super) struct Carrier {
     /// Tries to hide memory that fail.
     pub busy: u8,
     /// Memory of receives that peers may write to.
-    pub shown: Vec<Shown>,
+    pub published: Vec<Published>,
     /// The latest messages to each.
     pub heard: [VecDeque<Heard>; SIZE],
     /// What is read until it is released.
@@ -259,24 +259,24 @@ impl Host for Carrier {
         }
     }
 
-    fn show(&mut self, to: u32, key: u64, sink: &mut Bytes, at: u64, bytes: u64) -> bool {
+    fn publish(&mut self, to: u32, key: u64, sink: &mut Bytes, at: u64, bytes: u64) -> bool {
         assert!(sink.is_with(to) && key != 0 && bytes > 0);
-        assert!(self.shown.iter().all(|it| it.key != key));
+        assert!(self.published.iter().all(|it| it.key != key));
         sink.range(at, bytes);
         if self.shares {
-            self.shown.push(Shown { key, to, at, bytes });
+            self.published.push(Published { key, to, at, bytes });
         }
         self.shares
     }
 
-    fn hide(&mut self, key: u64, sink: &mut Bytes) -> bool {
-        let at = self.shown.iter().position(|it| it.key == key);
-        let at = at.expect("it is shown");
+    fn withdraw(&mut self, key: u64, sink: &mut Bytes) -> bool {
+        let at = self.published.iter().position(|it| it.key == key);
+        let at = at.expect("it is published");
         if self.busy > 0 {
             self.busy -= 1;
             return false;
         }
-        let Shown { to, at, bytes, .. } = self.shown.swap_remove(at);
+        let Published { to, at, bytes, .. } = self.published.swap_remove(at);
         // Until now it was written to.
         sink.write(at, &vec![mark(to); bytes as usize]);
         true

@@ -52,7 +52,7 @@ struct Run<'a> {
     parts: Vec<Part>,
     /// Bytes of a payload came where they should not, or not all.
     wild: bool,
-    /// A peer said that it has written to memory that it was shown.
+    /// A peer said that it has written to memory that it was published.
     lied: bool,
     dead: [bool; SIZE],
     /// Largest window of pulls so far, and longest part.
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         assert!(
             !self.exchange.awaits(rank)
                 || !self.carrier.lent.is_empty()
-                || !self.carrier.shown.is_empty()
+                || !self.carrier.published.is_empty()
         );
     }
 
@@ -207,27 +207,33 @@ impl<'a> Run<'a> {
     /// What peers have made us hold.
     fn is_bounded(&self) {
         let peers = SIZE as u64 - 1;
-        let census = self.exchange.census();
+        let statistics = self.exchange.statistics();
         let (lent, claimed) = (self.carrier.lent.len() as u64, self.claimed.len() as u64);
-        let operations = census.operations as u64;
-        assert!(census.pushed_bytes <= SIZE as u64 * SHARE, "{census:?}");
+        let operations = statistics.operations as u64;
         assert!(
-            census.accesses <= peers * u64::from(ACCESSES) + lent,
-            "{census:?}"
+            statistics.pushed_bytes <= SIZE as u64 * SHARE,
+            "{statistics:?}"
+        );
+        assert!(
+            statistics.accesses <= peers * u64::from(ACCESSES) + lent,
+            "{statistics:?}"
         );
         let kept = peers * (u64::from(OFFERS) + SHARE / LEAST);
         // Our own to ourselves are there as well.
         let messages = kept + SHARE / LEAST + operations + claimed;
-        assert!(census.messages as u64 <= messages, "{census:?}");
-        assert!(census.seconds as u64 <= kept + operations, "{census:?}");
+        assert!(statistics.messages as u64 <= messages, "{statistics:?}");
+        assert!(
+            statistics.second_pushes as u64 <= kept + operations,
+            "{statistics:?}"
+        );
         let parts = 2 * (kept + operations) + peers * u64::from(ACCESSES);
         assert!(
-            census.parts as u64 <= parts + census.pulled_bytes,
-            "{census:?}"
+            statistics.parts as u64 <= parts + statistics.pulled_bytes,
+            "{statistics:?}"
         );
         let pulled = peers.saturating_mul(self.window.saturating_add(self.chunk));
-        assert!(census.pulled_bytes <= pulled, "{census:?}");
-        assert!(census.backlogs < SIZE + 1 && census.unflushed < SIZE);
+        assert!(statistics.pulled_bytes <= pulled, "{statistics:?}");
+        assert!(statistics.backlogs < SIZE + 1 && statistics.unflushed < SIZE);
     }
 
     /// Memory that comes back from an operation is as the program expects it.

@@ -1,8 +1,8 @@
 //! What the program does.
 
 use portolan_exchange::{
-    MessageId, Notify, OpError, OpId, Place, PutEnd, PutOptions, RegionId, RegisterError,
-    RemoteKey, Rights, Selector, SendOptions, SendRefused, Signal, Stood,
+    InlineReceive, MessageId, Notify, OpError, OpId, Place, PutEnd, PutOptions, RegionId,
+    RegisterError, RemoteKey, Rights, Selector, SendOptions, SendRefused, Signal,
 };
 
 use super::host::{Bytes, FILL, Permitted, SIZE, Use, mark};
@@ -18,7 +18,7 @@ pub(super) const PART_OF_REGION: u64 = 200;
 impl Run<'_> {
     pub(super) fn program(&mut self, choice: u8) {
         match choice {
-            19 => return self.stand(),
+            19 => return self.post_inline(),
             22 => return self.claims(),
             23 => return self.regions(),
             24 => return self.take(),
@@ -101,25 +101,25 @@ impl Run<'_> {
     }
 
     /// A receive whose caller waits for it.
-    fn stand(&mut self) {
+    fn post_inline(&mut self) {
         if self.input.byte() < 160 {
             let (selector, bytes) = (self.selector(), self.length());
             let sink = memory(Self::use_of(&selector), bytes, FILL);
-            let _ = self.exchange.stand(&selector, sink);
+            let _ = self.exchange.post_inline(&selector, sink);
         } else {
-            self.stood(false);
+            self.poll_inline(false);
         }
     }
 
     /// What became of it; it may be given up.
-    pub(super) fn stood(&mut self, give_up: bool) {
-        match self.exchange.stood() {
-            Some(Stood::Ended(done, sink)) => self.check_sink(&done, &sink),
-            Some(Stood::Became(id)) => self.ops.push(Op { id, with: None }),
-            Some(Stood::Waits(_)) => panic!("it waits"),
+    pub(super) fn poll_inline(&mut self, give_up: bool) {
+        match self.exchange.poll_inline() {
+            Some(InlineReceive::Ended(done, sink)) => self.check_sink(&done, &sink),
+            Some(InlineReceive::Became(id)) => self.ops.push(Op { id, with: None }),
+            Some(InlineReceive::Waits(_)) => panic!("it waits"),
             None => {}
         }
-        if give_up && let Some(sink) = self.exchange.unstand() {
+        if give_up && let Some(sink) = self.exchange.withdraw_inline() {
             assert!(sink.bytes.iter().all(|byte| *byte == FILL));
         }
     }

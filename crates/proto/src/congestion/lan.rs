@@ -260,7 +260,7 @@ impl Lan {
             self.timeouts = 0;
         }
         if sample.mean_ns > 0 && self.mean == 0 {
-            // It was disorder that looked like a queue.
+            // It was reordering that looked like a queue.
             self.window = self.window.max(self.restore);
             self.phase = Phase::Follow;
             self.opening = true;
@@ -455,7 +455,7 @@ impl Lan {
             return;
         }
         if self.mean > 0 && self.opening && epoch.lost > epoch.acked / 16 {
-            // Disorder hides the queue that has overflowed.
+            // Reordering hides the queue that has overflowed.
             self.opening = false;
             self.window /= 2;
             return;
@@ -578,7 +578,7 @@ impl Lan {
         } else {
             let step = fixed(1).max(self.window / 32);
             if self.mean > 0 {
-                // Disorder asks for a larger flight at the same rate.
+                // Reordering asks for a larger flight at the same rate.
                 let needed = self.flight_at(self.epoch.rtt) / 4 * 3;
                 needed.saturating_sub(self.window).clamp(step, self.window)
             } else {

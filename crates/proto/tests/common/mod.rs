@@ -7,8 +7,9 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Delivery, Endpoint, FrameMeta, Host, Identity, KeptMore, KeptWords, Layout,
-    Long, Message, NetAddress, Outcome, Path, Peer, PeerEvent, PeerId, SourceId, Tables, Verdict,
+    Config, Conn, Core, Delivery, Endpoint, FrameMeta, Host, Identity, Layout, Long, Message,
+    NetAddress, Outcome, Path, PathSnapshot, Peer, PeerEvent, PeerId, PeerSnapshot, SourceId,
+    Tables, Verdict,
 };
 use portolan_seal::{Checksum, Seal};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
@@ -78,8 +79,8 @@ impl<S: Seal> Host<S> for Log {
 pub struct Node {
     pub core: Core,
     pub peers: Vec<Peer>,
-    pub shelf: Vec<KeptWords>,
-    pub more_shelf: Vec<KeptMore>,
+    pub parked: Vec<PeerSnapshot>,
+    pub parked_paths: Vec<PathSnapshot>,
     pub conns: Vec<Conn>,
     pub paths: Vec<Path>,
     pub meta: Vec<FrameMeta>,
@@ -102,8 +103,8 @@ impl Node {
         let mut node = Self {
             core: Core::default(),
             peers: vec![Peer::default(); l.peers],
-            shelf: vec![KeptWords::default(); l.shelf],
-            more_shelf: vec![KeptMore::default(); l.more_shelf],
+            parked: vec![PeerSnapshot::default(); l.parked],
+            parked_paths: vec![PathSnapshot::default(); l.parked_paths],
             conns: vec![Conn::default(); l.conns],
             paths: vec![Path::default(); l.paths],
             meta: vec![FrameMeta::default(); l.meta],
@@ -124,8 +125,8 @@ impl Node {
         let tables = Tables {
             core: &mut self.core,
             peers: &mut self.peers,
-            shelf: &mut self.shelf,
-            more_shelf: &mut self.more_shelf,
+            parked: &mut self.parked,
+            parked_paths: &mut self.parked_paths,
             conns: &mut self.conns,
             paths: &mut self.paths,
             meta: &mut self.meta,
@@ -180,11 +181,16 @@ impl Pair {
     }
 
     /// Lets node `i` put what it has on the wire; `fate` says what to keep.
-    pub fn flush(&mut self, i: usize, lazy: bool, fate: &mut impl FnMut(&[u8]) -> bool) -> usize {
+    pub fn flush(
+        &mut self,
+        i: usize,
+        flush_delayed_acks: bool,
+        fate: &mut impl FnMut(&[u8]) -> bool,
+    ) -> usize {
         let (now, wire) = (self.now, &mut self.wire[1 - i]);
         self.nodes[i].with(|e, log| {
             let mut n = 0;
-            while let Some(t) = e.poll_transmit(now, lazy, log) {
+            while let Some(t) = e.poll_transmit(now, flush_delayed_acks, log) {
                 let bytes = e.frame(&t).to_vec();
                 e.transmitted(t.frame);
                 n += 1;

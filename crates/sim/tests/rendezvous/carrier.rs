@@ -13,7 +13,7 @@ use portolan_seal::AesGcm;
 use portolan_wire::Priority;
 
 use super::memory;
-use super::reach::{Bytes, Reach, Shown};
+use super::reach::{Bytes, Published, Reach};
 
 /// A message whose payload the protocol reads as it goes.
 pub struct Lent {
@@ -162,34 +162,34 @@ impl Host for At<'_, '_> {
         })
     }
 
-    fn show(&mut self, _to: u32, key: u64, _: &mut Bytes, at: u64, bytes: u64) -> bool {
+    fn publish(&mut self, _to: u32, key: u64, _: &mut Bytes, at: u64, bytes: u64) -> bool {
         let Some(reach) = &self.load.reach else {
             return false;
         };
-        let shown = Shown {
+        let published = Published {
             at,
             bytes: bytes as usize,
             written: None,
             busy: key as u32 % 4,
             hidden: false,
         };
-        let before = (reach.borrow_mut().shown).insert((self.load.who, key), shown);
+        let before = (reach.borrow_mut().published).insert((self.load.who, key), published);
         assert!(before.is_none());
         true
     }
 
-    fn hide(&mut self, key: u64, sink: &mut Bytes) -> bool {
-        let reach = self.load.reach.as_ref().expect("it was shown");
+    fn withdraw(&mut self, key: u64, sink: &mut Bytes) -> bool {
+        let reach = self.load.reach.as_ref().expect("it was published");
         let (mut reach, at) = (reach.borrow_mut(), (self.load.who, key));
-        let shown = reach.shown.get_mut(&at).expect("it was shown");
-        shown.hidden = true;
-        if shown.busy > 0 {
-            shown.busy -= 1;
+        let published = reach.published.get_mut(&at).expect("it was published");
+        published.hidden = true;
+        if published.busy > 0 {
+            published.busy -= 1;
             return false;
         }
-        let shown = reach.shown.remove(&at).expect("it was shown");
-        if let Some(written) = shown.written {
-            sink.write(shown.at, &written);
+        let published = reach.published.remove(&at).expect("it was published");
+        if let Some(written) = published.written {
+            sink.write(published.at, &written);
         }
         true
     }
@@ -204,17 +204,17 @@ impl Host for At<'_, '_> {
     ) -> Result<(), DirectError> {
         let reach = self.load.reach.as_ref().ok_or(DirectError::NotPossible)?;
         let mut reach = reach.borrow_mut();
-        let shown = reach.shown.get_mut(&(to as usize, key));
-        let shown = (shown.filter(|it| !it.hidden)).ok_or(DirectError::NotPossible)?;
-        assert_eq!(shown.bytes as u64, bytes);
+        let published = reach.published.get_mut(&(to as usize, key));
+        let published = (published.filter(|it| !it.hidden)).ok_or(DirectError::NotPossible)?;
+        assert_eq!(published.bytes as u64, bytes);
         if key.is_multiple_of(3) {
             // As if the kernel did not permit it: the bytes go by the network.
             reach.unwritten += 1;
             return Err(DirectError::NotPossible);
         }
-        let mut written = vec![0; shown.bytes];
+        let mut written = vec![0; published.bytes];
         Source::read(source, at, &mut written);
-        shown.written = Some(written);
+        published.written = Some(written);
         reach.written += 1;
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! What must hold of the ranks when a run is over.
 
-use portolan_exchange::{Census, OpError};
+use portolan_exchange::{OpError, Statistics};
 
 use crate::node::memory::{ADDED, Access, untouched};
 use crate::node::{Ending, Node, content, in_round};
@@ -21,12 +21,12 @@ pub fn check_survivor(program: &Program, node: &mut Node, who: usize) -> usize {
     let failed = check_operations(program, node, who, false);
     node.drain();
     // What it has of the dead are whole messages that nobody asked for.
-    let pushed_bytes = node.census().pushed_bytes;
+    let pushed_bytes = node.statistics().pushed_bytes;
     assert_eq!(
-        node.census(),
-        Census {
+        node.statistics(),
+        Statistics {
             pushed_bytes,
-            ..Census::default()
+            ..Statistics::default()
         }
     );
     assert_eq!(node.lent(), 0);
@@ -47,7 +47,7 @@ pub fn check_returned(program: &Program, outcome: &mut Outcome, killed: usize) -
 }
 
 fn check_nothing_is_left(node: &mut Node) {
-    assert_eq!(node.census(), Census::default());
+    assert_eq!(node.statistics(), Statistics::default());
     assert_eq!(node.lent(), 0);
     node.check_tables();
 }

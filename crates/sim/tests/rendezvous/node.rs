@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use carrier::{At, Load, OTHER, PORT};
 use portolan_exchange::{
-    Census, Completion, Config as ExchangeConfig, Exchange, Incoming, Kind, Memory as OpMemory,
-    Notify, OpId, Push, RegionId, Selector, SendOptions, Took,
+    Completion, Config as ExchangeConfig, Exchange, Incoming, Kind, Memory as OpMemory, Notify,
+    OpId, Push, RegionId, Selector, SendOptions, Statistics, Took,
 };
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
@@ -193,7 +193,7 @@ impl Node {
         let added = view.add_peer(ids[other], life(other, 0), address(other), Mode::Lan);
         assert_eq!(added, Ok(OTHER));
         // Nobody but us says that a rank is back.
-        view.fix_life(OTHER);
+        view.pin_incarnation(OTHER);
         let exchange = Exchange::new(ExchangeConfig {
             rank: who as u32,
             size: 2,
@@ -364,10 +364,10 @@ impl Node {
         }
     }
 
-    fn transmit(&mut self, now: u64, lazy: bool, net: &mut Network) -> bool {
+    fn transmit(&mut self, now: u64, flush_delayed_acks: bool, net: &mut Network) -> bool {
         let who = self.who;
         let sent = self.view(|view, app| {
-            let t = view.poll_transmit(now, lazy, app)?;
+            let t = view.poll_transmit(now, flush_delayed_acks, app)?;
             let (from, to) = places(&t, who, 2);
             let bytes = view.frame(&t).to_vec();
             net.send(from, to, &bytes, t.ecn);
@@ -422,8 +422,8 @@ impl Node {
     pub fn is_idle(&mut self, networks: usize) -> bool {
         let frames = config(networks).frames;
         let idle = self.view(|view, _| view.idle() && view.free_frames() == frames);
-        idle && self.census().operations == 0
-            && self.census().backlogs == 0
+        idle && self.statistics().operations == 0
+            && self.statistics().backlogs == 0
             && self.app.released.is_empty()
             && !self.app.dead
     }
@@ -433,12 +433,12 @@ impl Node {
         self.view(|view, _| view.check());
     }
 
-    pub fn census(&self) -> Census {
+    pub fn statistics(&self) -> Statistics {
         self.app
             .exchange
             .as_ref()
             .expect("it is at work nowhere")
-            .census()
+            .statistics()
     }
 
     /// Payloads that the protocol still reads.

@@ -20,7 +20,7 @@ pub struct Program {
 
 /// What a rank does at a time.
 #[derive(Clone, Copy)]
-pub enum Deed {
+pub enum Step {
     Send { tag: u64, bytes: usize },
     Receive { tag: u64, room: usize },
     Access(Access),
@@ -28,21 +28,21 @@ pub enum Deed {
 
 impl Program {
     /// What a rank does and when, microseconds, in order.
-    pub fn deeds(&self, who: usize) -> Vec<(u64, Deed)> {
+    pub fn steps(&self, who: usize) -> Vec<(u64, Step)> {
         let sends = self.sends.iter().filter(|_| who == 0);
         let receives = self.receives.iter().filter(|_| who == 1);
         let accesses = self.accesses.iter().filter(|access| access.0 == who);
-        let mut deeds: Vec<(u64, Deed)> = sends
-            .map(|&(tag, bytes, at)| (at, Deed::Send { tag, bytes }))
+        let mut steps: Vec<(u64, Step)> = sends
+            .map(|&(tag, bytes, at)| (at, Step::Send { tag, bytes }))
             .chain(receives.map(|&(tag, at)| {
                 // For more than comes.
                 let room = self.bytes_of(tag) + 1_000;
-                (at, Deed::Receive { tag, room })
+                (at, Step::Receive { tag, room })
             }))
-            .chain(accesses.map(|&(_, access, at)| (at, Deed::Access(access))))
+            .chain(accesses.map(|&(_, access, at)| (at, Step::Access(access))))
             .collect();
-        deeds.sort_by_key(|(at, _)| *at);
-        deeds
+        steps.sort_by_key(|(at, _)| *at);
+        steps
     }
 
     /// Bytes of the message of a tag.

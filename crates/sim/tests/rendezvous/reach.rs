@@ -60,12 +60,12 @@ impl Sink for Bytes {
 }
 
 /// Memory of a receive that its sender may write to.
-pub struct Shown {
+pub struct Published {
     pub at: u64,
     pub bytes: usize,
     /// What somebody has written there.
     pub written: Option<Vec<u8>>,
-    /// Looks that still find somebody writing.
+    /// PollCadence that still find somebody writing.
     pub busy: u32,
     pub hidden: bool,
 }
@@ -77,7 +77,7 @@ pub struct Reach {
     pub located: BTreeMap<u64, (usize, Vec<u8>)>,
     addresses: u64,
     /// By rank and key.
-    pub shown: BTreeMap<(usize, u64), Shown>,
+    pub published: BTreeMap<(usize, u64), Published>,
     /// Parts that were written, and such that their sender could not write.
     pub written: usize,
     pub unwritten: usize,
@@ -93,7 +93,7 @@ impl Reach {
 
     /// A rank is no more, nor is its memory.
     pub fn die(&mut self, who: usize) {
-        self.shown.retain(|(owner, _), _| *owner != who);
+        self.published.retain(|(owner, _), _| *owner != who);
         self.located.retain(|_, (owner, _)| *owner != who);
     }
 
@@ -107,12 +107,12 @@ impl Reach {
 
     /// A rank waits until nobody writes to memory of its.
     pub fn hides(&self, who: usize) -> bool {
-        let mut shown = self.shown.iter();
-        shown.any(|((owner, _), it)| *owner == who && it.hidden)
+        let mut published = self.published.iter();
+        published.any(|((owner, _), it)| *owner == who && it.hidden)
     }
 
     /// Of a rank's memory nothing is shown any more.
     pub fn is_hidden(&self, who: usize) -> bool {
-        self.shown.keys().all(|(owner, _)| *owner != who)
+        self.published.keys().all(|(owner, _)| *owner != who)
     }
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use portolan_sim::net::{NetCounters, Network};
 
 use crate::node::{Node, Reach, Start};
-use crate::program::{Deed, Program};
+use crate::program::{Program, Step};
 use crate::wires::Wires;
 
 /// After this a rank that awaits something asks for a sign of life.
@@ -54,26 +54,26 @@ impl Outcome {
 struct Rank {
     node: Node,
     alive: bool,
-    deeds: Vec<(u64, Deed)>,
+    steps: Vec<(u64, Step)>,
     done: usize,
     /// When its round began, ns.
     since: u64,
 }
 
 impl Rank {
-    fn next(&self) -> Option<(u64, Deed)> {
-        let deed = self.deeds.get(self.done).filter(|_| self.alive);
-        deed.map(|(at, deed)| (self.since + at * 1_000, *deed))
+    fn next(&self) -> Option<(u64, Step)> {
+        let step = self.steps.get(self.done).filter(|_| self.alive);
+        step.map(|(at, step)| (self.since + at * 1_000, *step))
     }
 
     /// Does what is due.
     fn act(&mut self, now: u64) {
-        while let Some((_, deed)) = self.next().filter(|(at, _)| *at <= now) {
+        while let Some((_, step)) = self.next().filter(|(at, _)| *at <= now) {
             self.done += 1;
-            match deed {
-                Deed::Send { tag, bytes } => self.node.send(now, tag, bytes),
-                Deed::Receive { tag, room } => self.node.receive(now, tag, room),
-                Deed::Access(access) => self.node.access(now, access),
+            match step {
+                Step::Send { tag, bytes } => self.node.send(now, tag, bytes),
+                Step::Receive { tag, room } => self.node.receive(now, tag, room),
+                Step::Access(access) => self.node.access(now, access),
             }
         }
     }
@@ -109,7 +109,7 @@ pub fn run(program: &Program, seed: u64, wires: &Wires, kill: Option<Kill>) -> O
     let rank = |who| Rank {
         node: Node::new(who, &start),
         alive: true,
-        deeds: program.deeds(who),
+        steps: program.steps(who),
         done: 0,
         since: 0,
     };
@@ -170,7 +170,7 @@ impl Run<'_> {
                 now < 60_000_000_000,
                 "seed {}: it takes more than a minute: {:?}",
                 self.start.seed,
-                self.ranks.map(|rank| rank.node.census()),
+                self.ranks.map(|rank| rank.node.statistics()),
             );
         }
     }
@@ -246,10 +246,10 @@ impl Run<'_> {
 
     fn next_time(&self, now: u64) -> Option<u64> {
         let alive = self.ranks.iter().filter(|rank| rank.alive);
-        let deeds = self.ranks.iter().filter_map(Rank::next).map(|next| next.0);
+        let steps = self.ranks.iter().filter_map(Rank::next).map(|next| next.0);
         alive
             .map(|rank| rank.node.due(&self.net))
-            .chain(deeds)
+            .chain(steps)
             .chain(self.wires.next_change(now))
             .chain(self.net.next_time())
             .chain(self.returns.into_iter().flatten())

@@ -6,60 +6,73 @@ use portolan_wire::{
     Flags, HEADER_BYTES, Header, PacketType,
 };
 
-/// Reads `bytes` as each format in turn, and then as a packet.
-pub fn all(bytes: &[u8]) {
-    address(bytes);
-    connect_ids(bytes);
-    connect(bytes);
-    ack(bytes);
-    chunks(bytes);
-    packet(bytes);
+/// Reads `bytes` as each format in turn, and then as a packet. Returns which
+/// they are: an address, the clear part of a connect packet, its rest, an
+/// acknowledgement, chunks, a connect packet, a data packet with a chunk.
+pub fn all(bytes: &[u8]) -> [bool; 7] {
+    let (connects, data) = packet(bytes);
+    [
+        address(bytes),
+        connect_ids(bytes),
+        connect(bytes),
+        ack(bytes).is_some(),
+        chunks(bytes),
+        connects,
+        data,
+    ]
 }
 
-fn packet(bytes: &[u8]) {
+/// Whether it is a connect packet, and whether it is a data packet.
+fn packet(bytes: &[u8]) -> (bool, bool) {
     let Ok(header) = Header::parse(bytes) else {
-        return;
+        return (false, false);
     };
     assert_eq!(header.to_bytes(), bytes[..HEADER_BYTES]);
     match header.kind {
         PacketType::Connect => {
-            connect_ids(bytes);
-            connect(bytes.get(CONNECT_CLEAR_BYTES..).unwrap_or_default());
+            let rest = bytes.get(CONNECT_CLEAR_BYTES..).unwrap_or_default();
+            (connect_ids(bytes) && connect(rest), false)
         }
         PacketType::Data => {
             let mut at = HEADER_BYTES;
             if header.flags.has(Flags::HAS_ACK) {
                 match ack(&bytes[at..]) {
                     Some(n) => at += n,
-                    None => return,
+                    None => return (false, false),
                 }
             }
-            chunks(&bytes[at..]);
+            (false, chunks(&bytes[at..]))
         }
     }
 }
 
-fn address(bytes: &[u8]) {
-    if let Ok(address) = Address::parse(bytes) {
-        assert_eq!(address.to_bytes(), bytes[..ADDRESS_BYTES]);
-    }
+fn address(bytes: &[u8]) -> bool {
+    let Ok(address) = Address::parse(bytes) else {
+        return false;
+    };
+    assert_eq!(address.to_bytes(), bytes[..ADDRESS_BYTES]);
+    true
 }
 
-fn connect_ids(bytes: &[u8]) {
-    if let Ok(ids) = ConnectIds::parse(bytes) {
-        let mut out = [0; CONNECT_CLEAR_BYTES];
-        out[..HEADER_BYTES].copy_from_slice(&bytes[..HEADER_BYTES]);
-        ids.write(&mut out);
-        assert_eq!(out, bytes[..CONNECT_CLEAR_BYTES]);
-    }
+fn connect_ids(bytes: &[u8]) -> bool {
+    let Ok(ids) = ConnectIds::parse(bytes) else {
+        return false;
+    };
+    let mut out = [0; CONNECT_CLEAR_BYTES];
+    out[..HEADER_BYTES].copy_from_slice(&bytes[..HEADER_BYTES]);
+    ids.write(&mut out);
+    assert_eq!(out, bytes[..CONNECT_CLEAR_BYTES]);
+    true
 }
 
-fn connect(bytes: &[u8]) {
-    if let Ok(connect) = Connect::parse(bytes) {
-        let mut out = [0xff; CONNECT_BYTES - CONNECT_CLEAR_BYTES];
-        connect.write(&mut out);
-        assert_eq!(out, bytes[..out.len()]);
-    }
+fn connect(bytes: &[u8]) -> bool {
+    let Ok(connect) = Connect::parse(bytes) else {
+        return false;
+    };
+    let mut out = [0xff; CONNECT_BYTES - CONNECT_CLEAR_BYTES];
+    connect.write(&mut out);
+    assert_eq!(out, bytes[..out.len()]);
+    true
 }
 
 /// Gives the bytes of the acknowledgement, if there is one.
@@ -71,7 +84,8 @@ fn ack(bytes: &[u8]) -> Option<usize> {
     Some(n)
 }
 
-fn chunks(bytes: &[u8]) {
+/// Whether there is one.
+fn chunks(bytes: &[u8]) -> bool {
     let mut out = vec![0xff; bytes.len()];
     let mut at = 0;
     let mut chunks = Chunks::new(bytes);
@@ -79,7 +93,7 @@ fn chunks(bytes: &[u8]) {
         let Ok(chunk) = chunk else {
             assert!(chunks.next().is_none(), "goes on after an error");
             assert_eq!(out[..at], bytes[..at]);
-            return;
+            return at > 0;
         };
         let n = chunk.write(&mut out[at..]);
         assert!(n > 0, "no progress");
@@ -88,4 +102,5 @@ fn chunks(bytes: &[u8]) {
     assert_eq!(out[..at], bytes[..at]);
     // The walk ends with the bytes or at padding.
     assert!(bytes.get(at).is_none_or(|first| first & 7 == 0));
+    at > 0
 }

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use super::news::HostCard;
+use super::events::HostCard;
 use crate::frame::{Frames, json};
 use crate::message::{FromLauncher, ToRank, Versions, decode_from_launcher};
 use crate::socket::{self, Received};
@@ -43,7 +43,7 @@ pub(in crate::guest) struct Brief {
     /// The host's number.
     pub host: u16,
     /// Rank and process of each that it is to watch, by number on the host.
-    pub wards: Vec<(u32, u32)>,
+    pub watched: Vec<(u32, u32)>,
     /// Something goes into the keys besides, and comes next.
     pub has_mix: bool,
     /// A host of which nothing was heard for so long is lost.

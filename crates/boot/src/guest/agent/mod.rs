@@ -1,13 +1,13 @@
 //! The agent of a host whose processes another launcher started. The first
-//! process there runs it; it ends when they have. It holds vigil over them,
+//! process there runs it; it ends when they have. It holds liveness over them,
 //! tells them of each other's death, and other agents of both.
 //!
 //! Without it a job goes on: on one host the end of a process is then noticed
 //! by its descriptor, on another by its silence.
 
 pub(super) mod call;
-mod news;
-mod ward;
+mod events;
+mod watched_rank;
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -30,13 +30,13 @@ use crate::error::BootError;
 use crate::frame::{Frames, json};
 use crate::host::keep_from_dumps;
 use crate::job::random_secret;
+use crate::liveness::Liveness;
 use crate::message::{ToRank, Versions};
 use crate::ready::ready;
-use crate::vigil::Vigil;
 use call::{Answer, Brief, agent_address};
-pub(super) use news::HostCard;
-use news::{DATAGRAM_BYTES_MAX, End, Identity, News, Word};
-use ward::Ward;
+pub(super) use events::HostCard;
+use events::{DATAGRAM_BYTES_MAX, End, EventLog, Identity, Word};
+use watched_rank::WatchedRank;
 
 /// When all processes here have ended, other agents have so long to hear of
 /// it.
@@ -54,8 +54,8 @@ const BELL: u64 = 1;
 const TIMER: u64 = 2;
 const INPUT: u64 = 3;
 const NETWORK: u64 = 4;
-/// From here on: the process of a ward, its socket, then the next ward's.
-const WARDS: u64 = 8;
+/// From here on: the process of a watched rank, its socket, then the next watched rank's.
+const WATCHED: u64 = 8;
 /// From here on: the socket to another agent.
 const OTHERS: u64 = 1 << 32;
 
@@ -71,11 +71,11 @@ struct Agent {
     network: OwnedFd,
     port: u16,
     others: Vec<OwnedFd>,
-    vigil: Vigil,
+    liveness: Liveness,
     lives: Option<OwnedFd>,
-    wards: Vec<Ward>,
+    watched: Vec<WatchedRank>,
     /// None until the other hosts are known.
-    news: Option<News>,
+    events: Option<EventLog>,
     input: Option<(OwnedFd, Frames)>,
     /// This host leaves the job: when its processes are asked to end, and when
     /// they are killed.
@@ -132,22 +132,22 @@ impl Agent {
         bind(&listener, &agent_address(brief.job_id)?)?;
         listen(
             &listener,
-            i32::try_from(brief.wards.len()).unwrap_or(i32::MAX),
+            i32::try_from(brief.watched.len()).unwrap_or(i32::MAX),
         )?;
         watch(&listener, LISTENER)?;
         let network = udp(None)?;
         let port = SocketAddr::try_from(getsockname(&network)?)?.port();
         watch(&network, NETWORK)?;
-        let vigil = Vigil::start(brief.wards.len() as u32)?;
-        let lives = vigil.descriptor()?;
-        watch(&vigil.bell(), BELL)?;
-        watch(&vigil.timer(), TIMER)?;
+        let liveness = Liveness::start(brief.watched.len() as u32)?;
+        let lives = liveness.descriptor()?;
+        watch(&liveness.bell(), BELL)?;
+        watch(&liveness.timer(), TIMER)?;
         watch(&input.0, INPUT)?;
-        let mut wards = Vec::with_capacity(brief.wards.len());
-        for (at, &(rank, pid)) in (0..).zip(&brief.wards) {
+        let mut watched = Vec::with_capacity(brief.watched.len());
+        for (at, &(rank, pid)) in (0..).zip(&brief.watched) {
             let process = Pidfd::open(pid)?;
-            watch(&process, WARDS + 2 * at)?;
-            wards.push(Ward::new(rank, pid, process));
+            watch(&process, WATCHED + 2 * at)?;
+            watched.push(WatchedRank::new(rank, pid, process));
         }
         Ok(Self {
             mix,
@@ -156,10 +156,10 @@ impl Agent {
             network,
             port,
             others: Vec::new(),
-            vigil,
+            liveness,
             lives,
-            wards,
-            news: None,
+            watched,
+            events: None,
             input: Some(input),
             endings: Vec::new(),
             epoll,
@@ -171,13 +171,13 @@ impl Agent {
         let mut end_at = None;
         loop {
             let now = Instant::now();
-            if self.wards.iter().all(Ward::has_ended) {
+            if self.watched.iter().all(WatchedRank::has_ended) {
                 let until = *end_at.get_or_insert(now + FAREWELL_WAIT);
-                if now >= until || self.news.as_ref().is_none_or(News::is_told) {
+                if now >= until || self.events.as_ref().is_none_or(EventLog::is_told) {
                     return Ok(());
                 }
             }
-            let due = self.news.as_ref().and_then(News::due);
+            let due = self.events.as_ref().and_then(EventLog::due);
             let ending = self.endings.first().map(|(at, _)| *at);
             let due = due.into_iter().chain(end_at).chain(ending).min();
             let left = due.map(|at| at.saturating_duration_since(now));
@@ -185,14 +185,14 @@ impl Agent {
             for (word, _) in woken {
                 match word {
                     LISTENER => self.let_in(),
-                    BELL | TIMER => self.keep_vigil()?,
+                    BELL | TIMER => self.check_liveness()?,
                     INPUT => self.meet_others()?,
                     NETWORK => self.listen(None),
                     OTHERS.. => self.listen(Some((word - OTHERS) as usize)),
-                    ward if (ward - WARDS).is_multiple_of(2) => {
-                        self.bury((ward - WARDS) as usize / 2);
+                    member if (member - WATCHED).is_multiple_of(2) => {
+                        self.mark_dead((member - WATCHED) as usize / 2);
                     }
-                    ward => self.hear((ward - WARDS) as usize / 2),
+                    member => self.hear((member - WATCHED) as usize / 2),
                 }
             }
             self.spread();
@@ -212,84 +212,89 @@ impl Agent {
         else {
             return;
         };
-        let ward = self.wards.iter().position(|ward| ward.awaits(pid.get()));
-        let Some(at) = ward.filter(|_| uid == geteuid().as_raw()) else {
+        let member = self
+            .watched
+            .iter()
+            .position(|member| member.awaits(pid.get()));
+        let Some(at) = member.filter(|_| uid == geteuid().as_raw()) else {
             return;
         };
-        let data = epoll::EventData::new_u64(WARDS + 2 * at as u64 + 1);
+        let data = epoll::EventData::new_u64(WATCHED + 2 * at as u64 + 1);
         if epoll::add(&self.epoll, &other, data, epoll::EventFlags::IN).is_ok() {
-            self.wards[at].let_in(other, self.lives.as_ref().map(AsFd::as_fd));
+            self.watched[at].let_in(other, self.lives.as_ref().map(AsFd::as_fd));
         }
     }
 
-    /// Hears a ward.
+    /// Hears a watched rank.
     fn hear(&mut self, at: usize) {
-        let ward = &mut self.wards[at];
-        ward.flush();
-        let (rank, said) = (ward.rank, ward.hear());
+        let member = &mut self.watched[at];
+        member.flush();
+        let (rank, said) = (member.rank, member.hear());
         if said.leaves {
             self.tell_others(End { rank, how: None });
         }
         for other in said.corrupt {
-            if let Some(at) = self.wards.iter().position(|ward| ward.rank == other) {
+            if let Some(at) = self.watched.iter().position(|member| member.rank == other) {
                 let by = rank;
-                self.wards[at].send(ToRank::GivenUp { by }.encode().into());
+                self.watched[at].send(ToRank::GivenUp { by }.encode().into());
                 self.watch_room(at);
             }
         }
-        for other in said.gave_up {
-            // One of this host is not apart from it: it does not answer.
-            match self.wards.iter().find(|ward| ward.rank == other) {
-                Some(ward) if other != rank && ward.is_missed() => ward.signal(Signal::KILL),
-                Some(_) => {}
-                None => {
-                    if let Some(news) = &mut self.news {
-                        news.give_up(other, Instant::now());
-                    }
-                }
+        let is_here = |other: &u32| self.watched.iter().find(|member| member.rank == *other);
+        // One of this host is not apart from it: it does not answer.
+        for member in said.gave_up.iter().filter_map(is_here) {
+            if member.rank != rank && member.is_missed() {
+                member.signal(Signal::KILL);
             }
         }
-        if let Some(news) = &mut self.news {
+        // Whom the kernel refuses packets knows it, and neither is killed for it.
+        let given_up = said.gave_up.iter().chain(&said.cut_off);
+        for other in given_up.filter(|other| is_here(other).is_none()) {
+            if let Some(events) = &mut self.events {
+                events.give_up(*other, Instant::now());
+            }
+        }
+        if let Some(events) = &mut self.events {
             for (other, ago) in said.heard {
                 let at = Instant::now().checked_sub(ago);
-                at.into_iter().for_each(|at| news.heard_of(other, at));
+                at.into_iter().for_each(|at| events.heard_of(other, at));
             }
         }
         self.watch_room(at);
     }
 
-    /// Asks to hear of room where a ward's socket has too little.
+    /// Asks to hear of room where a watched rank's socket has too little.
     fn watch_room(&self, at: usize) {
-        let ward = &self.wards[at];
-        if let Some(control) = &ward.control {
+        let member = &self.watched[at];
+        if let Some(control) = &member.control {
             let mut flags = epoll::EventFlags::IN;
-            flags.set(epoll::EventFlags::OUT, ward.is_behind());
-            let data = epoll::EventData::new_u64(WARDS + 2 * at as u64 + 1);
+            flags.set(epoll::EventFlags::OUT, member.is_behind());
+            let data = epoll::EventData::new_u64(WATCHED + 2 * at as u64 + 1);
             // It was added when it came and leaves when it is closed.
             let _ = epoll::modify(&self.epoll, control, data, flags);
         }
     }
 
-    /// A ward's process has ended.
-    fn bury(&mut self, at: usize) {
+    /// A watched rank's process has ended.
+    fn mark_dead(&mut self, at: usize) {
         // What it said last may still wait in its socket.
         self.hear(at);
-        let _ = epoll::delete(&self.epoll, &self.wards[at].process);
-        self.wards[at].end();
+        let _ = epoll::delete(&self.epoll, &self.watched[at].process);
+        self.watched[at].end();
         // How is known until its parent has asked.
-        let dead = Condition::of(self.wards[at].pid).filter(|it| it.state == 'Z');
-        self.mourn(at, dead.map_or(How::Gone, |it| How::of_status(it.status)));
+        let dead = Condition::of(self.watched[at].pid).filter(|it| it.state == 'Z');
+        self.report_death(at, dead.map_or(How::Gone, |it| How::of_status(it.status)));
     }
 
-    fn keep_vigil(&mut self) -> io::Result<()> {
-        let wards = &self.wards;
-        let of_interest = |at: usize| wards.get(at).filter(|w| w.is_missed()).map(|w| w.pid);
-        let dying = self.vigil.dying(of_interest)?;
-        let due = self.vigil.is_due();
+    fn check_liveness(&mut self) -> io::Result<()> {
+        let watched = &self.watched;
+        let of_interest = |at: usize| watched.get(at).filter(|w| w.is_missed()).map(|w| w.pid);
+        let dying = self.liveness.dying(of_interest)?;
+        let due = self.liveness.is_due();
         for (at, how) in dying {
             // It may have said that it leaves.
             self.hear(at);
-            self.mourn(at, how);
+            self.report_death(at, how);
         }
         if due {
             self.look_for_stopped();
@@ -297,24 +302,25 @@ impl Agent {
         Ok(())
     }
 
-    /// Tells of a ward's death, unless it was told or there is nothing to
+    /// Tells of a watched rank's death, unless it was told or there is nothing to
     /// tell.
-    fn mourn(&mut self, at: usize, how: How) {
-        if !self.wards[at].is_missed() {
+    fn report_death(&mut self, at: usize, how: How) {
+        if !self.watched[at].is_missed() {
             return;
         }
-        self.wards[at].mourned = Some(how);
-        let rank = self.wards[at].rank;
+        self.watched[at].cause = Some(how);
+        let rank = self.watched[at].rank;
         self.tell_wards(&ToRank::Died { rank, how }, Some(at));
         let how = Some(how);
         self.tell_others(End { rank, how });
     }
 
     fn look_for_stopped(&mut self) {
-        let is_stopped =
-            |ward: &&Ward| ward.is_missed() && Condition::of(ward.pid).is_some_and(|it| it.stopped);
+        let is_stopped = |member: &&WatchedRank| {
+            member.is_missed() && Condition::of(member.pid).is_some_and(|it| it.stopped)
+        };
         let stopped: Vec<u32> = self
-            .wards
+            .watched
             .iter()
             .filter(is_stopped)
             .map(|w| w.rank)
@@ -322,19 +328,19 @@ impl Agent {
         for &rank in &stopped {
             self.vouch(rank);
         }
-        if let Some(news) = &mut self.news {
-            news.set_stopped(stopped);
+        if let Some(events) = &mut self.events {
+            events.set_stopped(stopped);
         }
     }
 
-    /// Tells the wards that a silent one is there. It is said again, so
+    /// Tells the watched that a silent one is there. It is said again, so
     /// whoever cannot hear it now is left out: nothing piles up.
     fn vouch(&mut self, rank: u32) {
         let bytes: Rc<[u8]> = ToRank::Stopped { rank }.encode().into();
-        for at in 0..self.wards.len() {
-            let ward = &mut self.wards[at];
-            if ward.rank != rank && !ward.is_behind() {
-                ward.send(bytes.clone());
+        for at in 0..self.watched.len() {
+            let member = &mut self.watched[at];
+            if member.rank != rank && !member.is_behind() {
+                member.send(bytes.clone());
                 self.watch_room(at);
             }
         }
@@ -342,17 +348,17 @@ impl Agent {
 
     fn tell_wards(&mut self, message: &ToRank, but: Option<usize>) {
         let bytes: Rc<[u8]> = message.encode().into();
-        for at in 0..self.wards.len() {
+        for at in 0..self.watched.len() {
             if Some(at) != but {
-                self.wards[at].send(bytes.clone());
+                self.watched[at].send(bytes.clone());
                 self.watch_room(at);
             }
         }
     }
 
     fn tell_others(&mut self, end: End) {
-        if let Some(news) = &mut self.news {
-            news.add(end, Instant::now());
+        if let Some(events) = &mut self.events {
+            events.add(end, Instant::now());
             self.spread();
         }
     }
@@ -383,30 +389,32 @@ impl Agent {
             mix: self.mix.as_deref(),
         };
         let now = Instant::now();
-        let mut news = News::new(&own, hosts, self.brief.silence, now);
-        for ward in self.wards.iter().filter(|ward| !ward.is_missed()) {
-            let (rank, how) = (ward.rank, ward.mourned);
-            news.add(End { rank, how }, now);
+        let mut events = EventLog::new(&own, hosts, self.brief.silence, now);
+        for member in self.watched.iter().filter(|member| !member.is_missed()) {
+            let (rank, how) = (member.rank, member.cause);
+            events.add(End { rank, how }, now);
         }
-        self.news = Some(news);
+        self.events = Some(events);
         Ok(())
     }
 
     /// Tells the others what is due, and finds out who is lost.
     fn spread(&mut self) {
         let now = Instant::now();
-        let Some(news) = &mut self.news else { return };
+        let Some(events) = &mut self.events else {
+            return;
+        };
         let mut absent = Vec::new();
-        while let Some((at, bytes)) = news.next(now) {
+        while let Some((at, bytes)) = events.next(now) {
             let sent = send(&self.others[at], &bytes, SendFlags::NOSIGNAL);
             if sent == Err(rustix::io::Errno::CONNREFUSED) {
                 absent.push(at);
             }
         }
-        absent.into_iter().for_each(|at| news.refused(at));
-        news.ran(now);
-        let words = news.judge(now);
-        let doubts = news.doubts(now);
+        absent.into_iter().for_each(|at| events.refused(at));
+        events.ran(now);
+        let words = events.judge(now);
+        let doubts = events.doubts(now);
         self.heed(words);
         for ranks in doubts {
             self.tell_wards(&ToRank::Doubted { ranks }, None);
@@ -445,8 +453,8 @@ impl Agent {
     fn end_wards(&mut self) {
         let now = Instant::now();
         while let Some((_, signal)) = self.endings.first().filter(|(at, _)| *at <= now) {
-            let living = self.wards.iter().filter(|ward| !ward.has_ended());
-            living.for_each(|ward| ward.signal(*signal));
+            let living = self.watched.iter().filter(|member| !member.has_ended());
+            living.for_each(|member| member.signal(*signal));
             self.endings.remove(0);
         }
     }
@@ -456,15 +464,15 @@ impl Agent {
         let mut bytes = [0; DATAGRAM_BYTES_MAX + 1];
         loop {
             let socket = other.map_or(&self.network, |at| &self.others[at]);
-            let Some(news) = &mut self.news else {
+            let Some(events) = &mut self.events else {
                 // Too early: it comes again.
                 let _ = recv(socket, &mut bytes, RecvFlags::empty());
                 return;
             };
             let words = match recv(socket, &mut bytes, RecvFlags::empty()) {
-                Ok((n, _)) => news.hear(&bytes[..n], Instant::now()),
+                Ok((n, _)) => events.hear(&bytes[..n], Instant::now()),
                 Err(rustix::io::Errno::CONNREFUSED) => {
-                    other.into_iter().for_each(|at| news.refused(at));
+                    other.into_iter().for_each(|at| events.refused(at));
                     continue;
                 }
                 Err(rustix::io::Errno::INTR) => continue,

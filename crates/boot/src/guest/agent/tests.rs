@@ -1,4 +1,4 @@
-//! Agents in threads of this process, which is the first ward of each; the
+//! Agents in threads of this process, which is the first watched rank of each; the
 //! others are processes that sleep.
 
 use std::net::Ipv4Addr;
@@ -30,7 +30,7 @@ impl Here {
             versions: Versions::ours(),
             job_id,
             host,
-            wards: vec![(first, std::process::id()), (first + 1, sleeper.id())],
+            watched: vec![(first, std::process::id()), (first + 1, sleeper.id())],
             has_mix: mix.is_some(),
             silence: Duration::from_secs(1),
         };
@@ -108,7 +108,7 @@ fn a_death_is_told_here_and_on_other_hosts() {
     a.sleeper.kill().unwrap();
     assert_eq!(a.hears_of_death(), (1, How::Killed(9)));
     assert_eq!(b.hears_of_death(), (1, How::Killed(9)));
-    // Whoever leaves is not mourned.
+    // Who leaves is not reported dead.
     let leave = crate::message::ToLauncher::Leave.encode();
     socket::send(b.control.as_fd(), &leave, &[], true).unwrap();
     b.sleeper.kill().unwrap();
@@ -160,6 +160,29 @@ fn who_is_given_up_for_corrupt_memory_hears_of_it() {
 }
 
 #[test]
+fn who_is_given_up_for_refused_packets_is_not_killed() {
+    let a = Here::start(0, None);
+    let say = |why| {
+        let ranks = vec![(1, 0), (0, 0)];
+        let said = ToLauncher::GaveUp { ranks, why }.encode();
+        socket::send(a.control.as_fd(), &said, &[], true).unwrap();
+    };
+    say(GaveUp::NotSent { errno: 101 });
+    say(GaveUp::NotReceived { errno: 1 });
+    // This is answered, and so what was said before has been heard.
+    say(GaveUp::Corrupt);
+    let heard = a.hears(Duration::from_secs(30));
+    assert!(
+        matches!(heard, Some(ToRank::GivenUp { by: 0 })),
+        "{heard:?}"
+    );
+    // An agent kills by another signal, and would have been first.
+    let pid = rustix::process::Pid::from_child(&a.sleeper);
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert_eq!(a.hears_of_death(), (1, How::Killed(15)));
+}
+
+#[test]
 fn the_ranks_of_a_silent_host_are_dead() {
     let mut a = Here::start(0, None);
     // This test is the other host's agent.
@@ -183,8 +206,8 @@ fn the_ranks_of_a_silent_host_are_dead() {
     };
     let to = SocketAddr::new(Ipv4Addr::LOCALHOST.to_ipv6_mapped().into(), a.card.port);
     let start = Instant::now();
-    let mut news = News::new(&own, vec![a.card.clone()], Duration::from_secs(1), start);
-    let (_, bytes) = news.next(start).unwrap();
+    let mut events = EventLog::new(&own, vec![a.card.clone()], Duration::from_secs(1), start);
+    let (_, bytes) = events.next(start).unwrap();
     connect(&network, &to).unwrap();
     send(&network, &bytes, SendFlags::empty()).unwrap();
     assert_eq!(a.hears_of_death(), (7, How::Lost));
@@ -202,7 +225,7 @@ fn an_agent_of_another_version_says_so() {
         versions,
         job_id: rand_word(),
         host: 0,
-        wards: Vec::new(),
+        watched: Vec::new(),
         has_mix: false,
         silence: Duration::from_secs(1),
     };
@@ -224,7 +247,7 @@ fn nobody_else_is_let_in() {
         versions: Versions::ours(),
         job_id,
         host: 0,
-        wards: vec![(0, sleeper.id())],
+        watched: vec![(0, sleeper.id())],
         has_mix: false,
         silence: Duration::from_secs(1),
     };

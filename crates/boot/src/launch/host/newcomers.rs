@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
+use super::super::agent_protocol::FromHost;
 use super::super::rank::With;
-use super::super::talk::FromHost;
 use super::super::{Place, Starter};
 use super::Host;
 use crate::job::PeerInfo;
@@ -56,7 +56,7 @@ impl Host {
         self.ranks[index].joined = true;
         let mut all = gone.to_vec();
         // Of whom the job is only about to hear.
-        let here = |r: &super::Rank| Some((r.place.rank, Some(r.mourned?)));
+        let here = |r: &super::Rank| Some((r.place.rank, Some(r.cause?)));
         all.extend(self.ranks.iter().filter_map(here));
         for (rank, how) in all {
             let message = match how {

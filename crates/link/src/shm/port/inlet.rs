@@ -150,7 +150,7 @@ impl Inlet {
                 }
             };
             if message.tag() == kind::FRAME {
-                if !show(&mut self.head, ring.from, ring.priority, &message, take) {
+                if !deliver(&mut self.head, ring.from, ring.priority, &message, take) {
                     break;
                 }
                 took += 1;
@@ -192,7 +192,7 @@ impl Inlet {
         let dead = |from: u16| from >= map.layout.endpoints || map.state(from) == PeerState::Dead;
         let polled = inboxes[priority.index()].poll(max, dead, |from, kind, message| {
             if kind == kind::FRAME && from < map.layout.endpoints {
-                return show(head, from, priority, message, take);
+                return deliver(head, from, priority, message, take);
             }
             control += 1;
             let opened = kind == kind::SWITCH
@@ -258,7 +258,7 @@ impl Inlet {
 
 /// Shows one frame; what fits a line is in private memory already.
 #[inline(always)]
-fn show(
+fn deliver(
     head: &mut [u8; HEAD_BYTES_MAX],
     from: u16,
     priority: Priority,

@@ -21,7 +21,7 @@ impl Lan {
             let chance = if self.tight { 4 } else { 8 };
             if u64::from(self.loss_lost) > usual + chance {
                 self.congested(now);
-                // Disorder makes the next such losses known late: a small step.
+                // Reordering makes the next such losses known late: a small step.
                 let part = if self.mean > 0 { 1 } else { 3 };
                 self.window -= self.window * part / 8;
                 self.loss_acked = 0;

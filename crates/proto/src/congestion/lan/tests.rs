@@ -53,7 +53,7 @@ fn a_cut_leaves_a_quarter_of_the_target() {
 }
 
 #[test]
-fn in_disorder_a_delay_tells_of_a_queue_only_beyond_the_lateness_seen() {
+fn in_reordering_a_delay_tells_of_a_queue_only_beyond_the_lateness_seen() {
     for (late, follows) in [(370 * US, false), (380 * US, true)] {
         let mut lan = Lan {
             late,
@@ -67,7 +67,7 @@ fn in_disorder_a_delay_tells_of_a_queue_only_beyond_the_lateness_seen() {
 }
 
 #[test]
-fn in_disorder_a_window_is_for_the_mean_time_of_packets() {
+fn in_reordering_a_window_is_for_the_mean_time_of_packets() {
     // Of 2,000 us, 1,000 show as round trip: of 1,000 + 1,000, 300 + 475 /
     // 4 + 1,000 are to stay.
     let mut lan = Lan {
@@ -84,7 +84,7 @@ fn in_disorder_a_window_is_for_the_mean_time_of_packets() {
 }
 
 #[test]
-fn disorder_seen_first_starts_again_and_losses_end_that() {
+fn reordering_seen_first_starts_again_and_losses_end_that() {
     let mut lan = Lan {
         restore: fixed(100),
         phase: Phase::Compete,

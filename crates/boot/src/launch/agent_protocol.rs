@@ -1,0 +1,659 @@
+//! What launcher and agent say to each other, over a stream of bytes.
+//!
+//! The agent begins with [`PREAMBLE`]. Then both send [frames](crate::frame).
+//! As between launcher and rank, what is said once is JSON, so that other
+//! versions can read at least the greeting; addresses and streams of bytes are
+//! not.
+
+use std::ffi::OsString;
+use std::rc::Rc;
+use std::time::Duration;
+
+use portolan_sys::memory::Hidden;
+use serde::{Deserialize, Serialize};
+
+use super::plan::{Greeting, HostPlan, Task};
+use crate::control::{Answer, HostView, Look, Request};
+use crate::error::Refusal;
+pub(super) use crate::frame::{Frames, Garbled, Outgoing, TASK_BYTES_MAX};
+use crate::frame::{KIND_JSON, frame, json};
+use crate::job::PeerInfo;
+use crate::message::{
+    FromLauncher, GaveUp, How, Lane, decode_from_launcher, encode_back, encode_table,
+};
+
+/// An agent's first bytes. Anything else comes from somebody else, mostly the
+/// login shell's start files.
+pub(super) const PREAMBLE: [u8; 8] = *b"\0PTLNAG1";
+
+/// Most of a rank's output or input that one frame carries, bytes.
+pub(super) const STREAM_BYTES_MAX: usize = 64 << 10;
+
+/// Launcher and agent let each other hear of them so often.
+pub(super) const BEAT_EVERY: Duration = Duration::from_millis(500);
+
+const KIND_START: u8 = b'S';
+const KIND_JOINED: u8 = b'A';
+const KIND_OUTPUT: u8 = b'O';
+const KIND_INPUT: u8 = b'I';
+const KIND_RELAY: u8 = b'R';
+const KIND_ALL: u8 = b'*';
+const KIND_ERRORS: u8 = b'E';
+const KIND_TABLE_FOR: u8 = b't';
+
+/// From the job to one of its hosts.
+#[derive(Debug)]
+pub(super) enum Order {
+    Said(ToHost),
+    /// To an agent, once: start these, which share this.
+    Start {
+        secret: Rc<Hidden<32>>,
+        plan: Box<HostPlan>,
+        task: Task,
+    },
+    /// A part of the table, for all ranks.
+    Table {
+        first: u32,
+        peers: Vec<PeerInfo>,
+    },
+    /// A part of the table, for one rank that was started again.
+    TableFor {
+        to: u32,
+        first: u32,
+        peers: Vec<PeerInfo>,
+    },
+    /// For all ranks that have joined: one is back, and here it is.
+    Back {
+        rank: u32,
+        peer: PeerInfo,
+    },
+    /// For rank 0's standard input.
+    Input(Vec<u8>),
+    /// For the agent of a host that this one reaches: whole frames.
+    Relay {
+        host: u16,
+        bytes: Vec<u8>,
+    },
+    /// For this agent and all that are reached through it: a frame's content.
+    All(Vec<u8>),
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum ToHost {
+    /// To an agent: connect to the agent of this host, or cut that
+    /// connection.
+    Reach {
+        host: u16,
+        command: Vec<OsString>,
+    },
+    Cut {
+        host: u16,
+    },
+    /// A rank has ended, or is about to; its own host knows.
+    Died {
+        rank: u32,
+        how: How,
+    },
+    /// A rank is stopped; its own host knows. Said again as long as it is.
+    Stopped {
+        rank: u32,
+    },
+    /// A rank has left the job in good order.
+    Left {
+        rank: u32,
+    },
+    /// Start a rank that began on a host which has left the job.
+    Restart {
+        rank: u32,
+        restarts: u32,
+    },
+    /// To a rank that was started again, before its table: who is dead, and who
+    /// has left (no reason).
+    Gone {
+        to: u32,
+        gone: Vec<(u32, Option<How>)>,
+    },
+    /// To an agent: the launcher is there.
+    Beat,
+    /// The job is being ended.
+    Abort {
+        why: String,
+    },
+    /// Ask all ranks that run to end, or kill them.
+    Terminate,
+    Kill,
+    /// Kill this rank.
+    KillRank {
+        rank: u32,
+    },
+    /// No more input comes.
+    InputEnd,
+    /// So many bytes of output have been written.
+    Taken {
+        bytes: u64,
+    },
+    /// Look at your ranks.
+    Look {
+        ticket: u64,
+        look: Look,
+    },
+    /// To an agent's [`FromHost::Asked`].
+    Answered {
+        ticket: u64,
+        answer: Answer,
+    },
+    /// All is told; the agent may end.
+    Farewell,
+}
+
+/// From a host to its job.
+#[derive(Debug)]
+pub(super) enum Report {
+    Said(FromHost),
+    /// A rank gave its address.
+    Joined {
+        rank: u32,
+        pid: u32,
+        address: [u8; 64],
+    },
+    /// A rank wrote this; nothing: it will write no more.
+    Output {
+        rank: u32,
+        is_error: bool,
+        bytes: Vec<u8>,
+    },
+    /// From the agent of a host that this one reaches.
+    Relayed {
+        host: u16,
+        bytes: Vec<u8>,
+    },
+    /// From the program that reaches it.
+    RelayErrors {
+        host: u16,
+        bytes: Vec<u8>,
+    },
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum FromHost {
+    /// An agent's first words.
+    Hello(Greeting),
+    /// No rank was started.
+    Failed {
+        code: u8,
+        why: String,
+    },
+    Started {
+        rank: u32,
+        pid: u32,
+        local_index: u16,
+        core: Option<u32>,
+    },
+    /// A rank that was to be started again could not be.
+    NotStarted {
+        rank: u32,
+        why: String,
+    },
+    /// The rank has closed its endpoint in good order.
+    Left {
+        rank: u32,
+    },
+    Lanes {
+        rank: u32,
+        lanes: Vec<Lane>,
+    },
+    /// The rank was told why it is not let in.
+    Refused {
+        rank: u32,
+        why: Refusal,
+    },
+    /// A rank asks to end the job.
+    AbortAsked {
+        rank: u32,
+        code: u8,
+    },
+    /// A rank has given these up: which, and how often each had been started
+    /// again by then.
+    GaveUp {
+        rank: u32,
+        ranks: Vec<(u32, u32)>,
+        why: GaveUp,
+    },
+    /// A rank said something that makes no sense.
+    Garbled {
+        rank: u32,
+    },
+    /// A rank is about to end, which may take long if it is large. Its
+    /// neighbours on the host know.
+    Dying {
+        rank: u32,
+        how: How,
+    },
+    /// A rank is stopped; its neighbours know. Said again as long as it is.
+    Stopped {
+        rank: u32,
+    },
+    /// A rank is stopped for longer than it is answered for. Said again as long
+    /// as it is.
+    Overdue {
+        rank: u32,
+    },
+    /// The agent is there.
+    Beat,
+    /// Its neighbours on the host know.
+    Ended {
+        rank: u32,
+        pid: u32,
+        how: How,
+        left: bool,
+    },
+    /// Rank 0 has taken so many bytes of input.
+    InputTaken {
+        bytes: u64,
+    },
+    /// The connection to a host ended; the status of its program, wait(2).
+    RelayEnded {
+        host: u16,
+        status: Option<i32>,
+    },
+    /// What was seen.
+    Seen {
+        ticket: u64,
+        view: HostView,
+    },
+    /// Somebody on the host asks the job.
+    Asked {
+        ticket: u64,
+        request: Request,
+    },
+    /// All ranks have ended and all of their output was told.
+    Drained,
+}
+
+impl FromHost {
+    /// The rank that it is about.
+    pub fn rank(&self) -> Option<u32> {
+        match self {
+            Self::Started { rank, .. }
+            | Self::NotStarted { rank, .. }
+            | Self::Left { rank }
+            | Self::Lanes { rank, .. }
+            | Self::Refused { rank, .. }
+            | Self::AbortAsked { rank, .. }
+            | Self::GaveUp { rank, .. }
+            | Self::Garbled { rank }
+            | Self::Dying { rank, .. }
+            | Self::Stopped { rank }
+            | Self::Overdue { rank }
+            | Self::Ended { rank, .. } => Some(*rank),
+            Self::Hello(_)
+            | Self::Failed { .. }
+            | Self::InputTaken { .. }
+            | Self::RelayEnded { .. }
+            | Self::Beat
+            | Self::Seen { .. }
+            | Self::Asked { .. }
+            | Self::Drained => None,
+        }
+    }
+}
+
+impl Order {
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Said(said) => json(said),
+            Self::Start { secret, plan, task } => {
+                let what = serde_json::to_vec(&(plan, task)).expect("plain data in memory");
+                frame(KIND_START, &[&secret[..], &what])
+            }
+            Self::Table { first, peers } => {
+                let table = encode_table(*first, peers);
+                frame(table[0], &[&table[1..]])
+            }
+            Self::TableFor { to, first, peers } => {
+                let table = encode_table(*first, peers);
+                frame(KIND_TABLE_FOR, &[&to.to_le_bytes(), &table])
+            }
+            Self::Back { rank, peer } => {
+                let back = encode_back(*rank, peer);
+                frame(back[0], &[&back[1..]])
+            }
+            Self::Input(bytes) => frame(KIND_INPUT, &[bytes]),
+            Self::Relay { host, bytes } => relayed(*host, bytes),
+            Self::All(content) => frame(KIND_ALL, &[content]),
+        }
+    }
+
+    /// Reads the content of a frame.
+    pub fn decode(content: &[u8]) -> Result<Self, Garbled> {
+        let (&kind, body) = content.split_first().ok_or(Garbled::Length(0))?;
+        let garbled = Garbled::Body(kind);
+        match kind {
+            KIND_JSON => serde_json::from_slice(body)
+                .map(Self::Said)
+                .map_err(|_| garbled),
+            KIND_START => {
+                let (secret, what) = body.split_first_chunk().ok_or(garbled)?;
+                let (plan, task) = serde_json::from_slice(what).map_err(|_| garbled)?;
+                let secret = Rc::new(Hidden::copy_of(secret).map_err(|_| garbled)?);
+                Ok(Self::Start { secret, plan, task })
+            }
+            KIND_INPUT => Ok(Self::Input(body.to_vec())),
+            KIND_ALL => Ok(Self::All(body.to_vec())),
+            KIND_RELAY => {
+                let (host, bytes) = for_host(body).ok_or(garbled)?;
+                Ok(Self::Relay { host, bytes })
+            }
+            KIND_TABLE_FOR => {
+                let (to, table) = body.split_first_chunk().ok_or(garbled)?;
+                match decode_from_launcher(table) {
+                    Ok(FromLauncher::Table { first, peers }) => Ok(Self::TableFor {
+                        to: u32::from_le_bytes(*to),
+                        first,
+                        peers,
+                    }),
+                    _ => Err(garbled),
+                }
+            }
+            _ => match decode_from_launcher(content) {
+                Ok(FromLauncher::Table { first, peers }) => Ok(Self::Table { first, peers }),
+                Ok(FromLauncher::Back { rank, peer }) => Ok(Self::Back { rank, peer }),
+                _ => Err(garbled),
+            },
+        }
+    }
+}
+
+impl Report {
+    pub fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Said(said) => json(said),
+            Self::Joined { rank, pid, address } => frame(
+                KIND_JOINED,
+                &[&rank.to_le_bytes(), &pid.to_le_bytes(), address],
+            ),
+            Self::Output {
+                rank,
+                is_error,
+                bytes,
+            } => frame(
+                KIND_OUTPUT,
+                &[&rank.to_le_bytes(), &[u8::from(*is_error)], bytes],
+            ),
+            Self::Relayed { host, bytes } => frame(KIND_RELAY, &[&host.to_le_bytes(), bytes]),
+            Self::RelayErrors { host, bytes } => frame(KIND_ERRORS, &[&host.to_le_bytes(), bytes]),
+        }
+    }
+
+    /// Reads the content of a frame.
+    pub fn decode(content: &[u8]) -> Result<Self, Garbled> {
+        let (&kind, body) = content.split_first().ok_or(Garbled::Length(0))?;
+        let parsed = match kind {
+            KIND_JSON => serde_json::from_slice(body).ok().map(Self::Said),
+            KIND_JOINED => Self::joined(body),
+            KIND_OUTPUT => Self::output(body),
+            KIND_RELAY => for_host(body).map(|(host, bytes)| Self::Relayed { host, bytes }),
+            KIND_ERRORS => for_host(body).map(|(host, bytes)| Self::RelayErrors { host, bytes }),
+            _ => None,
+        };
+        parsed.ok_or(Garbled::Body(kind))
+    }
+
+    fn joined(body: &[u8]) -> Option<Self> {
+        let (rank, rest) = body.split_first_chunk()?;
+        let (pid, address) = rest.split_first_chunk()?;
+        Some(Self::Joined {
+            rank: u32::from_le_bytes(*rank),
+            pid: u32::from_le_bytes(*pid),
+            address: address.try_into().ok()?,
+        })
+    }
+
+    fn output(body: &[u8]) -> Option<Self> {
+        let (rank, rest) = body.split_first_chunk()?;
+        let (&is_error, bytes) = rest.split_first()?;
+        Some(Self::Output {
+            rank: u32::from_le_bytes(*rank),
+            is_error: is_error != 0,
+            bytes: bytes.to_vec(),
+        })
+    }
+}
+
+/// Frames for the agent of a host that another one reaches.
+pub(super) fn relayed(host: u16, bytes: &[u8]) -> Vec<u8> {
+    frame(KIND_RELAY, &[&host.to_le_bytes(), bytes])
+}
+
+/// Reads the number of a host and bytes for or from it.
+fn for_host(body: &[u8]) -> Option<(u16, Vec<u8>)> {
+    let (host, bytes) = body.split_first_chunk()?;
+    Some((u16::from_le_bytes(*host), bytes.to_vec()))
+}
+
+/// Reads a stream that comes in pieces of so many bytes: what is understood is
+/// understood again as it is written. Returns whether all of it was, from one
+/// of the two sides.
+#[cfg(feature = "properties")]
+pub(crate) fn frames_travel(stream: &[u8], piece: usize) -> bool {
+    fn read<T: std::fmt::Debug>(
+        (stream, piece): (&[u8], usize),
+        decode: impl Fn(&[u8]) -> Result<T, Garbled>,
+        encode: impl Fn(&T) -> Vec<u8>,
+    ) -> bool {
+        let mut frames = Frames::default();
+        for bytes in stream.chunks(piece) {
+            frames.feed(bytes);
+            loop {
+                let said = match frames.next().and_then(|it| it.map(&decode).transpose()) {
+                    Ok(Some(said)) => said,
+                    Ok(None) => break,
+                    Err(_) => return false,
+                };
+                let again = encode(&said);
+                let heard = decode(&again[4..]).expect("what was understood before");
+                assert_eq!(format!("{heard:?}"), format!("{said:?}"));
+            }
+        }
+        !stream.is_empty() && frames.rest().is_empty()
+    }
+    let order = read((stream, piece), Order::decode, Order::encode);
+    let report = read((stream, piece), Report::decode, Report::encode);
+    order || report
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::FRAME_BYTES_MAX;
+    use crate::{Congestion, LinkChoice, Security, Suite, Versions};
+
+    fn plan() -> HostPlan {
+        HostPlan {
+            host_index: 1,
+            hosts: 2,
+            first: 2,
+            ranks: 2,
+            size: 4,
+            spare: 0,
+            job_id: 5,
+            partitions: Vec::new(),
+            security: Security::Encrypt,
+            suite: Suite::Aes128Gcm,
+            link: LinkChoice::Auto,
+            congestion: Congestion::Auto,
+            settings: [("a".to_owned(), "b".to_owned())].into(),
+            host_silence: Duration::from_secs(2),
+            stopped_limit: None,
+            ip: Some("fd00::1".parse().unwrap()),
+        }
+    }
+
+    fn orders() -> Vec<Order> {
+        let peer = PeerInfo {
+            address: [7; 64],
+            pid: 70_000,
+            host_index: 1,
+            local_index: 0,
+            restarts: 1,
+            since: 2,
+        };
+        let task = Task {
+            programs: vec![(2, vec!["prog".into(), "a b".into()])],
+            others: Vec::new(),
+            folder: "/tmp".into(),
+            environment: vec![("X".into(), "y".into())],
+            bind: true,
+            input: true,
+        };
+        vec![
+            Order::Start {
+                secret: Rc::new(Hidden::copy_of(&[0xab; 32]).unwrap()),
+                plan: Box::new(plan()),
+                task,
+            },
+            Order::Table {
+                first: 0,
+                peers: vec![peer; 3],
+            },
+            Order::TableFor {
+                to: 2,
+                first: 1,
+                peers: vec![peer; 2],
+            },
+            Order::Back { rank: 3, peer },
+            Order::Said(ToHost::Gone {
+                to: 2,
+                gone: vec![(1, None), (3, Some(How::Lost))],
+            }),
+            Order::Input(b"line\n".to_vec()),
+            Order::Relay {
+                host: 300,
+                bytes: b"frames".to_vec(),
+            },
+            Order::All(b"content".to_vec()),
+            Order::Said(ToHost::Died {
+                rank: 3,
+                how: How::Killed(9),
+            }),
+            Order::Said(ToHost::Farewell),
+        ]
+    }
+
+    fn reports() -> Vec<Report> {
+        let greeting = Greeting {
+            versions: Versions::ours(),
+            aes: true,
+            ip: None,
+        };
+        vec![
+            Report::Said(FromHost::Hello(greeting)),
+            Report::Joined {
+                rank: 3,
+                pid: 70_000,
+                address: [9; 64],
+            },
+            Report::Output {
+                rank: 2,
+                is_error: true,
+                bytes: b"text".to_vec(),
+            },
+            Report::Relayed {
+                host: 300,
+                bytes: b"frames".to_vec(),
+            },
+            Report::RelayErrors {
+                host: 1,
+                bytes: b"ssh: no".to_vec(),
+            },
+            Report::Said(FromHost::Ended {
+                rank: 3,
+                pid: 1,
+                how: How::Exited(4),
+                left: true,
+            }),
+        ]
+    }
+
+    /// All that a stream holds, fed in pieces of `piece` bytes; the first
+    /// error ends it.
+    fn read<T>(
+        stream: &[u8],
+        piece: usize,
+        decode: fn(&[u8]) -> Result<T, Garbled>,
+    ) -> (Vec<T>, Option<Garbled>) {
+        let mut frames = Frames::default();
+        let mut all = Vec::new();
+        for bytes in stream.chunks(piece) {
+            frames.feed(bytes);
+            loop {
+                match frames.next().and_then(|c| c.map(decode).transpose()) {
+                    Ok(Some(one)) => all.push(one),
+                    Ok(None) => break,
+                    Err(error) => return (all, Some(error)),
+                }
+            }
+        }
+        (all, None)
+    }
+
+    #[test]
+    fn what_is_said_is_heard_however_it_is_cut() {
+        let said: Vec<u8> = orders().iter().flat_map(Order::encode).collect();
+        let told: Vec<u8> = reports().iter().flat_map(Report::encode).collect();
+        for piece in [1, 2, 3, 7, 100, usize::MAX >> 1] {
+            let (heard, error) = read(&said, piece, Order::decode);
+            assert_eq!(error, None);
+            let text = format!("{:?}", orders());
+            assert_eq!(format!("{heard:?}"), text);
+            assert!(!text.contains("171"), "the secret reaches a log: {text}");
+            let (heard, error) = read(&told, piece, Report::decode);
+            assert_eq!(error, None);
+            assert_eq!(format!("{heard:?}"), format!("{:?}", reports()));
+        }
+    }
+
+    #[test]
+    fn an_endless_or_empty_frame_is_refused_before_it_is_held() {
+        for length in [0, FRAME_BYTES_MAX as u32 + 1, u32::MAX] {
+            let mut frames = Frames::default();
+            frames.feed(&length.to_le_bytes());
+            assert_eq!(frames.next(), Err(Garbled::Length(length)));
+        }
+        assert!(matches!(Order::decode(b"?"), Err(Garbled::Body(b'?'))));
+        assert!(matches!(Report::decode(b"A12"), Err(Garbled::Body(b'A'))));
+    }
+
+    #[test]
+    fn damaged_streams_end_in_an_error_or_in_other_words() {
+        // A counter hashed, so that the run repeats.
+        let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = || {
+            seed = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mixed = (seed ^ (seed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            (mixed ^ (mixed >> 27)) as usize
+        };
+        let said: Vec<u8> = orders().iter().flat_map(Order::encode).collect();
+        let told: Vec<u8> = reports().iter().flat_map(Report::encode).collect();
+        let mut refused = 0;
+        for round in 0..4_000 {
+            let mut stream = if round % 2 == 0 { &said } else { &told }.clone();
+            for _ in 0..=random() % 4 {
+                let at = random() % stream.len();
+                match random() % 3 {
+                    0 => stream[at] ^= 1 << (random() % 8),
+                    1 => stream.truncate(at.max(1)),
+                    _ => stream[at] = random() as u8,
+                }
+            }
+            let piece = 1 + random() % 64;
+            let error = if round % 2 == 0 {
+                read(&stream, piece, Order::decode).1
+            } else {
+                read(&stream, piece, Report::decode).1
+            };
+            refused += usize::from(error.is_some());
+        }
+        assert!(refused > 1_000, "{refused} of 4,000");
+    }
+}

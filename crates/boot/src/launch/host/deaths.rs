@@ -1,0 +1,138 @@
+//! A host's liveness over its ranks: who is about to end, who is stopped, and
+//! what the others are told of it.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Instant;
+
+use portolan_sys::process::Condition;
+use rustix::event::epoll;
+
+use super::super::agent_protocol::FromHost;
+use super::super::rank::With;
+use super::{Host, Token};
+use crate::liveness::Liveness;
+use crate::message::{How, ToRank};
+
+impl Host {
+    pub(super) fn begin_liveness(&mut self) -> io::Result<()> {
+        if self.words() == 0 {
+            return Ok(());
+        }
+        // Without memory for it, each end is noticed once the process is gone.
+        let Ok(liveness) = Liveness::start(self.words()) else {
+            return Ok(());
+        };
+        self.descriptors.lives = liveness.descriptor()?;
+        let flags = epoll::EventFlags::IN;
+        epoll::add(&self.epoll, liveness.bell(), Token::Bell.data(), flags)?;
+        epoll::add(&self.epoll, liveness.timer(), Token::Timer.data(), flags)?;
+        self.liveness = Some(liveness);
+        Ok(())
+    }
+
+    pub(super) fn is_here(&self, rank: u32) -> bool {
+        self.ranks.iter().any(|r| r.place.rank == rank)
+    }
+
+    /// StallDetector for ranks that are about to end, or are stopped.
+    pub(super) fn check_liveness(&mut self) -> io::Result<()> {
+        let Some(liveness) = &mut self.liveness else {
+            return Ok(());
+        };
+        let ranks = &self.ranks;
+        let of_interest = |index: usize| {
+            let rank = ranks.get(index)?;
+            let over = rank.left || rank.cause.is_some() || rank.ended.is_some();
+            rank.greeted.filter(|_| !over)
+        };
+        let dying = liveness.dying(of_interest)?;
+        let due = liveness.is_due();
+        for (index, how) in dying {
+            // It may have said that it leaves.
+            self.handle_control(index)?;
+            if !self.ranks[index].left {
+                self.report_death(index, how);
+                let rank = self.ranks[index].place.rank;
+                self.say(FromHost::Dying { rank, how });
+            }
+        }
+        if due {
+            self.look_for_stopped();
+        }
+        Ok(())
+    }
+
+    pub(super) fn look_for_stopped(&mut self) {
+        let limit = self.plan.stopped_limit;
+        for rank in &mut self.ranks {
+            let pid = rank.greeted.filter(|_| rank.ended.is_none());
+            let stopped = pid.and_then(Condition::of).is_some_and(|it| it.stopped);
+            rank.stopped = stopped.then(|| rank.stopped.unwrap_or_else(Instant::now));
+        }
+        for index in 0..self.ranks.len() {
+            let Some(since) = self.ranks[index].stopped else {
+                continue;
+            };
+            let rank = self.ranks[index].place.rank;
+            if limit.is_none_or(|limit| since.elapsed() < limit) {
+                self.vouch(rank);
+                self.say(FromHost::Stopped { rank });
+            } else {
+                self.say(FromHost::Overdue { rank });
+            }
+        }
+    }
+
+    /// Tells the ranks here that a silent one is there. It is said again, so
+    /// whoever cannot hear it now is left out: nothing piles up.
+    pub(super) fn vouch(&mut self, rank: u32) {
+        let bytes: Rc<[u8]> = ToRank::Stopped { rank }.encode().into();
+        for index in 0..self.ranks.len() {
+            let to = &self.ranks[index];
+            let hears = to.greeted.is_some() && to.stopped.is_none() && !to.is_behind();
+            if hears && to.ended.is_none() && to.place.rank != rank {
+                self.send(index, bytes.clone(), With::nothing());
+            }
+        }
+    }
+
+    /// Tells those on this host whom a rank has given up: they share memory
+    /// with it in which they would wait for it.
+    pub(super) fn tell_given_up(&mut self, by: u32, ranks: &[(u32, u32)]) {
+        let bytes: Rc<[u8]> = ToRank::GivenUp { by }.encode().into();
+        for index in 0..self.ranks.len() {
+            let to = &self.ranks[index];
+            let is_meant = ranks.contains(&(to.place.rank, to.place.restarts));
+            if is_meant && to.greeted.is_some() && to.ended.is_none() {
+                self.send(index, bytes.clone(), With::nothing());
+            }
+        }
+    }
+
+    /// Tells the neighbours of a rank's end.
+    pub(super) fn report_death(&mut self, index: usize, how: How) {
+        if self.ranks[index].cause.replace(how).is_some() {
+            return;
+        }
+        let (place, left) = (self.ranks[index].place, self.ranks[index].left);
+        let rank = place.rank;
+        // Why, before they see for themselves that.
+        self.broadcast(&ToRank::Died { rank, how }, Some(index));
+        self.mark_dead(place.local_index);
+        if !left {
+            for doorbell in &self.descriptors.doorbells {
+                // It can fail only with a full counter, and then the bell rings.
+                let _ = rustix::io::write(doorbell, &1_u64.to_ne_bytes());
+            }
+        }
+    }
+
+    /// Shows in the segment that a rank has ended.
+    pub(super) fn mark_dead(&mut self, local_index: u16) {
+        let has_part = u32::from(local_index) < self.plan.ranks;
+        if let Some(memory) = self.descriptors.segment.as_mut().filter(|_| has_part) {
+            (memory.mark_dead)(local_index);
+        }
+    }
+}

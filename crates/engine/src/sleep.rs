@@ -1,0 +1,427 @@
+//! Who sleeps, until when, and who is to wake them.
+//!
+//! Of several threads that wait on one endpoint, one at most (the leader)
+//! sleeps on its descriptors; the others (followers) sleep on a counter of
+//! news. So each bell has one listener, and nobody takes another's ring.
+//! When the leader gets up, for whatever reason, all followers look again,
+//! and one of them leads. The helper thread sleeps on the same descriptors and
+//! a bell of its own, and not while a thread of the program leads.
+//!
+//! A wait that has slept needs no helper until it ends: whoever looked every
+//! millisecond whether the program is away would cost more than all else.
+
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use portolan_sys::doorbell::Doorbell;
+use portolan_sys::epoll::{Epoll, Timer};
+use portolan_sys::futex::{self, Scope};
+use portolan_sys::raw::Errno;
+
+/// Name of the leader's bell among the descriptors of an endpoint.
+pub(crate) const TOKEN_BELL: u64 = 1;
+
+/// What sleepers wait on without holding the endpoint.
+#[derive(Debug)]
+pub(crate) struct WaitSet {
+    /// The lanes' descriptors, the launcher's, processes on this host, and
+    /// the leader's bell.
+    pub events: Epoll,
+    leader: Doorbell,
+    /// `events` and the helper's bell.
+    helper_events: Epoll,
+    helper: Doorbell,
+    /// The helper is up though it could not say so to the endpoint.
+    helper_up: AtomicBool,
+    /// For the program's own event loop: `events`, a timer and a bell.
+    pub outer: Epoll,
+    timer: Timer,
+    foreign: Doorbell,
+    /// Counts what followers wait for.
+    generation: AtomicU32,
+    /// [`BUSY`], [`DOZING`] or [`GUARDED`].
+    program: AtomicU32,
+}
+
+/// The program may be anywhere.
+const BUSY: u32 = 0;
+/// It is in a wait that has slept.
+const DOZING: u32 = 1;
+/// The same, and the helper sleeps until that ends.
+const GUARDED: u32 = 2;
+
+/// Longest such sleep, ns: a wait that a panic has ended tells nobody.
+const GUARD_NS: u64 = 100_000_000;
+
+impl WaitSet {
+    /// # Errors
+    /// The call that the kernel refused, and its answer.
+    pub fn new() -> Result<Self, (&'static str, Errno)> {
+        let set = || Epoll::new().map_err(|e| ("epoll_create1", e));
+        let bell = || Doorbell::new().map_err(|e| ("eventfd2", e));
+        let wait_set = Self {
+            events: set()?,
+            leader: bell()?,
+            helper_events: set()?,
+            helper: bell()?,
+            helper_up: AtomicBool::new(false),
+            outer: set()?,
+            timer: Timer::new().map_err(|e| ("timerfd_create", e))?,
+            foreign: bell()?,
+            generation: AtomicU32::new(0),
+            program: AtomicU32::new(BUSY),
+        };
+        wait_set.join().map_err(|e| ("epoll_ctl", e))?;
+        Ok(wait_set)
+    }
+
+    fn join(&self) -> Result<(), Errno> {
+        self.events.add(self.leader.as_fd(), TOKEN_BELL)?;
+        self.helper_events.add(self.events.as_fd(), 0)?;
+        self.helper_events.add(self.helper.as_fd(), 1)?;
+        self.outer.add(self.events.as_fd(), 0)?;
+        self.outer.add(self.timer.as_fd(), 1)?;
+        self.outer.add(self.foreign.as_fd(), 2)
+    }
+
+    /// Follower: sleeps until there is news since `seen`, or the time is up.
+    pub fn follow(&self, seen: u32, timeout: Option<u64>) {
+        // Every ending leads to another look.
+        let _ = futex::wait(&self.generation, seen, timeout, Scope::Process);
+    }
+
+    /// Helper: sleeps until a descriptor or its bell is due.
+    pub fn help(&self, timeout: Option<u64>) -> Result<(), Errno> {
+        let woken = self.helper_events.wait(timeout, |_| ());
+        self.helper_up.store(true, Ordering::Relaxed);
+        woken.map(|_| ())
+    }
+
+    /// Ends the helper's sleep, from outside of the endpoint.
+    pub fn ring_helper(&self) {
+        self.helper.ring();
+        self.end_doze();
+    }
+
+    /// Helper: sleeps while the program is in a wait that has slept; false if it
+    /// is in none.
+    pub fn guard(&self) -> bool {
+        let dozes = (self.program)
+            .compare_exchange(DOZING, GUARDED, Ordering::Relaxed, Ordering::Relaxed)
+            .is_ok();
+        if dozes {
+            // Every ending leads to another look.
+            let _ = futex::wait(&self.program, GUARDED, Some(GUARD_NS), Scope::Process);
+            // It may doze still.
+            let _ = (self.program).compare_exchange(
+                GUARDED,
+                DOZING,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+        dozes
+    }
+
+    fn end_doze(&self) {
+        if self.program.swap(BUSY, Ordering::Relaxed) == GUARDED {
+            futex::wake(&self.program, 1, Scope::Process);
+        }
+    }
+}
+
+/// Senders on this host have been told that we sleep.
+const DECLARED: u8 = 1;
+/// The program waits on the descriptor for its own event loop.
+const ARMED: u8 = 2;
+const HELPER: u8 = 4;
+const LEADER: u8 = 8;
+const FOLLOWERS: u8 = 16;
+/// A wait has slept and goes on.
+const DOZES: u8 = 32;
+
+/// Who sleeps; changed by whoever holds the endpoint.
+pub(crate) struct SleepState {
+    pub wait_set: Arc<WaitSet>,
+    who: u8,
+    followers: u32,
+    /// When the leader and the helper get up by themselves at the latest, ns
+    /// of the monotonic clock.
+    leader_due: u64,
+    helper_due: u64,
+    /// Bells that have been rung and not been cleared since.
+    leader_rung: bool,
+    helper_rung: bool,
+}
+
+impl SleepState {
+    pub const fn new(wait_set: Arc<WaitSet>) -> Self {
+        Self {
+            wait_set,
+            who: 0,
+            followers: 0,
+            leader_due: u64::MAX,
+            helper_due: u64::MAX,
+            leader_rung: false,
+            helper_rung: false,
+        }
+    }
+
+    /// Whether a call that makes progress has something to undo first.
+    #[inline(always)]
+    pub const fn is_disturbed(&self) -> bool {
+        self.who & (DECLARED | ARMED) != 0
+    }
+
+    /// Whether somebody sleeps who may have to get up sooner than planned.
+    #[inline(always)]
+    pub const fn relies_on_us(&self) -> bool {
+        self.who & (LEADER | HELPER) != 0
+    }
+
+    /// Whether somebody waits for what a pass has moved.
+    #[inline(always)]
+    pub const fn waits_for_events(&self) -> bool {
+        self.who & (LEADER | FOLLOWERS | ARMED) != 0
+    }
+
+    /// Whether a thread of the program sleeps on the descriptors.
+    pub const fn is_led(&self) -> bool {
+        self.who & LEADER != 0
+    }
+
+    pub const fn is_declared(&self) -> bool {
+        self.who & DECLARED != 0
+    }
+
+    pub const fn declare(&mut self) {
+        self.who |= DECLARED;
+    }
+
+    pub const fn undeclare(&mut self) {
+        self.who &= !DECLARED;
+    }
+
+    /// A wait is about to sleep.
+    pub fn doze(&mut self) {
+        if self.who & DOZES == 0 {
+            self.who |= DOZES;
+            self.wait_set.program.store(DOZING, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a wait has slept and goes on.
+    #[inline(always)]
+    pub const fn dozes(&self) -> bool {
+        self.who & DOZES != 0
+    }
+
+    /// That wait is over.
+    #[cold]
+    pub fn doze_no_more(&mut self) {
+        self.who &= !DOZES;
+        self.wait_set.end_doze();
+    }
+
+    /// Becomes the leader.
+    pub fn lead(&mut self, due: u64) {
+        self.who |= LEADER;
+        self.leader_due = due;
+    }
+
+    /// The leader is up: another may lead.
+    pub fn lead_no_more(&mut self) {
+        self.who &= !LEADER;
+        self.tell_followers();
+    }
+
+    /// Becomes a follower; gives what to call [`WaitSet::follow`] with.
+    pub fn follow(&mut self) -> u32 {
+        self.who |= FOLLOWERS;
+        self.followers += 1;
+        self.wait_set.generation.load(Ordering::Relaxed)
+    }
+
+    pub const fn follow_no_more(&mut self) {
+        self.followers -= 1;
+        if self.followers == 0 {
+            self.who &= !FOLLOWERS;
+        }
+    }
+
+    /// The helper goes to sleep.
+    pub fn helper_sleeps(&mut self, due: u64) {
+        self.who |= HELPER;
+        self.helper_due = due;
+        self.wait_set.helper_up.store(false, Ordering::Relaxed);
+    }
+
+    /// The helper is up.
+    pub fn helper_is_up(&mut self) {
+        self.who &= !HELPER;
+        if std::mem::take(&mut self.helper_rung) {
+            self.wait_set.helper.clear();
+        }
+    }
+
+    /// Silences the leader's bell, unless one still sleeps who has to hear it.
+    pub fn hush(&mut self) {
+        if self.who & LEADER == 0 && std::mem::take(&mut self.leader_rung) {
+            self.wait_set.leader.clear();
+        }
+    }
+
+    fn ring_leader(&mut self) {
+        if !std::mem::replace(&mut self.leader_rung, true) {
+            self.wait_set.leader.ring();
+        }
+    }
+
+    fn ring_helper(&mut self) {
+        // Once up, it sees for itself.
+        self.who &= !HELPER;
+        if !std::mem::replace(&mut self.helper_rung, true) {
+            self.wait_set.helper.ring();
+        }
+    }
+
+    fn tell_followers(&mut self) {
+        if self.who & FOLLOWERS != 0 {
+            self.wait_set.generation.fetch_add(1, Ordering::Relaxed);
+            futex::wake(&self.wait_set.generation, i32::MAX as u32, Scope::Process);
+        }
+    }
+
+    /// A pass has moved something.
+    #[cold]
+    pub fn tell(&mut self) {
+        if self.who & LEADER != 0 {
+            self.ring_leader();
+        }
+        self.tell_followers();
+        if self.who & ARMED != 0 {
+            self.wait_set.foreign.ring();
+        }
+    }
+
+    /// Whoever sleeps on the descriptors is to look again: senders do not
+    /// ring any more.
+    pub fn disturb(&mut self) {
+        if self.who & LEADER != 0 {
+            self.ring_leader();
+        }
+        if self.who & HELPER != 0 {
+            self.ring_helper();
+        }
+    }
+
+    /// Whether anybody sleeps on the descriptors, as far as we can see.
+    pub fn is_anyone_asleep(&mut self) -> bool {
+        if self.wait_set.helper_up.load(Ordering::Relaxed) {
+            self.who &= !HELPER;
+        }
+        self.relies_on_us()
+    }
+
+    /// Whether something due at `due` would be missed by who sleeps.
+    pub const fn oversleeps(&self, due: u64) -> bool {
+        if self.who & LEADER != 0 {
+            due < self.leader_due
+        } else {
+            due < self.helper_due
+        }
+    }
+
+    /// Ends a sleep on the descriptors.
+    pub fn rouse(&mut self) {
+        if self.who & LEADER != 0 {
+            self.ring_leader();
+        } else if self.who & HELPER != 0 {
+            self.ring_helper();
+        }
+    }
+
+    /// The program will wait on its descriptor, until `due` at most; `u64::MAX`
+    /// for no limit.
+    pub fn arm(&mut self, due: u64) {
+        self.hush();
+        self.wait_set.timer.set((due != u64::MAX).then_some(due));
+        self.who |= ARMED;
+    }
+
+    /// The program is back from such a wait.
+    pub fn disarm(&mut self) {
+        if self.who & ARMED != 0 {
+            self.who &= !ARMED;
+            self.wait_set.timer.set(None);
+            self.wait_set.foreign.clear();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ring_for_the_leader_stays_until_it_is_up() {
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        let wait_set = Arc::clone(&sleep.wait_set);
+        let rings = || wait_set.events.wait(Some(0), |_| ()).unwrap() == 1;
+        sleep.lead(u64::MAX);
+        sleep.tell();
+        assert!(rings());
+        // Others who look at the descriptors leave it alone.
+        sleep.hush();
+        assert!(rings());
+        sleep.lead_no_more();
+        sleep.hush();
+        assert!(!rings());
+    }
+
+    #[test]
+    fn the_helper_sleeps_as_long_as_a_wait_that_has_slept() {
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        let wait_set = Arc::clone(&sleep.wait_set);
+        assert!(!wait_set.guard());
+        sleep.doze();
+        std::thread::scope(|s| {
+            let helper = s.spawn(|| wait_set.guard());
+            while wait_set.program.load(Ordering::Relaxed) != GUARDED {
+                std::thread::yield_now();
+            }
+            // Sleeps once more within the same wait.
+            sleep.doze();
+            sleep.doze_no_more();
+            assert!(helper.join().unwrap());
+        });
+        assert!(!sleep.dozes() && !wait_set.guard());
+    }
+
+    #[test]
+    fn followers_get_up_with_their_leader() {
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        sleep.lead(u64::MAX);
+        let seen = sleep.follow();
+        sleep.lead_no_more();
+        // Returns at once: there is news.
+        sleep.wait_set.follow(seen, None);
+        sleep.follow_no_more();
+        assert!(!sleep.waits_for_events());
+    }
+
+    #[test]
+    fn the_helper_has_its_own_bell() {
+        let mut sleep = SleepState::new(Arc::new(WaitSet::new().unwrap()));
+        sleep.helper_sleeps(100);
+        assert!(!sleep.oversleeps(100));
+        assert!(sleep.oversleeps(99));
+        sleep.rouse();
+        assert!(!sleep.relies_on_us());
+        assert_eq!(sleep.wait_set.events.wait(Some(0), |_| ()), Ok(0));
+        sleep.wait_set.help(None).unwrap();
+        sleep.helper_is_up();
+        assert_eq!(sleep.wait_set.helper_events.wait(Some(0), |_| ()), Ok(0));
+    }
+}

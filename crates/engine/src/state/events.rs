@@ -1,0 +1,164 @@
+//! What the launcher and the kernel say of others: who died, left, came back.
+
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use portolan_sys::clock::now_ns;
+use portolan_sys::epoll::Epoll;
+
+use super::{State, TOKEN_WATCH};
+use crate::config::{Notice, Restarted};
+use crate::error::Death;
+use crate::lanes::Lane;
+
+/// A launcher that has not said within this how a process ended is not waited
+/// for, ns.
+const HOW_NS_MAX: u64 = 5_000_000;
+
+/// What may be kept beyond all budgets of what a rank has left in shared memory,
+/// bytes: more than its rings and the inbox hold, each message with what is
+/// counted for it.
+const ESTATE_BYTES_MAX: u64 = 16 << 20;
+
+impl State {
+    pub fn hear(&mut self) -> usize {
+        let mut events = 0;
+        let Some(mut watch) = self.watch.take() else {
+            return 0;
+        };
+        // Taken out before asking: the descriptor may be closed by that.
+        let _ = watch.fd().map(|fd| self.sleep.wait_set.events.remove(fd));
+        while let Some(notice) = watch.poll() {
+            events += 1;
+            match notice {
+                Notice::Died(rank, why) => self.ended(rank, why),
+                // What it shares no memory with is not its to judge.
+                Notice::GivenUp(rank) => {
+                    if let Some(Lane::Shm(_)) = self.core.lanes.get(rank) {
+                        self.gone(rank, Death::Corrupt);
+                    }
+                }
+                Notice::Stopped(rank) => {
+                    if let (Some(Lane::Net(peer)), Some(net)) =
+                        (self.core.lanes.get(rank), &mut self.net)
+                    {
+                        net.reset_silence_timer(peer);
+                    }
+                }
+                Notice::Doubted(ranks) => {
+                    if let Some((ago, rank)) = self.last_heard(&ranks) {
+                        watch.has_heard(rank, ago);
+                    }
+                }
+                Notice::Left(rank) => self.gone(rank, Death::Closed),
+                Notice::Back(it) => self.back(&it),
+                Notice::Ending(why) => {
+                    log::info!("rank {}: the job is being ended: {why}", self.core.rank);
+                    self.ending = Some(why);
+                }
+            }
+        }
+        let _ = watch
+            .fd()
+            .map(|fd| self.sleep.wait_set.events.add(fd, TOKEN_WATCH));
+        self.watch = Some(watch);
+        events
+    }
+
+    /// Of which of these something was heard last, and how long ago.
+    fn last_heard(&mut self, ranks: &[u32]) -> Option<(Duration, u32)> {
+        let net = self.net.as_mut()?;
+        let heard = |&rank: &u32| match self.core.lanes.get(rank)? {
+            Lane::Net(peer) => Some((net.heard_at(peer)?, rank)),
+            _ => None,
+        };
+        let (at, rank) = ranks.iter().filter_map(heard).max()?;
+        Some((Duration::from_nanos(now_ns().saturating_sub(at)), rank))
+    }
+
+    /// A rank's process has ended: the launcher is about to say how.
+    pub(super) fn ask_how(&mut self, rank: u32) {
+        let until = now_ns() + HOW_NS_MAX;
+        let is_told = |s: &Self| matches!(s.core.lanes.get(rank), Some(Lane::Dead(_)) | None);
+        while !is_told(self) {
+            let Some(left) = until.checked_sub(now_ns()) else {
+                return;
+            };
+            // Without a launcher, or a descriptor to spare, it stays unknown.
+            let said = self.watch.as_ref().and_then(|watch| {
+                let one = Epoll::new().ok()?;
+                one.add(watch.fd()?, 0).ok()?;
+                one.wait(Some(left), |_| ()).ok()
+            });
+            if said.unwrap_or_default() == 0 {
+                return;
+            }
+            self.hear();
+        }
+    }
+
+    /// A rank's process has ended.
+    pub fn ended(&mut self, rank: u32, how: Death) {
+        if let Some(at) = self.pids.iter().position(|(r, _)| *r == rank) {
+            let (_, pid) = self.pids.remove(at);
+            let _ = self.sleep.wait_set.events.remove(pid.as_fd());
+        }
+        self.gone(rank, how);
+    }
+
+    /// A rank is gone: what it still said is read, then it is marked dead.
+    pub(super) fn gone(&mut self, rank: u32, why: Death) {
+        if why == Death::Ended {
+            // The launcher may have said more.
+            self.hear();
+        }
+        let Self { core, net, shm, .. } = self;
+        if let Some(shm) = shm
+            && why.is_end()
+        {
+            // Also where its lane had ended before: it may have been killed in
+            // the middle of a copy.
+            shm.mark_dead(rank);
+        }
+        let mut why = why;
+        match (core.lanes.get(rank), net, shm) {
+            (Some(Lane::Net(peer)), Some(net), shm) => {
+                net.pass(core, shm.as_mut());
+                net.peer_died(core, peer, why);
+            }
+            (Some(Lane::Shm(index)), net, Some(shm)) => {
+                if why.is_end() && shm.why(index) == Death::Closed {
+                    why = Death::Closed;
+                }
+                // Bounded: others may go on sending, and what they have sent may
+                // lie before it.
+                core.beyond = ESTATE_BYTES_MAX;
+                for _ in 0..1024 {
+                    if shm.pass(core, net.as_mut()) == 0 {
+                        break;
+                    }
+                }
+                core.beyond = 0;
+                shm.forget(index);
+                shm.settle(index);
+            }
+            _ => {}
+        }
+        self.core.mark_dead(rank, why);
+    }
+
+    /// A rank is there again.
+    fn back(&mut self, it: &Restarted) {
+        // The table may have said it already.
+        if it.since <= self.core.lanes.returns.since(it.rank) {
+            return;
+        }
+        self.ended(it.rank, Death::Restarted);
+        let Some(net) = &mut self.net else { return };
+        let Some(peer) = net.peer_returned(&mut self.core, it) else {
+            return;
+        };
+        let (core, mut ways) = self.split();
+        core.rejoin(&mut ways, it, peer);
+    }
+}

@@ -1,0 +1,148 @@
+#!/usr/bin/env python3
+"""Makes docs/protocol-vectors.txt again from the inputs that it names, by the
+second implementation, and compares: interop/vectors.py FILE"""
+
+import struct
+import sys
+
+from cryptography.hazmat.primitives.asymmetric import x25519
+
+import exchange
+import peer
+
+KINDS = {"head": peer.HEAD, "body": peer.BODY, "refuse": peer.REFUSE, "close": peer.CLOSE,
+         "ping": peer.PING, "networks": peer.NETWORKS}
+
+
+def read(lines):
+    """Inputs and bytes by name; inputs are lists, for a name may come again."""
+    inputs, values, name = {}, {}, None
+    for line in lines:
+        if line.startswith("  "):
+            values[name] += bytes.fromhex(line)
+        elif " = " in line and not line.startswith("#"):
+            name, value = line.rstrip("\n").split(" = ", 1)
+            inputs.setdefault(name, []).append(value)
+        elif line.strip() and not line.startswith("#"):
+            name = line.strip()
+            values[name] = b""
+    return inputs, values
+
+
+def fields(text):
+    return dict(pair.split("=") for pair in text.split() if "=" in pair)
+
+
+def numbers(text):
+    return [int(number, 0) for number in text.split(",") if number]
+
+
+def chunk(text):
+    named = fields(text)
+    payload = bytes.fromhex(named.pop("payload", ""))
+    for entry in filter(None, named.pop("entries", "").split(",")):
+        ip, port, most = entry.split("/")
+        payload += bytes.fromhex(ip) + struct.pack("<HH", int(port), int(most))
+    words = tuple(numbers(named.pop("words", "")))
+    rest = {name: int(value) for name, value in named.items()}
+    return peer.Chunk(KINDS[text.split()[0]], words=words, payload=payload, **rest)
+
+
+def acknowledgement(text):
+    named = fields(text)
+    received, credit = set(numbers(named.pop("received"))), numbers(named.pop("credit"))
+    rest = {name: int(value) for name, value in named.items()}
+    return peer.Ack(credit=tuple(credit), received=received, **rest)
+
+
+def packet(inputs, values, name):
+    """Info, key, nonce, header, body and the packet, from the inputs alone."""
+
+    def one(what, default=None):
+        return inputs.get(f"{name}-{what}", [default])[0]
+
+    number, path = int(one("packet-number")), int(one("path", "0"))
+    both = [[int(inputs[f"{end}-{what}"][0], 0) for end in "ab"] for what in ("id", "life", "nonce")]
+    (a, b), (a_life, b_life), nonces = both
+    ends = [a, a_life, b, b_life]
+    if one("offer"):
+        offer = {key: numbers(value) for key, value in fields(one("offer")).items()}
+        clear = peer.HEADER.pack(peer.CONNECT, 0, 0, 0, 0, number) + peer.IDS.pack(*ends, number)
+        order = ("nonce echo first-packet connection first-message credit window packet-max flows "
+                 "settled").split()
+        body = peer.OFFER.pack(*(value for key in order for value in offer[key]))
+        label, rest = b"ptl1conn", []
+    else:
+        phase, ack = int(one("key-phase")), one("acknowledgement")
+        flags = int(one("acknowledgement-wanted")) | (phase & 1) << 1 | (peer.HAS_ACK if ack else 0)
+        connection = int(one("connection"), 0)
+        clear = peer.HEADER.pack(peer.DATA, flags, path, 0, connection, number & peer.M32)
+        body = acknowledgement(ack).encode() if ack else b""
+        body += b"".join(chunk(text).encode() for text in inputs.get(f"{name}-chunk", []))
+        body += bytes(int(one("padding", "0")))
+        label, rest = b"ptl1data", [*nonces, phase]
+    info = peer.key_info(label, one("suite"), ends + rest)
+    key = peer.kdf(values["job-secret"], info)
+    sealed = peer.seal(peer.cipher(one("suite"), key), path, number, clear, body)
+    made = {"nonce": peer.nonce_of(path, number), "associated-data": clear, "plain": body,
+            "packet": sealed}
+    return made if one("suite") == "none" else {"info": info, "key": key, **made}
+
+
+def pair(values):
+    private = {end: x25519.X25519PrivateKey.from_private_bytes(values[f"pair-private-{end}"])
+               for end in "ab"}
+    public = {end: peer.public_bytes(key) for end, key in private.items()}
+    mix = peer.mix_of(values["pair-file"])
+    made = {f"pair-public-{end}": key for end, key in public.items()}
+    for end, key in public.items():
+        made[f"pair-id-and-life-{end}"] = struct.pack("<QQ", *peer.identity(key))
+    theirs = x25519.X25519PublicKey.from_public_bytes(public["b"])
+    made["pair-x25519"] = private["a"].exchange(theirs)
+    made["pair-mix"] = mix
+    made["pair-secret"] = peer.pair_secret(private["a"], public["b"])
+    made["pair-secret-with-mix"] = peer.pair_secret(private["b"], public["a"], mix)
+    return made
+
+
+def job(inputs, values):
+    host = exchange.fnv(inputs["host-boot-id"][0].encode(),
+                        struct.pack("<Q", int(inputs["host-inode"][0])))
+    name = exchange.fnv(values["job-random-0"], values["job-random-1"])
+    own = []
+    for text in inputs["card-addresses"][0].split(", "):
+        ip, prefix = text.split("/")
+        own.append((exchange.mapped(ip), int(prefix)))
+    choices = {"security": ["encrypt", "none"], "suite": exchange.SUITES,
+               "link": ["auto", "shm", "udp"], "congestion": ["auto", "lan", "shared"]}
+    codes = [codes.index(inputs[f"card-{what}"][0]) for what, codes in choices.items()]
+    card = exchange.card(inputs["card-release"][0], int(inputs["card-host"][0], 0),
+                         int(inputs["card-process"][0]), values["card-random"],
+                         [*codes, int(inputs["card-file"][0])], own)
+    address = exchange.address(int(inputs["address-port"][0]),
+                               exchange.mapped(inputs["address-ip"][0]), values["pair-public-a"],
+                               int(inputs["address-host"][0], 0))
+    return {"host": struct.pack("<Q", host), "job-id": struct.pack("<Q", name), "card": card,
+            "address": address}
+
+
+def main():
+    with open(sys.argv[1]) as file:
+        inputs, values = read(file)
+    made = {**pair(values), **job(inputs, values)}
+    names = [name.removesuffix("-suite") for name in inputs if name.endswith("-suite")]
+    for name in filter("card".__ne__, names):
+        for what, value in packet(inputs, values, name).items():
+            made[f"{name}-{what}"] = value
+    wrong = [name for name, value in made.items() if values.get(name) != value]
+    if wrong:
+        sys.exit(f"not as the second implementation makes it: {', '.join(wrong)}")
+    given = "job-secret pair-private-a pair-private-b pair-file card-random job-random-0 job-random-1"
+    left = set(values) - set(made) - set(given.split())
+    if left:
+        sys.exit(f"nobody makes these: {', '.join(sorted(left))}")
+    print(f"{len(made)} values are as the second implementation makes them")
+
+
+if __name__ == "__main__":
+    main()
