@@ -33,7 +33,7 @@ kernel() {
 cargo build --locked -p portolan --examples
 for tests in "portolan-sys --lib" "portolan-link --lib --test conformance --test udp" \
     "portolan-engine --test messages --test direct" \
-    "portolan-cli --bins --examples --test xdp --test node"; do
+    "portolan-hosts --lib" "portolan-cli --examples --test xdp --test node"; do
     # shellcheck disable=SC2086
     cargo test --locked --no-run -p $tests 2>&1 | tee /dev/stderr |
         sed -nE "s|^ *Executable .*\((.*/deps/([a-z_]+)-[0-9a-f]+)\)\$|${tests%% *}/\2 \1|p"

@@ -38,7 +38,7 @@ if [ "${1:-}" = check ]; then
         missing+=("the C interfaces as C++: there is no g++")
     }
     missing+=("the command and labs, loom, miri, the address sanitizer: make test has them")
-    tests "unit, packet-script, simulator and library tests" --workspace --exclude portolan-cli
+    tests "unit, packet-script, simulator and library tests" --workspace --exclude portolan-cli --exclude portolan-hosts
 else
     tests "unit, packet-script, simulator and end-to-end tests" --workspace
 

@@ -3,9 +3,9 @@
 use std::process::ExitCode;
 
 use portolan_boot::control::{self, Request};
+use portolan_hosts::failure::Result;
+use portolan_hosts::print::print;
 
-use crate::failure::Result;
-use crate::print::print;
 use crate::top::ANSWER_WAIT;
 
 const NOTES: &str = "\

@@ -3,17 +3,10 @@
 // They panic when their reader is gone or the disk is full: `print` does not.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
 
-mod bench;
-mod choices;
 mod command_line;
 mod doctor;
-mod failure;
-mod file;
 mod job;
-mod lab;
 mod manual;
-mod node;
-mod print;
 mod report;
 mod run;
 mod top;
@@ -23,10 +16,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use portolan_bench as bench;
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::print::tell;
+use portolan_hosts::{lab, node, ranks};
 use rustix::process::{Resource, getrlimit};
-
-use crate::failure::{Failure, Result};
-use crate::print::tell;
 
 /// Reliable messaging between processes on ordinary Ethernet
 #[derive(Parser)]
@@ -64,8 +58,8 @@ enum Command {
     LabHost(lab::HostArguments),
     #[command(name = lab::WIRE_COMMAND, hide = true)]
     LabWire(lab::WireArguments),
-    #[command(name = run::RANK_COMMAND, hide = true)]
-    Rank(run::RankArguments),
+    #[command(name = ranks::RANK_COMMAND, hide = true)]
+    Rank(ranks::RankArguments),
     #[command(name = run::GUARD_COMMAND, hide = true)]
     Guard { group: Option<std::path::PathBuf> },
     #[command(name = run::AGENT_COMMAND, hide = true)]
@@ -143,13 +137,13 @@ fn main() -> ExitCode {
     })
 }
 
-fn run(command: Command) -> failure::Result<ExitCode> {
+fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Run(arguments) => run::run(*arguments),
         Command::Lab(arguments) => lab::command(arguments),
         Command::LabHost(arguments) => lab::become_host(&arguments),
         Command::LabWire(arguments) => lab::become_wire(&arguments),
-        Command::Rank(arguments) => run::become_rank(&arguments),
+        Command::Rank(arguments) => ranks::become_rank(&arguments),
         Command::Guard { group } => run::guard(group.as_deref()),
         Command::Agent(arguments) => run::agent(&arguments),
         Command::Bench(arguments) => bench::run(arguments),

@@ -36,12 +36,16 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ),
     // An interface: a thin translation of the native one, and no way round it.
     ("portolan-atoll", &["portolan"]),
+    ("portolan-hosts", &["sys", "link", "boot"]),
+    (
+        "portolan-bench",
+        &[
+            "wire", "matching", "sys", "ring", "link", "engine", "boot", "portolan", "hosts",
+        ],
+    ),
     (
         "portolan-cli",
-        &[
-            "wire", "seal", "proto", "matching", "sys", "ring", "link", "engine", "boot",
-            "portolan",
-        ],
+        &["wire", "sys", "link", "boot", "portolan", "hosts", "bench"],
     ),
 ];
 

@@ -139,6 +139,24 @@ fn a_sweep_has_a_half_power_point() {
 }
 
 #[test]
+fn what_encrypts_stands_beside_what_encrypts() {
+    for wait in ["poll", "block"] {
+        let sizes = ["--size", "100000", "--link", "udp", "--vs", "tls,tcp"];
+        let arguments = [&["bandwidth", "--wait", wait][..], &sizes].concat();
+        let (json, _) = bench_for("20", &format!("tls-{wait}"), &arguments);
+        check_rows(&json);
+        let systems = ["portolan-udp", "kernel-tls", "kernel-tcp"];
+        assert_eq!(texts(&json, "rows", "system"), set(&systems));
+        assert_eq!(texts(&json, "ratios", "over"), set(&systems[1..]));
+        let method = json["rows"][1]["method"].as_str().unwrap();
+        assert!(
+            method.contains("TLS 1.3") && method.contains("AES-128-GCM"),
+            "{json}"
+        );
+    }
+}
+
+#[test]
 fn every_pattern_and_the_rate_are_measured() {
     for pattern in ["pingpong", "ping", "burst", "stream"] {
         let arguments = ["bandwidth", "--size", "4096", "--pattern", pattern];

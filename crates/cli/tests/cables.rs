@@ -288,6 +288,44 @@ fn labs_of_every_shape_live_side_by_side() {
 }
 
 #[test]
+fn two_hosts_are_joined_without_a_switch() {
+    let lab = TestLab::with("t-cab-pair", &["--cable", "--queues", "2"]);
+    let status = lab.status();
+    assert_eq!(status["cable"], true);
+    assert_eq!(status["hosts"][1]["up"], true);
+    assert!(
+        ["ipv4", "ipv6"]
+            .iter()
+            .all(|kind| Way::new(&lab, 0, kind).opens())
+    );
+    for link in ["udp", "xdp"] {
+        run(&lab, link);
+    }
+    let peers = ["--link", "xdp", "--vs", "raw-xdp,udp,tcp"];
+    let slices = ["--slices", "1", "--slice-ms", "5"];
+    let bench = ["bench", "latency", "--lab", lab.0];
+    say(&[&bench[..], &peers, &slices].concat()).expect(0);
+    // What only a switch can do.
+    let name = lab.0;
+    for refused in [
+        &["lab", "link", name, "h1", "down"][..],
+        &["lab", "impair", name, "--loss", "5"],
+        &["bench", "latency", "--lab", name, "--loss", "1"],
+        &["lab", "up", "t-cab-no", "--cable", "--rate", "1mbit"],
+        &["lab", "up", "t-cab-no", "--cable", "--hosts", "3"],
+    ] {
+        say(refused).expect(2).complains(&["--cable"]);
+    }
+    // As it is asked for again, and otherwise.
+    say(&["lab", "up", name, "--cable", "--queues", "2"]).expect(0);
+    say(&["lab", "up", name, "--queues", "2"])
+        .expect(2)
+        .complains(&["joined by a cable"]);
+    say(&["lab", "down", name]).expect(0);
+    assert_eq!(traces(name), Vec::<String>::new());
+}
+
+#[test]
 fn an_up_that_is_killed_leaves_nothing_of_two_switches() {
     need_root();
     let lab = TestLab(TestLab::own("t-cab-kill"));

@@ -8,11 +8,11 @@ pub mod values;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::print;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error, FromArgMatches};
-
-use crate::failure::{Failure, Result};
-use crate::print;
 
 /// Other launchers' word for `-n`, which is read as one.
 const OTHERS_RANKS: &str = "-np";

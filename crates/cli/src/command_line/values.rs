@@ -2,7 +2,7 @@
 
 use portolan_link::conformance::Random;
 
-use crate::failure::{Failure, Result};
+use portolan_hosts::failure::{Failure, Result};
 
 /// Values that are tried of each kind.
 const VALUES: u64 = 20_000;

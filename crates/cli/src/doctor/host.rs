@@ -5,6 +5,8 @@ use std::fs;
 use portolan::SETTINGS;
 use portolan_boot::launch::DESCRIPTORS_PER_RANK;
 use portolan_boot::node::NodeError;
+use portolan_hosts::node::{self, CONFIG_FILE};
+use portolan_hosts::ranks::{allowed_cores, check_program, has_aes};
 use portolan_link::udp::UdpConfig;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
 use portolan_sys::memory::SharedMemory;
@@ -14,8 +16,6 @@ use portolan_sys::{barrier, calls, futex, process};
 use rustix::process::{Resource, getrlimit};
 
 use super::Finding;
-use crate::node::{self, CONFIG_FILE};
-use crate::run::{allowed_cores, check_program, has_aes};
 
 /// Oldest kernel that Portolan has run on (docs/operations.md).
 const KERNEL_RUN: (u32, u32) = (6, 1);

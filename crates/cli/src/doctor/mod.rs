@@ -11,12 +11,12 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::print::print;
 use portolan_sys::features::Disabled;
 use serde::Serialize;
 
 use self::ports::Ports;
-use crate::failure::{Failure, Result};
-use crate::print::print;
 
 const EXIT_CODES: &str = "\
 Exit code: 0 if all is well, 1 if something is missing or slower than it could be,

@@ -2,13 +2,13 @@
 
 use std::net::{IpAddr, ToSocketAddrs};
 
+use portolan_hosts::node::way_to_queue;
 use portolan_sys::features::Disabled;
 use portolan_sys::net::{interfaces, route_to};
 
 use super::Finding;
 use super::networks::plugged;
 use super::ports::{Port, Ports, TRY};
-use crate::node::way_to_queue;
 
 /// This host, the subnets that it is on, and the hosts that were asked for.
 pub fn look(hosts: &[String], disabled: Disabled, ports: &Ports) -> Vec<Finding> {

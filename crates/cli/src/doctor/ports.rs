@@ -6,11 +6,11 @@ use std::path::Path;
 
 use portolan_boot::HostPortInfo;
 use portolan_boot::node::node_socket;
+use portolan_hosts::node::{ONE_BUFFER_MAX, Opener, carries, reachable, service, try_out};
 use portolan_sys::features::Disabled;
 use portolan_sys::net::{Interface, interfaces};
 
 use super::Finding;
-use crate::node::{ONE_BUFFER_MAX, Opener, carries, reachable, service, try_out};
 
 /// How to have it tried on cards, some of which reset their link then.
 pub const TRY: &str = "portolan doctor --host-ports does";

@@ -6,7 +6,7 @@ use clap_mangen::Man;
 use super::examples::examples;
 use super::roff::Page;
 use super::{Files, Manual};
-use crate::failure::{Failure, Result};
+use portolan_hosts::failure::{Failure, Result};
 
 /// How a paragraph begins that says what a command returns.
 const EXIT: &str = "Exit code: ";

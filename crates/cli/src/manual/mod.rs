@@ -15,8 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Command;
 use clap_complete::Shell;
 
-use crate::failure::{Failure, Result};
-use crate::print::print;
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::print::print;
 
 /// Of `portolan man`.
 #[derive(clap::Args)]

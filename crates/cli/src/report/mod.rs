@@ -8,8 +8,8 @@ mod read;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::failure::{Failure, Result};
-use crate::print::{print, tell};
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::print::{print, tell};
 
 const EXIT_CODES: &str = "\
 Exit code: 0 if the page has all files, 1 if it could not be written or a file

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use portolan_bench::Dimension::{self, *};
+use portolan_bench::{Machine, Ratio, Row};
+use portolan_hosts::failure::Result;
+
 use super::plot::{self, Legend, Line, number};
 use super::read::File;
-use crate::bench::{Host, Ratio, Row};
-use crate::failure::Result;
 
 const STYLE: &str = "
 :root { color-scheme: light dark; --back: #ffffff; --text: #1a1a1a; --faint: #666666; --line: #d8d8d8; }
@@ -77,7 +79,7 @@ pub fn html(files: &[File]) -> Result<String> {
 }
 
 fn hosts(body: &mut String, files: &[File]) {
-    let mut seen: Vec<&Host> = Vec::new();
+    let mut seen: Vec<&Machine> = Vec::new();
     for file in files {
         let host = &file.report.host;
         if seen.contains(&host) {
@@ -139,12 +141,25 @@ fn section(body: &mut String, bench: &str, title: &str, files: &[&File]) -> Resu
     Ok(())
 }
 
+/// What tells systems apart: how ranks waited, where messages lay, and how they
+/// were pushed.
+const HOW: [Dimension; 9] = [
+    Wait,
+    Buffers,
+    Push,
+    First,
+    Receiver,
+    PushedBuffer,
+    Computes,
+    Threads,
+    Callers,
+];
+
 /// What one plot shows: a metric; of early and late receivers each for itself,
 /// and each pushed buffer.
-fn plotted(row: &Row) -> (&str, Option<&str>, Option<&str>) {
-    let how = &row.how;
-    let (receiver, buffer) = (how.receiver.as_deref(), how.pushed_buffer.as_deref());
-    (&row.metric, receiver, buffer)
+fn plotted(row: &Row) -> (&str, String, String) {
+    let at = &row.dimensions;
+    (&row.metric, at.plain(Receiver), at.plain(PushedBuffer))
 }
 
 /// Plots of some rows: lines over sizes or messages where there are several,
@@ -155,37 +170,40 @@ fn pictures(rows: &[&Row]) -> Result<Vec<(String, String)>> {
     plots.sort_unstable();
     plots.dedup();
     for plot in plots {
-        let (metric, receiver, buffer) = plot;
-        let receiver = receiver.map(|it| format!(", {it} receiver"));
-        let buffer = buffer.map(|bytes| format!(", pushed buffer {bytes}"));
-        let of_plot = [receiver, buffer].into_iter().flatten().collect::<String>();
+        let (metric, receiver, buffer) = &plot;
+        let mut of_plot = String::new();
+        if !receiver.is_empty() {
+            let _ = write!(of_plot, ", {receiver} receiver");
+        }
+        if !buffer.is_empty() {
+            let _ = write!(of_plot, ", pushed buffer {buffer}");
+        }
         let of_metric: Vec<&Row> = (rows.iter().copied())
             .filter(|row| plotted(row) == plot)
             .collect();
-        let over_messages = lines_over(&of_metric, |row| row.messages.map(|n| n as f64));
-        let over_entries = lines_over(&of_metric, |row| row.entries.map(|n| n as f64));
-        let over_sizes = lines_over(&of_metric, |row| row.size.map(|n| n as f64));
-        if let Some(lines) = over_messages {
-            let caption = format!("{metric} by messages sent before any is read");
-            pictures.push((
-                caption,
-                plot::lines("messages", metric, &lines, Legend::Right)?,
-            ));
-        } else if let Some(lines) = over_entries {
-            let caption = format!("{metric} by how many wait");
-            pictures.push((
-                caption,
-                plot::lines("entries", metric, &lines, Legend::Left)?,
-            ));
-        } else if let Some(lines) = over_sizes {
-            let caption = format!("{metric} by size{of_plot}");
-            pictures.push((caption, plot::lines("bytes", metric, &lines, Legend::Left)?));
+        let axes = [
+            (
+                Messages,
+                "messages",
+                "messages sent before any is read",
+                Legend::Right,
+            ),
+            (Entries, "entries", "how many wait", Legend::Left),
+            (Size, "bytes", "size", Legend::Left),
+        ];
+        let over = |(dimension, unit, by, legend)| {
+            let lines = lines_over(&of_metric, |row| row.dimensions.number(dimension))?;
+            Some((lines, unit, by, legend))
+        };
+        if let Some((lines, unit, by, legend)) = axes.into_iter().find_map(over) {
+            let picture = plot::lines(unit, metric, &lines, legend)?;
+            pictures.push((format!("{metric} by {by}{of_plot}"), picture));
         } else {
             let bars: Vec<(String, [f64; 3])> = of_metric
                 .iter()
                 .map(|row| (label(row), [row.q1, row.p50, row.q3]))
                 .collect();
-            let caption = match of_metric[0].size {
+            let caption = match of_metric[0].dimensions.number(Size) {
                 Some(size) => format!("{metric}, {size} bytes{of_plot}"),
                 None => format!("{metric}{of_plot}"),
             };
@@ -238,59 +256,31 @@ fn lines_over(rows: &[&Row], x: impl Fn(&Row) -> Option<f64>) -> Option<Vec<Line
     long.then_some(lines)
 }
 
-/// Whose figure it is, how it waited, where messages lay, and how they were
-/// pushed.
-fn system(row: &Row) -> String {
+/// Whose figure it is, with what these dimensions say of it.
+fn named(row: &Row, dimensions: &[Dimension]) -> String {
     let mut name = row.system.clone();
-    for how in [&row.wait, &row.buffers].into_iter().flatten() {
-        let _ = write!(name, ", {how}");
-    }
-    let how = row.how.text();
-    if !how.is_empty() {
-        let _ = write!(name, ", {how}");
+    let phrases = row.dimensions.phrases(dimensions);
+    if !phrases.is_empty() {
+        let _ = write!(name, ", {phrases}");
     }
     name
 }
 
 /// What tells a line of a plot from another.
 fn series(row: &Row) -> String {
-    let mut name = system(row);
-    if row.messages.is_some() {
-        let size = row
-            .size
-            .map(|size| format!(", {size} B"))
-            .unwrap_or_default();
-        let side = row.pattern.as_deref().unwrap_or_default();
-        let _ = write!(name, "{size}, {side}");
+    let mut name = named(row, &HOW);
+    if row.dimensions.get(Messages).is_some() {
+        let _ = write!(name, ", {}", row.dimensions.phrases(&[Size, Pattern]));
     }
     name
 }
 
 /// What tells a bar from another.
 fn label(row: &Row) -> String {
-    let mut name = system(row);
-    if let Some(loss) = row.loss {
-        let _ = write!(name, ", {loss} %");
-    }
-    if let Some(bursts) = &row.bursts {
-        let _ = write!(name, " in bursts of {bursts}");
-    }
-    if let Some(beside) = &row.beside {
-        let _ = write!(name, " beside {beside}");
-    }
-    if let Some(interface) = &row.interface {
-        let _ = write!(name, " by {interface}");
-    }
-    if let Some(pair) = &row.pair {
-        let _ = write!(name, " {pair}");
-    }
-    if row.stalled_traffic == Some(true) {
-        name.push('*');
-    }
-    if row.metric == "start_ms" || row.metric == "job_ms" {
-        let _ = write!(name, ", {}", row.ranks);
-    }
-    name
+    let ranks = row.metric == "start_ms" || row.metric == "job_ms";
+    let others = [Loss, Bursts, Beside, Interface, Pair, StalledTraffic];
+    let all = [&HOW[..], &others, if ranks { &[Ranks] } else { &[] }];
+    named(row, &all.concat())
 }
 
 fn claims(body: &mut String, ratios: &[&Ratio]) {
@@ -299,20 +289,12 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
          <th></th><th class=\"n\">median</th><th class=\"n\">quartiles</th><th></th></tr>\n",
     );
     for ratio in ratios {
-        let mut when = condition(ratio.size, ratio.loss, ratio.ranks);
-        for how in [&ratio.wait, &ratio.buffers].into_iter().flatten() {
-            let _ = write!(when, ", {how}");
-        }
-        let how = ratio.how.text();
-        if !how.is_empty() {
-            let _ = write!(when, ", {how}");
-        }
-        if let Some(bursts) = &ratio.bursts {
-            let _ = write!(when, ", bursts of {bursts}");
-        }
-        if let Some(entries) = ratio.entries {
-            let _ = write!(when, ", {entries} entries");
-        }
+        let conditions = [
+            &[Size, Loss, Ranks][..],
+            &HOW,
+            &[Bursts, Harm, Beside, Entries],
+        ];
+        let when = ratio.dimensions.phrases(&conditions.concat());
         let _ = writeln!(
             body,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{:.3}</td>\
@@ -330,17 +312,6 @@ fn claims(body: &mut String, ratios: &[&Ratio]) {
     body.push_str("</table></div>\n");
 }
 
-fn condition(size: Option<usize>, loss: Option<f64>, ranks: Option<u32>) -> String {
-    let size = size.map(|size| format!("{size} B"));
-    let loss = loss.map(|loss| format!("{loss} % lost"));
-    let ranks = ranks.map(|ranks| format!("{ranks} ranks"));
-    [size, loss, ranks]
-        .into_iter()
-        .flatten()
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
 fn figures(body: &mut String, rows: &[&Row]) {
     body.push_str(
         "<details><summary>All figures</summary>\n<div class=\"wide\"><table>\n<tr><th>system</th>\
@@ -350,16 +321,8 @@ fn figures(body: &mut String, rows: &[&Row]) {
     );
     let some = |value: Option<f64>| value.map(number).unwrap_or_default();
     for row in rows {
-        let mut when = condition(row.size, row.loss, Some(row.ranks));
-        if let Some(messages) = row.messages {
-            let _ = write!(when, ", {messages} messages");
-        }
-        if let Some(entries) = row.entries {
-            let _ = write!(when, ", {entries} entries");
-        }
-        if let Some(pattern) = &row.pattern {
-            let _ = write!(when, ", {pattern}");
-        }
+        let conditions = [Size, Loss, Ranks, Messages, Entries, Pattern];
+        let when = row.dimensions.phrases(&conditions);
         let _ = writeln!(
             body,
             "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td>\
@@ -371,9 +334,9 @@ fn figures(body: &mut String, rows: &[&Row]) {
             number(row.p50),
             number(row.q1),
             number(row.q3),
-            some(row.p99),
-            some(row.p99_9),
-            some(row.p99_99),
+            some(row.tail.p99),
+            some(row.tail.p99_9),
+            some(row.tail.p99_99),
             row.n,
             escaped(&row.method)
         );

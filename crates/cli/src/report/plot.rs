@@ -9,8 +9,7 @@ use plotters::drawing::{DrawingArea, IntoDrawingArea};
 use plotters::element::{PathElement, Rectangle, Text};
 use plotters::series::LineSeries;
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
-
-use crate::failure::{Failure, Result};
+use portolan_hosts::failure::{Failure, Result};
 
 /// Stands for the page's text colour while a plot is drawn.
 const TEXT: RGBColor = RGBColor(1, 2, 3);

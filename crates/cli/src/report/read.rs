@@ -3,9 +3,9 @@
 use std::fs;
 use std::path::Path;
 
-use crate::bench::Report;
-use crate::failure::{Failure, Result};
-use crate::file;
+use portolan_bench::Report;
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::file;
 
 /// What one file holds.
 #[derive(Clone, Debug)]

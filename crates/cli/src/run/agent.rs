@@ -11,12 +11,12 @@ use portolan_boot::launch::{
     Greeting, Keeper, Place, Prepared, SharedMemory, StartFailure, Starter, Task, Wanted, serve,
 };
 use portolan_boot::{HostPort, Versions};
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::ranks::{Local, allowed_cores, check_program, core_in_turn, has_aes};
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled};
 
 use super::guard::Guard;
-use super::local::Local;
-use super::{has_aes, rank, ssh};
-use crate::failure::{Failure, Result};
+use super::ssh;
 
 #[derive(Debug, clap::Args)]
 pub struct AgentArguments {
@@ -124,12 +124,12 @@ fn prepare(task: &Task, ranks: u32, guard: &Rc<RefCell<Guard>>) -> Result<Prepar
     let path = variable("PATH");
     for (_, program) in task.programs.iter().chain(&task.others) {
         let name = program.first().map_or(OsStr::new(""), OsString::as_os_str);
-        rank::check_program(name, path.as_deref())?;
+        check_program(name, path.as_deref())?;
     }
     let mut local = Local::new(None, &disabled)?;
     local.set_group(guard.borrow().group());
     let cores = if task.bind {
-        let cores = rank::allowed_cores().map_err(Failure::io("asking for the allowed cores"))?;
+        let cores = allowed_cores().map_err(Failure::io("asking for the allowed cores"))?;
         let core = |rank: u32| Some(cores[rank as usize % cores.len()]);
         (0..ranks).map(core).collect()
     } else {
@@ -184,7 +184,7 @@ impl Starter for Ranks {
 
     fn spare_core(&mut self, _host_index: u16, local_index: u16) -> Option<u32> {
         let bind = self.task.bind;
-        bind.then(|| rank::core_in_turn(local_index)).flatten()
+        bind.then(|| core_in_turn(local_index)).flatten()
     }
 
     fn started(&mut self, _place: &Place, pid: u32) {

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use portolan_boot::launch::{LaunchError, RANKS_MAX};
-
-use crate::choices::{Congestion, Link, Security};
-use crate::failure::{Failure, Result};
+use portolan_hosts::choices::{Congestion, Link, Security};
+use portolan_hosts::failure::{Failure, Result};
 
 const EXIT_CODES: &str = "\
 Several programs in one job: `portolan run -n 2 -- A : -n 3 B` (with a lone `:` between them).

@@ -14,12 +14,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::ranks::cgroup;
 use portolan_sys::process::{Condition, Pidfd};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{GUARD_COMMAND, cgroup};
-use crate::failure::{Failure, Result};
+use super::GUARD_COMMAND;
 
 /// What a guard is told: the number of a process group (32 bits), and when its
 /// first process was started.

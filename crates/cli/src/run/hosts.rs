@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 
 use portolan_boot::launch::RANKS_MAX;
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::file;
+use portolan_hosts::lab::Lab;
+use portolan_hosts::print::counted;
 
 use super::arguments::{Arguments, Block};
-use crate::failure::{Failure, Result};
-use crate::file;
-use crate::lab::Lab;
-use crate::print::counted;
 
 /// Longest hostfile, bytes: more than twice what 4,096 hosts with the longest
 /// names take.

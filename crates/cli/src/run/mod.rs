@@ -3,49 +3,35 @@
 
 mod agent;
 mod arguments;
-mod cgroup;
 mod guard;
 mod hosts;
-mod local;
 mod output;
 mod program;
-mod rank;
 mod ssh;
-mod tell;
 mod trace;
 
 use std::collections::BTreeMap;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use portolan::{Origin, SettingError, Settings};
-use portolan_boot::launch::{Event, HostFailure, JobSpec, LaunchError, OnDeath, Running, Stop};
+use portolan_boot::launch::{Event, HostFailure, JobSpec, LaunchError, OnDeath, Running};
 use portolan_boot::{LinkChoice, Suite};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::lab::Lab;
+use portolan_hosts::print::{counted, tell};
+use portolan_hosts::ranks::{Teller, allowed_cores, check_program, has_aes, stops};
 
-use crate::failure::{Failure, Result};
-use crate::lab::Lab;
-use crate::print::{counted, tell};
 pub use agent::{AgentArguments, agent};
 pub use arguments::Arguments;
 use arguments::{Bind, Death};
 pub use guard::guard;
 use hosts::{Host, Place};
-pub use local::{Local, disabled};
 use output::Output;
 use program::Program;
-pub use rank::{
-    RankArguments, allowed_cores, become_rank, bind_to, check_program, end_with, execute,
-};
 use ssh::Ssh;
-pub use tell::Teller;
 use trace::Traces;
 
-/// The hidden command that becomes a rank.
-pub const RANK_COMMAND: &str = "internal-rank";
 /// The hidden command that outlives a killed launcher.
 pub const GUARD_COMMAND: &str = "internal-guard";
 /// The hidden command that plays the launcher's part on another host.
@@ -68,7 +54,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     }
     if hosts.iter().any(|host| host.place != Place::Remote) {
         for block in &blocks {
-            rank::check_program(&block.program[0], std::env::var_os("PATH").as_deref())?;
+            check_program(&block.program[0], std::env::var_os("PATH").as_deref())?;
         }
     }
     let traces = match &arguments.trace {
@@ -283,7 +269,7 @@ fn check_settings(given: &BTreeMap<String, String>) -> Result<()> {
 
 /// The core of each rank that runs on this machine, in turn.
 fn cores(hosts: &[Host]) -> Result<Vec<Option<u32>>> {
-    let allowed = rank::allowed_cores().map_err(Failure::io("asking for the allowed cores"))?;
+    let allowed = allowed_cores().map_err(Failure::io("asking for the allowed cores"))?;
     let mut turn = allowed.iter().cycle();
     let mut cores = Vec::new();
     for host in hosts {
@@ -293,39 +279,6 @@ fn cores(hosts: &[Host]) -> Result<Vec<Option<u32>>> {
         }
     }
     Ok(cores)
-}
-
-/// Whether this host encrypts AES in hardware.
-pub fn has_aes() -> bool {
-    #[cfg(target_arch = "x86_64")]
-    return std::arch::is_x86_feature_detected!("aes")
-        && std::arch::is_x86_feature_detected!("pclmulqdq");
-    #[cfg(target_arch = "aarch64")]
-    return std::arch::is_aarch64_feature_detected!("aes");
-}
-
-/// Signals that end the job.
-pub fn stops() -> Result<Vec<Stop>> {
-    let signals = [
-        (SIGINT, "interrupted (SIGINT)"),
-        (SIGTERM, "terminated (SIGTERM)"),
-        (SIGHUP, "the terminal is gone (SIGHUP)"),
-        (SIGQUIT, "quit (SIGQUIT)"),
-    ];
-    let stop = |(signal, why): (i32, &str)| {
-        let (ours, handlers) = UnixStream::pair()?;
-        signal_hook::low_level::pipe::register(signal, handlers)?;
-        Ok(Stop {
-            descriptor: OwnedFd::from(ours),
-            code: 128 + signal,
-            why: why.to_owned(),
-        })
-    };
-    signals
-        .into_iter()
-        .map(stop)
-        .collect::<io::Result<_>>()
-        .map_err(Failure::io("catching signals"))
 }
 
 #[cfg(test)]

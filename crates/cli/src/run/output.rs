@@ -10,11 +10,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use portolan_boot::launch::{Chunk, Stop};
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::print::{tell, write_fully};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use signal_hook::consts::SIGPIPE;
-
-use crate::failure::{Failure, Result};
-use crate::print::{tell, write_fully};
 
 /// A line longer than this is broken, so that memory stays bounded.
 const LINE_BYTES_MAX: usize = 1 << 20;

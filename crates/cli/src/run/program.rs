@@ -11,16 +11,15 @@ use std::process::{Command, Stdio};
 
 use portolan_boot::launch::{Place as RankPlace, Reach, SharedMemory, Starter, Task, Wanted};
 use portolan_boot::{HostPort, JOB_VARIABLE};
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::lab::Lab;
+use portolan_hosts::print::tell;
+use portolan_hosts::ranks::{Local, core_in_turn, disabled};
 
 use super::arguments::{Arguments, Bind, Block};
 use super::guard::Guard;
 use super::hosts::{Host, Place};
-use super::local::{Local, disabled};
-use super::rank;
 use super::ssh::{SSH_VARIABLE, Ssh};
-use crate::failure::{Failure, Result};
-use crate::lab::Lab;
-use crate::print::tell;
 
 /// What the ranks of a job run, and where.
 pub struct Program {
@@ -153,7 +152,7 @@ impl Starter for Program {
     }
 
     fn spare_core(&mut self, _host_index: u16, local_index: u16) -> Option<u32> {
-        self.bind.then(|| rank::core_in_turn(local_index)).flatten()
+        self.bind.then(|| core_in_turn(local_index)).flatten()
     }
 
     fn reach(&mut self, host_index: u16) -> Option<Reach> {

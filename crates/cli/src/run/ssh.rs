@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 
 use portolan_boot::launch::HostFailure;
+use portolan_hosts::failure::{Failure, Result};
 
 use super::AGENT_COMMAND;
 use super::arguments::Arguments;
-use crate::failure::{Failure, Result};
 
 /// The variable that names the program, unless `--ssh` does.
 pub const SSH_VARIABLE: &str = "PORTOLAN_SSH";

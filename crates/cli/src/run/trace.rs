@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-use crate::failure::{Failure, Result};
-use crate::print::tell;
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::print::tell;
 
 /// Name of the file that holds all ranks.
 const MERGED: &str = "trace.json";

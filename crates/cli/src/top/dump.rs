@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use portolan_boot::control::{HostView, JobName, RankView, TableView};
+use portolan_hosts::print::counted;
 
 use super::counters::waiting;
 use super::view::{process, span};
-use crate::print::counted;
 
 /// An entry of a table, its numbers by name.
 struct Entry<'a> {

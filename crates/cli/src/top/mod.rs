@@ -12,9 +12,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use portolan_boot::control::{self, Answer, ControlError, HostView, JobName, Look, Request};
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::print::{Reader, counted, print, tell};
 
-use crate::failure::{Failure, Result};
-use crate::print::{Reader, counted, print, tell};
 use counters::Sample;
 
 /// A job that is asked answers within this time: its launcher waits two

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 
 use portolan_boot::control::{HostView, JobName, Phase};
+use portolan_hosts::failure::{Failure, Result};
 
 use super::counters::{GAUGES, numbers, waiting};
-use crate::failure::{Failure, Result};
 
 /// A label's value, with what must be escaped.
 fn escape(text: &str) -> String {

@@ -3,11 +3,11 @@
 use std::fmt::Write as _;
 
 use portolan_boot::control::{HostView, JobName, Phase, RankView};
+use portolan_hosts::print::counted;
 use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
 use super::counters::{Sample, numbers, waiting};
-use crate::print::counted;
 
 /// What the XDP program does with packets to a host port.
 const STEERED: [&str; 1] = ["steered"];

@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 
-use crate::bench::Quartiles;
+use portolan_bench::Quartiles;
 
 /// A change is worth it that takes so much less time.
 const GAIN: f64 = 0.95;

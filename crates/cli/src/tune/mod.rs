@@ -16,15 +16,15 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::ValueEnum;
 use portolan::tuned::Link as TunedLink;
+use portolan_hosts::choices::Link;
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::lab::Lab;
+use portolan_hosts::print::{hide_progress, print, show_progress};
 use portolan_sys::tell::plain;
 
 use self::rank::{MARK, Said, forget, link_of};
 pub use self::rank::{RankArguments, TUNE_RANK_COMMAND};
 use self::report::Found;
-use crate::choices::Link;
-use crate::failure::{Failure, Result};
-use crate::lab::Lab;
-use crate::print::{hide_progress, print, show_progress};
 
 /// Most hosts of a lab that take part: as many as one receiver is flooded by.
 const LAB_HOSTS_MAX: u32 = 8;

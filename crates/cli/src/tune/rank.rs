@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use portolan::tuned::{self, Link};
 use portolan::{Config, Endpoint};
+use portolan_bench::ours;
+use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::print::print;
 use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
@@ -12,9 +15,6 @@ use super::choose::{Times, best, mean, ratios, up_to, worth};
 use super::report::{Finding, Found, Kept};
 use super::step::{ANSWERS, Case, ORDERS, Stage, Step, heard, tell};
 use super::values::Values;
-use crate::bench::ours;
-use crate::failure::{Failure, Result};
-use crate::print::print;
 
 /// The hidden command that is a rank.
 pub const TUNE_RANK_COMMAND: &str = "internal-tune-rank";

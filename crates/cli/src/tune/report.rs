@@ -4,10 +4,9 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use portolan::tuned::Link;
+use portolan_bench::table;
+use portolan_hosts::failure::Result;
 use serde::{Deserialize, Serialize};
-
-use crate::bench::table;
-use crate::failure::Result;
 
 /// A threshold.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

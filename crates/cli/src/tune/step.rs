@@ -5,12 +5,12 @@
 use std::sync::Arc;
 
 use portolan::{Endpoint, MatchError, Notify, OpId, Selector, TaggedOptions};
+use portolan_bench::{compute_until, ours};
+use portolan_hosts::failure::{Failure, Result};
 use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
 use super::values::Values;
-use crate::bench::{compute_until, ours};
-use crate::failure::{Failure, Result};
 
 /// Tag of what is measured.
 const MEASURED: u64 = 1;

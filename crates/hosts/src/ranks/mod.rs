@@ -1,0 +1,58 @@
+//! Ranks on this host, or on the hosts of a lab: how they are started, and what
+//! the user is told of them.
+
+pub mod cgroup;
+mod local;
+mod rank;
+mod tell;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+
+use portolan_boot::launch::Stop;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+use crate::failure::{Failure, Result};
+pub use local::{Local, disabled};
+pub use rank::{
+    RankArguments, allowed_cores, become_rank, bind_to, check_program, core_in_turn, end_with,
+    execute,
+};
+pub use tell::Teller;
+
+/// The hidden command that becomes a rank.
+pub const RANK_COMMAND: &str = "internal-rank";
+
+/// Whether this host encrypts AES in hardware.
+pub fn has_aes() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return std::arch::is_x86_feature_detected!("aes")
+        && std::arch::is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    return std::arch::is_aarch64_feature_detected!("aes");
+}
+
+/// Signals that end the job.
+pub fn stops() -> Result<Vec<Stop>> {
+    let signals = [
+        (SIGINT, "interrupted (SIGINT)"),
+        (SIGTERM, "terminated (SIGTERM)"),
+        (SIGHUP, "the terminal is gone (SIGHUP)"),
+        (SIGQUIT, "quit (SIGQUIT)"),
+    ];
+    let stop = |(signal, why): (i32, &str)| {
+        let (ours, handlers) = UnixStream::pair()?;
+        signal_hook::low_level::pipe::register(signal, handlers)?;
+        Ok(Stop {
+            descriptor: OwnedFd::from(ours),
+            code: 128 + signal,
+            why: why.to_owned(),
+        })
+    };
+    signals
+        .into_iter()
+        .map(stop)
+        .collect::<io::Result<_>>()
+        .map_err(Failure::io("catching signals"))
+}
