@@ -57,8 +57,9 @@ else
 
     if cargo +nightly --version >/dev/null 2>&1; then
         part $compile "address sanitizer: ring, link and the C interfaces" scripts/sanitize.sh "${with_runner[@]}"
+        part $compile "the fuzz targets compile" cargo +nightly check --locked --manifest-path fuzz/Cargo.toml --target-dir "$target/fuzz"
     else
-        missing+=("the address sanitizer: there is no nightly toolchain")
+        missing+=("the address sanitizer, and the fuzz targets: there is no nightly toolchain")
     fi
 
     part $long "README and tutorial, in a fresh clone" scripts/readme.sh

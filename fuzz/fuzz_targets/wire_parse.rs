@@ -5,4 +5,6 @@
 #[path = "../../crates/wire/tests/common/reencode.rs"]
 mod reencode;
 
-libfuzzer_sys::fuzz_target!(|bytes: &[u8]| _ = reencode::all(bytes));
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
+    let _ = reencode::all(bytes);
+});
