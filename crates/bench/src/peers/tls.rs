@@ -242,11 +242,11 @@ impl Channel for Tls {
     fn poll(&mut self, size: usize) -> Result<u64> {
         match self.session.read_tls(&mut self.stream) {
             Ok(0) => return fail("TLS: the other process has closed the connection"),
-            Ok(_) => {}
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
+            Ok(_) => drop(self.session.process_new_packets().map_err(failed)?),
+            // What came with the handshake may wait all the same.
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("TLS receive"),
         }
-        self.session.process_new_packets().map_err(failed)?;
         let mut messages = 0;
         loop {
             match self.session.reader().read(&mut self.room) {
