@@ -52,7 +52,7 @@ tests portolan-link/conformance
 tests portolan-link/udp
 tests portolan-engine/messages
 tests portolan-engine/direct
-tests portolan-hosts/lib node::steering node::query \
+tests portolan-hosts/portolan_hosts node::steering node::query \
     node::tests::packets_go node::tests::ranks_of node::tests::what_cannot
 tests portolan-cli/xdp ranks_with_and who_cannot sockets_are a_second_job
 if [ -n "$list" ] || [ $remaps -eq 1 ]; then

@@ -215,14 +215,12 @@ impl<'a> Conductor<'a> {
             offers[offer] = answer!(line, Offer);
         }
         let [of_follower, of_leader] = offers;
-        for (line, offer) in [
-            (&mut *self.leader, of_follower),
-            (&mut *self.follower, of_leader),
-        ] {
-            line.say(&Order::Join { slot, offer })?;
-            expect_ready(line)?;
-        }
-        Ok(())
+        // At the same time: a handshake takes both.
+        let join = |offer| Order::Join { slot, offer };
+        self.leader.say(&join(of_follower))?;
+        self.follower.say(&join(of_leader))?;
+        expect_ready(self.leader)?;
+        expect_ready(self.follower)
     }
 
     /// One system's turn. Afterwards nothing of it is on its way.
