@@ -3,6 +3,8 @@
 
 mod common;
 
+use std::collections::HashMap;
+
 use common::{LIMIT, Said, example, say};
 
 /// What ranks under memcheck say, of which one finding makes the job fail with
@@ -50,19 +52,24 @@ fn ranks_are_clean_by_shared_memory() {
     is_clean("shm", "encrypt");
 }
 
-/// What memcheck reports, each with the lines about where.
+/// What memcheck reports, each with the lines about where. Lines of several ranks
+/// come mixed.
 fn findings(said: &Said) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
+    let mut last_of: HashMap<&str, usize> = HashMap::new();
     for line in said.err.lines() {
         // Behind the rank and valgrind's own number.
-        let Some((_, text)) = line.split_once("== ") else {
+        let Some((rank, text)) = line.split_once("== ") else {
             continue;
         };
-        match all.last_mut() {
-            Some(last) if text.starts_with(' ') || text.is_empty() => {
-                last.push_str(&format!("\n{text}"));
+        match last_of.get(rank) {
+            Some(&at) if text.starts_with(' ') || text.is_empty() => {
+                all[at].push_str(&format!("\n{text}"));
             }
-            _ => all.push(text.to_owned()),
+            _ => {
+                last_of.insert(rank, all.len());
+                all.push(text.to_owned());
+            }
         }
     }
     all
