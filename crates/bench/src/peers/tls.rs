@@ -242,7 +242,9 @@ impl Channel for Tls {
     fn poll(&mut self, size: usize) -> Result<u64> {
         match self.session.read_tls(&mut self.stream) {
             Ok(0) => return fail("TLS: the other process has closed the connection"),
-            Ok(_) => drop(self.session.process_new_packets().map_err(failed)?),
+            Ok(_) => {
+                self.session.process_new_packets().map_err(failed)?;
+            }
             // What came with the handshake may wait all the same.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {}
             Err(error) => return Err(error).context("TLS receive"),
