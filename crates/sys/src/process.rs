@@ -64,6 +64,29 @@ pub fn network(socket: BorrowedFd<'_>) -> Result<Network, Errno> {
     option(socket, SO_NETNS_COOKIE).map(Network)
 }
 
+/// Has the kernel refuse descriptors that are sent to `socket`, or to one that it
+/// accepts (`SO_PASSRIGHTS`): a closed one may keep who receives it as long as its
+/// sender likes.
+///
+/// # Errors
+/// `NOPROTOOPT` before Linux 6.16.
+pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
+    const SOL_SOCKET: usize = 1;
+    const SO_PASSRIGHTS: usize = 83;
+    let value = 0_u32;
+    let at = &raw const value as usize;
+    let args = [
+        socket.as_raw_fd() as usize,
+        SOL_SOCKET,
+        SO_PASSRIGHTS,
+        at,
+        size_of_val(&value),
+        0,
+    ];
+    // SAFETY: the kernel reads the four bytes of `value`, which lives beyond the call.
+    unsafe { syscall(raw::number::SETSOCKOPT, args) }.map(drop)
+}
+
 /// Words of an option of a socket.
 fn option<const N: usize>(socket: BorrowedFd<'_>, name: usize) -> Result<[u32; N], Errno> {
     const SOL_SOCKET: usize = 1;

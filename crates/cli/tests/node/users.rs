@@ -408,3 +408,25 @@ fn who_has_no_process_here_is_refused() {
     let why = refusal(ask(lab.0));
     assert!(why.contains("cannot see the process that asks"), "{why}");
 }
+
+#[test]
+fn descriptors_are_refused_before_they_arrive() {
+    let (mine, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+    if refuse_descriptors(mine.as_fd()) == Err(rustix::io::Errno::NOPROTOOPT) {
+        println!("*** DID NOT RUN: the kernel cannot refuse descriptors (Linux before 6.16)");
+        return;
+    }
+    let lab = TestLab::up(own("rights"), "1");
+    let _node = Node::start(lab.0, "h0", "");
+    let one = raw(lab.0);
+    let question = QUESTION.encode();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    // A socket whose close may linger would keep the service.
+    let sent = [one.as_fd()];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&sent)));
+    let parts = [IoSlice::new(&question)];
+    let refused = sendmsg(&one, &parts, &mut control, SendFlags::NOSIGNAL);
+    assert_eq!(refused, Err(rustix::io::Errno::PERM));
+    drop(ask(lab.0).unwrap());
+}

@@ -11,7 +11,7 @@ use portolan_boot::node::{Answer, Heard, PACKET_MEMORY, Question, answer, hear};
 use portolan_sys::epoll::Epoll;
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
-use portolan_sys::process::{Network, network, peer};
+use portolan_sys::process::{Network, network, peer, refuse_descriptors};
 use portolan_sys::tell::tell;
 use rustix::net::{SocketFlags, accept_with, getsockname};
 
@@ -107,6 +107,8 @@ impl Service {
         mounted: bool,
         listener: OwnedFd,
     ) -> Result<Self> {
+        // Older kernels cannot: docs/security.md says what follows.
+        let _ = refuse_descriptors(listener.as_fd());
         let epoll = Epoll::new().map_err(Failure::os("making an epoll set"))?;
         epoll
             .add(listener.as_fd(), LISTENER)
