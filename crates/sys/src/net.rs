@@ -22,5 +22,6 @@ pub use netlink::Netlink;
 pub use receive::Received;
 pub use route::{Interface, Route, directly_connected, interfaces, mtu_towards, route_to};
 pub use send::{SEGMENTS_MAX, SendUnit, UNITS_MAX};
+pub(crate) use socket::set_option;
 pub use socket::{BindError, SocketOptions, UdpSocket};
 pub use subnet::{NotASubnet, Subnet, is_link_local};

@@ -9,6 +9,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, setrlimit};
 
+use crate::net::set_option;
 use crate::raw::{self, syscall};
 
 #[cfg(target_arch = "x86_64")]
@@ -71,20 +72,9 @@ pub fn network(socket: BorrowedFd<'_>) -> Result<Network, Errno> {
 /// # Errors
 /// `NOPROTOOPT` before Linux 6.16.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    const SOL_SOCKET: usize = 1;
-    const SO_PASSRIGHTS: usize = 83;
-    let value = 0_u32;
-    let at = &raw const value as usize;
-    let args = [
-        socket.as_raw_fd() as usize,
-        SOL_SOCKET,
-        SO_PASSRIGHTS,
-        at,
-        size_of_val(&value),
-        0,
-    ];
-    // SAFETY: the kernel reads the four bytes of `value`, which lives beyond the call.
-    unsafe { syscall(raw::number::SETSOCKOPT, args) }.map(drop)
+    const SOL_SOCKET: i32 = 1;
+    const SO_PASSRIGHTS: i32 = 83;
+    set_option(socket, SOL_SOCKET, SO_PASSRIGHTS, 0)
 }
 
 /// Words of an option of a socket.

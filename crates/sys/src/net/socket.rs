@@ -429,7 +429,7 @@ fn check<T>(what: &'static str, result: Result<T, Errno>) -> Result<T, BindError
     result.map_err(|errno| BindError::System(what, errno))
 }
 /// Sets an option of a socket that has four bytes.
-pub(super) fn set_option(
+pub(crate) fn set_option(
     socket: BorrowedFd<'_>,
     level: i32,
     name: i32,
