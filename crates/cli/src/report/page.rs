@@ -6,11 +6,11 @@ use std::ops::RangeInclusive;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 use portolan_bench::Dimension::{self, *};
-use portolan_bench::{Machine, Ratio, Row};
+use portolan_bench::{Ratio, Row};
 use portolan_hosts::failure::Result;
 
 use super::metric::Metric;
-use super::plot::{self, Bar, Legend, Line, number};
+use super::plot::{self, Bar, Line, number};
 use super::read::File;
 
 const STYLE: &str = "
@@ -67,7 +67,7 @@ pub fn page(files: &[File]) -> Result<String> {
             }
             body {
                 h1 { "Portolan: measured" }
-                @for host in hosts(files) { p { (about(host)) } }
+                @for host in hosts(files) { p { (host) } }
                 p.faint {
                     "Bars are medians over slices, the thin line spans the quartiles. A ratio is \
                      the median over slices of two figures of the same slice. A system has the \
@@ -81,29 +81,26 @@ pub fn page(files: &[File]) -> Result<String> {
 }
 
 /// The machines that figures come from.
-fn hosts(files: &[File]) -> Vec<&Machine> {
-    let mut seen: Vec<&Machine> = Vec::new();
+fn hosts(files: &[File]) -> Vec<String> {
+    let mut all = Vec::new();
     for host in files.iter().map(|file| &file.report.host) {
-        if !seen.contains(&host) {
-            seen.push(host);
+        let lab = host.lab.as_ref();
+        let lab = lab.map_or(String::new(), |name| format!(", lab {name}"));
+        let about = format!(
+            "{}: {}, {} cores, {} GB, {}, Linux {}{lab}; Portolan {}",
+            host.name,
+            host.cpu,
+            host.cores,
+            host.memory_mb / 1000,
+            host.arch,
+            host.kernel,
+            host.portolan
+        );
+        if !all.contains(&about) {
+            all.push(about);
         }
     }
-    seen
-}
-
-fn about(host: &Machine) -> String {
-    let lab = host.lab.as_ref();
-    let lab = lab.map_or(String::new(), |name| format!(", lab {name}"));
-    format!(
-        "{}: {}, {} cores, {} GB, {}, Linux {}{lab}; Portolan {}",
-        host.name,
-        host.cpu,
-        host.cores,
-        host.memory_mb / 1000,
-        host.arch,
-        host.kernel,
-        host.portolan
-    )
+    all
 }
 
 fn section(bench: &str, title: &str, files: &[&File], colours: &Colours<'_>) -> Result<Markup> {
@@ -221,22 +218,17 @@ fn pictures(bench: &str, rows: &[&Row], colours: &Colours<'_>) -> Result<Vec<(St
             .filter(|row| plotted(row) == plot)
             .collect();
         let axes = [
-            (
-                Messages,
-                "messages",
-                "messages sent before any is read",
-                Legend::Right,
-            ),
-            (Entries, "entries", "how many wait", Legend::Left),
-            (Size, "bytes", "size", Legend::Left),
+            (Messages, "messages", "messages sent before any is read"),
+            (Entries, "entries", "how many wait"),
+            (Size, "bytes", "size"),
         ];
-        let over = |(dimension, axis, by, legend)| {
+        let over = |(dimension, axis, by)| {
             let x = |row: &Row| row.dimensions.number(dimension);
-            Some((lines_over(&of_metric, x, colours)?, axis, by, legend))
+            Some((lines_over(&of_metric, x, colours)?, axis, by))
         };
         let (shown, scale, picture) =
-            if let Some((lines, axis, by, legend)) = axes.into_iter().find_map(over) {
-                let picture = plot::lines(axis, &unit, &lines, legend)?;
+            if let Some((lines, axis, by)) = axes.into_iter().find_map(over) {
+                let picture = plot::lines(axis, &unit, &lines)?;
                 (format!(" by {by}"), "; logarithmic axes", picture)
             } else {
                 let bar = |row: &&Row| Bar {
@@ -268,7 +260,7 @@ fn pictures(bench: &str, rows: &[&Row], colours: &Colours<'_>) -> Result<Vec<(St
     };
     let histograms: Vec<Line> = rows.iter().filter_map(histogram).collect();
     if !histograms.is_empty() {
-        let picture = plot::lines("us one way", "messages", &histograms, Legend::Right)?;
+        let picture = plot::lines("us one way", "messages", &histograms)?;
         let caption = "How many messages took how long: us one way; further left is better; \
                        logarithmic axes";
         pictures.push((caption.to_owned(), picture));

@@ -36,13 +36,6 @@ const SIZE: (u32, u32) = (760, 360);
 /// Bars that differ by more than this factor have a logarithmic axis.
 const LINEAR_MAX: f64 = 20.0;
 
-/// The upper corner that the lines leave free.
-#[derive(Clone, Copy)]
-pub enum Legend {
-    Left,
-    Right,
-}
-
 /// A named series of points.
 pub struct Line {
     pub name: String,
@@ -89,18 +82,30 @@ fn svg(
 }
 
 /// Lines over logarithmic axes. Points that are not above 0 are left out.
-pub fn lines(x: &str, y: &str, lines: &[Line], legend: Legend) -> Result<String> {
+pub fn lines(x: &str, y: &str, lines: &[Line]) -> Result<String> {
     let points = || {
         let all = lines.iter().flat_map(|line| &line.points);
         all.copied().filter(|(x, y)| *x > 0.0 && *y > 0.0)
     };
     let (xs, ys) = (range(points().map(|p| p.0)), range(points().map(|p| p.1)));
+    // Whole decades, so that there are numbers at the axis.
+    let decade = |value: f64, round: fn(f64) -> f64| 10_f64.powf(round(value.log10()));
+    let ys = decade(ys.0, f64::floor)..decade(ys.1, f64::ceil);
+    // The legend has the upper corner that falling or rising lines leave free.
+    let falls = |line: &Line| match &line.points[..] {
+        [(_, first), .., (_, last)] => (first / last).ln().signum(),
+        _ => 0.0,
+    };
+    let legend = match lines.iter().map(falls).sum::<f64>() > 0.0 {
+        true => SeriesLabelPosition::UpperRight,
+        false => SeriesLabelPosition::UpperLeft,
+    };
     svg(SIZE, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(64)
-            .build_cartesian_2d((xs.0..xs.1).log_scale(), (ys.0..ys.1).log_scale())
+            .build_cartesian_2d((xs.0..xs.1).log_scale(), ys.log_scale())
             .map_err(failed)?;
         chart
             .configure_mesh()
@@ -132,10 +137,7 @@ pub fn lines(x: &str, y: &str, lines: &[Line], legend: Legend) -> Result<String>
         }
         chart
             .configure_series_labels()
-            .position(match legend {
-                Legend::Left => SeriesLabelPosition::UpperLeft,
-                Legend::Right => SeriesLabelPosition::UpperRight,
-            })
+            .position(legend)
             .label_font(text(13))
             .draw()
             .map_err(failed)
@@ -166,16 +168,10 @@ pub fn bars(bars: &[Bar]) -> Result<(&'static str, String)> {
     let width = f64::from(SIZE.0 as i32 - left - VALUE);
     let most = bars.iter().map(|bar| bar.quartiles[2]);
     let most = most.fold(f64::MIN_POSITIVE, f64::max);
-    let medians = || {
-        bars.iter()
-            .map(|bar| bar.quartiles[1])
-            .filter(|it| *it > 0.0)
-    };
-    let (least, largest) = (
-        medians().fold(most, f64::min),
-        medians().fold(0.0, f64::max),
-    );
-    let logarithmic = largest > LINEAR_MAX * least;
+    let medians = bars.iter().map(|bar| bar.quartiles[1]);
+    let medians = medians.filter(|it| *it > 0.0);
+    let least = medians.fold(most, f64::min);
+    let logarithmic = most > LINEAR_MAX * least;
     // A power of ten that leaves a piece of the smallest bar.
     let first = (least / 1.3).log10().floor();
     let x = |value: f64| {
@@ -261,8 +257,8 @@ mod tests {
         };
         let some = line(0, &[(8.0, 0.1), (1e6, 33.0), (0.0, 5.0)]);
         for picture in [
-            lines("bytes", "us", &[some], Legend::Left).unwrap(),
-            lines("bytes", "us", &[line(1, &[])], Legend::Right).unwrap(),
+            lines("bytes", "us", &[some]).unwrap(),
+            lines("bytes", "us", &[line(1, &[])]).unwrap(),
             bars(&[bar(2.0)]).unwrap().1,
         ] {
             assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
@@ -284,7 +280,7 @@ mod tests {
             let all: Vec<Bar> = medians.iter().map(|it| bar(*it)).collect();
             bars(&all).unwrap()
         };
-        assert_eq!(scale(&[1.0, 20.0]).0, "");
+        assert_eq!(scale(&[1.0, 18.0]).0, "");
         assert_eq!(scale(&[0.0, 1.0]).0, "");
         let (said, picture) = scale(&[1.0, 0.0, 2_500.0]);
         assert_eq!(said, "; logarithmic axis");
