@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::atomic::fence;
 
 use portolan_ring::{
-    Exposed, Held, PublishError, Region, RegionId, RegionOwner, RegionTable, Rights, Terms,
-    UseWord, WithdrawError,
+    Exposed, Permission, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionUse,
+    Terms, UseWord, WithdrawError,
 };
 use portolan_sys::process::{
     CopyError, read_memory, read_memory_vectored, threads, write_memory_vectored,
@@ -50,7 +50,7 @@ pub enum OneSidedError {
     /// The peer may have this region, but not in its table: send a message.
     Elsewhere,
     /// The region exists, but its rights, these, do not include the access.
-    Denied(Rights),
+    Denied(Permission),
     /// It begins before the region, which has so many bytes, or ends behind.
     OutOfBounds(u64),
     /// The system forbids it (Yama's ptrace_scope, seccomp, another user or
@@ -87,10 +87,10 @@ impl fmt::Display for OneSidedError {
                 f,
                 "the memory region does not allow this access, but {}",
                 match rights {
-                    Rights::None => "none",
-                    Rights::Get => "get",
-                    Rights::Put => "put",
-                    Rights::Both => "put and get",
+                    Permission::None => "none",
+                    Permission::Get => "get",
+                    Permission::Put => "put",
+                    Permission::Both => "put and get",
                 }
             ),
             Self::OutOfBounds(bytes) => write!(
@@ -144,7 +144,7 @@ impl OneSided {
         map: &Map,
         cma: &mut Cma,
         access: &Access,
-    ) -> Result<(Held<'_>, u32, u64), OneSidedError> {
+    ) -> Result<(RegionUse<'_>, u32, u64), OneSidedError> {
         let peer = access.peer;
         if peer >= map.layout.endpoints {
             return Err(OneSidedError::NoPeer);
@@ -180,7 +180,7 @@ struct Access {
     key: u64,
     place: Place,
     bytes: u64,
-    allowed: fn(Rights) -> bool,
+    allowed: fn(Permission) -> bool,
 }
 
 impl Access {
@@ -254,7 +254,7 @@ impl Outlet<'_> {
         &mut self,
         key: u64,
         memory: Exposed,
-        rights: Rights,
+        rights: Permission,
     ) -> Result<RegionId, PublishError> {
         self.onesided.regions.publish(Region {
             key,
@@ -306,7 +306,7 @@ impl Outlet<'_> {
             key,
             place,
             bytes: total(from.iter().map(|piece| piece.len())),
-            allowed: Rights::allow_put,
+            allowed: Permission::allow_put,
         };
         let (_held, pid, at) = self.onesided.begin(self.map, self.cma, &access)?;
         Ok(write_memory_vectored(pid, at, from)?)
@@ -328,7 +328,7 @@ impl Outlet<'_> {
             key,
             place,
             bytes: total(into.iter().map(|piece| piece.len())),
-            allowed: Rights::allow_get,
+            allowed: Permission::allow_get,
         };
         let (_held, pid, at) = self.onesided.begin(self.map, self.cma, &access)?;
         Ok(read_memory_vectored(pid, at, into)?)
@@ -344,7 +344,7 @@ impl ShmPort {
         &mut self,
         key: u64,
         memory: Exposed,
-        rights: Rights,
+        rights: Permission,
     ) -> Result<RegionId, PublishError> {
         self.outlet().publish(key, memory, rights)
     }
