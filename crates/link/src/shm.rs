@@ -34,5 +34,5 @@ pub use onesided::{OneSidedError, Place};
 pub use outlet::Outlet;
 pub use port::{Frame, HEAD_BYTES_MAX, PollError, ShmPort, ShortFrame, Slumbering};
 pub use portolan_ring::{Exposed, Permission, PublishError, RegionId, Terms, WithdrawError};
-pub use segment::{Config, ENDPOINTS_MAX, PeerState, Segment, SegmentError, lines_of};
+pub use segment::{ENDPOINTS_MAX, PeerState, Segment, SegmentConfig, SegmentError, lines_of};
 pub use send::{ShmError, Slot};

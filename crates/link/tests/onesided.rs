@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::{Duration, Instant};
 
 use portolan_link::shm::{
-    Config, Exposed, OneSidedError, PeerState, Permission, Place, PublishError, RegionId, Segment,
-    ShmPort, Terms, WithdrawError, lines_of,
+    Exposed, OneSidedError, PeerState, Permission, Place, PublishError, RegionId, Segment,
+    SegmentConfig, ShmPort, Terms, WithdrawError, lines_of,
 };
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
@@ -116,7 +116,7 @@ fn bytes_go_to_their_place_and_come_back() {
 
 #[test]
 fn each_error_is_told_apart_and_touches_nothing() {
-    let config = Config {
+    let config = SegmentConfig {
         regions: 4,
         ..small()
     };
@@ -350,7 +350,7 @@ struct Two {
 
 impl Two {
     fn new(test: &str) -> Self {
-        let segment = Segment::create(2, &Config::default()).unwrap();
+        let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
         let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
         let process = spawn(test, 1, &segment, &bells);
         let bells = bells.into_iter().map(Into::into).collect();
@@ -572,7 +572,7 @@ fn a_stopped_initiator_is_waited_for_while_it_can_go_on() {
 #[test]
 fn scribbled_tables_neither_crash_nor_hang() {
     for seed in 1..=20u64 {
-        let config = Config {
+        let config = SegmentConfig {
             regions: 8,
             ..small()
         };

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use portolan_boot::{Congestion, GuestOptions, Job, LinkChoice, Security, Suite};
 use portolan_engine as engine;
 use portolan_engine::{Address, EndpointId, Hidden, KeyAddress, Life};
-use portolan_link::shm::{Config as ShmConfig, Segment};
+use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_seal::{PUBLIC_KEY_BYTES, identity, mix_of, public_key};
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::MemoryError;
@@ -241,9 +241,9 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
         host_silence: settings.millis("silence_ms")?.mul_f64(HOST_SILENCE),
         join_timeout: settings.millis("join_ms")?,
     };
-    let config = ShmConfig {
+    let config = SegmentConfig {
         remote_barrier: !disabled.membarrier,
-        ..ShmConfig::default()
+        ..SegmentConfig::default()
     };
     let mut make = |ranks: u32| -> io::Result<OwnedFd> {
         let made = Segment::create(ranks, &config).and_then(|segment| segment.duplicate_fd());

@@ -13,7 +13,7 @@
 //! there only when its last knowledge says "full".
 
 use crate::atomic::Ordering;
-use crate::line::{Header, Line, Message, Room, Short, lines_of};
+use crate::line::{Header, Line, RingMessage, Room, Short, lines_of};
 use crate::{Corrupt, INLINE_BYTES, ReserveError};
 
 /// Sizes of a ring. Both ends must agree on them.
@@ -396,25 +396,28 @@ impl<'m> Consumer<'m> {
     /// # Errors
     /// [`Corrupt`].
     #[inline(always)]
-    pub fn peek(&self) -> Result<Option<Message<'m>>, Corrupt> {
+    pub fn peek(&self) -> Result<Option<RingMessage<'m>>, Corrupt> {
         let header = Header::unpack(self.next.header().load(Ordering::Acquire));
         if header.sequence != self.expected {
             return Ok(None);
         }
         if header.bytes as usize <= INLINE_BYTES {
-            return Ok(Some(Message::short(self.next, header)));
+            return Ok(Some(RingMessage::short(self.next, header)));
         }
         self.peek_long(header).map(Some)
     }
 
     #[inline(never)]
-    fn peek_long(&self, header: Header) -> Result<Message<'m>, Corrupt> {
+    fn peek_long(&self, header: Header) -> Result<RingMessage<'m>, Corrupt> {
         if header.bytes as usize > self.payload_max {
             return Err(Corrupt);
         }
         let lines = lines_of(header.bytes as usize);
         let (at, _) = self.head.place(lines as u32, self.data.len() as u32);
-        Ok(Message::long(&self.data[at as usize..][..lines], header))
+        Ok(RingMessage::long(
+            &self.data[at as usize..][..lines],
+            header,
+        ))
     }
 
     /// The next message, if one waits that fits a line: the shortest look. It
@@ -446,7 +449,7 @@ impl<'m> Consumer<'m> {
     /// Goes on behind `message`, which [`Consumer::peek`] gave last. True when
     /// the producer has now been told of freed room.
     #[inline(always)]
-    pub fn advance(&mut self, message: &Message<'_>) -> bool {
+    pub fn advance(&mut self, message: &RingMessage<'_>) -> bool {
         let told = self.advance_short();
         let enough = message.len() > INLINE_BYTES && self.advance_data(message.len());
         if enough && !told {

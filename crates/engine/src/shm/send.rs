@@ -414,7 +414,7 @@ impl Stream {
 mod tests {
     use std::sync::Arc;
 
-    use portolan_link::shm::{Config, Segment, ShmPort};
+    use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
     use portolan_sys::doorbell::Doorbell;
 
     use super::super::choice::TRIAL;
@@ -427,7 +427,7 @@ mod tests {
 
     /// Three endpoints of a segment, all in this process.
     fn ports() -> [ShmPort; 3] {
-        let segment = Segment::create(3, &Config::default()).unwrap();
+        let segment = Segment::create(3, &SegmentConfig::default()).unwrap();
         let bells = [(); 3].map(|()| Doorbell::new().unwrap());
         [0, 1, 2].map(|index| {
             let bells = bells.iter().map(|b| b.duplicate().unwrap().into());

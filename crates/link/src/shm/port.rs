@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use portolan_ring::{Corrupt, Fence, InboxConsumer, Line, Message, Short, SleepWord, Slumber};
+use portolan_ring::{Corrupt, Fence, InboxConsumer, Line, RingMessage, Short, SleepWord, Slumber};
 use portolan_sys::barrier;
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::process::own_pid;
@@ -64,7 +64,7 @@ pub enum Slumbering {
 /// A frame that has arrived; valid during the call that shows it.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    message: &'a Message<'static>,
+    message: &'a RingMessage<'static>,
     head: &'a [u8],
 }
 
