@@ -1,6 +1,5 @@
 //! Other processes: whether they live, and their memory.
 
-use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -155,35 +154,24 @@ impl AsFd for Pidfd {
 }
 
 /// Why bytes of another process could not be copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
     /// The system forbids it (Yama's ptrace_scope, seccomp, another user).
+    #[error(
+        "copying between processes is not permitted: set kernel.yama.ptrace_scope to 0 or add \
+         CAP_SYS_PTRACE to the container; PORTOLAN_DISABLE=cma does without"
+    )]
     NotPermitted,
     /// The process is gone.
+    #[error("the process is gone")]
     Gone,
     /// It stopped after so many bytes: the rest is not mapped there.
+    #[error("the other process's memory ends after {0} bytes")]
     Fault(usize),
     /// The kernel lacks the call, or something else.
+    #[error("copying between processes failed ({0})")]
     Other(Errno),
 }
-
-impl fmt::Display for CopyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotPermitted => f.write_str(
-                "copying between processes is not permitted: set kernel.yama.ptrace_scope to 0 \
-                 or add CAP_SYS_PTRACE to the container; PORTOLAN_DISABLE=cma does without",
-            ),
-            Self::Gone => f.write_str("the process is gone"),
-            Self::Fault(bytes) => {
-                write!(f, "the other process's memory ends after {bytes} bytes")
-            }
-            Self::Other(e) => write!(f, "copying between processes failed ({e})"),
-        }
-    }
-}
-
-impl std::error::Error for CopyError {}
 
 /// Pieces of ours in one call, where there may be several.
 const PIECES: usize = 64;
