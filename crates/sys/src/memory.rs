@@ -82,18 +82,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, MemoryError> {
-        // SAFETY: the kernel picks the address, so nothing of ours is replaced.
-        let start = unsafe {
-            rustix::mm::mmap(
-                ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )
-        };
-        Self::new(start, bytes)
+        Self::of_file(fd, bytes, 0, MapFlags::SHARED)
     }
 
     /// What a device offers to be mapped at `offset` (a multiple of the page
@@ -103,7 +92,15 @@ impl Mapping {
         bytes: usize,
         offset: u64,
     ) -> Result<Self, MemoryError> {
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        Self::of_file(fd, bytes, offset, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    fn of_file(
+        fd: BorrowedFd<'_>,
+        bytes: usize,
+        offset: u64,
+        flags: MapFlags,
+    ) -> Result<Self, MemoryError> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel picks the address, so nothing of ours is replaced.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, access, flags, fd, offset) };

@@ -279,16 +279,9 @@ pub fn thread_sleeps() -> u64 {
 /// # Errors
 /// [`CopyError`]; `into` may then be filled in part.
 pub fn read_memory(pid: u32, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
-    let piece = (into.as_mut_ptr() as usize, into.len());
+    let piece = std::iter::once((into.as_mut_ptr() as usize, into.len()));
     // SAFETY: the piece is exclusively ours.
-    unsafe {
-        transfer::<1>(
-            number::PROCESS_VM_READV,
-            pid,
-            std::iter::once(piece),
-            remote,
-        )
-    }
+    unsafe { transfer::<1>(number::PROCESS_VM_READV, pid, piece, remote) }
 }
 
 /// As [`read_memory`], into several pieces one after the other.
@@ -312,16 +305,9 @@ pub fn read_memory_vectored(
 /// # Errors
 /// [`CopyError`]; part of it may then have been written.
 pub fn write_memory(pid: u32, remote: u64, from: &[u8]) -> Result<(), CopyError> {
-    let piece = (from.as_ptr() as usize, from.len());
+    let piece = std::iter::once((from.as_ptr() as usize, from.len()));
     // SAFETY: the kernel only reads the piece.
-    unsafe {
-        transfer::<1>(
-            number::PROCESS_VM_WRITEV,
-            pid,
-            std::iter::once(piece),
-            remote,
-        )
-    }
+    unsafe { transfer::<1>(number::PROCESS_VM_WRITEV, pid, piece, remote) }
 }
 
 /// As [`write_memory`], from several pieces one after the other.
