@@ -96,11 +96,11 @@ impl Wanted {
 /// Messages that were sent and not consumed.
 pub struct Sends {
     queue: QueueId,
-    held: Mutex<Held>,
+    held: Mutex<Unclaimed>,
 }
 
 #[derive(Default)]
-struct Held {
+struct Unclaimed {
     bytes: u64,
     /// How the first message was lost whose loss was not told.
     lost: Option<Errno>,
@@ -161,7 +161,7 @@ impl Port {
         Ok(())
     }
 
-    fn consumed(&self, held: &mut Held, ended: &Ended) -> Result<(), Errno> {
+    fn consumed(&self, held: &mut Unclaimed, ended: &Ended) -> Result<(), Errno> {
         held.bytes -= ended.completion.context;
         let lost = failure(&self.endpoint, &ended.completion)?;
         held.lost = held.lost.or(lost);

@@ -44,8 +44,8 @@ pub use ownership::Ownership;
 pub use queue::queue_lines;
 pub use queue::{BATCH, Exchange, Offsets, Share, Words};
 pub use regions::{
-    Held, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionsLayout, Rights, Terms,
-    UseWord, WithdrawError,
+    Permission, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionUse, RegionsLayout,
+    Terms, UseWord, WithdrawError,
 };
 pub use sleep::{Fence, SleepWord, Slumber};
 pub use spsc::{Consumer, Position, Producer, RingLayout, RingSlot};

@@ -9,8 +9,8 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use portolan_ring::{
     BATCH, Consumer, Exchange, Fence, InboxConsumer, InboxLayout, InboxProducer, Line, Offsets,
-    Ownership, Position, Producer, Region, RegionId, RegionOwner, RegionTable, RegionsLayout,
-    Rights, RingLayout, Share, SleepWord, Slumber, UseWord, WithdrawError, Words,
+    Ownership, Permission, Position, Producer, Region, RegionId, RegionOwner, RegionTable,
+    RegionsLayout, RingLayout, Share, SleepWord, Slumber, UseWord, WithdrawError, Words,
 };
 
 fn lines(count: usize) -> Arc<Vec<Line>> {
@@ -526,7 +526,7 @@ fn region(key: u64, start: u64) -> Region {
         key,
         start,
         length: start,
-        rights: Rights::Both,
+        rights: Permission::Both,
     }
 }
 

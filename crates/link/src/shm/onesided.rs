@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::atomic::fence;
 
 use portolan_ring::{
-    Exposed, Held, PublishError, Region, RegionId, RegionOwner, RegionTable, Rights, Terms,
-    UseWord, WithdrawError,
+    Exposed, Permission, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionUse,
+    Terms, UseWord, WithdrawError,
 };
 use portolan_sys::process::{
     CopyError, read_memory, read_memory_vectored, threads, write_memory_vectored,
@@ -61,13 +61,13 @@ pub enum OneSidedError {
     #[error(
         "the memory region does not allow this access, but {}",
         match .0 {
-            Rights::None => "none",
-            Rights::Get => "get",
-            Rights::Put => "put",
-            Rights::Both => "put and get",
+            Permission::None => "none",
+            Permission::Get => "get",
+            Permission::Put => "put",
+            Permission::Both => "put and get",
         }
     )]
-    Denied(Rights),
+    Denied(Permission),
     /// It begins before the region, which has so many bytes, or ends behind.
     #[error("the access is not within the memory region, which has {0} bytes")]
     OutOfBounds(u64),
@@ -130,7 +130,7 @@ impl OneSided {
         map: &Map,
         cma: &mut Cma,
         access: &Access,
-    ) -> Result<(Held<'_>, u32, u64), OneSidedError> {
+    ) -> Result<(RegionUse<'_>, u32, u64), OneSidedError> {
         let peer = access.peer;
         if peer >= map.layout.endpoints {
             return Err(OneSidedError::NoPeer);
@@ -166,7 +166,7 @@ struct Access {
     key: u64,
     place: Place,
     bytes: u64,
-    allowed: fn(Rights) -> bool,
+    allowed: fn(Permission) -> bool,
 }
 
 impl Access {
@@ -240,7 +240,7 @@ impl Outlet<'_> {
         &mut self,
         key: u64,
         memory: Exposed,
-        rights: Rights,
+        rights: Permission,
     ) -> Result<RegionId, PublishError> {
         self.onesided.regions.publish(Region {
             key,
@@ -292,7 +292,7 @@ impl Outlet<'_> {
             key,
             place,
             bytes: total(from.iter().map(|piece| piece.len())),
-            allowed: Rights::allow_put,
+            allowed: Permission::allow_put,
         };
         let (_held, pid, at) = self.onesided.begin(self.map, self.cma, &access)?;
         Ok(write_memory_vectored(pid, at, from)?)
@@ -314,7 +314,7 @@ impl Outlet<'_> {
             key,
             place,
             bytes: total(into.iter().map(|piece| piece.len())),
-            allowed: Rights::allow_get,
+            allowed: Permission::allow_get,
         };
         let (_held, pid, at) = self.onesided.begin(self.map, self.cma, &access)?;
         Ok(read_memory_vectored(pid, at, into)?)
@@ -330,7 +330,7 @@ impl ShmPort {
         &mut self,
         key: u64,
         memory: Exposed,
-        rights: Rights,
+        rights: Permission,
     ) -> Result<RegionId, PublishError> {
         self.outlet().publish(key, memory, rights)
     }
