@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use portolan::c_edge::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, Errno};
+use portolan::c_edge::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, Errno, failure};
 use portolan::{
-    Buffer, Completion, Death, Ended, Endpoint, MatchError, MessageId, Notify, OpError, OpId,
-    QueueId, Scatter, Selector, TaggedOptions,
+    Buffer, Ended, Endpoint, MatchError, MessageId, Notify, OpId, QueueId, Scatter, Selector,
+    TaggedOptions,
 };
 
 use crate::lock;
@@ -126,19 +126,6 @@ impl Inbox {
     fn find(&self, wanted: Wanted) -> Option<usize> {
         (self.waiting.iter()).position(|(_, header)| wanted.fits(header))
     }
-}
-
-/// What an operation ended as, if not well.
-pub fn failure(endpoint: &Endpoint, c: &Completion) -> Result<Option<Errno>, Errno> {
-    Ok(match c.result {
-        Ok(()) => None,
-        Err(OpError::PeerDead) => {
-            // One that is not dead any more has come back.
-            let death = endpoint.death(c.peer)?.unwrap_or(Death::Restarted);
-            Some(death.into())
-        }
-        Err(why) => Some(why.into()),
-    })
 }
 
 impl Port {

@@ -20,21 +20,14 @@ pub(crate) const TASK_BYTES_MAX: usize = 4 << 20;
 pub(crate) const KIND_JSON: u8 = b'J';
 
 /// Bytes that no launcher or agent of this version sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Garbled {
     /// A frame longer than [`FRAME_BYTES_MAX`], or without a kind.
+    #[error("a message of {0} bytes")]
     Length(u32),
     /// A frame whose body makes no sense.
+    #[error("an unknown message of kind {0:#04x}")]
     Body(u8),
-}
-
-impl std::fmt::Display for Garbled {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Length(n) => write!(f, "a message of {n} bytes"),
-            Self::Body(kind) => write!(f, "an unknown message of kind {kind:#04x}"),
-        }
-    }
 }
 
 pub(crate) fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {

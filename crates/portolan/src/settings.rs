@@ -70,9 +70,13 @@ impl fmt::Display for Origin {
 }
 
 /// A setting that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// No setting has this name.
+    #[error(
+        "unknown setting {name} ({origin}); known are: {}",
+        SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")
+    )]
     Unknown {
         /// The name.
         name: String,
@@ -80,6 +84,7 @@ pub enum SettingError {
         origin: Origin,
     },
     /// The value has the wrong type or is outside the setting's range.
+    #[error("setting {name} ({origin}) is {value:?}: give {}", possible(find(.name)))]
     Value {
         /// The setting.
         name: &'static str,
@@ -90,44 +95,25 @@ pub enum SettingError {
     },
     /// The file that `PORTOLAN_CONFIG` names cannot be read, or a line of it is not
     /// `NAME = VALUE`. The text is the message.
+    #[error("{0}")]
     File(String),
 }
 
-impl fmt::Display for SettingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { name, origin } => {
-                let known: Vec<_> = SETTINGS.iter().map(|s| s.name).collect();
-                write!(
-                    f,
-                    "unknown setting {name} ({origin}); known are: {}",
-                    known.join(", ")
-                )
-            }
-            Self::Value {
-                name,
-                value,
-                origin,
-            } => {
-                write!(f, "setting {name} ({origin}) is {value:?}: give ")?;
-                let row = find(name);
-                if row.default.parse::<u64>().is_err() {
-                    return f.write_str(row.unit);
-                }
-                if row.default == "0" && row.range.0 > 0 {
-                    f.write_str("0 or ")?;
-                }
-                match row.range {
-                    (least, ANY) => write!(f, "{least} or more ({})", row.unit),
-                    (least, most) => write!(f, "{least} to {most} ({})", row.unit),
-                }
-            }
-            Self::File(why) => f.write_str(why),
-        }
+/// The values that a setting can have.
+fn possible(row: &Setting) -> String {
+    let unit = row.unit;
+    if row.default.parse::<u64>().is_err() {
+        return unit.to_owned();
+    }
+    let off = match (row.default, row.range.0) {
+        ("0", 1..) => "0 or ",
+        _ => "",
+    };
+    match row.range {
+        (least, ANY) => format!("{off}{least} or more ({unit})"),
+        (least, most) => format!("{off}{least} to {most} ({unit})"),
     }
 }
-
-impl std::error::Error for SettingError {}
 
 /// The value of every setting, with its source.
 #[derive(Clone, Debug)]

@@ -80,7 +80,8 @@ impl fmt::Display for Link {
 }
 
 /// A file that cannot be used. Jobs run without it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path} is not used: {why}; {}", Self::REMEDY)]
 pub struct TunedError {
     /// The file.
     pub path: PathBuf,
@@ -93,15 +94,6 @@ impl TunedError {
     pub const REMEDY: &str = "portolan tune writes it anew, portolan tune --forget removes it (in /etc with \
          --system)";
 }
-
-impl fmt::Display for TunedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, why } = self;
-        write!(f, "{} is not used: {why}; {}", path.display(), Self::REMEDY)
-    }
-}
-
-impl std::error::Error for TunedError {}
 
 /// The contents of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

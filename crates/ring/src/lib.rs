@@ -55,39 +55,23 @@ pub use wiped::Wiped;
 
 /// Shared memory holds a value that no well-behaved process writes there.
 /// The ring or inbox is of no use any more; treat its other end as dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another process has overwritten shared memory: restart the job")]
 pub struct Corrupt;
 
-impl std::fmt::Display for Corrupt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("another process has overwritten shared memory: restart the job")
-    }
-}
-
-impl std::error::Error for Corrupt {}
-
 /// Why a slot cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
     /// No room now; the other end must read first.
+    #[error("the ring is full: make progress and try again")]
     Full,
     /// It can never hold so many bytes.
+    #[error("the frame is longer than any slot")]
     TooBig,
     /// See [`Corrupt`].
+    #[error("{Corrupt}")]
     Corrupt,
 }
-
-impl std::fmt::Display for ReserveError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Full => f.write_str("the ring is full: make progress and try again"),
-            Self::TooBig => f.write_str("the frame is longer than any slot"),
-            Self::Corrupt => Corrupt.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ReserveError {}
 
 impl From<Corrupt> for ReserveError {
     fn from(_: Corrupt) -> Self {

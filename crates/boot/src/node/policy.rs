@@ -31,33 +31,18 @@ pub struct NoOneSided {
 }
 
 /// Why it is not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// The file cannot be read.
+    #[error("{0}: {1}")]
     Unreadable(PathBuf, String),
     /// Others than root may write it.
+    #[error("{0}: others than root may write it: chown root {0}; chmod go-w {0}")]
     Open(PathBuf),
     /// On this line, from 1, this is neither a user's number nor `any`.
+    #[error("{}:{}: {}", .0.display(), .1, NoOneSided::wrong(.2))]
     Word(PathBuf, usize, String),
 }
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(file, why) => write!(f, "{}: {why}", file.display()),
-            Self::Open(file) => write!(
-                f,
-                "{0}: others than root may write it: chown root {0}; chmod go-w {0}",
-                file.display()
-            ),
-            Self::Word(file, line, word) => {
-                write!(f, "{}:{line}: {}", file.display(), NoOneSided::wrong(word))
-            }
-        }
-    }
-}
-
-impl std::error::Error for PolicyError {}
 
 impl fmt::Display for NoOneSided {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

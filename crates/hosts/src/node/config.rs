@@ -1,7 +1,6 @@
 //! What the node service allows to whom.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -65,13 +64,16 @@ impl Default for Config {
 }
 
 /// Settings that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
+    #[error("{0}: {1}")]
     Unreadable(PathBuf, String),
     /// Others than root may write it.
+    #[error("{0}: others than root may write it: chown root {0}; chmod go-w {0}")]
     Open(PathBuf),
     /// What stands at a line and column, both from 1, makes no sense.
+    #[error("{file}:{line}:{column}: {what}")]
     Text {
         /// Which file.
         file: PathBuf,
@@ -83,27 +85,6 @@ pub enum ConfigError {
         what: String,
     },
 }
-
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(file, why) => write!(f, "{}: {why}", file.display()),
-            Self::Open(file) => write!(
-                f,
-                "{0}: others than root may write it: chown root {0}; chmod go-w {0}",
-                file.display()
-            ),
-            Self::Text {
-                file,
-                line,
-                column,
-                what,
-            } => write!(f, "{}:{line}:{column}: {what}", file.display()),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
 
 impl Config {
     /// Reads `file`; none: the usual one, which need not be there.

@@ -5,7 +5,6 @@
 //! The initiator checks key, rights and bounds. That is no wall: members of a
 //! job trust each other, and the kernel alone decides who may reach into whom.
 
-use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::atomic::fence;
@@ -35,31 +34,53 @@ pub enum Place {
 
 /// Why nothing was put or got. Except for [`OneSidedError::Fault`] and
 /// [`OneSidedError::Gone`], which may come in the middle, nothing was touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OneSidedError {
     /// The host has no endpoint of that index.
+    #[error("this host has no endpoint of that index")]
     NoPeer,
     /// The peer has not opened yet: a message waits for it.
+    #[error("the peer has not opened its endpoint yet")]
     NotOpen,
     /// The peer has closed or is dead; final.
+    #[error(
+        "the peer {}",
+        if *.0 == PeerState::Closed { "has closed its endpoint" } else { "is dead" }
+    )]
     Gone(PeerState),
     /// The peer lets nobody reach into its memory.
+    #[error("the peer forbids one-sided access to its memory")]
     Forbidden,
     /// The peer has no region under this key.
+    #[error("the peer has no memory region under this key")]
     NoKey,
     /// The peer may have this region, but not in its table: send a message.
+    #[error("the peer's table does not tell of all its memory regions")]
     Elsewhere,
     /// The region exists, but its rights, these, do not include the access.
+    #[error(
+        "the memory region does not allow this access, but {}",
+        match .0 {
+            Permission::None => "none",
+            Permission::Get => "get",
+            Permission::Put => "put",
+            Permission::Both => "put and get",
+        }
+    )]
     Denied(Permission),
     /// It begins before the region, which has so many bytes, or ends behind.
+    #[error("the access is not within the memory region, which has {0} bytes")]
     OutOfBounds(u64),
     /// The system forbids it (Yama's ptrace_scope, seccomp, another user or
     /// pid namespace), lacks the call, or it is disabled: send a message.
+    #[error("{}", CopyError::NotPermitted)]
     NotPermitted,
     /// So many bytes were copied: the rest is not mapped in the peer, or may
     /// not be written there.
+    #[error("{}", CopyError::Fault(*.0))]
     Fault(usize),
     /// The kernel refused for another reason.
+    #[error("{}", CopyError::Other(*.0))]
     Kernel(Errno),
 }
 
@@ -70,41 +91,6 @@ impl OneSidedError {
         matches!(self, Self::NotOpen | Self::Elsewhere | Self::NotPermitted)
     }
 }
-
-impl fmt::Display for OneSidedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPeer => f.write_str("this host has no endpoint of that index"),
-            Self::NotOpen => f.write_str("the peer has not opened its endpoint yet"),
-            Self::Gone(PeerState::Closed) => f.write_str("the peer has closed its endpoint"),
-            Self::Gone(_) => f.write_str("the peer is dead"),
-            Self::Forbidden => f.write_str("the peer forbids one-sided access to its memory"),
-            Self::NoKey => f.write_str("the peer has no memory region under this key"),
-            Self::Elsewhere => {
-                f.write_str("the peer's table does not tell of all its memory regions")
-            }
-            Self::Denied(rights) => write!(
-                f,
-                "the memory region does not allow this access, but {}",
-                match rights {
-                    Permission::None => "none",
-                    Permission::Get => "get",
-                    Permission::Put => "put",
-                    Permission::Both => "put and get",
-                }
-            ),
-            Self::OutOfBounds(bytes) => write!(
-                f,
-                "the access is not within the memory region, which has {bytes} bytes"
-            ),
-            Self::NotPermitted => CopyError::NotPermitted.fmt(f),
-            Self::Fault(bytes) => CopyError::Fault(*bytes).fmt(f),
-            Self::Kernel(e) => CopyError::Other(*e).fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for OneSidedError {}
 
 impl From<CopyError> for OneSidedError {
     fn from(e: CopyError) -> Self {
