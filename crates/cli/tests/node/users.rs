@@ -231,12 +231,14 @@ fn lent(by: &OwnedFd) -> (OwnedFd, usize) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let parts = &mut [IoSliceMut::new(&mut bytes)];
-    recvmsg(by, parts, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let got = recvmsg(by, parts, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
     let memory = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    let size = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap());
+    let Some(Answer::Allocate { bytes: size }) = Answer::decode(&bytes[..got.bytes]) else {
+        panic!("{bytes:?}")
+    };
     (memory.unwrap(), size as usize)
 }
 
@@ -261,7 +263,7 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
         &[0; 48],
         &[0xff; 20_000],
         &other,
-        &open.encode()[..47],
+        open.encode().split_last().unwrap().1,
         &Question::Release { number: 7 }.encode(),
     ];
     for bytes in senseless {
