@@ -70,7 +70,7 @@ pub fn read_text(file: File, bytes_max: u64) -> io::Result<String> {
     io::read_to_string(&read(file, bytes_max)?[..])
 }
 
-/// The text of an ordinary file of settings.
+/// All of an ordinary file of settings, [`lines`].
 ///
 /// # Errors
 /// As [`open`] and [`read_text`].
@@ -109,16 +109,15 @@ impl<'a> Line<'a> {
 pub fn lines(text: &str) -> impl Iterator<Item = Line<'_>> {
     // Some editors begin a file with a byte order mark.
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let line = |(number, whole): (usize, _)| {
-        let words = str::split(whole, '#').next().unwrap_or_default().trim();
-        let line = Line {
-            number,
-            whole,
-            words,
-        };
-        (!words.is_empty()).then_some(line)
+    let line = |(number, whole): (usize, _)| Line {
+        number,
+        whole,
+        words: str::split(whole, '#').next().unwrap_or_default().trim(),
     };
-    (1..).zip(text.lines()).filter_map(line)
+    (1..)
+        .zip(text.lines())
+        .map(line)
+        .filter(|line| !line.words.is_empty())
 }
 
 #[cfg(test)]
