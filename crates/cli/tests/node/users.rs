@@ -255,15 +255,16 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     node.says("host port back");
     let before = node.descriptors();
     let silent: Vec<OwnedFd> = (0..50).map(|_| raw(lab.0)).collect();
-    let open = QUESTION;
-    let mut other = open.encode();
+    let open = QUESTION.encode();
+    let mut other = open.clone();
     other[7] = b'9';
-    let senseless: [&[u8]; 6] = [
+    let senseless: [&[u8]; 7] = [
         b"x",
         &[0; 48],
         &[0xff; 20_000],
         &other,
-        open.encode().split_last().unwrap().1,
+        &open[1..],
+        &open[..open.len() - 1],
         &Question::Release { number: 7 }.encode(),
     ];
     for bytes in senseless {
@@ -280,14 +281,10 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     let greedy = raw(lab.0);
     let (memory, bytes) = lent(&greedy);
     SharedMemory::allocate(memory.as_fd(), bytes).unwrap();
-    say_to(&greedy, &open.encode());
+    say_to(&greedy, &open);
     until("it is given none", || said("host port given") > 1);
     for _ in 0..2_000 {
-        let _ = send(
-            &greedy,
-            &open.encode(),
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        );
+        let _ = send(&greedy, &open, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
     // Others are served meanwhile.
     NodeService::connect(&socket(lab.0, "h0"))
