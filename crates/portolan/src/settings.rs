@@ -12,9 +12,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use portolan_sys::files;
+
 use self::table::ANY;
 pub use self::table::SETTINGS;
-use crate::tuned::{self, Tuned};
+use crate::tuned::Tuned;
 
 /// A setting: its name, default, unit, meaning and range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +141,7 @@ impl Settings {
             .map(|s| (s.name, (s.default.to_owned(), Origin::Default)));
         let mut settings = Self(all.collect());
         if let Some(path) = std::env::var_os("PORTOLAN_CONFIG") {
-            let text = tuned::read(Path::new(&path)).map_err(|e| {
+            let text = files::read_settings(Path::new(&path)).map_err(|e| {
                 let path = path.to_string_lossy();
                 SettingError::File(format!(
                     "PORTOLAN_CONFIG names {path}, which cannot be read: {e}"
@@ -163,15 +165,12 @@ impl Settings {
     }
 
     fn read_file(&mut self, text: &str) -> Result<(), SettingError> {
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.split('#').next().unwrap_or("").trim();
-            if line.is_empty() {
-                continue;
-            }
-            let (name, value) = line.split_once('=').ok_or_else(|| {
+        for line in files::lines(text) {
+            let (name, value) = line.setting().ok_or_else(|| {
+                let number = line.number;
                 SettingError::File(format!("PORTOLAN_CONFIG, line {number}: not NAME = VALUE"))
             })?;
-            self.set(name.trim(), value.trim(), Origin::File)?;
+            self.set(name, value, Origin::File)?;
         }
         Ok(())
     }

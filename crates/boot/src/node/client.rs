@@ -113,7 +113,10 @@ impl NodeService {
         disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         let question = Question::Open {
-            at,
+            // As interfaces have them; of no address, any.
+            at: at
+                .map(|ip| ip.to_canonical())
+                .filter(|ip| !ip.is_unspecified()),
             copy: disabled.zerocopy,
             one_buffer: disabled.multibuffer,
             ranks,
