@@ -100,8 +100,6 @@ pub struct XdpCounters {
     pub tx_frames: u64,
     /// Their bytes, without headers of UDP, IP and Ethernet.
     pub tx_bytes: u64,
-    /// System calls that had the kernel send.
-    pub tx_calls: u64,
     /// Frames that the kernel had to send instead.
     pub tx_kernel: u64,
     /// Frames received.
@@ -412,7 +410,7 @@ impl Xdp {
     #[inline]
     fn kick(&mut self) {
         if let Some(fast) = self.fast.as_mut().filter(|fast| fast.is_owed())
-            && let Err(how) = fast.kick(&mut self.counters)
+            && let Err(how) = fast.kick()
         {
             self.lose(how);
         }
