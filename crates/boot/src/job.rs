@@ -500,7 +500,7 @@ impl Job {
         if let Some(guest) = &mut self.guest {
             guest.leave();
         }
-        self.tell(&ToLauncher::Leave);
+        self.send(&ToLauncher::Leave);
     }
 
     /// Asks the launcher to end the whole job, this process too, with exit
@@ -509,7 +509,7 @@ impl Job {
         if let Some(guest) = &mut self.guest {
             guest.abort(code);
         }
-        self.tell(&ToLauncher::Abort { code });
+        self.send(&ToLauncher::Abort { code });
     }
 
     /// Lets somebody report to the launcher after this job was given away;
@@ -523,7 +523,7 @@ impl Job {
         Ok(control.map(Reporter))
     }
 
-    fn tell(&mut self, message: &ToLauncher) {
+    fn send(&mut self, message: &ToLauncher) {
         if let Some(control) = &self.control
             && socket::send(control.as_fd(), &message.encode(), &[], true).is_err()
         {
@@ -540,16 +540,16 @@ impl Reporter {
     /// Tells which link carries messages to each rank and why, for the job's
     /// summary: rank, link, reason, by ascending rank.
     pub fn lanes(&self, each: impl IntoIterator<Item = (u32, String, String)>) {
-        self.tell(&ToLauncher::Lanes(Lane::gather(each)));
+        self.send(&ToLauncher::Lanes(Lane::gather(each)));
     }
 
     /// Tells where in this process's memory whoever watches it finds counters
     /// and state. They must stay there until [`Job::leave`].
     pub fn tables(&self, tables: Vec<Table>) {
-        self.tell(&ToLauncher::Tables(tables));
+        self.send(&ToLauncher::Tables(tables));
     }
 
-    fn tell(&self, message: &ToLauncher) {
+    fn send(&self, message: &ToLauncher) {
         let message = message.encode();
         // It goes without; that the launcher is gone is told elsewhere.
         if message.len() <= socket::MESSAGE_BYTES_MAX {

@@ -348,7 +348,7 @@ impl Core {
         self.welcome_matched(ways, rank);
         self.lanes.set_back(rank, peer, &it.reason);
         self.lanes.returns.back(rank, it.restarts, it.since);
-        self.tell(Event::PeerBack { rank });
+        self.emit(Event::PeerBack { rank });
         let slot = self.ports.get_or_make(BROADCAST);
         for held in std::mem::take(&mut slot.held) {
             self.internal_whole(ways, held);

@@ -183,7 +183,7 @@ impl Core {
 
     /// A message that is longer than there can be room for.
     fn too_long(&mut self, meta: &Meta, bytes: u64, room: u64) {
-        self.tell(Event::TooLong {
+        self.emit(Event::TooLong {
             from: meta.from,
             port: meta.port,
             bytes,
@@ -192,7 +192,7 @@ impl Core {
     }
 
     /// Puts an event before the error handlers, at the end of this pass.
-    pub fn tell(&mut self, event: Event) {
+    pub fn emit(&mut self, event: Event) {
         self.events.push_back(event);
         self.attention = true;
     }
@@ -455,6 +455,6 @@ impl Core {
         }
         self.matched.dead.push(rank);
         self.counters.deaths += 1;
-        self.tell(Event::PeerDead { rank, why });
+        self.emit(Event::PeerDead { rank, why });
     }
 }

@@ -428,7 +428,7 @@ impl Core {
             return;
         }
         if !self.ops.refuse(to, priority, flow, number) {
-            self.tell(Event::Refused {
+            self.emit(Event::Refused {
                 to,
                 priority,
                 flow,

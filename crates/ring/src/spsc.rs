@@ -440,7 +440,7 @@ impl<'m> Consumer<'m> {
         self.next = slot(self.slots, self.expected);
         self.expected = self.expected.wrapping_add(1);
         if self.head.slots == self.tell_at {
-            self.tell();
+            self.publish();
             return true;
         }
         false
@@ -453,7 +453,7 @@ impl<'m> Consumer<'m> {
         let told = self.advance_short();
         let enough = message.len() > INLINE_BYTES && self.advance_data(message.len());
         if enough && !told {
-            self.tell();
+            self.publish();
         }
         told || enough
     }
@@ -466,7 +466,7 @@ impl<'m> Consumer<'m> {
     }
 
     /// Tells the producer how far it has read.
-    pub fn tell(&mut self) {
+    pub fn publish(&mut self) {
         self.told = self.head;
         self.tell_at = (self.head.slots).wrapping_add(self.slots.len().div_ceil(4) as u32);
         self.control
@@ -540,7 +540,7 @@ mod tests {
         };
         let mut p = Producer::new(&lines, LAYOUT, start);
         let mut c = Consumer::new(&lines, LAYOUT, start);
-        c.tell();
+        c.publish();
         for round in 0..1000usize {
             let bytes: Vec<u8> = (0..round % (LAYOUT.payload_bytes_max() + 1))
                 .map(|i| (i + round) as u8)

@@ -157,7 +157,7 @@ fn ring_keeps_order_and_content() {
             line.word(0).store(7, Relaxed);
         }
         // As whoever hands out rings does.
-        Consumer::new(&lines, LAYOUT, start).tell();
+        Consumer::new(&lines, LAYOUT, start).publish();
         let theirs = lines.clone();
         let sender = thread::spawn(move || {
             let mut p = Producer::new(&theirs, LAYOUT, start);

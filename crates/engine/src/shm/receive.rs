@@ -228,7 +228,7 @@ impl ShmRx {
             Some(&ASK) => {
                 let can = ways.outlet.can_copy(from);
                 ways.tx
-                    .tell(ways.outlet, from, control(ANSWER, can.into(), 0));
+                    .send_control(ways.outlet, from, control(ANSWER, can.into(), 0));
                 true
             }
             Some(&ANSWER) => {
@@ -243,7 +243,8 @@ impl ShmRx {
                 if head.get(1) == Some(&1) {
                     ways.tx.note_proof(from, Proof::Read(mark));
                 } else {
-                    ways.tx.tell(ways.outlet, from, control(MARK, 1, mark));
+                    ways.tx
+                        .send_control(ways.outlet, from, control(MARK, 1, mark));
                 }
                 true
             }
@@ -299,8 +300,12 @@ impl ShmRx {
         };
         match core.arrive(ways, &a) {
             Took::NotNow => return false,
-            Took::Refused => ways.tx.tell(ways.outlet, from, control(DONE, 1, id)),
-            Took::Whole => ways.tx.tell(ways.outlet, from, control(DONE, 0, id)),
+            Took::Refused => ways
+                .tx
+                .send_control(ways.outlet, from, control(DONE, 1, id)),
+            Took::Whole => ways
+                .tx
+                .send_control(ways.outlet, from, control(DONE, 0, id)),
             Took::Part(cookie) => {
                 // In pieces: where the bytes go to several places, or nowhere,
                 // each is put together first.
@@ -318,7 +323,8 @@ impl ShmRx {
                     at += bytes;
                 }
                 if at == total {
-                    ways.tx.tell(ways.outlet, from, control(DONE, 0, id));
+                    ways.tx
+                        .send_control(ways.outlet, from, control(DONE, 0, id));
                     core.finish(ways, cookie);
                 } else {
                     // It closed or died, or lent us memory that it does not have.

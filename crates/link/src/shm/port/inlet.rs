@@ -215,7 +215,7 @@ impl Inlet {
     pub fn close_ring(&mut self, at: usize, map: &Map) {
         let mut ring = self.rings.swap_remove(at);
         self.hot = 0;
-        ring.consumer.tell();
+        ring.consumer.publish();
         let held = ring_owner_word(ring.from, self.index, ring.priority);
         // Whatever else stands there, somebody has scribbled: leave it.
         let _ = map
