@@ -82,35 +82,14 @@ pub struct HostPort {
 }
 
 /// Why a host port cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdoptError {
     /// The AF_XDP socket or its memory.
-    Xdp(XdpError),
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
     /// The UDP socket.
-    Udp(BindError),
-}
-
-impl std::fmt::Display for AdoptError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Xdp(e) => e.fmt(f),
-            Self::Udp(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AdoptError {}
-
-impl From<XdpError> for AdoptError {
-    fn from(e: XdpError) -> Self {
-        Self::Xdp(e)
-    }
-}
-
-impl From<BindError> for AdoptError {
-    fn from(e: BindError) -> Self {
-        Self::Udp(e)
-    }
+    #[error(transparent)]
+    Udp(#[from] BindError),
 }
 
 /// What the fast path has done; counts since it was opened. What went through

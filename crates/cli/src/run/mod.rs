@@ -78,7 +78,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     stops.extend(output_stops);
     let say = |event: &Event| {
         if let Some(line) = teller.line(event) {
-            output.tell(line);
+            output.print(line);
         }
     };
     let mut told = |event: Event| say(&event);
@@ -100,7 +100,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     why,
                 } => {
                     let text = lost(&ssh, &teller.hosts, (host_index, via), &why);
-                    output.tell(format!("portolan: {text}"));
+                    output.print(format!("portolan: {text}"));
                 }
                 event => say(&event),
             }
