@@ -53,6 +53,7 @@ features! {
     multibuffer: "AF_XDP packets in several buffers (XDP_USE_SG); the launcher's",
     slice: "short time slices for threads that wait beside busy programs (from Linux 6.12)",
     pidfd: "watching a process by descriptor (pidfd_open)",
+    tcx: "loss in labs by links of their own (tcx, from Linux 6.6); older kernels' filters do it else",
 }
 
 /// A name that is no feature.
