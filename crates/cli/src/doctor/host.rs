@@ -291,10 +291,9 @@ fn agent() -> Finding {
         }
         Err(why) => why.to_string(),
     };
-    // Nothing that our own launcher needs.
     let found = format!(
-        "none for processes that mpiexec or srun start here, so that a death is known after 3 s \
-         on other hosts: {why}; put portolan in their PATH, or its path in {AGENT_VARIABLE}"
+        "jobs of mpiexec or srun find none here, so other hosts notice a death after 3 s only \
+         ({why}); put portolan in their PATH, or its path in {AGENT_VARIABLE}; portolan run needs none"
     );
     Finding::ok("agent", found)
 }
