@@ -111,7 +111,7 @@ fn towards(host: &str, disabled: Disabled, port: impl Fn(u32) -> Port) -> Findin
         return Finding::ok(&subject, format!("shm: {ip} is this host's own address"));
     }
     let (why, sharing) = if route.routed {
-        ("behind a router", "fair to TCP")
+        ("behind a router", "congestion control as TCP's")
     } else {
         (
             "on a subnet of ours",
