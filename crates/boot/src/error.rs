@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 
+use portolan_sys::calls;
 use serde::{Deserialize, Serialize};
 
 use crate::JOB_VARIABLE;
@@ -124,7 +125,10 @@ impl fmt::Display for BootError {
             ),
             Self::Pmi(error) => error.fmt(f),
             Self::Guest(error) => error.fmt(f),
-            Self::Io { doing, error } => write!(f, "{doing}: {error}"),
+            Self::Io { doing, error } => {
+                write!(f, "{doing}: {error}")?;
+                calls::remedy_of(error).map_or(Ok(()), |remedy| write!(f, "; {remedy}"))
+            }
         }
     }
 }

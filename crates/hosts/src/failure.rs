@@ -54,15 +54,10 @@ impl Failure {
     /// A system call failed: says what it was for. For `map_err`.
     pub fn io(doing: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
         move |error| {
-            let errno = Errno::from_io_error(&error);
-            let refused = match errno {
-                Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => calls::refused(),
-                _ => Vec::new(),
-            };
-            if !refused.is_empty() {
-                return Self::new(format!("{doing}: {error}; {}", calls::remedy(&refused)));
+            if let Some(remedy) = calls::remedy_of(&error) {
+                return Self::new(format!("{doing}: {error}; {remedy}"));
             }
-            let remedy = match errno {
+            let remedy = match Errno::from_io_error(&error) {
                 Some(Errno::PERM) if rustix::process::geteuid().is_root() => {
                     "; a container's profile (seccomp) or a missing capability refuses it: allow it"
                 }

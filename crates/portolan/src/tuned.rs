@@ -12,11 +12,12 @@
 //! host's name, and its NIS domain if it has one.
 
 use std::fmt;
-use std::fs;
-use std::io;
-use std::io::Write;
-use std::os::unix::fs::PermissionsExt as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 use crate::settings::SETTINGS;
 
@@ -254,13 +255,22 @@ fn is_absent(error: &io::Error) -> bool {
     )
 }
 
-/// Nothing but a regular file of sensible length: a pipe would never end.
+/// Nothing but a regular file of sensible length: a pipe would never end. Nor do
+/// some files of /proc, which are regular.
 pub(crate) fn read(path: &Path) -> io::Result<String> {
-    let what = fs::metadata(path)?;
+    let none = || io::Error::other("it is no file of settings");
+    let flags = OFlags::NONBLOCK.bits().cast_signed();
+    let file = File::options().read(true).custom_flags(flags).open(path)?;
+    let what = file.metadata()?;
     if !what.is_file() || what.len() > BYTES_MAX {
-        return Err(io::Error::other("it is no file of settings"));
+        return Err(none());
     }
-    let text = fs::read_to_string(path)?;
+    let mut text = String::new();
+    let read = file.take(BYTES_MAX).read_to_string(&mut text);
+    read.map_err(|error| match error.kind() {
+        io::ErrorKind::WouldBlock => none(),
+        _ => error,
+    })?;
     // Some editors begin a file with a byte order mark.
     Ok(text.trim_start_matches('\u{feff}').to_owned())
 }

@@ -55,6 +55,7 @@ features! {
     multibuffer: "AF_XDP packets in several buffers (XDP_USE_SG); the launcher's",
     slice: "short time slices for threads that wait beside busy programs (from Linux 6.12)",
     pidfd: "watching a process by descriptor (pidfd_open)",
+    passrights: "refusing descriptors that are sent (SO_PASSRIGHTS, from Linux 6.16); the launcher's",
 }
 
 /// A name that is no feature.

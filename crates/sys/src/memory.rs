@@ -10,8 +10,10 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::Resource;
 
+use crate::calls::is_refusal;
+use crate::process::soft_limit;
 use crate::raw;
 
 /// Why memory could not be had. Each text names cause and remedy.
@@ -40,6 +42,16 @@ impl fmt::Display for MemoryError {
                 f,
                 "no memfd ({e}): shared memory needs memfd_create; allow it in the seccomp \
                  profile, or use --link udp"
+            ),
+            Self::TooLittle(_, e) if is_refusal(*e) => write!(
+                f,
+                "shared memory cannot have its size: ftruncate or fallocate is refused ({e}); \
+                 allow both in the container's profile (seccomp), or use --link udp"
+            ),
+            Self::Advice(e) if is_refusal(*e) => write!(
+                f,
+                "memory cannot be kept from a forked child or a core dump: madvise is refused \
+                 ({e}); allow it in the container's profile (seccomp)"
             ),
             Self::TooLittle(bytes, e @ Errno::FBIG) => write!(
                 f,
@@ -186,7 +198,7 @@ impl Drop for Mapping {
 }
 
 fn bounded(resource: Resource) -> bool {
-    getrlimit(resource).current.is_some()
+    soft_limit(resource).is_some()
 }
 
 /// Bytes that can be had without harm to others, as far as this process can

@@ -164,6 +164,12 @@ fn lost(ssh: &Ssh, names: &[String], (host, via): (u16, Option<u16>), why: &Host
     }
 }
 
+/// Refuses what can name no network anywhere.
+pub fn check_interface(networks: &str) -> Result<()> {
+    portolan::check_networks(networks)
+        .map_err(|why| Failure::usage(format!("--interface {networks}: {why}")))
+}
+
 fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
     let mut spec = JobSpec::new(hosts.iter().map(|host| host.ranks).collect());
     spec.slots = hosts.iter().map(|host| host.slots).collect();
@@ -202,8 +208,7 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
     spec.settings
         .insert("join_ms".to_owned(), join_ms.to_string());
     if let Some(networks) = &arguments.interface {
-        portolan::check_networks(networks)
-            .map_err(|why| Failure::usage(format!("--interface {networks}: {why}")))?;
+        check_interface(networks)?;
         spec.settings
             .insert("interface".to_owned(), networks.clone());
     }

@@ -195,6 +195,7 @@ fn long_words_do_not_come_back_whole() {
         &["run", "-n", &long, "--", "true"],
         &["run", &format!("--{long}")],
         &["lab", "up", &long],
+        &["top", &format!("--interval={long}")],
         &["report", &long],
         &[&long],
     ] {
