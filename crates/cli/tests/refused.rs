@@ -195,7 +195,6 @@ fn calls_without_which_no_job_runs_are_named() {
         (PPOLL, "ppoll"),
         (IOCTL, "ioctl"),
         (MADVISE, "madvise"),
-        (RECVFROM, "recvfrom"),
         (RECVMSG, "recvmsg"),
         (SENDMSG, "sendmsg"),
     ];

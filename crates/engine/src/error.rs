@@ -285,8 +285,8 @@ impl fmt::Display for OpenError {
             Self::Unreachable(rank, why) => write!(f, "rank {rank} cannot be reached: {why}"),
             Self::Thread(error) => write!(
                 f,
-                "the helper thread cannot be started ({error}): raise `ulimit -u` or the \
-                 container's limit of processes, or do without (the setting helper=off)"
+                "the helper thread cannot be started ({error}): raise `ulimit -u`, `ulimit -v` \
+                 or the container's limit of processes, or do without (the setting helper=off)"
             ),
             Self::System(call, errno) => write!(
                 f,

@@ -1,4 +1,4 @@
-//! System calls without which no job runs, tried one by one: where a filter
+//! System calls that jobs or labs need, tried one by one: where a filter
 //! (seccomp) refuses one, the kernel's answer does not say which it was.
 
 use std::fs::read_link;

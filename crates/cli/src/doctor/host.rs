@@ -131,7 +131,7 @@ fn calls() -> Finding {
     }
     let each = |(call, errno): &(&str, _)| format!("{call} ({errno})");
     let each: Vec<String> = refused.iter().map(each).collect();
-    let found = format!("refused, and no job runs without: {}", each.join(", "));
+    let found = format!("refused, and jobs or labs fail without: {}", each.join(", "));
     Finding::missing(name, found, calls::remedy(&refused))
 }
 
