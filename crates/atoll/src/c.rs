@@ -12,7 +12,7 @@ use portolan::c_edge::{EFAULT, EINVAL, EMSGSIZE, Errno, edge, slice, store, stor
 
 use crate::errors;
 use crate::messages::{Header, Wanted};
-use crate::port::{self, named, ours};
+use crate::port::{self, Port, named, ours};
 
 /// Of the message that was received last.
 static LENGTH: AtomicU64 = AtomicU64::new(0);
@@ -36,7 +36,7 @@ extern "C" fn atoll_size(id: i32) -> i32 {
 
 #[unsafe(no_mangle)]
 extern "C" fn atoll_finish(id: i32, how: c_int) -> c_int {
-    edge(|| port::finish(id, how).map(|()| 0))
+    edge(|| port::finish(id, how))
 }
 
 #[unsafe(no_mangle)]
@@ -53,12 +53,12 @@ extern "C" fn atoll_clock() -> u64 {
 
 #[unsafe(no_mangle)]
 extern "C" fn atoll_connect(id: i32, dest: i32) -> c_int {
-    edge(|| named(id)?.connect(dest).map(|()| 0))
+    edge(|| named(id)?.connect(dest))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn atoll_disconnect(id: i32, dest: i32) -> c_int {
-    edge(|| named(id)?.disconnect(dest).map(|()| 0))
+    edge(|| named(id)?.disconnect(dest))
 }
 
 #[unsafe(no_mangle)]
@@ -72,7 +72,7 @@ unsafe extern "C" fn atoll_send(
     edge(|| {
         // SAFETY: promised by the caller.
         let (port, data) = unsafe { (named(id)?, slice(data.cast(), length)?) };
-        port.send(dest, tag, data).map(|()| 0)
+        port.send(dest, tag, data)
     })
 }
 
@@ -126,32 +126,30 @@ extern "C" fn atoll_probe(id: i32, from: i32, tag: u32) -> c_int {
     edge(|| {
         let port = named(id)?;
         let wanted = Wanted::new(&port, from, tag)?;
-        Ok(port.probe(wanted)?.into())
+        port.probe(wanted)
     })
 }
 
 /// # Safety
 /// `to` is null or may be written.
-unsafe fn found(header: Option<Header>, to: *mut Header) -> c_int {
-    match header {
-        None => 0,
-        Some(header) => {
-            // SAFETY: see above.
-            unsafe { store(to, header) };
-            1
-        }
+unsafe fn found(port: &Port, wanted: Wanted, to: *mut Header) -> Result<bool, Errno> {
+    if to.is_null() {
+        return Err(EFAULT);
     }
+    let header = port.find(wanted)?;
+    if let Some(header) = header {
+        // SAFETY: see above.
+        unsafe { store(to, header) };
+    }
+    Ok(header.is_some())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn atoll_read_header(id: i32, to: *mut Header) -> c_int {
     edge(|| {
         let port = named(id)?;
-        if to.is_null() {
-            return Err(EFAULT);
-        }
         // SAFETY: promised by the caller.
-        Ok(unsafe { found(port.find(Wanted::ALL)?, to) })
+        unsafe { found(&port, Wanted::ALL, to) }
     })
 }
 
@@ -160,11 +158,8 @@ unsafe extern "C" fn atoll_find_header(id: i32, from: i32, tag: u32, to: *mut He
     edge(|| {
         let port = named(id)?;
         let wanted = Wanted::new(&port, from, tag)?;
-        if to.is_null() {
-            return Err(EFAULT);
-        }
         // SAFETY: promised by the caller.
-        Ok(unsafe { found(port.find(wanted)?, to) })
+        unsafe { found(&port, wanted, to) }
     })
 }
 
@@ -207,19 +202,19 @@ extern "C" fn atoll_allow_rdma(id: i32, how: c_int) -> c_int {
             3 => Rights::Both,
             _ => return Err(EINVAL),
         };
-        port.allow(rights).map(|()| 0)
+        port.allow(rights)
     })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn atoll_register_memory(start: *mut c_void, length: usize) -> c_int {
     // SAFETY: promised by the caller.
-    edge(|| unsafe { ours()?.register(start.cast(), length) }.map(|()| 0))
+    edge(|| unsafe { ours()?.register(start.cast(), length) })
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn atoll_deregister_memory(start: *mut c_void, length: usize) -> c_int {
-    edge(|| ours()?.deregister(start.cast(), length).map(|()| 0))
+    edge(|| ours()?.deregister(start.cast(), length))
 }
 
 #[unsafe(no_mangle)]
@@ -230,10 +225,8 @@ unsafe extern "C" fn atoll_put(
     there: *mut c_void,
     length: usize,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { named(id)?.put(dest, here.cast(), there as u64, length) }.map(|()| 0)
-    })
+    // SAFETY: promised by the caller.
+    edge(|| unsafe { named(id)?.put(dest, here.cast(), there as u64, length) })
 }
 
 #[unsafe(no_mangle)]
@@ -246,8 +239,6 @@ unsafe extern "C" fn atoll_get(
     _route_offset: u32,
     _route_length: u32,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { named(id)?.get(src, here.cast(), there as u64, length) }.map(|()| 0)
-    })
+    // SAFETY: promised by the caller.
+    edge(|| unsafe { named(id)?.get(src, here.cast(), there as u64, length) })
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use portolan::c_edge::{EACCES, EINVAL, ENOKEY, EPROTO, ERANGE, Errno};
+use portolan::c_edge::{EACCES, EINVAL, ENOKEY, EPROTO, ERANGE, Errno, failure};
 use portolan::{
     Binding, Buffer, Endpoint, Event, Gather, Notify, OpId, Place, PutOptions, RemoteKey, Rights,
     SendOptions, WaitError,
@@ -14,7 +14,6 @@ use portolan::{
 
 use crate::lock;
 use crate::memory::{Admitted, Table};
-use crate::messages::failure;
 use crate::port::Port;
 
 /// The ports of questions and of answers.

@@ -7,10 +7,10 @@
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-use portolan::c_edge::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, Errno};
+use portolan::c_edge::{EAGAIN, EINVAL, EMSGSIZE, ENOENT, Errno, failure};
 use portolan::{
-    Buffer, Completion, Death, Ended, Endpoint, MatchError, MessageId, Notify, OpError, OpId,
-    QueueId, Scatter, Selector, TaggedOptions,
+    Buffer, Ended, Endpoint, MatchError, MessageId, Notify, OpId, QueueId, Scatter, Selector,
+    TaggedOptions,
 };
 
 use crate::lock;
@@ -96,11 +96,11 @@ impl Wanted {
 /// Messages that were sent and not consumed.
 pub struct Sends {
     queue: QueueId,
-    held: Mutex<Held>,
+    held: Mutex<Unclaimed>,
 }
 
 #[derive(Default)]
-struct Held {
+struct Unclaimed {
     bytes: u64,
     /// How the first message was lost whose loss was not told.
     lost: Option<Errno>,
@@ -126,19 +126,6 @@ impl Inbox {
     fn find(&self, wanted: Wanted) -> Option<usize> {
         (self.waiting.iter()).position(|(_, header)| wanted.fits(header))
     }
-}
-
-/// What an operation ended as, if not well.
-pub fn failure(endpoint: &Endpoint, c: &Completion) -> Result<Option<Errno>, Errno> {
-    Ok(match c.result {
-        Ok(()) => None,
-        Err(OpError::PeerDead) => {
-            // One that is not dead any more has come back.
-            let death = endpoint.death(c.peer)?.unwrap_or(Death::Restarted);
-            Some(death.into())
-        }
-        Err(why) => Some(why.into()),
-    })
 }
 
 impl Port {
@@ -174,7 +161,7 @@ impl Port {
         Ok(())
     }
 
-    fn consumed(&self, held: &mut Held, ended: &Ended) -> Result<(), Errno> {
+    fn consumed(&self, held: &mut Unclaimed, ended: &Ended) -> Result<(), Errno> {
         held.bytes -= ended.completion.context;
         let lost = failure(&self.endpoint, &ended.completion)?;
         held.lost = held.lost.or(lost);

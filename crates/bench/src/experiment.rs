@@ -227,12 +227,8 @@ impl Progress {
     /// Round `round` begins; 0 warms up.
     pub fn show(&mut self, round: usize) {
         if self.terminal {
-            let width = 30 * round / self.rounds.max(1);
-            show_progress(&format!(
-                "[{:<30}] slice {round} of {}",
-                "#".repeat(width),
-                self.rounds
-            ));
+            let step = format!("slice {round} of {}", self.rounds);
+            show_progress(round, self.rounds, &step);
         }
     }
 

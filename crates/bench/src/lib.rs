@@ -38,7 +38,7 @@ pub use ranks::portolan::ours;
 pub use report::dimensions::Dimension;
 pub use report::machine::Machine;
 pub use report::stats::Quartiles;
-pub use report::table::{Ratio, Report, Row, table};
+pub use report::table::{Ratio, Report, Row};
 
 /// Runs a bench.
 ///

@@ -1,15 +1,16 @@
 //! The command line of `portolan bench`.
 
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand, ValueEnum};
+use portolan_boot::LinkChoice;
 use portolan_boot::launch::JobSpec;
-use portolan_boot::{LinkChoice, Suite};
 pub use portolan_hosts::choices::Link;
-use portolan_hosts::choices::{Bytes, Congestion, Security, bytes};
+use portolan_hosts::choices::{Bytes, Network, bytes};
 use portolan_hosts::failure::{Context, Result};
 use portolan_hosts::lab::{Burst, Impairment, Lab};
-use portolan_hosts::ranks::{allowed_cores, has_aes};
+use portolan_hosts::ranks::allowed_cores;
 
 use crate::busy;
 use crate::control::Pattern;
@@ -17,7 +18,7 @@ use crate::experiment::{Experiment, Place, wrong};
 use crate::experiments::barrier::Barrier;
 use crate::experiments::death::Death;
 use crate::experiments::early_late::EarlyLate;
-use crate::experiments::external_mpi::Netpipe;
+use crate::experiments::external_mpi::{Netpipe, once};
 use crate::experiments::fairness::Fairness;
 use crate::experiments::forged::Forged;
 use crate::experiments::idle::Idle;
@@ -242,6 +243,28 @@ pub struct Thresholds {
     pub whole: Option<Bytes>,
 }
 
+/// Sizes of messages.
+#[derive(Args)]
+pub struct Sizes {
+    /// Message sizes, bytes, or with K or M; several are measured in turns
+    #[arg(
+        long = "size",
+        value_name = "BYTES[,BYTES...]",
+        value_delimiter = ',',
+        default_value = "8,64K,1M"
+    )]
+    sizes: Vec<Bytes>,
+}
+
+impl Sizes {
+    /// Each once, in order; none outside of the bounds.
+    pub fn within(&self, bounds: RangeInclusive<usize>) -> Result<Vec<usize>> {
+        let sizes: Vec<usize> = self.sizes.iter().map(|size| size.0).collect();
+        check_sizes(sizes.iter().copied(), bounds)?;
+        Ok(once(&sizes))
+    }
+}
+
 #[derive(Args, Clone, Default)]
 pub struct Measure {
     #[command(flatten)]
@@ -290,18 +313,8 @@ pub struct Common {
     /// Measure between hosts of this lab
     #[arg(long, value_name = "NAME")]
     pub lab: Option<String>,
-    /// Link (transport) between the ranks
-    #[arg(long, value_enum, default_value_t)]
-    pub link: Link,
-    /// Networks for messages, as for `portolan run`
-    #[arg(long, value_name = "NAME|CIDR,...")]
-    pub interface: Option<String>,
-    /// Encrypt and authenticate packets on the network
-    #[arg(long, value_enum, default_value_t)]
-    pub security: Security,
-    /// Congestion control: how to share the network
-    #[arg(long, value_enum, default_value_t)]
-    pub congestion: Congestion,
+    #[command(flatten)]
+    pub network: Network,
     /// Slices of each figure [default: 21; jitter: 600, spray: 5]
     #[arg(long, value_name = "N", value_parser = slices)]
     pub slices: Option<usize>,
@@ -330,7 +343,7 @@ pub fn slices(text: &str) -> std::result::Result<usize, String> {
 /// Refuses sizes outside of the bounds, bytes.
 pub fn check_sizes(
     sizes: impl IntoIterator<Item = usize>,
-    bounds: std::ops::RangeInclusive<usize>,
+    bounds: RangeInclusive<usize>,
 ) -> Result<()> {
     match sizes.into_iter().find(|size| !bounds.contains(size)) {
         Some(size) => {
@@ -383,7 +396,7 @@ impl Common {
 
     /// Whether the ranks will talk through shared memory.
     pub fn shm(&self, lab: Option<&Lab>) -> Result<bool> {
-        match (self.link, lab) {
+        match (self.network.link, lab) {
             (Link::Shm, Some(_)) => wrong(
                 "--link shm reaches no other host, and a lab's hosts are others: leave out --lab or --link",
             ),
@@ -395,43 +408,33 @@ impl Common {
 
     /// The same for each link of a bench of every link.
     pub fn each_link(&self, lab: Option<&Lab>) -> Vec<Self> {
-        self.with_links(match (self.link, lab) {
+        self.with_links(match (self.network.link, lab) {
             (Link::Auto, None) => &[Link::Shm, Link::Udp],
             (Link::Auto, Some(_)) => &[Link::Udp],
-            _ => std::slice::from_ref(&self.link),
+            _ => std::slice::from_ref(&self.network.link),
         })
     }
 
     /// The same for each of these links.
     pub fn with_links(&self, links: &[Link]) -> Vec<Self> {
-        let with = |link: &Link| Self {
-            link: *link,
-            ..self.clone()
+        let with = |link: &Link| {
+            let mut with = self.clone();
+            with.network.link = *link;
+            with
         };
         links.iter().map(with).collect()
     }
 
     /// The job of `ranks` ranks, over the hosts of the lab in blocks, or on this one.
     pub fn spec(&self, lab: Option<&Lab>, ranks: u32) -> Result<JobSpec> {
-        let mut spec = JobSpec::new(match lab {
+        let mut spec = self.network.spec(match lab {
             Some(lab) => JobSpec::blocks(ranks, lab.hosts().min(ranks)),
             None => vec![ranks],
         });
-        spec.link = match self.link {
+        spec.link = match self.network.link {
             _ if self.shm(lab)? => LinkChoice::Shm,
             Link::Xdp => LinkChoice::Xdp,
             _ => LinkChoice::Udp,
-        };
-        if let Some(networks) = &self.interface {
-            spec.settings
-                .insert("interface".to_owned(), networks.clone());
-        }
-        spec.security = self.security.into();
-        spec.congestion = self.congestion.into();
-        spec.suite = if has_aes() {
-            Suite::Aes128Gcm
-        } else {
-            Suite::ChaCha20Poly1305
         };
         let cores = allowed_cores().context("asking for the allowed cores")?;
         spec.cores = (0..ranks as usize)
@@ -444,8 +447,8 @@ impl Common {
     pub fn setting(&self, link: String, ranks: u32) -> Setting {
         Setting {
             link,
-            security: value_name(&self.security),
-            congestion: value_name(&self.congestion),
+            security: value_name(&self.network.security),
+            congestion: value_name(&self.network.congestion),
             ranks,
         }
     }

@@ -75,7 +75,7 @@ pub enum Peer {
 }
 
 /// Sizes of a sweep, bytes.
-const SWEEP: [usize; 10] = [
+pub const SWEEP: [usize; 10] = [
     8,
     64,
     512,
@@ -267,7 +267,7 @@ fn systems_of(
         ));
     }
     let Measure { common, size, .. } = &asked.measure;
-    if peer == Peer::RawXdp && common.link != Link::Xdp {
+    if peer == Peer::RawXdp && common.network.link != Link::Xdp {
         return wrong("--vs raw-xdp measures host ports: use it with --link xdp --lab NAME");
     }
     if wait.may_sleep() && !matches!(peer, Peer::Udp | Peer::Tcp | Peer::Tls) {

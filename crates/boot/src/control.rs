@@ -162,24 +162,17 @@ pub struct TableView {
 }
 
 /// Why a rank's memory was not read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Unread {
     /// The kernel forbids it.
+    #[error(
+        "its memory may not be read: kernel.yama.ptrace_scope must be 0 or 1, the process \
+         dumpable, or who watches it needs CAP_SYS_PTRACE"
+    )]
     NotPermitted,
     /// It is no longer there.
+    #[error("it is ending")]
     Gone,
-}
-
-impl fmt::Display for Unread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::NotPermitted => {
-                "its memory may not be read: kernel.yama.ptrace_scope must be 0 or 1, the process \
-                 dumpable, or who watches it needs CAP_SYS_PTRACE"
-            }
-            Self::Gone => "it is ending",
-        })
-    }
 }
 
 /// How far a rank is in its job.
@@ -315,73 +308,63 @@ impl JobName {
 }
 
 /// Why a job was not asked, or did not answer.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     /// No job of this user runs on this host, or none whose id begins so.
+    #[error(fmt = no_job)]
     NoJob(Option<String>),
     /// Several could be meant: these.
+    #[error(fmt = several)]
     Several(Vec<JobName>),
     /// Who listens there is another user.
+    #[error("another user ({0}) listens under the name of that job: not asked")]
     Foreign(u32),
     /// It said no.
+    #[error("{0}")]
     Refused(String),
     /// It did not answer within this time.
+    #[error("the job's launcher does not answer within {} s: is it stopped?", .0.as_secs())]
     Silent(Duration),
     /// It ended meanwhile.
+    #[error("the job has ended")]
     Ended,
     /// Its answer has no end.
+    #[error(
+        "the job answers more than {} MiB, which no launcher does: is it what it says?",
+        ANSWER_BYTES_MAX >> 20
+    )]
     Endless,
     /// It answered what this version does not understand.
+    #[error(
+        "the job answers what this version does not understand: use the `portolan` that started it"
+    )]
     Garbled,
     /// The kernel refused something.
+    #[error("asking the job: {0}")]
     Io(io::Error),
 }
 
-impl fmt::Display for ControlError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoJob(None) => f.write_str(
-                "no job of this user runs on this host: `portolan run` starts one, and `portolan \
-                 top` sees it from each of its hosts (in a container: within it)",
-            ),
-            Self::NoJob(Some(id)) => write!(
-                f,
-                "no job of this user on this host has an id that begins with {id}: `portolan top \
-                 --list` lists them"
-            ),
-            Self::Several(jobs) => {
-                f.write_str("several jobs could be meant; name one of")?;
-                jobs.iter().try_for_each(|job| match job.is_own() {
-                    true => write!(f, " {job}"),
-                    false => write!(f, " {}/{job}", job.uid),
-                })
-            }
-            Self::Foreign(uid) => write!(
-                f,
-                "another user ({uid}) listens under the name of that job: not asked"
-            ),
-            Self::Refused(why) => f.write_str(why),
-            Self::Silent(limit) => write!(
-                f,
-                "the job's launcher does not answer within {} s: is it stopped?",
-                limit.as_secs()
-            ),
-            Self::Endless => write!(
-                f,
-                "the job answers more than {} MiB, which no launcher does: is it what it says?",
-                ANSWER_BYTES_MAX >> 20
-            ),
-            Self::Ended => f.write_str("the job has ended"),
-            Self::Garbled => f.write_str(
-                "the job answers what this version does not understand: use the `portolan` that \
-                 started it",
-            ),
-            Self::Io(error) => write!(f, "asking the job: {error}"),
-        }
+fn no_job(id: &Option<String>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match id {
+        None => f.write_str(
+            "no job of this user runs on this host: `portolan run` starts one, and `portolan \
+             top` sees it from each of its hosts (in a container: within it)",
+        ),
+        Some(id) => write!(
+            f,
+            "no job of this user on this host has an id that begins with {id}: `portolan top \
+             --list` lists them"
+        ),
     }
 }
 
-impl std::error::Error for ControlError {}
+fn several(jobs: &[JobName], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    f.write_str("several jobs could be meant; name one of")?;
+    jobs.iter().try_for_each(|job| match job.is_own() {
+        true => write!(f, " {job}"),
+        false => write!(f, " {}/{job}", job.uid),
+    })
+}
 
 impl From<io::Error> for ControlError {
     fn from(error: io::Error) -> Self {

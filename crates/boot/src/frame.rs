@@ -1,5 +1,5 @@
 //! Frames on a stream of bytes: the length of what follows (32 bits, little
-//! endian, at most [`FRAME_BYTES_MAX`]), one byte of kind, a body.
+//! endian, at most [`FRAME_BYTES_MAX`]), and a [message](crate::codec).
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,6 +9,8 @@ use rustix::io::Errno;
 use serde::Serialize;
 use zeroize::Zeroize;
 
+use crate::codec::{KIND_PACKED, encode, pack};
+
 /// Largest frame, bytes: a job description, and what hosts on the way put
 /// round it.
 pub(crate) const FRAME_BYTES_MAX: usize = TASK_BYTES_MAX + 4096;
@@ -16,40 +18,39 @@ pub(crate) const FRAME_BYTES_MAX: usize = TASK_BYTES_MAX + 4096;
 /// Largest job description, bytes: room for a large environment.
 pub(crate) const TASK_BYTES_MAX: usize = 4 << 20;
 
-/// The kind of frames whose body is JSON.
-pub(crate) const KIND_JSON: u8 = b'J';
-
 /// Bytes that no launcher or agent of this version sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Garbled {
     /// A frame longer than [`FRAME_BYTES_MAX`], or without a kind.
+    #[error("a message of {0} bytes")]
     Length(u32),
     /// A frame whose body makes no sense.
+    #[error("an unknown message of kind {0:#04x}")]
     Body(u8),
-}
-
-impl std::fmt::Display for Garbled {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Length(n) => write!(f, "a message of {n} bytes"),
-            Self::Body(kind) => write!(f, "an unknown message of kind {kind:#04x}"),
-        }
-    }
 }
 
 pub(crate) fn frame(kind: u8, parts: &[&[u8]]) -> Vec<u8> {
     let body: usize = parts.iter().map(|part| part.len()).sum();
-    let length = u32::try_from(body + 1).unwrap_or(u32::MAX);
     let mut bytes = Vec::with_capacity(body + 5);
-    bytes.extend(length.to_le_bytes());
-    bytes.push(kind);
+    bytes.extend([0, 0, 0, 0, kind]);
     parts.iter().for_each(|part| bytes.extend_from_slice(part));
-    bytes
+    with_length(bytes)
 }
 
+/// A frame that every version can read.
 pub(crate) fn json(said: &impl Serialize) -> Vec<u8> {
-    let body = serde_json::to_vec(said).expect("plain data in memory");
-    frame(KIND_JSON, &[&body])
+    with_length([vec![0; 4], encode(said, true)].concat())
+}
+
+/// One that only this version can.
+pub(crate) fn packed(said: &impl Serialize) -> Vec<u8> {
+    with_length(pack(&[0, 0, 0, 0, KIND_PACKED], said))
+}
+
+fn with_length(mut frame: Vec<u8>) -> Vec<u8> {
+    let length = u32::try_from(frame.len() - 4).unwrap_or(u32::MAX);
+    frame[..4].copy_from_slice(&length.to_le_bytes());
+    frame
 }
 
 /// Cuts a stream into frames. Holds at most one frame and what was fed last.

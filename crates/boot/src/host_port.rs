@@ -18,12 +18,9 @@ pub struct HostPortInfo {
     pub mtu: u32,
     /// Which part of the queue it has: its number there, and how many have one.
     pub sharing: [u32; 2],
-    /// A packet may lie in several chunks. Those who do not say so open none
-    /// that can.
-    #[serde(default)]
+    /// A packet may lie in several chunks.
     pub multi_buffer: bool,
     /// Its sockets are not bound yet: their rings are mapped first.
-    #[serde(default)]
     pub unbound: bool,
     /// Bytes of a chunk, chunks, and entries of the receive, transmit, fill
     /// and completion rings.

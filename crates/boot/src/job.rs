@@ -11,14 +11,16 @@ use std::time::Duration;
 use portolan_sys::lives::{Lives, Pulse};
 use portolan_sys::memory::{Hidden, MemoryError};
 use rustix::rand::{GetRandomFlags, getrandom};
+use serde::{Deserialize, Serialize};
 
 use crate::JOB_VARIABLE;
+use crate::codec::{self, decode};
 use crate::error::BootError;
 use crate::guest::{Guest, GuestOptions, Joined, Met};
 use crate::host_port::OwnHostPort;
 use crate::message::{
-    Congestion, FromLauncher, GaveUp, How, Lane, LinkChoice, Membership, Security, Suite, Table,
-    ToLauncher, ToRank, Versions, decode_from_launcher, decode_membership, encode_join, key_check,
+    Congestion, GaveUp, How, Lane, LinkChoice, Membership, Security, Suite, Table, ToLauncher,
+    ToRank, Versions, decode_membership, key_check,
 };
 use crate::socket::{self, MESSAGE_BYTES_MAX, Received};
 
@@ -26,9 +28,10 @@ use crate::socket::{self, MESSAGE_BYTES_MAX, Received};
 const GIVEN_UP_MAX: usize = 1024;
 
 /// Another process of the job, or this one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PeerInfo {
     /// Its endpoint's address, the bytes of a `wire::Address`.
+    #[serde(with = "codec::bytes")]
     pub address: [u8; 64],
     /// Its process id on its host.
     pub pid: u32,
@@ -300,13 +303,9 @@ impl Job {
         let (length, descriptors) = got.map_err(listening())?.ok_or(BootError::LauncherGone)?;
         let (membership, secret) = match decode_membership(&answer[..length]) {
             Some((membership, secret)) => (membership, Hidden::copy_of(secret).map_err(mapping)?),
-            None => match decode_from_launcher(&answer[..length]) {
-                Ok(FromLauncher::Said(ToRank::Refused(refusal))) => {
-                    return Err(BootError::Refused(refusal));
-                }
-                Ok(FromLauncher::Said(ToRank::Abort { why })) => {
-                    return Err(BootError::Aborted(why));
-                }
+            None => match decode(&answer[..length]) {
+                Some(ToRank::Refused(refusal)) => return Err(BootError::Refused(refusal)),
+                Some(ToRank::Abort { why }) => return Err(BootError::Aborted(why)),
                 _ => return Err(BootError::Garbled),
             },
         };
@@ -343,12 +342,10 @@ impl Job {
         let mut notices = VecDeque::new();
         while segment.is_some() && doorbells.len() < membership.local_ranks.len() {
             let Received { bytes, descriptors } = hear(socket.as_fd())?;
-            match decode_from_launcher(&bytes).map_err(|_| BootError::Garbled)? {
-                FromLauncher::Said(ToRank::Doorbells) => doorbells.extend(descriptors),
-                FromLauncher::Said(ToRank::Abort { why }) => {
-                    return Err(BootError::Aborted(why));
-                }
-                other => notices.push_back(notice(&other).ok_or(BootError::Garbled)?),
+            match decode(&bytes).ok_or(BootError::Garbled)? {
+                ToRank::Doorbells => doorbells.extend(descriptors),
+                ToRank::Abort { why } => return Err(BootError::Aborted(why)),
+                other => notices.push_back(notice(other).ok_or(BootError::Garbled)?),
             }
         }
         Ok(Self {
@@ -404,24 +401,25 @@ impl Job {
         let Some(control) = &self.control else {
             return Err(BootError::LauncherGone);
         };
-        say(control.as_fd(), &encode_join(&address, self.check))?;
+        let check = self.check;
+        say(
+            control.as_fd(),
+            &ToLauncher::Join { address, check }.encode(),
+        )?;
         let size = self.size as usize;
         let mut table = Vec::with_capacity(size);
         while table.len() < size {
             let Received { bytes, .. } = hear(control.as_fd())?;
-            match decode_from_launcher(&bytes).map_err(|_| BootError::Garbled)? {
-                FromLauncher::Table { first, peers } if first as usize == table.len() => {
+            match decode(&bytes).ok_or(BootError::Garbled)? {
+                ToRank::Table { first, peers } if first as usize == table.len() => {
                     table.extend(peers);
                 }
-                FromLauncher::Said(ToRank::NotBound { why }) => self.not_bound = Some(why),
-                FromLauncher::Said(ToRank::Abort { why }) => return Err(BootError::Aborted(why)),
-                FromLauncher::Said(ToRank::Refused(refusal)) => {
-                    return Err(BootError::Refused(refusal));
-                }
-                other => {
-                    let notice = notice(&other).ok_or(BootError::Garbled)?;
-                    self.notices.push_back(notice);
-                }
+                ToRank::NotBound { why } => self.not_bound = Some(why),
+                ToRank::Abort { why } => return Err(BootError::Aborted(why)),
+                ToRank::Refused(refusal) => return Err(BootError::Refused(refusal)),
+                other => self
+                    .notices
+                    .push_back(notice(other).ok_or(BootError::Garbled)?),
             }
         }
         if table.len() > size {
@@ -446,14 +444,9 @@ impl Job {
         let control = self.control.as_ref()?;
         match socket::receive(control.as_fd(), false) {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => None,
-            Ok(Some(Received { bytes, .. })) => {
-                let said = decode_from_launcher(&bytes).ok();
-                let notice = said.and_then(|said| match said {
-                    FromLauncher::Said(ToRank::Abort { why }) => Some(Notice::Abort(why)),
-                    other => notice(&other),
-                });
-                notice.or_else(|| self.lost(&BootError::Garbled))
-            }
+            Ok(Some(Received { bytes, .. })) => decode(&bytes)
+                .and_then(notice)
+                .or_else(|| self.lost(&BootError::Garbled)),
             Ok(None) | Err(_) => self.lost(&BootError::LauncherGone),
         }
     }
@@ -508,7 +501,7 @@ impl Job {
         if let Some(guest) = &mut self.guest {
             guest.leave();
         }
-        self.tell(&ToLauncher::Leave);
+        self.send(&ToLauncher::Leave);
     }
 
     /// Asks the launcher to end the whole job, this process too, with exit
@@ -517,7 +510,7 @@ impl Job {
         if let Some(guest) = &mut self.guest {
             guest.abort(code);
         }
-        self.tell(&ToLauncher::Abort { code });
+        self.send(&ToLauncher::Abort { code });
     }
 
     /// Lets somebody report to the launcher after this job was given away;
@@ -531,7 +524,7 @@ impl Job {
         Ok(control.map(Reporter))
     }
 
-    fn tell(&mut self, message: &ToLauncher) {
+    fn send(&mut self, message: &ToLauncher) {
         if let Some(control) = &self.control
             && socket::send(control.as_fd(), &message.encode(), &[], true).is_err()
         {
@@ -548,16 +541,16 @@ impl Reporter {
     /// Tells which link carries messages to each rank and why, for the job's
     /// summary: rank, link, reason, by ascending rank.
     pub fn lanes(&self, each: impl IntoIterator<Item = (u32, String, String)>) {
-        self.tell(&ToLauncher::Lanes(Lane::gather(each)));
+        self.send(&ToLauncher::Lanes(Lane::gather(each)));
     }
 
     /// Tells where in this process's memory whoever watches it finds counters
     /// and state. They must stay there until [`Job::leave`].
     pub fn tables(&self, tables: Vec<Table>) {
-        self.tell(&ToLauncher::Tables(tables));
+        self.send(&ToLauncher::Tables(tables));
     }
 
-    fn tell(&self, message: &ToLauncher) {
+    fn send(&self, message: &ToLauncher) {
         let message = message.encode();
         // It goes without; that the launcher is gone is told elsewhere.
         if message.len() <= socket::MESSAGE_BYTES_MAX {
@@ -566,17 +559,16 @@ impl Reporter {
     }
 }
 
-/// What is told of other ranks.
-fn notice(said: &FromLauncher) -> Option<Notice> {
-    Some(match *said {
-        FromLauncher::Said(ToRank::Doubted { ref ranks }) => Notice::Doubted {
-            ranks: ranks.clone(),
-        },
-        FromLauncher::Said(ToRank::Died { rank, how }) => Notice::Died { rank, how },
-        FromLauncher::Said(ToRank::GivenUp { by }) => Notice::GivenUp { by },
-        FromLauncher::Said(ToRank::Stopped { rank }) => Notice::Stopped { rank },
-        FromLauncher::Said(ToRank::Left { rank }) => Notice::Left { rank },
-        FromLauncher::Back { rank, peer } => Notice::Back { rank, peer },
+/// What a running rank is told.
+fn notice(said: ToRank) -> Option<Notice> {
+    Some(match said {
+        ToRank::Doubted { ranks } => Notice::Doubted { ranks },
+        ToRank::Died { rank, how } => Notice::Died { rank, how },
+        ToRank::GivenUp { by } => Notice::GivenUp { by },
+        ToRank::Stopped { rank } => Notice::Stopped { rank },
+        ToRank::Left { rank } => Notice::Left { rank },
+        ToRank::Back { rank, peer } => Notice::Back { rank, peer },
+        ToRank::Abort { why } => Notice::Abort(why),
         _ => return None,
     })
 }
@@ -621,9 +613,7 @@ fn listening() -> impl FnOnce(io::Error) -> BootError {
 mod tests {
     use super::*;
     use crate::Refusal;
-    use crate::message::{
-        FromRank, decode_from_rank, encode_back, encode_membership, encode_table,
-    };
+    use crate::message::encode_membership;
 
     /// A launcher that reads one message and answers with others.
     fn attach_to(answers: Vec<Vec<u8>>) -> (Result<Job, BootError>, OwnedFd) {
@@ -667,6 +657,10 @@ mod tests {
         [encode_membership(&membership), vec![7; 32]].concat()
     }
 
+    fn table(first: u32, peers: Vec<PeerInfo>) -> Vec<u8> {
+        ToRank::Table { first, peers }.encode()
+    }
+
     fn peer(rank: u8) -> PeerInfo {
         PeerInfo {
             address: [rank; 64],
@@ -686,9 +680,10 @@ mod tests {
         }
         .encode();
         let left = ToRank::Left { rank: 2 }.encode();
-        let first = encode_table(0, &[peer(0), peer(1)]);
-        let second = encode_table(2, &[peer(2)]);
-        let back = encode_back(1, &peer(7));
+        let first = table(0, vec![peer(0), peer(1)]);
+        let second = table(2, vec![peer(2)]);
+        let (rank, peer7) = (1, peer(7));
+        let back = ToRank::Back { rank, peer: peer7 }.encode();
         let (job, launcher) = attach_to(vec![membership(3), left, first, died, second, back]);
         let mut job = job.unwrap();
         assert_eq!((job.size, *job.take_secret().unwrap()), (3, [7; 32]));
@@ -701,8 +696,8 @@ mod tests {
                 how: How::Killed(9)
             })
         );
-        let (rank, peer) = (1, peer(7));
-        assert_eq!(job.poll_notice(), Some(Notice::Back { rank, peer }));
+        let back = Notice::Back { rank, peer: peer7 };
+        assert_eq!(job.poll_notice(), Some(back));
         assert_eq!(job.poll_notice(), None);
         drop(launcher);
         assert!(matches!(job.poll_notice(), Some(Notice::Abort(why)) if why.contains("gone")));
@@ -717,8 +712,8 @@ mod tests {
     #[test]
     fn a_table_with_a_hole_or_too_long_is_garbled() {
         for part in [
-            encode_table(1, &[peer(1)]),
-            encode_table(0, &[peer(0), peer(1), peer(2)]),
+            table(1, vec![peer(1)]),
+            table(0, vec![peer(0), peer(1), peer(2)]),
         ] {
             let (job, _launcher) = attach_to(vec![membership(2), part]);
             let got = job.unwrap().exchange([0; 64]);
@@ -761,8 +756,8 @@ mod tests {
         let mut told = Vec::new();
         while told.len() <= many as usize {
             let bytes = hear(launcher.as_fd()).unwrap().bytes;
-            match decode_from_rank(&bytes) {
-                Ok(FromRank::Said(ToLauncher::GaveUp { ranks, why })) => {
+            match decode(&bytes) {
+                Some(ToLauncher::GaveUp { ranks, why }) => {
                     told.extend(ranks.into_iter().map(|rank| (rank, why)));
                 }
                 _ => panic!("{bytes:?}"),

@@ -10,6 +10,7 @@
 //! ([`Job::join`]); through it pass public keys only.
 #![forbid(unsafe_code)]
 
+mod codec;
 pub mod control;
 mod error;
 mod frame;

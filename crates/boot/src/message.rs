@@ -1,8 +1,4 @@
-//! What launcher and rank say to each other.
-//!
-//! A message is one byte of kind and a body: JSON for what is said once, so
-//! that other versions can read at least the greeting; fixed records for
-//! addresses, of which there are as many as ranks.
+//! What launcher and rank say to each other, encoded as [`codec`] does it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,27 +6,26 @@ use std::io;
 use std::net::IpAddr;
 
 use portolan_seal::derive;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::codec;
 use crate::error::Refusal;
 use crate::host_port::HostPortInfo;
 use crate::job::PeerInfo;
 use crate::socket::MESSAGE_BYTES_MAX;
 
 /// Version of the messages between launcher, agent and rank.
-pub(crate) const BOOT_VERSION: u32 = 8;
+pub(crate) const BOOT_VERSION: u32 = 9;
 
-const KIND_JSON: u8 = b'J';
+/// The kind of the answer to a greeting, a [`Membership`].
 const KIND_MEMBERSHIP: u8 = b'W';
-const KIND_JOIN: u8 = b'A';
-const KIND_TABLE: u8 = b'T';
-const KIND_BACK: u8 = b'B';
 
-/// Bytes of a peer's record in the table: address, process id, host, index,
+/// Most bytes of a peer's record in the table: address, process id, host, index,
 /// restarts, number of the last return.
-const RECORD_BYTES: usize = 64 + 4 + 2 + 2 + 4 + 4;
-/// Records of the table that one message carries.
-pub(crate) const RECORDS_MAX: usize = (MESSAGE_BYTES_MAX - 5) / RECORD_BYTES;
+const RECORD_BYTES_MAX: usize = 1 + 64 + 5 + 3 + 3 + 5 + 5;
+/// Records of the table that one message carries, behind 10 bytes.
+pub(crate) const RECORDS_MAX: usize = (MESSAGE_BYTES_MAX - 10) / RECORD_BYTES_MAX;
 
 /// Versions that must agree in a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -313,6 +308,12 @@ impl GaveUp {
 pub(crate) enum ToLauncher {
     /// First of all.
     Hello { versions: Versions, pid: u32 },
+    /// The rank's endpoint has this address, and here is its key check.
+    Join {
+        #[serde(with = "codec::bytes")]
+        address: [u8; 64],
+        check: u64,
+    },
     /// The rank's endpoint is open: which links it uses.
     Lanes(Vec<Lane>),
     /// The rank's endpoint is open: where its counters and state are.
@@ -358,6 +359,26 @@ pub(crate) enum ToRank {
     Left { rank: u32 },
     /// The job is being ended.
     Abort { why: String },
+    /// A part of the table that begins with rank `first`.
+    Table {
+        first: u32,
+        #[serde(deserialize_with = "records")]
+        peers: Vec<PeerInfo>,
+    },
+    /// A rank is back, with its new entry in the table.
+    Back { rank: u32, peer: PeerInfo },
+}
+
+/// A part of the table that fits one message.
+pub(crate) fn records<'a, D: Deserializer<'a>>(from: D) -> Result<Vec<PeerInfo>, D::Error> {
+    let peers = Vec::deserialize(from)?;
+    if peers.len() > RECORDS_MAX {
+        return Err(D::Error::invalid_length(
+            peers.len(),
+            &"a part of the table",
+        ));
+    }
+    Ok(peers)
 }
 
 /// Who a process is in its job, and what all of the job agree on.
@@ -399,7 +420,6 @@ pub struct Membership {
     /// Settings that the launcher passes on, by name.
     pub settings: BTreeMap<String, String>,
     /// Where the other hosts reach this one; none: each process finds out.
-    #[serde(default)]
     pub ip: Option<IpAddr>,
     /// The host port that this process was given, or why it has none; none
     /// where nobody asked for one.
@@ -439,200 +459,95 @@ pub(crate) fn key_check(secret: &[u8; 32], job_id: u64, security: Security, suit
 /// `watched`, those of the host port, if there is one, and the first doorbells
 /// go with it.
 pub(crate) fn encode_membership(membership: &Membership) -> Vec<u8> {
-    said(KIND_MEMBERSHIP, membership)
+    codec::pack(&[KIND_MEMBERSHIP], membership)
 }
 
 /// Reads such an answer and the secret behind it; none: it is something else.
 pub(crate) fn decode_membership(bytes: &[u8]) -> Option<(Membership, &[u8; 32])> {
     let body = bytes.strip_prefix(&[KIND_MEMBERSHIP])?;
     let (body, secret) = body.split_last_chunk()?;
-    Some((serde_json::from_slice(body).ok()?, secret))
-}
-
-/// The body of a message, not understood.
-#[derive(Debug)]
-pub(crate) struct Garbled;
-
-fn json(message: &impl Serialize) -> Vec<u8> {
-    said(KIND_JSON, message)
-}
-
-fn said(kind: u8, message: &impl Serialize) -> Vec<u8> {
-    let mut bytes = vec![kind];
-    serde_json::to_writer(&mut bytes, message).expect("plain data in memory");
-    bytes
+    Some((codec::unpack(body)?, secret))
 }
 
 impl ToLauncher {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        json(self)
+        codec::encode(self, matches!(self, Self::Hello { .. }))
     }
 }
 
 impl ToRank {
     pub(crate) fn encode(&self) -> Vec<u8> {
-        json(self)
+        codec::encode(self, matches!(self, Self::Refused(_)))
     }
-}
-
-/// A rank's address and key check.
-pub(crate) fn encode_join(address: &[u8; 64], check: u64) -> Vec<u8> {
-    [&[KIND_JOIN][..], address, &check.to_le_bytes()].concat()
-}
-
-/// What a rank sent.
-pub(crate) enum FromRank {
-    Said(ToLauncher),
-    Join { address: [u8; 64], check: u64 },
-}
-
-pub(crate) fn decode_from_rank(bytes: &[u8]) -> Result<FromRank, Garbled> {
-    match bytes.split_first() {
-        Some((&KIND_JSON, body)) => serde_json::from_slice(body)
-            .map(FromRank::Said)
-            .map_err(|_| Garbled),
-        Some((&KIND_JOIN, body)) => {
-            let (address, check) = body.split_first_chunk::<64>().ok_or(Garbled)?;
-            let check = u64::from_le_bytes(check.try_into().map_err(|_| Garbled)?);
-            Ok(FromRank::Join {
-                address: *address,
-                check,
-            })
-        }
-        _ => Err(Garbled),
-    }
-}
-
-/// A part of the table that begins with rank `first`.
-pub(crate) fn encode_table(first: u32, peers: &[PeerInfo]) -> Vec<u8> {
-    assert!(peers.len() <= RECORDS_MAX);
-    encode_records(KIND_TABLE, first, peers)
-}
-
-/// A rank that is back, with its new entry in the table.
-pub(crate) fn encode_back(rank: u32, peer: &PeerInfo) -> Vec<u8> {
-    encode_records(KIND_BACK, rank, std::slice::from_ref(peer))
-}
-
-fn encode_records(kind: u8, first: u32, peers: &[PeerInfo]) -> Vec<u8> {
-    let mut bytes = vec![kind];
-    bytes.extend(first.to_le_bytes());
-    for peer in peers {
-        bytes.extend(peer.address);
-        bytes.extend(peer.pid.to_le_bytes());
-        bytes.extend(peer.host_index.to_le_bytes());
-        bytes.extend(peer.local_index.to_le_bytes());
-        bytes.extend(peer.restarts.to_le_bytes());
-        bytes.extend(peer.since.to_le_bytes());
-    }
-    bytes
-}
-
-/// What the launcher sent.
-pub(crate) enum FromLauncher {
-    Said(ToRank),
-    Table { first: u32, peers: Vec<PeerInfo> },
-    Back { rank: u32, peer: PeerInfo },
-}
-
-pub(crate) fn decode_from_launcher(bytes: &[u8]) -> Result<FromLauncher, Garbled> {
-    match bytes.split_first() {
-        Some((&KIND_JSON, body)) => serde_json::from_slice(body)
-            .map(FromLauncher::Said)
-            .map_err(|_| Garbled),
-        Some((&KIND_TABLE, body)) => {
-            let (first, peers) = records(body).ok_or(Garbled)?;
-            Ok(FromLauncher::Table { first, peers })
-        }
-        Some((&KIND_BACK, body)) => match records(body) {
-            Some((rank, peers)) if peers.len() == 1 => Ok(FromLauncher::Back {
-                rank,
-                peer: peers[0],
-            }),
-            _ => Err(Garbled),
-        },
-        _ => Err(Garbled),
-    }
-}
-
-/// A rank, and the records of those from it on.
-fn records(body: &[u8]) -> Option<(u32, Vec<PeerInfo>)> {
-    let (first, records) = body.split_first_chunk()?;
-    if records.len() > RECORDS_MAX * RECORD_BYTES {
-        return None;
-    }
-    let peers = records
-        .chunks(RECORD_BYTES)
-        .map(record)
-        .collect::<Option<_>>()?;
-    Some((u32::from_le_bytes(*first), peers))
-}
-
-fn record(bytes: &[u8]) -> Option<PeerInfo> {
-    let (address, rest) = bytes.split_first_chunk::<64>()?;
-    let (pid, rest) = rest.split_first_chunk()?;
-    let (host, rest) = rest.split_first_chunk()?;
-    let (local, rest) = rest.split_first_chunk()?;
-    let (restarts, rest) = rest.split_first_chunk()?;
-    Some(PeerInfo {
-        address: *address,
-        pid: u32::from_le_bytes(*pid),
-        host_index: u16::from_le_bytes(*host),
-        local_index: u16::from_le_bytes(*local),
-        restarts: u32::from_le_bytes(*restarts),
-        since: u32::from_le_bytes(rest.try_into().ok()?),
-    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    use crate::codec::decode;
+
     fn peer(n: u8) -> PeerInfo {
         PeerInfo {
             address: [n; 64],
-            pid: 70_000 + u32::from(n),
-            host_index: 300,
-            local_index: 2,
-            restarts: 70_001,
-            since: 70_002,
+            pid: u32::MAX - u32::from(n),
+            host_index: u16::MAX,
+            local_index: 32_768,
+            restarts: u32::MAX,
+            since: u32::MAX - 1,
         }
+    }
+
+    fn table(first: u32, peers: Vec<PeerInfo>) -> Vec<u8> {
+        ToRank::Table { first, peers }.encode()
     }
 
     #[test]
     fn a_table_travels() {
-        let peers = [peer(1), peer(2), peer(3)];
-        let bytes = encode_table(9, &peers);
-        let Ok(FromLauncher::Table {
-            first: 9,
-            peers: got,
-        }) = decode_from_launcher(&bytes)
-        else {
+        let sent = vec![peer(1), peer(2), peer(3)];
+        let Some(ToRank::Table { first: 9, peers }) = decode(&table(9, sent.clone())) else {
             panic!("not the table")
         };
-        assert_eq!(got, peers);
-        let Ok(FromLauncher::Back {
+        assert_eq!(peers, sent);
+        let back = ToRank::Back {
             rank: 9,
-            peer: back,
-        }) = decode_from_launcher(&encode_back(9, &peer(4)))
-        else {
+            peer: peer(4),
+        };
+        let Some(ToRank::Back { rank: 9, peer: got }) = decode(&back.encode()) else {
             panic!("not the one that is back")
         };
-        assert_eq!(back, peer(4));
-        let full = encode_table(0, &vec![peer(7); RECORDS_MAX]);
+        assert_eq!(got, peer(4));
+        let full = table(u32::MAX, vec![peer(7); RECORDS_MAX]);
         assert!(full.len() <= MESSAGE_BYTES_MAX);
+        // Whoever is told of more could not pass it on.
+        let more = table(u32::MAX, vec![peer(7); RECORDS_MAX + 1]);
+        assert!(decode::<ToRank>(&more).is_none());
     }
 
     #[test]
-    fn a_join_travels() {
-        let bytes = encode_join(&[5; 64], 77);
-        assert!(matches!(
-            decode_from_rank(&bytes),
-            Ok(FromRank::Join {
-                address: [5, ..],
-                check: 77
-            })
-        ));
+    fn greetings_and_refusals_are_read_by_every_version() {
+        let versions = Versions {
+            portolan: "1.2.3".to_owned(),
+            boot: 8,
+            wire: 1,
+        };
+        let hello = ToLauncher::Hello { versions, pid: 7 }.encode();
+        // As the versions 8 and before say it; later ones may say more.
+        let text = r#"J{"Hello":{"versions":{"portolan":"1.2.3","boot":8,"wire":1},"pid":7}}"#;
+        assert_eq!(hello, text.as_bytes());
+        let more = text.replace("}}", r#","more":[]}}"#);
+        let Some(ToLauncher::Hello { versions, .. }) = decode(more.as_bytes()) else {
+            panic!("not a greeting")
+        };
+        let launcher = Versions::ours();
+        let refused = ToRank::Refused(Refusal::Version {
+            launcher,
+            process: versions,
+        });
+        let refused = String::from_utf8(refused.encode()).unwrap();
+        let (told, process) = refused.split_once(r#""process":"#).unwrap();
+        assert!(told.starts_with(r#"J{"Refused":{"Version":{"launcher":{"portolan":"#));
+        assert_eq!(process, r#"{"portolan":"1.2.3","boot":8,"wire":1}}}}"#);
     }
 
     #[test]
@@ -653,8 +568,7 @@ mod tests {
         ] {
             let ranks = vec![(3, 1)];
             let bytes = ToLauncher::GaveUp { ranks, why }.encode();
-            let Ok(FromRank::Said(ToLauncher::GaveUp { why: got, .. })) = decode_from_rank(&bytes)
-            else {
+            let Some(ToLauncher::GaveUp { why: got, .. }) = decode(&bytes) else {
                 panic!("{bytes:?}")
             };
             assert_eq!(got, why);
@@ -670,20 +584,37 @@ mod tests {
     }
 
     #[test]
-    fn cut_or_foreign_bytes_are_garbled() {
-        let table = encode_table(0, &[peer(1)]);
-        assert!(decode_from_launcher(&table[..table.len() - 1]).is_err());
-        let join = encode_join(&[5; 64], 77);
-        assert!(decode_from_rank(&join[..join.len() - 1]).is_err());
-        // Who passes it on could not.
-        let many = encode_records(KIND_TABLE, 0, &vec![peer(1); RECORDS_MAX + 1]);
-        assert!(decode_from_launcher(&many).is_err());
-        let mut two = encode_table(0, &[peer(1), peer(2)]);
-        two[0] = KIND_BACK;
-        for bytes in [&b""[..], b"J", b"J{}", b"X", b"T12", b"B1234", &two] {
-            assert!(decode_from_launcher(bytes).is_err());
-            assert!(decode_from_rank(bytes).is_err());
+    fn cut_longer_or_foreign_bytes_are_none() {
+        let (address, check) = ([5; 64], 77);
+        let join = ToLauncher::Join { address, check }.encode();
+        assert!(matches!(
+            decode(&join),
+            Some(ToLauncher::Join {
+                address: [5, ..],
+                check: 77
+            })
+        ));
+        let table = table(0, vec![peer(1)]);
+        for end in 0..table.len().min(join.len()) {
+            assert!(decode::<ToRank>(&table[..end]).is_none());
+            assert!(decode::<ToLauncher>(&join[..end]).is_none());
         }
+        let longer =
+            [&table[..], &join, b"J", b"J{}", b"X", b"P\xff"].map(|it| [it, &[0]].concat());
+        for bytes in longer {
+            assert!(decode::<ToRank>(&bytes).is_none());
+            assert!(decode::<ToLauncher>(&bytes).is_none());
+        }
+        // Texts that are none, and more entries than there is room for.
+        let why = "no".to_owned();
+        let mut abort = ToRank::Abort { why }.encode();
+        *abort.last_mut().unwrap() = 0xff;
+        assert!(decode::<ToRank>(&abort).is_none());
+        let ranks = Vec::new();
+        let mut doubted = ToRank::Doubted { ranks }.encode();
+        doubted.pop();
+        doubted.extend([0xff, 0xff, 0xff, 0xff, 0x0f, 1]);
+        assert!(decode::<ToRank>(&doubted).is_none());
     }
 
     #[test]
@@ -736,6 +667,6 @@ mod tests {
         assert!(decode_membership(&bytes).is_none());
         bytes.extend([0xab; 32]);
         assert_eq!(decode_membership(&bytes), Some((membership, &[0xab; 32])));
-        assert!(decode_from_launcher(&bytes).is_err());
+        assert!(decode::<ToRank>(&bytes).is_none());
     }
 }

@@ -3,7 +3,8 @@
 
 pub use crate::guest::values_travel as pmi_values;
 
-use crate::message::{decode_from_launcher, decode_from_rank, decode_membership};
+use crate::codec::decode;
+use crate::message::{ToLauncher, ToRank, decode_membership};
 use crate::node::{Answer, Question};
 
 /// Bytes on the stream between launcher and agent, and in messages between
@@ -14,8 +15,8 @@ pub fn agent_frames(bytes: &[u8]) -> bool {
     };
     [
         crate::launch::frames_travel(bytes, usize::from(*piece) + 1),
-        decode_from_rank(bytes).is_ok(),
-        decode_from_launcher(bytes).is_ok(),
+        decode::<ToLauncher>(bytes).is_some(),
+        decode::<ToRank>(bytes).is_some(),
         decode_membership(bytes).is_some(),
     ]
     .contains(&true)

@@ -248,6 +248,15 @@ fn pmi_job(mark: &str, settings: &[(&str, &str)]) -> (PmiServer, [Child; 3]) {
     (server, all)
 }
 
+/// Kills the last of the ranks; what the others say then. One hears of it, the
+/// other of that one or of the dead.
+fn said_of_death([first, second, mut dead]: [Child; 3]) -> String {
+    dead.kill().unwrap();
+    dead.wait().unwrap();
+    let said = [first, second].map(|child| finish(child).expect(1).err);
+    said.concat()
+}
+
 #[test]
 fn listeners_see_public_keys_only_and_the_dead_are_noticed() {
     let folder = Folder::new("dead");
@@ -288,13 +297,7 @@ fn listeners_see_public_keys_only_and_the_dead_are_noticed() {
         assert!(heard.values().all(|value| !value.contains(&hex)));
         // A death, which no launcher tells of. It is seen at once, not by the
         // silence, which would be another reason.
-        let [first, second, mut dead] = all;
-        dead.kill().unwrap();
-        dead.wait().unwrap();
-        // The other hears of this one or of the dead.
-        let said = [first, second]
-            .map(|child| finish(child).expect(1).err)
-            .concat();
+        let said = said_of_death(all);
         assert!(said.contains("rank 2 is dead: its process ended"), "{said}");
         none_left(&mark);
     }
@@ -439,12 +442,7 @@ fn an_agent_runs_beside_its_processes_and_ends_with_them() {
             common::signal(agent, Signal::KILL);
             sleep(Duration::from_millis(300));
         }
-        let [first, second, mut dead] = all;
-        dead.kill().unwrap();
-        dead.wait().unwrap();
-        let said = [first, second]
-            .map(|child| finish(child).expect(1).err)
-            .concat();
+        let said = said_of_death(all);
         let death = said.lines().find(|line| line.contains("rank 2 is dead"));
         let is_end = |death: &str| ENDED.iter().any(|how| death.contains(how));
         assert!(death.is_some_and(is_end), "{said}");

@@ -274,18 +274,7 @@ fn loss_is_seeded_and_counted() {
 fn a_job_runs_on_the_hosts_of_a_lab_in_blocks() {
     let lab = TestLab::up("t-job", "2");
     let said = say(&["run", "-n", "4", "--lab", lab.0, "--", &probe(), "table"]).expect(0);
-    for rank in 0..4 {
-        let (host, local) = (rank / 2, rank % 2);
-        let locals = [2 * host, 2 * host + 1];
-        let about =
-            format!("[{rank}] rank {rank} of 4 host {host} of 2 local {local} of {locals:?}");
-        assert!(said.out.contains(&about), "no {about:?} in {said:#?}");
-        assert!(
-            said.lines()
-                .contains(&format!("[{rank}] name h{host}").as_str()),
-            "{said:#?}"
-        );
-    }
+    said.has_table();
     let said = say(&["run", "-n", "1", "--lab", lab.0, "--", &probe(), "table"]).expect(0);
     assert!(said.out.contains("host 0 of 1"), "{said:#?}");
     say(&[

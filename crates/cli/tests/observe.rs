@@ -111,8 +111,14 @@ fn descriptors_whose_close_lingers_keep_no_launcher() {
     for disabled in ["", "passrights"] {
         let mark = "observe-linger";
         let mut job = portolan(&["run", "-v", "-n", "2", "--", &probe(), "wait"]);
-        let job = job.env(MARK, own_mark(mark)).env("PORTOLAN_DISABLE", disabled);
-        let mut job = job.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let job = job
+            .env(MARK, own_mark(mark))
+            .env("PORTOLAN_DISABLE", disabled);
+        let mut job = job
+            .stderr(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
         let id = job_id(&mut job);
         read_until(&mut job, "waiting", 2);
         let (socket, _peer) = lingering();
@@ -495,7 +501,9 @@ fn a_trace_that_may_not_grow_ends_no_rank() {
     let ring = example("ring");
     let script = "ulimit -f 8 && exec \"$0\" 2000";
     let path = file.to_str().unwrap();
-    let words = ["run", "-n", "2", "--trace", path, "--", "sh", "-c", script, &ring];
+    let words = [
+        "run", "-n", "2", "--trace", path, "--", "sh", "-c", script, &ring,
+    ];
     let said = say(&words).expect(0);
     assert!(said.out.contains("the sum is right"), "{said:#?}");
     said.complains(&["writing the trace", "File too large"]);

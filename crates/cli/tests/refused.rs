@@ -265,7 +265,10 @@ fn a_lab_is_not_begun_where_calls_are_refused() {
     let name = format!("t-refused-{}", std::process::id());
     for calls in [&[CLONE3][..], &[IOCTL], &[RECVFROM], &[CLONE, CLONE3]] {
         let said = refused(calls, &["lab", "up", &name, "--hosts", "2"]).expect(1);
-        assert!(said.err.contains("a filter (seccomp) refuses "), "{said:#?}");
+        assert!(
+            said.err.contains("a filter (seccomp) refuses "),
+            "{said:#?}"
+        );
         assert_eq!(said.err.lines().count(), 1, "{said:#?}");
         assert_eq!(common::traces(&name), [""; 0], "{calls:?}");
     }
@@ -284,8 +287,8 @@ fn where_no_thread_can_sleep_it_is_said() {
 fn refused_sizes_and_advices_are_no_lack_of_memory() {
     let ring = example("ring");
     for (call, link, why) in [
-        (FTRUNCATE, "shm", "ftruncate or fallocate is refused"),
-        (FALLOCATE, "shm", "ftruncate or fallocate is refused"),
+        (FTRUNCATE, "shm", "allow ftruncate and fallocate"),
+        (FALLOCATE, "shm", "allow ftruncate and fallocate"),
         (MADVISE, "udp", "madvise"),
     ] {
         let words = ["run", "-n", "2", "--link", link, "--", &ring, "10"];

@@ -63,7 +63,7 @@ fn pair(shared: bool, crowd: u16) -> Result<[Endpoint; 2], Error> {
         silent.address.port = 1 + other;
         peers.push(silent);
     }
-    let segment = Segment::create(2, &portolan_link::shm::Config::default())?;
+    let segment = Segment::create(2, &portolan_link::shm::SegmentConfig::default())?;
     let bells = [Doorbell::new()?, Doorbell::new()?];
     let attach = |index: u16| -> Result<Option<ShmAttachment>, Error> {
         if !shared {

@@ -12,7 +12,7 @@ use crate::core::{Arrival, Core, Took};
 use crate::error::{Death, Misuse};
 use crate::message::{Event, SendOptions};
 use crate::outbox::Out;
-use crate::ports::{Charge, Held, Meta, PORTS_RESERVED, PortState};
+use crate::ports::{Charge, HeldMessage, Meta, PORTS_RESERVED, PortState};
 use crate::ways::Ways;
 
 /// A kept message was refused after all: (priority and flow, number).
@@ -348,7 +348,7 @@ impl Core {
         self.welcome_matched(ways, rank);
         self.lanes.set_back(rank, peer, &it.reason);
         self.lanes.returns.back(rank, it.restarts, it.since);
-        self.tell(Event::PeerBack { rank });
+        self.emit(Event::PeerBack { rank });
         let slot = self.ports.get_or_make(BROADCAST);
         for held in std::mem::take(&mut slot.held) {
             self.internal_whole(ways, held);
@@ -356,7 +356,7 @@ impl Core {
     }
 
     /// A long message on a reserved port is complete.
-    pub fn internal_whole(&mut self, ways: &mut dyn Ways, held: Held) {
+    pub fn internal_whole(&mut self, ways: &mut dyn Ways, held: HeldMessage) {
         if self.is_ahead(&held.body) {
             self.hold(held, false);
             return;
@@ -367,7 +367,7 @@ impl Core {
         {
             // Already in our memory and charged: it waits at its port.
             let meta = broadcast_meta(&b);
-            let local = Held {
+            let local = HeldMessage {
                 meta,
                 args: b.args.to_vec(),
                 body: b.payload.to_vec(),

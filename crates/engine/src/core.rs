@@ -20,7 +20,9 @@ use crate::matched::{MATCHED, Matched};
 use crate::message::Event;
 use crate::ops::Ops;
 use crate::outbox::Outbox;
-use crate::ports::{Budget, Charge, ErrorHandler, Held, Meta, PORTS_RESERVED, PortState, Ports};
+use crate::ports::{
+    Budget, Charge, ErrorHandler, HeldMessage, Meta, PORTS_RESERVED, PortState, Ports,
+};
 use crate::trace::Trace;
 use crate::unbound::Unbound;
 use crate::ways::Ways;
@@ -181,7 +183,7 @@ impl Core {
 
     /// A message that is longer than there can be room for.
     fn too_long(&mut self, meta: &Meta, bytes: u64, room: u64) {
-        self.tell(Event::TooLong {
+        self.emit(Event::TooLong {
             from: meta.from,
             port: meta.port,
             bytes,
@@ -190,7 +192,7 @@ impl Core {
     }
 
     /// Puts an event before the error handlers, at the end of this pass.
-    pub fn tell(&mut self, event: Event) {
+    pub fn emit(&mut self, event: Event) {
         self.events.push_back(event);
         self.attention = true;
     }
@@ -230,7 +232,7 @@ impl Core {
                 },
             );
         }
-        let held = Held {
+        let held = HeldMessage {
             meta: a.meta,
             args: a.args.to_vec(),
             body,
@@ -243,7 +245,7 @@ impl Core {
     }
 
     /// Queues a whole message for its port.
-    pub fn hold(&mut self, held: Held, first: bool) {
+    pub fn hold(&mut self, held: HeldMessage, first: bool) {
         let port = held.meta.port;
         let slot = self.ports.get_or_make(port);
         if first {
@@ -348,7 +350,7 @@ impl Core {
             Dest::Matched(part) => self.finish_matched(ways, part),
             Dest::Bound { buffer, generation } => {
                 let len = total as usize;
-                let held = Held {
+                let held = HeldMessage {
                     meta,
                     args,
                     body: Vec::new(),
@@ -367,7 +369,7 @@ impl Core {
                 charge,
                 charged,
             } => {
-                let held = Held {
+                let held = HeldMessage {
                     meta,
                     args,
                     body,
@@ -391,7 +393,7 @@ impl Core {
     }
 
     /// Gives a kept message's memory back.
-    pub fn release(&mut self, held: Held) {
+    pub fn release(&mut self, held: HeldMessage) {
         if held.charged > 0 {
             match held.charge {
                 Charge::Unexpected => self.unexpected.release(held.meta.from, held.charged),
@@ -453,6 +455,6 @@ impl Core {
         }
         self.matched.dead.push(rank);
         self.counters.deaths += 1;
-        self.tell(Event::PeerDead { rank, why });
+        self.emit(Event::PeerDead { rank, why });
     }
 }

@@ -25,7 +25,7 @@ use crate::own::Threads;
 use crate::ports::{Binding, ErrorHandler};
 use crate::sleep::WaitSet;
 use crate::state::State;
-use crate::wait::Held;
+use crate::wait::Waited;
 
 /// How long an endpoint that closes goes on answering, ns: a peer that asks again at each
 /// answer would keep it for ever.
@@ -521,7 +521,7 @@ impl Endpoint {
     }
 
     /// Waits until nothing of ours is under way, since `began`, ns.
-    fn wait_idle<'e>(&'e self, s: Guard<'e>, began: u64) -> Held<'e, ()> {
+    fn wait_idle<'e>(&'e self, s: Guard<'e>, began: u64) -> Waited<'e, ()> {
         let why = Waiting::of(Call::Close, ANYBODY);
         let deadline = began.saturating_add(self.inner.close_ns);
         let leaves_at = began.saturating_add(ANSWERS_NS);

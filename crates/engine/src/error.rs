@@ -6,61 +6,50 @@ use portolan_link::udp::BindError;
 use portolan_sys::memory::MemoryError;
 
 /// The call is wrong where it stands; nothing was done.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum Misuse {
     /// The process is a forked child: the endpoint belongs to its parent.
+    #[error(
+        "a forked child has no part in its parent's endpoint: open one of its own, or call from \
+         the parent"
+    )]
     Forked,
     /// Another thread than the first that called a [`crate::Threads::Single`]
     /// endpoint.
+    #[error(
+        "the endpoint was opened for a single thread and this is another: open it with threads = \
+         serialized or multiple"
+    )]
     WrongThread,
     /// Another thread is in a call of a [`crate::Threads::Serialized`] endpoint.
+    #[error(
+        "another thread is in a call, and the endpoint was opened with threads = serialized: keep \
+         the calls apart, or open it with threads = multiple"
+    )]
     Concurrent,
     /// From within one of the endpoint's own handlers: use the handler's
     /// [`crate::Context`].
+    #[error("called from within a handler: use the handler's context")]
     InHandler,
     /// The endpoint is closed.
+    #[error("the endpoint is closed")]
     Closed,
     /// No such rank.
+    #[error("there is no such rank in the job")]
     BadRank,
     /// Ports from [`crate::PORTS_RESERVED`] on are the engine's own.
+    #[error("ports from 65,280 on are kept for Portolan itself")]
     ReservedPort,
     /// There is no such completion queue, or it was closed.
+    #[error("there is no such completion queue, or it was closed")]
     NoSuchQueue,
     /// There is no such counter, or it was closed.
+    #[error("there is no such counter, or it was closed")]
     NoSuchCounter,
     /// There is no such claimed message, or it was received or discarded.
+    #[error("no such message was claimed, or it was received or discarded already")]
     NoSuchMessage,
 }
-
-impl fmt::Display for Misuse {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Forked => {
-                "a forked child has no part in its parent's endpoint: open one of its own, or \
-                 call from the parent"
-            }
-            Self::WrongThread => {
-                "the endpoint was opened for a single thread and this is another: open it with \
-                 threads = serialized or multiple"
-            }
-            Self::Concurrent => {
-                "another thread is in a call, and the endpoint was opened with threads = \
-                 serialized: keep the calls apart, or open it with threads = multiple"
-            }
-            Self::InHandler => "called from within a handler: use the handler's context",
-            Self::Closed => "the endpoint is closed",
-            Self::BadRank => "there is no such rank in the job",
-            Self::ReservedPort => "ports from 65,280 on are kept for Portolan itself",
-            Self::NoSuchQueue => "there is no such completion queue, or it was closed",
-            Self::NoSuchCounter => "there is no such counter, or it was closed",
-            Self::NoSuchMessage => {
-                "no such message was claimed, or it was received or discarded already"
-            }
-        })
-    }
-}
-
-impl std::error::Error for Misuse {}
 
 /// Why a peer is dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -164,11 +153,13 @@ impl fmt::Display for Death {
 }
 
 /// Why nothing was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum SendError {
     /// No credit, window or memory now: make progress and try again.
+    #[error("no credit now: make progress and try again")]
     NoCredit,
     /// The peer is dead; final.
+    #[error("rank {rank} is dead: {why}")]
     PeerDead {
         /// Which.
         rank: u32,
@@ -176,40 +167,24 @@ pub enum SendError {
         why: Death,
     },
     /// Flow number at or above [`crate::FLOWS_MAX`].
+    #[error("flows are numbered 0 to {}", crate::FLOWS_MAX - 1)]
     BadFlow,
     /// More argument words than [`crate::ARGS_MAX`].
+    #[error("at most {} argument words", crate::ARGS_MAX)]
     TooManyArgs,
     /// Longer than any message can be.
+    #[error("a message is at most 2^38 bytes long")]
     TooLong,
     /// See [`Misuse`].
-    Misuse(Misuse),
-}
-
-impl fmt::Display for SendError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoCredit => f.write_str("no credit now: make progress and try again"),
-            Self::PeerDead { rank, why } => write!(f, "rank {rank} is dead: {why}"),
-            Self::BadFlow => write!(f, "flows are numbered 0 to {}", crate::FLOWS_MAX - 1),
-            Self::TooManyArgs => write!(f, "at most {} argument words", crate::ARGS_MAX),
-            Self::TooLong => f.write_str("a message is at most 2^38 bytes long"),
-            Self::Misuse(m) => m.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SendError {}
-
-impl From<Misuse> for SendError {
-    fn from(m: Misuse) -> Self {
-        Self::Misuse(m)
-    }
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
 }
 
 /// How a wait for others ended otherwise than well.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum WaitError {
     /// A peer that the wait depends on is dead.
+    #[error("rank {rank} is dead: {why}")]
     PeerDead {
         /// Which.
         rank: u32,
@@ -217,30 +192,14 @@ pub enum WaitError {
         why: Death,
     },
     /// The receiver refused the message: it closed the port or its endpoint.
+    #[error("the receiver has closed the port")]
     Refused,
     /// The time was up.
+    #[error("the time was up")]
     TimedOut,
     /// See [`Misuse`].
-    Misuse(Misuse),
-}
-
-impl fmt::Display for WaitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PeerDead { rank, why } => write!(f, "rank {rank} is dead: {why}"),
-            Self::Refused => f.write_str("the receiver has closed the port"),
-            Self::TimedOut => f.write_str("the time was up"),
-            Self::Misuse(m) => m.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for WaitError {}
-
-impl From<Misuse> for WaitError {
-    fn from(m: Misuse) -> Self {
-        Self::Misuse(m)
-    }
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
 }
 
 impl From<SendError> for WaitError {
@@ -255,58 +214,37 @@ impl From<SendError> for WaitError {
 }
 
 /// Why an endpoint was not opened. Each text names cause and remedy.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// No UDP socket.
-    Bind(BindError),
+    #[error(transparent)]
+    Bind(#[from] BindError),
     /// No memory.
-    Memory(MemoryError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The host port is not to be used.
+    #[error("host port: {0}")]
     HostPort(String),
     /// The shared segment is not to be used.
+    #[error("{0}")]
     Shm(String),
     /// A setting has a value that is not possible: which, and what is.
+    #[error("{0}")]
     Setting(String),
     /// A rank cannot be reached by the link asked for: rank, and why.
+    #[error("rank {0} cannot be reached: {1}")]
     Unreachable(u32, String),
     /// The helper thread cannot be started.
+    #[error(
+        "the helper thread cannot be started ({0}): raise `ulimit -u`, `ulimit -v` or the \
+         container's limit of processes, or do without (the setting helper=off)"
+    )]
     Thread(std::io::Error),
     /// The named system call failed.
+    #[error(
+        "{} failed: {}; see whether a limit of the process (ulimit -n, -u) is hit",
+        .0,
+        std::io::Error::from_raw_os_error(*.1)
+    )]
     System(&'static str, i32),
-}
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Bind(e) => e.fmt(f),
-            Self::Memory(e) => e.fmt(f),
-            Self::HostPort(e) => write!(f, "host port: {e}"),
-            Self::Shm(e) | Self::Setting(e) => f.write_str(e),
-            Self::Unreachable(rank, why) => write!(f, "rank {rank} cannot be reached: {why}"),
-            Self::Thread(error) => write!(
-                f,
-                "the helper thread cannot be started ({error}): raise `ulimit -u`, `ulimit -v` \
-                 or the container's limit of processes, or do without (the setting helper=off)"
-            ),
-            Self::System(call, errno) => write!(
-                f,
-                "{call} failed: {}; see whether a limit of the process (ulimit -n, -u) is hit",
-                std::io::Error::from_raw_os_error(*errno)
-            ),
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
-
-impl From<BindError> for OpenError {
-    fn from(e: BindError) -> Self {
-        Self::Bind(e)
-    }
-}
-
-impl From<MemoryError> for OpenError {
-    fn from(e: MemoryError) -> Self {
-        Self::Memory(e)
-    }
 }

@@ -111,7 +111,7 @@ pub(crate) struct Meta {
 
 /// A whole message that waits for its handler.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct HeldMessage {
     pub meta: Meta,
     pub args: Vec<u8>,
     pub body: Vec<u8>,
@@ -139,7 +139,7 @@ pub(crate) struct Slot {
     pub buffer: Option<Buffer>,
     /// Set while the buffer is out: what is to be bound in its place.
     pub replacement: Option<Option<Buffer>>,
-    pub held: VecDeque<Held>,
+    pub held: VecDeque<HeldMessage>,
     /// Buffers that were replaced after a message had been written to them.
     pub returned: VecDeque<(Buffer, usize)>,
     /// Messages delivered since the port was bound.
@@ -253,7 +253,7 @@ pub(crate) struct Budget {
 }
 
 /// Counted for each waiting message beside its bytes.
-const OVERHEAD: usize = size_of::<Held>();
+const OVERHEAD: usize = size_of::<HeldMessage>();
 
 impl Budget {
     pub fn new(limit: usize, share: usize, senders: usize) -> Self {

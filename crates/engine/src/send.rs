@@ -34,19 +34,26 @@ impl Core {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        if port >= PORTS_RESERVED {
-            return Err(Misuse::ReservedPort.into());
-        }
-        if self.closing {
-            return Err(Misuse::Closed.into());
-        }
-        if o.flow >= FLOWS_MAX {
-            return Err(SendError::BadFlow);
-        }
+        self.admits(port, o)?;
         self.note_begun();
         let number = self.send_any(ways, rank, port, o, payload)?;
         self.note_sent(rank, port, o, number, payload.len());
         Ok(number)
+    }
+
+    /// Whether the program may send so at all.
+    #[inline(always)]
+    const fn admits(&self, port: u16, o: &SendOptions<'_>) -> Result<(), SendError> {
+        if port >= PORTS_RESERVED {
+            return Err(SendError::Misuse(Misuse::ReservedPort));
+        }
+        if self.closing {
+            return Err(SendError::Misuse(Misuse::Closed));
+        }
+        if o.flow >= FLOWS_MAX {
+            return Err(SendError::BadFlow);
+        }
+        Ok(())
     }
 
     /// A message of the program's may leave from now on.
@@ -258,14 +265,8 @@ impl Core {
         source: Source,
         release: Release,
     ) -> Result<Op, (SendError, Option<Source>)> {
-        if port >= PORTS_RESERVED {
-            return Err((Misuse::ReservedPort.into(), Some(source)));
-        }
-        if self.closing {
-            return Err((Misuse::Closed.into(), Some(source)));
-        }
-        if o.flow >= FLOWS_MAX {
-            return Err((SendError::BadFlow, Some(source)));
+        if let Err(e) = self.admits(port, o) {
+            return Err((e, Some(source)));
         }
         self.note_begun();
         let bytes = source.len();
@@ -427,7 +428,7 @@ impl Core {
             return;
         }
         if !self.ops.refuse(to, priority, flow, number) {
-            self.tell(Event::Refused {
+            self.emit(Event::Refused {
                 to,
                 priority,
                 flow,

@@ -295,7 +295,7 @@ impl SleepState {
 
     /// A pass has moved something.
     #[cold]
-    pub fn tell(&mut self) {
+    pub fn notify(&mut self) {
         if self.who & LEADER != 0 {
             self.ring_leader();
         }
@@ -370,7 +370,7 @@ mod tests {
         let wait_set = Arc::clone(&sleep.wait_set);
         let rings = || wait_set.events.wait(Some(0), |_| ()).unwrap() == 1;
         sleep.lead(u64::MAX);
-        sleep.tell();
+        sleep.notify();
         assert!(rings());
         // Others who look at the descriptors leave it alone.
         sleep.hush();

@@ -218,7 +218,7 @@ impl State {
     pub fn after(&mut self) {
         self.empty_passes = 0;
         if self.sleep.waits_for_events() {
-            self.sleep.tell();
+            self.sleep.notify();
         }
         if !self.wakers.is_empty() {
             for waker in self.wakers.drain(..) {

@@ -15,7 +15,7 @@ use crate::state::State;
 
 /// How a wait ended, and the endpoint, which nobody else had meanwhile but where
 /// threads wait for each other.
-pub(crate) type Held<'e, R> = Result<(Guard<'e>, Result<R, WaitError>), Misuse>;
+pub(crate) type Waited<'e, R> = Result<(Guard<'e>, Result<R, WaitError>), Misuse>;
 
 const CONDITION: Waiting = Waiting::of(Call::Condition, ANYBODY);
 
@@ -156,7 +156,7 @@ impl Endpoint {
         unwind: bool,
         why: Waiting,
         mut poll: impl FnMut(&mut State) -> Option<R>,
-    ) -> Held<'e, R> {
+    ) -> Waited<'e, R> {
         s.begin();
         // Set when looking has found nothing.
         let mut yields = None;

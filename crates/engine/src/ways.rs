@@ -3,7 +3,9 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use portolan_link::shm::{Exposed, OneSidedError, Outlet, Place, RegionId, Rights, WithdrawError};
+use portolan_link::shm::{
+    Exposed, OneSidedError, Outlet, Permission, Place, RegionId, WithdrawError,
+};
 use portolan_proto::{Endpoint as View, Message, PeerId, Release, SendError as NetError, SourceId};
 use portolan_seal::Seal;
 use portolan_sys::process::CopyError;
@@ -73,7 +75,7 @@ pub(crate) trait Ways {
     /// `None`: there is no room, or it is forbidden.
     fn shm_show(&mut self, key: u64, memory: Exposed) -> Option<RegionId> {
         let mut outlet = self.shm_outlet()?;
-        outlet.publish(key, memory, Rights::Put).ok()
+        outlet.publish(key, memory, Permission::Put).ok()
     }
 
     /// Takes that back. False: somebody still writes there; try again.

@@ -13,7 +13,7 @@ use portolan_engine::{
     Binding, Buffer, Config, Endpoint, Memory, Notify, OpError, OpId, Place, PutEnd, PutOptions,
     RegionId, RemoteKey, Rights, Scatter, Selector, Signal, Statistics, Threads, WaitError,
 };
-use portolan_link::shm::Config as SegmentConfig;
+use portolan_link::shm::SegmentConfig;
 
 const NONE: Notify = Notify {
     context: 0,

@@ -9,7 +9,7 @@ use common::{ALL, By, Count, config, job, pair, pattern, run, settle};
 use portolan_engine::{
     Binding, Buffer, Config, Death, Endpoint, Event, Misuse, SendError, SendOptions, WaitError,
 };
-use portolan_link::shm::{Config as SegmentConfig, PeerState, Segment, ShmPort};
+use portolan_link::shm::{PeerState, Segment, SegmentConfig, ShmPort};
 use portolan_sys::doorbell::Doorbell;
 use portolan_wire::Priority;
 

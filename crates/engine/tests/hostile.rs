@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{By, Count, config, opening, pattern, peer, run, settle};
 use portolan_engine::{Binding, Death, Endpoint, Event, Priority, SendOptions, ShmAttachment};
-use portolan_link::shm::{Config as SegmentConfig, Segment, ShmPort};
+use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
 use portolan_sys::doorbell::Doorbell;
 
 /// Index and rank of the one that misbehaves.

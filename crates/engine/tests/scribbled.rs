@@ -14,7 +14,7 @@ use common::{By, config, opening, pattern, peer, run, settle};
 use portolan_engine::{
     Binding, Death, Endpoint, Notice, SendError, SendOptions, ShmAttachment, WaitError, Watch,
 };
-use portolan_link::shm::{Config as SegmentConfig, Segment, lines_of};
+use portolan_link::shm::{Segment, SegmentConfig, lines_of};
 use portolan_ring::{InboxLayout, RingLayout};
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;

@@ -14,7 +14,7 @@ use portolan_engine::{
     Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Push, Rights, Scatter, Selector,
     Statistics, TaggedOptions, Threads,
 };
-use portolan_link::shm::Config as SegmentConfig;
+use portolan_link::shm::SegmentConfig;
 
 /// Settings for an endpoint that now one thread calls and now another.
 fn settings() -> Config {

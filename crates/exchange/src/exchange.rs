@@ -10,7 +10,7 @@ use crate::host::{Host, Refusal, Sent, Sink, Source};
 use crate::inline::InlineSlot;
 use crate::kind::Kind;
 use crate::message::{Dest, Message, Part};
-use crate::onesided::tell;
+use crate::onesided::send_control;
 use crate::ops::{Completion, Count, CounterId, Memory, OpId, Ops, QueueId};
 use crate::pull::Pulls;
 use crate::regions::Regions;
@@ -463,7 +463,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ) {
         let mut args = [0; SAID_MAX];
         args[..WORDS].copy_from_slice(&words);
-        if self.waits_for(to, kind) || tell(host, to, kind, &args) == Err(Refusal::NoRoom) {
+        if self.waits_for(to, kind) || send_control(host, to, kind, &args) == Err(Refusal::NoRoom) {
             self.put_off(to, Waiting::Say(kind, args));
         }
     }
@@ -507,7 +507,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         match what {
             Waiting::Start(op) => self.start(host, op),
             Waiting::Second(op) => self.send_second(host, op),
-            Waiting::Say(kind, args) => tell(host, to, kind, &args),
+            Waiting::Say(kind, args) => send_control(host, to, kind, &args),
             Waiting::Answer { op, receive } => self.answer_due(host, op, receive),
             Waiting::Remote(op) => self.send_remote(host, op),
             Waiting::Ask { op, at, bytes } => self.send_ask(host, op, at, bytes),

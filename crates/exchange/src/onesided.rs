@@ -333,14 +333,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
             (RmaOp::FetchAdd(add), _) => {
                 let args = [key.key, key.salt, offset, id.0, fence, add];
-                tell(host, to, Kind::Atomic, &args)?;
+                send_control(host, to, Kind::Atomic, &args)?;
             }
             (RmaOp::CompareSwap { expected, new }, _) => {
                 let args = [key.key, key.salt, offset, id.0, fence | SWAP, new, expected];
-                tell(host, to, Kind::Atomic, &args)?;
+                send_control(host, to, Kind::Atomic, &args)?;
             }
             // It waits for what is before it anyway.
-            (RmaOp::Flush(_), _) => tell(host, to, Kind::Flush, &[id.0])?,
+            (RmaOp::Flush(_), _) => send_control(host, to, Kind::Flush, &[id.0])?,
             (RmaOp::Put { .. } | RmaOp::Get, _) => return Ok(()),
         }
         remote.stage = stage;
@@ -369,7 +369,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Place { key, offset } = remote.place;
         let total = remote.total;
         let args = [key.key, key.salt, offset, total, id.0, at, fence | bytes];
-        tell(host, to, Kind::Get, &args)?;
+        send_control(host, to, Kind::Get, &args)?;
         self.has_left(to, epoch);
         Ok(())
     }
@@ -409,7 +409,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 }
 
 /// Sends words without payload.
-pub(crate) fn tell(host: &mut impl Host, to: u32, kind: Kind, args: &[u64]) -> Result<(), Refusal> {
+pub(crate) fn send_control(
+    host: &mut impl Host,
+    to: u32,
+    kind: Kind,
+    args: &[u64],
+) -> Result<(), Refusal> {
     let args = trimmed(args);
     host.send(to, &Outgoing { kind, args })
 }

@@ -2,7 +2,6 @@
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use core::fmt;
 
 use portolan_matching::ReceiveTicket;
 
@@ -58,52 +57,41 @@ pub enum Action {
 }
 
 /// Why an operation failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum OpError {
     /// The other side died first; of what was received some may be missing.
+    #[error("the other side died")]
     PeerDead,
     /// The message was longer than the memory for it; that is full.
+    #[error("the message was longer than the memory for it: only its beginning is there")]
     Truncated,
     /// It was cancelled.
+    #[error("the operation was cancelled")]
     Cancelled,
     /// The endpoint was closed.
+    #[error("the endpoint was closed")]
     Closed,
     /// The target has no such region, or no longer. Like the errors that
     /// follow, the target said it of the access: nothing there was touched.
+    #[error("the other side has no region under this key")]
     BadKey,
     /// The region's rights do not allow it.
+    #[error("the other side does not permit this access to its memory")]
     NotPermitted,
     /// It does not lie in the region.
+    #[error("the access does not lie in the other side's region")]
     OutOfBounds,
     /// The offset of an atomic operation is no multiple of 8.
+    #[error("the offset of an atomic operation must be a multiple of 8")]
     Unaligned,
     /// The target has no such port for the signal.
+    #[error("the other side has no port for the signal")]
     NoPort,
     /// All one-sided access to the target is forbidden, by its program or by
     /// its host's settings.
+    #[error("one-sided access is forbidden at the other side")]
     Forbidden,
 }
-
-impl fmt::Display for OpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::PeerDead => "the other side died",
-            Self::Truncated => {
-                "the message was longer than the memory for it: only its beginning is there"
-            }
-            Self::Cancelled => "the operation was cancelled",
-            Self::Closed => "the endpoint was closed",
-            Self::BadKey => "the other side has no region under this key",
-            Self::NotPermitted => "the other side does not permit this access to its memory",
-            Self::OutOfBounds => "the access does not lie in the other side's region",
-            Self::Unaligned => "the offset of an atomic operation must be a multiple of 8",
-            Self::NoPort => "the other side has no port for the signal",
-            Self::Forbidden => "one-sided access is forbidden at the other side",
-        })
-    }
-}
-
-impl core::error::Error for OpError {}
 
 /// How an operation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

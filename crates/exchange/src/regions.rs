@@ -95,58 +95,46 @@ impl RemoteKey {
 }
 
 /// Why memory was not registered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum RegisterError {
     /// One-sided access is forbidden here: see [`Exchange::forbid`].
+    #[error(
+        "one-sided access is forbidden here: by the program, or by no_one_sided in the host's \
+         node.conf"
+    )]
     Forbidden,
     /// The key names another region.
+    #[error("the key names another region")]
     KeyTaken,
     /// As many regions are open as the configuration allows: deregister one.
+    #[error("no more regions can be registered")]
     Full,
     /// The part does not lie in the memory.
+    #[error("the part does not lie in the memory")]
     OutOfBounds,
     /// The region whose memory was meant is not open.
+    #[error("there is no such region")]
     NoSuchRegion,
 }
 
-impl fmt::Display for RegisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Forbidden => {
-                "one-sided access is forbidden here: by the program, or by no_one_sided in the \
-                 host's node.conf"
-            }
-            Self::KeyTaken => "the key names another region",
-            Self::Full => "no more regions can be registered",
-            Self::OutOfBounds => "the part does not lie in the memory",
-            Self::NoSuchRegion => "there is no such region",
-        })
-    }
-}
-
-impl core::error::Error for RegisterError {}
-
 /// Why a region was not deregistered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum DeregisterError {
     /// So many accesses are under way. No new one is admitted: call again when
     /// progress was made.
+    #[error(fmt = in_use)]
     InUse(u32),
     /// There is none, or no longer.
+    #[error("there is no such region")]
     NoSuchRegion,
 }
 
-impl fmt::Display for DeregisterError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse(1) => f.write_str("an access to the region is under way"),
-            Self::InUse(n) => write!(f, "{n} accesses to the region are under way"),
-            Self::NoSuchRegion => f.write_str("there is no such region"),
-        }
+fn in_use(accesses: &u32, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match accesses {
+        1 => f.write_str("an access to the region is under way"),
+        n => write!(f, "{n} accesses to the region are under way"),
     }
 }
-
-impl core::error::Error for DeregisterError {}
 
 #[derive(Debug)]
 struct Shared<K> {

@@ -1,7 +1,49 @@
 //! How a job may be set up: what the command line of `run` and of `bench` have
 //! in common.
 
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
+use portolan_boot::Suite;
+use portolan_boot::launch::JobSpec;
+
+use crate::ranks::has_aes;
+
+/// How the ranks of a job reach each other.
+#[derive(Args, Clone, Default)]
+pub struct Network {
+    /// Link (transport) between ranks
+    #[arg(long, value_enum, default_value_t)]
+    pub link: Link,
+    /// Networks for messages, at most 4: names of interfaces, or networks, as in
+    /// eth0,10.2.0.0/16, or `all`; the first one is used to connect
+    #[arg(long, value_name = "NAME|CIDR,...")]
+    pub interface: Option<String>,
+    /// Encrypt and authenticate packets on the network
+    #[arg(long, value_enum, default_value_t)]
+    pub security: Security,
+    /// Congestion control: how to share the network
+    #[arg(long, value_enum, default_value_t)]
+    pub congestion: Congestion,
+}
+
+impl Network {
+    /// A job with so many ranks on each host.
+    pub fn spec(&self, ranks: Vec<u32>) -> JobSpec {
+        let mut spec = JobSpec::new(ranks);
+        spec.link = self.link.into();
+        spec.security = self.security.into();
+        spec.congestion = self.congestion.into();
+        // Other hosts' agents say what theirs can.
+        spec.suite = match has_aes() {
+            true => Suite::Aes128Gcm,
+            false => Suite::ChaCha20Poly1305,
+        };
+        if let Some(networks) = &self.interface {
+            spec.settings
+                .insert("interface".to_owned(), networks.clone());
+        }
+        spec
+    }
+}
 
 /// A number of bytes as people write it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

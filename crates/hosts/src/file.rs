@@ -6,6 +6,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use portolan_sys::files;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
@@ -17,29 +18,6 @@ use crate::print::write_fully;
 /// Longest file of ours that is read: configurations, states, reports.
 pub const BYTES_MAX: u64 = 16 << 20;
 
-/// Opens an ordinary file for reading. Whatever else is there may never end,
-/// or keep who opens it waiting, and is refused.
-///
-/// # Errors
-/// What the kernel answers, or what it is instead.
-pub fn open(path: &Path) -> io::Result<File> {
-    let file = open_at_once(path)?;
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::other("it is not an ordinary file"))
-    }
-}
-
-/// Opens whatever is there for reading, without waiting for anybody.
-fn open_at_once(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options
-        .read(true)
-        .custom_flags(OFlags::NONBLOCK.bits().cast_signed())
-        .open(path)
-}
-
 /// The first `bytes_max` bytes of an ordinary file, or of a pipe as a shell makes
 /// one for `<(COMMAND)`. A pipe's writer may take `patience` until it ends.
 ///
@@ -48,7 +26,7 @@ fn open_at_once(path: &Path) -> io::Result<File> {
 /// or has not ended.
 pub fn read_or_await(path: &Path, bytes_max: u64, patience: Duration) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    let file = open_at_once(path)?;
+    let file = files::open_at_once(path)?;
     let kind = file.metadata()?.file_type();
     let mut file = file.take(bytes_max);
     if kind.is_file() {
@@ -89,15 +67,9 @@ pub fn read_or_await(path: &Path, bytes_max: u64, patience: Duration) -> io::Res
 /// All of an ordinary file.
 ///
 /// # Errors
-/// As [`open`]; it is longer than any of ours.
+/// As [`files::open`]; it is longer than any of ours.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if bytes.len() as u64 > BYTES_MAX {
-        let limit = BYTES_MAX >> 20;
-        return Err(io::Error::other(format!("it is longer than {limit} MiB")));
-    }
-    Ok(bytes)
+    files::read(files::open(path)?, BYTES_MAX)
 }
 
 /// A file that a command writes at its end. It is opened at the beginning, so that

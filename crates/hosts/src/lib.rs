@@ -12,3 +12,4 @@ pub mod lab;
 pub mod node;
 pub mod print;
 pub mod ranks;
+pub mod table;

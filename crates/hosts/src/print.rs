@@ -51,15 +51,20 @@ pub fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{ending}")
 }
 
-/// Shows how far something is; `text` replaces what stood there before.
-pub fn show_progress(text: &str) {
-    // It is only decoration.
-    let _ = io::stderr().write_all(format!("\r{text}").as_bytes());
+/// Shows how far something is, in the place of what stood there before.
+pub fn show_progress(done: usize, of: usize, step: &str) {
+    let bar = "#".repeat(30 * done.min(of) / of.max(1));
+    draw(&format!("\r[{bar:<30}] {step}"));
 }
 
 /// Takes the progress away.
 pub fn hide_progress() {
-    show_progress(&format!("{:60}\r", ""));
+    draw(&format!("\r{:60}\r", ""));
+}
+
+fn draw(text: &str) {
+    // It is only decoration.
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 /// Writes all, also where the descriptor happens to be non-blocking.

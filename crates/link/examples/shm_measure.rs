@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::Command;
 
 use portolan_link::shm::floor::{Bounce, Copy, Ring, Side};
-use portolan_link::shm::{Config, Segment, ShmPort, lines_of};
+use portolan_link::shm::{Segment, SegmentConfig, ShmPort, lines_of};
 use portolan_ring::Line;
 use portolan_sys::clock::now_ns;
 use portolan_sys::doorbell::Doorbell;
@@ -347,7 +347,7 @@ fn main() {
     }
     pin(0);
     let memory = SharedMemory::create("floor", floor_lines * 64).unwrap();
-    let segment = Segment::create(2, &Config::default()).unwrap();
+    let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
     let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
     let mut fds = vec![
         memory.duplicate_fd().unwrap(),

@@ -33,6 +33,6 @@ mod send;
 pub use onesided::{OneSidedError, Place};
 pub use outlet::Outlet;
 pub use port::{Frame, HEAD_BYTES_MAX, PollError, ShmPort, ShortFrame, Slumbering};
-pub use portolan_ring::{Exposed, PublishError, RegionId, Rights, Terms, WithdrawError};
-pub use segment::{Config, ENDPOINTS_MAX, PeerState, Segment, SegmentError, lines_of};
+pub use portolan_ring::{Exposed, Permission, PublishError, RegionId, Terms, WithdrawError};
+pub use segment::{ENDPOINTS_MAX, PeerState, Segment, SegmentConfig, SegmentError, lines_of};
 pub use send::{ShmError, Slot};

@@ -97,12 +97,8 @@ pub struct UdpCounters {
     pub rx_empty: u64,
     /// Frames received.
     pub rx_frames: u64,
-    /// Their bytes, without headers of UDP and IP.
-    pub rx_bytes: u64,
     /// Coalesced messages received.
     pub rx_gro: u64,
-    /// Messages thrown away because they were longer than any of ours.
-    pub rx_truncated: u64,
     /// Packets that the kernel dropped because the receive buffer was full,
     /// as it last said so (with the next packet that arrives).
     pub rx_dropped: u64,

@@ -82,35 +82,14 @@ pub struct HostPort {
 }
 
 /// Why a host port cannot be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AdoptError {
     /// The AF_XDP socket or its memory.
-    Xdp(XdpError),
+    #[error(transparent)]
+    Xdp(#[from] XdpError),
     /// The UDP socket.
-    Udp(BindError),
-}
-
-impl std::fmt::Display for AdoptError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Xdp(e) => e.fmt(f),
-            Self::Udp(e) => e.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for AdoptError {}
-
-impl From<XdpError> for AdoptError {
-    fn from(e: XdpError) -> Self {
-        Self::Xdp(e)
-    }
-}
-
-impl From<BindError> for AdoptError {
-    fn from(e: BindError) -> Self {
-        Self::Udp(e)
-    }
+    #[error(transparent)]
+    Udp(#[from] BindError),
 }
 
 /// What the fast path has done; counts since it was opened. What went through
@@ -121,8 +100,6 @@ pub struct XdpCounters {
     pub tx_frames: u64,
     /// Their bytes, without headers of UDP, IP and Ethernet.
     pub tx_bytes: u64,
-    /// System calls that had the kernel send.
-    pub tx_calls: u64,
     /// Frames that the kernel had to send instead.
     pub tx_kernel: u64,
     /// Frames received.
@@ -433,7 +410,7 @@ impl Xdp {
     #[inline]
     fn kick(&mut self) {
         if let Some(fast) = self.fast.as_mut().filter(|fast| fast.is_owed())
-            && let Err(how) = fast.kick(&mut self.counters)
+            && let Err(how) = fast.kick()
         {
             self.lose(how);
         }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, AtomicU8};
 use std::time::{Duration, Instant};
 
 use portolan_link::shm::{
-    Config, Exposed, OneSidedError, PeerState, Place, PublishError, RegionId, Rights, Segment,
-    ShmPort, Terms, WithdrawError, lines_of,
+    Exposed, OneSidedError, PeerState, Permission, Place, PublishError, RegionId, Segment,
+    SegmentConfig, ShmPort, Terms, WithdrawError, lines_of,
 };
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
@@ -90,7 +90,7 @@ fn bytes_go_to_their_place_and_come_back() {
         unreachable!()
     };
     let memory = Memory::new(100, 0);
-    let id = b.publish(7, memory.exposed(), Rights::Both).unwrap();
+    let id = b.publish(7, memory.exposed(), Permission::Both).unwrap();
     if !can_copy(a, 1) {
         return;
     }
@@ -116,7 +116,7 @@ fn bytes_go_to_their_place_and_come_back() {
 
 #[test]
 fn each_error_is_told_apart_and_touches_nothing() {
-    let config = Config {
+    let config = SegmentConfig {
         regions: 4,
         ..small()
     };
@@ -127,18 +127,26 @@ fn each_error_is_told_apart_and_touches_nothing() {
     };
     let memory = Memory::new(100, 9);
     let exposed = memory.exposed();
-    let all = [Rights::None, Rights::Get, Rights::Put, Rights::Both];
+    let all = [
+        Permission::None,
+        Permission::Get,
+        Permission::Put,
+        Permission::Both,
+    ];
     let ids: Vec<_> = (0..)
         .zip(all)
         .map(|(key, rights)| b.publish(key, exposed, rights).unwrap())
         .collect();
-    let full = b.publish(4, exposed, Rights::Both);
+    let full = b.publish(4, exposed, Permission::Both);
     assert_eq!(full, Err(PublishError::Full(4)));
-    let taken = b.publish(3, exposed, Rights::Both);
+    let taken = b.publish(3, exposed, Permission::Both);
     assert_eq!(taken, Err(PublishError::KeyTaken));
     // SAFETY: nothing is ever published.
     let beyond = unsafe { Exposed::new(u64::MAX, 1) };
-    assert_eq!(b.publish(4, beyond, Rights::Both), Err(PublishError::Range));
+    assert_eq!(
+        b.publish(4, beyond, Permission::Both),
+        Err(PublishError::Range)
+    );
 
     let mut got = [1; 10];
     for (key, rights) in (0..).zip(all) {
@@ -183,7 +191,7 @@ fn each_error_is_told_apart_and_touches_nothing() {
     assert_eq!(elsewhere, Err(OneSidedError::Elsewhere));
     assert!(elsewhere.unwrap_err().asks_for_message());
     b.set_terms(Terms::Forbidden);
-    let forbidden = b.publish(3, exposed, Rights::Both);
+    let forbidden = b.publish(3, exposed, Permission::Both);
     assert_eq!(forbidden, Err(PublishError::Forbidden));
     for key in 0..4 {
         let refused = Err(OneSidedError::Forbidden);
@@ -191,7 +199,7 @@ fn each_error_is_told_apart_and_touches_nothing() {
         assert_eq!(get(a, 1, key, START, &mut got), refused);
     }
     b.set_terms(Terms::Complete);
-    b.publish(3, exposed, Rights::Both).unwrap();
+    b.publish(3, exposed, Permission::Both).unwrap();
     let mut gone = |port: &mut ShmPort, peer, state| {
         let gone = Err(OneSidedError::Gone(state));
         assert_eq!(put(port, peer, 3, START, &[0]), gone);
@@ -214,7 +222,7 @@ fn who_has_not_opened_or_may_not_be_reached_is_sent_a_message() {
     };
     let (mut a, mut b) = (open(0, false), open(1, true));
     let memory = Memory::new(10, 9);
-    b.publish(1, memory.exposed(), Rights::Both).unwrap();
+    b.publish(1, memory.exposed(), Permission::Both).unwrap();
     let disabled = put(&mut a, 1, 1, START, &[0]);
     assert_eq!(disabled, Err(OneSidedError::NotPermitted));
     let got = &mut [7];
@@ -240,8 +248,8 @@ fn a_failed_access_holds_no_region() {
     // SAFETY: as nothing is there, nobody can change it.
     let nothing = unsafe { Exposed::new(0, u64::MAX) };
     let memory = Memory::new(10, 9);
-    let whole = b.publish(1, nothing, Rights::Both).unwrap();
-    let get_only = b.publish(2, memory.exposed(), Rights::Get).unwrap();
+    let whole = b.publish(1, nothing, Permission::Both).unwrap();
+    let get_only = b.publish(2, memory.exposed(), Permission::Get).unwrap();
     if can_copy(a, 1) {
         let fault = Err(OneSidedError::Fault(0));
         assert_eq!(put(a, 1, 1, START, &[0]), fault);
@@ -265,7 +273,7 @@ fn whoever_closes_shows_nothing_any_more() {
     let mut host = host(2, &small());
     let memory = Memory::new(10, 9);
     let mut b = host.ports.pop().unwrap();
-    b.publish(1, memory.exposed(), Rights::Both).unwrap();
+    b.publish(1, memory.exposed(), Permission::Both).unwrap();
     drop(b);
     let shared = SharedMemory::from_fd(host.segment.duplicate_fd().unwrap(), None).unwrap();
     // As it looks to somebody who saw it alive a moment ago.
@@ -311,7 +319,9 @@ fn several_initiators_never_reach_what_was_withdrawn() {
             .collect();
         let end = Instant::now() + PATIENCE;
         while (busy < 20 || done < 200) && Instant::now() < end {
-            let id = owner.publish(5, memory.exposed(), Rights::Both).unwrap();
+            let id = owner
+                .publish(5, memory.exposed(), Permission::Both)
+                .unwrap();
             std::thread::sleep(Duration::from_micros(300));
             while let Err(e) = owner.try_withdraw(id) {
                 assert!(matches!(e, WithdrawError::InUse(0..3)), "{e}");
@@ -340,7 +350,7 @@ struct Two {
 
 impl Two {
     fn new(test: &str) -> Self {
-        let segment = Segment::create(2, &Config::default()).unwrap();
+        let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
         let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
         let process = spawn(test, 1, &segment, &bells);
         let bells = bells.into_iter().map(Into::into).collect();
@@ -405,7 +415,7 @@ fn a_stopped_process_is_put_to_and_got_from() {
     const BYTES: usize = 3_000_000;
     if let Some(mut port) = child() {
         let memory = Memory::new(BYTES, 3);
-        let id = port.publish(1, memory.exposed(), Rights::Both).unwrap();
+        let id = port.publish(1, memory.exposed(), Permission::Both).unwrap();
         send(&mut port, 0, Reply, b"ready").unwrap();
         assert_eq!(next(&mut port), b"look");
         let right = memory.holds_only(4);
@@ -445,7 +455,7 @@ fn a_process_that_died_unnoticed_is_gone() {
     const TEST: &str = "a_process_that_died_unnoticed_is_gone";
     if let Some(mut port) = child() {
         let memory = Memory::new(10, 3);
-        port.publish(1, memory.exposed(), Rights::Both).unwrap();
+        port.publish(1, memory.exposed(), Permission::Both).unwrap();
         send(&mut port, 0, Reply, b"ready").unwrap();
         next(&mut port);
         return;
@@ -480,7 +490,10 @@ fn child_puts(port: &mut ShmPort, bytes: usize) {
 fn withdraw_in_a_copy(two: &mut Two, memory: &Memory, prepare: impl Fn(&Two)) -> RegionId {
     let end = Instant::now() + PATIENCE;
     loop {
-        let id = two.port.publish(1, memory.exposed(), Rights::Put).unwrap();
+        let id = two
+            .port
+            .publish(1, memory.exposed(), Permission::Put)
+            .unwrap();
         std::thread::sleep(Duration::from_millis(5));
         prepare(two);
         if two.port.try_withdraw(id) == Err(WithdrawError::InUse(1)) {
@@ -559,7 +572,7 @@ fn a_stopped_initiator_is_waited_for_while_it_can_go_on() {
 #[test]
 fn scribbled_tables_neither_crash_nor_hang() {
     for seed in 1..=20u64 {
-        let config = Config {
+        let config = SegmentConfig {
             regions: 8,
             ..small()
         };
@@ -606,7 +619,7 @@ fn scribbled_tables_neither_crash_nor_hang() {
             let port = &mut host.ports[at];
             match next() % 4 {
                 0 => {
-                    if let Ok(id) = port.publish(key, memory.exposed(), Rights::Both) {
+                    if let Ok(id) = port.publish(key, memory.exposed(), Permission::Both) {
                         ids.push((at, id));
                     }
                 }

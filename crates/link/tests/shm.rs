@@ -6,7 +6,9 @@ mod processes;
 use std::sync::atomic::Ordering::Relaxed;
 
 use portolan_link::conformance::{self, Pair};
-use portolan_link::shm::{Config, PeerState, Segment, SegmentError, ShmError, ShmPort, lines_of};
+use portolan_link::shm::{
+    PeerState, Segment, SegmentConfig, SegmentError, ShmError, ShmPort, lines_of,
+};
 use portolan_link::{Link, LinkAddress};
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::memory::SharedMemory;
@@ -46,7 +48,7 @@ impl Pair for Host {
 fn conformance_suite() {
     for rings in [None, Some(0), Some(1)] {
         for remote_barrier in [true, false] {
-            let config = Config {
+            let config = SegmentConfig {
                 rings,
                 remote_barrier,
                 ..small()
@@ -54,7 +56,7 @@ fn conformance_suite() {
             conformance::all(|| host(3, &config));
         }
     }
-    conformance::all(|| host(3, &Config::default()));
+    conformance::all(|| host(3, &SegmentConfig::default()));
 }
 
 #[test]
@@ -62,7 +64,7 @@ fn order_holds_while_lanes_go_from_inbox_to_ring_and_back() {
     for rings in [0, 1, 3, 12] {
         let mut host = host(
             3,
-            &Config {
+            &SegmentConfig {
                 rings: Some(rings),
                 ..small()
             },
@@ -124,7 +126,7 @@ fn order_holds_while_lanes_go_from_inbox_to_ring_and_back() {
 #[test]
 fn replies_pass_blocked_requests_and_one_blocked_peer_blocks_no_other() {
     for rings in [None, Some(0)] {
-        let mut host = host(3, &Config { rings, ..small() });
+        let mut host = host(3, &SegmentConfig { rings, ..small() });
         // Fill the way from 0 to 1 with requests that 1 does not take.
         while send(&mut host.ports[0], 1, Request, &[0; 8]).is_ok() {}
         for _ in 0..20 {
@@ -160,7 +162,7 @@ fn replies_pass_blocked_requests_and_one_blocked_peer_blocks_no_other() {
 
 #[test]
 fn a_closed_or_dead_peer_is_told_apart_and_its_rings_come_back() {
-    let config = Config {
+    let config = SegmentConfig {
         rings: Some(1),
         ..small()
     };
@@ -234,7 +236,7 @@ fn no_wakeup_is_lost() {
     for remote_barrier in [true, false] {
         let mut host = host(
             2,
-            &Config {
+            &SegmentConfig {
                 remote_barrier,
                 ..small()
             },
@@ -291,7 +293,7 @@ fn two_processes_talk_copy_and_die() {
             answer(&mut port);
         }
     }
-    let segment = Segment::create(2, &Config::default()).unwrap();
+    let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
     let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
     let mut process = spawn(TEST, 1, &segment, &bells);
     let ours = bells

@@ -7,7 +7,7 @@ use crate::ticket::Ticket;
 
 /// A handle, and the number of its entry.
 #[derive(Debug)]
-struct Held<T> {
+struct Numbered<T> {
     number: u64,
     what: T,
 }
@@ -23,7 +23,7 @@ pub(crate) struct Entry<'a, T> {
 /// Handles, each in a slot and under a key. Slots are used again.
 #[derive(Debug)]
 pub(crate) struct Entries<T> {
-    index: Index<Option<Held<T>>>,
+    index: Index<Option<Numbered<T>>>,
     free: Vec<u32>,
     len: usize,
 }
@@ -50,7 +50,7 @@ impl<T> Entries<T> {
     pub fn add(&mut self, number: u64, key: Key, what: T) -> Ticket {
         // Slots are numbered without gaps: in use, or free.
         let slot = self.free.pop().unwrap_or(self.len as u32);
-        self.index.add(slot, key, Some(Held { number, what }));
+        self.index.add(slot, key, Some(Numbered { number, what }));
         self.len += 1;
         Ticket { number, slot }
     }
@@ -59,7 +59,7 @@ impl<T> Entries<T> {
     #[inline]
     pub fn get(&self, slot: u32) -> Option<Entry<'_, T>> {
         let (key, held) = self.index.get(slot)?;
-        let Held { number, what } = held.as_ref()?;
+        let Numbered { number, what } = held.as_ref()?;
         Some(Entry {
             ticket: Ticket {
                 number: *number,

@@ -2,7 +2,6 @@
 //! key pair, and memory is shared without an agent.
 
 use std::ffi::OsString;
-use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use portolan_boot::{Congestion, GuestOptions, Job, LinkChoice, Security, Suite};
 use portolan_engine as engine;
 use portolan_engine::{Address, EndpointId, Hidden, KeyAddress, Life};
-use portolan_link::shm::{Config as ShmConfig, Segment};
+use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_seal::{PUBLIC_KEY_BYTES, identity, mix_of, public_key};
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::MemoryError;
@@ -34,18 +33,26 @@ const HOST_SILENCE: f64 = 5.0 / 6.0;
 const OTHERS: u32 = 0o077;
 
 /// Why the file that the setting `job_secret_file` names cannot be used.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum SecretFileError {
     /// The file cannot be opened or read.
+    #[error(
+        "job_secret_file: {path} cannot be read: {error}; every host of the job needs it there"
+    )]
     Unreadable {
         /// The file.
         path: PathBuf,
         /// The kernel's error.
+        #[source]
         error: io::Error,
     },
     /// It is not a regular file, but a folder, a device or a pipe.
+    #[error("job_secret_file: {0} is no ordinary file")]
     NotAFile(PathBuf),
     /// It belongs to another user than the one who runs this process.
+    #[error(
+        "job_secret_file: {path} belongs to user {uid}, not to the one who runs this job: chown it"
+    )]
     Owner {
         /// The file.
         path: PathBuf,
@@ -53,6 +60,10 @@ pub enum SecretFileError {
         uid: u32,
     },
     /// Its mode lets other users read, write or execute it.
+    #[error(
+        "job_secret_file: others may use {path} (mode {mode:04o}): chmod 600 it, and if others \
+         could read it, make a new one"
+    )]
     Mode {
         /// The file.
         path: PathBuf,
@@ -60,52 +71,16 @@ pub enum SecretFileError {
         mode: u32,
     },
     /// It is shorter than 32 bytes or longer than 4,096.
+    #[error(
+        "job_secret_file: {path} has {bytes} bytes: give it {SECRET_BYTES_MIN} to \
+         {SECRET_BYTES_MAX} random ones (openssl rand -out FILE 32)"
+    )]
     Length {
         /// The file.
         path: PathBuf,
         /// Its length, bytes.
         bytes: u64,
     },
-}
-
-impl fmt::Display for SecretFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("job_secret_file: ")?;
-        match self {
-            Self::Unreadable { path, error } => write!(
-                f,
-                "{} cannot be read: {error}; every host of the job needs it there",
-                path.display()
-            ),
-            Self::NotAFile(path) => write!(f, "{} is no ordinary file", path.display()),
-            Self::Owner { path, uid } => write!(
-                f,
-                "{} belongs to user {uid}, not to the one who runs this job: chown it",
-                path.display()
-            ),
-            Self::Mode { path, mode } => write!(
-                f,
-                "others may use {} (mode {mode:04o}): chmod 600 it, and if others could read it, \
-                 make a new one",
-                path.display()
-            ),
-            Self::Length { path, bytes } => write!(
-                f,
-                "{} has {bytes} bytes: give it {SECRET_BYTES_MIN} to {SECRET_BYTES_MAX} random \
-                 ones (openssl rand -out FILE 32)",
-                path.display()
-            ),
-        }
-    }
-}
-
-impl std::error::Error for SecretFileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Unreadable { error, .. } => Some(error),
-            _ => None,
-        }
-    }
 }
 
 fn read_secret(path: &Path) -> Result<Zeroizing<Vec<u8>>, SecretFileError> {
@@ -241,9 +216,9 @@ pub(crate) fn join(settings: &Settings, keys: &Keys) -> Result<Job, OpenError> {
         host_silence: settings.millis("silence_ms")?.mul_f64(HOST_SILENCE),
         join_timeout: settings.millis("join_ms")?,
     };
-    let config = ShmConfig {
+    let config = SegmentConfig {
         remote_barrier: !disabled.membarrier,
-        ..ShmConfig::default()
+        ..SegmentConfig::default()
     };
     let mut make = |ranks: u32| -> io::Result<OwnedFd> {
         let made = Segment::create(ranks, &config).and_then(|segment| segment.duplicate_fd());

@@ -107,7 +107,7 @@ pub mod tuned;
 #[doc(hidden)]
 pub mod c_edge {
     pub use crate::c::error::*;
-    pub use crate::c::{edge, slice, store, store_text};
+    pub use crate::c::{edge, failure, slice, store, store_text};
 }
 
 #[doc(hidden)]

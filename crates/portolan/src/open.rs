@@ -54,30 +54,39 @@ impl Config {
 
 /// Why an endpoint was not opened. The text of each error names its cause and its
 /// remedy.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum OpenError {
     /// The job cannot be joined. For example, the launcher has refused this
     /// process or has gone, a rank did not join in time, or this process has joined
     /// before.
+    #[error("{0}")]
     Boot(BootError),
     /// A setting has an unknown name or an impossible value, or its file cannot be
     /// read.
-    Setting(SettingError),
+    #[error(transparent)]
+    Setting(#[from] SettingError),
     /// The file that the setting `job_secret_file` names cannot be used.
+    #[error("{0}")]
     SecretFile(SecretFileError),
     /// `PORTOLAN_DISABLE` names a feature that does not exist.
+    #[error("PORTOLAN_DISABLE: {0}")]
     Disable(UnknownFeature),
     /// The endpoint cannot be made. For example, its UDP port is in use, memory or
     /// descriptors are short, or a system call failed.
-    Engine(engine::OpenError),
+    #[error(transparent)]
+    Engine(#[from] engine::OpenError),
     /// The job asks for shared memory only (link `shm`), and a rank is on another
     /// host.
+    #[error(
+        "--link shm needs all ranks on one host, but rank {rank} is on another: use --link auto"
+    )]
     NotOneHost {
         /// The first such rank.
         rank: u32,
     },
     /// The job asks for shared memory only (link `shm`), and a rank of this host
     /// cannot share memory.
+    #[error("link shm: no memory is shared with rank {rank}, {why}; link auto does without")]
     NotShared {
         /// The first such rank.
         rank: u32,
@@ -86,54 +95,24 @@ pub enum OpenError {
     },
     /// The job asks for host ports only (link `xdp`), and this rank has none. A host
     /// port is an AF_XDP queue that one process owns.
+    #[error("link xdp: this rank has no host port: {why}; link auto does without")]
     NoHostPort {
         /// The reason.
         why: String,
     },
     /// The setting `interface` names no network of this host, or too many.
+    #[error("setting interface: {why}")]
     Interface {
         /// The reason.
         why: String,
     },
     /// A rank's address cannot be read: it probably runs another version.
+    #[error("the address of rank {rank} makes no sense: do all ranks run one version?")]
     BadAddress {
         /// The rank.
         rank: u32,
     },
 }
-
-impl fmt::Display for OpenError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Boot(e) => e.fmt(f),
-            Self::Setting(e) => e.fmt(f),
-            Self::SecretFile(e) => e.fmt(f),
-            Self::Disable(e) => write!(f, "PORTOLAN_DISABLE: {e}"),
-            Self::Engine(e) => e.fmt(f),
-            Self::NotOneHost { rank } => write!(
-                f,
-                "--link shm needs all ranks on one host, but rank {rank} is on another: use --link auto"
-            ),
-            Self::NotShared { rank, why } => write!(
-                f,
-                "link shm: no memory is shared with rank {rank}, {why}; link auto does without"
-            ),
-            Self::NoHostPort { why } => write!(
-                f,
-                "link xdp: this rank has no host port: {why}; link auto does without"
-            ),
-            Self::Interface { why } => write!(f, "setting interface: {why}"),
-            Self::BadAddress { rank } => {
-                write!(
-                    f,
-                    "the address of rank {rank} makes no sense: do all ranks run one version?"
-                )
-            }
-        }
-    }
-}
-
-impl std::error::Error for OpenError {}
 
 impl From<BootError> for OpenError {
     fn from(e: BootError) -> Self {
@@ -141,21 +120,9 @@ impl From<BootError> for OpenError {
     }
 }
 
-impl From<SettingError> for OpenError {
-    fn from(e: SettingError) -> Self {
-        Self::Setting(e)
-    }
-}
-
 impl From<SecretFileError> for OpenError {
     fn from(e: SecretFileError) -> Self {
         Self::SecretFile(e)
-    }
-}
-
-impl From<engine::OpenError> for OpenError {
-    fn from(e: engine::OpenError) -> Self {
-        Self::Engine(e)
     }
 }
 

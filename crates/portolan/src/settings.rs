@@ -12,9 +12,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use portolan_sys::files;
+
 use self::table::ANY;
 pub use self::table::SETTINGS;
-use crate::tuned::{self, Tuned};
+use crate::tuned::Tuned;
 
 /// A setting: its name, default, unit, meaning and range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,9 +72,13 @@ impl fmt::Display for Origin {
 }
 
 /// A setting that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SettingError {
     /// No setting has this name.
+    #[error(
+        "unknown setting {name} ({origin}); known are: {}",
+        SETTINGS.iter().map(|s| s.name).collect::<Vec<_>>().join(", ")
+    )]
     Unknown {
         /// The name.
         name: String,
@@ -80,6 +86,7 @@ pub enum SettingError {
         origin: Origin,
     },
     /// The value has the wrong type or is outside the setting's range.
+    #[error("setting {name} ({origin}) is {value:?}: give {}", possible(find(.name)))]
     Value {
         /// The setting.
         name: &'static str,
@@ -90,44 +97,25 @@ pub enum SettingError {
     },
     /// The file that `PORTOLAN_CONFIG` names cannot be read, or a line of it is not
     /// `NAME = VALUE`. The text is the message.
+    #[error("{0}")]
     File(String),
 }
 
-impl fmt::Display for SettingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown { name, origin } => {
-                let known: Vec<_> = SETTINGS.iter().map(|s| s.name).collect();
-                write!(
-                    f,
-                    "unknown setting {name} ({origin}); known are: {}",
-                    known.join(", ")
-                )
-            }
-            Self::Value {
-                name,
-                value,
-                origin,
-            } => {
-                write!(f, "setting {name} ({origin}) is {value:?}: give ")?;
-                let row = find(name);
-                if row.default.parse::<u64>().is_err() {
-                    return f.write_str(row.unit);
-                }
-                if row.default == "0" && row.range.0 > 0 {
-                    f.write_str("0 or ")?;
-                }
-                match row.range {
-                    (least, ANY) => write!(f, "{least} or more ({})", row.unit),
-                    (least, most) => write!(f, "{least} to {most} ({})", row.unit),
-                }
-            }
-            Self::File(why) => f.write_str(why),
-        }
+/// The values that a setting can have.
+fn possible(row: &Setting) -> String {
+    let unit = row.unit;
+    if row.default.parse::<u64>().is_err() {
+        return unit.to_owned();
+    }
+    let off = match (row.default, row.range.0) {
+        ("0", 1..) => "0 or ",
+        _ => "",
+    };
+    match row.range {
+        (least, ANY) => format!("{off}{least} or more ({unit})"),
+        (least, most) => format!("{off}{least} to {most} ({unit})"),
     }
 }
-
-impl std::error::Error for SettingError {}
 
 /// The value of every setting, with its source.
 #[derive(Clone, Debug)]
@@ -153,7 +141,7 @@ impl Settings {
             .map(|s| (s.name, (s.default.to_owned(), Origin::Default)));
         let mut settings = Self(all.collect());
         if let Some(path) = std::env::var_os("PORTOLAN_CONFIG") {
-            let text = tuned::read(Path::new(&path)).map_err(|e| {
+            let text = files::read_settings(Path::new(&path)).map_err(|e| {
                 let path = path.to_string_lossy();
                 SettingError::File(format!(
                     "PORTOLAN_CONFIG names {path}, which cannot be read: {e}"
@@ -177,15 +165,12 @@ impl Settings {
     }
 
     fn read_file(&mut self, text: &str) -> Result<(), SettingError> {
-        for (number, line) in (1..).zip(text.lines()) {
-            let line = line.split('#').next().unwrap_or("").trim();
-            if line.is_empty() {
-                continue;
-            }
-            let (name, value) = line.split_once('=').ok_or_else(|| {
+        for line in files::lines(text) {
+            let (name, value) = line.setting().ok_or_else(|| {
+                let number = line.number;
                 SettingError::File(format!("PORTOLAN_CONFIG, line {number}: not NAME = VALUE"))
             })?;
-            self.set(name.trim(), value.trim(), Origin::File)?;
+            self.set(name, value, Origin::File)?;
         }
         Ok(())
     }

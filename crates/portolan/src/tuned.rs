@@ -12,12 +12,13 @@
 //! host's name, and its NIS domain if it has one.
 
 use std::fmt;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt as _};
+use std::fs;
+use std::io;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use portolan_sys::files::{self, Line};
 
 use crate::settings::SETTINGS;
 
@@ -25,8 +26,6 @@ use crate::settings::SETTINGS;
 pub const FOLDER_VARIABLE: &str = "PORTOLAN_TUNED";
 /// The folder of all users.
 pub const SYSTEM_FOLDER: &str = "/etc/portolan/tuned.d";
-/// Longest file that is read, bytes.
-const BYTES_MAX: u64 = 64 << 10;
 
 /// A link (transport) that has a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -81,7 +80,8 @@ impl fmt::Display for Link {
 }
 
 /// A file that cannot be used. Jobs run without it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{path} is not used: {why}; {}", Self::REMEDY)]
 pub struct TunedError {
     /// The file.
     pub path: PathBuf,
@@ -94,15 +94,6 @@ impl TunedError {
     pub const REMEDY: &str = "portolan tune writes it anew, portolan tune --forget removes it (in /etc with \
          --system)";
 }
-
-impl fmt::Display for TunedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { path, why } = self;
-        write!(f, "{} is not used: {why}; {}", path.display(), Self::REMEDY)
-    }
-}
-
-impl std::error::Error for TunedError {}
 
 /// The contents of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,29 +122,25 @@ impl Tuned {
     }
 
     fn parse(path: &Path, link: Link, text: &str) -> Result<Self, String> {
-        let mut values = Vec::new();
-        let mut notes = Vec::new();
-        for (number, line) in (1..).zip(text.lines()) {
-            let (words, comment) = line.split_once('#').unwrap_or((line, ""));
-            let words = words.trim();
-            if words.is_empty() {
-                if values.is_empty() && !comment.is_empty() {
-                    notes.push(comment.trim().to_owned());
-                }
-                continue;
-            }
-            let (name, value) = words
-                .split_once('=')
-                .ok_or_else(|| format!("line {number} is not NAME = VALUE"))?;
-            values.push(
-                checked(link, name.trim(), value.trim())
-                    .map_err(|why| format!("line {number}: {why}"))?,
-            );
-        }
+        let value = |line: Line<'_>| {
+            let number = line.number;
+            let setting = line.setting();
+            let (name, value) =
+                setting.ok_or_else(|| format!("line {number} is not NAME = VALUE"))?;
+            checked(link, name, value).map_err(|why| format!("line {number}: {why}"))
+        };
+        let first = files::lines(text)
+            .next()
+            .map_or(usize::MAX, |line| line.number);
+        let notes = text
+            .lines()
+            .take(first - 1)
+            .filter_map(|line| line.split_once('#'));
+        let notes = notes.map(|(_, note)| note).filter(|note| !note.is_empty());
         Ok(Self {
             path: path.to_owned(),
-            values,
-            notes,
+            values: files::lines(text).map(value).collect::<Result<_, _>>()?,
+            notes: notes.map(|note| note.trim().to_owned()).collect(),
         })
     }
 }
@@ -230,7 +217,7 @@ pub fn path_in(folder: &Path, link: Link) -> PathBuf {
 pub fn find(link: Link) -> Result<Option<Tuned>, TunedError> {
     for folder in folders() {
         let path = path_in(&folder, link);
-        let text = match read(&path) {
+        let text = match files::read_settings(&path) {
             Ok(text) => text,
             Err(error) if is_absent(&error) => continue,
             Err(error) => {
@@ -253,26 +240,6 @@ fn is_absent(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory
     )
-}
-
-/// Nothing but a regular file of sensible length: a pipe would never end. Nor do
-/// some files of /proc, which are regular.
-pub(crate) fn read(path: &Path) -> io::Result<String> {
-    let none = || io::Error::other("it is no file of settings");
-    let flags = OFlags::NONBLOCK.bits().cast_signed();
-    let file = File::options().read(true).custom_flags(flags).open(path)?;
-    let what = file.metadata()?;
-    if !what.is_file() || what.len() > BYTES_MAX {
-        return Err(none());
-    }
-    let mut text = String::new();
-    let read = file.take(BYTES_MAX).read_to_string(&mut text);
-    read.map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => none(),
-        _ => error,
-    })?;
-    // Some editors begin a file with a byte order mark.
-    Ok(text.trim_start_matches('\u{feff}').to_owned())
 }
 
 /// Writes values of a link of this host to its file in `folder`, which is created
@@ -368,6 +335,9 @@ mod tests {
             assert!(refused.contains(told), "{text:?}: {refused}");
         }
         assert_eq!(parse("").unwrap().values().count(), 0);
+        let marked = parse("\u{feff}# by us\npush_net_first = 7 # short\n# more").unwrap();
+        assert_eq!(marked.notes(), ["by us"]);
+        assert_eq!(marked.values().collect::<Vec<_>>(), [("push_net_first", 7)]);
     }
 
     #[test]
@@ -376,18 +346,14 @@ mod tests {
         let notes = ["one".to_owned(), "two\nlines".to_owned()];
         let values = [("push_net_whole", 5), ("pull_window", 65_536)];
         let path = keep(&folder, Link::Udp, &notes, &values).unwrap();
-        let tuned = Tuned::parse(&path, Link::Udp, &read(&path).unwrap()).unwrap();
+        let text = files::read_settings(&path).unwrap();
+        let tuned = Tuned::parse(&path, Link::Udp, &text).unwrap();
         assert_eq!(tuned.values().collect::<Vec<_>>(), values);
         assert_eq!(tuned.notes(), ["one", "two lines"]);
         // Nothing beside it is left, and it goes whole.
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         assert_eq!(forget(&folder, Link::Shm).unwrap(), None);
         assert_eq!(forget(&folder, Link::Udp).unwrap(), Some(path));
-        let marked = folder.join("marked");
-        fs::write(&marked, "\u{feff}a = 1").unwrap();
-        assert_eq!(read(&marked).unwrap(), "a = 1");
-        fs::remove_file(marked).unwrap();
         fs::remove_dir(&folder).unwrap();
-        assert!(read(Path::new("/dev/zero")).is_err());
     }
 }

@@ -18,7 +18,7 @@ use portolan_boot::launch::{
     Event as Told, JobSpec, OnDeath, Place, Running, SharedMemory, Starter, Wanted,
 };
 use portolan_boot::{HostPort, How, LinkChoice};
-use portolan_link::shm::{Config as ShmConfig, Segment, lines_of};
+use portolan_link::shm::{Segment, SegmentConfig, lines_of};
 use portolan_sys::memory;
 
 const PART: &str = "PORTOLAN_TEST_PART";
@@ -77,7 +77,7 @@ struct Ranks {
 
 impl Starter for Ranks {
     fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<SharedMemory> {
-        let made = Segment::create(ranks, &ShmConfig::default())
+        let made = Segment::create(ranks, &SegmentConfig::default())
             .and_then(|segment| Ok((segment.duplicate_fd()?, segment)));
         let (descriptor, segment) = made.map_err(|e| io::Error::other(e.to_string()))?;
         Ok(SharedMemory {

@@ -43,16 +43,34 @@ fn frame(kind: u8, body: &[u8]) -> Vec<u8> {
 
 #[test]
 fn what_agents_are_told_does_no_harm() {
-    let json = |text: &str| frame(b'J', text.as_bytes());
+    // A number of a variant, then its fields.
+    let packed = |parts: &[&[u8]]| frame(b'P', &parts.concat());
+    let address = [&[64][..], &[9; 64]].concat();
+    let peer = [&address[..], &[1, 2, 3, 4, 5]].concat();
+    let hello =
+        br#"{"Hello":{"versions":{"portolan":"1","boot":9,"wire":1},"aes":true,"ip":null}}"#;
+    let lanes = b"\x00\x05\x01\x01\x03udp\x00\x01\x00\x03";
     let valid = [
-        json(r#"{"Died":{"rank":3,"how":{"killed":9}}}"#),
-        json(r#"{"Ended":{"rank":3,"pid":1,"how":{"exited":4},"left":true}}"#),
-        json(r#"{"Lanes":{"rank":1,"lanes":[{"link":"udp","why":"","ranks":[[0,3]]}]}}"#),
-        json(r#""Farewell""#),
-        frame(b'T', &[7; 4 + 2 * 80]),
-        frame(b'O', &[1; 40]),
-        frame(b'A', &[9; 72]),
+        frame(b'J', hello),
+        // From the launcher: a rank has died by signal 9; farewell; a table of two; it
+        // for one rank; one that is back; input; the farewell for all; the job's start.
+        packed(&[&[0, 2, 3, 1, 18]]),
+        packed(&[&[0, 16]]),
+        packed(&[&[1, 7, 2], &peer, &peer]),
+        packed(&[&[2, 3, 7, 1], &peer]),
+        packed(&[&[3, 7], &peer]),
+        packed(&[b"\x04\x05line\n"]),
+        packed(&[b"\x05\x03P\x00\x10"]),
         frame(b'R', &[1; 20]),
+        // From an agent: a rank has ended; its links; its address; its output.
+        packed(&[&[0, 14, 3, 1, 0, 8, 1]]),
+        packed(&[lanes]),
+        packed(&[&[1, 3, 9], &address]),
+        packed(&[b"\x02\x03\x01\x04text"]),
+        // From and to a rank: its address; two that it has given up; a part of the table.
+        [&[6, b'P', 1][..], &address, &[77]].concat(),
+        b"\x06P\x04\x02\x03\x01\x05\x01\x00".to_vec(),
+        [&[6, b'P', 10, 7, 1][..], &peer].concat(),
     ];
     harmless(agent_frames, &valid.each_ref().map(Vec::as_slice));
 }
@@ -85,7 +103,7 @@ fn what_the_node_service_is_asked_does_no_harm() {
     ]
     .map(|question| question.encode());
     // A refusal, with the beginning that questions have too.
-    let answer = [&questions[0][..8], b"\x03\0\x02\0\0\0\0\0no"].concat();
+    let answer = [&questions[0][..8], b"\x03\x02no"].concat();
     let mut valid: Vec<&[u8]> = questions.iter().map(|question| &question[..]).collect();
     valid.push(&answer);
     harmless(node_questions, &valid);

@@ -14,24 +14,15 @@ use crate::send::Long;
 use crate::tables::{Core, Counters, NONE, Tables};
 
 /// Why a peer was not added.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum AddPeerError {
     /// [`crate::Config::peers`] are there already.
+    #[error("no room for another peer: raise the setting `peers`")]
     Full,
     /// A peer with this id is there already.
+    #[error("peer {} has this id already", .0.0)]
     Exists(PeerId),
 }
-
-impl core::fmt::Display for AddPeerError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Full => f.write_str("no room for another peer: raise the setting `peers`"),
-            Self::Exists(p) => write!(f, "peer {} has this id already", p.0),
-        }
-    }
-}
-
-impl core::error::Error for AddPeerError {}
 
 /// An endpoint, for the length of one call: a view over its tables.
 #[derive(Debug)]

@@ -17,7 +17,7 @@
 //! may use any.
 
 use crate::atomic::{AtomicU64, Ordering};
-use crate::line::{Header, Line, Message, Room, lines_of};
+use crate::line::{Header, Line, RingMessage, Room, lines_of};
 use crate::{Corrupt, INLINE_BYTES, ReserveError};
 
 /// How many slots from the first unread one the consumer looks at, when that
@@ -430,7 +430,7 @@ impl<'m> InboxConsumer<'m> {
         &mut self,
         max: usize,
         dead: impl FnMut(u16) -> bool,
-        take: impl FnMut(u16, u16, &Message<'m>) -> bool,
+        take: impl FnMut(u16, u16, &RingMessage<'m>) -> bool,
     ) -> Result<usize, Corrupt> {
         if !self.is_ready() {
             return Ok(0);
@@ -442,7 +442,7 @@ impl<'m> InboxConsumer<'m> {
         &mut self,
         max: usize,
         mut dead: impl FnMut(u16) -> bool,
-        mut take: impl FnMut(u16, u16, &Message<'m>) -> bool,
+        mut take: impl FnMut(u16, u16, &RingMessage<'m>) -> bool,
     ) -> Result<usize, Corrupt> {
         if std::mem::take(&mut self.any_left) {
             self.left.fill(0);
@@ -527,10 +527,14 @@ impl<'m> InboxConsumer<'m> {
         self.any_left && self.left[producer as usize / 64] & 1 << (producer % 64) != 0
     }
 
-    fn message(&self, line: &Line, header: Header) -> Result<(Message<'m>, Option<u32>), Corrupt> {
+    fn message(
+        &self,
+        line: &Line,
+        header: Header,
+    ) -> Result<(RingMessage<'m>, Option<u32>), Corrupt> {
         let bytes = header.bytes as usize;
         if bytes <= INLINE_BYTES {
-            return Ok((Message::short(line, header), None));
+            return Ok((RingMessage::short(line, header), None));
         }
         let block = line.word(1).load(Ordering::Relaxed);
         if bytes > self.parts.layout.payload_bytes_max()
@@ -540,7 +544,7 @@ impl<'m> InboxConsumer<'m> {
         }
         let block = block as u32;
         let lines = self.parts.block(block, bytes);
-        Ok((Message::long(lines, header), Some(block)))
+        Ok((RingMessage::long(lines, header), Some(block)))
     }
 
     /// Gives the slot at `position` to the producers of the next lap.

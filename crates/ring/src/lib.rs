@@ -36,7 +36,7 @@ pub use kernel::{ChunkRing, Descriptor, KernelConsumer, KernelProducer};
 pub use lent::{Exposed, Lent, LentMut};
 #[cfg(not(loom))]
 pub use line::address_of;
-pub use line::{INLINE_BYTES, LINE_BYTES, Line, Message, Short};
+pub use line::{INLINE_BYTES, LINE_BYTES, Line, RingMessage, Short};
 #[cfg(not(loom))]
 pub use owned::{Callers, HelperGuard, Owned, OwnerGuard, Refused};
 pub use ownership::Ownership;
@@ -44,8 +44,8 @@ pub use ownership::Ownership;
 pub use queue::queue_lines;
 pub use queue::{BATCH, Exchange, Offsets, Share, Words};
 pub use regions::{
-    Held, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionsLayout, Rights, Terms,
-    UseWord, WithdrawError,
+    Permission, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionUse, RegionsLayout,
+    Terms, UseWord, WithdrawError,
 };
 pub use sleep::{Fence, SleepWord, Slumber};
 pub use spsc::{Consumer, Position, Producer, RingLayout, RingSlot};
@@ -55,39 +55,23 @@ pub use wiped::Wiped;
 
 /// Shared memory holds a value that no well-behaved process writes there.
 /// The ring or inbox is of no use any more; treat its other end as dead.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("another process has overwritten shared memory: restart the job")]
 pub struct Corrupt;
 
-impl std::fmt::Display for Corrupt {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("another process has overwritten shared memory: restart the job")
-    }
-}
-
-impl std::error::Error for Corrupt {}
-
 /// Why a slot cannot be had.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
     /// No room now; the other end must read first.
+    #[error("the ring is full: make progress and try again")]
     Full,
     /// It can never hold so many bytes.
+    #[error("the frame is longer than any slot")]
     TooBig,
     /// See [`Corrupt`].
+    #[error("{Corrupt}")]
     Corrupt,
 }
-
-impl std::fmt::Display for ReserveError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Full => f.write_str("the ring is full: make progress and try again"),
-            Self::TooBig => f.write_str("the frame is longer than any slot"),
-            Self::Corrupt => Corrupt.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for ReserveError {}
 
 impl From<Corrupt> for ReserveError {
     fn from(_: Corrupt) -> Self {

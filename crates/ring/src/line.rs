@@ -113,14 +113,14 @@ impl Header {
 /// A message at the head of a ring or inbox. What fits a line has been copied
 /// out of shared memory already; of a longer one only the length has.
 #[derive(Debug)]
-pub struct Message<'a> {
+pub struct RingMessage<'a> {
     inline: [u64; INLINE_BYTES / 8],
     bytes: usize,
     tag: u16,
     long: &'a [Line],
 }
 
-impl<'a> Message<'a> {
+impl<'a> RingMessage<'a> {
     /// A message whose payload lies beside its header.
     #[inline(always)]
     pub(crate) fn short(line: &Line, header: Header) -> Self {
@@ -198,7 +198,7 @@ impl<'a> Message<'a> {
         });
     }
 
-    /// As [`Message::copy_to`], past the caches where the processor can: for
+    /// As [`RingMessage::copy_to`], past the caches where the processor can: for
     /// messages that would not stay in them.
     ///
     /// # Panics

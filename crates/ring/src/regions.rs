@@ -6,7 +6,7 @@
 //! | 1 | word 0: [`Terms`] |
 //! | buckets × 4 | eight slots of four words: state, key, start, length |
 //!
-//! A state is 0 or, from the lowest bit: two bits of [`Rights`], one that says
+//! A state is 0 or, from the lowest bit: two bits of [`Permission`], one that says
 //! that the slot is published, and the slot's generation.
 //!
 //! A key may stand in either of two buckets, and an entry never moves: a look
@@ -50,7 +50,7 @@ const REGIONS_MAX: u32 = 1 << 16;
 
 /// What others may do with a region; nothing by default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Rights {
+pub enum Permission {
     /// Nothing.
     #[default]
     None,
@@ -62,7 +62,7 @@ pub enum Rights {
     Both,
 }
 
-impl Rights {
+impl Permission {
     const fn of(state: u64) -> Self {
         match state & RIGHTS {
             0 => Self::None,
@@ -117,7 +117,7 @@ pub struct Region {
     /// Bytes; `start + length` does not overflow.
     pub length: u64,
     /// What others may do.
-    pub rights: Rights,
+    pub rights: Permission,
 }
 
 /// Size of a table. All its users must agree on it.
@@ -218,7 +218,7 @@ impl<'m> RegionTable<'m> {
             key: word(KEY),
             start: word(START),
             length: word(LENGTH),
-            rights: Rights::of(state),
+            rights: Permission::of(state),
         }
     }
 
@@ -243,7 +243,7 @@ impl<'m> UseWord<'m> {
     /// Finds `key` in the table of owner `owner` and keeps the entry from
     /// being withdrawn. `None`: at some time during the call there was none.
     #[must_use]
-    pub fn hold(&mut self, owner: u16, table: &RegionTable<'_>, key: u64) -> Option<Held<'_>> {
+    pub fn hold(&mut self, owner: u16, table: &RegionTable<'_>, key: u64) -> Option<RegionUse<'_>> {
         for slot in table.layout.slots_of(key) {
             let state = table.word(slot, STATE).load(Ordering::Acquire);
             if state & PUBLISHED == 0 || table.word(slot, KEY).load(Ordering::Relaxed) != key {
@@ -251,7 +251,7 @@ impl<'m> UseWord<'m> {
             }
             let region = table.entry(slot, state);
             self.0.store(use_of(owner, slot), Ordering::Relaxed);
-            let held = Held {
+            let held = RegionUse {
                 word: self.0,
                 region,
             };
@@ -273,12 +273,12 @@ const fn use_of(owner: u16, slot: usize) -> u64 {
 
 /// A region that is not withdrawn until this is dropped.
 #[derive(Debug)]
-pub struct Held<'u> {
+pub struct RegionUse<'u> {
     word: &'u AtomicU64,
     region: Region,
 }
 
-impl Held<'_> {
+impl RegionUse<'_> {
     /// The region.
     #[must_use]
     pub fn region(&self) -> Region {
@@ -286,7 +286,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for RegionUse<'_> {
     fn drop(&mut self) {
         self.word.store(0, Ordering::Release);
     }

@@ -13,7 +13,7 @@
 //! there only when its last knowledge says "full".
 
 use crate::atomic::Ordering;
-use crate::line::{Header, Line, Message, Room, Short, lines_of};
+use crate::line::{Header, Line, RingMessage, Room, Short, lines_of};
 use crate::{Corrupt, INLINE_BYTES, ReserveError};
 
 /// Sizes of a ring. Both ends must agree on them.
@@ -396,25 +396,28 @@ impl<'m> Consumer<'m> {
     /// # Errors
     /// [`Corrupt`].
     #[inline(always)]
-    pub fn peek(&self) -> Result<Option<Message<'m>>, Corrupt> {
+    pub fn peek(&self) -> Result<Option<RingMessage<'m>>, Corrupt> {
         let header = Header::unpack(self.next.header().load(Ordering::Acquire));
         if header.sequence != self.expected {
             return Ok(None);
         }
         if header.bytes as usize <= INLINE_BYTES {
-            return Ok(Some(Message::short(self.next, header)));
+            return Ok(Some(RingMessage::short(self.next, header)));
         }
         self.peek_long(header).map(Some)
     }
 
     #[inline(never)]
-    fn peek_long(&self, header: Header) -> Result<Message<'m>, Corrupt> {
+    fn peek_long(&self, header: Header) -> Result<RingMessage<'m>, Corrupt> {
         if header.bytes as usize > self.payload_max {
             return Err(Corrupt);
         }
         let lines = lines_of(header.bytes as usize);
         let (at, _) = self.head.place(lines as u32, self.data.len() as u32);
-        Ok(Message::long(&self.data[at as usize..][..lines], header))
+        Ok(RingMessage::long(
+            &self.data[at as usize..][..lines],
+            header,
+        ))
     }
 
     /// The next message, if one waits that fits a line: the shortest look. It
@@ -437,7 +440,7 @@ impl<'m> Consumer<'m> {
         self.next = slot(self.slots, self.expected);
         self.expected = self.expected.wrapping_add(1);
         if self.head.slots == self.tell_at {
-            self.tell();
+            self.publish();
             return true;
         }
         false
@@ -446,11 +449,11 @@ impl<'m> Consumer<'m> {
     /// Goes on behind `message`, which [`Consumer::peek`] gave last. True when
     /// the producer has now been told of freed room.
     #[inline(always)]
-    pub fn advance(&mut self, message: &Message<'_>) -> bool {
+    pub fn advance(&mut self, message: &RingMessage<'_>) -> bool {
         let told = self.advance_short();
         let enough = message.len() > INLINE_BYTES && self.advance_data(message.len());
         if enough && !told {
-            self.tell();
+            self.publish();
         }
         told || enough
     }
@@ -463,7 +466,7 @@ impl<'m> Consumer<'m> {
     }
 
     /// Tells the producer how far it has read.
-    pub fn tell(&mut self) {
+    pub fn publish(&mut self) {
         self.told = self.head;
         self.tell_at = (self.head.slots).wrapping_add(self.slots.len().div_ceil(4) as u32);
         self.control
@@ -537,7 +540,7 @@ mod tests {
         };
         let mut p = Producer::new(&lines, LAYOUT, start);
         let mut c = Consumer::new(&lines, LAYOUT, start);
-        c.tell();
+        c.publish();
         for round in 0..1000usize {
             let bytes: Vec<u8> = (0..round % (LAYOUT.payload_bytes_max() + 1))
                 .map(|i| (i + round) as u8)

@@ -9,8 +9,8 @@ use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
 use portolan_ring::{
     BATCH, Consumer, Exchange, Fence, InboxConsumer, InboxLayout, InboxProducer, Line, Offsets,
-    Ownership, Position, Producer, Region, RegionId, RegionOwner, RegionTable, RegionsLayout,
-    Rights, RingLayout, Share, SleepWord, Slumber, UseWord, WithdrawError, Words,
+    Ownership, Permission, Position, Producer, Region, RegionId, RegionOwner, RegionTable,
+    RegionsLayout, RingLayout, Share, SleepWord, Slumber, UseWord, WithdrawError, Words,
 };
 
 fn lines(count: usize) -> Arc<Vec<Line>> {
@@ -157,7 +157,7 @@ fn ring_keeps_order_and_content() {
             line.word(0).store(7, Relaxed);
         }
         // As whoever hands out rings does.
-        Consumer::new(&lines, LAYOUT, start).tell();
+        Consumer::new(&lines, LAYOUT, start).publish();
         let theirs = lines.clone();
         let sender = thread::spawn(move || {
             let mut p = Producer::new(&theirs, LAYOUT, start);
@@ -526,7 +526,7 @@ fn region(key: u64, start: u64) -> Region {
         key,
         start,
         length: start,
-        rights: Rights::Both,
+        rights: Permission::Both,
     }
 }
 

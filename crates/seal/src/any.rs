@@ -18,20 +18,9 @@ pub enum SuiteId {
 }
 
 /// No suite has this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown cipher suite; there are {}", SuiteId::ALL.map(SuiteId::name).join(", "))]
 pub struct UnknownSuite;
-
-impl core::fmt::Display for UnknownSuite {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("unknown cipher suite; there are")?;
-        for (i, id) in SuiteId::ALL.iter().enumerate() {
-            write!(f, "{}{}", if i == 0 { " " } else { ", " }, id.name())?;
-        }
-        Ok(())
-    }
-}
-
-impl core::error::Error for UnknownSuite {}
 
 impl SuiteId {
     /// Every suite that a job can use.

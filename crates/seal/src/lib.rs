@@ -101,16 +101,9 @@ impl Nonce {
 }
 
 /// The tag does not fit: drop the packet, count it, tell nobody.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the packet's tag does not fit its key, number or content")]
 pub struct BadTag;
-
-impl core::fmt::Display for BadTag {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("the packet's tag does not fit its key, number or content")
-    }
-}
-
-impl core::error::Error for BadTag {}
 
 /// What the protocol asks of a cipher suite.
 pub trait Seal {

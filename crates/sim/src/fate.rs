@@ -78,21 +78,14 @@ impl fmt::Display for Fate {
 }
 
 /// Why a list of fates could not be read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("line {line}: {what}")]
 pub struct FateError {
     /// Line, from 1.
     pub line: usize,
     /// What is wrong with it.
     pub what: String,
 }
-
-impl fmt::Display for FateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}: {}", self.line, self.what)
-    }
-}
-
-impl std::error::Error for FateError {}
 
 /// The fates of a run's packets, each directed pair in its own order. A
 /// packet beyond the end of its pair's list is delivered.

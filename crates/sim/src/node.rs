@@ -91,7 +91,7 @@ pub struct App {
 
 /// A frame that the link has not given back.
 #[derive(Debug)]
-struct Held {
+struct FrameInFlight {
     frame: u32,
     start: usize,
     bytes: Vec<u8>,
@@ -104,7 +104,7 @@ pub struct Node {
     seal: SimSeal,
     /// Its application.
     pub app: App,
-    held: Vec<Held>,
+    held: Vec<FrameInFlight>,
     gate: Gate,
     /// When the kernel's socket is looked at.
     cadence: PollCadence,
@@ -577,7 +577,7 @@ impl Node {
             if self.link_ns == 0 {
                 self.with(world, |e, _| e.transmitted(t.frame));
             } else {
-                self.held.push(Held {
+                self.held.push(FrameInFlight {
                     frame: t.frame,
                     start: t.start,
                     bytes: bytes.clone(),

@@ -13,22 +13,16 @@ thread_local! {
 }
 
 /// A run that broke a rule.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, thiserror::Error)]
+#[error(
+    "seed {seed}: {what}\nagain: cargo run --release -p portolan-sim --bin soak -- --seed {seed} \
+     --trace"
+)]
 pub struct Failure {
     /// Its seed.
     pub seed: u64,
     /// What was seen.
     pub what: String,
-}
-
-impl std::fmt::Display for Failure {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "seed {}: {}\nagain: cargo run --release -p portolan-sim --bin soak -- --seed {} --trace",
-            self.seed, self.what, self.seed
-        )
-    }
 }
 
 /// Runs `body`; a panic inside becomes an error that says where it was.

@@ -165,6 +165,10 @@ mod tests {
         }
         assert!(start.elapsed() < LINGER / 3, "{:?}", start.elapsed());
         // Others' descriptors stay.
-        assert!(peers.iter().all(|it| fcntl_getfd(it) == Ok(FdFlags::CLOEXEC)));
+        assert!(
+            peers
+                .iter()
+                .all(|it| fcntl_getfd(it) == Ok(FdFlags::CLOEXEC))
+        );
     }
 }

@@ -1,8 +1,6 @@
 //! Kernel features that can be switched off by name, so that tests (and
 //! users with a broken kernel) can do without them.
 
-use std::fmt;
-
 /// The environment variable that names what to leave off.
 pub const DISABLE_VARIABLE: &str = "PORTOLAN_DISABLE";
 
@@ -59,24 +57,13 @@ features! {
 }
 
 /// A name that is no feature.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{DISABLE_VARIABLE}: there is no feature {:?}; known are {}",
+    .0,
+    FEATURES.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
+)]
 pub struct UnknownFeature(pub String);
-
-impl fmt::Display for UnknownFeature {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{DISABLE_VARIABLE}: there is no feature {:?}; known are",
-            self.0
-        )?;
-        for (index, (name, _)) in FEATURES.iter().enumerate() {
-            write!(f, "{} {name}", if index == 0 { "" } else { "," })?;
-        }
-        Ok(())
-    }
-}
-
-impl std::error::Error for UnknownFeature {}
 
 impl Disabled {
     /// Reads a list of names with commas between; blanks and empty entries

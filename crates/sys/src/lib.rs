@@ -10,6 +10,7 @@ pub mod doorbell;
 pub mod epoll;
 pub mod ethtool;
 pub mod features;
+pub mod files;
 pub mod futex;
 pub mod inherit;
 pub mod lives;

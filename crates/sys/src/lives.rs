@@ -121,7 +121,7 @@ struct Entry {
 }
 
 /// A word that the calling thread holds; it lets go when this is dropped.
-pub struct Held<'a> {
+pub struct HeldWord<'a> {
     word: &'a AtomicU32,
     /// Read by the kernel, so it stays where it is.
     robust: NonNull<Robust>,
@@ -148,7 +148,7 @@ impl Pulse {
     ///
     /// # Errors
     /// The kernel's, where a seccomp profile forbids robust lists.
-    pub fn hold(&self) -> Result<Held<'_>, Errno> {
+    pub fn hold(&self) -> Result<HeldWord<'_>, Errno> {
         let mut before = (0_usize, 0_usize);
         let to = [
             0,
@@ -182,12 +182,12 @@ impl Pulse {
             .cast_unsigned();
         word.store(thread, Ordering::Release);
         let list = [robust as usize, 3 * size_of::<usize>(), 0, 0, 0, 0];
-        // SAFETY: the list lives until `Held` is dropped, which comes before
+        // SAFETY: the list lives until `HeldWord` is dropped, which comes before
         // the thread can end in any way but with the process; the futex is
         // mapped as long as `self` is borrowed.
         let set = unsafe { syscall(number::SET_ROBUST_LIST, list) };
         let robust = NonNull::new(robust).expect("boxed");
-        let held = Held {
+        let held = HeldWord {
             word,
             robust,
             before,
@@ -274,7 +274,7 @@ fn dumps_core() -> bool {
     piped || soft_limit(Resource::Core) != Some(0)
 }
 
-impl Drop for Held<'_> {
+impl Drop for HeldWord<'_> {
     fn drop(&mut self) {
         let list = [self.before.0, self.before.1, 0, 0, 0, 0];
         // SAFETY: what the thread had before `hold`. It cannot fail for the

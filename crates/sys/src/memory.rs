@@ -17,79 +17,57 @@ use crate::process::soft_limit;
 use crate::raw;
 
 /// Why memory could not be had. Each text names cause and remedy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MemoryError {
     /// The kernel gives no memfd.
+    #[error(
+        "no memfd ({0}): shared memory needs memfd_create; allow it in the seccomp profile, or use \
+         --link udp"
+    )]
     NoMemfd(Errno),
     /// So many bytes are not to be had.
+    #[error(
+        "{} bytes of shared memory are not available ({}): {}",
+        .0,
+        .1,
+        match *.1 {
+            Errno::FBIG => "raise `ulimit -f`",
+            e if is_refusal(e) => "allow ftruncate and fallocate in the container's profile \
+                  (seccomp), or use --link udp",
+            _ => "raise the memory limit of the container or cgroup, run fewer processes on this host, \
+                  or use --link udp",
+        }
+    )]
     TooLittle(usize, Errno),
     /// So many bytes may not be locked.
+    #[error("{0} bytes may not be locked in memory ({1}): raise `ulimit -l` (RLIMIT_MEMLOCK)")]
     Lock(usize, Errno),
     /// The descriptor is no memfd, or may still be truncated by its maker.
+    #[error(
+        "the descriptor is not a memfd sealed against truncation: pass the one that the launcher \
+         of the job made"
+    )]
     NotSealed,
     /// The descriptor holds another number of bytes: (wanted, found).
+    #[error(
+        "shared memory holds {1} bytes where {0} belong: launcher and process are of different \
+         versions or settings"
+    )]
     WrongSize(u64, u64),
     /// The mapping was refused.
+    #[error("memory cannot be mapped ({0}): raise `ulimit -v` or the container's limit")]
     Map(Errno),
     /// An advice that the caller relies on was refused.
+    #[error(
+        "the kernel cannot keep memory from a forked child or a core dump ({}): {}",
+        .0,
+        match *.0 {
+            e if is_refusal(e) => "allow madvise in the container's profile (seccomp)",
+            _ => "Linux 4.14 or later is needed",
+        }
+    )]
     Advice(Errno),
 }
-
-impl fmt::Display for MemoryError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoMemfd(e) => write!(
-                f,
-                "no memfd ({e}): shared memory needs memfd_create; allow it in the seccomp \
-                 profile, or use --link udp"
-            ),
-            Self::TooLittle(_, e) if is_refusal(*e) => write!(
-                f,
-                "shared memory cannot have its size: ftruncate or fallocate is refused ({e}); \
-                 allow both in the container's profile (seccomp), or use --link udp"
-            ),
-            Self::Advice(e) if is_refusal(*e) => write!(
-                f,
-                "memory cannot be kept from a forked child or a core dump: madvise is refused \
-                 ({e}); allow it in the container's profile (seccomp)"
-            ),
-            Self::TooLittle(bytes, e @ Errno::FBIG) => write!(
-                f,
-                "{bytes} bytes of shared memory are not available ({e}): raise `ulimit -f`"
-            ),
-            Self::TooLittle(bytes, e) => write!(
-                f,
-                "{bytes} bytes of shared memory are not available ({e}): raise the memory limit \
-                 of the container or cgroup, run fewer processes on this host, or use --link udp"
-            ),
-            Self::Lock(bytes, e) => write!(
-                f,
-                "{bytes} bytes may not be locked in memory ({e}): raise `ulimit -l` \
-                 (RLIMIT_MEMLOCK)"
-            ),
-            Self::NotSealed => f.write_str(
-                "the descriptor is not a memfd sealed against truncation: pass the one that the \
-                 launcher of the job made",
-            ),
-            Self::WrongSize(wanted, found) => write!(
-                f,
-                "shared memory holds {found} bytes where {wanted} belong: launcher and process \
-                 are of different versions or settings"
-            ),
-            Self::Map(e) => write!(
-                f,
-                "memory cannot be mapped ({e}): raise `ulimit -v` or the container's limit"
-            ),
-            Self::Advice(e) => write!(
-                f,
-                "the kernel cannot keep memory from a forked child or a core dump ({e}): Linux \
-                 4.14 or later is needed"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for MemoryError {}
 
 impl From<MemoryError> for std::io::Error {
     fn from(error: MemoryError) -> Self {
@@ -112,18 +90,7 @@ unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn shared(fd: BorrowedFd<'_>, bytes: usize) -> Result<Self, MemoryError> {
-        // SAFETY: the kernel picks the address, so nothing of ours is replaced.
-        let start = unsafe {
-            rustix::mm::mmap(
-                ptr::null_mut(),
-                bytes,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )
-        };
-        Self::new(start, bytes)
+        Self::of_file(fd, bytes, 0, MapFlags::SHARED)
     }
 
     /// What a device offers to be mapped at `offset` (a multiple of the page
@@ -133,7 +100,15 @@ impl Mapping {
         bytes: usize,
         offset: u64,
     ) -> Result<Self, MemoryError> {
-        let flags = MapFlags::SHARED | MapFlags::POPULATE;
+        Self::of_file(fd, bytes, offset, MapFlags::SHARED | MapFlags::POPULATE)
+    }
+
+    fn of_file(
+        fd: BorrowedFd<'_>,
+        bytes: usize,
+        offset: u64,
+        flags: MapFlags,
+    ) -> Result<Self, MemoryError> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel picks the address, so nothing of ours is replaced.
         let start = unsafe { rustix::mm::mmap(ptr::null_mut(), bytes, access, flags, fd, offset) };

@@ -1,6 +1,5 @@
 //! Other processes: whether they live, and their memory.
 
-use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU32;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -176,35 +175,24 @@ impl AsFd for Pidfd {
 }
 
 /// Why bytes of another process could not be copied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CopyError {
     /// The system forbids it (Yama's ptrace_scope, seccomp, another user).
+    #[error(
+        "copying between processes is not permitted: set kernel.yama.ptrace_scope to 0 or add \
+         CAP_SYS_PTRACE to the container; PORTOLAN_DISABLE=cma does without"
+    )]
     NotPermitted,
     /// The process is gone.
+    #[error("the process is gone")]
     Gone,
     /// It stopped after so many bytes: the rest is not mapped there.
+    #[error("the other process's memory ends after {0} bytes")]
     Fault(usize),
     /// The kernel lacks the call, or something else.
+    #[error("copying between processes failed ({0})")]
     Other(Errno),
 }
-
-impl fmt::Display for CopyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotPermitted => f.write_str(
-                "copying between processes is not permitted: set kernel.yama.ptrace_scope to 0 \
-                 or add CAP_SYS_PTRACE to the container; PORTOLAN_DISABLE=cma does without",
-            ),
-            Self::Gone => f.write_str("the process is gone"),
-            Self::Fault(bytes) => {
-                write!(f, "the other process's memory ends after {bytes} bytes")
-            }
-            Self::Other(e) => write!(f, "copying between processes failed ({e})"),
-        }
-    }
-}
-
-impl std::error::Error for CopyError {}
 
 /// Pieces of ours in one call, where there may be several.
 const PIECES: usize = 64;
@@ -312,16 +300,9 @@ pub fn thread_sleeps() -> u64 {
 /// # Errors
 /// [`CopyError`]; `into` may then be filled in part.
 pub fn read_memory(pid: u32, remote: u64, into: &mut [u8]) -> Result<(), CopyError> {
-    let piece = (into.as_mut_ptr() as usize, into.len());
+    let piece = std::iter::once((into.as_mut_ptr() as usize, into.len()));
     // SAFETY: the piece is exclusively ours.
-    unsafe {
-        transfer::<1>(
-            number::PROCESS_VM_READV,
-            pid,
-            std::iter::once(piece),
-            remote,
-        )
-    }
+    unsafe { transfer::<1>(number::PROCESS_VM_READV, pid, piece, remote) }
 }
 
 /// As [`read_memory`], into several pieces one after the other.
@@ -345,16 +326,9 @@ pub fn read_memory_vectored(
 /// # Errors
 /// [`CopyError`]; part of it may then have been written.
 pub fn write_memory(pid: u32, remote: u64, from: &[u8]) -> Result<(), CopyError> {
-    let piece = (from.as_ptr() as usize, from.len());
+    let piece = std::iter::once((from.as_ptr() as usize, from.len()));
     // SAFETY: the kernel only reads the piece.
-    unsafe {
-        transfer::<1>(
-            number::PROCESS_VM_WRITEV,
-            pid,
-            std::iter::once(piece),
-            remote,
-        )
-    }
+    unsafe { transfer::<1>(number::PROCESS_VM_WRITEV, pid, piece, remote) }
 }
 
 /// As [`write_memory`], from several pieces one after the other.

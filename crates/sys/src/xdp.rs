@@ -1,7 +1,6 @@
 //! AF_XDP sockets: setting one up, which needs privilege, and mapping its
 //! rings, which does not (kernel: Documentation/networking/af_xdp.rst).
 
-use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU32;
@@ -89,60 +88,37 @@ pub struct Modes {
 }
 
 /// Why there is no socket. Each text names cause and remedy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum XdpError {
     /// The kernel has no AF_XDP.
+    #[error("the kernel has no AF_XDP (CONFIG_XDP_SOCKETS)")]
     Unknown,
     /// It may not be opened by this process.
+    #[error("AF_XDP sockets need CAP_NET_RAW and CAP_BPF: start the job as root")]
     Denied,
     /// The queue belongs to another socket.
+    #[error("the queue of the interface is taken by another program")]
     Busy,
     /// The interface, or its queue, cannot do it.
+    #[error("the interface or its queue cannot carry AF_XDP ({0})")]
     Unsupported(Errno),
     /// The sizes make no sense.
+    #[error("the sizes of a host port make no sense")]
     Sizes,
     /// The kernel maps no rings of a socket that is bound already.
+    #[error(
+        "the kernel maps no rings of an AF_XDP socket that is bound already (Linux before 6.4)"
+    )]
     Bound,
     /// Some of the packet area has no pages, and may get none now.
+    #[error("the packet memory is not allocated: use the `portolan` of the node service's version")]
     NotAllocated,
     /// The packet area, or its mapping.
-    Memory(MemoryError),
+    #[error(transparent)]
+    Memory(#[from] MemoryError),
     /// The named call failed.
+    #[error("AF_XDP: {0} failed: {1}")]
     System(&'static str, Errno),
-}
-
-impl fmt::Display for XdpError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unknown => f.write_str("the kernel has no AF_XDP (CONFIG_XDP_SOCKETS)"),
-            Self::Denied => {
-                f.write_str("AF_XDP sockets need CAP_NET_RAW and CAP_BPF: start the job as root")
-            }
-            Self::Busy => f.write_str("the queue of the interface is taken by another program"),
-            Self::Unsupported(e) => {
-                write!(f, "the interface or its queue cannot carry AF_XDP ({e})")
-            }
-            Self::Sizes => f.write_str("the sizes of a host port make no sense"),
-            Self::Bound => f.write_str(
-                "the kernel maps no rings of an AF_XDP socket that is bound already (Linux \
-                 before 6.4)",
-            ),
-            Self::NotAllocated => f.write_str(
-                "the packet memory is not allocated: use the `portolan` of the node service's \
-                 version",
-            ),
-            Self::Memory(e) => e.fmt(f),
-            Self::System(call, e) => write!(f, "AF_XDP: {call} failed: {e}"),
-        }
-    }
-}
-
-impl std::error::Error for XdpError {}
-
-impl From<MemoryError> for XdpError {
-    fn from(e: MemoryError) -> Self {
-        Self::Memory(e)
-    }
 }
 
 fn failed(call: &'static str) -> impl Fn(Errno) -> XdpError {

@@ -28,30 +28,21 @@ pub use seq::{MessageNo, PacketNo, Priority};
 pub const TAG_BYTES: usize = 16;
 
 /// Why bytes are not a packet of ours. Never a panic: the network wrote them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum WireError {
     /// Fewer bytes than the fields need.
+    #[error("packet ends before its fields do")]
     Truncated,
     /// Another version of the wire format: its number.
+    #[error("wire version {0}, this side speaks {VERSION}")]
     Version(u8),
     /// A type, kind or flag that this version does not define.
+    #[error("undefined type, kind or flag {0:#04x}")]
     Unknown(u8),
     /// A field whose value contradicts another or its own range.
+    #[error("fields contradict each other")]
     Malformed,
 }
-
-impl core::fmt::Display for WireError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        match self {
-            Self::Truncated => f.write_str("packet ends before its fields do"),
-            Self::Version(v) => write!(f, "wire version {v}, this side speaks {VERSION}"),
-            Self::Unknown(b) => write!(f, "undefined type, kind or flag {b:#04x}"),
-            Self::Malformed => f.write_str("fields contradict each other"),
-        }
-    }
-}
-
-impl core::error::Error for WireError {}
 
 /// Reads `N` bytes at `at`, or says that the packet is too short.
 fn take<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], WireError> {

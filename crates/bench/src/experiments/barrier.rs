@@ -37,7 +37,7 @@ impl Experiment for Barrier {
         if !(2..=RANKS_MAX).contains(&ranks) {
             return wrong(format!("-n {ranks}: a barrier has 2 to {RANKS_MAX} ranks"));
         }
-        if !vs.is_empty() && (stage.lab.is_some() || common.link == Link::Udp) {
+        if !vs.is_empty() && (stage.lab.is_some() || common.network.link == Link::Udp) {
             return wrong(
                 "--vs: other systems are started on this host and use its shared memory: leave out --lab and --link udp",
             );

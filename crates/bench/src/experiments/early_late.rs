@@ -10,7 +10,7 @@ use portolan_hosts::lab::Lab;
 use crate::control::Line;
 use crate::experiment::{Experiment, Findings, Stage, rounds};
 use crate::experiments::external_mpi::once;
-use crate::options::{Common, Thresholds, check_sizes};
+use crate::options::{Common, Sizes, Thresholds};
 use crate::pace::{Timed, fit_timed};
 use crate::peers::netpipe::SIZE_MAX;
 use crate::plan::slice_of;
@@ -206,19 +206,17 @@ fn run(
     })
 }
 
+/// Sizes that are measured by default.
+const SIZES: &str = "1,64,512,2K,4K,8K,16K,64K";
+
 /// As it was asked for.
 #[derive(Args)]
+#[command(mut_arg("sizes", |sizes| sizes.default_value(SIZES)))]
 pub struct EarlyLate {
     #[command(flatten)]
     pub common: Common,
-    /// Message sizes, bytes, or with K or M; several are measured in turns
-    #[arg(
-        long = "size",
-        value_name = "BYTES[,BYTES...]",
-        value_delimiter = ',',
-        default_value = "1,64,512,2K,4K,8K,16K,64K"
-    )]
-    sizes: Vec<Bytes>,
+    #[command(flatten)]
+    sizes: Sizes,
     /// How much a sender may push before the receiver asks: bytes, or default
     #[arg(
         long,
@@ -236,8 +234,7 @@ impl Experiment for EarlyLate {
     /// A job for each pushed buffer.
     fn run(&self, stage: &mut Stage) -> Result<Findings> {
         let common = &self.common;
-        let sizes = once(&self.sizes.iter().map(|size| size.0).collect::<Vec<_>>());
-        check_sizes(sizes.iter().copied(), 1..=SIZE_MAX)?;
+        let sizes = self.sizes.within(1..=SIZE_MAX)?;
         let lab = stage.lab_of_two()?;
         let buffers = once(&self.pushed);
         let figures = sizes.len() * Strategy::ALL.len() * 2;

@@ -3,12 +3,11 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use portolan_hosts::choices::Bytes;
 use portolan_hosts::failure::{Context, Result};
 use portolan_hosts::ranks::allowed_cores;
 
 use crate::experiment::{Experiment, Findings, Stage, rounds, wrong};
-use crate::options::{check_sizes, slices};
+use crate::options::{Sizes, slices};
 use crate::peers::memcpy::Memcpy;
 use crate::peers::mpi::{self, Kind};
 use crate::peers::netpipe::{self, Buffers, Case, Measured, SIZE_MAX, TRIALS};
@@ -124,14 +123,14 @@ impl ExternalMpis {
                 self.slice_ns / 1_000_000
             );
             let how = format!("copies by one core; {slices}");
-            all.extend(rows(cell, MEMCPY, how, 1, &cell.memcpy));
+            all.extend(rows(cell, MEMCPY, &how, 1, &cell.memcpy));
             for (peer, column) in self.peers.iter().zip(&cell.peers) {
                 let how = format!(
                     "{}; half of the mean round trip, {slices}",
                     peer.method(cell.case)
                 );
                 let name = peer.kind().name();
-                all.extend(rows(cell, name, how, 2, column));
+                all.extend(rows(cell, name, &how, 2, column));
             }
         }
         all
@@ -177,14 +176,8 @@ fn with_best(mut peers: Vec<(&'static str, Series)>) -> Vec<(&'static str, Serie
 /// As it was asked for.
 #[derive(Args)]
 pub struct Netpipe {
-    /// Message sizes, bytes, or with K or M; several are measured in turns
-    #[arg(
-        long = "size",
-        value_name = "BYTES[,BYTES...]",
-        value_delimiter = ',',
-        default_value = "8,64K,1M"
-    )]
-    sizes: Vec<Bytes>,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Which memory messages use
     #[arg(
         long,
@@ -217,8 +210,7 @@ pub struct Netpipe {
 impl Experiment for Netpipe {
     /// Gives each system a slice of every case in turn.
     fn run(&self, stage: &mut Stage) -> Result<Findings> {
-        let sizes: Vec<usize> = self.sizes.iter().map(|size| size.0).collect();
-        check_sizes(sizes.iter().copied(), 1..=SIZE_MAX)?;
+        let sizes = self.sizes.within(1..=SIZE_MAX)?;
         if self.buffers.contains(&Buffers::Fresh) {
             return wrong("--buffers fresh: NetPIPE has warm and cold ones only");
         }
@@ -252,12 +244,11 @@ fn row(cell: &Cell, system: &str, ranks: u32) -> Row {
 }
 
 /// A system's bandwidth and latency.
-fn rows(cell: &Cell, system: &str, how: String, ranks: u32, us: &Series) -> Vec<Row> {
-    let row = row(cell, system, ranks);
-    [("bandwidth_mb_s", &cell.mb_s(us)), ("latency_us", us)]
-        .into_iter()
-        .filter_map(|(metric, values)| row.figure(metric, values, how.as_str()))
-        .collect()
+fn rows(cell: &Cell, system: &str, how: &str, ranks: u32, us: &Series) -> Vec<Row> {
+    row(cell, system, ranks).figures([
+        ("bandwidth_mb_s", &cell.mb_s(us), how),
+        ("latency_us", us, how),
+    ])
 }
 
 /// memcpy over each of these.
@@ -298,7 +289,7 @@ mod tests {
                 .all(|it| it.dimensions.plain(Dimension::Buffers) == "cold")
         );
         assert_eq!(with_best(vec![("openmpi", of(0))]).len(), 1);
-        let rows = rows(&cell, "mpich", String::new(), 2, &cell.peers[1]);
+        let rows = rows(&cell, "mpich", "", 2, &cell.peers[1]);
         assert_eq!((rows[0].p50, rows[1].p50, rows[0].n), (312.5, 5.0, 2));
     }
 

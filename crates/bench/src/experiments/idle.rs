@@ -150,7 +150,7 @@ impl Experiment for Idle {
         let slices = common.slices();
         let slice_ns = common.slice_ns((seconds * 1e9) as u64 / slices as u64);
         // Between hosts an endpoint may have a host port, too.
-        let all = match (common.link, &stage.lab) {
+        let all = match (common.network.link, &stage.lab) {
             (Link::Auto, Some(_)) => common.with_links(&[Link::Udp, Link::Xdp]),
             (_, lab) => common.each_link(lab.as_ref()),
         };

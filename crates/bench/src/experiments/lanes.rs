@@ -61,7 +61,7 @@ impl Experiment for Lanes {
     fn run(&self, stage: &mut Stage) -> Result<Findings> {
         let Self { common, size } = self;
         let lab = stage.needs_lab(2, "needs another host for the peer", "--hosts 2")?;
-        if !matches!(common.link, Link::Auto | Link::Xdp) {
+        if !matches!(common.network.link, Link::Auto | Link::Xdp) {
             return wrong(
                 "bench lanes has shared memory within a host and xdp between: leave out --link",
             );

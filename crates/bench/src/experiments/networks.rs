@@ -44,18 +44,16 @@ impl Experiment for Networks {
                 lab.name()
             ));
         }
-        if common.link == Link::Xdp {
+        if common.network.link == Link::Xdp {
             return wrong(
                 "bench networks runs two jobs at once, and the host ports of a queue belong to one \
                  job: use --link udp",
             );
         }
-        let interfaces = networks(common.interface.as_deref())?;
+        let interfaces = networks(common.network.interface.as_deref())?;
         let job = |interface: &String| -> Result<Job> {
-            let with = Common {
-                interface: Some(interface.clone()),
-                ..common.clone()
-            };
+            let mut with = common.clone();
+            with.network.interface = Some(interface.clone());
             Ok(Job::new(with.spec(Some(&lab), 2)?))
         };
         let jobs = [job(&interfaces[0])?, job(&interfaces[1])?];

@@ -13,23 +13,13 @@ use crate::options::{Common, Thresholds, check_sizes};
 use crate::pace::Timed;
 use crate::peers::mpi;
 use crate::peers::netpipe::{Buffers, Case, SIZE_MAX};
-use crate::plan::slice_of;
+use crate::plan::{SWEEP, slice_of};
 use crate::ranks::matched::{Act, Exchange, PushMode};
 use crate::report::dimensions::Dimension;
 use crate::report::table::{Ratio, Row};
 
-/// Sizes of a sweep, bytes.
-const SIZES: [usize; 9] = [
-    8,
-    64,
-    512,
-    1 << 10,
-    4 << 10,
-    16 << 10,
-    64 << 10,
-    256 << 10,
-    1 << 20,
-];
+/// Sizes of a sweep, bytes: up to 1 MiB.
+const SIZES: &[usize] = SWEEP.split_at(9).0;
 /// The size for which thresholds are sought, bytes.
 const SOUGHT: usize = 64 << 10;
 /// What is tried for BTP(1) and BTP(2), bytes. The first pair is push-zero.
@@ -217,12 +207,10 @@ impl Cell {
              ms{pushed}",
             slice_ns / 1_000_000
         );
-        let row = self.row(ours);
         let (us, mb_s) = (&self.timed.us, &self.timed.mb_s(self.case.size));
-        [("latency_us", us), ("bandwidth_mb_s", mb_s)]
-            .into_iter()
-            .filter_map(|(metric, values)| row.figure(metric, values, method.as_str()))
-            .collect()
+        let method = method.as_str();
+        self.row(ours)
+            .figures([("latency_us", us, method), ("bandwidth_mb_s", mb_s, method)])
     }
 
     /// The ratio in which the others of its case stand over it, if they do.

@@ -19,7 +19,7 @@ use crate::experiment::{Experiment, Findings, Stage, wrong};
 use crate::experiments::contest::{contest, findings};
 use crate::loss::{Column, Loss};
 use crate::options::{Common, check_tcp_only};
-use crate::peers::kernel::Tcp;
+use crate::peers::tcp::Tcp;
 use crate::plan::Peer;
 use crate::ranks::asleep::{Asleep, Sleeps};
 use crate::ranks::drive::Channel;

@@ -1,13 +1,11 @@
 //! One-sided memory by size: puts and gets, beside messages by a port.
 
 use clap::Args;
-use portolan_hosts::choices::Bytes;
 use portolan_hosts::failure::Result;
 
 use crate::control::Line;
 use crate::experiment::{Experiment, Findings, Stage, rounds};
-use crate::experiments::external_mpi::once;
-use crate::options::{Common, check_sizes};
+use crate::options::{Common, Sizes};
 use crate::pace::{Timed, fit_timed};
 use crate::peers::netpipe::SIZE_MAX;
 use crate::plan::slice_of;
@@ -120,27 +118,25 @@ fn ratios(cells: &[Cell], ours: &Row) -> Vec<Ratio> {
     all
 }
 
+/// Its own words for `--size`.
+const SIZES_HELP: &str =
+    "Sizes of an access, 8 bytes or more, or with K or M; several are measured in turns";
+
 /// As it was asked for.
 #[derive(Args)]
+#[command(mut_arg("sizes", |sizes| sizes.help(SIZES_HELP)))]
 pub struct Rma {
     #[command(flatten)]
     pub common: Common,
-    /// Sizes of an access, 8 bytes or more, or with K or M; several are measured in turns
-    #[arg(
-        long = "size",
-        value_name = "BYTES[,BYTES...]",
-        value_delimiter = ',',
-        default_value = "8,64K,1M"
-    )]
-    sizes: Vec<Bytes>,
+    #[command(flatten)]
+    sizes: Sizes,
 }
 
 impl Experiment for Rma {
     /// Gives each figure its turns.
     fn run(&self, stage: &mut Stage) -> Result<Findings> {
         let common = &self.common;
-        let sizes = once(&self.sizes.iter().map(|size| size.0).collect::<Vec<_>>());
-        check_sizes(sizes.iter().copied(), MARK_BYTES..=SIZE_MAX)?;
+        let sizes = self.sizes.within(MARK_BYTES..=SIZE_MAX)?;
         let lab = stage.lab_of_two()?;
         let of_size = |size: &usize| ACTS.map(|act| Cell::new(act, *size));
         let mut cells: Vec<Cell> = sizes.iter().flat_map(of_size).collect();

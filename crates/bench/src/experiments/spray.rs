@@ -265,10 +265,7 @@ impl Cell {
                 "messages sent until then, without reading a reflection",
             ),
         ];
-        let figures = figures.into_iter().take(if most { 3 } else { 1 });
-        figures
-            .filter_map(|(metric, values, method)| row.figure(metric, values, method))
-            .collect()
+        row.figures(figures.into_iter().take(if most { 3 } else { 1 }))
     }
 }
 

@@ -138,7 +138,7 @@ impl Cell {
     }
 
     fn rows(&self, like: &Row) -> Vec<Row> {
-        let figures = [
+        self.row(like).figures([
             (
                 "latency_us",
                 &self.timed.us,
@@ -149,12 +149,7 @@ impl Cell {
                 &self.rate,
                 "messages of all threads, there and back, of each interleaved slice",
             ),
-        ];
-        let row = self.row(like);
-        figures
-            .into_iter()
-            .filter_map(|(metric, values, method)| row.figure(metric, values, method))
-            .collect()
+        ])
     }
 
     /// Over the thread that alone may call.
@@ -193,7 +188,7 @@ impl Experiment for Threading {
             callers,
         } = self;
         check_sizes([*size], 1..=SIZE_MAX)?;
-        if common.link == Link::Xdp {
+        if common.network.link == Link::Xdp {
             return wrong(
                 "bench threads runs three jobs at once, and the host ports of a queue belong to one \
                  job: use --link udp",

@@ -1,123 +1,16 @@
-//! The kernel's sockets as peers: polled, never waiting, without a protocol
-//! of ours on top.
+//! The kernel's UDP as a peer: polled, never waiting, without a protocol of
+//! ours on top.
 
-use std::io::{ErrorKind, IoSlice, Read, Write};
-use std::net::{self, IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::io::{ErrorKind, IoSlice};
+use std::net::{self, IpAddr, SocketAddr};
 
-use portolan_hosts::failure::{Context, Failure, Result, fail};
+use portolan_hosts::failure::{Context, Failure, Result};
 use portolan_sys::net::{RawAddress, SendUnit, SocketOptions, UdpSocket, mtu_towards};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use crate::ranks::asleep::{REST, Sleeps};
 use crate::ranks::drive::Channel;
-
-/// Least room to receive into, bytes: what a program that reads a stream has.
-pub const ROOM_MIN: usize = 64 << 10;
-
-/// One connection, with TCP_NODELAY.
-pub struct Tcp {
-    stream: TcpStream,
-    out: Vec<u8>,
-    out_at: usize,
-    room: Vec<u8>,
-    fill: usize,
-    partial: usize,
-    received: u64,
-}
-
-impl Tcp {
-    /// Over a connection that stands.
-    pub fn new(stream: TcpStream, size_max: usize) -> Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_nonblocking(true)?;
-        Ok(Self {
-            stream,
-            out: vec![0x5a; size_max],
-            out_at: 0,
-            room: vec![0; size_max.max(ROOM_MIN)],
-            fill: 0,
-            partial: 0,
-            received: 0,
-        })
-    }
-
-    /// Connects to `offer`.
-    pub fn connect(offer: &str, size_max: usize) -> Result<Self> {
-        Self::new(
-            TcpStream::connect(offer).context(format!("connecting to {offer}"))?,
-            size_max,
-        )
-    }
-
-    /// Takes the connection that waits at `listener`.
-    pub fn accept(listener: &TcpListener, size_max: usize) -> Result<Self> {
-        Self::new(
-            listener.accept().context("accepting a TCP connection")?.0,
-            size_max,
-        )
-    }
-}
-
-impl Channel for Tcp {
-    const RELIABLE: bool = true;
-    // About half a millisecond of empty calls.
-    const POLLS_PER_LOOK: u32 = 1024;
-
-    fn begin(&mut self) -> Result<()> {
-        Ok(())
-    }
-
-    #[inline]
-    fn try_send(&mut self, size: usize) -> Result<bool> {
-        match self.stream.write(&self.out[self.out_at..size]) {
-            Ok(count) => self.out_at += count,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error).context("TCP send"),
-        }
-        let whole = self.out_at == size;
-        if whole {
-            self.out_at = 0;
-        }
-        Ok(whole)
-    }
-
-    fn sending(&self) -> bool {
-        self.out_at > 0
-    }
-
-    #[inline]
-    fn poll(&mut self, size: usize) -> Result<u64> {
-        match self.stream.read(&mut self.room[self.fill..]) {
-            Ok(0) => fail("TCP: the other process has closed the connection"),
-            Ok(count) => {
-                self.fill += count;
-                if self.fill == self.room.len() {
-                    self.fill = 0;
-                }
-                self.received += count as u64;
-                self.partial += count;
-                let messages = self.partial / size;
-                self.partial %= size;
-                Ok(messages as u64)
-            }
-            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(0),
-            Err(error) => Err(error).context("TCP receive"),
-        }
-    }
-
-    fn received(&self) -> u64 {
-        self.received
-    }
-}
-
-impl Sleeps for Tcp {
-    fn set_sleeping(&mut self, on: bool) -> Result<()> {
-        self.stream.set_nonblocking(!on)?;
-        self.stream.set_read_timeout(Some(REST))?;
-        Ok(self.stream.set_write_timeout(Some(REST))?)
-    }
-}
 
 /// Bytes of IPv4 and IPv6 header with UDP's.
 const UDP_V4: usize = 28;
@@ -375,10 +268,11 @@ impl Sleeps for Udp {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
     use crate::control::{Followed, Led, Op, Pattern};
+    use crate::peers::tcp::Tcp;
     use crate::ranks::asleep::Asleep;
     use crate::ranks::drive::tests::slice;
     use crate::slice::Rule;

@@ -10,6 +10,7 @@ pub mod mpi;
 pub mod netpipe;
 pub mod program;
 pub mod sockets;
+pub mod tcp;
 pub mod tcp_flow;
 pub mod tls;
 pub mod ucx;

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use portolan_hosts::failure::{Context, Result, fail};
 
 use crate::control::{ANSWER_BYTES, Answer, Line};
-use crate::peers::kernel::Tcp;
+use crate::peers::tcp::Tcp;
 use crate::ranks::asleep::Sleeps as _;
 use crate::ranks::backoff::Backoff;
 use crate::ranks::drive::Channel;

@@ -23,9 +23,7 @@ use rustls::{
     ServerConnection, SignatureScheme,
 };
 
-use crate::peers::kernel::ROOM_MIN;
-use crate::ranks::asleep::{REST, Sleeps};
-use crate::ranks::drive::Channel;
+use crate::peers::tcp::{Bytes, Messages, taken};
 
 /// How it is measured, in a few words.
 pub const METHOD: &str = "TLS 1.3 by rustls, AES-128-GCM";
@@ -142,34 +140,22 @@ impl ServerCertVerifier for Expects {
     }
 }
 
-/// One connection, with TCP_NODELAY.
-pub struct Tls {
+/// One connection, with its keys.
+pub struct Session {
     stream: TcpStream,
     session: Connection,
-    out: Vec<u8>,
-    out_at: usize,
-    room: Vec<u8>,
-    partial: usize,
-    received: u64,
 }
+
+/// Messages over one.
+pub type Tls = Messages<Session>;
 
 impl Tls {
     /// Over a connection that stands.
     fn new(mut stream: TcpStream, mut session: Connection, size_max: usize) -> Result<Self> {
-        stream.set_nodelay(true)?;
         while session.is_handshaking() {
             session.complete_io(&mut stream).context("TLS handshake")?;
         }
-        stream.set_nonblocking(true)?;
-        Ok(Self {
-            stream,
-            session,
-            out: vec![0x5a; size_max],
-            out_at: 0,
-            room: vec![0; ROOM_MIN],
-            partial: 0,
-            received: 0,
-        })
+        Self::over(Session { stream, session }, size_max)
     }
 
     /// Connects to the other side's offer.
@@ -197,8 +183,25 @@ impl Tls {
         let session = ClientConnection::new(Arc::new(config), name).map_err(failed)?;
         Self::new(stream, session.into(), size_max)
     }
+}
 
-    /// Sends what is sealed; whether all of it has left.
+impl Bytes for Session {
+    fn connection(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    #[inline]
+    fn send(&mut self, bytes: &[u8]) -> Result<usize> {
+        let mut taken = 0;
+        // What is sealed leaves before more is.
+        while taken < bytes.len() && self.flush()? {
+            let rest = &bytes[taken..];
+            taken += self.session.writer().write(rest).context("TLS send")?;
+        }
+        Ok(taken)
+    }
+
+    #[inline]
     fn flush(&mut self) -> Result<bool> {
         while self.session.wants_write() {
             match self.session.write_tls(&mut self.stream) {
@@ -209,78 +212,23 @@ impl Tls {
         }
         Ok(true)
     }
-}
-
-impl Channel for Tls {
-    const RELIABLE: bool = true;
-    // About half a millisecond of empty calls.
-    const POLLS_PER_LOOK: u32 = 1024;
-
-    fn begin(&mut self) -> Result<()> {
-        Ok(())
-    }
 
     #[inline]
-    fn try_send(&mut self, size: usize) -> Result<bool> {
-        // What is sealed leaves before more is.
-        while self.out_at < size && self.flush()? {
-            let rest = &self.out[self.out_at..size];
-            self.out_at += self.session.writer().write(rest).context("TLS send")?;
+    fn receive(&mut self, room: &mut [u8]) -> Result<usize> {
+        // What is open already: the room was too small, or it came with the handshake.
+        let open = taken("TLS", self.session.reader().read(room))?;
+        if open > 0 || taken("TLS", self.session.read_tls(&mut self.stream))? == 0 {
+            return Ok(open);
         }
-        let whole = self.out_at == size && self.flush()?;
-        if whole {
-            self.out_at = 0;
-        }
-        Ok(whole)
-    }
-
-    fn sending(&self) -> bool {
-        self.out_at > 0
-    }
-
-    #[inline]
-    fn poll(&mut self, size: usize) -> Result<u64> {
-        match self.session.read_tls(&mut self.stream) {
-            Ok(0) => return fail("TLS: the other process has closed the connection"),
-            Ok(_) => {
-                self.session.process_new_packets().map_err(failed)?;
-            }
-            // What came with the handshake may wait all the same.
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error).context("TLS receive"),
-        }
-        let mut messages = 0;
-        loop {
-            match self.session.reader().read(&mut self.room) {
-                Ok(0) => return fail("TLS: the other process has closed the connection"),
-                Ok(count) => {
-                    self.received += count as u64;
-                    self.partial += count;
-                    messages += self.partial / size;
-                    self.partial %= size;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(messages as u64),
-                Err(error) => return Err(error).context("TLS receive"),
-            }
-        }
-    }
-
-    fn received(&self) -> u64 {
-        self.received
-    }
-}
-
-impl Sleeps for Tls {
-    fn set_sleeping(&mut self, on: bool) -> Result<()> {
-        self.stream.set_nonblocking(!on)?;
-        self.stream.set_read_timeout(Some(REST))?;
-        Ok(self.stream.set_write_timeout(Some(REST))?)
+        self.session.process_new_packets().map_err(failed)?;
+        taken("TLS", self.session.reader().read(room))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ranks::drive::Channel as _;
 
     const SIZE: usize = 3 << 20;
 

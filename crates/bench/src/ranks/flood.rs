@@ -14,7 +14,7 @@ use portolan_sys::clock::now_ns;
 use serde::{Deserialize, Serialize};
 
 use crate::control::{ANSWER_BYTES, Answer, Line, SystemKind};
-use crate::peers::kernel::Tcp;
+use crate::peers::tcp::Tcp;
 use crate::ranks::drive::Channel;
 use crate::ranks::portolan::{Arrived, Ours, PASSES, ours};
 use crate::ranks::rank::Site;

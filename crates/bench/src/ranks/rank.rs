@@ -18,8 +18,9 @@ use crate::experiments::ring::Circle;
 use crate::experiments::threads::Calling;
 use crate::peers::bare::Unmet;
 use crate::peers::floor::Floor;
-use crate::peers::kernel::{BoundUdp, Tcp};
+use crate::peers::kernel::BoundUdp;
 use crate::peers::program::MARK;
+use crate::peers::tcp::Tcp;
 use crate::peers::tls::{Listening, Tls};
 use crate::peers::ucx::Ucx;
 use crate::ranks::asleep::{Asleep, Sleeps, Wait};
@@ -177,40 +178,25 @@ fn prepare(
             let offer = bound.offer()?;
             waiting(wait, bound, offer, BoundUdp::connect)
         }
+        // Both listen; the one that leads connects.
         SystemKind::KernelTcp => {
-            let (mut listener, mut offer) = (None, String::new());
-            if !leads {
-                let bound = TcpListener::bind((site.address()?, 0)).context("TCP")?;
-                offer = bound.local_addr()?.to_string();
-                listener = Some(bound);
-            }
-            waiting(
-                wait,
-                listener,
-                offer,
-                move |listener, offer| match listener {
-                    Some(listener) => Tcp::accept(&listener, size_max),
-                    None => Tcp::connect(offer, size_max),
-                },
-            )
+            let listener = TcpListener::bind((site.address()?, 0)).context("TCP")?;
+            let offer = listener.local_addr()?.to_string();
+            let join = move |listener: TcpListener, offer: &str| match leads {
+                true => Tcp::connect(offer, size_max),
+                false => Tcp::accept(&listener, size_max),
+            };
+            waiting(wait, listener, offer, join)
         }
         SystemKind::KernelTls => {
-            let (mut listening, mut offer) = (None, String::new());
-            if !leads {
-                let bound = TcpListener::bind((site.address()?, 0)).context("TLS")?;
-                let bound = Listening::new(bound)?;
-                offer = bound.offer()?;
-                listening = Some(bound);
-            }
-            waiting(
-                wait,
-                listening,
-                offer,
-                move |listening, offer| match listening {
-                    Some(listening) => listening.accept(size_max),
-                    None => Tls::connect(offer, size_max),
-                },
-            )
+            let listener = TcpListener::bind((site.address()?, 0)).context("TLS")?;
+            let listening = Listening::new(listener)?;
+            let offer = listening.offer()?;
+            let join = move |listening: Listening, offer: &str| match leads {
+                true => Tls::connect(offer, size_max),
+                false => listening.accept(size_max),
+            };
+            waiting(wait, listening, offer, join)
         }
         SystemKind::Ucx => Box::new(Ucx::new(site, leads)?),
         SystemKind::ShmFloor | SystemKind::ShmLine | SystemKind::ShmCopy => {

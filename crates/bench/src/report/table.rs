@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use portolan_hosts::table::table;
 use serde::{Deserialize, Serialize};
 
 use crate::report::cost;
@@ -157,6 +158,15 @@ impl Row {
         Some(row.with(&series.quartiles()?))
     }
 
+    /// Figures at the same point, with how each was measured.
+    pub fn figures<'a>(
+        &self,
+        all: impl IntoIterator<Item = (&'a str, &'a Series, &'a str)>,
+    ) -> Vec<Self> {
+        let figure = |(metric, values, method)| self.figure(metric, values, method);
+        all.into_iter().filter_map(figure).collect()
+    }
+
     /// The ratio of this system's figure over another's, at the same point; none
     /// where no slice has both.
     #[must_use]
@@ -231,40 +241,6 @@ fn figure(value: f64) -> String {
     }
 }
 
-/// Columns as wide as their widest cell, the first two flush left. Those
-/// without any cell are left out.
-pub fn table(head: &[&str], lines: &[Vec<String>]) -> String {
-    let width_of = |(k, title): (usize, &&str)| {
-        let cells = lines.iter().map(|line| line[k].chars().count());
-        match cells.max() {
-            Some(0) => 0,
-            most => title.chars().count().max(most.unwrap_or(0)),
-        }
-    };
-    let widths: Vec<usize> = head.iter().enumerate().map(width_of).collect();
-    let mut text = String::new();
-    let mut line = |cells: &[&str]| {
-        let mut row = String::new();
-        for (k, (cell, width)) in cells.iter().zip(&widths).enumerate() {
-            if *width == 0 {
-                continue;
-            }
-            let _ = if k < 2 {
-                write!(row, "{cell:<width$}  ")
-            } else {
-                write!(row, "{cell:>width$}  ")
-            };
-        }
-        text.push_str(row.trim_end());
-        text.push('\n');
-    };
-    line(head);
-    for cells in lines {
-        line(&cells.iter().map(String::as_str).collect::<Vec<_>>());
-    }
-    text
-}
-
 /// Most characters of a bar.
 const BAR: f64 = 48.0;
 
@@ -274,17 +250,12 @@ fn bars(buckets: &[(f64, u64)]) -> String {
     let log = |count: u64| ((count + 1) as f64).log10();
     let counts = buckets.iter().map(|(_, count)| log(*count));
     let most = counts.fold(1.0, f64::max);
-    let mut text = String::new();
-    for (us, count) in buckets {
+    let line = |(us, count): &(f64, u64)| {
         let length = (log(*count) / most * BAR).round() as usize;
-        let _ = writeln!(
-            text,
-            "{:>9} {:<48} {count}",
-            format!("<= {}", figure(*us)),
-            "#".repeat(length)
-        );
-    }
-    text
+        let bar = "#".repeat(length);
+        vec![format!("<= {}", figure(*us)), bar, count.to_string()]
+    };
+    table("rl", 1, &[], buckets.iter().map(line).collect())
 }
 
 /// The table's columns of dimensions, with their titles.
@@ -387,7 +358,7 @@ impl Report {
             line.push(row.n.to_string());
             line
         };
-        let lines: Vec<Vec<String>> = figures.iter().map(line).collect();
+        let lines = figures.iter().map(line).collect();
         let [message, megabyte, sleeps] = cost::COLUMNS.map(|(_, title)| title);
         let last = [
             "median",
@@ -404,7 +375,7 @@ impl Report {
             sleeps,
             "n",
         ];
-        table(&head(["system", "metric"], &last), &lines)
+        table("llr", 2, &head(["system", "metric"], &last), lines)
     }
 
     fn ratios_text(&self) -> String {
@@ -422,11 +393,8 @@ impl Report {
             line.push(noisy.to_owned());
             line
         };
-        let lines: Vec<Vec<String>> = self.ratios.iter().map(line).collect();
-        table(
-            &head(["ratio", "metric"], &["median", "quartiles", "noisy"]),
-            &lines,
-        )
+        let head = head(["ratio", "metric"], &["median", "quartiles", "noisy"]);
+        table("llr", 2, &head, self.ratios.iter().map(line).collect())
     }
 }
 
@@ -484,19 +452,11 @@ mod tests {
     fn few_show_beside_many() {
         let text = bars(&[(0.1, 999_999), (0.2, 0), (25.0, 1)]);
         let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[0], format!(" <= 0.100 {} 999999", "#".repeat(48)));
-        assert_eq!(lines[1], format!(" <= 0.200 {:48} 0", ""));
+        assert_eq!(lines[0], format!("<= 0.100 {} 999999", "#".repeat(48)));
+        assert_eq!(lines[1], format!("<= 0.200 {:48} 0", ""));
         assert!(
             lines[2].contains("##") && lines[2].ends_with(" 1"),
             "{text}"
         );
-    }
-
-    #[test]
-    fn empty_columns_are_left_out() {
-        let line = |cells: [&str; 4]| cells.map(str::to_owned).to_vec();
-        let lines = [line(["1", "22", "", "3"]), line(["1", "", "", "4"])];
-        let text = table(&["a", "b", "none", "c"], &lines);
-        assert_eq!(text, "a  b   c\n1  22  3\n1      4\n");
     }
 }

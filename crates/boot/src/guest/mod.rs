@@ -63,9 +63,13 @@ pub struct GuestOptions {
 }
 
 /// Why guests make no job. Each is final for the process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GuestError {
     /// Two processes were built from different versions.
+    #[error(
+        "mixed versions: rank {rank} was built with {theirs}, this program with {ours}; build all \
+         programs of the job with one version"
+    )]
     Version {
         /// The other's rank.
         rank: u32,
@@ -75,6 +79,11 @@ pub enum GuestError {
         ours: Versions,
     },
     /// Two processes have different settings that must agree.
+    #[error(
+        "setting {setting} is {theirs} for rank {rank} and {ours} here: give all ranks the same \
+         (PORTOLAN_{})",
+        .setting.to_uppercase()
+    )]
     Differs {
         /// The other's rank.
         rank: u32,
@@ -86,64 +95,32 @@ pub enum GuestError {
         ours: String,
     },
     /// What a process told makes no sense.
+    #[error(
+        "what rank {rank} told by PMI makes no sense: do all ranks use Portolan, in one version?"
+    )]
     Garbled {
         /// Its rank.
         rank: u32,
     },
     /// The setting is neither an address nor a network.
+    #[error("setting address is {0:?}: give an IP address or a network (10.1.0.0/16)")]
     BadAddress(String),
     /// This host has no such address.
+    #[error(
+        "setting address is {0}, and no interface of this host that is up has such an address: see \
+         `ip address`"
+    )]
     NotOurs(String),
     /// A host has no address that this one could use.
+    #[error(
+        "the host of rank {rank} has no address that this one could use: it needs one beside the \
+         loopback that is not this host's own too"
+    )]
     Unreachable {
         /// A rank there.
         rank: u32,
     },
 }
-
-impl fmt::Display for GuestError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Version { rank, theirs, ours } => write!(
-                f,
-                "mixed versions: rank {rank} was built with {theirs}, this program with {ours}; \
-                 build all programs of the job with one version"
-            ),
-            Self::Differs {
-                rank,
-                setting,
-                theirs,
-                ours,
-            } => write!(
-                f,
-                "setting {setting} is {theirs} for rank {rank} and {ours} here: give all ranks \
-                 the same (PORTOLAN_{})",
-                setting.to_uppercase()
-            ),
-            Self::Garbled { rank } => write!(
-                f,
-                "what rank {rank} told by PMI makes no sense: do all ranks use Portolan, in one \
-                 version?"
-            ),
-            Self::BadAddress(text) => write!(
-                f,
-                "setting address is {text:?}: give an IP address or a network (10.1.0.0/16)"
-            ),
-            Self::NotOurs(text) => write!(
-                f,
-                "setting address is {text}, and no interface of this host that is up has such an \
-                 address: see `ip address`"
-            ),
-            Self::Unreachable { rank } => write!(
-                f,
-                "the host of rank {rank} has no address that this one could use: it needs one \
-                 beside the loopback that is not this host's own too"
-            ),
-        }
-    }
-}
-
-impl std::error::Error for GuestError {}
 
 /// Whether another launcher than Portolan's has started this process.
 ///

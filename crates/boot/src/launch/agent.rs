@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
-use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::ExitStatusExt;
@@ -65,24 +64,15 @@ pub struct Prepared {
 }
 
 /// Why an agent ended otherwise than in good order.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The launcher or the connection to it is gone. Its ranks were killed.
+    #[error("the launcher is gone")]
     LauncherGone,
     /// It could not do its work. The launcher was told, if it was still there.
+    #[error("{0}")]
     Failed(String),
 }
-
-impl fmt::Display for AgentError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::LauncherGone => write!(f, "the launcher is gone"),
-            Self::Failed(why) => f.write_str(why),
-        }
-    }
-}
-
-impl std::error::Error for AgentError {}
 
 impl From<io::Error> for AgentError {
     fn from(error: io::Error) -> Self {

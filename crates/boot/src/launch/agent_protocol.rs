@@ -1,9 +1,9 @@
 //! What launcher and agent say to each other, over a stream of bytes.
 //!
-//! The agent begins with [`PREAMBLE`]. Then both send [frames](crate::frame).
-//! As between launcher and rank, what is said once is JSON, so that other
-//! versions can read at least the greeting; addresses and streams of bytes are
-//! not.
+//! The agent begins with [`PREAMBLE`]. Then both send [frames](crate::frame),
+//! whose content is encoded as [`codec`](crate::codec) does it: the greeting so
+//! that other versions can read it. Frames that bear the job's secret, or may, are
+//! put together from raw parts: a codec would leave copies of it in memory.
 
 use std::ffi::OsString;
 use std::rc::Rc;
@@ -13,14 +13,13 @@ use portolan_sys::memory::Hidden;
 use serde::{Deserialize, Serialize};
 
 use super::plan::{Greeting, HostPlan, Task};
+use crate::codec::{self, KIND_JSON, KIND_PACKED, pack, unpack};
 use crate::control::{Answer, HostView, Look, Request};
 use crate::error::Refusal;
 pub(super) use crate::frame::{Frames, Garbled, Outgoing, TASK_BYTES_MAX};
-use crate::frame::{KIND_JSON, frame, json};
+use crate::frame::{frame, json, packed};
 use crate::job::PeerInfo;
-use crate::message::{
-    FromLauncher, GaveUp, How, Lane, decode_from_launcher, encode_back, encode_table,
-};
+use crate::message::{GaveUp, How, Lane, records};
 
 /// An agent's first bytes. Anything else comes from somebody else, mostly the
 /// login shell's start files.
@@ -33,33 +32,23 @@ pub(super) const STREAM_BYTES_MAX: usize = 64 << 10;
 pub(super) const BEAT_EVERY: Duration = Duration::from_millis(500);
 
 const KIND_START: u8 = b'S';
-const KIND_JOINED: u8 = b'A';
-const KIND_OUTPUT: u8 = b'O';
-const KIND_INPUT: u8 = b'I';
 const KIND_RELAY: u8 = b'R';
-const KIND_ALL: u8 = b'*';
-const KIND_ERRORS: u8 = b'E';
-const KIND_TABLE_FOR: u8 = b't';
 
 /// From the job to one of its hosts.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Order {
     Said(ToHost),
-    /// To an agent, once: start these, which share this.
-    Start {
-        secret: Rc<Hidden<32>>,
-        plan: Box<HostPlan>,
-        task: Task,
-    },
     /// A part of the table, for all ranks.
     Table {
         first: u32,
+        #[serde(deserialize_with = "records")]
         peers: Vec<PeerInfo>,
     },
     /// A part of the table, for one rank that was started again.
     TableFor {
         to: u32,
         first: u32,
+        #[serde(deserialize_with = "records")]
         peers: Vec<PeerInfo>,
     },
     /// For all ranks that have joined: one is back, and here it is.
@@ -68,14 +57,22 @@ pub(super) enum Order {
         peer: PeerInfo,
     },
     /// For rank 0's standard input.
-    Input(Vec<u8>),
+    Input(#[serde(with = "codec::bytes")] Vec<u8>),
+    /// For this agent and all that are reached through it: a frame's content.
+    All(#[serde(with = "codec::bytes")] Vec<u8>),
     /// For the agent of a host that this one reaches: whole frames.
+    #[serde(skip)]
     Relay {
         host: u16,
         bytes: Vec<u8>,
     },
-    /// For this agent and all that are reached through it: a frame's content.
-    All(Vec<u8>),
+    /// To an agent, once: start these, which share this.
+    #[serde(skip)]
+    Start {
+        secret: Rc<Hidden<32>>,
+        plan: Box<HostPlan>,
+        task: Task,
+    },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -147,29 +144,33 @@ pub(super) enum ToHost {
 }
 
 /// From a host to its job.
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Report {
     Said(FromHost),
     /// A rank gave its address.
     Joined {
         rank: u32,
         pid: u32,
+        #[serde(with = "codec::bytes")]
         address: [u8; 64],
     },
     /// A rank wrote this; nothing: it will write no more.
     Output {
         rank: u32,
         is_error: bool,
+        #[serde(with = "codec::bytes")]
         bytes: Vec<u8>,
     },
     /// From the agent of a host that this one reaches.
     Relayed {
         host: u16,
+        #[serde(with = "codec::bytes")]
         bytes: Vec<u8>,
     },
     /// From the program that reaches it.
     RelayErrors {
         host: u16,
+        #[serde(with = "codec::bytes")]
         bytes: Vec<u8>,
     },
 }
@@ -301,134 +302,60 @@ impl FromHost {
 impl Order {
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Said(said) => json(said),
             Self::Start { secret, plan, task } => {
-                let what = serde_json::to_vec(&(plan, task)).expect("plain data in memory");
+                let what = pack(&[], &(plan, task));
                 frame(KIND_START, &[&secret[..], &what])
             }
-            Self::Table { first, peers } => {
-                let table = encode_table(*first, peers);
-                frame(table[0], &[&table[1..]])
-            }
-            Self::TableFor { to, first, peers } => {
-                let table = encode_table(*first, peers);
-                frame(KIND_TABLE_FOR, &[&to.to_le_bytes(), &table])
-            }
-            Self::Back { rank, peer } => {
-                let back = encode_back(*rank, peer);
-                frame(back[0], &[&back[1..]])
-            }
-            Self::Input(bytes) => frame(KIND_INPUT, &[bytes]),
             Self::Relay { host, bytes } => relayed(*host, bytes),
-            Self::All(content) => frame(KIND_ALL, &[content]),
+            order => packed(order),
         }
     }
 
     /// Reads the content of a frame.
     pub fn decode(content: &[u8]) -> Result<Self, Garbled> {
         let (&kind, body) = content.split_first().ok_or(Garbled::Length(0))?;
-        let garbled = Garbled::Body(kind);
-        match kind {
-            KIND_JSON => serde_json::from_slice(body)
-                .map(Self::Said)
-                .map_err(|_| garbled),
-            KIND_START => {
-                let (secret, what) = body.split_first_chunk().ok_or(garbled)?;
-                let (plan, task) = serde_json::from_slice(what).map_err(|_| garbled)?;
-                let secret = Rc::new(Hidden::copy_of(secret).map_err(|_| garbled)?);
-                Ok(Self::Start { secret, plan, task })
-            }
-            KIND_INPUT => Ok(Self::Input(body.to_vec())),
-            KIND_ALL => Ok(Self::All(body.to_vec())),
-            KIND_RELAY => {
-                let (host, bytes) = for_host(body).ok_or(garbled)?;
-                Ok(Self::Relay { host, bytes })
-            }
-            KIND_TABLE_FOR => {
-                let (to, table) = body.split_first_chunk().ok_or(garbled)?;
-                match decode_from_launcher(table) {
-                    Ok(FromLauncher::Table { first, peers }) => Ok(Self::TableFor {
-                        to: u32::from_le_bytes(*to),
-                        first,
-                        peers,
-                    }),
-                    _ => Err(garbled),
-                }
-            }
-            _ => match decode_from_launcher(content) {
-                Ok(FromLauncher::Table { first, peers }) => Ok(Self::Table { first, peers }),
-                Ok(FromLauncher::Back { rank, peer }) => Ok(Self::Back { rank, peer }),
-                _ => Err(garbled),
-            },
-        }
+        let order = match kind {
+            KIND_START => Self::start(body),
+            KIND_RELAY => body.split_first_chunk().map(|(host, bytes)| Self::Relay {
+                host: u16::from_le_bytes(*host),
+                bytes: bytes.to_vec(),
+            }),
+            KIND_PACKED => unpack(body),
+            _ => None,
+        };
+        order.ok_or(Garbled::Body(kind))
+    }
+
+    fn start(body: &[u8]) -> Option<Self> {
+        let (secret, what) = body.split_first_chunk()?;
+        let (plan, task) = unpack(what)?;
+        let secret = Rc::new(Hidden::copy_of(secret).ok()?);
+        Some(Self::Start { secret, plan, task })
     }
 }
 
 impl Report {
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Said(said) => json(said),
-            Self::Joined { rank, pid, address } => frame(
-                KIND_JOINED,
-                &[&rank.to_le_bytes(), &pid.to_le_bytes(), address],
-            ),
-            Self::Output {
-                rank,
-                is_error,
-                bytes,
-            } => frame(
-                KIND_OUTPUT,
-                &[&rank.to_le_bytes(), &[u8::from(*is_error)], bytes],
-            ),
-            Self::Relayed { host, bytes } => frame(KIND_RELAY, &[&host.to_le_bytes(), bytes]),
-            Self::RelayErrors { host, bytes } => frame(KIND_ERRORS, &[&host.to_le_bytes(), bytes]),
+            Self::Said(greeting @ FromHost::Hello(_)) => json(greeting),
+            report => packed(report),
         }
     }
 
     /// Reads the content of a frame.
     pub fn decode(content: &[u8]) -> Result<Self, Garbled> {
-        let (&kind, body) = content.split_first().ok_or(Garbled::Length(0))?;
-        let parsed = match kind {
-            KIND_JSON => serde_json::from_slice(body).ok().map(Self::Said),
-            KIND_JOINED => Self::joined(body),
-            KIND_OUTPUT => Self::output(body),
-            KIND_RELAY => for_host(body).map(|(host, bytes)| Self::Relayed { host, bytes }),
-            KIND_ERRORS => for_host(body).map(|(host, bytes)| Self::RelayErrors { host, bytes }),
-            _ => None,
+        let &kind = content.first().ok_or(Garbled::Length(0))?;
+        let report = match kind {
+            KIND_JSON => codec::decode(content).map(Self::Said),
+            _ => codec::decode(content),
         };
-        parsed.ok_or(Garbled::Body(kind))
-    }
-
-    fn joined(body: &[u8]) -> Option<Self> {
-        let (rank, rest) = body.split_first_chunk()?;
-        let (pid, address) = rest.split_first_chunk()?;
-        Some(Self::Joined {
-            rank: u32::from_le_bytes(*rank),
-            pid: u32::from_le_bytes(*pid),
-            address: address.try_into().ok()?,
-        })
-    }
-
-    fn output(body: &[u8]) -> Option<Self> {
-        let (rank, rest) = body.split_first_chunk()?;
-        let (&is_error, bytes) = rest.split_first()?;
-        Some(Self::Output {
-            rank: u32::from_le_bytes(*rank),
-            is_error: is_error != 0,
-            bytes: bytes.to_vec(),
-        })
+        report.ok_or(Garbled::Body(kind))
     }
 }
 
 /// Frames for the agent of a host that another one reaches.
 pub(super) fn relayed(host: u16, bytes: &[u8]) -> Vec<u8> {
     frame(KIND_RELAY, &[&host.to_le_bytes(), bytes])
-}
-
-/// Reads the number of a host and bytes for or from it.
-fn for_host(body: &[u8]) -> Option<(u16, Vec<u8>)> {
-    let (host, bytes) = body.split_first_chunk()?;
-    Some((u16::from_le_bytes(*host), bytes.to_vec()))
 }
 
 /// Reads a stream that comes in pieces of so many bytes: what is understood is

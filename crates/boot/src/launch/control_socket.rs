@@ -205,7 +205,10 @@ impl ControlSocket {
 /// Others may wait to be accepted.
 impl Drop for ControlSocket {
     fn drop(&mut self) {
-        self.listener.take().into_iter().for_each(|it| self.closer.take(it));
+        self.listener
+            .take()
+            .into_iter()
+            .for_each(|it| self.closer.take(it));
     }
 }
 

@@ -20,13 +20,13 @@ use super::rank::{HostDescriptors, Rank, With};
 use super::remote_statistics;
 use super::streams::{Input, Outputs};
 use super::{LaunchError, Place, Starter, Wanted};
+use crate::codec::decode;
 use crate::error::Refusal;
 use crate::host_port::HostPort;
 use crate::job::fill_random;
 use crate::liveness::Liveness;
 use crate::message::{
-    FromRank, GaveUp, Membership, ToLauncher, ToRank, Versions, decode_from_rank,
-    encode_membership, encode_table, key_check,
+    GaveUp, Membership, ToLauncher, ToRank, Versions, encode_membership, key_check,
 };
 use crate::ready::ready_now;
 use crate::socket::{self, DESCRIPTORS_MAX};
@@ -253,14 +253,15 @@ impl Host {
     pub fn handle(&mut self, order: &Order) -> io::Result<()> {
         match order {
             Order::Table { first, peers } => {
-                let bytes: Rc<[u8]> = encode_table(*first, peers).into();
+                let (first, peers) = (*first, peers.clone());
+                let bytes: Rc<[u8]> = ToRank::Table { first, peers }.encode().into();
                 for index in 0..self.ranks.len() {
                     self.ranks[index].joined = true;
                     self.send(index, bytes.clone(), With::nothing());
                 }
             }
             Order::TableFor { to, first, peers } => self.send_table_to(*to, *first, peers),
-            Order::Back { rank, peer } => self.tell_back(*rank, peer),
+            Order::Back { rank, peer } => self.tell_back(*rank, *peer),
             Order::Input(bytes) => self.flush_input(Some(Some(bytes)))?,
             Order::Said(said) => match said {
                 ToHost::Died { rank, how } => {
@@ -456,33 +457,29 @@ impl Host {
 
     fn handle_message(&mut self, index: usize, bytes: &[u8]) -> io::Result<()> {
         let rank = self.ranks[index].place.rank;
-        match decode_from_rank(bytes) {
-            Ok(FromRank::Said(ToLauncher::Hello { versions, pid })) => {
+        match decode(bytes) {
+            Some(ToLauncher::Hello { versions, pid }) => {
                 self.handle_hello(index, versions, pid)?;
             }
-            Ok(FromRank::Said(ToLauncher::Lanes(lanes))) => {
-                self.say(FromHost::Lanes { rank, lanes });
-            }
-            Ok(FromRank::Said(ToLauncher::Tables(tables))) => {
+            Some(ToLauncher::Lanes(lanes)) => self.say(FromHost::Lanes { rank, lanes }),
+            Some(ToLauncher::Tables(tables)) => {
                 self.ranks[index].tables = remote_statistics::sensible(tables);
             }
-            Ok(FromRank::Said(ToLauncher::GaveUp { ranks, why })) => {
+            Some(ToLauncher::GaveUp { ranks, why }) => {
                 if why == GaveUp::Corrupt {
                     self.tell_given_up(rank, &ranks);
                 }
                 self.say(FromHost::GaveUp { rank, ranks, why });
             }
             // For other launchers' agents.
-            Ok(FromRank::Said(ToLauncher::Heard { .. })) => {}
-            Ok(FromRank::Said(ToLauncher::Leave)) => {
+            Some(ToLauncher::Heard { .. }) => {}
+            Some(ToLauncher::Leave) => {
                 self.ranks[index].left = true;
                 self.say(FromHost::Left { rank });
             }
-            Ok(FromRank::Said(ToLauncher::Abort { code })) => {
-                self.say(FromHost::AbortAsked { rank, code });
-            }
-            Ok(FromRank::Join { address, check }) => self.handle_join(index, address, check),
-            Err(_) => self.say(FromHost::Garbled { rank }),
+            Some(ToLauncher::Abort { code }) => self.say(FromHost::AbortAsked { rank, code }),
+            Some(ToLauncher::Join { address, check }) => self.handle_join(index, address, check),
+            None => self.say(FromHost::Garbled { rank }),
         }
         Ok(())
     }

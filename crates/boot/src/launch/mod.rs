@@ -278,13 +278,22 @@ pub trait Starter {
 const SETTINGS_BYTES_MAX: usize = 8 << 10;
 
 /// Why a job was not started. Nothing of it is left.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum LaunchError {
     /// No ranks, or more than [`RANKS_MAX`].
+    #[error(fmt = wrong_size)]
     Size(u64),
     /// Ranks on several hosts, with a link that stays within one.
+    #[error(
+        "shared memory does not reach other hosts: use --link auto or --link udp, or start all \
+         ranks on one host"
+    )]
     ShmAcrossHosts,
     /// The limit of open files allows this many ranks.
+    #[error(
+        "{ranks} ranks need {needed} open files and the limit is {limit}: raise it (ulimit -Hn) or \
+         start fewer ranks"
+    )]
     TooFewFiles {
         /// Ranks asked for.
         ranks: u32,
@@ -294,8 +303,16 @@ pub enum LaunchError {
         limit: u64,
     },
     /// The shared segment could not be made.
+    #[error("cannot make the shared memory segment: {0} (--link udp does without)")]
     Segment(io::Error),
     /// A rank's process could not be started.
+    #[error(
+        "cannot start rank {rank}: {error}{}",
+        match .error.kind() {
+            io::ErrorKind::WouldBlock => "; raise the limit of processes (ulimit -u), or end some",
+            _ => "",
+        }
+    )]
     Spawn {
         /// Which.
         rank: u32,
@@ -303,6 +320,7 @@ pub enum LaunchError {
         error: io::Error,
     },
     /// A host cannot take part.
+    #[error("host {host_index}: {failure}")]
     Host {
         /// Which.
         host_index: u16,
@@ -312,10 +330,19 @@ pub enum LaunchError {
         failure: HostFailure,
     },
     /// What a host is to be told does not fit a message: its length, bytes.
+    #[error(
+        "the job's description has {0} bytes, too many for the agents: pass fewer or shorter \
+         environment variables and arguments"
+    )]
     TaskTooLarge(usize),
     /// The settings do not fit a message: their length, bytes.
+    #[error(
+        "the job's settings have {0} bytes, and a rank is told {SETTINGS_BYTES_MAX} at most: give \
+         shorter ones"
+    )]
     SettingsTooLarge(usize),
     /// A [`Stop`] came before all hosts had answered.
+    #[error("{why}, before all hosts had answered")]
     Stopped {
         /// Exit code of the job.
         code: i32,
@@ -323,66 +350,19 @@ pub enum LaunchError {
         why: String,
     },
     /// The kernel refused something else.
+    #[error("cannot start the job: {0}")]
     Io(io::Error),
 }
 
-impl fmt::Display for LaunchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Size(0) => write!(f, "a job has at least one rank: give -n 1 or more"),
-            Self::Size(n) => {
-                write!(
-                    f,
-                    "cannot start {n} ranks: one launcher starts at most {RANKS_MAX}, so give a \
-                     smaller -n"
-                )
-            }
-            Self::ShmAcrossHosts => write!(
-                f,
-                "shared memory does not reach other hosts: use --link auto or --link udp, \
-                 or start all ranks on one host"
-            ),
-            Self::TooFewFiles {
-                ranks,
-                needed,
-                limit,
-            } => write!(
-                f,
-                "{ranks} ranks need {needed} open files and the limit is {limit}: \
-                 raise it (ulimit -Hn) or start fewer ranks"
-            ),
-            Self::Segment(error) => write!(
-                f,
-                "cannot make the shared memory segment: {error} (--link udp does without)"
-            ),
-            Self::Spawn { rank, error } if error.kind() == io::ErrorKind::WouldBlock => write!(
-                f,
-                "cannot start rank {rank}: {error}; raise the limit of processes (ulimit -u), or \
-                 end some"
-            ),
-            Self::Spawn { rank, error } => write!(f, "cannot start rank {rank}: {error}"),
-            Self::Host {
-                host_index,
-                failure,
-                ..
-            } => write!(f, "host {host_index}: {failure}"),
-            Self::TaskTooLarge(bytes) => write!(
-                f,
-                "the job's description has {bytes} bytes, too many for the agents: pass fewer or \
-                 shorter environment variables and arguments"
-            ),
-            Self::SettingsTooLarge(bytes) => write!(
-                f,
-                "the job's settings have {bytes} bytes, and a rank is told {SETTINGS_BYTES_MAX} at \
-                 most: give shorter ones"
-            ),
-            Self::Stopped { why, .. } => write!(f, "{why}, before all hosts had answered"),
-            Self::Io(error) => write!(f, "cannot start the job: {error}"),
-        }
+fn wrong_size(ranks: &u64, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match ranks {
+        0 => f.write_str("a job has at least one rank: give -n 1 or more"),
+        n => write!(
+            f,
+            "cannot start {n} ranks: one launcher starts at most {RANKS_MAX}, so give a smaller -n"
+        ),
     }
 }
-
-impl std::error::Error for LaunchError {}
 
 impl From<rustix::io::Errno> for LaunchError {
     fn from(error: rustix::io::Errno) -> Self {

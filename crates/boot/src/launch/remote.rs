@@ -15,9 +15,10 @@ use crate::Versions;
 const SAID_BYTES_MAX: usize = 4096;
 
 /// Why a host cannot take part, or no longer does.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum HostFailure {
     /// The program that connects could not be run.
+    #[error("cannot run {program}: {error}")]
     Command {
         /// Its name.
         program: String,
@@ -25,6 +26,7 @@ pub enum HostFailure {
         error: io::Error,
     },
     /// The connection ended.
+    #[error(fmt = ended)]
     Ended {
         /// How its program did, if it did.
         status: Option<ExitStatus>,
@@ -34,8 +36,16 @@ pub enum HostFailure {
         greeted: bool,
     },
     /// Something else than an agent answers.
+    #[error(
+        "something else than Portolan's agent answers ({0:?}): what the login shell prints there \
+         (~/.bashrc) must go, at least where no terminal is"
+    )]
     Noise(String),
     /// Agent and launcher were built from different versions.
+    #[error(
+        "mixed versions: here is {launcher}, there {agent}; install one version on all hosts, or \
+         name its folder with --prefix"
+    )]
     Version {
         /// The launcher's.
         launcher: Versions,
@@ -43,16 +53,28 @@ pub enum HostFailure {
         agent: Versions,
     },
     /// No greeting within this time.
+    #[error("no answer within {} s: is the host up, and can it be reached?", .0.as_secs())]
     Silent(Duration),
     /// It was there, and nothing was heard of it for this time.
+    #[error(
+        "nothing was heard of it for {:.1} s: is it up, and can it be reached?",
+        .0.as_secs_f64()
+    )]
     Vanished(Duration),
     /// The agent does not answer a kill any more.
+    #[error("its agent no longer answers")]
     Deaf,
     /// The host through which it was reached is lost.
+    #[error("the host through which it was reached is lost")]
     WayLost,
     /// The agent sent what this version does not understand.
+    #[error(
+        "its agent sent {0}, which this version does not understand; install one version on all \
+         hosts"
+    )]
     Garbled(String),
     /// The agent found, before it started any rank, that it cannot.
+    #[error("{why}")]
     Start {
         /// Exit code for the job.
         code: u8,
@@ -61,49 +83,19 @@ pub enum HostFailure {
     },
 }
 
-impl fmt::Display for HostFailure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Command { program, error } => write!(f, "cannot run {program}: {error}"),
-            Self::Ended { status, said, .. } => {
-                write!(f, "the connection ended")?;
-                if let Some(status) = status {
-                    write!(f, " ({status})")?;
-                }
-                match said.trim() {
-                    "" => Ok(()),
-                    said => write!(f, ": {said}"),
-                }
-            }
-            Self::Noise(text) => write!(
-                f,
-                "something else than Portolan's agent answers ({text:?}): what the login shell \
-                 prints there (~/.bashrc) must go, at least where no terminal is"
-            ),
-            Self::Version { launcher, agent } => write!(
-                f,
-                "mixed versions: here is {launcher}, there {agent}; install one version on all \
-                 hosts, or name its folder with --prefix"
-            ),
-            Self::Silent(limit) => write!(
-                f,
-                "no answer within {} s: is the host up, and can it be reached?",
-                limit.as_secs()
-            ),
-            Self::Vanished(limit) => write!(
-                f,
-                "nothing was heard of it for {:.1} s: is it up, and can it be reached?",
-                limit.as_secs_f64()
-            ),
-            Self::Deaf => write!(f, "its agent no longer answers"),
-            Self::WayLost => write!(f, "the host through which it was reached is lost"),
-            Self::Garbled(what) => write!(
-                f,
-                "its agent sent {what}, which this version does not understand; install one \
-                 version on all hosts"
-            ),
-            Self::Start { why, .. } => f.write_str(why),
-        }
+fn ended(
+    status: &Option<ExitStatus>,
+    said: &str,
+    _greeted: &bool,
+    f: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    f.write_str("the connection ended")?;
+    if let Some(status) = status {
+        write!(f, " ({status})")?;
+    }
+    match said.trim() {
+        "" => Ok(()),
+        said => write!(f, ": {said}"),
     }
 }
 

@@ -1,6 +1,5 @@
 //! The side of those who ask the node service.
 
-use std::fmt;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -28,56 +27,33 @@ use crate::socket::{self, Received};
 const PATIENCE: Duration = Duration::from_secs(3);
 
 /// Why the service gave nothing. Each text names cause and remedy.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum NodeError {
     /// Nobody listens there.
+    #[error("no node service runs here ({0}): systemctl start portolan-node")]
     Absent(PathBuf),
     /// Who listens there is neither root nor the owner of the folder.
+    #[error("who listens at {0} is user {1}, neither root nor the owner of that folder: not asked")]
     Stranger(PathBuf, u32),
     /// It does not want to, for this reason.
+    #[error("{0}")]
     Refused(String),
     /// It can do so for nobody here, for this reason.
+    #[error("{0}")]
     Unserved(String),
     /// It has ended, or ended the connection.
+    #[error("the node service ended the connection: see its log")]
     Gone,
     /// It has not answered in time.
+    #[error("the node service has not answered within {} s: see its log", PATIENCE.as_secs())]
     Silent,
     /// It speaks another language.
+    #[error("the node service is of another version: install one version and start it anew")]
     Garbled,
     /// The kernel refused a call.
+    #[error("asking the node service: {0}")]
     System(io::Error),
 }
-
-impl fmt::Display for NodeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Absent(path) => write!(
-                f,
-                "no node service runs here ({}): systemctl start portolan-node",
-                path.display()
-            ),
-            Self::Stranger(path, uid) => write!(
-                f,
-                "who listens at {} is user {uid}, neither root nor the owner of that folder: not \
-                 asked",
-                path.display()
-            ),
-            Self::Refused(why) | Self::Unserved(why) => f.write_str(why),
-            Self::Gone => f.write_str("the node service ended the connection: see its log"),
-            Self::Silent => write!(
-                f,
-                "the node service has not answered within {} s: see its log",
-                PATIENCE.as_secs()
-            ),
-            Self::Garbled => f.write_str(
-                "the node service is of another version: install one version and start it anew",
-            ),
-            Self::System(error) => write!(f, "asking the node service: {error}"),
-        }
-    }
-}
-
-impl std::error::Error for NodeError {}
 
 /// A connection to the node service. It stays open as long as a host port that
 /// came over it is in use.
@@ -137,7 +113,10 @@ impl NodeService {
         disabled: &Disabled,
     ) -> Result<HostPort, NodeError> {
         let question = Question::Open {
-            at,
+            // As interfaces have them; of no address, any.
+            at: at
+                .map(|ip| ip.to_canonical())
+                .filter(|ip| !ip.is_unspecified()),
             copy: disabled.zerocopy,
             one_buffer: disabled.multibuffer,
             ranks,

@@ -2,11 +2,11 @@
 //! privilege: its frames, and the side of those who ask. The service itself is
 //! the command `portolan node`.
 //!
-//! One asks over a socket that keeps message borders. A question has
-//! [`QUESTION_BYTES`] bytes; an answer a head, a text, and with a host port its
-//! four descriptors. Who asks for the first one of a queue is given packet memory
-//! without pages, takes those, and asks again. A host port stays with the connection that it was asked
-//! for over, until it is released or the connection ends.
+//! One asks over a socket that keeps message borders. With the answer that gives a
+//! host port its four descriptors travel. Who asks for the first one of a queue is
+//! given packet memory without pages, takes those, and asks again. A host port stays
+//! with the connection that it was asked for over, until it is released or the
+//! connection ends.
 
 mod client;
 mod policy;
@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 pub use client::{NodeError, NodeService};
 pub use policy::{NO_ONE_SIDED, NODE_CONFIG, NoOneSided, PolicyError, no_one_sided};
-pub use wire::{Answer, Heard, QUESTION_BYTES, Question, answer, hear};
+pub use wire::{Answer, Heard, QUESTION_BYTES_MAX, Question, answer, hear};
 
 /// The service's folder. It belongs to who runs the service, root or a user for
 /// that alone; only root can have made it.

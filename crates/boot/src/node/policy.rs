@@ -2,12 +2,10 @@
 //! service or without: they read it where the service's settings stand.
 
 use std::fmt;
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::OFlags;
+use portolan_sys::files::{self, SETTINGS_BYTES_MAX};
 use rustix::process::geteuid;
 
 /// Where the node's settings stand.
@@ -20,9 +18,6 @@ pub const NO_ONE_SIDED: &str = "no_one_sided";
 /// The word for all users.
 const ANY: &str = "any";
 
-/// Longest settings that are read, bytes.
-const BYTES_MAX: u64 = 64 << 10;
-
 /// Whose memory others may not access.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoOneSided {
@@ -31,33 +26,18 @@ pub struct NoOneSided {
 }
 
 /// Why it is not known.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PolicyError {
     /// The file cannot be read.
+    #[error("{0}: {1}")]
     Unreadable(PathBuf, String),
     /// Others than root may write it.
+    #[error("{0}: others than root may write it: chown root {0}; chmod go-w {0}")]
     Open(PathBuf),
     /// On this line, from 1, this is neither a user's number nor `any`.
+    #[error("{}:{}: {}", .0.display(), .1, NoOneSided::wrong(.2))]
     Word(PathBuf, usize, String),
 }
-
-impl fmt::Display for PolicyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(file, why) => write!(f, "{}: {why}", file.display()),
-            Self::Open(file) => write!(
-                f,
-                "{0}: others than root may write it: chown root {0}; chmod go-w {0}",
-                file.display()
-            ),
-            Self::Word(file, line, word) => {
-                write!(f, "{}:{line}: {}", file.display(), NoOneSided::wrong(word))
-            }
-        }
-    }
-}
-
-impl std::error::Error for PolicyError {}
 
 impl fmt::Display for NoOneSided {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -109,47 +89,31 @@ impl NoOneSided {
     /// [`PolicyError`].
     pub fn read(file: &Path) -> Result<Self, PolicyError> {
         let unreadable = |e: io::Error| PolicyError::Unreadable(file.to_owned(), e.to_string());
-        // A pipe would hold the opening up.
-        let flags = OFlags::NONBLOCK.bits().cast_signed();
-        let mut options = File::options();
-        let open = match options.read(true).custom_flags(flags).open(file) {
+        let open = match files::open(file) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             open => open.map_err(unreadable)?,
         };
-        let about = open.metadata().map_err(unreadable)?;
-        if about.uid() != 0 || about.mode() & 0o022 != 0 {
+        if !files::is_roots(&open).map_err(unreadable)? {
             return Err(PolicyError::Open(file.to_owned()));
         }
-        if !about.is_file() {
-            return Err(unreadable(io::Error::other("it is not an ordinary file")));
-        }
-        if about.len() > BYTES_MAX {
-            return Err(unreadable(io::ErrorKind::FileTooLarge.into()));
-        }
-        let mut text = String::new();
-        let mut open = open.take(BYTES_MAX);
-        open.read_to_string(&mut text).map_err(unreadable)?;
+        let text = files::read_text(open, SETTINGS_BYTES_MAX).map_err(unreadable)?;
         Self::find(&text).map_err(|(line, word)| PolicyError::Word(file.to_owned(), line, word))
     }
 
     /// In the text of a whole file.
     fn find(text: &str) -> Result<Self, (usize, String)> {
         let mut found = Self::default();
-        // Some editors begin a file with a byte order mark.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        for (number, line) in (1..).zip(text.lines()) {
-            let bare = line.split('#').next().unwrap_or("");
-            let Some((name, value)) = bare.split_once('=') else {
-                // Whoever forgot the sign meant to forbid.
-                if bare.trim_start().starts_with(NO_ONE_SIDED) {
-                    return Err((number, bare.trim().to_owned()));
+        for line in files::lines(text) {
+            let wrong = |word: &str| (line.number, word.to_owned());
+            match line.setting() {
+                Some((NO_ONE_SIDED, value)) => {
+                    let more = Self::parse(value).map_err(wrong)?;
+                    found.all |= more.all;
+                    found.users.extend(more.users);
                 }
-                continue;
-            };
-            if name.trim() == NO_ONE_SIDED {
-                let more = Self::parse(value).map_err(|word| (number, word.to_owned()))?;
-                found.all |= more.all;
-                found.users.extend(more.users);
+                // Whoever forgot the sign meant to forbid.
+                None if line.words.starts_with(NO_ONE_SIDED) => return Err(wrong(line.words)),
+                _ => {}
             }
         }
         Ok(found)
@@ -217,10 +181,10 @@ mod tests {
             }
             fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
             // Its end could forbid something.
-            fs::write(&file, "#".repeat(BYTES_MAX as usize + 1)).unwrap();
+            fs::write(&file, "#".repeat(SETTINGS_BYTES_MAX as usize + 1)).unwrap();
             let refused = NoOneSided::read(&file);
             assert!(matches!(refused, Err(PolicyError::Unreadable(..))));
-            fs::write(&file, "#".repeat(BYTES_MAX as usize)).unwrap();
+            fs::write(&file, "#".repeat(SETTINGS_BYTES_MAX as usize)).unwrap();
             assert_eq!(NoOneSided::read(&file), Ok(NoOneSided::default()));
             // It would be waited for.
             let pipe = dir.join("pipe");

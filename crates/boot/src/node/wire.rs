@@ -1,39 +1,28 @@
 //! Questions to the node service, and its answers.
 
 use std::io::{self, IoSliceMut};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recv, recvmsg};
+use serde::{Deserialize, Serialize, Serializer};
 
+use crate::codec::{pack, unpack};
 use crate::host_port::HostPortInfo;
 use crate::socket;
 
-/// Begins every question and every answer; the last byte is the version.
-const MAGIC: [u8; 8] = *b"\0PTLNOD4";
+/// Begins every question and every answer; the last byte is the version. What comes
+/// behind it is [packed](crate::codec).
+const MAGIC: [u8; 8] = *b"\0PTLNOD5";
 
-/// Bytes of a question.
-pub const QUESTION_BYTES: usize = 48;
-/// Bytes of an answer before its text.
-const HEAD_BYTES: usize = 16;
+/// Most bytes of a question.
+pub const QUESTION_BYTES_MAX: usize = 48;
 /// Longest text of an answer, bytes.
 const TEXT_BYTES_MAX: usize = 1_008;
 
-const MAY: u8 = 1;
-const OPEN: u8 = 2;
-const RELEASE: u8 = 3;
-const COPY: u8 = 1;
-const ONE_BUFFER: u8 = 2;
-
-const BOUNDS: u8 = 1;
-const GRANTED: u8 = 2;
-const REFUSED: u8 = 3;
-const UNSERVED: u8 = 4;
-const ALLOCATE: u8 = 5;
-
 /// What is asked of the service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Question {
     /// May this user have host ports?
     May,
@@ -64,62 +53,24 @@ impl Question {
 
     /// As it travels.
     #[must_use]
-    pub fn encode(&self) -> [u8; QUESTION_BYTES] {
-        let mut bytes = [0; QUESTION_BYTES];
-        bytes[..8].copy_from_slice(&MAGIC);
-        match self {
-            Self::May => bytes[8] = MAY,
-            Self::Open {
-                at,
-                copy,
-                one_buffer,
-                ranks,
-            } => {
-                bytes[8] = OPEN;
-                bytes[40..44].copy_from_slice(&ranks.to_le_bytes());
-                bytes[9] = (u8::from(*copy) * COPY) | (u8::from(*one_buffer) * ONE_BUFFER);
-                let at = match at {
-                    None => Ipv6Addr::UNSPECIFIED,
-                    Some(IpAddr::V4(ip)) => ip.to_ipv6_mapped(),
-                    Some(IpAddr::V6(ip)) => *ip,
-                };
-                bytes[24..40].copy_from_slice(&at.octets());
-            }
-            Self::Release { number } => {
-                bytes[8] = RELEASE;
-                bytes[12..16].copy_from_slice(&number.to_le_bytes());
-            }
-        }
-        bytes
+    pub fn encode(&self) -> Vec<u8> {
+        pack(&MAGIC, self)
     }
 
     /// What [`Self::encode`] gave; none for bytes that make no sense, also
-    /// where what is to be zero is not.
+    /// where they say what it says otherwise.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; QUESTION_BYTES] = bytes.try_into().ok()?;
-        let word = |at: usize| bytes[at..].first_chunk().map(|b| u32::from_le_bytes(*b));
-        let ip = Ipv6Addr::from(*bytes[24..].first_chunk::<16>()?);
-        let question = match bytes[8] {
-            MAY => Self::May,
-            OPEN => Self::Open {
-                at: (!ip.is_unspecified()).then(|| ip.to_canonical()),
-                copy: bytes[9] & COPY != 0,
-                one_buffer: bytes[9] & ONE_BUFFER != 0,
-                ranks: word(40)?,
-            },
-            RELEASE => Self::Release { number: word(12)? },
-            _ => return None,
-        };
-        (question.encode() == *bytes).then_some(question)
+        let question: Self = unpack(bytes.strip_prefix(&MAGIC)?)?;
+        (question.encode() == bytes).then_some(question)
     }
 }
 
-/// What the service answers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What the service answers. Long texts are cut.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Answer {
     /// This user may have host ports; within which bounds.
-    Bounds(String),
+    Bounds(#[serde(serialize_with = "cut")] String),
     /// A host port, whose descriptors go along.
     Granted {
         /// What it is released by.
@@ -134,61 +85,28 @@ pub enum Answer {
         bytes: u32,
     },
     /// None, and why.
-    Refused(String),
+    Refused(#[serde(serialize_with = "cut")] String),
     /// None for anybody, and why: root can do without the service.
-    Unserved(String),
+    Unserved(#[serde(serialize_with = "cut")] String),
 }
 
 impl Answer {
     pub(super) fn encode(&self) -> Vec<u8> {
-        let (kind, number, text) = match self {
-            Self::Bounds(text) => (BOUNDS, 0, text.clone()),
-            Self::Granted { number, info } => {
-                let info = serde_json::to_string(info).expect("plain data in memory");
-                (GRANTED, *number, info)
-            }
-            Self::Allocate { bytes } => (ALLOCATE, *bytes, String::new()),
-            Self::Refused(why) => (REFUSED, 0, why.clone()),
-            Self::Unserved(why) => (UNSERVED, 0, why.clone()),
-        };
-        let text = cut(&text);
-        let length = u16::try_from(text.len()).expect("at most TEXT_BYTES_MAX");
-        let mut bytes = Vec::with_capacity(HEAD_BYTES + text.len());
-        bytes.extend(MAGIC);
-        bytes.extend([kind, 0]);
-        bytes.extend(length.to_le_bytes());
-        bytes.extend(number.to_le_bytes());
-        bytes.extend(text);
-        bytes
+        pack(&MAGIC, self)
     }
 
-    pub(crate) fn decode(bytes: &[u8]) -> Option<Self> {
-        let (head, text) = bytes.split_first_chunk::<HEAD_BYTES>()?;
-        let length = u16::from_le_bytes([head[10], head[11]]);
-        if head[..8] != MAGIC || usize::from(length) != text.len() {
-            return None;
-        }
-        let number = u32::from_le_bytes(*head[12..].first_chunk()?);
-        let words = || String::from_utf8(text.to_vec()).ok();
-        Some(match head[8] {
-            BOUNDS => Self::Bounds(words()?),
-            GRANTED => Self::Granted {
-                number,
-                info: serde_json::from_slice(text).ok()?,
-            },
-            ALLOCATE => Self::Allocate { bytes: number },
-            REFUSED => Self::Refused(words()?),
-            UNSERVED => Self::Unserved(words()?),
-            _ => return None,
-        })
+    /// Reads an answer; none for bytes that make no sense.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        unpack(bytes.strip_prefix(&MAGIC)?)
     }
 }
 
 /// The beginning of a text, to the last character that fits.
-fn cut(text: &str) -> &[u8] {
+fn cut<S: Serializer>(text: &str, to: S) -> Result<S::Ok, S::Error> {
     let fits = |at: &usize| text.is_char_boundary(*at);
     let end = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(fits);
-    &text.as_bytes()[..end.unwrap_or(0)]
+    to.serialize_str(&text[..end.unwrap_or(0)])
 }
 
 /// What came over a connection to the service.
@@ -209,7 +127,7 @@ pub enum Heard {
 #[must_use]
 pub fn hear(connection: BorrowedFd<'_>) -> Heard {
     // One byte more shows what is too long.
-    let mut bytes = [0; QUESTION_BYTES + 1];
+    let mut bytes = [0; QUESTION_BYTES_MAX + 1];
     let parts = &mut [IoSliceMut::new(&mut bytes)];
     let no_control = &mut RecvAncillaryBuffer::default();
     let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
@@ -256,7 +174,7 @@ mod tests {
             at,
             copy,
             one_buffer,
-            ranks: 3,
+            ranks: u32::MAX,
         };
         for question in [
             Question::May,
@@ -268,7 +186,9 @@ mod tests {
                 number: 0xdead_beef,
             },
         ] {
-            assert_eq!(Question::decode(&question.encode()), Some(question));
+            let bytes = question.encode();
+            assert!(bytes.len() <= QUESTION_BYTES_MAX);
+            assert_eq!(Question::decode(&bytes), Some(question));
         }
         let info = HostPortInfo {
             interface: 3,
@@ -293,20 +213,24 @@ mod tests {
 
     #[test]
     fn whatever_is_changed_in_a_question_is_seen_or_another_question() {
-        let good = Question::Release { number: 1 }.encode();
+        let question = Question::Release { number: 1 };
+        let good = question.encode();
         for at in 0..good.len() {
             for bit in 0..8 {
-                let mut bytes = good;
+                let mut bytes = good.clone();
                 bytes[at] ^= 1 << bit;
                 let found = Question::decode(&bytes);
-                // Only its number may differ.
-                let number = (12..16).contains(&at);
-                assert_eq!(found.is_some(), number, "byte {at}, bit {bit}: {found:?}");
+                assert_ne!(found, Some(question), "byte {at}, bit {bit}");
+                assert!(found.is_none() || at >= MAGIC.len(), "byte {at}, bit {bit}");
             }
+            assert_eq!(Question::decode(&good[..at]), None);
         }
-        assert_eq!(Question::decode(&good[..47]), None);
         assert_eq!(Question::decode(&[&good[..], &[0]].concat()), None);
-        assert_eq!(Question::decode(&[]), None);
+        // The same number, at greater length.
+        let [start @ .., 1] = &good[..] else {
+            panic!("{good:?}")
+        };
+        assert_eq!(Question::decode(&[start, &[0x81, 0]].concat()), None);
     }
 
     #[test]

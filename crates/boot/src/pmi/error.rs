@@ -6,9 +6,10 @@ use std::time::Duration;
 
 /// What went wrong between this process and the PMI server of the launcher
 /// that started it. Each is final for the process.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum PmiError {
     /// A variable of the launcher's is missing or makes no sense.
+    #[error(fmt = variable)]
     Variable {
         /// Its name.
         name: &'static str,
@@ -17,6 +18,11 @@ pub enum PmiError {
     },
     /// A launcher has started several processes and offers no PMI: each would be
     /// a job of its own.
+    #[error(
+        "{launcher} has started {size} processes and offers no PMI, so they cannot find each \
+         other: use `portolan run`, mpiexec.hydra or srun --mpi=pmi2 (to be a job of one process \
+         all the same, unset {name})"
+    )]
     Without {
         /// Which.
         launcher: &'static str,
@@ -26,17 +32,34 @@ pub enum PmiError {
         size: u32,
     },
     /// The descriptor that `PMI_FD` names is not open, or no socket.
+    #[error(
+        "PMI_FD names descriptor {0}, which is not a launcher's socket here: a wrapper closed it, \
+         or this is a child of a process that has joined the job; unset PMI_FD to run alone"
+    )]
     NoDescriptor(i32),
     /// The process has joined before, or uses the descriptor otherwise.
+    #[error(
+        "this process has joined its job before, or its PMI_FD is used by something else (an MPI \
+         library?); join once and share the endpoint"
+    )]
     AlreadyJoined,
     /// The server that `PMI_PORT` names does not answer.
+    #[error(
+        "the launcher's PMI server at PMI_PORT={to} does not answer: {error}; is the launcher \
+         still there, and does its host let connections in?"
+    )]
     Connect {
         /// The variable's value.
         to: String,
         /// The kernel's answer.
+        #[source]
         error: io::Error,
     },
     /// The server speaks another version.
+    #[error(
+        "the launcher's PMI server does not speak PMI-{wanted}: {answer:?}; use mpiexec.hydra, or \
+         srun --mpi=pmi2"
+    )]
     Version {
         /// What we asked for.
         wanted: u32,
@@ -44,6 +67,7 @@ pub enum PmiError {
         answer: String,
     },
     /// The server said no.
+    #[error("{doing}: the launcher's PMI server refused: {answer:?}")]
     Refused {
         /// To what.
         doing: &'static str,
@@ -51,6 +75,10 @@ pub enum PmiError {
         answer: String,
     },
     /// An answer that the protocol does not have.
+    #[error(
+        "{doing}: the launcher's PMI server answered {answer:?}, which is not PMI; use \
+         mpiexec.hydra, or srun --mpi=pmi2"
+    )]
     Malformed {
         /// To what.
         doing: &'static str,
@@ -58,11 +86,19 @@ pub enum PmiError {
         answer: String,
     },
     /// Another process has not put what each puts.
+    #[error(
+        "another process has not told what each tells ({key}): do all of them use Portolan, in one \
+         version?"
+    )]
     NotThere {
         /// The key.
         key: String,
     },
     /// The server takes values of `limit` bytes at most.
+    #[error(
+        "the launcher's PMI server takes values of {limit} bytes, and {bytes} are needed; use \
+         mpiexec.hydra, or srun --mpi=pmi2"
+    )]
     ValueTooLong {
         /// Bytes needed.
         bytes: usize,
@@ -70,6 +106,7 @@ pub enum PmiError {
         limit: usize,
     },
     /// No answer in time.
+    #[error(fmt = timed_out)]
     TimedOut {
         /// To what.
         doing: &'static str,
@@ -77,15 +114,18 @@ pub enum PmiError {
         waited: Duration,
     },
     /// The server has closed the connection.
+    #[error("{doing}: the launcher's PMI server is gone; the launcher was ended, or ends the job")]
     Gone {
         /// When.
         doing: &'static str,
     },
     /// The kernel refused something.
+    #[error("{doing}: {error}")]
     Io {
         /// What was being done.
         doing: &'static str,
         /// The kernel's answer.
+        #[source]
         error: io::Error,
     },
 }
@@ -93,95 +133,33 @@ pub enum PmiError {
 /// What the exchange of all processes is called in messages.
 pub(super) const FENCE: &str = "waiting for the job's other processes";
 
-impl fmt::Display for PmiError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let launcher = "the launcher's PMI server";
-        match self {
-            Self::Variable {
-                name,
-                value: Some(value),
-            } => write!(
-                f,
-                "{name}={value:?} makes no sense; mpiexec.hydra and srun set it: unset PMI_FD and \
-                 PMI_PORT to run alone"
-            ),
-            Self::Variable { name, value: None } => write!(
-                f,
-                "{name} is not set, but PMI_FD or PMI_PORT is; mpiexec.hydra and srun set all of \
-                 them: unset those two to run alone"
-            ),
-            Self::Without {
-                launcher,
-                name,
-                size,
-            } => write!(
-                f,
-                "{launcher} has started {size} processes and offers no PMI, so they cannot find \
-                 each other: use `portolan run`, mpiexec.hydra or srun --mpi=pmi2 (to be a job \
-                 of one process all the same, unset {name})"
-            ),
-            Self::NoDescriptor(number) => write!(
-                f,
-                "PMI_FD names descriptor {number}, which is not a launcher's socket here: a \
-                 wrapper closed it, or this is a child of a process that has joined the job; \
-                 unset PMI_FD to run alone"
-            ),
-            Self::AlreadyJoined => write!(
-                f,
-                "this process has joined its job before, or its PMI_FD is used by something else \
-                 (an MPI library?); join once and share the endpoint"
-            ),
-            Self::Connect { to, error } => write!(
-                f,
-                "{launcher} at PMI_PORT={to} does not answer: {error}; is the launcher still \
-                 there, and does its host let connections in?"
-            ),
-            Self::Version { wanted, answer } => write!(
-                f,
-                "{launcher} does not speak PMI-{wanted}: {answer:?}; use mpiexec.hydra, or \
-                 srun --mpi=pmi2"
-            ),
-            Self::Refused { doing, answer } => write!(f, "{doing}: {launcher} refused: {answer:?}"),
-            Self::Malformed { doing, answer } => write!(
-                f,
-                "{doing}: {launcher} answered {answer:?}, which is not PMI; use mpiexec.hydra, or \
-                 srun --mpi=pmi2"
-            ),
-            Self::NotThere { key } => write!(
-                f,
-                "another process has not told what each tells ({key}): do all of them use \
-                 Portolan, in one version?"
-            ),
-            Self::ValueTooLong { bytes, limit } => write!(
-                f,
-                "{launcher} takes values of {limit} bytes, and {bytes} are needed; use \
-                 mpiexec.hydra, or srun --mpi=pmi2"
-            ),
-            Self::TimedOut { doing, waited } if *doing == FENCE => write!(
-                f,
-                "{doing}: they did not come within {} s (processes join when they open their \
-                 endpoint: do all? the setting join_ms changes the limit)",
-                waited.as_secs_f32()
-            ),
-            Self::TimedOut { doing, waited } => write!(
-                f,
-                "{doing}: no answer of {launcher} within {} s; is the launcher stopped?",
-                waited.as_secs_f32()
-            ),
-            Self::Gone { doing } => write!(
-                f,
-                "{doing}: {launcher} is gone; the launcher was ended, or ends the job"
-            ),
-            Self::Io { doing, error } => write!(f, "{doing}: {error}"),
-        }
+fn variable(name: &str, value: &Option<String>, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match value {
+        Some(value) => write!(
+            f,
+            "{name}={value:?} makes no sense; mpiexec.hydra and srun set it: unset PMI_FD and \
+             PMI_PORT to run alone"
+        ),
+        None => write!(
+            f,
+            "{name} is not set, but PMI_FD or PMI_PORT is; mpiexec.hydra and srun set all of \
+             them: unset those two to run alone"
+        ),
     }
 }
 
-impl std::error::Error for PmiError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Connect { error, .. } | Self::Io { error, .. } => Some(error),
-            _ => None,
-        }
+fn timed_out(doing: &str, waited: &Duration, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let seconds = waited.as_secs_f32();
+    match doing {
+        FENCE => write!(
+            f,
+            "{doing}: they did not come within {seconds} s (processes join when they open their \
+             endpoint: do all? the setting join_ms changes the limit)"
+        ),
+        _ => write!(
+            f,
+            "{doing}: no answer of the launcher's PMI server within {seconds} s; is the launcher \
+             stopped?"
+        ),
     }
 }

@@ -131,7 +131,10 @@ fn calls() -> Finding {
     }
     let each = |(call, errno): &(&str, _)| format!("{call} ({errno})");
     let each: Vec<String> = refused.iter().map(each).collect();
-    let found = format!("refused, and jobs or labs fail without: {}", each.join(", "));
+    let found = format!(
+        "refused, and jobs or labs fail without: {}",
+        each.join(", ")
+    );
     Finding::missing(name, found, calls::remedy(&refused))
 }
 

@@ -7,13 +7,13 @@ mod peers;
 mod ports;
 mod settings;
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::file::Output;
 use portolan_hosts::print::print;
+use portolan_hosts::table::table;
 use portolan_sys::features::Disabled;
 use serde::Serialize;
 
@@ -126,35 +126,21 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     })
 }
 
-/// Longer subjects stand out of their column.
-const SUBJECT_WIDTH_MAX: usize = 40;
-
 fn text(findings: &[Finding]) -> String {
-    let width = findings
-        .iter()
-        .map(|it| it.subject.len())
-        .max()
-        .unwrap_or(0)
-        .min(SUBJECT_WIDTH_MAX);
-    let mut text = String::new();
+    let mut lines = Vec::new();
     for it in findings {
-        let _ = writeln!(
-            text,
-            "{:<8} {:<width$}  {}",
-            it.state.name(),
-            it.subject,
-            it.found
-        );
+        // As wide as the longest state, whichever were found.
+        let state = format!("{:<7}", it.state.name());
+        lines.push(vec![state, it.subject.clone(), it.found.clone()]);
         if let Some(remedy) = &it.remedy {
-            let _ = writeln!(text, "{:<8} {:<width$}  -> {remedy}", "", "");
+            lines.push(vec![String::new(), String::new(), format!("-> {remedy}")]);
         }
     }
-    let bad = findings.iter().filter(|it| it.state != State::Ok).count();
-    let _ = match bad {
-        0 => writeln!(text, "\nall is well"),
-        n => writeln!(text, "\n{n} of {} could be better", findings.len()),
-    };
-    text
+    let table = table("l", 2, &[], lines);
+    match findings.iter().filter(|it| it.state != State::Ok).count() {
+        0 => format!("{table}\nall is well\n"),
+        bad => format!("{table}\n{bad} of {} could be better\n", findings.len()),
+    }
 }
 
 #[cfg(test)]

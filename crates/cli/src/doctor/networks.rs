@@ -2,6 +2,7 @@
 //! a rank may have a host port.
 
 use std::fs;
+use std::net::IpAddr;
 
 use portolan::networks;
 use portolan_sys::net::{Interface, interfaces};
@@ -68,20 +69,18 @@ struct About {
     counted: bool,
 }
 
+/// An interface's addresses, with the bits of their networks.
+pub fn addresses(it: &Interface) -> String {
+    let address = |(ip, bits): &(IpAddr, u8)| format!("{ip}/{bits}");
+    let all: Vec<String> = it.addresses.iter().map(address).collect();
+    all.join(", ")
+}
+
 impl About {
     fn finding(&self, it: &Interface, host_port: &str) -> Finding {
         let subject = format!("network-{}", it.name);
-        let addresses: Vec<String> = it
-            .addresses
-            .iter()
-            .map(|(ip, bits)| format!("{ip}/{bits}"))
-            .collect();
         let rate = self.speed.map_or("rate unknown".to_owned(), rate);
-        let found = format!(
-            "{}, MTU {}, {rate}; {host_port}; ",
-            addresses.join(", "),
-            it.mtu
-        );
+        let found = format!("{}, MTU {}, {rate}; {host_port}; ", addresses(it), it.mtu);
         if !it.up {
             return Finding::ok(&subject, format!("{found}not used: it is down"));
         }

@@ -7,7 +7,7 @@ use portolan_sys::features::Disabled;
 use portolan_sys::net::{interfaces, route_to};
 
 use super::Finding;
-use super::networks::plugged;
+use super::networks::{addresses, plugged};
 use super::ports::{Port, Ports, TRY};
 
 /// This host, the subnets that it is on, and the hosts that were asked for.
@@ -51,18 +51,13 @@ fn subnets(ports: &Ports) -> Vec<Finding> {
         .iter()
         .filter(|it| it.up && !it.loopback && !it.addresses.is_empty())
         .map(|it| {
-            let addresses: Vec<String> = it
-                .addresses
-                .iter()
-                .map(|(ip, bits)| format!("{ip}/{bits}"))
-                .collect();
             let queues = way_to_queue(&it.name).filter(|_| !matches!(ports.on(it.index), Port::None(_)));
             Finding::ok(
                 &format!("link-{}", it.name),
                 format!(
                     "{} to hosts of {} (MTU {}), led by queueing delay; beyond its routers fair to TCP{}",
                     link(ports.on(it.index)),
-                    addresses.join(", "),
+                    addresses(it),
                     it.mtu,
                     queues.map_or(String::new(), |it| format!("; {it}"))
                 ),

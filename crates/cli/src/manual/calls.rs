@@ -12,27 +12,21 @@ struct Source {
     library: &'static str,
 }
 
+macro_rules! source {
+    ($library:literal, $file:literal) => {
+        Source {
+            file: $file,
+            text: include_str!(concat!("../../../", $library, "/include/", $file)),
+            library: $library,
+        }
+    };
+}
+
 const SOURCES: [Source; 4] = [
-    Source {
-        file: "portolan.h",
-        text: include_str!("../../../portolan/include/portolan.h"),
-        library: "portolan",
-    },
-    Source {
-        file: "portolan_matched.h",
-        text: include_str!("../../../portolan/include/portolan_matched.h"),
-        library: "portolan",
-    },
-    Source {
-        file: "portolan_onesided.h",
-        text: include_str!("../../../portolan/include/portolan_onesided.h"),
-        library: "portolan",
-    },
-    Source {
-        file: "atoll.h",
-        text: include_str!("../../../atoll/include/atoll.h"),
-        library: "atoll",
-    },
+    source!("portolan", "portolan.h"),
+    source!("portolan", "portolan_matched.h"),
+    source!("portolan", "portolan_onesided.h"),
+    source!("atoll", "atoll.h"),
 ];
 
 /// Adds the pages of all headers.

@@ -63,7 +63,7 @@ fn page(manual: &Manual, command: Command, name: &str, related: &[String]) -> Re
         page.heading("EXAMPLES");
         for (text, lines) in examples {
             page.paragraph(text);
-            page.code(lines);
+            page.code(&lines.join("\n"));
         }
     }
     page.heading("SEE ALSO");

@@ -106,38 +106,21 @@ fn date() -> Result<String> {
 }
 
 /// Year, month and day of a day, counted from 1970-01-01.
-fn civil(mut days: u64) -> (u64, u64, u64) {
-    let leap = |year: u64| {
-        year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400))
+fn civil(days: u64) -> (u64, u64, u64) {
+    // Years begin with March here, and eras of 400 with that of the year 0: the
+    // leap day is the last one of its year.
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1_460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let first = (153 * month + 2) / 5;
+    let (later, month) = if month < 10 {
+        (0, month + 3)
+    } else {
+        (1, month - 9)
     };
-    let mut year = 1970;
-    while days >= 365 + u64::from(leap(year)) {
-        days -= 365 + u64::from(leap(year));
-        year += 1;
-    }
-    let lengths = [
-        31,
-        28 + u64::from(leap(year)),
-        31,
-        30,
-        31,
-        30,
-        31,
-        31,
-        30,
-        31,
-        30,
-        31,
-    ];
-    let mut month = 1;
-    for length in lengths {
-        if days < length {
-            break;
-        }
-        days -= length;
-        month += 1;
-    }
-    (year, month, days + 1)
+    (400 * era + year + later, month, day - first + 1)
 }
 
 /// Prints what the shell reads.
@@ -165,6 +148,9 @@ mod tests {
             (59, (1970, 3, 1)),
             (11_016, (2000, 2, 29)),
             (20_781, (2026, 11, 24)),
+            (47_540, (2100, 2, 28)),
+            (47_541, (2100, 3, 1)),
+            (2_932_896, (9999, 12, 31)),
         ] {
             assert_eq!(civil(days), date);
         }

@@ -1,6 +1,7 @@
 //! `portolan report`: one HTML page of what benches have written with
 //! `--json`. It needs nothing else: no network, no script, no other file.
 
+mod metric;
 mod page;
 mod plot;
 mod read;
@@ -47,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     }
     let default = || directory.join("report.html");
     let output = arguments.output.clone().unwrap_or_else(default);
-    let html = page::html(&reports)?;
+    let html = page::page(&reports)?;
     Output::open(&output)?.write(html.as_bytes())?;
     print(format_args!("{}\n", output.display()))?;
     Ok(if strange.is_empty() {

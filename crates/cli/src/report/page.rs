@@ -2,12 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use portolan_bench::Dimension::{self, *};
-use portolan_bench::{Machine, Ratio, Row};
+use portolan_bench::{Ratio, Row};
 use portolan_hosts::failure::Result;
 
-use super::plot::{self, Legend, Line, number};
+use super::metric::Metric;
+use super::plot::{self, Bar, Line, number};
 use super::read::File;
 
 const STYLE: &str = "
@@ -37,108 +40,140 @@ const BENCHES: [(&str, &str); 10] = [
     ("idle", "Idle endpoints"),
 ];
 
-/// Text as it may stand in HTML.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            c => safe.push(c),
-        }
-    }
-    safe
-}
-
 /// The whole page.
-pub fn html(files: &[File]) -> Result<String> {
-    let mut body = String::new();
-    hosts(&mut body, files);
+pub fn page(files: &[File]) -> Result<String> {
     let place = |bench: &str| BENCHES.iter().position(|(name, _)| *name == bench);
     let mut by_bench: BTreeMap<(usize, &str), Vec<&File>> = BTreeMap::new();
     for file in files {
-        let report = &file.report;
-        let key = (
-            place(&report.bench).unwrap_or(BENCHES.len()),
-            report.bench.as_str(),
-        );
+        let bench = file.report.bench.as_str();
+        let key = (place(bench).unwrap_or(BENCHES.len()), bench);
         by_bench.entry(key).or_default().push(file);
     }
-    for ((place, bench), files) in by_bench {
-        let title = BENCHES.get(place).map_or(bench, |(_, title)| title);
-        section(&mut body, bench, title, &files)?;
-    }
-    Ok(format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>Portolan: measured</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
-         <h1>Portolan: measured</h1>\n{body}</body>\n</html>\n"
-    ))
+    let all = by_bench.values().flatten();
+    let colours = Colours::of(all.flat_map(|file| &file.report.rows));
+    let section = |((place, bench), files): (&(usize, &str), &Vec<&File>)| {
+        let title = BENCHES.get(*place).map_or(*bench, |(_, title)| title);
+        section(bench, title, files, &colours)
+    };
+    let sections: Vec<Markup> = by_bench.iter().map(section).collect::<Result<_>>()?;
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { "Portolan: measured" }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { "Portolan: measured" }
+                @for host in hosts(files) { p { (host) } }
+                p.faint {
+                    "Bars are medians over slices, the thin line spans the quartiles. A ratio is \
+                     the median over slices of two figures of the same slice. A system has the \
+                     same colour in all plots."
+                }
+                @for section in &sections { (section) }
+            }
+        }
+    };
+    Ok(page.into_string())
 }
 
-fn hosts(body: &mut String, files: &[File]) {
-    let mut seen: Vec<&Machine> = Vec::new();
-    for file in files {
-        let host = &file.report.host;
-        if seen.contains(&host) {
-            continue;
-        }
-        seen.push(host);
-        let lab = host
-            .lab
-            .as_ref()
-            .map(|name| format!(", lab {name}"))
-            .unwrap_or_default();
-        let _ = writeln!(
-            body,
-            "<p>{}: {}, {} cores, {} GB, {}, Linux {}{}; Portolan {}</p>",
-            escaped(&host.name),
-            escaped(&host.cpu),
+/// The machines that figures come from.
+fn hosts(files: &[File]) -> Vec<String> {
+    let mut all = Vec::new();
+    for host in files.iter().map(|file| &file.report.host) {
+        let lab = host.lab.as_ref();
+        let lab = lab.map_or(String::new(), |name| format!(", lab {name}"));
+        let about = format!(
+            "{}: {}, {} cores, {} GB, {}, Linux {}{lab}; Portolan {}",
+            host.name,
+            host.cpu,
             host.cores,
             host.memory_mb / 1000,
-            escaped(&host.arch),
-            escaped(&host.kernel),
-            escaped(&lab),
-            escaped(&host.portolan)
+            host.arch,
+            host.kernel,
+            host.portolan
         );
+        if !all.contains(&about) {
+            all.push(about);
+        }
     }
-    body.push_str(
-        "<p class=\"faint\">Bars are medians over slices, the thin line spans the quartiles. \
-         A ratio is the median over slices of two figures of the same slice.</p>\n",
-    );
+    all
 }
 
-fn section(body: &mut String, bench: &str, title: &str, files: &[&File]) -> Result<()> {
-    let _ = writeln!(
-        body,
-        "<h2 id=\"{0}\">{1}</h2>",
-        escaped(bench),
-        escaped(title)
-    );
+fn section(bench: &str, title: &str, files: &[&File], colours: &Colours<'_>) -> Result<Markup> {
     let rows: Vec<&Row> = files.iter().flat_map(|file| &file.report.rows).collect();
     let ratios: Vec<&Ratio> = files.iter().flat_map(|file| &file.report.ratios).collect();
-    for (caption, picture) in pictures(&rows)? {
-        let _ = writeln!(
-            body,
-            "<figure>{picture}<figcaption>{}</figcaption></figure>",
-            escaped(&caption)
-        );
+    let pictures = pictures(bench, &rows, colours)?;
+    Ok(html! {
+        h2 id=(bench) { (title) }
+        @for (caption, picture) in &pictures {
+            figure { (PreEscaped(picture)) figcaption { (caption) } }
+        }
+        @if !ratios.is_empty() {
+            h3 { "Ratios" }
+            (claims(&ratios))
+        }
+        details {
+            summary { "All figures" }
+            (figures(&rows))
+        }
+        @for file in files.iter().filter(|file| file.report.steal >= 0.01) {
+            p.faint {
+                (file.name) ": " (format!("{:.1}", 100.0 * file.report.steal))
+                " % of the CPU time was stolen by the hypervisor"
+            }
+        }
+    })
+}
+
+/// A table in which these columns are flush right.
+fn table(
+    head: &[&str],
+    right: RangeInclusive<usize>,
+    lines: impl Iterator<Item = Vec<String>>,
+) -> Markup {
+    let class = |column: usize| right.contains(&column).then_some("n");
+    html! {
+        div.wide {
+            table {
+                tr {
+                    @for (column, title) in head.iter().enumerate() {
+                        th class=[class(column)] { (title) }
+                    }
+                }
+                @for cells in lines {
+                    tr {
+                        @for (column, cell) in cells.iter().enumerate() {
+                            td class=[class(column)] { (cell) }
+                        }
+                    }
+                }
+            }
+        }
     }
-    if !ratios.is_empty() {
-        claims(body, &ratios);
+}
+
+/// Each system's colour: by its place among all systems of the page.
+struct Colours<'a>(Vec<&'a str>);
+
+impl<'a> Colours<'a> {
+    fn of(rows: impl Iterator<Item = &'a Row>) -> Self {
+        let mut systems: Vec<&str> = Vec::new();
+        for row in rows {
+            if !systems.contains(&row.system.as_str()) {
+                systems.push(&row.system);
+            }
+        }
+        Self(systems)
     }
-    figures(body, &rows);
-    for file in files.iter().filter(|file| file.report.steal >= 0.01) {
-        let _ = writeln!(
-            body,
-            "<p class=\"faint\">{}: {:.1} % of the CPU time was stolen by the hypervisor</p>",
-            escaped(&file.name),
-            100.0 * file.report.steal
-        );
+
+    fn place(&self, row: &Row) -> usize {
+        let known = self.0.iter().position(|system| *system == row.system);
+        known.unwrap_or_default()
     }
-    Ok(())
 }
 
 /// What tells systems apart: how ranks waited, where messages lay, and how they
@@ -164,13 +199,14 @@ fn plotted(row: &Row) -> (&str, String, String) {
 
 /// Plots of some rows: lines over sizes or messages where there are several,
 /// else bars beside each other; and histograms.
-fn pictures(rows: &[&Row]) -> Result<Vec<(String, String)>> {
+fn pictures(bench: &str, rows: &[&Row], colours: &Colours<'_>) -> Result<Vec<(String, String)>> {
     let mut pictures = Vec::new();
     let mut plots: Vec<_> = rows.iter().map(|row| plotted(row)).collect();
     plots.sort_unstable();
     plots.dedup();
     for plot in plots {
-        let (metric, receiver, buffer) = &plot;
+        let (name, receiver, buffer) = &plot;
+        let Metric { what, unit, better } = Metric::of(bench, name);
         let mut of_plot = String::new();
         if !receiver.is_empty() {
             let _ = write!(of_plot, ", {receiver} receiver");
@@ -182,76 +218,85 @@ fn pictures(rows: &[&Row]) -> Result<Vec<(String, String)>> {
             .filter(|row| plotted(row) == plot)
             .collect();
         let axes = [
-            (
-                Messages,
-                "messages",
-                "messages sent before any is read",
-                Legend::Right,
-            ),
-            (Entries, "entries", "how many wait", Legend::Left),
-            (Size, "bytes", "size", Legend::Left),
+            (Messages, "messages", "messages sent before any is read"),
+            (Entries, "entries", "how many wait"),
+            (Size, "bytes", "size"),
         ];
-        let over = |(dimension, unit, by, legend)| {
-            let lines = lines_over(&of_metric, |row| row.dimensions.number(dimension))?;
-            Some((lines, unit, by, legend))
+        let over = |(dimension, axis, by)| {
+            let x = |row: &Row| row.dimensions.number(dimension);
+            Some((lines_over(&of_metric, x, colours)?, axis, by))
         };
-        if let Some((lines, unit, by, legend)) = axes.into_iter().find_map(over) {
-            let picture = plot::lines(unit, metric, &lines, legend)?;
-            pictures.push((format!("{metric} by {by}{of_plot}"), picture));
-        } else {
-            let bars: Vec<(String, [f64; 3])> = of_metric
-                .iter()
-                .map(|row| (label(row), [row.q1, row.p50, row.q3]))
-                .collect();
-            let caption = match of_metric[0].dimensions.number(Size) {
-                Some(size) => format!("{metric}, {size} bytes{of_plot}"),
-                None => format!("{metric}{of_plot}"),
-            };
-            pictures.push((caption, plot::bars(&bars)?));
-        }
-    }
-    let histograms: Vec<Line> = rows
-        .iter()
-        .filter_map(|row| {
-            let buckets = row.histogram.as_ref()?;
-            let points = buckets
-                .iter()
-                .map(|(us, count)| (*us, *count as f64))
-                .collect();
-            let one_line = if row.metric == "line_latency_us" {
-                ", one line"
+        let (shown, scale, picture) =
+            if let Some((lines, axis, by)) = axes.into_iter().find_map(over) {
+                let picture = plot::lines(axis, &unit, &lines)?;
+                (format!(" by {by}"), "; logarithmic axes", picture)
             } else {
-                ""
+                let bar = |row: &&Row| Bar {
+                    name: label(row),
+                    colour: colours.place(row),
+                    quartiles: [row.q1, row.p50, row.q3],
+                };
+                let bars: Vec<Bar> = of_metric.iter().map(bar).collect();
+                let size = of_metric[0].dimensions.number(Size);
+                let size = size.map_or(String::new(), |size| format!(", {size} bytes"));
+                let (scale, picture) = plot::bars(&bars)?;
+                (size, scale, picture)
             };
-            Some((format!("{}{one_line}", row.system), points))
+        let caption = format!("{what} ({name}){shown}{of_plot}: {unit}{better}{scale}");
+        pictures.push((caption, picture));
+    }
+    let histogram = |row: &&Row| {
+        let buckets = row.histogram.as_ref()?;
+        let line = match row.metric.as_str() {
+            "line_latency_us" => ", one line",
+            _ => "",
+        };
+        Some(Line {
+            name: format!("{}{line}", row.system),
+            colour: colours.place(row),
+            variant: usize::from(!line.is_empty()),
+            points: buckets.iter().map(|(us, n)| (*us, *n as f64)).collect(),
         })
-        .collect();
+    };
+    let histograms: Vec<Line> = rows.iter().filter_map(histogram).collect();
     if !histograms.is_empty() {
-        let picture = plot::lines("us one way", "messages", &histograms, Legend::Right)?;
-        pictures.push(("how many messages took how long".to_owned(), picture));
+        let picture = plot::lines("us one way", "messages", &histograms)?;
+        let caption = "How many messages took how long: us one way; further left is better; \
+                       logarithmic axes";
+        pictures.push((caption.to_owned(), picture));
     }
     Ok(pictures)
 }
 
 /// A line for each system and pattern over what `x` gives; `None` if no line
 /// would have two points.
-fn lines_over(rows: &[&Row], x: impl Fn(&Row) -> Option<f64>) -> Option<Vec<Line>> {
+fn lines_over(
+    rows: &[&Row],
+    x: impl Fn(&Row) -> Option<f64>,
+    colours: &Colours<'_>,
+) -> Option<Vec<Line>> {
     // In the order of the rows: ourselves first.
     let mut lines: Vec<Line> = Vec::new();
     for row in rows {
         let Some(x) = x(row) else { continue };
-        let name = series(row);
-        match lines.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, points)) => points.push((x, row.p50)),
-            None => lines.push((name, vec![(x, row.p50)])),
+        let (name, colour) = (series(row), colours.place(row));
+        let alike = lines.iter().filter(|line| line.colour == colour).count();
+        match lines.iter_mut().find(|line| line.name == name) {
+            Some(line) => line.points.push((x, row.p50)),
+            None => lines.push(Line {
+                name,
+                colour,
+                variant: alike,
+                points: vec![(x, row.p50)],
+            }),
         }
     }
-    for (_, points) in &mut lines {
-        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    for line in &mut lines {
+        line.points.sort_by(|a, b| a.0.total_cmp(&b.0));
     }
-    let long = lines.iter().any(|(_, points)| {
-        let first = points.first().map(|p| p.0);
-        points.iter().any(|p| Some(p.0) != first)
+    let long = lines.iter().any(|line| {
+        let first = line.points.first().map(|p| p.0);
+        line.points.iter().any(|p| Some(p.0) != first)
     });
     long.then_some(lines)
 }
@@ -283,65 +328,58 @@ fn label(row: &Row) -> String {
     named(row, &all.concat())
 }
 
-fn claims(body: &mut String, ratios: &[&Ratio]) {
-    body.push_str(
-        "<h3>Ratios</h3>\n<div class=\"wide\"><table>\n<tr><th>of</th><th>over</th><th>figure</th>\
-         <th></th><th class=\"n\">median</th><th class=\"n\">quartiles</th><th></th></tr>\n",
-    );
-    for ratio in ratios {
-        let conditions = [
-            &[Size, Loss, Ranks][..],
-            &HOW,
-            &[Bursts, Harm, Beside, Entries],
-        ];
-        let when = ratio.dimensions.phrases(&conditions.concat());
-        let _ = writeln!(
-            body,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{:.3}</td>\
-             <td class=\"n\">{:.3} to {:.3}</td><td>{}</td></tr>",
-            escaped(&ratio.system),
-            escaped(&ratio.over),
-            escaped(&ratio.metric),
-            escaped(&when),
-            ratio.median,
-            ratio.q1,
-            ratio.q3,
-            if ratio.noisy { "noisy" } else { "" }
-        );
-    }
-    body.push_str("</table></div>\n");
+fn claims(ratios: &[&Ratio]) -> Markup {
+    let conditions = [
+        &[Size, Loss, Ranks][..],
+        &HOW,
+        &[Bursts, Harm, Beside, Entries],
+    ]
+    .concat();
+    let head = ["of", "over", "figure", "", "median", "quartiles", ""];
+    let line = |ratio: &&Ratio| {
+        vec![
+            ratio.system.clone(),
+            ratio.over.clone(),
+            ratio.metric.clone(),
+            ratio.dimensions.phrases(&conditions),
+            format!("{:.3}", ratio.median),
+            format!("{:.3} to {:.3}", ratio.q1, ratio.q3),
+            if ratio.noisy { "noisy" } else { "" }.to_owned(),
+        ]
+    };
+    table(&head, 4..=5, ratios.iter().map(line))
 }
 
-fn figures(body: &mut String, rows: &[&Row]) {
-    body.push_str(
-        "<details><summary>All figures</summary>\n<div class=\"wide\"><table>\n<tr><th>system</th>\
-         <th>figure</th><th></th><th class=\"n\">median</th><th class=\"n\">quartiles</th>\
-         <th class=\"n\">p99</th><th class=\"n\">p99.9</th><th class=\"n\">p99.99</th>\
-         <th class=\"n\">n</th><th>method</th></tr>\n",
-    );
+fn figures(rows: &[&Row]) -> Markup {
+    let head = [
+        "system",
+        "figure",
+        "",
+        "median",
+        "quartiles",
+        "p99",
+        "p99.9",
+        "p99.99",
+        "n",
+        "method",
+    ];
     let some = |value: Option<f64>| value.map(number).unwrap_or_default();
-    for row in rows {
+    let line = |row: &&Row| {
         let conditions = [Size, Loss, Ranks, Messages, Entries, Pattern];
-        let when = row.dimensions.phrases(&conditions);
-        let _ = writeln!(
-            body,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{} to {}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{}</td><td class=\"faint\">{}</td></tr>",
-            escaped(&label(row)),
-            escaped(&row.metric),
-            escaped(&when),
+        vec![
+            label(row),
+            row.metric.clone(),
+            row.dimensions.phrases(&conditions),
             number(row.p50),
-            number(row.q1),
-            number(row.q3),
+            format!("{} to {}", number(row.q1), number(row.q3)),
             some(row.tail.p99),
             some(row.tail.p99_9),
             some(row.tail.p99_99),
-            row.n,
-            escaped(&row.method)
-        );
-    }
-    body.push_str("</table></div></details>\n");
+            row.n.to_string(),
+            row.method.clone(),
+        ]
+    };
+    table(&head, 3..=8, rows.iter().map(line))
 }
 
 #[cfg(test)]
@@ -370,14 +408,18 @@ mod tests {
     #[test]
     fn several_sizes_make_lines_and_one_makes_bars() {
         let one = format!("[{},{}]", row("ours", 8, 0.1), row("theirs", 8, 0.2));
-        let html = html(&[report(&one, "[]")]).unwrap();
+        let html = page(&[report(&one, "[]")]).unwrap();
         assert!(
-            html.contains("latency_us, 8 bytes") && html.contains("<svg"),
+            html.contains("One-way latency (latency_us), 8 bytes: us; less is better<")
+                && html.contains("<svg"),
             "{html}"
         );
         let two = format!("[{},{}]", row("ours", 8, 0.1), row("ours", 64, 0.2));
-        let html = super::html(&[report(&two, "[]")]).unwrap();
-        assert!(html.contains("latency_us by size"), "{html}");
+        let html = page(&[report(&two, "[]")]).unwrap();
+        assert!(
+            html.contains("(latency_us) by size: us; less is better; logarithmic axes<"),
+            "{html}"
+        );
     }
 
     #[test]
@@ -390,7 +432,7 @@ mod tests {
         let rows = rows.map(|(size, how)| pushed(size, how)).join(",");
         let ratio = r#"[{"metric":"latency_us","size":8,"push":"both","system":"ours",
             "over":"ours","median":1,"q1":1,"q3":1,"noisy":false}]"#;
-        let html = html(&[report(&format!("[{rows}]"), ratio)]).unwrap();
+        let html = page(&[report(&format!("[{rows}]"), ratio)]).unwrap();
         let (plots, tables) = html.split_once("<h3>Ratios").unwrap();
         assert!(
             plots.contains("ours, none") && plots.contains("ours, both"),
@@ -413,11 +455,11 @@ mod tests {
                 rows.extend([8, 64].map(|size| at(size, receiver, how)));
             }
         }
-        let html = html(&[report(&format!("[{}]", rows.join(",")), "[]")]).unwrap();
+        let html = page(&[report(&format!("[{}]", rows.join(",")), "[]")]).unwrap();
         let plots: Vec<&str> = html.split("<figure>").skip(1).collect();
         assert_eq!(plots.len(), 2, "{html}");
         for (plot, receiver) in plots.iter().zip(["early", "late"]) {
-            let caption = format!("latency_us by size, {receiver} receiver, pushed buffer 4096");
+            let caption = format!(" by size, {receiver} receiver, pushed buffer 4096: us; less");
             assert!(plot.contains(&caption), "{plot}");
             for line in ["push-zero", "push-all"] {
                 assert!(
@@ -432,7 +474,7 @@ mod tests {
     fn names_cannot_become_markup() {
         let ratios = r#"[{"metric":"latency_us","system":"<script>","over":"b","median":1,"q1":1,
             "q3":1,"noisy":true}]"#;
-        let html = html(&[report(&format!("[{}]", row("<b>", 8, 1.0)), ratios)]).unwrap();
+        let html = page(&[report(&format!("[{}]", row("<b>", 8, 1.0)), ratios)]).unwrap();
         assert!(
             !html.contains("<script>") && !html.contains("<b>"),
             "{html}"

@@ -6,34 +6,54 @@ use plotters::chart::{ChartBuilder, SeriesLabelPosition};
 use plotters::coord::Shift;
 use plotters::coord::combinators::IntoLogRange;
 use plotters::drawing::{DrawingArea, IntoDrawingArea};
-use plotters::element::{PathElement, Rectangle, Text};
-use plotters::series::LineSeries;
+use plotters::element::{Circle, DashedPathElement, PathElement, Rectangle, Text};
+use plotters::series::DashedLineSeries;
 use plotters::style::{Color, IntoFont, RGBColor, TextStyle};
 use portolan_hosts::failure::{Failure, Result};
 
 /// Stands for the page's text colour while a plot is drawn.
 const TEXT: RGBColor = RGBColor(1, 2, 3);
 const TEXT_NAME: &str = "#010203";
-/// Readable on white and on nearly black (Okabe and Ito's, without black and yellow).
-const COLOURS: [RGBColor; 6] = [
+/// Readable on white and on nearly black (Okabe and Ito's without black and
+/// yellow, and as many more).
+const COLOURS: [RGBColor; 12] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
     RGBColor(0, 158, 115),
     RGBColor(204, 121, 167),
     RGBColor(86, 180, 233),
     RGBColor(230, 159, 0),
+    RGBColor(148, 103, 189),
+    RGBColor(140, 86, 75),
+    RGBColor(127, 127, 127),
+    RGBColor(188, 189, 34),
+    RGBColor(214, 39, 40),
+    RGBColor(23, 190, 207),
 ];
+/// Dashes and gaps of a system's lines in one plot, pixels. The first is solid.
+const DASHES: [(u32, u32); 5] = [(10_000, 0), (9, 4), (3, 4), (16, 6), (1, 5)];
 const SIZE: (u32, u32) = (760, 360);
-
-/// The upper corner that the lines leave free.
-#[derive(Clone, Copy)]
-pub enum Legend {
-    Left,
-    Right,
-}
+/// Bars that differ by more than this factor have a logarithmic axis.
+const LINEAR_MAX: f64 = 20.0;
 
 /// A named series of points.
-pub type Line = (String, Vec<(f64, f64)>);
+pub struct Line {
+    pub name: String,
+    /// The place of its system's colour.
+    pub colour: usize,
+    /// Its place among the plot's lines of this system.
+    pub variant: usize,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A named figure.
+pub struct Bar {
+    pub name: String,
+    /// The place of its system's colour.
+    pub colour: usize,
+    /// With the median in the middle.
+    pub quartiles: [f64; 3],
+}
 
 fn failed(error: impl std::fmt::Display) -> Failure {
     Failure::new(format!("drawing a plot: {error}"))
@@ -62,18 +82,30 @@ fn svg(
 }
 
 /// Lines over logarithmic axes. Points that are not above 0 are left out.
-pub fn lines(x: &str, y: &str, lines: &[Line], legend: Legend) -> Result<String> {
+pub fn lines(x: &str, y: &str, lines: &[Line]) -> Result<String> {
     let points = || {
-        let all = lines.iter().flat_map(|(_, points)| points);
+        let all = lines.iter().flat_map(|line| &line.points);
         all.copied().filter(|(x, y)| *x > 0.0 && *y > 0.0)
     };
     let (xs, ys) = (range(points().map(|p| p.0)), range(points().map(|p| p.1)));
+    // Whole decades, so that there are numbers at the axis.
+    let decade = |value: f64, round: fn(f64) -> f64| 10_f64.powf(round(value.log10()));
+    let ys = decade(ys.0, f64::floor)..decade(ys.1, f64::ceil);
+    // The legend has the upper corner that falling or rising lines leave free.
+    let falls = |line: &Line| match &line.points[..] {
+        [(_, first), .., (_, last)] => (first / last).ln().signum(),
+        _ => 0.0,
+    };
+    let legend = match lines.iter().map(falls).sum::<f64>() > 0.0 {
+        true => SeriesLabelPosition::UpperRight,
+        false => SeriesLabelPosition::UpperLeft,
+    };
     svg(SIZE, |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(12)
             .x_label_area_size(42)
             .y_label_area_size(64)
-            .build_cartesian_2d((xs.0..xs.1).log_scale(), (ys.0..ys.1).log_scale())
+            .build_cartesian_2d((xs.0..xs.1).log_scale(), ys.log_scale())
             .map_err(failed)?;
         chart
             .configure_mesh()
@@ -88,22 +120,24 @@ pub fn lines(x: &str, y: &str, lines: &[Line], legend: Legend) -> Result<String>
             .y_label_formatter(&|value| number(*value))
             .draw()
             .map_err(failed)?;
-        for (place, (name, points)) in lines.iter().enumerate() {
-            let kept = points.iter().copied().filter(|(x, y)| *x > 0.0 && *y > 0.0);
+        for line in lines {
+            let style = colour(line.colour).stroke_width(2);
+            let (dash, gap) = DASHES[line.variant % DASHES.len()];
+            let kept = line.points.iter().copied();
+            let kept: Vec<(f64, f64)> = kept.filter(|(x, y)| *x > 0.0 && *y > 0.0).collect();
+            let dots = kept.iter().map(|at| Circle::new(*at, 3, style));
+            chart.draw_series(dots).map_err(failed)?;
             chart
-                .draw_series(LineSeries::new(kept, colour(place).stroke_width(2)).point_size(3))
+                .draw_series(DashedLineSeries::new(kept, dash, gap, style))
                 .map_err(failed)?
-                .label(name)
+                .label(&line.name)
                 .legend(move |(x, y)| {
-                    PathElement::new([(x, y), (x + 18, y)], colour(place).stroke_width(2))
+                    DashedPathElement::new([(x, y), (x + 24, y)], dash, gap, style)
                 });
         }
         chart
             .configure_series_labels()
-            .position(match legend {
-                Legend::Left => SeriesLabelPosition::UpperLeft,
-                Legend::Right => SeriesLabelPosition::UpperRight,
-            })
+            .position(legend)
             .label_font(text(13))
             .draw()
             .map_err(failed)
@@ -122,33 +156,68 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
     }
 }
 
-/// A bar for each value, with quartiles.
-pub fn bars(bars: &[(String, [f64; 3])]) -> Result<String> {
+/// A bar for each value, with quartiles; what the caption says of the axis too.
+pub fn bars(bars: &[Bar]) -> Result<(&'static str, String)> {
     const HEIGHT: u32 = 30;
-    const NAME: i32 = 150;
     const VALUE: i32 = 90;
-    let most = bars
-        .iter()
-        .map(|(_, [_, _, q3])| *q3)
-        .fold(f64::MIN_POSITIVE, f64::max);
-    let width = SIZE.0 as i32 - NAME - VALUE;
-    let x = |value: f64| NAME + (f64::from(width) * value / most) as i32;
-    svg((SIZE.0, HEIGHT * bars.len() as u32 + 10), |area| {
-        for (place, (name, [q1, median, q3])) in bars.iter().enumerate() {
+    /// Pixels of a letter of a name, and below the bars for the axis.
+    const LETTER: usize = 8;
+    const AXIS: u32 = 20;
+    let longest = bars.iter().map(|bar| bar.name.chars().count()).max();
+    let left = (longest.unwrap_or(0) * LETTER).clamp(100, 400) as i32;
+    let width = f64::from(SIZE.0 as i32 - left - VALUE);
+    let most = bars.iter().map(|bar| bar.quartiles[2]);
+    let most = most.fold(f64::MIN_POSITIVE, f64::max);
+    let medians = bars.iter().map(|bar| bar.quartiles[1]);
+    let medians = medians.filter(|it| *it > 0.0);
+    let least = medians.fold(most, f64::min);
+    let logarithmic = most > LINEAR_MAX * least;
+    // A power of ten that leaves a piece of the smallest bar.
+    let first = (least / 1.3).log10().floor();
+    let x = |value: f64| {
+        let share = match logarithmic {
+            true => (value.log10() - first) / (most.log10() - first),
+            false => value / most,
+        };
+        left + (width * share.max(0.0)) as i32
+    };
+    let bottom = (HEIGHT * bars.len() as u32 + 4) as i32;
+    let height = bottom as u32 + if logarithmic { AXIS } else { 6 };
+    let picture = svg((SIZE.0, height), |area| {
+        let last = if logarithmic { most.log10() } else { f64::MIN };
+        for power in first as i32..=last.floor() as i32 {
+            let value = 10_f64.powi(power);
+            let line = [(x(value), 0), (x(value), bottom)];
+            area.draw(&PathElement::new(line, TEXT.mix(0.15)))
+                .map_err(failed)?;
+            let said = Text::new(number(value), (x(value), bottom + 4), text(12));
+            area.draw(&said).map_err(failed)?;
+        }
+        for (place, bar) in bars.iter().enumerate() {
             let top = place as i32 * HEIGHT as i32 + 6;
             let (middle, bottom) = (top + 10, top + 20);
-            let bar = Rectangle::new([(NAME, top), (x(*median), bottom)], colour(place).filled());
-            area.draw(&bar).map_err(failed)?;
-            let spread = [(x(*q1), middle), (x(*q3), middle)];
+            let [q1, median, q3] = bar.quartiles;
+            let filled = colour(bar.colour).filled();
+            area.draw(&Rectangle::new([(left, top), (x(median), bottom)], filled))
+                .map_err(failed)?;
+            let spread = [(x(q1), middle), (x(q3), middle)];
             area.draw(&PathElement::new(spread, TEXT.stroke_width(1)))
                 .map_err(failed)?;
-            area.draw(&Text::new(name.clone(), (0, top + 3), text(14)))
+            area.draw(&Text::new(bar.name.clone(), (0, top + 3), text(14)))
                 .map_err(failed)?;
-            let value = Text::new(number(*median), (x(*q3) + 8, top + 3), text(14));
+            let value = Text::new(number(median), (x(q3.max(median)) + 8, top + 3), text(14));
             area.draw(&value).map_err(failed)?;
         }
         Ok(())
-    })
+    })?;
+    Ok((
+        if logarithmic {
+            "; logarithmic axis"
+        } else {
+            ""
+        },
+        picture,
+    ))
 }
 
 /// A value to three digits, with k, M and G.
@@ -180,20 +249,46 @@ mod tests {
 
     #[test]
     fn plots_take_the_pages_text_colour() {
-        let line = ("a".to_owned(), vec![(8.0, 0.1), (1e6, 33.0), (0.0, 5.0)]);
+        let line = |variant, points: &[(f64, f64)]| Line {
+            name: "a".to_owned(),
+            colour: 0,
+            variant,
+            points: points.to_vec(),
+        };
+        let some = line(0, &[(8.0, 0.1), (1e6, 33.0), (0.0, 5.0)]);
         for picture in [
-            lines("bytes", "us", &[line], Legend::Left).unwrap(),
-            lines(
-                "bytes",
-                "us",
-                &[("empty".to_owned(), Vec::new())],
-                Legend::Right,
-            )
-            .unwrap(),
-            bars(&[("b".to_owned(), [1.0, 2.0, 3.0])]).unwrap(),
+            lines("bytes", "us", &[some]).unwrap(),
+            lines("bytes", "us", &[line(1, &[])]).unwrap(),
+            bars(&[bar(2.0)]).unwrap().1,
         ] {
             assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));
             assert!(picture.contains("currentColor") && !picture.contains(TEXT_NAME));
+        }
+    }
+
+    fn bar(median: f64) -> Bar {
+        Bar {
+            name: "b".to_owned(),
+            colour: 0,
+            quartiles: [0.9 * median, median, 1.1 * median],
+        }
+    }
+
+    #[test]
+    fn bars_that_differ_much_have_a_logarithmic_axis() {
+        let scale = |medians: &[f64]| {
+            let all: Vec<Bar> = medians.iter().map(|it| bar(*it)).collect();
+            bars(&all).unwrap()
+        };
+        assert_eq!(scale(&[1.0, 18.0]).0, "");
+        assert_eq!(scale(&[0.0, 1.0]).0, "");
+        let (said, picture) = scale(&[1.0, 0.0, 2_500.0]);
+        assert_eq!(said, "; logarithmic axis");
+        for power in ["0.1", "1", "10", "100", "1000"] {
+            assert!(
+                picture.contains(&format!("\n{power}\n")),
+                "{power}: {picture}"
+            );
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 use portolan_boot::launch::{LaunchError, RANKS_MAX};
-use portolan_hosts::choices::{Congestion, Link, Security};
+use portolan_hosts::choices::Network;
 use portolan_hosts::failure::{Failure, Result};
 
 const EXIT_CODES: &str = "\
@@ -69,19 +69,8 @@ pub struct Arguments {
     /// value here
     #[arg(short = 'x', long = "env", value_name = "NAME[=VALUE]")]
     pub environment: Vec<OsString>,
-    /// Link (transport) between ranks
-    #[arg(long, value_enum, default_value_t)]
-    pub link: Link,
-    /// Networks for messages, at most 4: names of interfaces, or networks, as in
-    /// eth0,10.2.0.0/16, or `all`; the first one is used to connect
-    #[arg(long, value_name = "NAME|CIDR,...")]
-    pub interface: Option<String>,
-    /// Encrypt and authenticate packets on the network
-    #[arg(long, value_enum, default_value_t)]
-    pub security: Security,
-    /// Congestion control: how to share the network
-    #[arg(long, value_enum, default_value_t)]
-    pub congestion: Congestion,
+    #[command(flatten)]
+    pub network: Network,
     /// Bind each rank to a core, round robin on its host
     #[arg(long, value_enum, default_value_t)]
     pub bind: Bind,

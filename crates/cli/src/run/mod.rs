@@ -15,12 +15,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use portolan::{Origin, SettingError, Settings};
+use portolan_boot::LinkChoice;
 use portolan_boot::launch::{Event, HostFailure, JobSpec, LaunchError, OnDeath, Running};
-use portolan_boot::{LinkChoice, Suite};
 use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::lab::Lab;
 use portolan_hosts::print::{counted, tell};
-use portolan_hosts::ranks::{Teller, allowed_cores, check_program, has_aes, stops};
+use portolan_hosts::ranks::{Teller, allowed_cores, check_program, stops};
 
 pub use agent::{AgentArguments, agent};
 pub use arguments::Arguments;
@@ -78,7 +78,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
     stops.extend(output_stops);
     let say = |event: &Event| {
         if let Some(line) = teller.line(event) {
-            output.tell(line);
+            output.print(line);
         }
     };
     let mut told = |event: Event| say(&event);
@@ -100,7 +100,7 @@ pub fn run(arguments: Arguments) -> Result<ExitCode> {
                     why,
                 } => {
                     let text = lost(&ssh, &teller.hosts, (host_index, via), &why);
-                    output.tell(format!("portolan: {text}"));
+                    output.print(format!("portolan: {text}"));
                 }
                 event => say(&event),
             }
@@ -171,27 +171,22 @@ pub fn check_interface(networks: &str) -> Result<()> {
 }
 
 fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
-    let mut spec = JobSpec::new(hosts.iter().map(|host| host.ranks).collect());
+    if let Some(networks) = &arguments.network.interface {
+        check_interface(networks)?;
+    }
+    let ranks = hosts.iter().map(|host| host.ranks).collect();
+    let mut spec = arguments.network.spec(ranks);
     spec.slots = hosts.iter().map(|host| host.slots).collect();
     spec.respawn = arguments.respawn;
-    spec.link = arguments.link.into();
     if spec.respawn > 0 && spec.link == LinkChoice::Shm {
         return Err(Failure::usage(
             "--respawn starts ranks on other hosts, which shared memory does not reach: use --link \
              auto or --link udp",
         ));
     }
-    spec.security = arguments.security.into();
-    spec.congestion = arguments.congestion.into();
     spec.on_death = match arguments.on_death {
         Death::End => OnDeath::End,
         Death::Notify => OnDeath::Notify,
-    };
-    // Other hosts' agents say what theirs can.
-    spec.suite = if has_aes() {
-        Suite::Aes128Gcm
-    } else {
-        Suite::ChaCha20Poly1305
     };
     spec.connect_timeout = Duration::from_secs(arguments.connect_timeout) + GREETING_GRACE;
     spec.partitions = hosts::partitions(&arguments.partitions, hosts)?;
@@ -207,11 +202,6 @@ fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
         .map_or(u64::MAX, |limit| limit.as_millis() as u64);
     spec.settings
         .insert("join_ms".to_owned(), join_ms.to_string());
-    if let Some(networks) = &arguments.interface {
-        check_interface(networks)?;
-        spec.settings
-            .insert("interface".to_owned(), networks.clone());
-    }
     for setting in &arguments.settings {
         let (name, value) = setting
             .split_once('=')
@@ -316,7 +306,7 @@ mod tests {
         let words = ["eth0", "eth0,", "10.2.0.0/16", "fd00::/64", "10.0.0.0/99"];
         tried(&words, |value| {
             let mut arguments = job();
-            arguments.interface = Some(value.to_owned());
+            arguments.network.interface = Some(value.to_owned());
             spec(&arguments, &hosts)
         });
         let words = [

@@ -120,7 +120,7 @@ impl Output {
     }
 
     /// Tells the user on standard error, behind what ranks wrote before.
-    pub fn tell(&self, line: String) {
+    pub fn print(&self, line: String) {
         let mut untold = self.untold.lock().unwrap_or_else(PoisonError::into_inner);
         untold.push_back(line);
         self.send(Piece::Line);

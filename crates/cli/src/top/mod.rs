@@ -95,9 +95,9 @@ fn watch(job: &JobName, arguments: &Arguments) -> Result<ExitCode> {
         } else if arguments.json {
             reader = print(format_args!("{}\n", view::json(job, &hosts)))?;
         } else if arguments.once {
-            print(view::table(job, &hosts, &sample, None))?;
+            print(view::text(job, &hosts, &sample, None))?;
         } else if let Some(before) = &before {
-            let text = view::table(job, &hosts, &sample, Some(before));
+            let text = view::text(job, &hosts, &sample, Some(before));
             reader = print(if terminal { view::screen(&text) } else { text })?;
         }
         if arguments.once || reader == Reader::HasGone {

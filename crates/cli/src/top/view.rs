@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use portolan_boot::control::{HostView, JobName, Phase, RankView};
 use portolan_hosts::print::counted;
+use portolan_hosts::table::table;
 use rustix::termios::tcgetwinsize;
 use serde_json::{Value, json};
 
@@ -46,63 +47,53 @@ fn short(value: f64) -> String {
     }
 }
 
+/// The table's columns, as wide as they are at least: most are steady while the
+/// screen is renewed. Those of host ports are shown if a rank has one.
+const HEAD: [&str; 15] = [
+    " rank",
+    "host      ",
+    " process",
+    "is           ",
+    "    sent",
+    "    recv",
+    "  B sent",
+    "  B recv",
+    "  shm/net",
+    " resent",
+    "nocredit",
+    " steered",
+    "  passed",
+    " dropped",
+    " waits",
+];
+
 /// All ranks: rates since `before`, or counts where there is none.
-pub fn table(
-    job: &JobName,
-    hosts: &[HostView],
-    sample: &Sample,
-    before: Option<&Sample>,
-) -> String {
-    let ranks: usize = hosts.iter().map(|host| host.ranks.len()).sum();
-    let mut text = String::new();
-    let per = if before.is_some() {
-        "per second"
-    } else {
-        "since its start"
+pub fn text(job: &JobName, hosts: &[HostView], sample: &Sample, before: Option<&Sample>) -> String {
+    let ranks = || {
+        hosts
+            .iter()
+            .flat_map(|host| host.ranks.iter().map(move |rank| (host, rank)))
     };
-    let _ = writeln!(
-        text,
-        "job {job}: {} on {}, {per}",
-        counted(ranks, "rank"),
-        counted(hosts.len(), "host")
+    let per = match before {
+        Some(_) => "per second",
+        None => "since its start",
+    };
+    let (count, hosts) = (
+        counted(ranks().count(), "rank"),
+        counted(hosts.len(), "host"),
     );
-    let mut all = hosts.iter().flat_map(|host| &host.ranks);
-    let ports = all.any(|rank| sample.total(rank.rank, STEERED[0]).is_some());
-    let _ = writeln!(
-        text,
-        "{:>5} {:<10} {:>8} {:<13} {:>8} {:>8} {:>8} {:>8} {:>9} {:>7} {:>8}{}  waits",
-        "rank",
-        "host",
-        "process",
-        "is",
-        "sent",
-        "recv",
-        "B sent",
-        "B recv",
-        "shm/net",
-        "resent",
-        "nocredit",
-        if ports {
-            format!(" {:>8} {:>8} {:>8}", "steered", "passed", "dropped")
-        } else {
-            String::new()
-        }
-    );
-    for host in hosts {
-        for rank in &host.ranks {
-            line(&mut text, host, rank, (sample, before), ports);
-        }
-    }
-    text
+    let ports = ranks().any(|(_, rank)| sample.total(rank.rank, STEERED[0]).is_some());
+    let line = |(host, rank)| line(host, rank, (sample, before), ports);
+    let table = table("rlrlrrrrrrrrrrl", 1, &HEAD, ranks().map(line).collect());
+    format!("job {job}: {count} on {hosts}, {per}\n{table}")
 }
 
 fn line(
-    text: &mut String,
     host: &HostView,
     rank: &RankView,
     (sample, before): (&Sample, Option<&Sample>),
     ports: bool,
-) {
+) -> Vec<String> {
     let value = |name: &&str| match before {
         Some(before) => sample.rate(before, rank.rank, name),
         None => sample.total(rank.rank, name).map(|n| n as f64),
@@ -112,14 +103,11 @@ fn line(
         sum.map_or_else(|| "-".to_owned(), short)
     };
     let number = |name: &str| sum(&[name]);
-    let steering = if ports {
-        let [steered, passed, dropped] = [&STEERED[..], &PASSED, &FILTERED].map(sum);
-        format!(" {steered:>8} {passed:>8} {dropped:>8}")
-    } else {
-        String::new()
+    let steering = |names: &[&str]| match ports {
+        true => sum(names),
+        false => String::new(),
     };
     let peers = |name| sample.total(rank.rank, name).unwrap_or(0);
-    let lanes = format!("{}/{}", peers("shm_peers"), peers("udp_peers"));
     let is = match rank.phase {
         Phase::Joined => process(rank).to_owned(),
         phase => phase.to_string(),
@@ -134,19 +122,23 @@ fn line(
         }
         (None, None) => String::new(),
     };
-    let row = format!(
-        "{:>5} {:<10} {:>8} {is:<13} {:>8} {:>8} {:>8} {:>8} {lanes:>9} {:>7} {:>8}{steering}  {waits}",
-        rank.rank,
-        host.name,
-        rank.pid,
+    vec![
+        rank.rank.to_string(),
+        host.name.clone(),
+        rank.pid.to_string(),
+        is,
         number("sent"),
         number("received"),
         number("bytes_sent"),
         number("bytes_received"),
+        format!("{}/{}", peers("shm_peers"), peers("udp_peers")),
         number("resent"),
         number("no_credit"),
-    );
-    let _ = writeln!(text, "{}", row.trim_end());
+        steering(&STEERED),
+        steering(&PASSED),
+        steering(&FILTERED),
+        format!(" {waits}"),
+    ]
 }
 
 /// The text on a cleared terminal, as far as it has room.

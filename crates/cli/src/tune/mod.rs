@@ -207,7 +207,9 @@ fn measure(arguments: &Arguments, dry_run: bool) -> Result<Found> {
             };
             match serde_json::from_str(said) {
                 Ok(Said::Found(it)) => found = Some(it),
-                Ok(Said::Progress(done, of)) if terminal => show(done, of),
+                Ok(Said::Progress(done, of)) if terminal => {
+                    show_progress(done, of, &format!("step {done} of about {of}"));
+                }
                 Ok(Said::Progress(..)) => {}
                 Err(error) => broken = Some(error.into()),
             }
@@ -231,14 +233,6 @@ fn measure(arguments: &Arguments, dry_run: bool) -> Result<Found> {
             ))
         }
     }
-}
-
-fn show(done: usize, of: usize) {
-    let width = 30 * done.min(of) / of.max(1);
-    show_progress(&format!(
-        "[{:<30}] step {done} of about {of}",
-        "#".repeat(width)
-    ));
 }
 
 /// The job of the ranks.

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::choose::{Times, best, mean, ratios, up_to, worth};
 use super::report::{Finding, Found, Kept};
-use super::step::{ANSWERS, Case, ORDERS, Stage, Step, heard, tell};
+use super::step::{ANSWERS, Case, ORDERS, Stage, Step, heard, send_json};
 use super::values::Values;
 
 /// The hidden command that is a rank.
@@ -173,12 +173,12 @@ impl Rank {
             }
             Order::Keep(link, notes, values) => {
                 let kept = vec![self.keep(link_of(&link)?, &notes, &values)];
-                tell(&self.stage.endpoint, 0, ANSWERS, &kept)?;
+                send_json(&self.stage.endpoint, 0, ANSWERS, &kept)?;
             }
             Order::Forget(links) => {
                 let links = links.iter().map(|it| link_of(it));
                 let kept = forget(self.system, &links.collect::<Result<Vec<_>>>()?);
-                tell(&self.stage.endpoint, 0, ANSWERS, &kept)?;
+                send_json(&self.stage.endpoint, 0, ANSWERS, &kept)?;
             }
             Order::End => return Ok(false),
         }
@@ -218,7 +218,7 @@ impl Leader<'_> {
     fn tell_all(&self, order: &Order) -> Result<()> {
         let endpoint = &self.rank.stage.endpoint;
         let mut others = self.others.clone();
-        others.try_for_each(|to| tell(endpoint, to, ORDERS, order))
+        others.try_for_each(|to| send_json(endpoint, to, ORDERS, order))
     }
 
     fn lead(&mut self, arguments: &RankArguments) -> Result<Found> {

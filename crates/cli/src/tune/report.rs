@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use portolan::tuned::Link;
-use portolan_bench::table;
 use portolan_hosts::failure::Result;
+use portolan_hosts::table::table;
 use serde::{Deserialize, Serialize};
 
 /// A threshold.
@@ -124,9 +124,9 @@ impl Found {
                     it.found.to_string(),
                 ]
             };
-            let lines: Vec<_> = self.findings.iter().map(line).collect();
+            let lines = self.findings.iter().map(line).collect();
             let _ = writeln!(text, "link {}, {} ranks\n", self.link, self.ranks);
-            text.push_str(&table(&["setting", "default", "found"], &lines));
+            text.push_str(&table("llr", 2, &["setting", "default", "found"], lines));
             text.push('\n');
             for it in &self.findings {
                 let _ = writeln!(text, "{}: {}", it.setting, it.why);

@@ -251,7 +251,7 @@ pub const ANSWERS: u64 = 5;
 const ORDER_BYTES_MAX: usize = 64 << 10;
 
 /// Says something of any kind to a rank.
-pub fn tell(endpoint: &Endpoint, to: u32, tag: u64, what: &impl Serialize) -> Result<()> {
+pub fn send_json(endpoint: &Endpoint, to: u32, tag: u64, what: &impl Serialize) -> Result<()> {
     let text = serde_json::to_vec(what)?;
     endpoint.send_tagged(to, tag, &text).map_err(ours)
 }

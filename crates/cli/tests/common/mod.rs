@@ -196,6 +196,19 @@ impl Said {
         self
     }
 
+    /// Fails unless four ranks on two hosts have printed `probe table`.
+    pub fn has_table(&self) {
+        for rank in 0..4 {
+            let (host, local) = (rank / 2, rank % 2);
+            let locals = [2 * host, 2 * host + 1];
+            let about =
+                format!("[{rank}] rank {rank} of 4 host {host} of 2 local {local} of {locals:?}");
+            assert!(self.out.contains(&about), "no {about:?} in {self:#?}");
+            let name = format!("[{rank}] name h{host}");
+            assert!(self.lines().contains(&name.as_str()), "{self:#?}");
+        }
+    }
+
     /// Standard output's lines, sorted.
     pub fn lines(&self) -> Vec<&str> {
         let mut lines: Vec<&str> = self.out.lines().collect();

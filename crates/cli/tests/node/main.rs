@@ -29,7 +29,7 @@ use common::{
     Said, TestLab, example, finish, marked, none_left, portolan, read_until, say, signal, start,
 };
 use portolan_boot::HostPort;
-use portolan_boot::node::{NodeError, NodeService, Question};
+use portolan_boot::node::{Answer, NodeError, NodeService, Question};
 use portolan_sys::bpf::SharedWords;
 use portolan_sys::closing::refuse_descriptors;
 use portolan_sys::features::Disabled;

@@ -244,6 +244,24 @@ pub fn as_a_unit() -> String {
     )
 }
 
+fn ask_as_user(lab: &str) -> Result<HostPort, NodeError> {
+    as_user(lab, NAMED, || open(&connected(lab)?, 1))
+}
+
+/// The service of h0 is killed: the one that is started `anew` takes over the
+/// host port that a user has, and gets it back.
+pub fn takes_over(lab: &TestLab, node: &mut Node, anew: impl FnOnce() -> Node) {
+    let HostPort { descriptors, .. } = ask_as_user(lab.0).unwrap();
+    assert!(attached(lab, "h0"));
+    node.end(Signal::KILL);
+    *node = anew();
+    node.says("host port taken over: eth0");
+    drop(descriptors);
+    node.says("host port back: eth0");
+    short(lab.0);
+    until("the program stays", || !attached(lab, "h0"));
+}
+
 #[test]
 fn a_service_needs_not_be_root() {
     let lab = TestLab::up(own("system"), "2");
@@ -256,20 +274,13 @@ fn a_service_needs_not_be_root() {
         status.contains(&format!("\nUid:\t{SERVICE}\t{SERVICE}\t")),
         "{status}"
     );
-    let ask = || as_user(lab.0, NAMED, || open(&connected(lab.0)?, 1));
-    let HostPort { descriptors, .. } = ask().unwrap();
-    assert!(attached(&lab, "h0"));
-    nodes[0].end(Signal::KILL);
-    nodes[0] = Node::under(&by, lab.0, "h0", &config, "");
-    nodes[0].says("host port taken over: eth0");
-    drop(descriptors);
-    nodes[0].says("host port back: eth0");
-    short(lab.0);
-    until("the program stays", || !attached(&lab, "h0"));
+    takes_over(&lab, &mut nodes[0], || {
+        Node::under(&by, lab.0, "h0", &config, "")
+    });
     // Whom the folder does not belong to is not believed.
     let socket = socket(lab.0, "h0");
     chown(socket.parent().unwrap(), Some(OTHER), None).unwrap();
-    let why = ask().map(drop).unwrap_err().to_string();
+    let why = ask_as_user(lab.0).map(drop).unwrap_err().to_string();
     assert!(why.contains("neither root nor the owner"), "{why}");
 }
 

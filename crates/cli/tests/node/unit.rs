@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::service::{SERVICE, as_a_unit};
+use super::service::{SERVICE, as_a_unit, takes_over};
 use super::*;
 
 const UNIT: &str = concat!(
@@ -125,15 +125,8 @@ fn the_service_lives_under_the_units_filter() {
     for line in [format!("\nUid:\t{SERVICE}\t"), "\nSeccomp:\t2\n".to_owned()] {
         assert!(status.contains(&line), "{status}");
     }
-    let ask = || as_user(lab.0, NAMED, || open(&connected(lab.0)?, 1));
-    let HostPort { descriptors, .. } = ask().unwrap();
-    assert!(attached(&lab, "h0"));
-    nodes[0].end(Signal::KILL);
-    nodes[0] = Node::under(&by, lab.0, "h0", &config, "");
-    nodes[0].says("host port taken over: eth0");
-    drop(descriptors);
-    nodes[0].says("host port back: eth0");
-    short(lab.0);
-    until("the program stays", || !attached(&lab, "h0"));
+    takes_over(&lab, &mut nodes[0], || {
+        Node::under(&by, lab.0, "h0", &config, "")
+    });
     nodes.iter_mut().for_each(|node| node.end(Signal::TERM));
 }

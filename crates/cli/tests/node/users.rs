@@ -231,12 +231,14 @@ fn lent(by: &OwnedFd) -> (OwnedFd, usize) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let parts = &mut [IoSliceMut::new(&mut bytes)];
-    recvmsg(by, parts, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
+    let got = recvmsg(by, parts, &mut control, RecvFlags::CMSG_CLOEXEC).unwrap();
     let memory = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,
     });
-    let size = u32::from_le_bytes(*bytes[12..].first_chunk().unwrap());
+    let Some(Answer::Allocate { bytes: size }) = Answer::decode(&bytes[..got.bytes]) else {
+        panic!("{bytes:?}")
+    };
     (memory.unwrap(), size as usize)
 }
 
@@ -253,15 +255,16 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     node.says("host port back");
     let before = node.descriptors();
     let silent: Vec<OwnedFd> = (0..50).map(|_| raw(lab.0)).collect();
-    let open = QUESTION;
-    let mut other = open.encode();
+    let open = QUESTION.encode();
+    let mut other = open.clone();
     other[7] = b'9';
-    let senseless: [&[u8]; 6] = [
+    let senseless: [&[u8]; 7] = [
         b"x",
         &[0; 48],
         &[0xff; 20_000],
         &other,
-        &open.encode()[..47],
+        &open[1..],
+        &open[..open.len() - 1],
         &Question::Release { number: 7 }.encode(),
     ];
     for bytes in senseless {
@@ -278,14 +281,10 @@ fn senseless_and_silent_callers_disturb_nobody_and_leave_nothing() {
     let greedy = raw(lab.0);
     let (memory, bytes) = lent(&greedy);
     SharedMemory::allocate(memory.as_fd(), bytes).unwrap();
-    say_to(&greedy, &open.encode());
+    say_to(&greedy, &open);
     until("it is given none", || said("host port given") > 1);
     for _ in 0..2_000 {
-        let _ = send(
-            &greedy,
-            &open.encode(),
-            SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
-        );
+        let _ = send(&greedy, &open, SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
     }
     // Others are served meanwhile.
     NodeService::connect(&socket(lab.0, "h0"))
@@ -420,7 +419,10 @@ fn descriptors_are_refused_before_they_arrive() {
     let _node = Node::start(lab.0, "h0", "");
     let one = raw(lab.0);
     // A socket whose close may linger would keep the service.
-    assert_eq!(send_with(&one, &QUESTION.encode(), one.as_fd()), Err(Errno::PERM));
+    assert_eq!(
+        send_with(&one, &QUESTION.encode(), one.as_fd()),
+        Err(Errno::PERM)
+    );
     drop(ask(lab.0).unwrap());
 }
 
@@ -458,5 +460,7 @@ fn descriptors_whose_close_lingers_keep_nobody_waiting() {
     let (_one, _peer) = send_lingering(NAMED);
     to_node(Signal::TERM);
     to_node(Signal::CONT);
-    until("it does not end", || node.child.try_wait().unwrap().is_some());
+    until("it does not end", || {
+        node.child.try_wait().unwrap().is_some()
+    });
 }

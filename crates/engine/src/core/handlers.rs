@@ -10,7 +10,7 @@ use portolan_wire::{MessageNo, Priority};
 use super::{Arrival, Core};
 use crate::context::Context;
 use crate::message::{Event, Message};
-use crate::ports::{Handler, Held, Meta, PortState};
+use crate::ports::{Handler, HeldMessage, Meta, PortState};
 use crate::ways::Ways;
 
 impl Core {
@@ -21,7 +21,7 @@ impl Core {
     }
 
     /// Runs the handler of a message that has been kept.
-    pub fn deliver(&mut self, ways: &mut dyn Ways, mut held: Held) {
+    pub fn deliver(&mut self, ways: &mut dyn Ways, mut held: HeldMessage) {
         let meta = held.meta;
         let slot = self.ports.get_or_make(meta.port);
         if slot.state == PortState::Closed {

@@ -1,7 +1,5 @@
 //! How operations on matched messages end, for the program.
 
-use std::fmt;
-
 use portolan_exchange::{Completion, Memory, OpError};
 
 use super::memory::{Gather, Scatter};
@@ -31,9 +29,10 @@ impl Ended {
 }
 
 /// Why a blocking call on matched messages failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum MatchError {
     /// A peer that the call depends on is dead.
+    #[error("rank {rank} is dead: {why}")]
     PeerDead {
         /// Which.
         rank: u32,
@@ -41,42 +40,24 @@ pub enum MatchError {
         why: Death,
     },
     /// The message was longer than the buffer, which is full of its beginning.
+    #[error(
+        "the message has {} bytes and the buffer {}: probe for it first, or give it room",
+        .0.total,
+        .0.bytes
+    )]
     Truncated(Completion),
     /// Longer than any message can be.
+    #[error("a message is at most 2^38 bytes long")]
     TooLong,
     /// There is no such operation, or its end was taken already.
+    #[error("there is no such operation, or its end was taken already")]
     NoSuchOperation,
     /// The time was up; the operation goes on.
+    #[error("the time was up")]
     TimedOut,
     /// See [`Misuse`].
-    Misuse(Misuse),
-}
-
-impl fmt::Display for MatchError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PeerDead { rank, why } => write!(f, "rank {rank} is dead: {why}"),
-            Self::Truncated(c) => write!(
-                f,
-                "the message has {} bytes and the buffer {}: probe for it first, or give it room",
-                c.total, c.bytes
-            ),
-            Self::TooLong => f.write_str("a message is at most 2^38 bytes long"),
-            Self::NoSuchOperation => {
-                f.write_str("there is no such operation, or its end was taken already")
-            }
-            Self::TimedOut => f.write_str("the time was up"),
-            Self::Misuse(m) => m.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for MatchError {}
-
-impl From<Misuse> for MatchError {
-    fn from(m: Misuse) -> Self {
-        Self::Misuse(m)
-    }
+    #[error(transparent)]
+    Misuse(#[from] Misuse),
 }
 
 impl From<WaitError> for MatchError {

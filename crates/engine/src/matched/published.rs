@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use portolan_exchange::{DeregisterError, RegionId, RegisterError, Rights, Sink as _};
-use portolan_link::shm::{Exposed, RegionId as Entry, Rights as Shared, ShmPort, Terms};
+use portolan_link::shm::{Exposed, Permission, RegionId as Entry, ShmPort, Terms};
 
 use super::Exchange;
 use super::cache::{Extent, Released};
@@ -24,12 +24,12 @@ pub(crate) struct Published {
     receives: BTreeMap<u64, Entry>,
 }
 
-const fn shared(rights: Rights) -> Shared {
+const fn shared(rights: Rights) -> Permission {
     match rights {
-        Rights::None => Shared::None,
-        Rights::Get => Shared::Get,
-        Rights::Put => Shared::Put,
-        Rights::Both => Shared::Both,
+        Rights::None => Permission::None,
+        Rights::Get => Permission::Get,
+        Rights::Put => Permission::Put,
+        Rights::Both => Permission::Both,
     }
 }
 

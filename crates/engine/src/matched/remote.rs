@@ -15,7 +15,7 @@ use crate::endpoint::{Endpoint, Guard};
 use crate::error::{Misuse, SendError, WaitError};
 use crate::memory::Buffer;
 use crate::state::State;
-use crate::wait::Held;
+use crate::wait::Waited;
 
 /// How often those are looked at who reach into memory themselves, ns: nobody
 /// wakes us when they are done.
@@ -188,7 +188,11 @@ impl Endpoint {
     /// Before the lanes close: no process of this host reaches into our memory
     /// any more. For one that was stopped while it wrote to a receive's memory
     /// this waits beyond the deadline: the program has that back then.
-    pub(crate) fn withdraw_regions<'e>(&'e self, mut s: Guard<'e>, deadline: u64) -> Held<'e, ()> {
+    pub(crate) fn withdraw_regions<'e>(
+        &'e self,
+        mut s: Guard<'e>,
+        deadline: u64,
+    ) -> Waited<'e, ()> {
         let why = Waiting::of(Call::Close, ANYBODY);
         loop {
             let now = now_ns();

@@ -102,7 +102,7 @@ impl<S: Seal> Host<S> for NetHost<'_> {
                     "rank {}: rank {rank} does not answer ({failure:?})",
                     self.core.rank
                 );
-                self.core.tell(Event::PeerSilent { rank, failure });
+                self.core.emit(Event::PeerSilent { rank, failure });
             }
             PeerEvent::Dead(why) => {
                 self.gone.push(peer);

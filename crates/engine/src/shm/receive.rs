@@ -130,9 +130,6 @@ impl ShmRx {
             return true;
         };
         if let Some(payload_at) = payload_at(head) {
-            let meta = meta(head, rank, priority);
-            let flow = meta.flow;
-            let total = total(head);
             let payload = if frame.len() == head.len() {
                 &head[payload_at..]
             } else {
@@ -141,26 +138,29 @@ impl ShmRx {
                 frame.copy_to(payload_at, scratch);
                 scratch
             };
+            // Made where it stays: to copy the fields just written, wider than they were
+            // written, would cost as much as all the rest.
             let a = Arrival {
-                meta,
+                meta: meta(head, rank, priority),
                 args: &head[HEAD_BYTES..payload_at],
-                total,
+                total: total(head),
                 payload,
             };
             if a.is_whole() {
                 return Self::hand_over(core, ways, &a);
             }
+            let flow = a.meta.flow;
+            let (total, sent) = (a.total, a.payload.len() as u64);
             let begun = &self.active[from as usize][priority.index()];
             let free = begun.get(flow as usize).is_some_and(|it| it.left == 0);
-            if !free || total < payload.len() as u64 {
+            if !free || total < sent {
                 return self.distrust(core, from);
             }
-            let sent = payload.len() as u64;
             let cookie = match core.arrive(ways, &a) {
                 Took::NotNow => return false,
                 Took::Part(cookie) => cookie,
                 Took::Refused => {
-                    core.refuse_kept(ways, &meta);
+                    core.refuse_kept(ways, &a.meta);
                     0
                 }
                 Took::Whole => 0,
@@ -228,7 +228,7 @@ impl ShmRx {
             Some(&ASK) => {
                 let can = ways.outlet.can_copy(from);
                 ways.tx
-                    .tell(ways.outlet, from, control(ANSWER, can.into(), 0));
+                    .send_control(ways.outlet, from, control(ANSWER, can.into(), 0));
                 true
             }
             Some(&ANSWER) => {
@@ -243,7 +243,8 @@ impl ShmRx {
                 if head.get(1) == Some(&1) {
                     ways.tx.note_proof(from, Proof::Read(mark));
                 } else {
-                    ways.tx.tell(ways.outlet, from, control(MARK, 1, mark));
+                    ways.tx
+                        .send_control(ways.outlet, from, control(MARK, 1, mark));
                 }
                 true
             }
@@ -299,8 +300,12 @@ impl ShmRx {
         };
         match core.arrive(ways, &a) {
             Took::NotNow => return false,
-            Took::Refused => ways.tx.tell(ways.outlet, from, control(DONE, 1, id)),
-            Took::Whole => ways.tx.tell(ways.outlet, from, control(DONE, 0, id)),
+            Took::Refused => ways
+                .tx
+                .send_control(ways.outlet, from, control(DONE, 1, id)),
+            Took::Whole => ways
+                .tx
+                .send_control(ways.outlet, from, control(DONE, 0, id)),
             Took::Part(cookie) => {
                 // In pieces: where the bytes go to several places, or nowhere,
                 // each is put together first.
@@ -318,7 +323,8 @@ impl ShmRx {
                     at += bytes;
                 }
                 if at == total {
-                    ways.tx.tell(ways.outlet, from, control(DONE, 0, id));
+                    ways.tx
+                        .send_control(ways.outlet, from, control(DONE, 0, id));
                     core.finish(ways, cookie);
                 } else {
                     // It closed or died, or lent us memory that it does not have.

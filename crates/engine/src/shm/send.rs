@@ -272,7 +272,7 @@ impl ShmTx {
         };
         if self.copy_min != usize::MAX && peer.copying == Copying::Unknown {
             peer.copying = Copying::Asked;
-            self.tell(outlet, to, control(ASK, 0, 0));
+            self.send_control(outlet, to, control(ASK, 0, 0));
         }
         self.peers[to as usize].copying == Copying::Yes
     }
@@ -284,7 +284,7 @@ impl ShmTx {
     }
 
     /// Sends a control frame, now or as soon as there is room.
-    pub fn tell(&mut self, outlet: &mut Outlet<'_>, to: u16, frame: [u8; CONTROL_BYTES]) {
+    pub fn send_control(&mut self, outlet: &mut Outlet<'_>, to: u16, frame: [u8; CONTROL_BYTES]) {
         let untold = &mut self.peers[to as usize].untold;
         if *untold > 0 || !say(outlet, to, &frame) {
             *untold += 1;
@@ -414,7 +414,7 @@ impl Stream {
 mod tests {
     use std::sync::Arc;
 
-    use portolan_link::shm::{Config, Segment, ShmPort};
+    use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
     use portolan_sys::doorbell::Doorbell;
 
     use super::super::choice::TRIAL;
@@ -427,7 +427,7 @@ mod tests {
 
     /// Three endpoints of a segment, all in this process.
     fn ports() -> [ShmPort; 3] {
-        let segment = Segment::create(3, &Config::default()).unwrap();
+        let segment = Segment::create(3, &SegmentConfig::default()).unwrap();
         let bells = [(); 3].map(|()| Doorbell::new().unwrap());
         [0, 1, 2].map(|index| {
             let bells = bells.iter().map(|b| b.duplicate().unwrap().into());
@@ -503,10 +503,10 @@ mod tests {
         let mut ops = Ops::new(0);
         let mut told = 0;
         while tx.may_tell(1) {
-            tx.tell(&mut from.outlet(), 1, control(DONE, 0, told));
+            tx.send_control(&mut from.outlet(), 1, control(DONE, 0, told));
             told += 1;
         }
-        tx.tell(&mut from.outlet(), 2, control(DONE, 0, 7));
+        tx.send_control(&mut from.outlet(), 2, control(DONE, 0, 7));
         let read = |port: &mut ShmPort, numbers: &mut Vec<u64>| {
             let polled = port.poll(usize::MAX, |_, _, frame| {
                 numbers.push(u64::from_le_bytes(frame[8..16].try_into().unwrap()));

@@ -10,7 +10,7 @@ use portolan_engine::{
     Config, Congestion, Endpoint, EndpointId, Hidden, Life, Opening, PeerConfig, ShmAttachment,
     Watch,
 };
-use portolan_link::shm::{Config as SegmentConfig, Segment};
+use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::doorbell::Doorbell;
 
 /// How long something may take to come about that surely does. It only ends a

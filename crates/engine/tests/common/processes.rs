@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use portolan_engine::{Config, Endpoint, ShmAttachment};
-use portolan_link::shm::{Config as SegmentConfig, Segment};
+use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::inherit::adopt_inherited;
 use portolan_sys::process::{Condition, threads};

@@ -16,6 +16,7 @@ use super::{Lab, MTU_DEFAULT, PLAIN_XDP_MTU_MAX, Shape, plug, remove, store};
 use crate::choices::Bytes;
 use crate::failure::Result;
 use crate::print::{counted, print};
+use crate::table::table;
 
 /// Of `portolan lab`.
 #[derive(clap::Args)]
@@ -265,17 +266,17 @@ fn list(form: &Form) -> Result<()> {
     if form.is_json() {
         return form.write(&json!({ "labs": labs.iter().map(status::shape).collect::<Vec<_>>() }));
     }
-    for lab in labs {
-        let state = if lab.ready {
-            ""
-        } else {
-            "  not built to the end"
+    let line = |lab: &Lab| {
+        let state = match lab.ready {
+            true => "",
+            false => "not built to the end",
         };
-        let hosts = counted(lab.shape.hosts as usize, "host");
-        print(format_args!(
-            "{:<16} {hosts:>9}  MTU {:>5}{state}\n",
-            lab.name, lab.shape.mtu
-        ))?;
-    }
-    Ok(())
+        vec![
+            lab.name.clone(),
+            counted(lab.shape.hosts as usize, "host"),
+            format!("MTU {:>5}", lab.shape.mtu),
+            state.to_owned(),
+        ]
+    };
+    print(table("lrl", 2, &[], labs.iter().map(line).collect())).map(drop)
 }

@@ -132,12 +132,7 @@ pub(super) fn attach_where(
     if !has_links() {
         remove_queue(lab);
     }
-    let program: &mut SchedClassifier = bpf
-        .program_mut("impair")
-        .ok_or_else(bad_object)?
-        .try_into()
-        .map_err(failed("opening the loss program"))?;
-    program.load().map_err(failed("loading the loss program"))?;
+    let program = loaded(&mut bpf, "impair")?;
     for cable in lab.cables() {
         let port = cable.device('h');
         if !has_links() {
@@ -206,6 +201,16 @@ pub(super) fn count<M: Borrow<MapData>>(map: &HashMap<M, u32, Port>) -> Result<L
         sum.passed += judged.saturating_sub(dropped);
     }
     Ok(sum)
+}
+
+/// A program that attaches to devices.
+pub(super) fn loaded<'a>(bpf: &'a mut Ebpf, name: &str) -> Result<&'a mut SchedClassifier> {
+    let program = bpf.program_mut(name).ok_or_else(bad_object)?;
+    let opening = failed("opening a program of the lab");
+    let program: &mut SchedClassifier = program.try_into().map_err(opening)?;
+    let loading = failed("loading a program of the lab");
+    program.load().map_err(loading)?;
+    Ok(program)
 }
 
 pub(super) fn bad_object() -> Failure {

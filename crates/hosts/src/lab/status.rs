@@ -16,6 +16,7 @@ use super::{Lab, LossCounters, PLAIN_XDP_MTU_MAX, remove, store, tool, wires};
 use crate::failure::{Failure, Result};
 use crate::node::ONE_BUFFER_MAX;
 use crate::print::print;
+use crate::table::table;
 
 /// How long the cores are looked at.
 const LOOK: Duration = Duration::from_millis(200);
@@ -205,33 +206,34 @@ fn harm(current: &Current) -> Value {
 fn show(text: &mut String, lab: &Lab) -> Result<()> {
     let _ = writeln!(text, "lab {}: {}", lab.name, lab.shape);
     let ports = ports(lab)?;
-    for cable in lab.cables() {
+    let line = |cable: Cable| {
         let host = cable.host;
-        let (v4, v6) = (
-            lab.ipv4_of(cable).to_string(),
-            lab.ipv6_of(cable).to_string(),
-        );
-        let _ = write!(text, "h{host:<4} {v4:<15} {v6:<24}");
-        let _ = match cable.switch {
-            0 => write!(text, " {:>3} processes", processes(lab, host)?.len()),
-            _ => write!(text, " on {}", cable.interface()),
+        let mut about = match cable.switch {
+            0 => format!("{:>3} processes", processes(lab, host)?.len()),
+            _ => format!("on {}", cable.interface()),
         };
         if let Some(port) = ports.get(lab.place_of(cable) as usize) {
             if !port.up {
-                let _ = write!(text, "; unplugged");
+                about.push_str("; unplugged");
             }
             if lab.shape.line.is_some() {
-                let _ = write!(text, "; port: {} dropped", port.dropped);
+                let _ = write!(about, "; port: {} dropped", port.dropped);
             }
             if lab.marks() {
-                let _ = write!(text, ", {} marked", port.marked);
+                let _ = write!(about, ", {} marked", port.marked);
             }
             if port.own_dropped > 0 {
-                let _ = write!(text, "; own line: {} dropped", port.own_dropped);
+                let _ = write!(about, "; own line: {} dropped", port.own_dropped);
             }
         }
-        text.push('\n');
-    }
+        let [v4, v6] = [
+            lab.ipv4_of(cable).to_string(),
+            lab.ipv6_of(cable).to_string(),
+        ];
+        Ok(vec![format!("h{host}"), v4, v6, about])
+    };
+    let lines = lab.cables().map(line).collect::<Result<_>>()?;
+    text.push_str(&table("l", 2, &[], lines));
     if lab.shape.mtu > PLAIN_XDP_MTU_MAX {
         let _ = writeln!(text, "{}", large_mtu());
     }

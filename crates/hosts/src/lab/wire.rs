@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode, Stdio};
 
 use aya::maps::{Array, HashMap};
-use aya::programs::{SchedClassifier, TcAttachType};
+use aya::programs::TcAttachType;
 use aya::{Ebpf, include_bytes_aligned};
 use portolan_sys::clock::now_ns;
 use portolan_sys::epoll::Epoll;
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::impairment::{ALL, Impairment, threshold};
 use super::late::{Late, LateCounters};
-use super::loss::{bad_object, failed, port_seed};
+use super::loss::{bad_object, failed, loaded, port_seed};
 use super::{Lab, enter, remove, store, tool, wires};
 use crate::failure::{Failure, Result};
 use crate::print::print;
@@ -321,14 +321,7 @@ fn attach(lab: &Lab, with: &Impairment) -> Result<Ebpf> {
         ("back", 'w', TcAttachType::Ingress),
         ("detour", 'h', TcAttachType::Egress),
     ] {
-        let program: &mut SchedClassifier = bpf
-            .program_mut(name)
-            .ok_or_else(bad_object)?
-            .try_into()
-            .map_err(failed("opening the wire's programs"))?;
-        program
-            .load()
-            .map_err(failed("loading the wire's programs"))?;
+        let program = loaded(&mut bpf, name)?;
         for cable in lab.cables() {
             program
                 .attach(&cable.device(kind), at)

@@ -10,13 +10,13 @@
 
 use aya::maps::{HashMap, Map, MapData};
 use aya::programs::tc::{NlOptions, TcAttachOptions};
-use aya::programs::{SchedClassifier, TcAttachType, tc};
+use aya::programs::{TcAttachType, tc};
 use aya::{Ebpf, include_bytes_aligned};
 use rustix::mount::{MountFlags, mount};
 use rustix::net::{AddressFamily, SocketType, netdevice::name_to_index, socket};
 
 use super::cable::Cable;
-use super::loss::{bad_object, failed};
+use super::loss::{bad_object, failed, loaded};
 use super::{Lab, Line, tool};
 use crate::failure::{Failure, Result};
 
@@ -119,14 +119,7 @@ fn attach(
     at: TcAttachType,
     devices: impl Iterator<Item = String>,
 ) -> Result<()> {
-    let program: &mut SchedClassifier = bpf
-        .program_mut(name)
-        .ok_or_else(bad_object)?
-        .try_into()
-        .map_err(failed("opening a program of the lines"))?;
-    program
-        .load()
-        .map_err(failed("loading a program of the lines"))?;
+    let program = loaded(bpf, name)?;
     for device in devices {
         tc::qdisc_add_clsact(&device).map_err(failed("adding a clsact queue"))?;
         let options = TcAttachOptions::Netlink(NlOptions::default());

@@ -14,6 +14,7 @@ use super::queue::queue_bytes;
 use super::rules::way_to_queue;
 use super::state::Files;
 use crate::print::print;
+use crate::table::table;
 
 /// One line of what was found; `Err`: something is missing.
 type Found = (String, Result<String, String>);
@@ -37,21 +38,19 @@ pub fn run(
     ));
     all.extend(carriers(config));
     all.push(("service".to_owned(), Ok(service(files))));
-    let width = all
-        .iter()
-        .map(|(subject, _)| subject.len())
-        .max()
-        .unwrap_or(0);
-    let line = |(subject, found): &Found| match found {
-        Ok(text) => format!("ok       {subject:<width$}  {text}\n"),
-        Err(text) => format!("missing  {subject:<width$}  {text}\n"),
+    let code = match all.iter().all(|(_, found)| found.is_ok()) {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::FAILURE,
     };
-    print(all.iter().map(line).collect::<String>())?;
-    Ok(if all.iter().all(|(_, found)| found.is_ok()) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    let line = |(subject, found): Found| {
+        let (state, text) = match found {
+            Ok(text) => ("ok     ", text),
+            Err(text) => ("missing", text),
+        };
+        vec![state.to_owned(), subject, text]
+    };
+    print(table("l", 2, &[], all.into_iter().map(line).collect()))?;
+    Ok(code)
 }
 
 fn users(config: &Config) -> Found {

@@ -1,13 +1,12 @@
 //! What the node service allows to whom.
 
 use std::collections::BTreeMap;
-use std::fmt;
-use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use portolan_boot::node::{NO_ONE_SIDED, NoOneSided};
+use portolan_sys::files;
 
 use crate::file;
 
@@ -65,13 +64,16 @@ impl Default for Config {
 }
 
 /// Settings that cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
+    #[error("{0}: {1}")]
     Unreadable(PathBuf, String),
     /// Others than root may write it.
+    #[error("{0}: others than root may write it: chown root {0}; chmod go-w {0}")]
     Open(PathBuf),
     /// What stands at a line and column, both from 1, makes no sense.
+    #[error("{file}:{line}:{column}: {what}")]
     Text {
         /// Which file.
         file: PathBuf,
@@ -84,27 +86,6 @@ pub enum ConfigError {
     },
 }
 
-impl fmt::Display for ConfigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable(file, why) => write!(f, "{}: {why}", file.display()),
-            Self::Open(file) => write!(
-                f,
-                "{0}: others than root may write it: chown root {0}; chmod go-w {0}",
-                file.display()
-            ),
-            Self::Text {
-                file,
-                line,
-                column,
-                what,
-            } => write!(f, "{}:{line}:{column}: {what}", file.display()),
-        }
-    }
-}
-
-impl std::error::Error for ConfigError {}
-
 impl Config {
     /// Reads `file`; none: the usual one, which need not be there.
     ///
@@ -113,20 +94,16 @@ impl Config {
     pub fn read(file: Option<&Path>) -> Result<Self, ConfigError> {
         let path = file.unwrap_or(Path::new(CONFIG_FILE));
         let unreadable = |e: io::Error| ConfigError::Unreadable(path.to_owned(), e.to_string());
-        let open = match file::open(path) {
+        let open = match files::open(path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound && file.is_none() => {
                 return Ok(Self::default());
             }
             open => open.map_err(unreadable)?,
         };
-        let about = open.metadata().map_err(unreadable)?;
-        if about.uid() != ROOT || about.mode() & 0o022 != 0 {
+        if !files::is_roots(&open).map_err(unreadable)? {
             return Err(ConfigError::Open(path.to_owned()));
         }
-        let mut text = String::new();
-        open.take(file::BYTES_MAX)
-            .read_to_string(&mut text)
-            .map_err(unreadable)?;
+        let text = files::read_text(open, file::BYTES_MAX).map_err(unreadable)?;
         Self::parse(path, &text, &number_of)
     }
 
@@ -141,27 +118,17 @@ impl Config {
             ..Self::default()
         };
         let mut seen = Vec::new();
-        // Some editors begin a file with a byte order mark.
-        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-        for (number, line) in (1..).zip(text.lines()) {
-            let bare = line.split('#').next().unwrap_or("");
-            if bare.trim().is_empty() {
-                continue;
-            }
+        for line in files::lines(text) {
             // `part` is a piece of `line`.
-            let wrong = |part: &str, what: String| {
-                let before = part.as_ptr() as usize - line.as_ptr() as usize;
-                ConfigError::Text {
-                    file: file.to_owned(),
-                    line: number,
-                    column: line[..before].chars().count() + 1,
-                    what,
-                }
+            let wrong = |part: &str, what: String| ConfigError::Text {
+                file: file.to_owned(),
+                line: line.number,
+                column: line.column(part),
+                what,
             };
-            let Some((name, value)) = bare.split_once('=') else {
-                return Err(wrong(bare.trim(), "not NAME = VALUE".to_owned()));
+            let Some((name, value)) = line.setting() else {
+                return Err(wrong(line.words, "not NAME = VALUE".to_owned()));
             };
-            let (name, value) = (name.trim(), value.trim());
             if seen.contains(&name) {
                 return Err(wrong(name, format!("{name} stands here a second time")));
             }

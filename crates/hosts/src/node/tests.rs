@@ -189,6 +189,13 @@ impl End {
             Self::Plain(link) => link.local_address().unwrap(),
         }
     }
+
+    fn fast(&self) -> &Xdp {
+        match self {
+            Self::Fast(link) => link,
+            Self::Plain(_) => panic!("it has no host port"),
+        }
+    }
 }
 
 /// Which IP two ends use.
@@ -241,10 +248,7 @@ impl Two {
     }
 
     fn fast(&self, end: usize) -> &Xdp {
-        match &self.ends[end] {
-            End::Fast(link) => link,
-            End::Plain(_) => panic!("it has no host port"),
-        }
+        self.ends[end].fast()
     }
 }
 
@@ -528,10 +532,7 @@ impl Shared {
     }
 
     fn part(&self, n: usize) -> &Xdp {
-        match &self.parts[n] {
-            End::Fast(link) => link,
-            End::Plain(_) => unreachable!("all have a host port"),
-        }
+        self.parts[n].fast()
     }
 
     /// Makes it seem that a process holds the rings.

@@ -12,7 +12,7 @@ use std::thread::ScopedJoinHandle;
 use portolan_boot::HostPort;
 use portolan_boot::launch::{Place, SharedMemory, Wanted};
 use portolan_boot::node::node_socket;
-use portolan_link::shm::{Config, Segment};
+use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::features::Disabled;
 
 use super::RANK_COMMAND;
@@ -24,7 +24,7 @@ use crate::node::{Networks, Opener};
 pub struct Local {
     own: PathBuf,
     lab: Option<Lab>,
-    config: Config,
+    config: SegmentConfig,
     group: Option<PathBuf>,
     disabled: Disabled,
     /// Who opens those of each network, by host of the lab.
@@ -42,9 +42,9 @@ impl Local {
             ));
         }
         let own = std::env::current_exe().map_err(Failure::io("finding the portolan command"))?;
-        let config = Config {
+        let config = SegmentConfig {
             remote_barrier: !disabled.membarrier,
-            ..Config::default()
+            ..SegmentConfig::default()
         };
         Ok(Self {
             own,

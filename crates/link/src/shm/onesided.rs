@@ -5,14 +5,13 @@
 //! The initiator checks key, rights and bounds. That is no wall: members of a
 //! job trust each other, and the kernel alone decides who may reach into whom.
 
-use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering::{Acquire, SeqCst};
 use std::sync::atomic::fence;
 
 use portolan_ring::{
-    Exposed, Held, PublishError, Region, RegionId, RegionOwner, RegionTable, Rights, Terms,
-    UseWord, WithdrawError,
+    Exposed, Permission, PublishError, Region, RegionId, RegionOwner, RegionTable, RegionUse,
+    Terms, UseWord, WithdrawError,
 };
 use portolan_sys::process::{
     CopyError, read_memory, read_memory_vectored, threads, write_memory_vectored,
@@ -35,31 +34,53 @@ pub enum Place {
 
 /// Why nothing was put or got. Except for [`OneSidedError::Fault`] and
 /// [`OneSidedError::Gone`], which may come in the middle, nothing was touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OneSidedError {
     /// The host has no endpoint of that index.
+    #[error("this host has no endpoint of that index")]
     NoPeer,
     /// The peer has not opened yet: a message waits for it.
+    #[error("the peer has not opened its endpoint yet")]
     NotOpen,
     /// The peer has closed or is dead; final.
+    #[error(
+        "the peer {}",
+        if *.0 == PeerState::Closed { "has closed its endpoint" } else { "is dead" }
+    )]
     Gone(PeerState),
     /// The peer lets nobody reach into its memory.
+    #[error("the peer forbids one-sided access to its memory")]
     Forbidden,
     /// The peer has no region under this key.
+    #[error("the peer has no memory region under this key")]
     NoKey,
     /// The peer may have this region, but not in its table: send a message.
+    #[error("the peer's table does not tell of all its memory regions")]
     Elsewhere,
     /// The region exists, but its rights, these, do not include the access.
-    Denied(Rights),
+    #[error(
+        "the memory region does not allow this access, but {}",
+        match .0 {
+            Permission::None => "none",
+            Permission::Get => "get",
+            Permission::Put => "put",
+            Permission::Both => "put and get",
+        }
+    )]
+    Denied(Permission),
     /// It begins before the region, which has so many bytes, or ends behind.
+    #[error("the access is not within the memory region, which has {0} bytes")]
     OutOfBounds(u64),
     /// The system forbids it (Yama's ptrace_scope, seccomp, another user or
     /// pid namespace), lacks the call, or it is disabled: send a message.
+    #[error("{}", CopyError::NotPermitted)]
     NotPermitted,
     /// So many bytes were copied: the rest is not mapped in the peer, or may
     /// not be written there.
+    #[error("{}", CopyError::Fault(*.0))]
     Fault(usize),
     /// The kernel refused for another reason.
+    #[error("{}", CopyError::Other(*.0))]
     Kernel(Errno),
 }
 
@@ -70,41 +91,6 @@ impl OneSidedError {
         matches!(self, Self::NotOpen | Self::Elsewhere | Self::NotPermitted)
     }
 }
-
-impl fmt::Display for OneSidedError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NoPeer => f.write_str("this host has no endpoint of that index"),
-            Self::NotOpen => f.write_str("the peer has not opened its endpoint yet"),
-            Self::Gone(PeerState::Closed) => f.write_str("the peer has closed its endpoint"),
-            Self::Gone(_) => f.write_str("the peer is dead"),
-            Self::Forbidden => f.write_str("the peer forbids one-sided access to its memory"),
-            Self::NoKey => f.write_str("the peer has no memory region under this key"),
-            Self::Elsewhere => {
-                f.write_str("the peer's table does not tell of all its memory regions")
-            }
-            Self::Denied(rights) => write!(
-                f,
-                "the memory region does not allow this access, but {}",
-                match rights {
-                    Rights::None => "none",
-                    Rights::Get => "get",
-                    Rights::Put => "put",
-                    Rights::Both => "put and get",
-                }
-            ),
-            Self::OutOfBounds(bytes) => write!(
-                f,
-                "the access is not within the memory region, which has {bytes} bytes"
-            ),
-            Self::NotPermitted => CopyError::NotPermitted.fmt(f),
-            Self::Fault(bytes) => CopyError::Fault(*bytes).fmt(f),
-            Self::Kernel(e) => CopyError::Other(*e).fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for OneSidedError {}
 
 impl From<CopyError> for OneSidedError {
     fn from(e: CopyError) -> Self {
@@ -144,7 +130,7 @@ impl OneSided {
         map: &Map,
         cma: &mut Cma,
         access: &Access,
-    ) -> Result<(Held<'_>, u32, u64), OneSidedError> {
+    ) -> Result<(RegionUse<'_>, u32, u64), OneSidedError> {
         let peer = access.peer;
         if peer >= map.layout.endpoints {
             return Err(OneSidedError::NoPeer);
@@ -180,7 +166,7 @@ struct Access {
     key: u64,
     place: Place,
     bytes: u64,
-    allowed: fn(Rights) -> bool,
+    allowed: fn(Permission) -> bool,
 }
 
 impl Access {
@@ -254,7 +240,7 @@ impl Outlet<'_> {
         &mut self,
         key: u64,
         memory: Exposed,
-        rights: Rights,
+        rights: Permission,
     ) -> Result<RegionId, PublishError> {
         self.onesided.regions.publish(Region {
             key,
@@ -306,7 +292,7 @@ impl Outlet<'_> {
             key,
             place,
             bytes: total(from.iter().map(|piece| piece.len())),
-            allowed: Rights::allow_put,
+            allowed: Permission::allow_put,
         };
         let (_held, pid, at) = self.onesided.begin(self.map, self.cma, &access)?;
         Ok(write_memory_vectored(pid, at, from)?)
@@ -328,7 +314,7 @@ impl Outlet<'_> {
             key,
             place,
             bytes: total(into.iter().map(|piece| piece.len())),
-            allowed: Rights::allow_get,
+            allowed: Permission::allow_get,
         };
         let (_held, pid, at) = self.onesided.begin(self.map, self.cma, &access)?;
         Ok(read_memory_vectored(pid, at, into)?)
@@ -344,7 +330,7 @@ impl ShmPort {
         &mut self,
         key: u64,
         memory: Exposed,
-        rights: Rights,
+        rights: Permission,
     ) -> Result<RegionId, PublishError> {
         self.outlet().publish(key, memory, rights)
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use portolan_ring::{Corrupt, Fence, InboxConsumer, Line, Message, Short, SleepWord, Slumber};
+use portolan_ring::{Corrupt, Fence, InboxConsumer, Line, RingMessage, Short, SleepWord, Slumber};
 use portolan_sys::barrier;
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::process::own_pid;
@@ -34,22 +34,15 @@ pub const HEAD_BYTES_MAX: usize = 256;
 
 /// Memory that a peer has scribbled over. What came from it so far was
 /// delivered; nothing more of it will be where a peer is named.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{} of this host: {Corrupt}",
+    .from.map_or("a process".to_owned(), |index| format!("endpoint {index}"))
+)]
 pub struct PollError {
     /// Whose ring it was; `None` for an inbox, which all others write.
     pub from: Option<u16>,
 }
-
-impl std::fmt::Display for PollError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.from {
-            Some(from) => write!(f, "endpoint {from} of this host: {Corrupt}"),
-            None => write!(f, "a process of this host: {Corrupt}"),
-        }
-    }
-}
-
-impl std::error::Error for PollError {}
 
 /// Whether an endpoint may now sleep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,7 +57,7 @@ pub enum Slumbering {
 /// A frame that has arrived; valid during the call that shows it.
 #[derive(Debug)]
 pub struct Frame<'a> {
-    message: &'a Message<'static>,
+    message: &'a RingMessage<'static>,
     head: &'a [u8],
 }
 

@@ -66,7 +66,7 @@ const RING_BYTES_MAX: u32 = 2 << 20;
 
 /// Sizes of a segment; the launcher decides, all others read them from it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Config {
+pub struct SegmentConfig {
     /// Longest frame, bytes, 57 to 65,472. Default 65,472.
     pub frame_bytes_max: u32,
     /// Slots of a pair ring, a power of two. Default 128.
@@ -91,7 +91,7 @@ pub struct Config {
     pub remote_barrier: bool,
 }
 
-impl Default for Config {
+impl Default for SegmentConfig {
     fn default() -> Self {
         Self {
             frame_bytes_max: 65_472,
@@ -178,7 +178,7 @@ pub(super) struct Layout {
 impl Layout {
     const WORDS: usize = 9;
 
-    fn new(endpoints: u32, config: &Config) -> Result<Self, SegmentError> {
+    fn new(endpoints: u32, config: &SegmentConfig) -> Result<Self, SegmentError> {
         if endpoints == 0 || endpoints > u32::from(ENDPOINTS_MAX) {
             return Err(SegmentError::Endpoints(endpoints));
         }
@@ -259,7 +259,7 @@ impl Layout {
         for (small, word) in small.iter_mut().zip(words) {
             *small = u32::try_from(word).ok()?;
         }
-        let config = Config {
+        let config = SegmentConfig {
             frame_bytes_max: small[6],
             ring_slots: small[2],
             ring_bytes: Some(small[3].checked_mul(LINE_BYTES as u32)?),
@@ -415,7 +415,7 @@ impl Segment {
     ///
     /// # Errors
     /// [`SegmentError::Endpoints`], [`SegmentError::Setting`].
-    pub fn bytes(endpoints: u32, config: &Config) -> Result<usize, SegmentError> {
+    pub fn bytes(endpoints: u32, config: &SegmentConfig) -> Result<usize, SegmentError> {
         Ok(Layout::new(endpoints, config)?.lines() * LINE_BYTES)
     }
 
@@ -423,7 +423,7 @@ impl Segment {
     ///
     /// # Errors
     /// As [`Segment::bytes`], and [`SegmentError::Memory`].
-    pub fn create(endpoints: u32, config: &Config) -> Result<Self, SegmentError> {
+    pub fn create(endpoints: u32, config: &SegmentConfig) -> Result<Self, SegmentError> {
         let layout = Layout::new(endpoints, config)?;
         let memory = SharedMemory::create("portolan", layout.lines() * LINE_BYTES)?;
         let lines = lines_of(&memory);
@@ -483,9 +483,9 @@ mod tests {
     #[test]
     fn what_is_created_is_opened_with_the_same_layout() {
         for endpoints in [1, 2, 5] {
-            let s = Segment::create(endpoints, &Config::default()).unwrap();
+            let s = Segment::create(endpoints, &SegmentConfig::default()).unwrap();
             assert_eq!(
-                Segment::bytes(endpoints, &Config::default()).unwrap(),
+                Segment::bytes(endpoints, &SegmentConfig::default()).unwrap(),
                 s.0.memory.bytes()
             );
             let map = Map::open(s.duplicate_fd().unwrap()).unwrap();
@@ -526,59 +526,60 @@ mod tests {
 
     #[test]
     fn settings_out_of_range_are_named() {
-        let bytes = |endpoints, config: Config| Segment::bytes(endpoints, &config).unwrap_err();
-        let d = Config::default();
+        let bytes =
+            |endpoints, config: SegmentConfig| Segment::bytes(endpoints, &config).unwrap_err();
+        let d = SegmentConfig::default();
         for n in [0, 4097, u32::MAX] {
             assert_eq!(bytes(n, d), SegmentError::Endpoints(n));
         }
         let ring_bytes = Some(32 << 10);
         let cases = [
-            (Config { ring_bytes, ..d }, "ring_bytes"),
+            (SegmentConfig { ring_bytes, ..d }, "ring_bytes"),
             (
-                Config {
+                SegmentConfig {
                     frame_bytes_max: 65_473,
                     ..d
                 },
                 "frame_bytes_max",
             ),
             (
-                Config {
+                SegmentConfig {
                     frame_bytes_max: 0,
                     ..d
                 },
                 "frame_bytes_max",
             ),
             (
-                Config {
+                SegmentConfig {
                     ring_slots: 100,
                     ..d
                 },
                 "ring_bytes",
             ),
-            (Config { ring_slots: 0, ..d }, "ring_slots"),
+            (SegmentConfig { ring_slots: 0, ..d }, "ring_slots"),
             (
-                Config {
+                SegmentConfig {
                     inbox_slots: 3,
                     ..d
                 },
                 "inbox_slots",
             ),
             (
-                Config {
+                SegmentConfig {
                     inbox_frames: 0,
                     ..d
                 },
                 "inbox_frames",
             ),
             (
-                Config {
+                SegmentConfig {
                     rings: Some(u32::MAX),
                     ..d
                 },
                 "rings",
             ),
             (
-                Config {
+                SegmentConfig {
                     regions: 65_537,
                     ..d
                 },
@@ -610,7 +611,7 @@ mod tests {
             (1, 5),
             (2, 0),
         ] {
-            let s = Segment::create(3, &Config::default()).unwrap();
+            let s = Segment::create(3, &SegmentConfig::default()).unwrap();
             let word = s.0.lines()[at.0].word(at.1);
             for garbage in [0, word.load(Relaxed) + 1, word.load(Relaxed) * 2, u64::MAX] {
                 word.store(garbage, Relaxed);

@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-use portolan_ring::{InboxProducer, Position, Producer, ReserveError, SleepWord};
+use portolan_ring::{Corrupt, InboxProducer, Position, Producer, ReserveError, SleepWord};
 use portolan_sys::doorbell::Doorbell;
 use portolan_wire::Priority;
 
@@ -21,35 +21,32 @@ const HEAT: u32 = 16;
 const HEAT_MAX: u32 = 1 << 14;
 
 /// Why nothing was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ShmError {
     /// No room now: the peer must read first. Make progress and try again.
+    #[error("{}", ReserveError::Full)]
     Full,
     /// The frame is longer than this many bytes.
+    #[error("a frame here holds {0} bytes at most")]
     TooBig(usize),
     /// The peer has closed or is dead; final.
+    #[error(fmt = gone)]
     Gone(PeerState),
     /// The host has no endpoint of that index.
+    #[error("this host has no endpoint of that index")]
     NoPeer,
     /// The peer, or another process, has scribbled over the ring; final.
+    #[error("{Corrupt}")]
     Corrupt,
 }
 
-impl fmt::Display for ShmError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Full => ReserveError::Full.fmt(f),
-            Self::TooBig(most) => write!(f, "a frame here holds {most} bytes at most"),
-            Self::Gone(PeerState::Closed) => f.write_str("the peer has closed its endpoint"),
-            Self::Gone(PeerState::Corrupt) => ReserveError::Corrupt.fmt(f),
-            Self::Gone(_) => f.write_str("the peer is dead"),
-            Self::NoPeer => f.write_str("this host has no endpoint of that index"),
-            Self::Corrupt => ReserveError::Corrupt.fmt(f),
-        }
+fn gone(state: &PeerState, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    match state {
+        PeerState::Closed => f.write_str("the peer has closed its endpoint"),
+        PeerState::Corrupt => write!(f, "{Corrupt}"),
+        _ => f.write_str("the peer is dead"),
     }
 }
-
-impl std::error::Error for ShmError {}
 
 /// Where a lane's frames go.
 #[derive(Debug)]

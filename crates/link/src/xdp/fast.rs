@@ -263,13 +263,12 @@ impl Fast {
 
     /// Has the kernel send what is in the ring.
     #[inline]
-    pub fn kick(&mut self, counters: &mut XdpCounters) -> Result<(), Failed> {
+    pub fn kick(&mut self) -> Result<(), Failed> {
         if !self.tx.needs_wakeup() {
             self.owed = false;
             return Ok(());
         }
         for _ in 0..KICKS_MAX {
-            counters.tx_calls += 1;
             match xdp::kick(self.socket.as_fd()) {
                 Ok(()) => {
                     self.owed = false;

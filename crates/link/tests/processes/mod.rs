@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use portolan_link::shm::{Config, Segment, ShmError, ShmPort, Slumbering};
+use portolan_link::shm::{Segment, SegmentConfig, ShmError, ShmPort, Slumbering};
 use portolan_sys::doorbell::Doorbell;
 use portolan_wire::Priority;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -19,7 +19,7 @@ pub struct Host {
     pub ports: Vec<ShmPort>,
 }
 
-pub fn host(endpoints: u16, config: &Config) -> Host {
+pub fn host(endpoints: u16, config: &SegmentConfig) -> Host {
     let segment = Segment::create(endpoints.into(), config).unwrap();
     let bells: Vec<_> = (0..endpoints).map(|_| Doorbell::new().unwrap()).collect();
     let ports = (0..endpoints)
@@ -34,14 +34,14 @@ pub fn host(endpoints: u16, config: &Config) -> Host {
     Host { segment, ports }
 }
 
-pub fn small() -> Config {
-    Config {
+pub fn small() -> SegmentConfig {
+    SegmentConfig {
         frame_bytes_max: 1_000,
         ring_slots: 8,
         ring_bytes: Some(4 << 10),
         inbox_slots: 32,
         inbox_frames: 2,
-        ..Config::default()
+        ..SegmentConfig::default()
     }
 }
 

@@ -9,7 +9,7 @@ use super::types::{
     CBinding, CErrorHandler, CEvent, CHandler, CMessage, CSendOptions, PEER_BACK, PEER_DEAD,
     PEER_SILENT, REFUSED, TOO_LONG,
 };
-use super::{User, edge, store};
+use super::{Slot, User};
 use crate::{ARGS_MAX, Context, Death, Event, Failure, Message};
 
 /// Lives on the stack of a handler's caller.
@@ -22,10 +22,10 @@ pub(super) struct CContext<'c, 'e> {
 /// # Safety
 /// `context` is null or what the running handler was given.
 unsafe fn context<'a, 'c, 'e>(
-    context: *mut CContext<'c, 'e>,
+    context: *const CContext<'c, 'e>,
 ) -> Result<&'a mut CContext<'c, 'e>, Errno> {
     // SAFETY: see above; one call at a time, for a handler runs in one thread.
-    unsafe { context.as_mut() }.ok_or(EFAULT)
+    unsafe { context.cast_mut().as_mut() }.ok_or(EFAULT)
 }
 
 /// Runs a C handler.
@@ -135,23 +135,17 @@ unsafe extern "C" fn portolan_arg(message: *const CMessage, index: u32) -> u64 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_context_rank(c: *const CContext<'_, '_>) -> i64 {
-    // SAFETY: promised by the caller.
-    edge(|| Ok(unsafe { c.as_ref() }.ok_or(EFAULT)?.context.rank().into()))
+    edge! { c = context(c); c.context.rank() }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_context_restarts(c: *const CContext<'_, '_>, rank: u32) -> i64 {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let c = unsafe { c.as_ref() }.ok_or(EFAULT)?;
-        Ok(c.context.restarts(rank)?.into())
-    })
+    edge! { c = context(c); c.context.restarts(rank)? }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_context_size(c: *const CContext<'_, '_>) -> i64 {
-    // SAFETY: promised by the caller.
-    edge(|| Ok(unsafe { c.as_ref() }.ok_or(EFAULT)?.context.size().into()))
+    edge! { c = context(c); c.context.size() }
 }
 
 #[unsafe(no_mangle)]
@@ -163,17 +157,15 @@ unsafe extern "C" fn portolan_reply(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let c = unsafe { context(c) }?;
+    edge! {
+        c = context(c);
         if !c.answerable {
             return Err(EINVAL);
         }
         // SAFETY: promised by the caller.
         let (args, data) = unsafe { (super::send::args(args, arg_count)?, bytes(data, length)?) };
         c.context.reply_to(port, args, data)?;
-        Ok(0)
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -185,16 +177,11 @@ unsafe extern "C" fn portolan_context_send(
     length: usize,
     options: *const CSendOptions,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let c = unsafe { context(c) }?;
-        // SAFETY: promised by the caller.
-        let (o, data) = unsafe { (Sending::read(options)?, bytes(data, length)?) };
+    edge! {
+        c = context(c), o = Sending::read(options), data = bytes(data, length);
         let number = c.context.send_with(rank, port, &o.options, data)?;
-        // SAFETY: promised by the caller.
-        unsafe { store(o.number, number.0) };
-        Ok(0)
-    })
+        o.number.store(number.0);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -203,21 +190,15 @@ unsafe extern "C" fn portolan_context_bind(
     port: u16,
     to: *const CBinding,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (c, to) = unsafe { (context(c)?, binding(to)?) };
-        c.context.bind(port, to)?;
-        Ok(0)
-    })
+    edge! {
+        c = context(c), to = binding(to);
+        c.context.bind(port, to)?
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_context_unbind(c: *mut CContext<'_, '_>, port: u16) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { context(c) }?.context.close_port(port)?;
-        Ok(0)
-    })
+    edge! { c = context(c); c.context.close_port(port)? }
 }
 
 #[unsafe(no_mangle)]
@@ -228,12 +209,8 @@ unsafe extern "C" fn portolan_context_set_buffer(
     length: usize,
     old: *mut *mut c_void,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (c, new) = unsafe { (context(c)?, buffer(start, length)?) };
-        let former = c.context.set_buffer(port, new);
-        // SAFETY: promised by the caller.
-        unsafe { store(old, old_buffer(former)) };
-        Ok(0)
-    })
+    edge! {
+        c = context(c), new = buffer(start, length), old = Slot::optional(old);
+        old.store(old_buffer(c.context.set_buffer(port, new)))
+    }
 }

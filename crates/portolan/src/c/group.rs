@@ -3,11 +3,20 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use super::error::{EFAULT, EINVAL, ENXIO};
+use super::error::{EINVAL, ENXIO, Errno};
 use super::send::{Sending, bytes};
 use super::types::CSendOptions;
-use super::{edge, endpoint, slice};
+use super::{Slot, endpoint, slice};
 use crate::{Endpoint, Group};
+
+/// The ranks of a call; `None` is all of them.
+///
+/// # Safety
+/// `group` is null or what [`portolan_group_open`] gave and nobody has freed.
+unsafe fn members<'a>(group: *const Group) -> Result<Option<&'a Group>, Errno> {
+    // SAFETY: see above.
+    Ok(unsafe { group.as_ref() })
+}
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_group_open(
@@ -16,14 +25,9 @@ unsafe extern "C" fn portolan_group_open(
     count: usize,
     group: *mut *mut Group,
 ) -> c_int {
-    edge(|| {
-        if group.is_null() {
-            return Err(EFAULT);
-        }
-        // SAFETY: not null, so it may be written.
-        unsafe { group.write(null_mut()) };
-        // SAFETY: promised by the caller.
-        let (endpoint, ranks) = unsafe { (endpoint(handle)?, slice(ranks, count)?) };
+    edge! {
+        group = Slot::begun(group, null_mut()), endpoint = endpoint(handle),
+        ranks = slice(ranks, count);
         let mut sorted = ranks.to_vec();
         sorted.sort_unstable();
         if sorted.is_empty() || sorted.windows(2).any(|pair| pair[0] == pair[1]) {
@@ -32,10 +36,8 @@ unsafe extern "C" fn portolan_group_open(
         if sorted.last().is_some_and(|last| *last >= endpoint.size()) {
             return Err(ENXIO);
         }
-        // SAFETY: as above.
-        unsafe { group.write(Box::into_raw(Box::new(Group::new(ranks)))) };
-        Ok(0)
-    })
+        group.store(Box::into_raw(Box::new(Group::new(ranks))));
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -48,15 +50,13 @@ unsafe extern "C" fn portolan_group_free(group: *mut Group) {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_barrier(handle: *mut Endpoint, group: *const Group) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, group) = unsafe { (endpoint(handle)?, group.as_ref()) };
+    edge! {
+        endpoint = endpoint(handle), group = members(group);
         match group {
             None => endpoint.barrier()?,
             Some(group) => endpoint.barrier_of(group)?,
         }
-        Ok(0)
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -68,11 +68,9 @@ unsafe extern "C" fn portolan_broadcast(
     length: usize,
     options: *const CSendOptions,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, group) = unsafe { (endpoint(handle)?, group.as_ref()) };
-        // SAFETY: promised by the caller.
-        let (o, data) = unsafe { (Sending::read(options)?, bytes(data, length)?) };
+    edge! {
+        endpoint = endpoint(handle), group = members(group), o = Sending::read(options),
+        data = bytes(data, length);
         if !o.wait {
             return Err(EINVAL);
         }
@@ -83,6 +81,5 @@ unsafe extern "C" fn portolan_broadcast(
             }
             Some(group) => endpoint.broadcast(group.ranks(), port, &o.options, data)?,
         }
-        Ok(0)
-    })
+    }
 }

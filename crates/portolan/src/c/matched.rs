@@ -2,14 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 
-use super::error::{EFAULT, EINVAL, ENXIO, Errno};
-use super::pieces::{Piece, gather, pieces, scatter};
+use super::error::{EINVAL, ENXIO, Errno};
+use super::pieces::{Piece, gather, scatter};
 use super::send::{bytes, limit};
 use super::types::{
-    ADDED, CCompletion, CProbed, CTaggedOptions, FLUSHED, GOT, PUT, RECEIVED, SENT, SWAPPED, SYNC,
-    WITH_DATA, check, read, write,
+    ADDED, CCompletion, CProbed, CTaggedOptions, FLUSHED, GOT, PUT, RECEIVED, Record, SENT,
+    SWAPPED, SYNC, WITH_DATA, read,
 };
-use super::{edge, endpoint};
+use super::{Slot, endpoint};
 use crate::{
     Action, Completion, CounterId, Death, Endpoint, MessageId, Notify, OpError, OpId, Probed,
     QueueId, Selector, TaggedOptions,
@@ -25,6 +25,15 @@ pub(super) const fn queue(number: u32) -> QueueId {
 
 pub(super) const fn counter(number: u32) -> CounterId {
     CounterId(number.wrapping_sub(1))
+}
+
+/// How the end of an operation is told, as C says it.
+pub(super) fn told(context: u64, of_queue: u32, of_counter: u32) -> Notify {
+    Notify {
+        context,
+        queue: (of_queue != 0).then(|| queue(of_queue)),
+        counter: (of_counter != 0).then(|| counter(of_counter)),
+    }
 }
 
 fn selector(endpoint: &Endpoint, source: u32, tag: u64, ignore: u64) -> Result<Selector, Errno> {
@@ -51,11 +60,7 @@ unsafe fn options(options: *const CTaggedOptions) -> Result<TaggedOptions, Errno
     Ok(TaggedOptions {
         data,
         sync: c.flags & SYNC != 0,
-        notify: Notify {
-            context: c.context,
-            queue: (c.queue != 0).then(|| queue(c.queue)),
-            counter: (c.counter != 0).then(|| counter(c.counter)),
-        },
+        notify: told(c.context, c.queue, c.counter),
     })
 }
 
@@ -72,23 +77,26 @@ unsafe fn notify(from: *const CTaggedOptions) -> Result<Notify, Errno> {
     Ok(o.notify)
 }
 
-/// How an operation ended, as an errno value or 0.
-fn errno_of(endpoint: &Endpoint, c: &Completion) -> Result<i32, Errno> {
+/// What an operation ended as, if not well.
+///
+/// # Errors
+/// Its endpoint does not say: a wrong call.
+pub fn failure(endpoint: &Endpoint, c: &Completion) -> Result<Option<Errno>, Errno> {
     Ok(match c.result {
-        Ok(()) => 0,
+        Ok(()) => None,
         Err(OpError::PeerDead) => {
             // One that is not dead any more has come back.
             let death = endpoint.death(c.peer)?.unwrap_or(Death::Restarted);
-            Errno::from(death).0
+            Some(death.into())
         }
-        Err(why) => Errno::from(why).0,
+        Err(why) => Some(why.into()),
     })
 }
 
 pub(super) fn completion(endpoint: &Endpoint, c: &Completion) -> Result<CCompletion, Errno> {
     Ok(CCompletion {
         size: 0,
-        error: -errno_of(endpoint, c)?,
+        error: failure(endpoint, c)?.map_or(0, |why| -why.0),
         operation: c.op.0,
         action: match c.action {
             Action::Send => SENT,
@@ -130,17 +138,6 @@ pub(super) fn one(start: *const c_void, bytes: usize) -> Piece {
     }
 }
 
-/// Where a number is stored; 0 until there is one.
-///
-/// # Safety
-/// `place` is null or may be written.
-pub(super) unsafe fn number<'a>(place: *mut u64) -> Result<&'a mut u64, Errno> {
-    // SAFETY: see above.
-    let place = unsafe { place.as_mut() }.ok_or(EFAULT)?;
-    *place = 0;
-    Ok(place)
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_send_tagged(
     handle: *mut Endpoint,
@@ -149,12 +146,10 @@ unsafe extern "C" fn portolan_send_tagged(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, data) = unsafe { (endpoint(handle)?, bytes(data, length)?) };
-        endpoint.send_tagged(rank, tag, data)?;
-        Ok(0)
-    })
+    edge! {
+        endpoint = endpoint(handle), data = bytes(data, length);
+        endpoint.send_tagged(rank, tag, data)?
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -166,40 +161,14 @@ unsafe extern "C" fn portolan_send_taggedv(
     count: usize,
     o: *const CTaggedOptions,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, from, o) = unsafe { (endpoint(handle)?, pieces(from, count)?, options(o)?) };
+    edge! {
+        endpoint = endpoint(handle), from = gather(from, count), o = options(o);
         if o.notify != Notify::default() {
             return Err(EINVAL);
         }
-        // SAFETY: the call returns when the operation has ended.
-        let ended = endpoint.send_pieces(rank, tag, &o, unsafe { gather(from) })?;
-        Ok(-errno_of(endpoint, &ended.completion)?)
-    })
-}
-
-/// # Safety
-/// As the header says of `portolan_post_sendv`.
-unsafe fn post_send(
-    handle: *mut Endpoint,
-    rank: u32,
-    tag: u64,
-    from: Result<&[Piece], Errno>,
-    o: *const CTaggedOptions,
-    op: *mut u64,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (op, endpoint, o) = unsafe { (number(op)?, endpoint(handle)?, options(o)?) };
-        // SAFETY: the caller leaves the memory alone until the operation has
-        // ended.
-        let from = unsafe { gather(from?) };
-        *op = endpoint
-            .post_send(rank, tag, &o, from)
-            .map_err(|(e, _)| e)?
-            .0;
-        Ok(0)
-    })
+        let ended = endpoint.send_pieces(rank, tag, &o, from)?;
+        failure(endpoint, &ended.completion)?.map_or(Ok(()), Err)?
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -214,7 +183,7 @@ unsafe extern "C" fn portolan_post_send(
 ) -> c_int {
     let from = one(data, length);
     // SAFETY: promised by the caller; the piece is here.
-    unsafe { post_send(handle, rank, tag, pieces(&raw const from, 1), o, op) }
+    unsafe { portolan_post_sendv(handle, rank, tag, &raw const from, 1, o, op) }
 }
 
 #[unsafe(no_mangle)]
@@ -227,36 +196,12 @@ unsafe extern "C" fn portolan_post_sendv(
     o: *const CTaggedOptions,
     op: *mut u64,
 ) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe { post_send(handle, rank, tag, pieces(from, count), o, op) }
-}
-
-/// # Safety
-/// As the header says of `portolan_receive_taggedv`.
-unsafe fn receive(
-    handle: *mut Endpoint,
-    (source, tag, ignore): (u32, u64, u64),
-    into: Result<&[Piece], Errno>,
-    to: *mut CCompletion,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        let selector = selector(endpoint, source, tag, ignore)?;
-        if !to.is_null() {
-            // SAFETY: promised by the caller.
-            unsafe { check(to) }?;
-        }
-        // SAFETY: the call returns when the operation has ended.
-        let into = unsafe { scatter(into?) };
-        let ended = endpoint.receive_pieces(&selector, into)?;
-        let done = completion(endpoint, &ended.completion)?;
-        if !to.is_null() {
-            // SAFETY: promised by the caller.
-            unsafe { write(to, &done) }?;
-        }
-        Ok(done.error)
-    })
+    edge! {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), o = options(o),
+        from = gather(from, count);
+        let begun = endpoint.post_send(rank, tag, &o, from);
+        op.store(begun.map_err(|(e, _)| e)?.0);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -271,14 +216,7 @@ unsafe extern "C" fn portolan_receive_tagged(
 ) -> c_int {
     let into = one(start, length);
     // SAFETY: promised by the caller; the piece is here.
-    unsafe {
-        receive(
-            handle,
-            (source, tag, ignore),
-            pieces(&raw const into, 1),
-            to,
-        )
-    }
+    unsafe { portolan_receive_taggedv(handle, source, tag, ignore, &raw const into, 1, to) }
 }
 
 #[unsafe(no_mangle)]
@@ -291,29 +229,16 @@ unsafe extern "C" fn portolan_receive_taggedv(
     count: usize,
     to: *mut CCompletion,
 ) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe { receive(handle, (source, tag, ignore), pieces(into, count), to) }
-}
-
-/// # Safety
-/// As the header says of `portolan_post_receivev`.
-unsafe fn post_receive(
-    handle: *mut Endpoint,
-    (source, tag, ignore): (u32, u64, u64),
-    into: Result<&[Piece], Errno>,
-    o: *const CTaggedOptions,
-    op: *mut u64,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (op, endpoint, notify) = unsafe { (number(op)?, endpoint(handle)?, notify(o)?) };
-        let selector = selector(endpoint, source, tag, ignore)?;
-        // SAFETY: the caller leaves the memory alone until the operation has
-        // ended.
-        let into = unsafe { scatter(into?) };
-        *op = endpoint.post_receive(&selector, into, notify)?.0;
-        Ok(0)
-    })
+    edge! {
+        endpoint = endpoint(handle), selector = selector(endpoint, source, tag, ignore),
+        to = Record::optional(to), into = scatter(into, count);
+        let ended = endpoint.receive_pieces(&selector, into)?;
+        let done = completion(endpoint, &ended.completion)?;
+        if let Some(to) = to {
+            to.fill(&done);
+        }
+        done.error
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -329,10 +254,7 @@ unsafe extern "C" fn portolan_post_receive(
 ) -> c_int {
     let into = one(start, length);
     // SAFETY: promised by the caller; the piece is here.
-    unsafe {
-        let into = pieces(&raw const into, 1);
-        post_receive(handle, (source, tag, ignore), into, o, op)
-    }
+    unsafe { portolan_post_receivev(handle, source, tag, ignore, &raw const into, 1, o, op) }
 }
 
 #[unsafe(no_mangle)]
@@ -346,10 +268,10 @@ unsafe extern "C" fn portolan_post_receivev(
     o: *const CTaggedOptions,
     op: *mut u64,
 ) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe {
-        let into = pieces(into, count);
-        post_receive(handle, (source, tag, ignore), into, o, op)
+    edge! {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
+        selector = selector(endpoint, source, tag, ignore), into = scatter(into, count);
+        op.store(endpoint.post_receive(&selector, into, notify)?.0);
     }
 }
 
@@ -361,23 +283,15 @@ unsafe extern "C" fn portolan_probe(
     ignore: u64,
     to: *mut CProbed,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        let selector = selector(endpoint, source, tag, ignore)?;
-        if !to.is_null() {
-            // SAFETY: promised by the caller.
-            unsafe { check(to) }?;
+    edge! {
+        endpoint = endpoint(handle), selector = selector(endpoint, source, tag, ignore),
+        to = Record::optional(to);
+        let found = endpoint.probe(&selector)?;
+        if let (Some(found), Some(to)) = (&found, to) {
+            to.fill(&probed(found));
         }
-        let Some(found) = endpoint.probe(&selector)? else {
-            return Ok(0);
-        };
-        if !to.is_null() {
-            // SAFETY: promised by the caller.
-            unsafe { write(to, &probed(&found)) }?;
-        }
-        Ok(1)
-    })
+        found.is_some()
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -389,46 +303,18 @@ unsafe extern "C" fn portolan_claim(
     message: *mut u64,
     to: *mut CProbed,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (message, endpoint) = unsafe { (number(message)?, endpoint(handle)?) };
-        let selector = selector(endpoint, source, tag, ignore)?;
-        if !to.is_null() {
-            // SAFETY: promised by the caller.
-            unsafe { check(to) }?;
-        }
+    edge! {
+        message = Slot::begun(message, 0), endpoint = endpoint(handle),
+        selector = selector(endpoint, source, tag, ignore), to = Record::optional(to);
         let Some((id, found)) = endpoint.claim(&selector)? else {
-            return Ok(0);
+            return Ok(false);
         };
-        *message = id.0;
-        if !to.is_null() {
-            // SAFETY: promised by the caller.
-            unsafe { write(to, &probed(&found)) }?;
+        message.store(id.0);
+        if let Some(to) = to {
+            to.fill(&probed(&found));
         }
-        Ok(1)
-    })
-}
-
-/// # Safety
-/// As the header says of `portolan_receive_claimedv`.
-unsafe fn receive_claimed(
-    handle: *mut Endpoint,
-    message: u64,
-    into: Result<&[Piece], Errno>,
-    o: *const CTaggedOptions,
-    op: *mut u64,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (op, endpoint, notify) = unsafe { (number(op)?, endpoint(handle)?, notify(o)?) };
-        // SAFETY: the caller leaves the memory alone until the operation has
-        // ended.
-        let into = unsafe { scatter(into?) };
-        *op = endpoint
-            .receive_claimed(MessageId(message), into, notify)?
-            .0;
-        Ok(0)
-    })
+        true
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -442,7 +328,7 @@ unsafe extern "C" fn portolan_receive_claimed(
 ) -> c_int {
     let into = one(start, length);
     // SAFETY: promised by the caller; the piece is here.
-    unsafe { receive_claimed(handle, message, pieces(&raw const into, 1), o, op) }
+    unsafe { portolan_receive_claimedv(handle, message, &raw const into, 1, o, op) }
 }
 
 #[unsafe(no_mangle)]
@@ -454,23 +340,21 @@ unsafe extern "C" fn portolan_receive_claimedv(
     o: *const CTaggedOptions,
     op: *mut u64,
 ) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe { receive_claimed(handle, message, pieces(into, count), o, op) }
+    edge! {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
+        into = scatter(into, count);
+        op.store(endpoint.receive_claimed(MessageId(message), into, notify)?.0);
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_discard(handle: *mut Endpoint, message: u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.discard(MessageId(message))?;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.discard(MessageId(message))? }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_cancel(handle: *mut Endpoint, op: u64) -> c_int {
-    // SAFETY: promised by the caller.
-    edge(|| Ok(unsafe { endpoint(handle) }?.cancel(OpId(op))?.into()))
+    edge! { endpoint = endpoint(handle); endpoint.cancel(OpId(op))? }
 }
 
 #[unsafe(no_mangle)]
@@ -479,18 +363,14 @@ unsafe extern "C" fn portolan_operation_test(
     op: u64,
     to: *mut CCompletion,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        // SAFETY: promised by the caller.
-        unsafe { check(to) }?;
+    edge! {
+        endpoint = endpoint(handle), to = Record::one(to);
         let Some(ended) = endpoint.poll_op(OpId(op))? else {
-            return Ok(0);
+            return Ok(false);
         };
-        // SAFETY: promised by the caller.
-        unsafe { write(to, &completion(endpoint, &ended.completion)?) }?;
-        Ok(1)
-    })
+        to.fill(&completion(endpoint, &ended.completion)?);
+        true
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -500,14 +380,10 @@ unsafe extern "C" fn portolan_operation_wait(
     to: *mut CCompletion,
     timeout_ns: i64,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        // SAFETY: promised by the caller.
-        unsafe { check(to) }?;
+    edge! {
+        endpoint = endpoint(handle), to = Record::one(to);
         let ended = endpoint.wait_end(OpId(op), limit(timeout_ns))?;
-        // SAFETY: promised by the caller.
-        unsafe { write(to, &completion(endpoint, &ended.completion)?) }?;
-        Ok(1)
-    })
+        to.fill(&completion(endpoint, &ended.completion)?);
+        true
+    }
 }

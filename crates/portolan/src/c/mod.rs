@@ -2,8 +2,24 @@
 //!
 //! Every function checks null, converts, calls one safe function of the Rust
 //! interface, and maps the result to a count or a negative errno; panics end
-//! here. Whether a pointer that is not null may be used is the C program's
-//! promise: the header says what each must point to, and for how long.
+//! here: see `edge!`. Whether a pointer that is not null may be used is the C
+//! program's promise: the header says what each must point to, and for how long.
+
+/// The body of a function of the interface: `edge! { NAME = CONVERSION, ...; BODY }`.
+/// A conversion checks what can be checked of a pointer, by an unsafe call; the next
+/// one may use its result. In the body `?` returns any error of the library's; its value is an [`Answer`].
+macro_rules! edge {
+    ($($name:pat_param = $conversion:expr),+; $($body:tt)+) => {
+        $crate::c::edge(|| {
+            $(
+                #[allow(unused_unsafe, clippy::macro_metavars_in_unsafe)]
+                // SAFETY: the caller promises that pointers are what the header says.
+                let $name = unsafe { $conversion }?;
+            )+
+            Ok({ $($body)+ })
+        })
+    };
+}
 
 mod context;
 pub mod error;
@@ -24,13 +40,47 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::Endpoint;
 use error::{EFAULT, EIO, EMSGSIZE, Errno};
+pub use matched::failure;
+
+/// What a call returns, as C gets it.
+pub trait Answer<T> {
+    /// Converts it.
+    fn answer(self) -> T;
+}
+
+impl<T> Answer<T> for T {
+    #[inline(always)]
+    fn answer(self) -> T {
+        self
+    }
+}
+
+macro_rules! answers {
+    ($($from:ty => $to:ty: $answer:expr;)*) => {$(
+        impl Answer<$to> for $from {
+            #[inline(always)]
+            fn answer(self) -> $to {
+                let answer: fn(Self) -> $to = $answer;
+                answer(self)
+            }
+        }
+    )*};
+}
+
+answers! {
+    () => c_int: |()| 0;
+    bool => c_int: c_int::from;
+    u32 => i64: i64::from;
+    u64 => i64: |count| i64::try_from(count).unwrap_or(i64::MAX);
+    usize => i64: |count| i64::try_from(count).unwrap_or(i64::MAX);
+}
 
 /// Runs one call; a panic is a bug of ours and must not reach C. A negative
 /// result is an errno value.
 #[inline(always)]
-pub fn edge<T: From<i32>>(call: impl FnOnce() -> Result<T, Errno>) -> T {
+pub fn edge<T: From<i32>, A: Answer<T>>(call: impl FnOnce() -> Result<A, Errno>) -> T {
     match catch_unwind(AssertUnwindSafe(call)) {
-        Ok(Ok(value)) => value,
+        Ok(Ok(value)) => value.answer(),
         Ok(Err(errno)) => T::from(-errno.0),
         Err(panic) => T::from(-panicked(panic).0),
     }
@@ -83,6 +133,46 @@ pub unsafe fn store<T>(place: *mut T, value: T) {
     if !place.is_null() {
         // SAFETY: see above.
         unsafe { place.write(value) };
+    }
+}
+
+/// Where a call stores a result. It holds no reference: a program may name one
+/// place twice.
+struct Slot<T>(*mut T);
+
+impl<T> Slot<T> {
+    /// One that the program may do without.
+    ///
+    /// # Safety
+    /// `place` is null or may be written for as long as the slot is used.
+    unsafe fn optional(place: *mut T) -> Result<Self, Errno> {
+        Ok(Self(place))
+    }
+
+    /// # Safety
+    /// As [`Slot::optional`].
+    unsafe fn required(place: *mut T) -> Result<Self, Errno> {
+        if place.is_null() {
+            Err(EFAULT)
+        } else {
+            Ok(Self(place))
+        }
+    }
+
+    /// One that holds `empty` until there is a result.
+    ///
+    /// # Safety
+    /// As [`Slot::optional`].
+    unsafe fn begun(place: *mut T, empty: T) -> Result<Self, Errno> {
+        // SAFETY: see above.
+        let slot = unsafe { Self::required(place) }?;
+        slot.store(empty);
+        Ok(slot)
+    }
+
+    fn store(&self, value: T) {
+        // SAFETY: whoever made it promised so.
+        unsafe { store(self.0, value) };
     }
 }
 

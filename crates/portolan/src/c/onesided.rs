@@ -3,15 +3,15 @@
 use std::ffi::{c_int, c_void};
 
 use super::error::{EACCES, EFAULT, EINVAL, ENOENT, ENXIO, ERANGE, Errno};
-use super::matched::{counter, number, one, queue};
+use super::matched::{one, told};
 use super::pieces::{Piece, gather, pieces, scatter};
 use super::types::{
     CACHED, CAccessOptions, CRegionOptions, LOCAL, MAY_GET, MAY_PUT, SIGNAL, WITH_KEY, read,
 };
-use super::{edge, endpoint};
+use super::{Slot, endpoint};
 use crate::{
-    Endpoint, Notify, OpId, PORTS_RESERVED, Place, PutEnd, PutOptions, RegionId, RemoteKey, Rights,
-    SendError, Signal,
+    Endpoint, Notify, PORTS_RESERVED, Place, PutEnd, PutOptions, RegionId, RemoteKey, Rights,
+    Signal,
 };
 
 /// A [`RemoteKey`] as C has it.
@@ -82,11 +82,7 @@ unsafe fn put_options(options: *const CAccessOptions) -> Result<PutOptions, Errn
             PutEnd::Visible
         },
         signal,
-        notify: Notify {
-            context: c.context,
-            queue: (c.queue != 0).then(|| queue(c.queue)),
-            counter: (c.counter != 0).then(|| counter(c.counter)),
-        },
+        notify: told(c.context, c.queue, c.counter),
     })
 }
 
@@ -114,37 +110,6 @@ unsafe fn place(key: *const CRemoteKey, offset: u64) -> Result<Place, Errno> {
     })
 }
 
-/// # Safety
-/// As the header says of `portolan_registerv`.
-unsafe fn register(
-    handle: *mut Endpoint,
-    memory: Result<&[Piece], Errno>,
-    o: *const CRegionOptions,
-    region: *mut u64,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (region, endpoint) = unsafe { (number(region)?, endpoint(handle)?) };
-        // SAFETY: promised by the caller.
-        let (which, rights) = unsafe { region_options(o) }?;
-        let RegionId(id) = match (which, memory?) {
-            (Which::New(key), pieces) => {
-                // SAFETY: the caller lends the memory until it was deregistered.
-                let memory = unsafe { scatter(pieces) };
-                let registered = endpoint.register(memory, key, rights)?;
-                registered.map_err(|(e, _)| e)?
-            }
-            (Which::Cached, [Piece { start, bytes }]) => {
-                // SAFETY: the caller lends the memory until it was forgotten.
-                unsafe { endpoint.register_cached(start.cast(), *bytes, rights) }??
-            }
-            (Which::Cached, _) => return Err(EINVAL),
-        };
-        *region = id;
-        Ok(0)
-    })
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_register(
     handle: *mut Endpoint,
@@ -155,7 +120,7 @@ unsafe extern "C" fn portolan_register(
 ) -> c_int {
     let memory = one(start, length);
     // SAFETY: promised by the caller; the piece is here.
-    unsafe { register(handle, pieces(&raw const memory, 1), o, region) }
+    unsafe { portolan_registerv(handle, &raw const memory, 1, o, region) }
 }
 
 #[unsafe(no_mangle)]
@@ -166,8 +131,23 @@ unsafe extern "C" fn portolan_registerv(
     o: *const CRegionOptions,
     region: *mut u64,
 ) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe { register(handle, pieces(memory, count), o, region) }
+    edge! {
+        region = Slot::begun(region, 0), endpoint = endpoint(handle),
+        (which, rights) = region_options(o), pieces = pieces(memory, count),
+        memory = scatter(memory, count);
+        let RegionId(id) = match (which, pieces) {
+            (Which::New(key), _) => {
+                let registered = endpoint.register(memory, key, rights)?;
+                registered.map_err(|(e, _)| e)?
+            }
+            (Which::Cached, [Piece { start, bytes }]) => {
+                // SAFETY: the caller lends the memory until it was forgotten.
+                unsafe { endpoint.register_cached(start.cast(), *bytes, rights) }??
+            }
+            (Which::Cached, _) => return Err(EINVAL),
+        };
+        region.store(id);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -176,17 +156,11 @@ unsafe extern "C" fn portolan_region_key(
     region: u64,
     to: *mut CRemoteKey,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        if to.is_null() {
-            return Err(EFAULT);
-        }
+    edge! {
+        endpoint = endpoint(handle), to = Slot::required(to);
         let key = endpoint.remote_key(RegionId(region))?.ok_or(ENOENT)?;
-        // SAFETY: not null, so it may be written.
-        unsafe { to.write(CRemoteKey(key.to_bytes())) };
-        Ok(0)
-    })
+        to.store(CRemoteKey(key.to_bytes()));
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -203,12 +177,9 @@ unsafe extern "C" fn portolan_region_read(
     to: *mut c_void,
     length: usize,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        let checked = one(to, length);
-        // SAFETY: the piece is here.
-        unsafe { pieces(&raw const checked, 1) }?;
+    let checked = one(to, length);
+    edge! {
+        endpoint = endpoint(handle), _ = pieces(&raw const checked, 1);
         let into = match length {
             0 => &mut [],
             // SAFETY: checked; the caller has the memory for this call.
@@ -216,20 +187,16 @@ unsafe extern "C" fn portolan_region_read(
         };
         let region = RegionId(region);
         match endpoint.read_region(region, offset, into)? {
-            Some(()) => Ok(0),
-            None if endpoint.remote_key(region)?.is_none() => Err(ENOENT),
-            None => Err(ERANGE),
+            Some(()) => {}
+            None if endpoint.remote_key(region)?.is_none() => return Err(ENOENT),
+            None => return Err(ERANGE),
         }
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_deregister(handle: *mut Endpoint, region: u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.deregister(RegionId(region))??;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.deregister(RegionId(region))??; }
 }
 
 #[unsafe(no_mangle)]
@@ -238,20 +205,12 @@ unsafe extern "C" fn portolan_forget_memory(
     start: *const c_void,
     length: usize,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.forget_memory(start.cast(), length)?;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.forget_memory(start.cast(), length)?; }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_forbid_onesided(handle: *mut Endpoint) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.forbid_one_sided()?;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.forbid_one_sided()?; }
 }
 
 #[unsafe(no_mangle)]
@@ -263,87 +222,16 @@ unsafe extern "C" fn portolan_register_again(
     o: *const CRegionOptions,
     region: *mut u64,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (region, endpoint) = unsafe { (number(region)?, endpoint(handle)?) };
-        // SAFETY: promised by the caller.
-        let (Which::New(key), rights) = unsafe { region_options(o) }? else {
+    edge! {
+        region = Slot::begun(region, 0), endpoint = endpoint(handle),
+        (which, rights) = region_options(o);
+        let Which::New(key) = which else {
             return Err(EINVAL);
         };
-        let again = endpoint.register_again(RegionId(of), offset, length as u64, key, rights)?;
-        *region = again?.0;
-        Ok(0)
-    })
-}
-
-/// Where an access goes, as C says it.
-#[derive(Clone, Copy)]
-struct To {
-    handle: *mut Endpoint,
-    rank: u32,
-    key: *const CRemoteKey,
-    offset: u64,
-}
-
-/// # Safety
-/// As the header says of `portolan_post_putv`.
-unsafe fn post_put(
-    to: To,
-    from: Result<&[Piece], Errno>,
-    o: *const CAccessOptions,
-    op: *mut u64,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (op, endpoint, o) = unsafe { (number(op)?, endpoint(to.handle)?, put_options(o)?) };
-        // SAFETY: promised by the caller.
-        let place = unsafe { place(to.key, to.offset) }?;
-        // SAFETY: the caller leaves the memory alone until the operation has
-        // ended.
-        let from = unsafe { gather(from?) };
-        let begun = endpoint.post_put(to.rank, place, from, &o);
-        *op = begun.map_err(|(e, _)| e)?.0;
-        Ok(0)
-    })
-}
-
-/// # Safety
-/// As the header says of `portolan_post_getv`.
-unsafe fn post_get(
-    from: To,
-    into: Result<&[Piece], Errno>,
-    o: *const CAccessOptions,
-    op: *mut u64,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (op, endpoint, notify) = unsafe { (number(op)?, endpoint(from.handle)?, notify(o)?) };
-        // SAFETY: promised by the caller.
-        let place = unsafe { place(from.key, from.offset) }?;
-        // SAFETY: as for puts.
-        let into = unsafe { scatter(into?) };
-        let begun = endpoint.post_get(from.rank, place, into, notify);
-        *op = begun.map_err(|(e, _)| e)?.0;
-        Ok(0)
-    })
-}
-
-/// An access without memory here.
-///
-/// # Safety
-/// `o` and `op` are as the header says.
-unsafe fn post(
-    handle: *mut Endpoint,
-    o: *const CAccessOptions,
-    op: *mut u64,
-    begin: impl FnOnce(&Endpoint, Notify) -> Result<Result<OpId, SendError>, Errno>,
-) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (op, endpoint, notify) = unsafe { (number(op)?, endpoint(handle)?, notify(o)?) };
-        *op = begin(endpoint, notify)??.0;
-        Ok(0)
-    })
+        let length = length as u64;
+        let again = endpoint.register_again(RegionId(of), offset, length, key, rights)?;
+        region.store(again?.0);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -357,17 +245,9 @@ unsafe extern "C" fn portolan_post_put(
     o: *const CAccessOptions,
     op: *mut u64,
 ) -> c_int {
-    let (to, from) = (
-        To {
-            handle,
-            rank,
-            key,
-            offset,
-        },
-        one(data, length),
-    );
+    let from = one(data, length);
     // SAFETY: promised by the caller; the piece is here.
-    unsafe { post_put(to, pieces(&raw const from, 1), o, op) }
+    unsafe { portolan_post_putv(handle, rank, key, offset, &raw const from, 1, o, op) }
 }
 
 #[unsafe(no_mangle)]
@@ -381,14 +261,12 @@ unsafe extern "C" fn portolan_post_putv(
     o: *const CAccessOptions,
     op: *mut u64,
 ) -> c_int {
-    let to = To {
-        handle,
-        rank,
-        key,
-        offset,
-    };
-    // SAFETY: promised by the caller.
-    unsafe { post_put(to, pieces(from, count), o, op) }
+    edge! {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), o = put_options(o),
+        place = place(key, offset), from = gather(from, count);
+        let begun = endpoint.post_put(rank, place, from, &o);
+        op.store(begun.map_err(|(e, _)| e)?.0);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -402,17 +280,9 @@ unsafe extern "C" fn portolan_post_get(
     o: *const CAccessOptions,
     op: *mut u64,
 ) -> c_int {
-    let (from, into) = (
-        To {
-            handle,
-            rank,
-            key,
-            offset,
-        },
-        one(start, length),
-    );
+    let into = one(start, length);
     // SAFETY: promised by the caller; the piece is here.
-    unsafe { post_get(from, pieces(&raw const into, 1), o, op) }
+    unsafe { portolan_post_getv(handle, rank, key, offset, &raw const into, 1, o, op) }
 }
 
 #[unsafe(no_mangle)]
@@ -426,14 +296,12 @@ unsafe extern "C" fn portolan_post_getv(
     o: *const CAccessOptions,
     op: *mut u64,
 ) -> c_int {
-    let from = To {
-        handle,
-        rank,
-        key,
-        offset,
-    };
-    // SAFETY: promised by the caller.
-    unsafe { post_get(from, pieces(into, count), o, op) }
+    edge! {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
+        place = place(key, offset), into = scatter(into, count);
+        let begun = endpoint.post_get(rank, place, into, notify);
+        op.store(begun.map_err(|(e, _)| e)?.0);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -446,11 +314,10 @@ unsafe extern "C" fn portolan_post_fetch_add(
     o: *const CAccessOptions,
     op: *mut u64,
 ) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe {
-        post(handle, o, op, |endpoint, notify| {
-            Ok(endpoint.post_fetch_add(rank, place(key, offset)?, add, notify))
-        })
+    edge! {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
+        at = place(key, offset);
+        op.store(endpoint.post_fetch_add(rank, at, add, notify)?.0)
     }
 }
 
@@ -465,12 +332,11 @@ unsafe extern "C" fn portolan_post_compare_swap(
     o: *const CAccessOptions,
     op: *mut u64,
 ) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe {
-        post(handle, o, op, |endpoint, notify| {
-            let at = place(key, offset)?;
-            Ok(endpoint.post_compare_swap(rank, at, [expected, desired], notify))
-        })
+    edge! {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o),
+        at = place(key, offset);
+        let begun = endpoint.post_compare_swap(rank, at, [expected, desired], notify);
+        op.store(begun?.0);
     }
 }
 
@@ -481,23 +347,19 @@ unsafe extern "C" fn portolan_post_flush(
     o: *const CAccessOptions,
     op: *mut u64,
 ) -> c_int {
-    // SAFETY: promised by the caller.
-    unsafe {
-        post(handle, o, op, |endpoint, notify| {
-            Ok(endpoint.post_flush(rank, notify))
-        })
+    edge! {
+        op = Slot::begun(op, 0), endpoint = endpoint(handle), notify = notify(o);
+        op.store(endpoint.post_flush(rank, notify)?.0)
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_fence(handle: *mut Endpoint, rank: u32) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
+    edge! {
+        endpoint = endpoint(handle);
         if rank >= endpoint.size() {
             return Err(ENXIO);
         }
         endpoint.fence(rank)?;
-        Ok(0)
-    })
+    }
 }

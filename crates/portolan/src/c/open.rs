@@ -3,9 +3,9 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::ptr::null_mut;
 
-use super::error::{EFAULT, EINVAL, Errno};
-use super::types::{CCounters, COptions, HELPER_OFF, HELPER_ON, read, write};
-use super::{edge, endpoint, store_text};
+use super::error::{EINVAL, Errno};
+use super::types::{CCounters, COptions, HELPER_OFF, HELPER_ON, Record, read};
+use super::{Slot, endpoint, store_text};
 use crate::{Config, Endpoint, Misuse, Threads, WaitError};
 
 /// Settings are at most so many; an array without its end is found out.
@@ -79,37 +79,27 @@ unsafe extern "C" fn portolan_open(
     why: *mut c_char,
     why_bytes: usize,
 ) -> c_int {
-    edge(|| {
-        if handle.is_null() {
-            return Err(EFAULT);
-        }
-        // SAFETY: not null, so it may be written.
-        unsafe { handle.write(null_mut()) };
+    edge! {
+        handle = Slot::begun(handle, null_mut());
         // SAFETY: promised by the caller.
         let opened = unsafe { config(options) }
             .and_then(|c| Endpoint::open(c).map_err(|e| (Errno::from(&e), e.to_string())));
-        match opened {
-            Ok(endpoint) => {
-                // SAFETY: as above.
-                unsafe { handle.write(Box::into_raw(Box::new(endpoint))) };
-                Ok(0)
-            }
-            Err((errno, text)) => {
-                // SAFETY: promised by the caller.
-                unsafe { store_text(why, why_bytes, &text) };
-                Err(errno)
-            }
-        }
-    })
+        let endpoint = opened.map_err(|(errno, text)| {
+            // SAFETY: promised by the caller.
+            unsafe { store_text(why, why_bytes, &text) };
+            errno
+        })?;
+        handle.store(Box::into_raw(Box::new(endpoint)));
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_close(handle: *mut Endpoint) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let Some(endpoint) = (unsafe { handle.as_ref() }) else {
-            return Ok(0);
-        };
+    if handle.is_null() {
+        return 0;
+    }
+    edge! {
+        endpoint = endpoint(handle);
         let closed = endpoint.close();
         if let Err(WaitError::Misuse(
             m @ (Misuse::WrongThread | Misuse::Concurrent | Misuse::InHandler),
@@ -120,20 +110,17 @@ unsafe extern "C" fn portolan_close(handle: *mut Endpoint) -> c_int {
         // SAFETY: `portolan_open` made it of a box, and the caller gives it up.
         drop(unsafe { Box::from_raw(handle) });
         closed?;
-        Ok(0)
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_rank(handle: *const Endpoint) -> i64 {
-    // SAFETY: promised by the caller.
-    edge(|| Ok(unsafe { endpoint(handle) }?.rank().into()))
+    edge! { endpoint = endpoint(handle); endpoint.rank() }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_size(handle: *const Endpoint) -> i64 {
-    // SAFETY: promised by the caller.
-    edge(|| Ok(unsafe { endpoint(handle) }?.size().into()))
+    edge! { endpoint = endpoint(handle); endpoint.size() }
 }
 
 #[unsafe(no_mangle)]
@@ -143,18 +130,17 @@ unsafe extern "C" fn portolan_lane(
     text: *mut c_char,
     text_bytes: usize,
 ) -> c_int {
-    edge(|| {
+    edge! {
+        endpoint = endpoint(handle);
+        let (name, why) = endpoint.lane(rank)?;
         // SAFETY: promised by the caller.
-        let (name, why) = unsafe { endpoint(handle) }?.lane(rank)?;
-        // SAFETY: promised by the caller.
-        Ok(unsafe { store_text(text, text_bytes, &format!("{name}: {why}")) })
-    })
+        unsafe { store_text(text, text_bytes, &format!("{name}: {why}")) }
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_restarts(handle: *mut Endpoint, rank: u32) -> i64 {
-    // SAFETY: promised by the caller.
-    edge(|| Ok(unsafe { endpoint(handle) }?.restarts(rank)?.into()))
+    edge! { endpoint = endpoint(handle); endpoint.restarts(rank)? }
 }
 
 #[unsafe(no_mangle)]
@@ -163,24 +149,20 @@ unsafe extern "C" fn portolan_ending(
     text: *mut c_char,
     text_bytes: usize,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let Some(why) = unsafe { endpoint(handle) }?.ending()? else {
-            return Ok(0);
-        };
-        // SAFETY: promised by the caller.
-        unsafe { store_text(text, text_bytes, &why) };
-        Ok(1)
-    })
+    edge! {
+        endpoint = endpoint(handle);
+        let why = endpoint.ending()?;
+        if let Some(why) = &why {
+            // SAFETY: promised by the caller.
+            unsafe { store_text(text, text_bytes, why) };
+        }
+        why.is_some()
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_peer_died(handle: *mut Endpoint, rank: u32) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.peer_died(rank)?;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.peer_died(rank)? }
 }
 
 #[unsafe(no_mangle)]
@@ -188,10 +170,9 @@ unsafe extern "C" fn portolan_counters_read(
     handle: *mut Endpoint,
     counters: *mut CCounters,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let c = unsafe { endpoint(handle) }?.counters()?;
-        let ours = CCounters {
+    edge! {
+        endpoint = endpoint(handle), c = endpoint.counters(), to = Record::one(counters);
+        to.fill(&CCounters {
             size: 0,
             reserved: 0,
             sent: c.sent,
@@ -210,9 +191,6 @@ unsafe extern "C" fn portolan_counters_read(
             packets_received: c.protocol.packets_received,
             resent: c.protocol.resent,
             packets_dropped: c.protocol.drops.total(),
-        };
-        // SAFETY: promised by the caller.
-        unsafe { write(counters, &ours) }?;
-        Ok(0)
-    })
+        });
+    }
 }

@@ -40,30 +40,34 @@ pub(super) unsafe fn pieces<'a>(pieces: *const Piece, count: usize) -> Result<&'
 /// What a message is sent from.
 ///
 /// # Safety
-/// The pieces were checked, and are as [`Gather::lent`] asks.
-pub(super) unsafe fn gather(pieces: &[Piece]) -> Gather {
+/// As [`pieces`], and they are as [`Gather::lent`] asks.
+pub(super) unsafe fn gather(from: *const Piece, count: usize) -> Result<Gather, Errno> {
+    // SAFETY: see above.
+    let pieces = unsafe { pieces(from, count) }?;
     let mut some = pieces.iter().filter(|it| it.bytes > 0).map(|it| {
         // SAFETY: see above.
         unsafe { Gather::lent(it.start.cast(), it.bytes) }
     });
-    match some.next() {
+    Ok(match some.next() {
         Some(first) => some.fold(first, Gather::and),
         None => Gather::from(Vec::new()),
-    }
+    })
 }
 
 /// What one is received in.
 ///
 /// # Safety
-/// The pieces were checked, and are as [`Buffer::lent`] asks, until the
-/// operation has ended.
-pub(super) unsafe fn scatter(pieces: &[Piece]) -> Scatter {
+/// As [`pieces`], and they are as [`Buffer::lent`] asks, until the operation has
+/// ended.
+pub(super) unsafe fn scatter(into: *const Piece, count: usize) -> Result<Scatter, Errno> {
+    // SAFETY: see above.
+    let pieces = unsafe { pieces(into, count) }?;
     let mut some = pieces.iter().filter(|it| it.bytes > 0).map(|it| {
         // SAFETY: see above.
         Scatter::from(unsafe { Buffer::lent(it.start.cast(), it.bytes) })
     });
-    match some.next() {
+    Ok(match some.next() {
         Some(first) => some.fold(first, Scatter::and),
         None => Scatter::from(Vec::new()),
-    }
+    })
 }

@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use super::context::{handle, handle_event};
 use super::error::{EFAULT, EINVAL, EMSGSIZE, Errno};
 use super::types::{ANY_THREAD, CBinding, CErrorHandler, read};
-use super::{User, edge, endpoint, store};
+use super::{Slot, User, endpoint};
 use crate::{Binding, Buffer, Endpoint};
 
 /// # Safety
@@ -53,21 +53,15 @@ pub(super) unsafe fn binding(to: *const CBinding) -> Result<Binding, Errno> {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_bind(handle: *mut Endpoint, port: u16, to: *const CBinding) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, to) = unsafe { (endpoint(handle)?, binding(to)?) };
-        endpoint.bind(port, to)?;
-        Ok(0)
-    })
+    edge! {
+        endpoint = endpoint(handle), to = binding(to);
+        endpoint.bind(port, to)?
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_unbind(handle: *mut Endpoint, port: u16) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.close_port(port)?;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.close_port(port)? }
 }
 
 #[unsafe(no_mangle)]
@@ -78,14 +72,10 @@ unsafe extern "C" fn portolan_set_buffer(
     length: usize,
     old: *mut *mut c_void,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, new) = unsafe { (endpoint(handle)?, buffer(start, length)?) };
-        let former = endpoint.set_buffer(port, new)?;
-        // SAFETY: promised by the caller.
-        unsafe { store(old, old_buffer(former)) };
-        Ok(0)
-    })
+    edge! {
+        endpoint = endpoint(handle), new = buffer(start, length), old = Slot::optional(old);
+        old.store(old_buffer(endpoint.set_buffer(port, new)?))
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -95,29 +85,20 @@ unsafe extern "C" fn portolan_take_buffer(
     start: *mut *mut c_void,
     length: *mut usize,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        match unsafe { endpoint(handle) }?.take_buffer(port)? {
-            None => Ok(0),
-            Some((buffer, filled)) => {
-                // SAFETY: promised by the caller.
-                unsafe {
-                    store(start, old_buffer(Some(buffer)));
-                    store(length, filled);
-                }
-                Ok(1)
-            }
-        }
-    })
+    edge! {
+        endpoint = endpoint(handle), start = Slot::optional(start), length = Slot::optional(length);
+        let Some((buffer, filled)) = endpoint.take_buffer(port)? else {
+            return Ok(false);
+        };
+        start.store(old_buffer(Some(buffer)));
+        length.store(filled);
+        true
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_arrived(handle: *mut Endpoint, port: u16) -> i64 {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let arrived = unsafe { endpoint(handle) }?.arrived(port)?;
-        Ok(i64::try_from(arrived).unwrap_or(i64::MAX))
-    })
+    edge! { endpoint = endpoint(handle); endpoint.arrived(port)? }
 }
 
 #[unsafe(no_mangle)]
@@ -126,14 +107,12 @@ unsafe extern "C" fn portolan_on_error(
     handler: Option<CErrorHandler>,
     user: *mut c_void,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
+    edge! {
+        endpoint = endpoint(handle);
         let user = User(user);
         match handler {
             Some(handler) => endpoint.on_error(move |c, e| handle_event(c, e, handler, user))?,
             None => endpoint.on_error(|_, _| ())?,
         }
-        Ok(0)
-    })
+    }
 }

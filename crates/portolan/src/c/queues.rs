@@ -3,56 +3,33 @@
 
 use std::ffi::c_int;
 
-use super::error::{EFAULT, EINVAL, Errno};
+use super::error::{EINVAL, Errno};
 use super::matched::{completion, counter, queue};
 use super::send::limit;
-use super::types::{
-    CCompletion, CPush, CStatistics, PUSH_MASKING, PUSH_OVERLAP, check, read, write, write_at,
-};
-use super::{edge, endpoint, store};
-use crate::{Count, Ended, Endpoint, Push};
-
-/// Where a new queue's or counter's number is stored; 0 until there is one.
-///
-/// # Safety
-/// `place` is null or may be written.
-unsafe fn number<'a>(place: *mut u32) -> Result<&'a mut u32, Errno> {
-    // SAFETY: see above.
-    let place = unsafe { place.as_mut() }.ok_or(EFAULT)?;
-    *place = 0;
-    Ok(place)
-}
+use super::types::{CCompletion, CPush, CStatistics, PUSH_MASKING, PUSH_OVERLAP, Record, read};
+use super::{Slot, endpoint};
+use crate::{Ended, Endpoint, Push};
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_queue_open(handle: *mut Endpoint, place: *mut u32) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (place, endpoint) = unsafe { (number(place)?, endpoint(handle)?) };
-        *place = endpoint.open_queue()?.0 + 1;
-        Ok(0)
-    })
+    edge! {
+        place = Slot::begun(place, 0), endpoint = endpoint(handle);
+        place.store(endpoint.open_queue()?.0 + 1);
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_queue_close(handle: *mut Endpoint, number: u32) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.close_queue(queue(number))?;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.close_queue(queue(number))? }
 }
 
 /// Takes completions, `first` and those that follow it.
-///
-/// # Safety
-/// `to` may be written for `count` structures as long as the first one says.
-unsafe fn take(
+fn take(
     endpoint: &Endpoint,
     number: u32,
     first: Option<Ended>,
-    to: *mut CCompletion,
-    count: usize,
-) -> Result<i64, Errno> {
+    (to, count): (&Record<CCompletion>, usize),
+) -> Result<usize, Errno> {
     let mut taken = 0;
     let mut first = first;
     while taken < count {
@@ -67,12 +44,10 @@ unsafe fn take(
             },
         };
         let Some(ended) = next else { break };
-        let done = completion(endpoint, &ended.completion)?;
-        // SAFETY: promised by the caller.
-        unsafe { write_at(to, taken, &done) }?;
+        to.fill_at(taken, &completion(endpoint, &ended.completion)?);
         taken += 1;
     }
-    Ok(i64::try_from(taken).unwrap_or(i64::MAX))
+    Ok(taken)
 }
 
 #[unsafe(no_mangle)]
@@ -82,18 +57,10 @@ unsafe extern "C" fn portolan_queue_read(
     to: *mut CCompletion,
     count: usize,
 ) -> i64 {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        if count == 0 {
-            return Err(EINVAL);
-        }
-        // SAFETY: promised by the caller.
-        unsafe {
-            check(to)?;
-            take(endpoint, number, None, to, count)
-        }
-    })
+    edge! {
+        endpoint = endpoint(handle), to = Record::array(to, count);
+        take(endpoint, number, None, (&to, count))?
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -104,47 +71,24 @@ unsafe extern "C" fn portolan_queue_wait(
     count: usize,
     timeout_ns: i64,
 ) -> i64 {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        if count == 0 {
-            return Err(EINVAL);
-        }
-        // SAFETY: promised by the caller.
-        unsafe { check(to) }?;
+    edge! {
+        endpoint = endpoint(handle), to = Record::array(to, count);
         let first = endpoint.wait_completion(queue(number), limit(timeout_ns))?;
-        // SAFETY: promised by the caller.
-        unsafe { take(endpoint, number, Some(first), to, count) }
-    })
+        take(endpoint, number, Some(first), (&to, count))?
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_counter_open(handle: *mut Endpoint, place: *mut u32) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (place, endpoint) = unsafe { (number(place)?, endpoint(handle)?) };
-        *place = endpoint.open_counter()?.0 + 1;
-        Ok(0)
-    })
+    edge! {
+        place = Slot::begun(place, 0), endpoint = endpoint(handle);
+        place.store(endpoint.open_counter()?.0 + 1);
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_counter_close(handle: *mut Endpoint, number: u32) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.close_counter(counter(number))?;
-        Ok(0)
-    })
-}
-
-/// # Safety
-/// Both are null or may be written.
-unsafe fn store_count(count: Count, done: *mut u64, failed: *mut u64) {
-    // SAFETY: see above.
-    unsafe {
-        store(done, count.done);
-        store(failed, count.failed);
-    }
+    edge! { endpoint = endpoint(handle); endpoint.close_counter(counter(number))? }
 }
 
 #[unsafe(no_mangle)]
@@ -154,13 +98,12 @@ unsafe extern "C" fn portolan_counter_value(
     done: *mut u64,
     failed: *mut u64,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let count = unsafe { endpoint(handle) }?.count(counter(number))?;
-        // SAFETY: promised by the caller.
-        unsafe { store_count(count, done, failed) };
-        Ok(0)
-    })
+    edge! {
+        endpoint = endpoint(handle), done = Slot::optional(done), failed = Slot::optional(failed);
+        let count = endpoint.count(counter(number))?;
+        done.store(count.done);
+        failed.store(count.failed);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -172,14 +115,12 @@ unsafe extern "C" fn portolan_counter_wait(
     failed: *mut u64,
     timeout_ns: i64,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
+    edge! {
+        endpoint = endpoint(handle), done = Slot::optional(done), failed = Slot::optional(failed);
         let count = endpoint.wait_count(counter(number), ended, limit(timeout_ns))?;
-        // SAFETY: promised by the caller.
-        unsafe { store_count(count, done, failed) };
-        Ok(0)
-    })
+        done.store(count.done);
+        failed.store(count.failed);
+    }
 }
 
 fn to_c(push: Push) -> CPush {
@@ -216,30 +157,20 @@ unsafe extern "C" fn portolan_push_read(
     shm: *mut CPush,
     net: *mut CPush,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        // SAFETY: promised by the caller.
-        unsafe { check(shm).and_then(|()| check(net)) }?;
+    edge! {
+        endpoint = endpoint(handle), shm = Record::one(shm), net = Record::one(net);
         let pushes = endpoint.pushes()?;
-        // SAFETY: promised by the caller.
-        unsafe {
-            write(shm, &to_c(pushes.0))?;
-            write(net, &to_c(pushes.1))?;
-        }
-        Ok(0)
-    })
+        shm.fill(&to_c(pushes.0));
+        net.fill(&to_c(pushes.1));
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_push_to(handle: *mut Endpoint, rank: u32, to: *mut CPush) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let push = unsafe { endpoint(handle) }?.push_to(rank)?;
-        // SAFETY: promised by the caller.
-        unsafe { write(to, &to_c(push)) }?;
-        Ok(0)
-    })
+    edge! {
+        endpoint = endpoint(handle), push = endpoint.push_to(rank), to = Record::one(to);
+        to.fill(&to_c(push));
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -248,21 +179,15 @@ unsafe extern "C" fn portolan_set_push(
     shm: *const CPush,
     net: *const CPush,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, shm, net) = unsafe { (endpoint(handle)?, of_c(shm)?, of_c(net)?) };
-        endpoint.set_push(shm, net)?;
-        Ok(0)
-    })
+    edge! {
+        endpoint = endpoint(handle), shm = of_c(shm), net = of_c(net);
+        endpoint.set_push(shm, net)?
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_set_pushed_share(handle: *mut Endpoint, bytes: u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.set_pushed_share((bytes > 0).then_some(bytes))?;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.set_pushed_share((bytes > 0).then_some(bytes))? }
 }
 
 #[unsafe(no_mangle)]
@@ -270,10 +195,9 @@ unsafe extern "C" fn portolan_matched_statistics(
     handle: *mut Endpoint,
     to: *mut CStatistics,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let c = unsafe { endpoint(handle) }?.statistics()?;
-        let ours = CStatistics {
+    edge! {
+        endpoint = endpoint(handle), c = endpoint.statistics(), to = Record::one(to);
+        to.fill(&CStatistics {
             size: 0,
             reserved: 0,
             operations: c.operations as u64,
@@ -286,11 +210,8 @@ unsafe extern "C" fn portolan_matched_statistics(
             unflushed: c.unflushed as u64,
             regions: c.regions as u64,
             accesses: c.accesses,
-        };
-        // SAFETY: promised by the caller.
-        unsafe { write(to, &ours) }?;
-        Ok(0)
-    })
+        });
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -299,51 +220,28 @@ unsafe extern "C" fn portolan_pull_read(
     window: *mut u64,
     chunk: *mut u64,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        if window.is_null() || chunk.is_null() {
-            return Err(EFAULT);
-        }
+    edge! {
+        endpoint = endpoint(handle), window = Slot::required(window), chunk = Slot::required(chunk);
         let sizes = endpoint.pull_sizes()?;
-        // SAFETY: not null, so they may be written.
-        unsafe {
-            window.write(sizes.0);
-            chunk.write(sizes.1);
-        }
-        Ok(0)
-    })
+        window.store(sizes.0);
+        chunk.store(sizes.1);
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_set_pull(handle: *mut Endpoint, window: u64, chunk: u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.set_pull_sizes(window, chunk)?;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.set_pull_sizes(window, chunk)? }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_share_min_read(handle: *mut Endpoint, bytes: *mut u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        if bytes.is_null() {
-            return Err(EFAULT);
-        }
-        let least = endpoint.share_min()?;
-        // SAFETY: not null, so it may be written.
-        unsafe { bytes.write(least) };
-        Ok(0)
-    })
+    edge! {
+        endpoint = endpoint(handle), bytes = Slot::required(bytes);
+        bytes.store(endpoint.share_min()?);
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_set_share_min(handle: *mut Endpoint, bytes: u64) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        unsafe { endpoint(handle) }?.set_share_min(bytes)?;
-        Ok(0)
-    })
+    edge! { endpoint = endpoint(handle); endpoint.set_share_min(bytes)? }
 }

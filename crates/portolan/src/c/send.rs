@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::error::{E2BIG, EFAULT, EINVAL, ERANGE, Errno};
 use super::types::{CSendOptions, NOWAIT, read};
-use super::{edge, endpoint, slice, store};
+use super::{Slot, endpoint, slice};
 use crate::{ARGS_MAX, Endpoint, Op, Priority, SendOptions};
 
 /// A message's bytes.
@@ -36,7 +36,7 @@ pub(super) unsafe fn args<'a>(words: *const u64, count: u32) -> Result<&'a [u64]
 pub(super) struct Sending<'a> {
     pub options: SendOptions<'a>,
     pub wait: bool,
-    pub number: *mut u32,
+    pub number: Slot<u32>,
 }
 
 impl Sending<'_> {
@@ -49,7 +49,7 @@ impl Sending<'_> {
             return Ok(Self {
                 options,
                 wait: true,
-                number: null_mut(),
+                number: Slot(null_mut()),
             });
         }
         // SAFETY: see above.
@@ -70,7 +70,8 @@ impl Sending<'_> {
         Ok(Self {
             options,
             wait: c.flags & NOWAIT == 0,
-            number: c.number,
+            // SAFETY: see above.
+            number: unsafe { Slot::optional(c.number) }?,
         })
     }
 }
@@ -83,12 +84,10 @@ unsafe extern "C" fn portolan_send(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, data) = unsafe { (endpoint(handle)?, bytes(data, length)?) };
+    edge! {
+        endpoint = endpoint(handle), data = bytes(data, length);
         endpoint.send(rank, port, data)?;
-        Ok(0)
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -99,12 +98,10 @@ unsafe extern "C" fn portolan_try_send(
     data: *const c_void,
     length: usize,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, data) = unsafe { (endpoint(handle)?, bytes(data, length)?) };
+    edge! {
+        endpoint = endpoint(handle), data = bytes(data, length);
         endpoint.try_send(rank, port, data)?;
-        Ok(0)
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -116,20 +113,15 @@ unsafe extern "C" fn portolan_sendx(
     length: usize,
     options: *const CSendOptions,
 ) -> c_int {
-    edge(|| {
-        // SAFETY: promised by the caller.
-        let (endpoint, data) = unsafe { (endpoint(handle)?, bytes(data, length)?) };
-        // SAFETY: promised by the caller.
-        let o = unsafe { Sending::read(options) }?;
+    edge! {
+        endpoint = endpoint(handle), data = bytes(data, length), o = Sending::read(options);
         let number = if o.wait {
             endpoint.send_with(rank, port, &o.options, data)?
         } else {
             endpoint.try_send_with(rank, port, &o.options, data)?
         };
-        // SAFETY: promised by the caller.
-        unsafe { store(o.number, number.0) };
-        Ok(0)
-    })
+        o.number.store(number.0);
+    }
 }
 
 #[unsafe(no_mangle)]
@@ -142,35 +134,33 @@ unsafe extern "C" fn portolan_send_lent(
     options: *const CSendOptions,
     op: *mut *mut Op,
 ) -> c_int {
-    edge(|| {
-        if op.is_null() {
-            return Err(EFAULT);
-        }
-        // SAFETY: not null, so it may be written.
-        unsafe { op.write(null_mut()) };
-        // SAFETY: promised by the caller.
-        let (endpoint, data) = unsafe { (endpoint(handle)?, bytes(data, length)?) };
-        // SAFETY: promised by the caller.
-        let o = unsafe { Sending::read(options) }?;
+    edge! {
+        op = Slot::begun(op, null_mut()), endpoint = endpoint(handle), data = bytes(data, length),
+        o = Sending::read(options);
         // SAFETY: the caller leaves the bytes alone until the operation ends.
         let begun =
             unsafe { endpoint.send_lent(rank, port, &o.options, data.as_ptr(), data.len()) }?;
-        // SAFETY: promised by the caller.
-        unsafe {
-            store(o.number, begun.number().0);
-            op.write(Box::into_raw(Box::new(begun)));
-        }
-        Ok(0)
-    })
+        o.number.store(begun.number().0);
+        op.store(Box::into_raw(Box::new(begun)));
+    }
+}
+
+/// Where the program holds an operation; null once it has ended.
+///
+/// # Safety
+/// `place` is null or may be read and written.
+unsafe fn held<'a>(place: *mut *mut Op) -> Result<&'a mut *mut Op, Errno> {
+    // SAFETY: see above.
+    unsafe { place.as_mut() }.ok_or(EFAULT)
 }
 
 /// Frees an operation that has ended; tells how.
 ///
 /// # Safety
 /// `place` holds an operation that [`portolan_send_lent`] gave.
-unsafe fn end(place: *mut *mut Op) -> Result<(), Errno> {
+unsafe fn end(place: &mut *mut Op) -> Result<(), Errno> {
     // SAFETY: see above.
-    let mut op = unsafe { Box::from_raw(place.replace(null_mut())) };
+    let mut op = unsafe { Box::from_raw(std::mem::replace(place, null_mut())) };
     match op.take() {
         Some(Err(e)) => Err(e.into()),
         Some(Ok(_)) | None => Ok(()),
@@ -183,42 +173,31 @@ unsafe extern "C" fn portolan_wait(
     op: *mut *mut Op,
     timeout_ns: i64,
 ) -> c_int {
-    edge(|| {
-        if op.is_null() {
-            return Err(EFAULT);
+    edge! {
+        op = held(op), endpoint = endpoint(handle);
+        // SAFETY: promised by the caller.
+        if let Some(begun) = unsafe { op.as_ref() } {
+            endpoint.wait_op(begun, limit(timeout_ns))?;
+            // SAFETY: it was not null.
+            unsafe { end(op) }?;
         }
-        // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        // SAFETY: promised by the caller.
-        let Some(begun) = (unsafe { op.read().as_ref() }) else {
-            return Ok(0);
-        };
-        endpoint.wait_op(begun, limit(timeout_ns))?;
-        // SAFETY: it was not null.
-        unsafe { end(op) }?;
-        Ok(0)
-    })
+    }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_test(handle: *mut Endpoint, op: *mut *mut Op) -> c_int {
-    edge(|| {
-        if op.is_null() {
-            return Err(EFAULT);
-        }
+    edge! {
+        op = held(op), endpoint = endpoint(handle);
         // SAFETY: promised by the caller.
-        let endpoint = unsafe { endpoint(handle) }?;
-        // SAFETY: promised by the caller.
-        let Some(begun) = (unsafe { op.read().as_ref() }) else {
-            return Ok(1);
-        };
-        if !endpoint.test(begun)? {
-            return Ok(0);
+        if let Some(begun) = unsafe { op.as_ref() } {
+            if !endpoint.test(begun)? {
+                return Ok(false);
+            }
+            // SAFETY: it was not null.
+            unsafe { end(op) }?;
         }
-        // SAFETY: it was not null.
-        unsafe { end(op) }?;
-        Ok(1)
-    })
+        true
+    }
 }
 
 #[unsafe(no_mangle)]

@@ -38,15 +38,6 @@ unsafe fn size_of_c<T>(from: *const T) -> Result<usize, Errno> {
     }
 }
 
-/// Checks that a structure can be filled, before anything is done.
-///
-/// # Safety
-/// As for [`write`].
-pub(super) unsafe fn check<T: Sized32>(to: *mut T) -> Result<(), Errno> {
-    // SAFETY: see above.
-    unsafe { size_of_c(to.cast_const()) }.map(drop)
-}
-
 /// Reads a structure that the program filled.
 ///
 /// # Safety
@@ -71,40 +62,63 @@ pub(super) unsafe fn read<T: Sized32>(from: *const T) -> Result<T, Errno> {
     Ok(unsafe { value.assume_init() })
 }
 
-/// Fills a structure of the program's, as far as it knows it.
-///
-/// # Safety
-/// `to` is null or points to as many bytes as it begins with saying, which may
-/// be written.
-pub(super) unsafe fn write<T: Sized32>(to: *mut T, value: &T) -> Result<(), Errno> {
-    // SAFETY: see above.
-    let size = unsafe { size_of_c(to) }?;
-    let known = size.min(size_of::<T>());
-    let value = std::ptr::from_ref(value).cast::<u8>();
-    // SAFETY: both are that long. The size that the program set stays.
-    unsafe {
-        let (from, to) = (value.add(4), to.cast::<u8>().add(4));
-        to.copy_from_nonoverlapping(from, known - 4);
-        to.add(known - 4).write_bytes(0, size - known);
-    }
-    Ok(())
+/// Structures of the program's that a call fills, all as long as the first says
+/// it is. That is checked before anything is done.
+pub(super) struct Record<T> {
+    first: *mut T,
+    size: usize,
+    count: usize,
 }
 
-/// Fills structure `at` of an array, all as long as the first says it is.
-///
-/// # Safety
-/// As [`write`], for an array with so many.
-pub(super) unsafe fn write_at<T: Sized32>(
-    first: *mut T,
-    at: usize,
-    value: &T,
-) -> Result<(), Errno> {
-    // SAFETY: see above.
-    unsafe {
-        let size = size_of_c(first.cast_const())?;
-        let to = first.cast::<u8>().add(at * size);
-        to.cast::<u32>().write_unaligned(size as u32);
-        write(to.cast(), value)
+impl<T: Sized32> Record<T> {
+    /// # Safety
+    /// `first` is null or points to `count` structures, each of as many bytes as the
+    /// first begins with saying, which may be written for as long as this is used.
+    pub unsafe fn array(first: *mut T, count: usize) -> Result<Self, Errno> {
+        if count == 0 {
+            return Err(EINVAL);
+        }
+        // SAFETY: see above.
+        let size = unsafe { size_of_c(first) }?;
+        Ok(Self { first, size, count })
+    }
+
+    /// # Safety
+    /// As [`Record::array`], for one structure.
+    pub unsafe fn one(to: *mut T) -> Result<Self, Errno> {
+        // SAFETY: see above.
+        unsafe { Self::array(to, 1) }
+    }
+
+    /// One that the program may do without.
+    ///
+    /// # Safety
+    /// As [`Record::one`].
+    pub unsafe fn optional(to: *mut T) -> Result<Option<Self>, Errno> {
+        if to.is_null() {
+            return Ok(None);
+        }
+        // SAFETY: see above.
+        unsafe { Self::one(to) }.map(Some)
+    }
+
+    /// Fills the only structure, as far as the program knows it.
+    pub fn fill(&self, value: &T) {
+        self.fill_at(0, value);
+    }
+
+    /// Fills structure `at` of an array.
+    pub fn fill_at(&self, at: usize, value: &T) {
+        assert!(at < self.count);
+        let known = self.size.min(size_of::<T>());
+        let value = std::ptr::from_ref(value).cast::<u8>();
+        // SAFETY: there are so many, each of that size; both are as long as `known`.
+        unsafe {
+            let to = self.first.cast::<u8>().add(at * self.size);
+            to.copy_from_nonoverlapping(value, known);
+            to.add(known).write_bytes(0, self.size - known);
+            to.cast::<u32>().write_unaligned(self.size as u32);
+        }
     }
 }
 
@@ -342,28 +356,17 @@ pub(super) const PEER_DEAD: u32 = 3;
 pub(super) const PEER_SILENT: u32 = 4;
 pub(super) const PEER_BACK: u32 = 5;
 
-// SAFETY: integers, raw pointers and optional function pointers.
-unsafe impl Sized32 for COptions {}
-// SAFETY: as above.
-unsafe impl Sized32 for CBinding {}
-// SAFETY: as above.
-unsafe impl Sized32 for CSendOptions {}
-// SAFETY: as above.
-unsafe impl Sized32 for CCounters {}
-// SAFETY: as above.
-unsafe impl Sized32 for CTaggedOptions {}
-// SAFETY: as above.
-unsafe impl Sized32 for CCompletion {}
-// SAFETY: as above.
-unsafe impl Sized32 for CProbed {}
-// SAFETY: as above.
-unsafe impl Sized32 for CPush {}
-// SAFETY: as above.
-unsafe impl Sized32 for CStatistics {}
-// SAFETY: as above.
-unsafe impl Sized32 for CRegionOptions {}
-// SAFETY: as above.
-unsafe impl Sized32 for CAccessOptions {}
+macro_rules! sized32 {
+    ($($structure:ident)*) => {
+        // SAFETY: integers, raw pointers and optional function pointers.
+        $(unsafe impl Sized32 for $structure {})*
+    };
+}
+
+sized32! {
+    COptions CBinding CSendOptions CCounters CTaggedOptions CCompletion CProbed CPush CStatistics
+    CRegionOptions CAccessOptions
+}
 
 // The layout that programs were built with, on 64-bit machines.
 const _: () = assert!(

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 
 use portolan_boot::LinkChoice;
 use portolan_boot::launch::{JobSpec, Place, Running, SharedMemory, Starter};
-use portolan_link::shm::{Config, Segment};
+use portolan_link::shm::{Segment, SegmentConfig};
 
 /// What Rust's standard library needs of the system.
 pub const SYSTEM: [&str; 4] = ["-lgcc_s", "-lpthread", "-lm", "-ldl"];
@@ -59,7 +59,7 @@ struct Pair<'a> {
 impl Starter for Pair<'_> {
     fn segment(&mut self, _host: u16, ranks: u32) -> io::Result<SharedMemory> {
         let other = |e: &dyn std::fmt::Display| io::Error::other(e.to_string());
-        let segment = Segment::create(ranks, &Config::default()).map_err(|e| other(&e))?;
+        let segment = Segment::create(ranks, &SegmentConfig::default()).map_err(|e| other(&e))?;
         let descriptor = segment.duplicate_fd().map_err(|e| other(&e))?;
         Ok(SharedMemory {
             descriptor,

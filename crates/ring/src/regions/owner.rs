@@ -1,7 +1,5 @@
 //! The owner's side of a table of memory regions.
 
-use std::fmt;
-
 use super::{
     GENERATION_ONE, KEY, LENGTH, PUBLISHED, RIGHTS, Region, RegionTable, SLOTS, START, STATE,
     Terms, use_of,
@@ -12,58 +10,35 @@ use crate::atomic::{AtomicU64, Ordering, fence};
 const LEAVING: u64 = 1 << 63;
 
 /// Why a region was not published.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PublishError {
     /// One-sided access to this process is forbidden: [`Terms::Forbidden`].
+    #[error("one-sided access to this process's memory is forbidden here")]
     Forbidden,
     /// No room: so many regions the table holds at most.
+    #[error(
+        "the table of memory regions, for {0} at most, has no room for another: withdraw one, or \
+         serve this one by messages"
+    )]
     Full(u32),
     /// Another region has this key.
+    #[error("another memory region has this key")]
     KeyTaken,
     /// It ends beyond the address space.
+    #[error("the memory region ends beyond the address space")]
     Range,
 }
 
-impl fmt::Display for PublishError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Forbidden => {
-                f.write_str("one-sided access to this process's memory is forbidden here")
-            }
-            Self::Full(most) => write!(
-                f,
-                "the table of memory regions, for {most} at most, has no room for another: \
-                 withdraw one, or serve this one by messages"
-            ),
-            Self::KeyTaken => f.write_str("another memory region has this key"),
-            Self::Range => f.write_str("the memory region ends beyond the address space"),
-        }
-    }
-}
-
-impl std::error::Error for PublishError {}
-
 /// Why a region is not withdrawn, or not yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WithdrawError {
     /// This user still copies. Nobody begins anew; try again.
+    #[error("endpoint {0} of this host still copies: try again")]
     InUse(u16),
     /// It has been withdrawn before.
+    #[error("this memory region has been withdrawn before")]
     NoRegion,
 }
-
-impl fmt::Display for WithdrawError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::InUse(by) => {
-                write!(f, "endpoint {by} of this host still copies: try again")
-            }
-            Self::NoRegion => f.write_str("this memory region has been withdrawn before"),
-        }
-    }
-}
-
-impl std::error::Error for WithdrawError {}
 
 /// Names a published region to its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

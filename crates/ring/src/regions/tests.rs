@@ -29,7 +29,7 @@ fn region(key: u64) -> Region {
         key,
         start: key ^ 0x5555,
         length: 10,
-        rights: Rights::Get,
+        rights: Permission::Get,
     }
 }
 
@@ -48,7 +48,12 @@ fn withdraw(owner: &mut RegionOwner<'_>, id: RegionId) -> Result<(), WithdrawErr
 fn what_is_published_is_found_until_it_is_withdrawn() {
     let host = Host::new(8);
     let mut owner = host.owner();
-    for rights in [Rights::None, Rights::Get, Rights::Put, Rights::Both] {
+    for rights in [
+        Permission::None,
+        Permission::Get,
+        Permission::Put,
+        Permission::Both,
+    ] {
         let region = Region {
             rights,
             ..region(7)
@@ -68,7 +73,7 @@ fn what_is_published_is_found_until_it_is_withdrawn() {
         key: 0,
         start: 0,
         length: u64::MAX,
-        rights: Rights::Both,
+        rights: Permission::Both,
     };
     owner.publish(whole).unwrap();
     assert_eq!(found(&host.table(), 0), Some(whole));

@@ -34,6 +34,22 @@ pub struct Received {
 }
 
 impl Received {
+    /// `len` bytes of one datagram, without what the kernel says beside it.
+    #[inline(always)]
+    fn plain(name: &RawAddress, len: usize, truncated: bool) -> Self {
+        let (ip, port, scope) = name.parts();
+        Self {
+            len,
+            segment: len,
+            ip,
+            port,
+            scope,
+            class: 0,
+            truncated,
+            dropped: None,
+        }
+    }
+
     /// It carried the congestion-experienced mark.
     #[inline]
     #[must_use]
@@ -79,17 +95,7 @@ impl Slot {
             bytes: self.name,
             len: name_len as u32,
         };
-        let (ip, port, scope) = address.parts();
-        let mut received = Received {
-            len,
-            segment: len,
-            ip,
-            port,
-            scope,
-            class: 0,
-            truncated: header.flags & MSG_TRUNC != 0,
-            dropped: None,
-        };
+        let mut received = Received::plain(&address, len, header.flags & MSG_TRUNC != 0);
         read_control(
             &self.control[..header.control_len.min(CONTROL_LEN)],
             &mut received,
@@ -162,17 +168,7 @@ impl UdpSocket {
         // the call, and nobody else uses them meanwhile.
         let whole = unsafe { syscall(number::RECVFROM, args) }?;
         let len = whole.min(buffer.len());
-        let (ip, port, scope) = name.parts();
-        Ok(Received {
-            len,
-            segment: len,
-            ip,
-            port,
-            scope,
-            class: 0,
-            truncated: whole > len,
-            dropped: None,
-        })
+        Ok(Received::plain(&name, len, whole > len))
     }
 
     /// Receives one message into `buffer`. Never blocks.

@@ -1,6 +1,5 @@
 //! A bound, non-blocking UDP socket and its options.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -34,52 +33,29 @@ pub struct SocketOptions {
 }
 
 /// Why no socket could be opened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
     /// Another socket has the port.
+    #[error(
+        "UDP port {} at {} is in use: end the program that has it (`ss -ulpn`) or choose another \
+         port",
+        .0.port(),
+        .0.ip()
+    )]
     PortInUse(SocketAddr),
     /// The address is none of this host's.
+    #[error("{0} is no address of this host: choose one that `ip address` shows")]
     NotLocal(IpAddr),
     /// The port is kept for privileged processes.
+    #[error("UDP port {} is kept for privileged processes: choose one from 1024 up", .0.port())]
     Denied(SocketAddr),
     /// An IPv6 address was asked for where IPv6 is off.
+    #[error("IPv6 is off here, so {0} cannot be used: enable it or give an IPv4 address")]
     NoIpv6(IpAddr),
     /// The named system call failed.
+    #[error("UDP socket: {0} failed: {1}")]
     System(&'static str, Errno),
 }
-
-impl fmt::Display for BindError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PortInUse(at) => write!(
-                f,
-                "UDP port {} at {} is in use: end the program that has it (`ss -ulpn`) or choose another port",
-                at.port(),
-                at.ip()
-            ),
-            Self::NotLocal(ip) => {
-                write!(
-                    f,
-                    "{ip} is no address of this host: choose one that `ip address` shows"
-                )
-            }
-            Self::Denied(at) => write!(
-                f,
-                "UDP port {} is kept for privileged processes: choose one from 1024 up",
-                at.port()
-            ),
-            Self::NoIpv6(ip) => {
-                write!(
-                    f,
-                    "IPv6 is off here, so {ip} cannot be used: enable it or give an IPv4 address"
-                )
-            }
-            Self::System(call, errno) => write!(f, "UDP socket: {call} failed: {errno}"),
-        }
-    }
-}
-
-impl std::error::Error for BindError {}
 
 /// A bound, non-blocking UDP socket. Packets leave with DF set and are never
 /// fragmented by this host; queue overflow is reported with what is received.

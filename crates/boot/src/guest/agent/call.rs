@@ -23,8 +23,9 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use super::events::HostCard;
+use crate::codec::decode;
 use crate::frame::{Frames, json};
-use crate::message::{FromLauncher, ToRank, Versions, decode_from_launcher};
+use crate::message::{ToRank, Versions};
 use crate::socket::{self, Received};
 
 /// An agent is there within this time, or not waited for.
@@ -167,9 +168,8 @@ pub(in crate::guest) fn meet(job_id: u64, index: u16) -> Result<(OwnedFd, Option
     let Some(Received { bytes, descriptors }) = got else {
         return Err("the agent does not know this process".to_owned());
     };
-    match decode_from_launcher(&bytes) {
-        Ok(FromLauncher::Said(ToRank::Watched)) => {}
-        _ => return Err("the agent says what this version does not understand".to_owned()),
+    if !matches!(decode(&bytes), Some(ToRank::Watched)) {
+        return Err("the agent says what this version does not understand".to_owned());
     }
     let pulse = descriptors.into_iter().next().map(|lives| {
         let pulse = Lives::from_fd(lives).ok();

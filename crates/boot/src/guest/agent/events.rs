@@ -10,13 +10,13 @@
 //! | bytes | field |
 //! | --- | --- |
 //! | 2, 8 | sender's host, its count of datagrams to the receiver's |
-//! | 4 | entries of the receiver's list that were heard |
-//! | 4, 1, 9 n | the sender's list from this entry on: rank or host, kind, number |
-//! | 1, 4 m | ranks that are stopped |
+//! | n | the rest, [packed](crate::codec) and sealed |
 //! | 16 | tag |
 //!
-//! From the third field on it is sealed, by a key that the two agents have
-//! agreed on for this direction (X25519, as for guests themselves).
+//! The rest is how many entries of the receiver's list were heard, an entry of the
+//! sender's list and the list from there on, and ranks that are stopped. It is
+//! sealed by a key that the two agents have agreed on for this direction (X25519,
+//! as for guests themselves).
 //!
 //! Hosts that reach each other, directly or by way of others, are a part. A part
 //! with at most half of the hosts leaves the job (see
@@ -30,6 +30,7 @@ use portolan_seal::{AnySeal, Nonce, Seal, Secret, SuiteId, TAG_BYTES, Tag, pair_
 use serde::{Deserialize, Serialize};
 
 use crate::How;
+use crate::codec::{pack, unpack};
 use crate::partition::{Cuts, SETTLE, goes_on};
 use crate::silence::StallDetector;
 
@@ -42,13 +43,15 @@ const RETRY: Duration = Duration::from_millis(5);
 const ASK_EVERY: Duration = Duration::from_millis(250);
 /// Most entries of the list, and most stopped ranks, in a datagram: all of it
 /// fits the least packet of IPv6.
-const ENDS_MAX: usize = 96;
+const FACTS_MAX: usize = 72;
 const STOPPED_MAX: usize = 48;
-const END_BYTES: usize = 9;
+/// An end, with the longest numbers.
+const FACT_BYTES_MAX: usize = 1 + 5 + 1 + 1 + 5;
 const HEADER_BYTES: usize = 10;
 /// Longest datagram.
 pub(super) const DATAGRAM_BYTES_MAX: usize =
-    HEADER_BYTES + 4 + 4 + 1 + ENDS_MAX * END_BYTES + 1 + 4 * STOPPED_MAX + TAG_BYTES;
+    HEADER_BYTES + 5 + 5 + 1 + FACTS_MAX * FACT_BYTES_MAX + 1 + 5 * STOPPED_MAX + TAG_BYTES;
+const _: () = assert!(DATAGRAM_BYTES_MAX <= 1280 - 48);
 const KEY_LABEL: &[u8; 8] = b"ptl1agnt";
 
 /// The agent of a host, as the others know it.
@@ -65,49 +68,15 @@ pub(in crate::guest) struct HostCard {
 }
 
 /// That a rank is no longer there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct End {
     pub rank: u32,
     /// None: it has left in good order.
     pub how: Option<How>,
 }
 
-impl End {
-    fn encode(self) -> [u8; END_BYTES] {
-        let (kind, number) = match self.how {
-            None => (0, 0),
-            Some(How::Exited(code)) => (1, code),
-            Some(How::Killed(signal)) => (2, signal),
-            Some(How::Lost) => (3, 0),
-            Some(How::Replaced) => (4, 0),
-            Some(How::Gone) => (5, 0),
-        };
-        let mut bytes = [0; END_BYTES];
-        bytes[..4].copy_from_slice(&self.rank.to_le_bytes());
-        bytes[4] = kind;
-        bytes[5..].copy_from_slice(&number.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8; END_BYTES]) -> Option<Self> {
-        let [r0, r1, r2, r3, kind, number @ ..] = *bytes;
-        let number = i32::from_le_bytes(number);
-        let how = match kind {
-            0 => None,
-            1 => Some(How::Exited(number)),
-            2 => Some(How::Killed(number)),
-            3 => Some(How::Lost),
-            4 => Some(How::Replaced),
-            5 => Some(How::Gone),
-            _ => return None,
-        };
-        let rank = u32::from_le_bytes([r0, r1, r2, r3]);
-        Some(Self { rank, how })
-    }
-}
-
 /// What has become so for ever.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 enum Fact {
     /// On the sender's host.
     End(End),
@@ -115,35 +84,6 @@ enum Fact {
     Cut(u16, u16),
     /// A host leaves the job.
     Out(u16),
-}
-
-const KIND_CUT: u8 = 6;
-const KIND_OUT: u8 = 7;
-
-impl Fact {
-    fn encode(self) -> [u8; END_BYTES] {
-        let host = |host: u16, kind, number: u16| {
-            let mut bytes = [0; END_BYTES];
-            bytes[..2].copy_from_slice(&host.to_le_bytes());
-            bytes[4] = kind;
-            bytes[5..7].copy_from_slice(&number.to_le_bytes());
-            bytes
-        };
-        match self {
-            Self::End(end) => end.encode(),
-            Self::Cut(one, other) => host(one, KIND_CUT, other),
-            Self::Out(leaver) => host(leaver, KIND_OUT, 0),
-        }
-    }
-
-    fn decode(bytes: &[u8; END_BYTES]) -> Option<Self> {
-        let host = u16::from_le_bytes([bytes[0], bytes[1]]);
-        match bytes[4] {
-            KIND_CUT => Some(Self::Cut(host, u16::from_le_bytes([bytes[5], bytes[6]]))),
-            KIND_OUT => Some(Self::Out(host)),
-            _ => End::decode(bytes).map(Self::End),
-        }
-    }
 }
 
 /// What an agent is to tell or do.
@@ -376,25 +316,18 @@ impl EventLog {
         let mut others = self.others.iter_mut().enumerate();
         let (at, other) = others.find(|(_, other)| !other.over && other.due <= now)?;
         let first = (other.has as usize).min(self.facts.len());
-        let facts = &self.facts[first..self.facts.len().min(first + ENDS_MAX)];
+        let facts = &self.facts[first..self.facts.len().min(first + FACTS_MAX)];
         (other.due, other.retry) = match facts {
             [] => (now + BEAT_EVERY, RETRY),
             _ => (now + other.retry, BEAT_EVERY.min(2 * other.retry)),
         };
         other.sent += 1;
-        let mut bytes = Vec::with_capacity(DATAGRAM_BYTES_MAX);
-        bytes.extend(self.own.to_le_bytes());
-        bytes.extend(other.sent.to_le_bytes());
-        bytes.extend(other.heard.to_le_bytes());
-        bytes.extend((first as u32).to_le_bytes());
-        bytes.push(facts.len() as u8);
-        facts.iter().for_each(|fact| bytes.extend(fact.encode()));
         // All in turn, where they are many.
-        let turn = self.stopped.len().div_ceil(STOPPED_MAX).max(1);
-        let skip = STOPPED_MAX * (other.sent as usize % turn);
-        let stopped = self.stopped.iter().skip(skip).take(STOPPED_MAX);
-        bytes.push(stopped.len() as u8);
-        stopped.for_each(|rank| bytes.extend(rank.to_le_bytes()));
+        let mut turns = self.stopped.chunks(STOPPED_MAX);
+        let turn = other.sent as usize % turns.len().max(1);
+        let stopped = turns.nth(turn).unwrap_or_default();
+        let header = [&self.own.to_le_bytes()[..], &other.sent.to_le_bytes()].concat();
+        let mut bytes = pack(&header, &(other.heard, first as u32, facts, stopped));
         let nonce = Nonce {
             path: 0,
             number: other.sent,
@@ -427,22 +360,9 @@ impl EventLog {
         self.seal
             .open(2 * at + 1, nonce, header, &mut body, tag)
             .ok()?;
-        let (ours, rest) = body.split_first_chunk()?;
-        let (first, rest) = rest.split_first_chunk()?;
-        let (&count, rest) = rest.split_first()?;
-        let (facts, rest) = rest.split_at_checked(usize::from(count) * END_BYTES)?;
-        let (&count, stopped) = rest.split_first()?;
-        let (stopped, []) = stopped.as_chunks::<4>() else {
-            return None;
-        };
-        let (facts, _) = facts.as_chunks::<END_BYTES>();
-        let facts = facts.iter().map(Fact::decode).collect::<Option<Vec<_>>>()?;
-        if usize::from(count) != stopped.len() {
-            return None;
-        }
+        let (ours, first, facts, stopped): (u32, u32, Vec<Fact>, Vec<u32>) = unpack(&body)?;
         other.newest = number;
         self.is_open |= other.heard_at.replace(now).is_none();
-        let (ours, first) = (u32::from_le_bytes(*ours), u32::from_le_bytes(*first));
         let all = self.facts.len() as u32;
         if ours > other.has && ours <= all {
             other.has = ours;
@@ -475,7 +395,7 @@ impl EventLog {
                 words.push(Word::Died { rank, how });
             }
         }
-        for rank in stopped.iter().map(|bytes| u32::from_le_bytes(*bytes)) {
+        for rank in stopped {
             if other.card.ranks.contains(&rank) {
                 words.push(Word::Stopped { rank });
             }
@@ -666,7 +586,7 @@ mod tests {
     fn many_ends_come_in_parts_and_in_order() {
         let now = Instant::now();
         let [mut a, mut b] = agents(2, now).try_into().ok().unwrap();
-        let ranks: Vec<u32> = (100..100 + 3 * ENDS_MAX as u32).collect();
+        let ranks: Vec<u32> = (100..100 + 3 * FACTS_MAX as u32).collect();
         b.others[0].card.ranks = ranks.clone();
         b.others[0].ended = vec![false; ranks.len()];
         ranks.iter().for_each(|rank| a.add(killed(*rank), now));
@@ -784,7 +704,7 @@ mod tests {
         a.add(killed(3), now);
         a.set_stopped(vec![2]);
         assert_eq!(carry(&mut a, &mut b, now), []);
-        assert_eq!(End::decode(&[9; END_BYTES]), None);
+        assert_eq!(unpack::<Fact>(&[9; 9]), None);
         assert!(carry(&mut b, &mut a, now).is_empty() && a.is_told());
     }
 

@@ -6,8 +6,9 @@ use std::process::Child;
 
 use super::call::{Called, Present, meet};
 use super::*;
+use crate::codec::decode;
 use crate::job::fill_random;
-use crate::message::{FromLauncher, GaveUp, ToLauncher, decode_from_launcher};
+use crate::message::{GaveUp, ToLauncher};
 use crate::socket;
 use rustix::net::socketpair;
 
@@ -63,10 +64,9 @@ impl Here {
     fn hears(&self, limit: Duration) -> Option<ToRank> {
         call::wait(&self.control, Instant::now() + limit).ok()?;
         let got = socket::receive(self.control.as_fd(), false).unwrap()?;
-        match decode_from_launcher(&got.bytes) {
-            Ok(FromLauncher::Said(ToRank::Doubted { .. })) => self.hears(limit),
-            Ok(FromLauncher::Said(said)) => Some(said),
-            _ => panic!("an agent says only so much"),
+        match decode(&got.bytes).expect("an agent says only so much") {
+            ToRank::Doubted { .. } => self.hears(limit),
+            said => Some(said),
         }
     }
 

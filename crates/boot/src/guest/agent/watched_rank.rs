@@ -10,7 +10,8 @@ use portolan_sys::process::Pidfd;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::How;
-use crate::message::{FromRank, GaveUp, ToLauncher, ToRank, decode_from_rank};
+use crate::codec::decode;
+use crate::message::{GaveUp, ToLauncher, ToRank};
 use crate::socket;
 
 /// What a watched rank has said.
@@ -80,9 +81,9 @@ impl WatchedRank {
         while let Some(control) = &self.control {
             match socket::receive(control.as_fd(), false) {
                 Ok(Some(message)) => {
-                    match decode_from_rank(&message.bytes) {
-                        Ok(FromRank::Said(ToLauncher::Leave)) => self.left = true,
-                        Ok(FromRank::Said(ToLauncher::GaveUp { ranks, why })) => {
+                    match decode(&message.bytes) {
+                        Some(ToLauncher::Leave) => self.left = true,
+                        Some(ToLauncher::GaveUp { ranks, why }) => {
                             let ranks = ranks.into_iter().map(|(rank, _)| rank);
                             match why {
                                 GaveUp::Silent => said.gave_up.extend(ranks),
@@ -92,7 +93,7 @@ impl WatchedRank {
                                 }
                             }
                         }
-                        Ok(FromRank::Said(ToLauncher::Heard { rank, ago_ms })) => {
+                        Some(ToLauncher::Heard { rank, ago_ms }) => {
                             said.heard.push((rank, Duration::from_millis(ago_ms)));
                         }
                         // The rest is for launchers.

@@ -8,7 +8,7 @@ use super::super::rank::With;
 use super::super::{Place, Starter};
 use super::Host;
 use crate::job::PeerInfo;
-use crate::message::{How, ToRank, encode_back, encode_table};
+use crate::message::{How, ToRank};
 
 /// Newcomers whose life a word tells of; of further ones the end is noticed
 /// once their processes are gone.
@@ -70,14 +70,15 @@ impl Host {
     /// A part of the table, for a newcomer.
     pub(super) fn send_table_to(&mut self, to: u32, first: u32, peers: &[PeerInfo]) {
         if let Some(index) = self.find(to) {
-            let bytes = encode_table(first, peers).into();
+            let peers = peers.to_vec();
+            let bytes = ToRank::Table { first, peers }.encode().into();
             self.send(index, bytes, With::nothing());
         }
     }
 
     /// Tells those that have joined that a rank is back.
-    pub(super) fn tell_back(&mut self, rank: u32, peer: &PeerInfo) {
-        let bytes: Rc<[u8]> = encode_back(rank, peer).into();
+    pub(super) fn tell_back(&mut self, rank: u32, peer: PeerInfo) {
+        let bytes: Rc<[u8]> = ToRank::Back { rank, peer }.encode().into();
         for index in 0..self.ranks.len() {
             let to = &self.ranks[index];
             if to.joined && to.ended.is_none() && to.place.rank != rank {

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
 use std::sync::atomic::{compiler_fence, fence};
 
-use portolan_ring::{Consumer, Corrupt, Fence, InboxConsumer, Message, Position};
+use portolan_ring::{Consumer, Corrupt, Fence, InboxConsumer, Position, RingMessage};
 use portolan_wire::Priority;
 
 use super::super::segment::{Map, PeerState, control, ring_owner_word};
@@ -215,7 +215,7 @@ impl Inlet {
     pub fn close_ring(&mut self, at: usize, map: &Map) {
         let mut ring = self.rings.swap_remove(at);
         self.hot = 0;
-        ring.consumer.tell();
+        ring.consumer.publish();
         let held = ring_owner_word(ring.from, self.index, ring.priority);
         // Whatever else stands there, somebody has scribbled: leave it.
         let _ = map
@@ -231,7 +231,7 @@ impl Inlet {
         to: u16,
         from: u16,
         priority: Priority,
-        message: &Message<'_>,
+        message: &RingMessage<'_>,
     ) -> bool {
         let held = ring_owner_word(from, to, priority);
         let ring = match u32::try_from(message.word(0)) {
@@ -262,7 +262,7 @@ fn deliver(
     head: &mut [u8; HEAD_BYTES_MAX],
     from: u16,
     priority: Priority,
-    message: &Message<'static>,
+    message: &RingMessage<'static>,
     take: &mut impl FnMut(u16, Priority, &Frame<'_>) -> bool,
 ) -> bool {
     if let Some(head) = message.short_bytes() {
