@@ -2,9 +2,11 @@
 //! what goes over it.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 
 use portolan_hosts::failure::{Context, Result, fail};
+use rustix::net::sockopt::{set_tcp_congestion, tcp_congestion};
 
 use crate::ranks::asleep::{REST, Sleeps};
 use crate::ranks::drive::Channel;
@@ -27,6 +29,26 @@ pub trait Bytes {
 
     /// Fills the room with what has come; gives how many bytes that is.
     fn receive(&mut self, room: &mut [u8]) -> Result<usize>;
+}
+
+/// Chooses a connection's congestion control; gives its name. It is the kernel's,
+/// but BBR paces for long paths, and between hosts of a lab it reached a
+/// third of what cubic did: who wants bandwidth there takes cubic, or reno where
+/// cubic is not allowed.
+fn choose_congestion(connection: impl AsFd) -> Result<String> {
+    let name = tcp_congestion(&connection)?;
+    if !name.starts_with("bbr") {
+        return Ok(name);
+    }
+    let allowed = |name: &&str| set_tcp_congestion(&connection, name).is_ok();
+    let chosen = ["cubic", "reno"].into_iter().find(allowed);
+    Ok(chosen.map_or(name, str::to_owned))
+}
+
+/// The congestion control that connections of this process have.
+pub fn congestion() -> Option<String> {
+    let any = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
+    choose_congestion(&any).ok()
 }
 
 /// What became of reading: 0 if nothing has come.
@@ -57,6 +79,7 @@ pub type Tcp = Messages<TcpStream>;
 impl<B: Bytes> Messages<B> {
     /// Over a connection that stands, with TCP_NODELAY.
     pub fn over(by: B, size_max: usize) -> Result<Self> {
+        choose_congestion(by.connection())?;
         by.connection().set_nodelay(true)?;
         by.connection().set_nonblocking(true)?;
         Ok(Self {

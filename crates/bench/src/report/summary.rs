@@ -6,7 +6,7 @@ use crate::conduct::Cell;
 use crate::control::{Pattern, SystemKind};
 use crate::experiment::Findings;
 use crate::loss::Column;
-use crate::peers::tls;
+use crate::peers::{tcp, tls};
 use crate::plan::{Kind, Plan};
 use crate::ranks::asleep::Wait;
 use crate::report::dimensions::Dimension;
@@ -96,10 +96,10 @@ fn told(wait: Wait) -> Option<String> {
 pub fn row(cell: &Cell, plan: &Plan, setting: &Setting) -> Row {
     let row = match cell.system {
         SystemKind::Portolan => setting.row(),
-        system @ (SystemKind::KernelTcp | SystemKind::KernelTls) => Row {
-            system: setting.name(system),
-            ..tcp_row(setting.ranks)
-        },
+        system @ (SystemKind::KernelTcp | SystemKind::KernelTls) => {
+            Row::of(setting.name(system), setting.ranks)
+                .at_some(Dimension::Congestion, tcp::congestion())
+        }
         system => Row::of(setting.name(system), setting.ranks),
     };
     let column = &plan.columns[cell.column];
@@ -157,16 +157,12 @@ fn histogram(round_trips: &Histogram<u64>) -> Vec<(f64, u64)> {
         .collect()
 }
 
-/// The kernel's congestion control of a new connection; those of a lab's hosts
-/// inherit it.
-pub fn tcp_congestion() -> Option<String> {
-    let text = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok()?;
-    Some(text.trim().to_owned())
-}
-
-/// What every row of kernel TCP has.
+/// A row of a TCP flow with the kernel's congestion control, which those of a lab's
+/// hosts inherit.
 pub fn tcp_row(ranks: u32) -> Row {
-    Row::of(KERNEL_TCP, ranks).at_some(Dimension::Congestion, tcp_congestion())
+    let name = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok();
+    let name = name.map(|name| name.trim().to_owned());
+    Row::of(KERNEL_TCP, ranks).at_some(Dimension::Congestion, name)
 }
 
 /// Data packets sent against those needed, where messages fill packets.

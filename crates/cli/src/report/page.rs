@@ -228,7 +228,7 @@ fn pictures(bench: &str, rows: &[&Row], colours: &Colours<'_>) -> Result<Vec<(St
         };
         let (shown, scale, picture) =
             if let Some((lines, axis, by)) = axes.into_iter().find_map(over) {
-                let picture = plot::lines(axis, &unit, &lines)?;
+                let picture = plot::lines(axis, unit, &lines)?;
                 (format!(" by {by}"), "; logarithmic axes", picture)
             } else {
                 let bar = |row: &&Row| Bar {
