@@ -128,7 +128,6 @@ mod tests {
     use super::*;
     use std::io::Write;
     use std::net::{TcpListener, TcpStream};
-    use std::os::fd::AsFd;
 
     use rustix::io::{FdFlags, fcntl_getfd};
     use rustix::net::sockopt::set_socket_linger;
