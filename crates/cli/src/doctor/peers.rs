@@ -74,7 +74,21 @@ fn subnets(ports: &Ports) -> Vec<Finding> {
     found
 }
 
+/// Longest name that DNS has, bytes (RFC 1035, section 2.3.4, without the root).
+const NAME_BYTES_MAX: usize = 253;
+
 fn towards(host: &str, disabled: Disabled, port: impl Fn(u32) -> Port) -> Finding {
+    if host.len() > NAME_BYTES_MAX {
+        let begin: String = host.chars().take(20).collect();
+        return Finding::missing(
+            &format!("to-{begin}..."),
+            format!(
+                "no host has a name of {} bytes; {NAME_BYTES_MAX} are the most",
+                host.len()
+            ),
+            "give its name or its address",
+        );
+    }
     let subject = format!("to-{host}");
     // In a list with slots an IPv6 address stands in brackets.
     let bare = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
