@@ -61,7 +61,7 @@ not_older() {
 # count, also where a copy of it was the last that cargo built in.
 up_to_date() {
     local sources
-    [ -e "$2" ] || refuse "there is no $2"
+    [ -e "$2" ] || refuse "there is no $2, so the build is not complete"
     mapfile -t sources < <(sed -n '1{ s/^[^:]*: *//; s/\\ /\x01/g; s/ /\n/g; s/\x01/ /g; p; }' "$2")
     not_older "$1" "${sources[@]/#*\/crates\//crates/}"
 }
@@ -287,11 +287,11 @@ tell_loader() {
     fi
     cat <<SAY
 This is no folder that the system looks into by itself. Set:
-  PATH=$bindir:\$PATH
-  LD_LIBRARY_PATH=$libdir:\$LD_LIBRARY_PATH       (or link programs with -Wl,-rpath,$libdir)
-  PKG_CONFIG_PATH=$libdir/pkgconfig:\$PKG_CONFIG_PATH
-  CMAKE_PREFIX_PATH=$PREFIX:\$CMAKE_PREFIX_PATH
-  MANPATH=$datadir/man:\$MANPATH
+  export PATH=$bindir:\$PATH
+  export LD_LIBRARY_PATH=$libdir:\$LD_LIBRARY_PATH
+  export PKG_CONFIG_PATH=$libdir/pkgconfig:\$PKG_CONFIG_PATH
+  export CMAKE_PREFIX_PATH=$PREFIX:\$CMAKE_PREFIX_PATH
+  export MANPATH=$datadir/man:\$MANPATH
 SAY
 }
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs one test program, for cargo (its `runner`), for no longer than ten
 # minutes, so that one that hangs does not keep the others from running. Adds
-# what came of it to the file that PORTOLAN_TEST_RESULTS names.
+# what came of it to the file that PORTOLAN_TEST_RESULTS names, and its number to
+# the one with .pids behind that.
 set -uo pipefail
 scripts=$(dirname "$0")
 # shellcheck source=scripts/bounded.sh
@@ -12,7 +13,10 @@ name="$CARGO_PKG_NAME $(basename "$1" | sed -E 's/-[0-9a-f]{16}$//')"
 # No pipe: who reads one to its end waits for whatever the program leaves running.
 said=$(mktemp)
 trap 'rm -f "$said"' EXIT
-bounded "${PORTOLAN_TEST_SECONDS:-600}" "$name" "$@" >"$said" 2>&1
+# Its number is part of the names of its labs.
+# shellcheck disable=SC2016
+noted=(bash -c 'echo $$ >>"$PORTOLAN_TEST_RESULTS.pids"; exec "$@"' bash)
+bounded "${PORTOLAN_TEST_SECONDS:-600}" "$name" "${noted[@]}" "$@" >"$said" 2>&1
 code=$?
 cat "$said"
 note "$name" "$code" "$said"

@@ -14,13 +14,20 @@ target=${CARGO_TARGET_DIR:-target}
 # Seconds to compile and to test, several times what a slow machine takes. A
 # single program has ten minutes, and so has a script.
 compile=1800 test=5400 long=600
+began=$(date +%s)
 PORTOLAN_TEST_RESULTS=$(mktemp)
 export PORTOLAN_TEST_RESULTS
-trap 'rm -f "$PORTOLAN_TEST_RESULTS"' EXIT
+trap 'rm -f "$PORTOLAN_TEST_RESULTS" "$PORTOLAN_TEST_RESULTS.pids"' EXIT
 with_runner=(--config "target.'cfg(unix)'.runner = '$PWD/scripts/program.sh'")
 missing=()
 
-labs() { ip netns list 2>/dev/null | awk '/^ptl-/ { print $1 }' | sort; }
+# Labs of the programs that this run has tested, whose numbers their names end with.
+# Others on this machine have theirs.
+labs() {
+    local pids
+    pids=$(paste -sd'|' "$PORTOLAN_TEST_RESULTS.pids") || return
+    ip netns list 2>/dev/null | sed -nE "s/^ptl-(.*-($pids))-[^-]* ?.*/\1/p" | sort -u
+}
 
 # `tests NAME CRATES...` compiles and runs the tests of crates and the programs
 # in their documents.
@@ -67,10 +74,8 @@ else
 
     nothing_is_left() {
         local shm
-        # Whether a lab is of a program that was cut short or somebody else's cannot be told from here.
-        [ -z "$(labs)" ] || echo "labs are up, take yours down ($target/debug/portolan lab down NAME):" \
-            $(labs | sed 's/^ptl-//; s/-[^-]*$//' | sort -u)
-        shm=$(find /dev/shm -name 'portolan*' 2>/dev/null)
+        [ -z "$(labs)" ] || echo "labs are up, take them down ($target/debug/portolan lab down NAME):" $(labs)
+        shm=$(find /dev/shm -name 'portolan*' -newermt "@$began" 2>/dev/null)
         [ -z "$shm" ] || echo "files of shared memory:" $shm
         [ -z "$(labs)$shm" ]
     }

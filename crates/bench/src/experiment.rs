@@ -2,10 +2,11 @@
 //! lab, and gives figures, claims and remarks.
 
 use std::io::IsTerminal;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use portolan_boot::launch::JobSpec;
 use portolan_hosts::failure::{Context, Failure, Result};
+use portolan_hosts::file::Output;
 use portolan_hosts::lab::Lab;
 use portolan_hosts::print::{counted, hide_progress, show_progress};
 use portolan_hosts::ranks::allowed_cores;
@@ -157,9 +158,7 @@ pub fn conduct(place: Place, experiment: &dyn Experiment) -> Result<Report> {
         lab,
         polls,
     } = place;
-    if let Some(file) = &json {
-        writable(file)?;
-    }
+    let output = json.as_deref().map(Output::open).transpose()?;
     let cores = allowed_cores().context("asking for the allowed cores")?;
     if polls && cores.len() < 2 {
         return wrong(
@@ -188,23 +187,10 @@ pub fn conduct(place: Place, experiment: &dyn Experiment) -> Result<Report> {
         steal: CpuTime::now().steal_since(&before),
         remarks,
     };
-    if let Some(file) = &json {
-        let text = serde_json::to_vec_pretty(&report)?;
-        std::fs::write(file, text).context(format!("writing {}", file.display()))?;
+    if let Some(output) = output {
+        output.write(&serde_json::to_vec_pretty(&report)?)?;
     }
     Ok(report)
-}
-
-/// Opens the file for writing, so that a run is not lost for a wrong name.
-fn writable(file: &Path) -> Result<()> {
-    let opened = std::fs::OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(file);
-    opened.map(drop).context(format!(
-        "--json {}: cannot be written, choose another place",
-        file.display()
-    ))
 }
 
 /// Runs a round that warms up and so many that count, and shows how far it is;

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use portolan_sys::calls;
 use serde::{Deserialize, Serialize};
 
 use crate::JOB_VARIABLE;
@@ -79,7 +80,7 @@ pub enum BootError {
     #[error("{0}")]
     Guest(#[from] GuestError),
     /// The kernel refused something.
-    #[error("{doing}: {error}")]
+    #[error("{doing}: {error}{}", remedy(.error))]
     Io {
         /// What was being done.
         doing: &'static str,
@@ -87,6 +88,10 @@ pub enum BootError {
         #[source]
         error: io::Error,
     },
+}
+
+fn remedy(of: &io::Error) -> String {
+    calls::remedy_of(of).map_or_else(String::new, |remedy| format!("; {remedy}"))
 }
 
 impl BootError {

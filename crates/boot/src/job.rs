@@ -162,7 +162,8 @@ impl Job {
                         .kind()
                     {
                         io::ErrorKind::AlreadyExists => BootError::AlreadyAttached,
-                        _ => BootError::NoDescriptor(number),
+                        io::ErrorKind::NotFound => BootError::NoDescriptor(number),
+                        _ => BootError::io("taking over the launcher's socket")(error),
                     })?;
                 if !socket::is_ours(socket.as_fd()) {
                     return Err(BootError::NoDescriptor(number));

@@ -20,7 +20,9 @@ use portolan_bench as bench;
 use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::print::tell;
 use portolan_hosts::{lab, node, ranks};
-use rustix::process::{Resource, getrlimit};
+use portolan_sys::calls;
+use portolan_sys::process::soft_limit;
+use rustix::process::Resource;
 
 /// Reliable messaging between processes on ordinary Ethernet
 #[derive(Parser)]
@@ -96,11 +98,14 @@ impl Command {
     }
 }
 
-/// Whether there is a stack to work on, which is not found out otherwise.
-fn check_stack() -> Result<()> {
+/// Whether there is a stack to work on and threads can sleep, which is not found
+/// out otherwise.
+fn check_process() -> Result<()> {
     const NEEDED: u64 = 512 << 10;
-    let limit = getrlimit(Resource::Stack).current;
-    // Where a filter refuses the question, nothing is known.
+    if let Some(errno) = calls::futex_refused() {
+        return Err(Failure::new(calls::remedy(&[("futex", errno)])));
+    }
+    let limit = soft_limit(Resource::Stack);
     let Some(limit) = limit.filter(|limit| (1..NEEDED).contains(limit)) else {
         return Ok(());
     };
@@ -116,7 +121,7 @@ fn main() -> ExitCode {
     // it. A handler, unlike ignoring, ends with the next program's beginning.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let words: Vec<_> = std::env::args_os().collect();
-    if let Err(failure) = check_stack() {
+    if let Err(failure) = check_process() {
         tell(format_args!("portolan: {failure}"));
         return failure.into();
     }

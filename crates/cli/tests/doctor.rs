@@ -64,7 +64,7 @@ fn wrong_settings_are_found_and_whose_jobs_they_concern_is_said() {
         let subject = format!("setting-{}", name.to_lowercase());
         about(&subject, &[], &[(&format!("PORTOLAN_{name}"), value)])
     };
-    for name in ["SECURITY", "SUITE", "LINK", "CONGESTION"] {
+    for name in ["SECURITY", "SUITE", "LINK", "CONGESTION", "JOIN_MS"] {
         let line = with(name, "x");
         assert!(line.starts_with("missing"), "{line}");
         assert!(
@@ -79,7 +79,7 @@ fn wrong_settings_are_found_and_whose_jobs_they_concern_is_said() {
         "missing",
         "(environment)",
         "\"nonsense\" names no other network",
-        "no job can be joined",
+        "no job with other hosts, or with --link udp, can be joined",
     ] {
         assert!(line.contains(part), "{part}: {line}");
     }
@@ -218,4 +218,18 @@ fn each_network_of_a_host_is_told_of() {
     assert!(off("xdp")("eth1").contains("no host port: xdp is switched off"));
     lab.exec("h0", &["ip", "link", "set", "eth1", "down"]);
     assert!(off("")("eth1").contains("not used: it is down"));
+}
+
+/// A file of /proc may be an ordinary one and never end.
+#[test]
+fn settings_that_never_end_are_none() {
+    common::need_root();
+    let output = std::process::Command::new("timeout")
+        .args([common::LIMIT, env!("CARGO_BIN_EXE_portolan"), "doctor"])
+        .env("PORTOLAN_CONFIG", "/proc/kmsg")
+        .output();
+    let said = common::Said::from(output.unwrap()).expect(1);
+    let mut lines = said.out.lines();
+    let line = lines.find(|line| line.contains("PORTOLAN_CONFIG"));
+    assert!(line.unwrap().starts_with("missing"), "{said:#?}");
 }

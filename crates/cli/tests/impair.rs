@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, TestLab, example, finish, marked, moments, none_left, say, signal, start, traces,
-    try_signal, until,
+    PATIENCE, Said, TestLab, example, finish, marked, moments, none_left, portolan, say, signal,
+    start, traces, try_signal, until,
 };
 use rustix::net::sockopt;
 use rustix::process::Signal;
@@ -100,6 +100,34 @@ fn losses_come_in_bursts_and_repeat_under_a_seed() {
     assert!(gaps.iter().any(|gap| *gap != 8), "{gaps:?}");
     assert_ne!(lose("4"), lose("5"));
     assert!((0..5).any(|_| lose("6") == lose("6")));
+}
+
+#[test]
+fn older_kernels_impair_by_filters_until_it_is_taken_back() {
+    let lab = TestLab::up(TestLab::own("t-imp-old"), "2");
+    let pair = pair(&lab);
+    let impair = |options: &[&str]| {
+        let mut command = portolan(&[&["lab", "impair", lab.0], options].concat());
+        Said::from(command.env("PORTOLAN_DISABLE", "tcx").output().unwrap()).expect(0);
+    };
+    for _ in 0..2 {
+        impair(&["--loss", "100", "--to", "h1"]);
+        assert_eq!(arriving(&pair, 100).len(), 0);
+        let lost = impaired(&lab)["dropped"].as_u64().unwrap();
+        assert!(lost >= 100, "{lost}");
+        impair(&["--loss", "0"]);
+        assert_eq!(arriving(&pair, 100).len(), 100);
+    }
+    // Loss first, then what is held back.
+    impair(&["--loss", "100", "--delay", "10"]);
+    assert_eq!(arriving(&pair, 100).len(), 0);
+    impair(&["--delay", "10"]);
+    let begin = Instant::now();
+    pair[0].send(&[1]).unwrap();
+    pair[1].recv(&mut [0; 9]).unwrap();
+    assert!(begin.elapsed() >= Duration::from_millis(10));
+    impair(&["--loss", "0"]);
+    assert_eq!(arriving(&pair, 100).len(), 100);
 }
 
 #[test]

@@ -4,15 +4,19 @@ mod common;
 
 use std::cell::RefCell;
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use std::process::Stdio;
 use std::sync::mpsc::channel;
 
 use common::cluster::Cluster;
+use common::lingering::{lingering, send_with};
 use common::{
-    TestLab, example, finish, job_id, need_root, none_left, own_name, portolan, probe, ranks,
-    read_until, say, signal, start, until,
+    MARK, TestLab, example, finish, job_id, need_root, none_left, own_mark, own_name, portolan,
+    probe, ranks, read_until, say, signal, start, until,
 };
+use rustix::io::Errno;
 use rustix::process::Signal;
 
 #[test]
@@ -98,6 +102,46 @@ fn names_that_another_user_has_taken_are_not_believed() {
         assert!(!shown.contains(['\x1b', '\x07']), "{shown:?}");
     }
     top(&id(3)).expect(1).complains(&["more than 64 MiB"]);
+}
+
+/// Another user cannot stop a launcher by what it sends to its control socket.
+#[test]
+fn descriptors_whose_close_lingers_keep_no_launcher() {
+    need_root();
+    for disabled in ["", "passrights"] {
+        let mark = "observe-linger";
+        let mut job = portolan(&["run", "-v", "-n", "2", "--", &probe(), "wait"]);
+        let job = job
+            .env(MARK, own_mark(mark))
+            .env("PORTOLAN_DISABLE", disabled);
+        let mut job = job
+            .stderr(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let id = job_id(&mut job);
+        read_until(&mut job, "waiting", 2);
+        let (socket, _peer) = lingering();
+        let address = SocketAddr::from_abstract_name(format!("portolan/0/{id}")).unwrap();
+        // It waits when the launcher accepts the connection.
+        signal(job.id(), Signal::STOP);
+        let send = || {
+            rustix::thread::set_thread_uid(rustix::process::Uid::from_raw(NOBODY)).unwrap();
+            let stream = UnixStream::connect_addr(&address).unwrap();
+            send_with(&stream, b"x", socket.as_fd())
+        };
+        let sent = std::thread::scope(|scope| scope.spawn(send).join().unwrap());
+        // From Linux 6.16 on the kernel refuses it.
+        assert!(sent.is_ok() || disabled.is_empty() && sent == Err(Errno::PERM));
+        if sent.is_ok() {
+            drop(socket);
+        }
+        signal(job.id(), Signal::CONT);
+        assert_eq!(ranks(&["--once", &id]).len(), 2);
+        signal(job.id(), Signal::TERM);
+        job.wait().unwrap();
+        none_left(mark);
+    }
 }
 
 #[test]
@@ -449,4 +493,19 @@ fn a_trace_pairs_what_was_sent_with_what_was_handled() {
     say(&["run", "-n", "1", "--trace", "/proc/nowhere", "--", "true"])
         .expect(1)
         .complains(&["--trace /proc/nowhere"]);
+}
+
+#[test]
+fn a_trace_that_may_not_grow_ends_no_rank() {
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(own_mark("observe-limit"));
+    let ring = example("ring");
+    let script = "ulimit -f 8 && exec \"$0\" 2000";
+    let path = file.to_str().unwrap();
+    let words = [
+        "run", "-n", "2", "--trace", path, "--", "sh", "-c", script, &ring,
+    ];
+    let said = say(&words).expect(0);
+    assert!(said.out.contains("the sum is right"), "{said:#?}");
+    said.complains(&["writing the trace", "File too large"]);
+    let _ = std::fs::remove_file(file);
 }

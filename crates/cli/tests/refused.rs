@@ -6,15 +6,30 @@ mod common;
 use common::{Said, example, portolan, say};
 
 // Numbers of the calls on x86-64.
+const MADVISE: u32 = 28;
+const IOCTL: u32 = 16;
 const SOCKETPAIR: u32 = 53;
+const WAIT4: u32 = 61;
+const FCNTL: u32 = 72;
+const FTRUNCATE: u32 = 77;
+const READLINK: u32 = 89;
+const FUTEX: u32 = 202;
+const EPOLL_CTL: u32 = 233;
+const WAITID: u32 = 247;
+const EPOLL_PWAIT: u32 = 281;
+const FALLOCATE: u32 = 285;
+const PRLIMIT64: u32 = 302;
 const CLONE: u32 = 56;
 const PRCTL: u32 = 157;
 const TIMERFD_CREATE: u32 = 283;
 const EVENTFD2: u32 = 290;
 const EPOLL_CREATE1: u32 = 291;
+const DUP2: u32 = 33;
+const PPOLL: u32 = 271;
 const GETRANDOM: u32 = 318;
 const CLONE3: u32 = 435;
 const RECVFROM: u32 = 45;
+const SENDMSG: u32 = 46;
 const RECVMSG: u32 = 47;
 const RECVMMSG: u32 = 299;
 const SENDMMSG: u32 = 307;
@@ -169,6 +184,19 @@ fn calls_without_which_no_job_runs_are_named() {
         (SOCKETPAIR, "socketpair"),
         (PRCTL, "prctl"),
         (GETRANDOM, "getrandom"),
+        (EPOLL_CTL, "epoll_ctl"),
+        (EPOLL_PWAIT, "epoll_pwait"),
+        (WAIT4, "wait4"),
+        (WAITID, "waitid"),
+        (FCNTL, "fcntl"),
+        (DUP2, "dup2"),
+        (READLINK, "readlink"),
+        (PRLIMIT64, "prlimit64"),
+        (PPOLL, "ppoll"),
+        (IOCTL, "ioctl"),
+        (MADVISE, "madvise"),
+        (RECVMSG, "recvmsg"),
+        (SENDMSG, "sendmsg"),
     ];
     for (call, name) in all {
         let said = refused(&[call], &["doctor"]).expect(1);
@@ -227,5 +255,43 @@ fn a_loopback_that_is_down_is_nobodys_silence() {
             ending.contains("cannot send packets to rank ") && ending.ends_with(error),
             "{ending}"
         );
+    }
+}
+
+/// Nothing is begun that could not be ended.
+#[test]
+fn a_lab_is_not_begun_where_calls_are_refused() {
+    common::need_root();
+    let name = format!("t-refused-{}", std::process::id());
+    for calls in [&[CLONE3][..], &[IOCTL], &[RECVFROM], &[CLONE, CLONE3]] {
+        let said = refused(calls, &["lab", "up", &name, "--hosts", "2"]).expect(1);
+        assert!(
+            said.err.contains("a filter (seccomp) refuses "),
+            "{said:#?}"
+        );
+        assert_eq!(said.err.lines().count(), 1, "{said:#?}");
+        assert_eq!(common::traces(&name), [""; 0], "{calls:?}");
+    }
+}
+
+#[test]
+fn where_no_thread_can_sleep_it_is_said() {
+    for command in [&["doctor"][..], &["run", "-n", "2", "--", "true"]] {
+        refused(&[FUTEX], command)
+            .expect(1)
+            .complains(&["a filter (seccomp) refuses futex"]);
+    }
+}
+
+#[test]
+fn refused_sizes_and_advices_are_no_lack_of_memory() {
+    let ring = example("ring");
+    for (call, link, why) in [
+        (FTRUNCATE, "shm", "allow ftruncate and fallocate"),
+        (FALLOCATE, "shm", "allow ftruncate and fallocate"),
+        (MADVISE, "udp", "madvise"),
+    ] {
+        let words = ["run", "-n", "2", "--link", link, "--", &ring, "10"];
+        refused(&[call], &words).expect(1).complains(&[why]);
     }
 }

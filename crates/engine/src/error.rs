@@ -236,8 +236,8 @@ pub enum OpenError {
     Unreachable(u32, String),
     /// The helper thread cannot be started.
     #[error(
-        "the helper thread cannot be started ({0}): raise `ulimit -u` or the container's limit of \
-         processes, or do without (the setting helper=off)"
+        "the helper thread cannot be started ({0}): raise `ulimit -u`, `ulimit -v` or the \
+         container's limit of processes, or do without (the setting helper=off)"
     )]
     Thread(std::io::Error),
     /// The named system call failed.

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use portolan_sys::clock::now_ns;
+use portolan_sys::process::hear_of_file_limit;
 use portolan_sys::tell::tell;
 use portolan_sys::ticks::{at_once, ns_per_tick, ticks};
 use portolan_wire::{MessageNo, Priority};
@@ -97,6 +98,7 @@ impl Trace {
             .name("portolan-trace".to_owned())
             .stack_size(256 << 10)
             .spawn(move || {
+                hear_of_file_limit();
                 let writer = Writer {
                     out: BufWriter::with_capacity(1 << 20, file),
                     clock,

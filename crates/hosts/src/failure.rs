@@ -6,7 +6,9 @@ use std::process::ExitCode;
 
 use portolan_boot::control::ControlError;
 use portolan_sys::calls;
+use portolan_sys::process::soft_limit;
 use rustix::io::Errno;
+use rustix::process::Resource;
 
 /// So much of the beginning and of the end of a long text is shown, characters.
 const SHOWN_MAX: usize = 2_000;
@@ -54,22 +56,21 @@ impl Failure {
     /// A system call failed: says what it was for. For `map_err`.
     pub fn io(doing: impl fmt::Display) -> impl FnOnce(io::Error) -> Self {
         move |error| {
-            let errno = Errno::from_io_error(&error);
-            let refused = match errno {
-                Some(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => calls::refused(),
-                _ => Vec::new(),
-            };
-            if !refused.is_empty() {
-                return Self::new(format!("{doing}: {error}; {}", calls::remedy(&refused)));
+            if let Some(remedy) = calls::remedy_of(&error) {
+                return Self::new(format!("{doing}: {error}; {remedy}"));
             }
-            let remedy = match errno {
+            let remedy = match Errno::from_io_error(&error) {
                 Some(Errno::PERM) if rustix::process::geteuid().is_root() => {
                     "; a container's profile (seccomp) or a missing capability refuses it: allow it"
                 }
                 Some(Errno::ACCESS | Errno::PERM) => "; run it as root (sudo)",
                 Some(Errno::MFILE) => "; raise the limit of open files (ulimit -n 1024)",
                 Some(Errno::NFILE) => "; all processes of this host have too many open files",
-                // What starts a process or a thread answers so.
+                // What starts a process or a thread answers so, also where its
+                // stack finds no place.
+                Some(Errno::AGAIN) if soft_limit(Resource::As).is_some() => {
+                    "; raise the limits of address space (ulimit -v) and of processes (ulimit -u)"
+                }
                 Some(Errno::AGAIN) => "; raise the limit of processes (ulimit -u), or end some",
                 _ => "",
             };

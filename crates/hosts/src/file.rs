@@ -3,7 +3,7 @@
 use std::fs::{File, Permissions};
 use std::io::{self, Read};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use portolan_sys::files;
@@ -11,6 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use serde::de::DeserializeOwned;
+
+use crate::failure::{Failure, Result};
+use crate::print::write_fully;
 
 /// Longest file of ours that is read: configurations, states, reports.
 pub const BYTES_MAX: u64 = 16 << 20;
@@ -67,6 +70,49 @@ pub fn read_or_await(path: &Path, bytes_max: u64, patience: Duration) -> io::Res
 /// As [`files::open`]; it is longer than any of ours.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     files::read(files::open(path)?, BYTES_MAX)
+}
+
+/// A file that a command writes at its end. It is opened at the beginning, so that
+/// nothing is lost for a wrong name.
+pub struct Output {
+    file: File,
+    path: PathBuf,
+}
+
+impl Output {
+    /// Opens or makes the file; what is there stays.
+    ///
+    /// # Errors
+    /// It cannot be written; it is a pipe that nobody reads, which would keep us.
+    pub fn open(path: &Path) -> Result<Self> {
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        let flags = OFlags::NONBLOCK.bits().cast_signed();
+        let opened = options.custom_flags(flags).open(path);
+        let file = opened.map_err(|error| match Errno::from_io_error(&error) {
+            Some(Errno::NXIO) => Failure::new(format!(
+                "writing {}: it is a pipe that nobody reads; begin to read it before",
+                path.display()
+            )),
+            _ => Failure::io(format!("writing {}", path.display()))(error),
+        })?;
+        let path = path.to_owned();
+        Ok(Self { file, path })
+    }
+
+    /// Puts `bytes` in the place of what was there.
+    ///
+    /// # Errors
+    /// What the kernel answers.
+    pub fn write(&self, bytes: &[u8]) -> Result<()> {
+        // Only an ordinary file can be cut.
+        let cut = match self.file.metadata() {
+            Ok(about) if about.is_file() => self.file.set_len(0),
+            _ => Ok(()),
+        };
+        cut.and_then(|()| write_fully(&mut &self.file, &self.file, bytes))
+            .map_err(Failure::io(format!("writing {}", self.path.display())))
+    }
 }
 
 /// Opens, or makes, a file to be locked, which is never one that somebody else's

@@ -7,6 +7,19 @@ use portolan_sys::net::{Interface, Subnet, interfaces, is_link_local};
 /// Networks that an endpoint uses at once, at most.
 const MOST: usize = 4;
 
+/// Longest name of an interface, bytes (IFNAMSIZ without the end).
+const NAME_BYTES_MAX: usize = 15;
+
+/// Whether a word is a number, or several with points between, in any notation
+/// that C knows: an address that was cut short.
+fn is_number(word: &str) -> bool {
+    word.split('.').all(|part| {
+        let hex = part.strip_prefix("0x").or_else(|| part.strip_prefix("0X"));
+        let (digits, radix) = hex.map_or((part, 10), |hex| (hex, 16));
+        !digits.is_empty() && digits.chars().all(|it| it.is_digit(radix))
+    })
+}
+
 /// An address of this host on a network that the setting names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chosen {
@@ -39,10 +52,19 @@ pub fn check(setting: &str) -> Result<(), String> {
                         eth0,10.2.0.0/16, or all"
                 .to_owned());
         }
-        if word.contains('/') && word.parse::<Subnet>().is_err() {
+        if word.parse::<Subnet>().is_ok() {
+            continue;
+        }
+        if word.contains('/') || is_number(word) {
             return Err(format!(
                 "{word:?} is no network: give an address and how many of its bits count, as in \
                  10.2.0.0/16"
+            ));
+        }
+        if word.len() > NAME_BYTES_MAX || word.contains([':', '=']) {
+            return Err(format!(
+                "{word:?} is no name of an interface and no network: give those, as in \
+                 eth0,10.2.0.0/16, or all"
             ));
         }
     }
@@ -164,6 +186,11 @@ mod tests {
             ("10.0.0.0/99", "\"10.0.0.0/99\""),
             ("eth0,fd00::/x", "\"fd00::/x\""),
             ("eth0/1", "no network"),
+            ("0x10", "\"0x10\" is no network"),
+            ("eth0,10.1", "\"10.1\" is no network"),
+            ("=", "no name of an interface"),
+            ("fd00::1:", "no name of an interface"),
+            ("averylonginterface", "no name of an interface"),
             (",,,", "missing"),
             ("", "missing"),
             ("eth0,", "missing"),

@@ -4,7 +4,7 @@
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::thread::UnshareFlags;
 
 /// Takes over a descriptor that was inherited through `exec` under a number
@@ -14,6 +14,7 @@ use rustix::thread::UnshareFlags;
 /// - `NotFound`: no such descriptor is open.
 /// - `AlreadyExists`: it is marked close-on-exec, so this process opened it
 ///   itself or has adopted it before.
+/// - The kernel's, where it refuses to look.
 pub fn adopt_inherited(number: RawFd) -> io::Result<OwnedFd> {
     if number < 3 {
         return Err(io::ErrorKind::NotFound.into());
@@ -21,7 +22,10 @@ pub fn adopt_inherited(number: RawFd) -> io::Result<OwnedFd> {
     // SAFETY: the borrow lasts for two calls that only read and set the
     // descriptor's flags, and fail if it is not open.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
-    let flags = fcntl_getfd(fd).map_err(|_| io::ErrorKind::NotFound)?;
+    let flags = match fcntl_getfd(fd) {
+        Err(Errno::BADF) => return Err(io::ErrorKind::NotFound.into()),
+        flags => flags?,
+    };
     if flags.contains(FdFlags::CLOEXEC) {
         return Err(io::ErrorKind::AlreadyExists.into());
     }

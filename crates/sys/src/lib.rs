@@ -5,6 +5,7 @@ pub mod barrier;
 pub mod bpf;
 pub mod calls;
 pub mod clock;
+pub mod closing;
 pub mod doorbell;
 pub mod epoll;
 pub mod ethtool;

@@ -14,11 +14,12 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
+use rustix::process::Resource;
 
 use crate::features::Disabled;
 use crate::futex::{self, Scope, WAIT_ANY_MAX, wait_any, waitv_available};
 use crate::memory::{MemoryError, SharedMemory};
-use crate::process::own_pid;
+use crate::process::{own_pid, soft_limit};
 use crate::raw::syscall;
 
 #[cfg(target_arch = "x86_64")]
@@ -270,8 +271,7 @@ extern "C" fn mark(signal: libc::c_int) {
 /// Whether a process that a signal ends may be kept waiting by its core dump.
 fn dumps_core() -> bool {
     let piped = std::fs::read("/proc/sys/kernel/core_pattern").is_ok_and(|p| p.starts_with(b"|"));
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Core);
-    piped || limit.current != Some(0)
+    piped || soft_limit(Resource::Core) != Some(0)
 }
 
 impl Drop for HeldWord<'_> {

@@ -10,8 +10,10 @@ use std::ptr::{self, NonNull};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::Resource;
 
+use crate::calls::is_refusal;
+use crate::process::soft_limit;
 use crate::raw;
 
 /// Why memory could not be had. Each text names cause and remedy.
@@ -25,12 +27,14 @@ pub enum MemoryError {
     NoMemfd(Errno),
     /// So many bytes are not to be had.
     #[error(
-        "{} bytes of shared memory are not available ({}): raise {}",
+        "{} bytes of shared memory are not available ({}): {}",
         .0,
         .1,
         match *.1 {
-            Errno::FBIG => "`ulimit -f`",
-            _ => "the memory limit of the container or cgroup, run fewer processes on this host, \
+            Errno::FBIG => "raise `ulimit -f`",
+            e if is_refusal(e) => "allow ftruncate and fallocate in the container's profile \
+                  (seccomp), or use --link udp",
+            _ => "raise the memory limit of the container or cgroup, run fewer processes on this host, \
                   or use --link udp",
         }
     )]
@@ -55,8 +59,12 @@ pub enum MemoryError {
     Map(Errno),
     /// An advice that the caller relies on was refused.
     #[error(
-        "the kernel cannot keep memory from a forked child or a core dump ({0}): Linux 4.14 or \
-         later is needed"
+        "the kernel cannot keep memory from a forked child or a core dump ({}): {}",
+        .0,
+        match *.0 {
+            e if is_refusal(e) => "allow madvise in the container's profile (seccomp)",
+            _ => "Linux 4.14 or later is needed",
+        }
     )]
     Advice(Errno),
 }
@@ -165,7 +173,7 @@ impl Drop for Mapping {
 }
 
 fn bounded(resource: Resource) -> bool {
-    getrlimit(resource).current.is_some()
+    soft_limit(resource).is_some()
 }
 
 /// Bytes that can be had without harm to others, as far as this process can

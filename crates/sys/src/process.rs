@@ -6,14 +6,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Resource, Signal, getrlimit, setrlimit};
+use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, Signal, setrlimit};
 
-use crate::net::set_option;
 use crate::raw::{self, syscall};
 
 #[cfg(target_arch = "x86_64")]
 mod number {
     pub const GETRUSAGE: usize = 98;
+    pub const PRLIMIT64: usize = 302;
     pub const SCHED_SETSCHEDULER: usize = 144;
     pub const PROCESS_VM_READV: usize = 310;
     pub const PROCESS_VM_WRITEV: usize = 311;
@@ -22,6 +22,7 @@ mod number {
 #[cfg(target_arch = "aarch64")]
 mod number {
     pub const GETRUSAGE: usize = 165;
+    pub const PRLIMIT64: usize = 261;
     pub const SCHED_SETSCHEDULER: usize = 119;
     pub const PROCESS_VM_READV: usize = 270;
     pub const PROCESS_VM_WRITEV: usize = 271;
@@ -64,18 +65,6 @@ pub fn network(socket: BorrowedFd<'_>) -> Result<Network, Errno> {
     option(socket, SO_NETNS_COOKIE).map(Network)
 }
 
-/// Has the kernel refuse descriptors that are sent to `socket`, or to one that it
-/// accepts (`SO_PASSRIGHTS`): a closed one may keep who receives it as long as its
-/// sender likes.
-///
-/// # Errors
-/// `NOPROTOOPT` before Linux 6.16.
-pub fn refuse_descriptors(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    const SOL_SOCKET: i32 = 1;
-    const SO_PASSRIGHTS: i32 = 83;
-    set_option(socket, SOL_SOCKET, SO_PASSRIGHTS, 0)
-}
-
 /// Words of an option of a socket.
 fn option<const N: usize>(socket: BorrowedFd<'_>, name: usize) -> Result<[u32; N], Errno> {
     const SOL_SOCKET: usize = 1;
@@ -95,12 +84,44 @@ fn option<const N: usize>(socket: BorrowedFd<'_>, name: usize) -> Result<[u32; N
     Ok(found)
 }
 
+/// The calling process's limits of something.
+///
+/// # Errors
+/// A filter (seccomp) refuses the question.
+pub fn limits(of: Resource) -> Result<Rlimit, Errno> {
+    let mut found = [0_u64; 2];
+    let args = [0, of as usize, 0, found.as_mut_ptr() as usize, 0, 0];
+    // SAFETY: the kernel writes two words to `found`, which is ours.
+    unsafe { syscall(number::PRLIMIT64, args) }?;
+    let [current, maximum] = found.map(|limit| (limit != u64::MAX).then_some(limit));
+    Ok(Rlimit { current, maximum })
+}
+
+/// Its soft limit of something; none also where nothing is known.
+#[must_use]
+pub fn soft_limit(of: Resource) -> Option<u64> {
+    limits(of).ok()?.current
+}
+
+/// From now on a limit of file sizes (`ulimit -f`) is told to the calling thread as
+/// an error (`FBIG`) and not by a signal, which ends processes.
+pub fn hear_of_file_limit() {
+    // SAFETY: the set is plain data that the calls fill, and it lives beyond them;
+    // a blocked signal stays away from this thread alone, which causes it.
+    unsafe {
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGXFSZ);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut());
+    }
+}
+
 /// Raises the soft limit of open files as far as the hard one allows.
 ///
 /// # Errors
-/// What `setrlimit` answers.
+/// What `prlimit` answers.
 pub fn raise_open_files() -> Result<(), Errno> {
-    let mut limit = getrlimit(Resource::Nofile);
+    let mut limit = limits(Resource::Nofile)?;
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit)
 }

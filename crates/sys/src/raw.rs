@@ -23,6 +23,7 @@ pub mod number {
     pub const SCHED_SETATTR: usize = 314;
     pub const SCHED_GETATTR: usize = 315;
     pub const BPF: usize = 321;
+    pub const CLOSE_RANGE: usize = 436;
 }
 
 /// Numbers of the system calls that this workspace makes without rustix.
@@ -42,6 +43,7 @@ pub mod number {
     pub const SCHED_SETATTR: usize = 274;
     pub const SCHED_GETATTR: usize = 275;
     pub const BPF: usize = 280;
+    pub const CLOSE_RANGE: usize = 436;
 }
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use portolan_sys::closing::{Closer, refuse_descriptors};
 use portolan_sys::process::{Pidfd, peer};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
@@ -87,23 +88,30 @@ impl Neighbours<'_> {
         let made = made.map_err(|error| format!("the segment cannot be made: {error}"));
         let listener = Self::socket().and_then(|listener| {
             bind(&listener, &self.address()?)?;
+            // Older kernels cannot.
+            let _ = refuse_descriptors(listener.as_fd());
             listen(&listener, i32::try_from(count).unwrap_or(i32::MAX))?;
             Ok(listener)
         });
         let listener =
             listener.map_err(|error| format!("the socket to share it cannot be made: {error}"))?;
         let mut missing: Vec<u32> = self.pids[1..].to_vec();
+        // Of connections of others, who may have sent descriptors.
+        let mut closer = Closer::default();
         while !missing.is_empty() && wait(listener.as_fd(), until).is_ok() {
             let Ok(other) = accept_with(&listener, SocketFlags::CLOEXEC) else {
                 continue;
             };
             let Some(at) = missing.iter().position(|pid| is_from(other.as_fd(), *pid)) else {
+                closer.take(other);
+                closer.close();
                 continue;
             };
             // One that fails finds out by itself, and tells the rest.
             let _ = hand_over(other.as_fd(), &made, until);
             missing.swap_remove(at);
         }
+        closer.take(listener);
         made
     }
 
@@ -127,6 +135,7 @@ impl Neighbours<'_> {
             }
         };
         if !is_from(host.as_fd(), self.pids[0]) {
+            Closer::default().take(host);
             return Err("somebody else answers in the place of the first process here".to_owned());
         }
         let listening = "asking the first process here";

@@ -7,6 +7,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
+use portolan_sys::closing::{Closer, refuse_descriptors};
 use portolan_sys::process::peer;
 use rustix::event::epoll;
 
@@ -36,10 +37,13 @@ struct Client {
 /// Listens for questions. Each client is known by a number that is not used
 /// again.
 pub(super) struct ControlSocket {
-    listener: UnixListener,
+    /// None only at the end.
+    listener: Option<UnixListener>,
     epoll: OwnedFd,
     clients: BTreeMap<u64, Client>,
     next: u64,
+    /// Of other users' connections: they may have sent descriptors.
+    closer: Closer,
 }
 
 impl ControlSocket {
@@ -50,14 +54,17 @@ impl ControlSocket {
         let address = JobName::own(job_id).address().ok()?;
         let listener = UnixListener::bind_addr(&address).ok()?;
         listener.set_nonblocking(true).ok()?;
+        // Older kernels cannot.
+        let _ = refuse_descriptors(listener.as_fd());
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).ok()?;
         let data = epoll::EventData::new_u64(LISTENER);
         epoll::add(&epoll, &listener, data, epoll::EventFlags::IN).ok()?;
         Some(Self {
-            listener,
+            listener: Some(listener),
             epoll,
             clients: BTreeMap::new(),
             next: LISTENER + 1,
+            closer: Closer::default(),
         })
     }
 
@@ -88,10 +95,18 @@ impl ControlSocket {
     }
 
     fn accept(&mut self) {
-        while let Ok((stream, _)) = self.listener.accept() {
+        for _ in 0..CLIENTS_MAX {
+            // Level-triggered: the next one is told of again.
+            let Some(Ok((stream, _))) = self.listener.as_ref().map(UnixListener::accept) else {
+                break;
+            };
             let own = rustix::process::geteuid().as_raw();
             let known = peer(stream.as_fd()).is_ok_and(|who| who.uid == own || who.uid == 0);
-            if !known || self.clients.len() >= CLIENTS_MAX {
+            if !known {
+                self.closer.take(stream);
+                continue;
+            }
+            if self.clients.len() >= CLIENTS_MAX {
                 continue;
             }
             let data = epoll::EventData::new_u64(self.next);
@@ -110,6 +125,7 @@ impl ControlSocket {
             self.clients.insert(self.next, client);
             self.next += 1;
         }
+        self.closer.close();
     }
 
     /// What a client asks, if all of it has come. An error ends the
@@ -183,6 +199,16 @@ impl ControlSocket {
         let data = epoll::EventData::new_u64(number);
         // It was added when it came and leaves when it is closed.
         let _ = epoll::modify(&self.epoll, &client.stream, data, flags);
+    }
+}
+
+/// Others may wait to be accepted.
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        self.listener
+            .take()
+            .into_iter()
+            .for_each(|it| self.closer.take(it));
     }
 }
 

@@ -1,11 +1,11 @@
 //! Questions to the node service, and its answers.
 
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::net::IpAddr;
 use std::os::fd::BorrowedFd;
 
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvAncillaryBuffer, RecvFlags, ReturnFlags, recv, recvmsg};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::codec::{pack, unpack};
@@ -122,21 +122,30 @@ pub enum Heard {
     End,
 }
 
-/// Takes the next question from a connection, without waiting. Descriptors that
-/// somebody sends along are closed unseen.
+/// Takes the next question from a connection, without waiting. A message with
+/// descriptors is none, and is not taken: that would close them.
 #[must_use]
 pub fn hear(connection: BorrowedFd<'_>) -> Heard {
     // One byte more shows what is too long.
     let mut bytes = [0; QUESTION_BYTES_MAX + 1];
-    loop {
-        return match recv(connection, &mut bytes, RecvFlags::DONTWAIT) {
-            Ok((0, _)) => Heard::End,
-            Ok((n, _)) => Question::decode(&bytes[..n.min(bytes.len())])
-                .map_or(Heard::Garbled, Heard::Question),
-            Err(Errno::INTR) => continue,
-            Err(Errno::AGAIN) => Heard::Nothing,
-            Err(_) => Heard::End,
-        };
+    let parts = &mut [IoSliceMut::new(&mut bytes)];
+    let no_control = &mut RecvAncillaryBuffer::default();
+    let flags = RecvFlags::DONTWAIT | RecvFlags::PEEK;
+    let seen = loop {
+        match recvmsg(connection, parts, no_control, flags) {
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Heard::Nothing,
+            seen => break seen,
+        }
+    };
+    match seen {
+        Ok(seen) if seen.flags.contains(ReturnFlags::CTRUNC) => Heard::Garbled,
+        Ok(seen) if seen.bytes > 0 => {
+            // It is the first still: nobody else reads here.
+            let _ = recv(connection, &mut [0; 1], RecvFlags::DONTWAIT);
+            Question::decode(&bytes[..seen.bytes]).map_or(Heard::Garbled, Heard::Question)
+        }
+        _ => Heard::End,
     }
 }
 

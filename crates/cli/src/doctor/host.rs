@@ -11,9 +11,9 @@ use portolan_link::udp::UdpConfig;
 use portolan_sys::features::{DISABLE_VARIABLE, Disabled, FEATURES};
 use portolan_sys::memory::SharedMemory;
 use portolan_sys::net::UdpSocket;
-use portolan_sys::process::Pidfd;
+use portolan_sys::process::{Pidfd, limits};
 use portolan_sys::{barrier, calls, futex, process};
-use rustix::process::{Resource, getrlimit};
+use rustix::process::Resource;
 
 use super::Finding;
 
@@ -106,9 +106,8 @@ fn memory() -> Finding {
 }
 
 fn files() -> Finding {
-    let ranks = getrlimit(Resource::Nofile)
-        .maximum
-        .map(|files| files / DESCRIPTORS_PER_RANK);
+    let files = limits(Resource::Nofile).ok().and_then(|it| it.maximum);
+    let ranks = files.map(|files| files / DESCRIPTORS_PER_RANK);
     let cores = std::thread::available_parallelism().map_or(1, usize::from) as u64;
     match ranks {
         Some(ranks) if ranks < 4 * cores => Finding::missing(
@@ -132,7 +131,10 @@ fn calls() -> Finding {
     }
     let each = |(call, errno): &(&str, _)| format!("{call} ({errno})");
     let each: Vec<String> = refused.iter().map(each).collect();
-    let found = format!("refused, and no job runs without: {}", each.join(", "));
+    let found = format!(
+        "refused, and jobs or labs fail without: {}",
+        each.join(", ")
+    );
     Finding::missing(name, found, calls::remedy(&refused))
 }
 
@@ -291,10 +293,9 @@ fn agent() -> Finding {
         }
         Err(why) => why.to_string(),
     };
-    // Nothing that our own launcher needs.
     let found = format!(
-        "none for processes that mpiexec or srun start here, so that a death is known after 3 s \
-         on other hosts: {why}; put portolan in their PATH, or its path in {AGENT_VARIABLE}"
+        "jobs of mpiexec or srun find none here, so other hosts notice a death after 3 s only \
+         ({why}); put portolan in their PATH, or its path in {AGENT_VARIABLE}; portolan run needs none"
     );
     Finding::ok("agent", found)
 }

@@ -11,6 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::file::Output;
 use portolan_hosts::print::print;
 use portolan_hosts::table::table;
 use portolan_sys::features::Disabled;
@@ -105,15 +106,16 @@ impl Finding {
 /// Looks at everything, prints it; the exit code says whether all is well.
 pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let disabled = Disabled::from_env().map_err(|error| Failure::usage(error.to_string()))?;
+    let output = arguments.json.as_deref().map(Output::open).transpose()?;
     let mut findings = host::look(disabled);
     findings.extend(settings::look(arguments.settings));
     let mut ports = Ports::look(&disabled, arguments.host_ports);
     findings.extend(networks::look(&ports));
     findings.extend(ports.finding.take());
     findings.extend(peers::look(&arguments.to, disabled, &ports));
-    if let Some(file) = &arguments.json {
+    if let Some(output) = output {
         let json = serde_json::json!({ "findings": findings }).to_string();
-        std::fs::write(file, json).map_err(Failure::io(format!("writing {}", file.display())))?;
+        output.write(json.as_bytes())?;
     }
     print(text(&findings))?;
     let all_ok = findings.iter().all(|it| it.state == State::Ok);

@@ -55,7 +55,7 @@ fn subnets(ports: &Ports) -> Vec<Finding> {
             Finding::ok(
                 &format!("link-{}", it.name),
                 format!(
-                    "{} to hosts of {} (MTU {}), led by queueing delay; beyond its routers fair to TCP{}",
+                    "{} to hosts of {} (MTU {}), congestion control by queueing delay; beyond its routers as TCP's{}",
                     link(ports.on(it.index)),
                     addresses(it),
                     it.mtu,
@@ -111,9 +111,12 @@ fn towards(host: &str, disabled: Disabled, port: impl Fn(u32) -> Port) -> Findin
         return Finding::ok(&subject, format!("shm: {ip} is this host's own address"));
     }
     let (why, sharing) = if route.routed {
-        ("behind a router", "fair to TCP")
+        ("behind a router", "congestion control as TCP's")
     } else {
-        ("on a subnet of ours", "led by queueing delay")
+        (
+            "on a subnet of ours",
+            "congestion control by queueing delay",
+        )
     };
     let source = route
         .source

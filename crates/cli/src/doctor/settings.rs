@@ -81,7 +81,9 @@ fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)], all: bool) -> Ve
         let is_it = |error: &&SettingError| matches!(error, SettingError::Value { name, .. } if *name == row.name);
         let subject = format!("setting-{}", row.name);
         if let Some(error) = all_wrong.iter().find(is_it) {
-            findings.push(if is_of_other_launchers(row.name) {
+            // `portolan run` has an option for it, which always counts.
+            let has_option = row.name == "join_ms";
+            findings.push(if has_option || is_of_other_launchers(row.name) {
                 wrong_elsewhere(&subject, error)
             } else {
                 wrong(&subject, error)
@@ -95,10 +97,10 @@ fn values(settings: &Settings, tuned: &[(Link, Option<Tuned>)], all: bool) -> Ve
             && !value.is_empty()
             && let Err(why) = networks(&value)
         {
-            findings.push(wrong(
-                &subject,
-                format!("setting interface ({origin}): {why}"),
-            ));
+            let found = format!("setting interface ({origin}): {why}");
+            let remedy = "correct it: no job with other hosts, or with --link udp, can be joined \
+                          with it";
+            findings.push(Finding::missing(&subject, found, remedy));
             continue;
         }
         let mut text = format!("{value} {} ({origin})", row.unit);

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::file::Output;
 use portolan_hosts::print::{print, tell};
 
 const EXIT_CODES: &str = "\
@@ -48,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
     let default = || directory.join("report.html");
     let output = arguments.output.clone().unwrap_or_else(default);
     let html = page::page(&reports)?;
-    std::fs::write(&output, html).map_err(Failure::io(format!("writing {}", output.display())))?;
+    Output::open(&output)?.write(html.as_bytes())?;
     print(format_args!("{}\n", output.display()))?;
     Ok(if strange.is_empty() {
         ExitCode::SUCCESS

@@ -164,10 +164,15 @@ fn lost(ssh: &Ssh, names: &[String], (host, via): (u16, Option<u16>), why: &Host
     }
 }
 
+/// Refuses what can name no network anywhere.
+pub fn check_interface(networks: &str) -> Result<()> {
+    portolan::check_networks(networks)
+        .map_err(|why| Failure::usage(format!("--interface {networks}: {why}")))
+}
+
 fn spec(arguments: &Arguments, hosts: &[Host]) -> Result<JobSpec> {
     if let Some(networks) = &arguments.network.interface {
-        portolan::check_networks(networks)
-            .map_err(|why| Failure::usage(format!("--interface {networks}: {why}")))?;
+        check_interface(networks)?;
     }
     let ranks = hosts.iter().map(|host| host.ranks).collect();
     let mut spec = arguments.network.spec(ranks);

@@ -18,6 +18,7 @@ use clap::ValueEnum;
 use portolan::tuned::Link as TunedLink;
 use portolan_hosts::choices::Link;
 use portolan_hosts::failure::{Failure, Result};
+use portolan_hosts::file::Output;
 use portolan_hosts::lab::Lab;
 use portolan_hosts::print::{hide_progress, print, show_progress};
 use portolan_sys::tell::plain;
@@ -25,6 +26,7 @@ use portolan_sys::tell::plain;
 use self::rank::{MARK, Said, forget, link_of};
 pub use self::rank::{RankArguments, TUNE_RANK_COMMAND};
 use self::report::Found;
+use crate::run::check_interface;
 
 /// Most hosts of a lab that take part: as many as one receiver is flooded by.
 const LAB_HOSTS_MAX: u32 = 8;
@@ -109,14 +111,10 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         }
         _ => {}
     }
-    if let Some(file) = &arguments.json {
-        // So that nothing is measured for a wrong name.
-        let opened = std::fs::OpenOptions::new()
-            .create(true)
-            .append(true)
-            .open(file);
-        opened.map_err(Failure::io(format!("writing {}", file.display())))?;
+    if let Some(networks) = &arguments.interface {
+        check_interface(networks)?;
     }
+    let output = arguments.json.as_deref().map(Output::open).transpose()?;
     // By the network to itself a host is slower than to another, or faster.
     let loopback = arguments.link == Link::Udp && !apart && !arguments.forget;
     let found = if arguments.forget && !apart {
@@ -128,9 +126,8 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode> {
         true => "removed",
         false => "kept in",
     };
-    if let Some(file) = &arguments.json {
-        let json = serde_json::to_vec_pretty(&found)?;
-        std::fs::write(file, json).map_err(Failure::io(format!("writing {}", file.display())))?;
+    if let Some(output) = output {
+        output.write(&serde_json::to_vec_pretty(&found)?)?;
     }
     let mut text = found.text(kept);
     if arguments.forget && found.kept.is_empty() {

@@ -11,7 +11,7 @@ mod unit;
 mod users;
 
 use std::fs;
-use std::io::{IoSlice, IoSliceMut, Write};
+use std::io::{IoSliceMut, Write};
 use std::mem::MaybeUninit;
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -24,21 +24,21 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::cluster::{Cluster, User};
+use common::lingering::{lingering, send_with};
 use common::{
     Said, TestLab, example, finish, marked, none_left, portolan, read_until, say, signal, start,
 };
 use portolan_boot::HostPort;
 use portolan_boot::node::{Answer, NodeError, NodeService, Question};
 use portolan_sys::bpf::SharedWords;
+use portolan_sys::closing::refuse_descriptors;
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
-use portolan_sys::process::refuse_descriptors;
 use rustix::fs::{FallocateFlags, fallocate, fstat, ftruncate};
-use rustix::io::read;
+use rustix::io::{Errno, read};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect,
-    connect_unspec, getsockname, recvmsg, send, sendmsg, socket_with,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, connect, connect_unspec, getsockname, recvmsg, send, socket_with,
 };
 use rustix::process::{Signal, Uid};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space, set_thread_res_uid};

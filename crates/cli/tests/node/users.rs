@@ -411,21 +411,56 @@ fn who_has_no_process_here_is_refused() {
 #[test]
 fn descriptors_are_refused_before_they_arrive() {
     let (mine, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-    if refuse_descriptors(mine.as_fd()) == Err(rustix::io::Errno::NOPROTOOPT) {
+    if refuse_descriptors(mine.as_fd()) == Err(Errno::NOPROTOOPT) {
         println!("*** DID NOT RUN: the kernel cannot refuse descriptors (Linux before 6.16)");
         return;
     }
     let lab = TestLab::up(own("rights"), "1");
     let _node = Node::start(lab.0, "h0", "");
     let one = raw(lab.0);
-    let question = QUESTION.encode();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
     // A socket whose close may linger would keep the service.
-    let sent = [one.as_fd()];
-    assert!(control.push(SendAncillaryMessage::ScmRights(&sent)));
-    let parts = [IoSlice::new(&question)];
-    let refused = sendmsg(&one, &parts, &mut control, SendFlags::NOSIGNAL);
-    assert_eq!(refused, Err(rustix::io::Errno::PERM));
+    assert_eq!(
+        send_with(&one, &QUESTION.encode(), one.as_fd()),
+        Err(Errno::PERM)
+    );
     drop(ask(lab.0).unwrap());
+}
+
+#[test]
+fn descriptors_whose_close_lingers_keep_nobody_waiting() {
+    let lab = TestLab::up(own("linger"), "1");
+    let config = format!("users = root, {NAMED}\nuser_connections = 3\nuser_requests = 1000");
+    // As Linux before 6.16 would have it.
+    let mut node = Node::without(lab.0, "h0", &config, "passrights");
+    let to_node = |by| signal(node.child.id(), by);
+    let send_lingering = |user| {
+        let (socket, peer) = lingering();
+        // It waits when the service accepts the connection.
+        to_node(Signal::STOP);
+        let one = as_user(lab.0, user, || {
+            let one = raw_here(lab.0);
+            send_with(&one, &QUESTION.encode(), socket.as_fd()).unwrap();
+            one
+        });
+        (one, peer)
+    };
+    // One that is heard, one that is too many, and one that may not ask.
+    for (user, others) in [(NAMED, 0), (NAMED, 3), (OTHER, 0)] {
+        let connect = |_| as_user(lab.0, user, || connected(lab.0).unwrap());
+        let _others: Vec<_> = (0..others).map(connect).collect();
+        for hangs_up in [false, true] {
+            let (one, peer) = send_lingering(user);
+            let kept = (!hangs_up).then_some(one);
+            to_node(Signal::CONT);
+            let asked = within(lab.0, || connected(lab.0)?.may());
+            assert!(asked.is_ok(), "{user}, {others}, {hangs_up}: {asked:?}");
+            drop((kept, peer));
+        }
+    }
+    let (_one, _peer) = send_lingering(NAMED);
+    to_node(Signal::TERM);
+    to_node(Signal::CONT);
+    until("it does not end", || {
+        node.child.try_wait().unwrap().is_some()
+    });
 }

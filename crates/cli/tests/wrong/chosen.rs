@@ -189,6 +189,10 @@ pub const WRONG: &[(&str, &str)] = &[
     ("portolan run -n 2 -- @/pipe", "chmod +x"),
     ("portolan node --check --config @/pipe", "not an ordinary"),
     ("portolan report @/pipe", "@/pipe"),
+    // And that nobody reads.
+    ("portolan doctor --json @/pipe", "nobody reads"),
+    ("portolan tune --json @/pipe", "nobody reads"),
+    ("portolan bench latency --json @/pipe", "nobody reads"),
     // run: networks
     (
         "portolan run -n 2 --interface 10.0.0.0/99 -- true",
@@ -214,6 +218,11 @@ pub const WRONG: &[(&str, &str)] = &[
         "portolan run -n 2 --interface eth0/24 -- true",
         "is no network",
     ),
+    (
+        "portolan run -n 2 --interface=0x10 -- true",
+        "is no network",
+    ),
+    ("portolan tune --interface==", "no name of an interface"),
     // environments
     (
         "PORTOLAN_DISABLE=gsso portolan run -n 2 -- true",

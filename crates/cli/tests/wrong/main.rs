@@ -171,6 +171,7 @@ fn limits_are_told_with_their_remedy() {
         ("ulimit -n 8", "ulimit -n 1024"),
         ("ulimit -n 30", "ulimit -Hn"),
         ("ulimit -s 64", "ulimit -s 8192"),
+        ("ulimit -v 20000", "ulimit -v"),
     ] {
         let script = format!("{limit} && exec \"$0\" \"$@\"");
         let mut command = Command::new("sh");
@@ -195,6 +196,7 @@ fn long_words_do_not_come_back_whole() {
         &["run", "-n", &long, "--", "true"],
         &["run", &format!("--{long}")],
         &["lab", "up", &long],
+        &["top", &format!("--interval={long}")],
         &["report", &long],
         &[&long],
     ] {

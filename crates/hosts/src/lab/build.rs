@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use portolan_sys::calls;
 use rustix::mount::mount_bind;
 
 use super::cable::Cable;
@@ -36,6 +37,12 @@ pub enum Up {
 pub fn up(name: &str, shape: Shape) -> Result<(Lab, Up)> {
     check_name(name)?;
     shape.check()?;
+    // Without one of them a lab would be built in part, or the programs that
+    // build it wait for ever.
+    let refused = calls::refused();
+    if !refused.is_empty() {
+        return Err(Failure::new(calls::remedy(&refused)));
+    }
     let lock = Lock::take()?;
     if let Some(lab) = store::read(name)?
         && lab.ready

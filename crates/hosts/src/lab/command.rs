@@ -28,7 +28,7 @@ pub struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Build a lab; does nothing if it is up already
+    /// Build a lab; does nothing if it is up already with the same options
     Up {
         /// Name of the lab: a-z, A-Z, 0-9 and -
         name: String,

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::thread::Builder;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -75,11 +76,13 @@ pub(super) fn in_namespace<T: Send>(
     act: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
+        let work = || {
             enter_network(namespace)?;
             act()
-        });
+        };
+        let thread = Builder::new().spawn_scoped(scope, work);
         thread
+            .map_err(Failure::io("starting a thread"))?
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     })

@@ -2,6 +2,7 @@
 //!
 //! The program's links are pinned in a BPF file system within the lab's
 //! folder, so that no process needs to stay and `lab down` takes them along.
+//! Before Linux 6.6 its filters stay at the switch's devices.
 //! Only what the program cannot do is done by a process.
 
 use std::fs;
@@ -35,11 +36,6 @@ pub fn impair(lab: &Lab, wanted: &Impairment) -> Result<()> {
         return Ok(());
     }
     lab.need_switch("packets suffer")?;
-    if !loss::has_links() {
-        return Err(Failure::new(
-            "lasting loss needs Linux 6.6; on older kernels only `bench --loss` can lose packets",
-        ));
-    }
     let done = attach(lab, wanted);
     if done.is_err() {
         clear(lab)?;
@@ -56,12 +52,14 @@ fn attach(lab: &Lab, wanted: &Impairment) -> Result<()> {
         place.display()
     )))?;
     let mut bpf = lab.in_switch(|| {
-        loss::attach_where(lab, wanted.seed, |program, port, link| {
-            let link: FdLink = program
-                .take_link(link)
-                .map_err(failed("taking a link"))?
-                .try_into()
-                .map_err(failed("taking a link"))?;
+        loss::attach_where(lab, wanted.seed, loss::LASTING, |program, port, link| {
+            let link = program.take_link(link).map_err(failed("taking a link"))?;
+            if !loss::has_links() {
+                // The filter stays with its device until it is removed.
+                std::mem::forget(link);
+                return Ok(());
+            }
+            let link: FdLink = link.try_into().map_err(failed("taking a link"))?;
             link.pin(place.join(port))
                 .map_err(failed("pinning a link"))?;
             Ok(())
@@ -93,6 +91,13 @@ fn clear(lab: &Lab) -> Result<()> {
         }
         unmount(&place, UnmountFlags::DETACH)
             .map_err(Failure::os(format!("unmounting {}", place.display())))?;
+        if !loss::has_links() {
+            lab.in_switch(|| {
+                loss::remove_filters(lab, loss::LASTING);
+                loss::remove_filters(lab, loss::WIRE);
+                Ok(())
+            })?;
+        }
     }
     let _ = fs::remove_dir(&place);
     Ok(())

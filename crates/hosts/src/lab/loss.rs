@@ -4,16 +4,24 @@ use std::borrow::Borrow;
 use std::error::Error;
 
 use aya::maps::{Array, HashMap, MapData};
-use aya::programs::tc::{self, SchedClassifierLinkId};
+use aya::programs::tc::{self, NlOptions, SchedClassifierLinkId, TcAttachOptions};
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::util::KernelVersion;
 use aya::{Ebpf, include_bytes_aligned};
+
+use portolan_sys::features::Disabled;
 
 use super::impairment::{Burst, Choice, Impairment, threshold};
 use super::{Lab, tool, wires};
 use crate::failure::{Failure, Result};
 
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/impair.bpf.o"));
+
+/// Places of the lab's programs at a device, the first in line first, where older
+/// kernels keep them as filters: newer ones keep the order in which they were attached.
+pub(super) const LASTING: u16 = 10;
+pub(super) const WIRE: u16 = 20;
+const PASSING: u16 = 30;
 
 /// A port in the program's map (`struct port` of `impair.bpf.c`): seed, the
 /// host's byte, packets judged, dropped and repeated, the end of a burst.
@@ -90,7 +98,7 @@ impl Drop for Loss {
         let _ = self.lab.in_switch(|| {
             drop(program);
             if !has_links() {
-                remove_queue(&self.lab);
+                remove_filters(&self.lab, PASSING);
             }
             Ok(())
         });
@@ -100,17 +108,19 @@ impl Drop for Loss {
 /// Whether the kernel has links for this kind of program, which vanish with
 /// their descriptor. Before, a filter is attached to a queue of the device.
 pub(super) fn has_links() -> bool {
-    KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0))
+    !Disabled::from_env().is_ok_and(|disabled| disabled.tcx)
+        && KernelVersion::current().is_ok_and(|version| version >= KernelVersion::new(6, 6, 0))
 }
 
 fn attach(lab: &Lab, seed: u64) -> Result<Ebpf> {
-    attach_where(lab, seed, |_, _, _| Ok(()))
+    attach_where(lab, seed, PASSING, |_, _, _| Ok(()))
 }
 
 /// Attaches within the switch's network, and shows the link of each port.
 pub(super) fn attach_where(
     lab: &Lab,
     seed: u64,
+    place: u16,
     mut each: impl FnMut(&mut SchedClassifier, &str, SchedClassifierLinkId) -> Result<()>,
 ) -> Result<Ebpf> {
     let mut bpf = Ebpf::load(OBJECT).map_err(failed("loading the loss program"))?;
@@ -130,35 +140,46 @@ pub(super) fn attach_where(
             .map_err(failed("filling a map"))?;
     }
     if !has_links() {
-        remove_queue(lab);
+        remove_filters(lab, place);
     }
     let program = loaded(&mut bpf, "impair")?;
     for cable in lab.cables() {
         let port = cable.device('h');
-        if !has_links() {
-            match tc::qdisc_add_clsact(&port) {
-                // The line has it too.
-                Err(_) if lab.shape.line.is_some() => {}
-                added => added.map_err(failed("adding a clsact queue"))?,
-            }
-        }
-        let link = program
-            .attach(&port, TcAttachType::Egress)
-            .map_err(failed("attaching the loss program"))?;
+        let link = attach_at(program, &port, TcAttachType::Egress, place)?;
         each(program, &port, link)?;
     }
     Ok(bpf)
 }
 
-/// Removes what a process that was killed left on an old kernel.
-fn remove_queue(lab: &Lab) {
+/// Attaches a program to a device, as a link or as a filter.
+pub(super) fn attach_at(
+    program: &mut SchedClassifier,
+    device: &str,
+    at: TcAttachType,
+    place: u16,
+) -> Result<SchedClassifierLinkId> {
+    let attaching = failed("attaching a program of the lab");
+    if has_links() {
+        return program.attach(device, at).map_err(attaching);
+    }
+    // There may be such a queue: the line has it, and other programs.
+    let _ = tc::qdisc_add_clsact(device);
+    let filter = TcAttachOptions::Netlink(NlOptions {
+        priority: place,
+        ..NlOptions::default()
+    });
+    program
+        .attach_with_options(device, at, filter)
+        .map_err(attaching)
+}
+
+/// Removes what a process left on an old kernel, by intent or because it was killed.
+pub(super) fn remove_filters(lab: &Lab, place: u16) {
     for cable in lab.cables() {
+        let (device, place) = (cable.device('h'), place.to_string());
+        let filter = ["filter", "del", "dev", &device, "egress", "pref", &place];
         // Mostly there is none.
-        let _ = tool::run(
-            "tc",
-            &["filter", "del", "dev", &cable.device('h'), "egress"],
-            &[],
-        );
+        let _ = tool::run("tc", &filter, &[]);
     }
 }
 

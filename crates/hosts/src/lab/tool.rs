@@ -1,6 +1,6 @@
 //! The programs of iproute2, which know rtnetlink.
 
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::process::{Command, Stdio};
 
 use crate::failure::{Failure, Result};
@@ -15,7 +15,7 @@ pub(super) fn run(program: &str, arguments: &[&str], lines: &[String]) -> Result
         io::ErrorKind::NotFound => Failure::new(format!(
             "`{program}` is not installed; install it (Debian: apt install iproute2 ethtool)"
         )),
-        _ => Failure::new(format!("running {program}: {error}")),
+        _ => Failure::io(format!("running {program}"))(error),
     };
     let mut child = Command::new(program)
         .args(arguments)
@@ -34,17 +34,26 @@ pub(super) fn run(program: &str, arguments: &[&str], lines: &[String]) -> Result
     let written = child.stdin.take().map_or(Ok(()), |mut input| {
         lines.iter().try_for_each(|line| writeln!(input, "{line}"))
     });
-    let output = child.wait_with_output().map_err(failed)?;
-    if !output.status.success() || written.is_err() {
-        let said = String::from_utf8_lossy(&output.stderr);
+    // One after the other: what it complains of fits into its pipe.
+    let out = read(child.stdout.take());
+    let complaint = read(child.stderr.take());
+    let status = child.wait().map_err(failed)?;
+    if !status.success() || written.is_err() {
         return Err(Failure::new(format!(
-            "`{program} {}` failed ({}): {}",
+            "`{program} {}` failed ({status}): {}",
             arguments.join(" "),
-            output.status,
-            said.trim()
+            complaint.trim()
         )));
     }
-    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    Ok(out)
+}
+
+fn read(from: Option<impl Read>) -> String {
+    let mut bytes = Vec::new();
+    if let Some(mut from) = from {
+        let _ = from.read_to_end(&mut bytes);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 /// Runs `ip -batch` in a network namespace.

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::impairment::{ALL, Impairment, threshold};
 use super::late::{Late, LateCounters};
-use super::loss::{bad_object, failed, loaded, port_seed};
+use super::loss::{self, bad_object, failed, loaded, port_seed};
 use super::{Lab, enter, remove, store, tool, wires};
 use crate::failure::{Failure, Result};
 use crate::print::print;
@@ -323,9 +323,7 @@ fn attach(lab: &Lab, with: &Impairment) -> Result<Ebpf> {
     ] {
         let program = loaded(&mut bpf, name)?;
         for cable in lab.cables() {
-            program
-                .attach(&cable.device(kind), at)
-                .map_err(failed("attaching the wire's programs"))?;
+            loss::attach_at(program, &cable.device(kind), at, loss::WIRE)?;
         }
     }
     Ok(bpf)

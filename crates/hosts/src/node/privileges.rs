@@ -1,7 +1,8 @@
 //! What the node service keeps of root's power.
 
+use portolan_sys::process::limits;
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
     clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
@@ -21,7 +22,7 @@ fn needed() -> CapabilitySet {
         current: None,
         maximum: None,
     };
-    let limited = getrlimit(Resource::Memlock) != unlimited;
+    let limited = limits(Resource::Memlock) != Ok(unlimited);
     if limited && setrlimit(Resource::Memlock, unlimited).is_err() {
         NEEDED.union(CapabilitySet::IPC_LOCK)
     } else {

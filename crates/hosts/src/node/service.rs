@@ -1,5 +1,5 @@
 //! The node service: who asks, and what they get. One thread, which waits for
-//! nobody.
+//! nobody; others only close connections.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use portolan_boot::launch::Stop;
 use portolan_boot::node::{Answer, Heard, PACKET_MEMORY, Question, answer, hear};
+use portolan_sys::closing::{Closer, refuse_descriptors};
 use portolan_sys::epoll::Epoll;
 use portolan_sys::features::Disabled;
 use portolan_sys::memory::SharedMemory;
-use portolan_sys::process::{Network, network, peer, refuse_descriptors};
+use portolan_sys::process::{Network, network, peer};
 use portolan_sys::tell::tell;
-use rustix::net::{SocketFlags, accept_with, getsockname};
+use rustix::net::{Shutdown, SocketFlags, accept_with, getsockname, shutdown};
 
 use super::book::Book;
 use super::config::Config;
@@ -74,6 +75,8 @@ pub struct Service {
     listener: OwnedFd,
     epoll: Epoll,
     callers: BTreeMap<u64, Caller>,
+    /// Of connections: callers may have sent descriptors.
+    closer: Closer,
     next: u64,
     interfaces: Interfaces,
     /// When the next interface is left.
@@ -107,7 +110,7 @@ impl Service {
         mounted: bool,
         listener: OwnedFd,
     ) -> Result<Self> {
-        // Older kernels cannot: docs/security.md says what follows.
+        // Older kernels cannot.
         let _ = refuse_descriptors(listener.as_fd());
         let epoll = Epoll::new().map_err(Failure::os("making an epoll set"))?;
         epoll
@@ -138,6 +141,7 @@ impl Service {
             listener,
             epoll,
             callers: BTreeMap::new(),
+            closer: Closer::default(),
             next: FIRST_CALLER,
             interfaces,
             leaves: None,
@@ -172,12 +176,18 @@ impl Service {
             self.retry();
             self.close_silent();
             self.look();
+            self.closer.close();
         }
         self.files.remove_socket();
         if self.book.is_empty() {
             self.interfaces.keep(|_| false, Duration::ZERO);
         }
         self.book.close();
+        // Those who wait to be accepted may have sent something, too.
+        self.closer.take(self.listener);
+        for caller in self.callers.into_values() {
+            self.closer.take(caller.socket);
+        }
         Ok(())
     }
 
@@ -187,7 +197,7 @@ impl Service {
             return Some(BUSY_PAUSE);
         }
         let silence = (!self.callers.is_empty()).then_some(SILENCE_MAX / 4);
-        let look = self.book.has_orphans().then_some(LOOK);
+        let look = (self.book.has_orphans() || !self.closer.is_idle()).then_some(LOOK);
         [silence, look, self.leaves].into_iter().flatten().min()
     }
 
@@ -198,13 +208,16 @@ impl Service {
             let Ok(socket) = accept_with(&self.listener, flags) else {
                 return;
             };
-            self.admit(socket);
+            if let Err(socket) = self.admit(socket) {
+                self.closer.take(socket);
+            }
         }
     }
 
-    fn admit(&mut self, socket: OwnedFd) {
+    /// Gives back who may not stay.
+    fn admit(&mut self, socket: OwnedFd) -> std::result::Result<(), OwnedFd> {
         let Ok(who) = peer(socket.as_fd()) else {
-            return;
+            return Err(socket);
         };
         let uid = who.uid;
         let own = self.callers.values().filter(|it| it.uid == uid).count();
@@ -221,13 +234,13 @@ impl Service {
                     // Nothing is left to do for who does not take the answer.
                     let _ = answer(socket.as_fd(), &Answer::Refused(why), &[]);
                 }
-                return;
+                return Err(socket);
             }
         };
         // One that the kernel does not tell is no known one.
         let strange = network(socket.as_fd()).ok() != Some(self.network);
         if self.epoll.add(socket.as_fd(), self.next).is_err() {
-            return;
+            return Err(socket);
         }
         let caller = Caller {
             socket,
@@ -240,6 +253,7 @@ impl Service {
         };
         self.callers.insert(self.next, caller);
         self.next += 1;
+        Ok(())
     }
 
     fn listen(&mut self, number: u64) {
@@ -333,7 +347,11 @@ impl Service {
     }
 
     fn close(&mut self, number: u64) {
-        self.callers.remove(&number);
+        if let Some(Caller { socket, .. }) = self.callers.remove(&number) {
+            let _ = self.epoll.remove(socket.as_fd());
+            let _ = shutdown(&socket, Shutdown::Both);
+            self.closer.take(socket);
+        }
         self.book.leave(number);
     }
 
@@ -445,11 +463,14 @@ impl Service {
     }
 
     fn close_silent(&mut self) {
-        let now = Instant::now();
-        self.callers.retain(|number, caller| {
-            let silent = now - caller.heard >= SILENCE_MAX && caller.waiting.is_none();
-            !silent || self.book.has(*number)
-        });
+        let is_silent = |(number, caller): &(&u64, &Caller)| {
+            let silent = caller.heard.elapsed() >= SILENCE_MAX && caller.waiting.is_none();
+            silent && !self.book.has(**number)
+        };
+        let silent: Vec<u64> = (self.callers.iter().filter(is_silent))
+            .map(|(number, _)| *number)
+            .collect();
+        silent.into_iter().for_each(|number| self.close(number));
     }
 
     /// Takes back what is not held any more, and leaves interfaces that carry

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use portolan_sys::closing::Closer;
 use portolan_sys::lives::{Lives, Pulse};
 use portolan_sys::memory::Hidden;
 use portolan_sys::process::peer;
@@ -156,6 +157,7 @@ pub(in crate::guest) fn meet(job_id: u64, index: u16) -> Result<(OwnedFd, Option
         connect(&socket, &agent_address(job_id)?)?;
         let uid = peer(socket.as_fd())?.uid;
         if uid != geteuid().as_raw() {
+            Closer::default().take(socket);
             return Err(io::Error::other(format!("user {uid} answers")));
         }
         wait(&socket, Instant::now() + PATIENCE)?;

@@ -11,13 +11,15 @@ mod watched_rank;
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use portolan_seal::public_key;
+use portolan_sys::closing::{Closer, refuse_descriptors};
 use portolan_sys::memory::Hidden;
-use portolan_sys::process::{Condition, Peer, Pidfd, peer};
+use portolan_sys::process::{Condition, Pidfd, peer};
 use rustix::event::epoll;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, accept_with, bind, connect,
@@ -66,6 +68,8 @@ struct Agent {
     private: Hidden<32>,
     epoll: OwnedFd,
     listener: OwnedFd,
+    /// Of connections of those who are not awaited: they may have sent descriptors.
+    closer: Closer,
     /// Bound to every address. To each other agent there is one besides that
     /// is connected, since only such a one hears that nobody is there.
     network: OwnedFd,
@@ -114,7 +118,12 @@ fn serve(input: OwnedFd) -> io::Result<()> {
     call::say(&input, &json(&answer))?;
     drop(input);
     match made {
-        Ok(mut agent) => agent.run(),
+        Ok(mut agent) => {
+            let ended = agent.run();
+            // Others may wait to be accepted.
+            agent.closer.take(agent.listener);
+            ended
+        }
         Err(why) => Err(io::Error::other(why)),
     }
 }
@@ -130,6 +139,8 @@ impl Agent {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
         bind(&listener, &agent_address(brief.job_id)?)?;
+        // Older kernels cannot.
+        let _ = refuse_descriptors(listener.as_fd());
         listen(
             &listener,
             i32::try_from(brief.watched.len()).unwrap_or(i32::MAX),
@@ -153,6 +164,7 @@ impl Agent {
             mix,
             private,
             listener,
+            closer: Closer::default(),
             network,
             port,
             others: Vec::new(),
@@ -205,18 +217,13 @@ impl Agent {
         let Ok(other) = accept_with(&self.listener, SocketFlags::CLOEXEC) else {
             return;
         };
-        let Ok(Peer {
-            uid,
-            pid: Some(pid),
-        }) = peer(other.as_fd())
-        else {
-            return;
-        };
-        let member = self
-            .watched
-            .iter()
-            .position(|member| member.awaits(pid.get()));
-        let Some(at) = member.filter(|_| uid == geteuid().as_raw()) else {
+        let own = peer(other.as_fd()).ok();
+        let own = own.filter(|who| who.uid == geteuid().as_raw());
+        let pid = own.and_then(|who| who.pid).map(NonZeroU32::get);
+        let awaited = |pid| self.watched.iter().position(|it| it.awaits(pid));
+        let Some(at) = pid.and_then(awaited) else {
+            self.closer.take(other);
+            self.closer.close();
             return;
         };
         let data = epoll::EventData::new_u64(WATCHED + 2 * at as u64 + 1);
