@@ -210,6 +210,7 @@ impl<'a> Conductor<'a> {
                 leads,
                 wait: self.plan.wait,
                 size_max: self.plan.size_max(),
+                lossy: self.plan.lossy,
                 site,
             })?;
             offers[offer] = answer!(line, Offer);

@@ -111,6 +111,8 @@ pub enum Order {
         wait: Wait,
         /// The largest message that will be asked for.
         size_max: usize,
+        /// The network loses packets.
+        lossy: bool,
         /// Where you are.
         site: Site,
     },

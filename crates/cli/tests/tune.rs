@@ -244,7 +244,11 @@ fn a_damaged_file_is_told_of_and_not_used() {
     // A folder in its place, and one that is none.
     fs::remove_file(folder.file("shm")).unwrap();
     fs::create_dir(folder.file("shm")).unwrap();
-    assert!(folder.doctor("tuned-shm", &[]).contains("it is not an ordinary file"));
+    assert!(
+        folder
+            .doctor("tuned-shm", &[])
+            .contains("it is not an ordinary file")
+    );
     let said = folder.say(&["tune", "--forget", "--link", "shm"]).expect(1);
     assert!(said.out.contains("removing"), "{said:#?}");
     let none = [("PORTOLAN_TUNED", "")];

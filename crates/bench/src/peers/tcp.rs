@@ -34,10 +34,10 @@ pub trait Bytes {
 /// Chooses a connection's congestion control; gives its name. It is the kernel's,
 /// but BBR paces for long paths, and between hosts of a lab it reached a
 /// third of what cubic did: who wants bandwidth there takes cubic, or reno where
-/// cubic is not allowed.
-fn choose_congestion(connection: impl AsFd) -> Result<String> {
+/// cubic is not allowed. Where packets are lost BBR is the best that there is.
+fn choose_congestion(connection: impl AsFd, lossy: bool) -> Result<String> {
     let name = tcp_congestion(&connection)?;
-    if !name.starts_with("bbr") {
+    if lossy || !name.starts_with("bbr") {
         return Ok(name);
     }
     let allowed = |name: &&str| set_tcp_congestion(&connection, name).is_ok();
@@ -46,9 +46,9 @@ fn choose_congestion(connection: impl AsFd) -> Result<String> {
 }
 
 /// The congestion control that connections of this process have.
-pub fn congestion() -> Option<String> {
+pub fn congestion(lossy: bool) -> Option<String> {
     let any = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
-    choose_congestion(&any).ok()
+    choose_congestion(&any, lossy).ok()
 }
 
 /// What became of reading: 0 if nothing has come.
@@ -79,7 +79,6 @@ pub type Tcp = Messages<TcpStream>;
 impl<B: Bytes> Messages<B> {
     /// Over a connection that stands, with TCP_NODELAY.
     pub fn over(by: B, size_max: usize) -> Result<Self> {
-        choose_congestion(by.connection())?;
         by.connection().set_nodelay(true)?;
         by.connection().set_nonblocking(true)?;
         Ok(Self {
@@ -91,6 +90,12 @@ impl<B: Bytes> Messages<B> {
             partial: 0,
             received: 0,
         })
+    }
+
+    /// With the congestion control that a careful user chooses there.
+    pub fn on_network(self, lossy: bool) -> Result<Self> {
+        choose_congestion(self.by.connection(), lossy)?;
+        Ok(self)
     }
 }
 

@@ -169,7 +169,7 @@ fn prepare(
     system: SystemKind,
     leads: bool,
     wait: Wait,
-    size_max: usize,
+    (size_max, lossy): (usize, bool),
     site: &Site,
 ) -> Result<Box<dyn System>> {
     Ok(match system {
@@ -182,9 +182,12 @@ fn prepare(
         SystemKind::KernelTcp => {
             let listener = TcpListener::bind((site.address()?, 0)).context("TCP")?;
             let offer = listener.local_addr()?.to_string();
-            let join = move |listener: TcpListener, offer: &str| match leads {
-                true => Tcp::connect(offer, size_max),
-                false => Tcp::accept(&listener, size_max),
+            let join = move |listener: TcpListener, offer: &str| {
+                let half = match leads {
+                    true => Tcp::connect(offer, size_max)?,
+                    false => Tcp::accept(&listener, size_max)?,
+                };
+                half.on_network(lossy)
             };
             waiting(wait, listener, offer, join)
         }
@@ -192,9 +195,12 @@ fn prepare(
             let listener = TcpListener::bind((site.address()?, 0)).context("TLS")?;
             let listening = Listening::new(listener)?;
             let offer = listening.offer()?;
-            let join = move |listening: Listening, offer: &str| match leads {
-                true => Tls::connect(offer, size_max),
-                false => listening.accept(size_max),
+            let join = move |listening: Listening, offer: &str| {
+                let half = match leads {
+                    true => Tls::connect(offer, size_max)?,
+                    false => listening.accept(size_max)?,
+                };
+                half.on_network(lossy)
             };
             waiting(wait, listening, offer, join)
         }
@@ -251,6 +257,7 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
                 leads,
                 wait,
                 size_max,
+                lossy,
                 site,
             } => {
                 let mut half = match system {
@@ -260,7 +267,7 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
                         let offer = bound.offer();
                         Driven::boxed(bound, offer, Unmet::meet)
                     }
-                    system => prepare(system, leads, wait, size_max, &site)?,
+                    system => prepare(system, leads, wait, (size_max, lossy), &site)?,
                 };
                 line.say(&Answer::Offer(half.offer()?))?;
                 systems.insert(slot, half);

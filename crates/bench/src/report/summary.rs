@@ -98,7 +98,7 @@ pub fn row(cell: &Cell, plan: &Plan, setting: &Setting) -> Row {
         SystemKind::Portolan => setting.row(),
         system @ (SystemKind::KernelTcp | SystemKind::KernelTls) => {
             Row::of(setting.name(system), setting.ranks)
-                .at_some(Dimension::Congestion, tcp::congestion())
+                .at_some(Dimension::Congestion, tcp::congestion(plan.lossy))
         }
         system => Row::of(setting.name(system), setting.ranks),
     };
