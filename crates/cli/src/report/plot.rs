@@ -150,7 +150,7 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
         (low.min(value), high.max(value))
     });
     if high > 0.0 {
-        (low / 1.3, high * 1.3)
+        (low / 1.3, (high * 1.3).min(f64::MAX))
     } else {
         (1.0, 10.0)
     }
@@ -166,7 +166,9 @@ pub fn bars(bars: &[Bar]) -> Result<(&'static str, String)> {
     let longest = bars.iter().map(|bar| bar.name.chars().count()).max();
     let left = (longest.unwrap_or(0) * LETTER).clamp(100, 400) as i32;
     let width = f64::from(SIZE.0 as i32 - left - VALUE);
-    let most = bars.iter().map(|bar| bar.quartiles[2]);
+    // A file may say anything, also quartiles in no order.
+    let most = bars.iter().flat_map(|bar| bar.quartiles);
+    let most = most.filter(|it| it.is_finite());
     let most = most.fold(f64::MIN_POSITIVE, f64::max);
     let medians = bars.iter().map(|bar| bar.quartiles[1]);
     let medians = medians.filter(|it| *it > 0.0);
@@ -179,7 +181,7 @@ pub fn bars(bars: &[Bar]) -> Result<(&'static str, String)> {
             true => (value.log10() - first) / (most.log10() - first),
             false => value / most,
         };
-        left + (width * share.max(0.0)) as i32
+        left + (width * share.clamp(0.0, 1.0)) as i32
     };
     let bottom = (HEIGHT * bars.len() as u32 + 4) as i32;
     let height = bottom as u32 + if logarithmic { AXIS } else { 6 };
@@ -282,6 +284,18 @@ mod tests {
         };
         assert_eq!(scale(&[1.0, 18.0]).0, "");
         assert_eq!(scale(&[0.0, 1.0]).0, "");
+        for strange in [1e308, f64::MAX, -1.0, f64::MIN_POSITIVE] {
+            scale(&[1.0, strange]);
+            let quartiles = [strange, 1.0, -strange];
+            let strange = [
+                Bar {
+                    quartiles,
+                    ..bar(1.0)
+                },
+                bar(2.0),
+            ];
+            bars(&strange).unwrap();
+        }
         let (said, picture) = scale(&[1.0, 0.0, 2_500.0]);
         assert_eq!(said, "; logarithmic axis");
         for power in ["0.1", "1", "10", "100", "1000"] {

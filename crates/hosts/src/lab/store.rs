@@ -36,9 +36,12 @@ pub(super) fn labs() -> &'static Path {
 /// Lab `name`, in whatever state; none if there is none, or remains that no
 /// longer say what they were.
 pub(super) fn read(name: &str) -> Result<Option<Lab>> {
-    match fs::read(folder(name).join("lab.json")) {
+    match file::read(&folder(name).join("lab.json")) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        // No file of ours, which would end.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Other) => {
+            Ok(None)
+        }
         Err(error) => Err(Failure::io(format!("reading lab {name}"))(error)),
     }
 }
