@@ -195,7 +195,7 @@ try_make() {
 
     step "make install, where nobody looks by himself, and by what it says to set"
     said=$(install install PREFIX=/opt/of/portolan) || fail "$said"
-    said=$(sed -n 's/^  \([A-Z_]*=[^ ]*\).*/export \1/p' <<<"$said")
+    said=$(grep '^  export ' <<<"$said")
     [ "$(wc -l <<<"$said")" -eq 5 ] || fail "$said"
     # What is unset here would end such a shell.
     user "set +u; $said
