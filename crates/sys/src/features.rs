@@ -53,7 +53,7 @@ features! {
     multibuffer: "AF_XDP packets in several buffers (XDP_USE_SG); the launcher's",
     slice: "short time slices for threads that wait beside busy programs (from Linux 6.12)",
     pidfd: "watching a process by descriptor (pidfd_open)",
-    tcx: "loss in labs by links of their own (tcx, from Linux 6.6); older kernels' filters do it else",
+    tcx: "faults in labs by links (tcx, from Linux 6.6), not by filters as on older kernels",
     passrights: "refusing descriptors that are sent (SO_PASSRIGHTS, from Linux 6.16); the launcher's",
 }
 

@@ -31,10 +31,10 @@ pub trait Bytes {
     fn receive(&mut self, room: &mut [u8]) -> Result<usize>;
 }
 
-/// Chooses a connection's congestion control; gives its name. It is the kernel's,
-/// but BBR paces for long paths, and between hosts of a lab it reached a
-/// third of what cubic did: who wants bandwidth there takes cubic, or reno where
-/// cubic is not allowed. Where packets are lost BBR is the best that there is.
+/// Sets a connection's congestion control, and returns its name. That is the kernel's
+/// default, except for BBR on a network that loses nothing: BBR paces, and reached a third
+/// of cubic's bandwidth between hosts of a lab. There it is cubic, or reno where cubic is
+/// not allowed. Under loss BBR is the fastest.
 fn choose_congestion(connection: impl AsFd, lossy: bool) -> Result<String> {
     let name = tcp_congestion(&connection)?;
     if lossy || !name.starts_with("bbr") {
@@ -45,7 +45,7 @@ fn choose_congestion(connection: impl AsFd, lossy: bool) -> Result<String> {
     Ok(chosen.map_or(name, str::to_owned))
 }
 
-/// The congestion control that connections of this process have.
+/// The congestion control of this process's connections on such a network.
 pub fn congestion(lossy: bool) -> Option<String> {
     let any = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).ok()?;
     choose_congestion(&any, lossy).ok()
@@ -92,7 +92,8 @@ impl<B: Bytes> Messages<B> {
         })
     }
 
-    /// With the congestion control that a careful user chooses there.
+    /// Sets the congestion control that is fastest on a network that loses packets, or on
+    /// one that does not.
     pub fn on_network(self, lossy: bool) -> Result<Self> {
         choose_congestion(self.by.connection(), lossy)?;
         Ok(self)

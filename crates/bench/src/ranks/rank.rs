@@ -169,7 +169,8 @@ fn prepare(
     system: SystemKind,
     leads: bool,
     wait: Wait,
-    (size_max, lossy): (usize, bool),
+    size_max: usize,
+    lossy: bool,
     site: &Site,
 ) -> Result<Box<dyn System>> {
     Ok(match system {
@@ -267,7 +268,7 @@ fn obey(line: &mut Line, helper: bool, threads: Calling) -> Result<()> {
                         let offer = bound.offer();
                         Driven::boxed(bound, offer, Unmet::meet)
                     }
-                    system => prepare(system, leads, wait, (size_max, lossy), &site)?,
+                    system => prepare(system, leads, wait, size_max, lossy, &site)?,
                 };
                 line.say(&Answer::Offer(half.offer()?))?;
                 systems.insert(slot, half);

@@ -160,9 +160,7 @@ fn histogram(round_trips: &Histogram<u64>) -> Vec<(f64, u64)> {
 /// A row of a TCP flow with the kernel's congestion control, which those of a lab's
 /// hosts inherit.
 pub fn tcp_row(ranks: u32) -> Row {
-    let name = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok();
-    let name = name.map(|name| name.trim().to_owned());
-    Row::of(KERNEL_TCP, ranks).at_some(Dimension::Congestion, name)
+    Row::of(KERNEL_TCP, ranks).at_some(Dimension::Congestion, tcp::congestion(true))
 }
 
 /// Data packets sent against those needed, where messages fill packets.

@@ -1,6 +1,8 @@
 //! Plots as SVG. Text and axes are drawn in the page's own text colour, so
 //! that they show on a light and on a dark page.
 
+use std::ops::RangeInclusive;
+
 use plotters::backend::SVGBackend;
 use plotters::chart::{ChartBuilder, SeriesLabelPosition};
 use plotters::coord::Shift;
@@ -81,11 +83,16 @@ fn svg(
     Ok(picture.replace(TEXT_NAME, "currentColor"))
 }
 
-/// Lines over logarithmic axes. Points that are not above 0 are left out.
+/// What a line may have, on either axis. No measure has more, and an axis of some hundred
+/// decades would never be drawn.
+const DRAWN: RangeInclusive<f64> = 1e-30..=1e30;
+
+/// Lines over logarithmic axes. Points outside of [`DRAWN`] are left out.
 pub fn lines(x: &str, y: &str, lines: &[Line]) -> Result<String> {
+    let is_drawn = |(x, y): &(f64, f64)| DRAWN.contains(x) && DRAWN.contains(y);
     let points = || {
         let all = lines.iter().flat_map(|line| &line.points);
-        all.copied().filter(|(x, y)| *x > 0.0 && *y > 0.0)
+        all.copied().filter(is_drawn)
     };
     let (xs, ys) = (range(points().map(|p| p.0)), range(points().map(|p| p.1)));
     // Whole decades, so that there are numbers at the axis.
@@ -124,7 +131,7 @@ pub fn lines(x: &str, y: &str, lines: &[Line]) -> Result<String> {
             let style = colour(line.colour).stroke_width(2);
             let (dash, gap) = DASHES[line.variant % DASHES.len()];
             let kept = line.points.iter().copied();
-            let kept: Vec<(f64, f64)> = kept.filter(|(x, y)| *x > 0.0 && *y > 0.0).collect();
+            let kept: Vec<(f64, f64)> = kept.filter(is_drawn).collect();
             let dots = kept.iter().map(|at| Circle::new(*at, 3, style));
             chart.draw_series(dots).map_err(failed)?;
             chart
@@ -150,7 +157,7 @@ fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
         (low.min(value), high.max(value))
     });
     if high > 0.0 {
-        (low / 1.3, (high * 1.3).min(f64::MAX))
+        (low / 1.3, high * 1.3)
     } else {
         (1.0, 10.0)
     }
@@ -261,6 +268,12 @@ mod tests {
         for picture in [
             lines("bytes", "us", &[some]).unwrap(),
             lines("bytes", "us", &[line(1, &[])]).unwrap(),
+            lines(
+                "bytes",
+                "us",
+                &[line(2, &[(8.0, 1e308), (8.0, 1e30), (1.0, 1e-30)])],
+            )
+            .unwrap(),
             bars(&[bar(2.0)]).unwrap().1,
         ] {
             assert!(picture.starts_with("<svg") && picture.trim_end().ends_with("</svg>"));

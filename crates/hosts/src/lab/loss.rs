@@ -4,7 +4,7 @@ use std::borrow::Borrow;
 use std::error::Error;
 
 use aya::maps::{Array, HashMap, MapData};
-use aya::programs::tc::{self, NlOptions, SchedClassifierLinkId, TcAttachOptions};
+use aya::programs::tc::{self, NlOptions, SchedClassifierLinkId, TcAttachOptions, TcError};
 use aya::programs::{SchedClassifier, TcAttachType};
 use aya::util::KernelVersion;
 use aya::{Ebpf, include_bytes_aligned};
@@ -15,10 +15,12 @@ use super::impairment::{Burst, Choice, Impairment, threshold};
 use super::{Lab, tool, wires};
 use crate::failure::{Failure, Result};
 
+const EEXIST: i32 = rustix::io::Errno::EXIST.raw_os_error();
+
 static OBJECT: &[u8] = include_bytes_aligned!(concat!(env!("OUT_DIR"), "/impair.bpf.o"));
 
-/// Places of the lab's programs at a device, the first in line first, where older
-/// kernels keep them as filters: newer ones keep the order in which they were attached.
+/// Priorities of the lab's programs at a device where they are filters: the lowest number
+/// runs first. Links run in the order in which they were attached.
 pub(super) const LASTING: u16 = 10;
 pub(super) const WIRE: u16 = 20;
 const PASSING: u16 = 30;
@@ -162,8 +164,11 @@ pub(super) fn attach_at(
     if has_links() {
         return program.attach(device, at).map_err(attaching);
     }
-    // There may be such a queue: the line has it, and other programs.
-    let _ = tc::qdisc_add_clsact(device);
+    match tc::qdisc_add_clsact(device) {
+        // A line has that queue, and so have earlier programs.
+        Err(TcError::NetlinkError(error)) if error.raw_os_error() == Some(EEXIST) => {}
+        added => added.map_err(failed("adding a clsact queue"))?,
+    }
     let filter = TcAttachOptions::Netlink(NlOptions {
         priority: place,
         ..NlOptions::default()
@@ -173,7 +178,7 @@ pub(super) fn attach_at(
         .map_err(attaching)
 }
 
-/// Removes what a process left on an old kernel, by intent or because it was killed.
+/// Removes the filters of that priority, which outlive the process that attached them.
 pub(super) fn remove_filters(lab: &Lab, place: u16) {
     for cable in lab.cables() {
         let (device, place) = (cable.device('h'), place.to_string());

@@ -38,7 +38,7 @@ pub(super) fn labs() -> &'static Path {
 pub(super) fn read(name: &str) -> Result<Option<Lab>> {
     match file::read(&folder(name).join("lab.json")) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-        // No file of ours, which would end.
+        // A FIFO, a device or a folder: no lab wrote that.
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::Other) => {
             Ok(None)
         }
