@@ -1,14 +1,14 @@
 //! Calls that several ranks make together.
 
+use portolan_core::{
+    BARRIER, BROADCAST, Broadcast, Death, Epoch, Group, Misuse, PORTS_RESERVED, ROUNDS, SendError,
+    SendOptions, WaitError,
+};
 use portolan_sys::clock::now_ns;
 use portolan_wire::{ARGS_MAX, MessageNo};
 
-use crate::collective::{BARRIER, BROADCAST, Broadcast, Epoch, Group, ROUNDS};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::Endpoint;
-use crate::error::{Death, Misuse, SendError, WaitError};
-use crate::message::SendOptions;
-use crate::ports::PORTS_RESERVED;
 use crate::state::State;
 
 /// Up to so many receivers the root sends to each itself; beyond, a tree is
@@ -250,14 +250,12 @@ impl Endpoint {
         let s = self.enter()?;
         let why = Waiting::of(Call::Broadcast, rank);
         let sent = self.wait_loop(s, None, true, why, |s| {
-            if let Some(net) = &mut s.net {
-                net.touch();
-            }
-            let (core, mut ways) = s.split();
+            s.touch_any();
+            let (core, mut out) = s.split();
             if core.closing {
                 return Some(Err(Misuse::Closed.into()));
             }
-            let sent = core.send_any(&mut ways, rank, port, o, payload);
+            let sent = core.send_any(&mut out, rank, port, o, payload);
             s.flush();
             match sent {
                 Err(SendError::NoCredit) => None,

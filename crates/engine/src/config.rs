@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use portolan_core::{Death, Restarted};
 use portolan_exchange::Push;
 use portolan_link::udp::UdpConfig;
 use portolan_proto::congestion::Mode;
@@ -14,7 +15,6 @@ use portolan_sys::lives::Pulse;
 use portolan_sys::memory::Hidden;
 use portolan_wire::{Address, EndpointId, Life};
 
-use crate::error::Death;
 use crate::own::Threads;
 
 /// By shared memory pushing costs no packets, only a copy on either core, at once.
@@ -197,24 +197,6 @@ pub struct PeerConfig {
     pub restarts: u32,
     /// See there.
     pub since: u32,
-    /// Why it is reached the way it is, for people to read.
-    pub reason: std::borrow::Cow<'static, str>,
-}
-
-/// A rank that was started again, and where it is now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Restarted {
-    /// Its number, as before.
-    pub rank: u32,
-    /// Its new address.
-    pub address: Address,
-    /// How often it was started again.
-    pub restarts: u32,
-    /// Which return in the job this one is, from 1. All ranks must be told of
-    /// the same ones in the same order.
-    pub since: u32,
-    /// How to share the network on the way to it.
-    pub mode: Mode,
     /// Why it is reached the way it is, for people to read.
     pub reason: std::borrow::Cow<'static, str>,
 }

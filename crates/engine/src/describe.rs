@@ -2,15 +2,12 @@
 //! whoever watches the process: it reads them itself, so that the program
 //! need not be able to answer, and pays nothing.
 
+use portolan_core::{NetLane, ShmLane, UnboundRow};
 use portolan_link::xdp::{GATE_COUNTERS, Xdp, XdpCounters};
 use portolan_proto::{self as proto, Field, field};
 
-use crate::lanes::Lane;
-use crate::net::NetLane;
-use crate::network::First;
-use crate::shm::ShmLane;
+use crate::network::{First, Links};
 use crate::state::State;
-use crate::unbound::Row;
 
 /// A table of entries with named numbers in them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -89,35 +86,35 @@ impl Waiting {
 }
 
 const ENDPOINT_FIELDS: &[Field] = &[
-    field!("sent", State, core.counters.sent),
-    field!("bytes_sent", State, core.counters.bytes_sent),
-    field!("received", State, core.counters.received),
-    field!("bytes_received", State, core.counters.bytes_received),
-    field!("kept", State, core.counters.kept),
-    field!("not_now", State, core.counters.not_now),
-    field!("no_credit", State, core.counters.no_credit),
-    field!("refused", State, core.counters.refused),
-    field!("deaths", State, core.counters.deaths),
-    field!("helped", State, core.counters.helped),
-    field!("sleeps", State, core.counters.sleeps),
-    field!("tx_failed", State, core.counters.tx_failed),
-    field!("direct", State, core.counters.direct),
-    field!("shared", State, core.counters.shared),
-    field!("shm_peers", State, core.lanes.count.shm),
-    field!("udp_peers", State, core.lanes.count.net),
-    field!("dead_peers", State, core.lanes.count.dead),
-    field!("unexpected_bytes", State, core.unexpected.used),
-    field!("queued_bytes", State, core.queued.used),
-    field!("waiting_call", State, core.waiting.call),
-    field!("waiting_rank", State, core.waiting.rank),
-    field!("waiting_since", State, core.waiting.since),
-    field!("closing", State, core.closing),
+    field!("sent", State, engine.core.counters.sent),
+    field!("bytes_sent", State, engine.core.counters.bytes_sent),
+    field!("received", State, engine.core.counters.received),
+    field!("bytes_received", State, engine.core.counters.bytes_received),
+    field!("kept", State, engine.core.counters.kept),
+    field!("not_now", State, engine.core.counters.not_now),
+    field!("no_credit", State, engine.core.counters.no_credit),
+    field!("refused", State, engine.core.counters.refused),
+    field!("deaths", State, engine.core.counters.deaths),
+    field!("helped", State, engine.core.counters.helped),
+    field!("sleeps", State, engine.core.counters.sleeps),
+    field!("tx_failed", State, engine.core.counters.tx_failed),
+    field!("direct", State, engine.core.counters.direct),
+    field!("shared", State, engine.core.counters.shared),
+    field!("shm_peers", State, engine.core.lanes.count.shm),
+    field!("udp_peers", State, engine.core.lanes.count.net),
+    field!("dead_peers", State, engine.core.lanes.count.dead),
+    field!("unexpected_bytes", State, engine.core.unexpected.used),
+    field!("queued_bytes", State, engine.core.queued.used),
+    field!("waiting_call", State, waiting.call),
+    field!("waiting_rank", State, waiting.rank),
+    field!("waiting_since", State, waiting.since),
+    field!("closing", State, engine.core.closing),
 ];
 
 const UNBOUND_FIELDS: &[Field] = &[
-    field!("port", Row, port),
-    field!("from", Row, from),
-    field!("messages", Row, messages, Some(0)),
+    field!("port", UnboundRow, port),
+    field!("from", UnboundRow, from),
+    field!("messages", UnboundRow, messages, Some(0)),
 ];
 
 fn table<T>(name: &'static str, entries: &[T], fields: &[Field]) -> Table {
@@ -161,33 +158,31 @@ pub(crate) fn tables(state: &mut State, address: u64) -> Vec<Table> {
     ));
     all.push(table("unbound", &core.unbound.rows[..], UNBOUND_FIELDS));
     if let Some(net) = &mut state.net {
-        all.extend(net.describe());
+        all.extend(describe_net(net));
     }
     if let Some(shm) = &state.shm {
-        all.extend(shm.describe());
+        all.extend(describe_shm(shm));
     }
     all
 }
 
-impl NetLane {
-    fn describe(&mut self) -> Vec<Table> {
-        let (fast, names) = match &self.link.first {
-            First::Udp(_) => (None, ["udp_rank", "udp", "udp_path"]),
-            First::Xdp(link) => (Some(describe_fast(link)), ["xdp_rank", "xdp", "xdp_path"]),
-        };
-        let (tables, ranks) = self.described();
-        let net = [
-            table(
-                "protocol",
-                std::slice::from_ref(tables.core),
-                proto::COUNTER_FIELDS,
-            ),
-            list(names[0], ranks, "rank", None),
-            table(names[1], tables.conns, proto::CONN_FIELDS),
-            table(names[2], tables.paths, proto::PATH_FIELDS),
-        ];
-        net.into_iter().chain(fast.into_iter().flatten()).collect()
-    }
+fn describe_net(net: &mut NetLane<Links>) -> Vec<Table> {
+    let (fast, names) = match &net.link.first {
+        First::Udp(_) => (None, ["udp_rank", "udp", "udp_path"]),
+        First::Xdp(link) => (Some(describe_fast(link)), ["xdp_rank", "xdp", "xdp_path"]),
+    };
+    let (tables, ranks) = net.described();
+    let net = [
+        table(
+            "protocol",
+            std::slice::from_ref(tables.core),
+            proto::COUNTER_FIELDS,
+        ),
+        list(names[0], ranks, "rank", None),
+        table(names[1], tables.conns, proto::CONN_FIELDS),
+        table(names[2], tables.paths, proto::PATH_FIELDS),
+    ];
+    net.into_iter().chain(fast.into_iter().flatten()).collect()
 }
 
 const FAST_FIELDS: &[Field] = &[
@@ -227,33 +222,10 @@ fn describe_fast(link: &Xdp) -> [Table; 2] {
     ]
 }
 
-impl ShmLane {
-    fn describe(&self) -> Vec<Table> {
-        let (peers, fields) = self.tx.described();
-        vec![
-            list("shm_rank", self.ranks(), "rank", None),
-            table("shm", peers, fields),
-        ]
-    }
-}
-
-/// How many peers each lane leads to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct LaneCount {
-    pub shm: u32,
-    pub net: u32,
-    pub dead: u32,
-}
-
-impl LaneCount {
-    /// Counts a lane, or one that is no more.
-    pub const fn add(&mut self, lane: Lane, by: i32) {
-        let count = match lane {
-            Lane::Shm(_) => &mut self.shm,
-            Lane::Net(_) => &mut self.net,
-            Lane::Dead(_) => &mut self.dead,
-            Lane::Myself => return,
-        };
-        *count = count.saturating_add_signed(by);
-    }
+fn describe_shm(shm: &ShmLane) -> Vec<Table> {
+    let (peers, fields) = shm.tx.described();
+    vec![
+        list("shm_rank", shm.ranks(), "rank", None),
+        table("shm", peers, fields),
+    ]
 }

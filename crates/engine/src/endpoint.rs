@@ -4,6 +4,10 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
+use portolan_core::{
+    Binding, Buffer, Counters, Death, ErrorHandler, Event, Misuse, NetLane, Op, Payload, SendError,
+    SendOptions, Source, WaitError,
+};
 use portolan_link::xdp::Xdp;
 use portolan_proto::Release;
 use portolan_ring::{Lent, Owned, OwnerGuard};
@@ -12,17 +16,10 @@ use portolan_sys::lives::Pulse;
 use portolan_sys::tell::tell;
 use portolan_wire::MessageNo;
 
-use crate::counters::Counters;
 use crate::describe::{ANYBODY, Call, Table, Waiting};
-use crate::error::{Death, Misuse, SendError, WaitError};
 use crate::helper::Helper;
-use crate::memory::{Buffer, Payload, Source};
-use crate::message::{Event, SendOptions};
-use crate::net::NetLane;
 use crate::network::First;
-use crate::ops::Op;
 use crate::own::Threads;
-use crate::ports::{Binding, ErrorHandler};
 use crate::sleep::WaitSet;
 use crate::state::State;
 use crate::wait::Waited;
@@ -133,8 +130,8 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn close_port(&self, port: u16) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        let (core, mut ways) = s.split();
-        let closed = core.close_port(&mut ways, port);
+        let (core, mut out) = s.split();
+        let closed = core.close_port(&mut out, port);
         s.flush();
         s.end();
         closed
@@ -242,8 +239,8 @@ impl Endpoint {
         if let Some(Ok(number)) = s.send_now(rank, port, options, payload) {
             return Ok(number);
         }
-        let (core, mut ways) = s.split();
-        if payload.len() <= core.inline_max(&mut ways, rank, options.args.len()) {
+        let (core, mut out) = s.split();
+        if payload.len() <= core.inline_max(&mut out, rank, options.args.len()) {
             match s.try_send(rank, port, options, payload) {
                 Err(SendError::NoCredit) => {}
                 result => {
@@ -273,17 +270,15 @@ impl Endpoint {
             if let Some(op) = &op {
                 return op.is_done().then_some(Ok(op.number()));
             }
-            let (core, mut ways) = s.split();
-            let sent = if payload.len() <= core.inline_max(&mut ways, rank, options.args.len()) {
+            let (core, mut out) = s.split();
+            let sent = if payload.len() <= core.inline_max(&mut out, rank, options.args.len()) {
                 s.try_send(rank, port, options, payload).map(Some)
             } else {
-                if let Some(net) = &mut s.net {
-                    net.touch();
-                }
-                let (core, mut ways) = s.split();
+                s.touch_any();
+                let (core, mut out) = s.split();
                 let source = Source::Lent(lent);
                 let sent = core
-                    .send_source(&mut ways, rank, port, options, source, Release::Copied)
+                    .send_source(&mut out, rank, port, options, source, Release::Copied)
                     .map(|begun| op = Some(begun))
                     .map_err(|(e, _)| e);
                 s.flush();
@@ -296,9 +291,11 @@ impl Endpoint {
             }
         });
         match (wait, op) {
-            (Ok(Ok(number)), Some(op)) => match op.completion.error() {
-                Some(WaitError::PeerDead { rank, why }) => Err(SendError::PeerDead { rank, why }),
-                Some(WaitError::Misuse(m)) => Err(m.into()),
+            (Ok(Ok(number)), Some(mut op)) => match op.take() {
+                Some(Err(WaitError::PeerDead { rank, why })) => {
+                    Err(SendError::PeerDead { rank, why })
+                }
+                Some(Err(WaitError::Misuse(m))) => Err(m.into()),
                 // Refused: the endpoint's error handler is told of it.
                 _ => Ok(number),
             },
@@ -327,11 +324,9 @@ impl Endpoint {
             Ok(s) => s,
             Err(m) => return Err((m.into(), payload)),
         };
-        if let Some(net) = &mut s.net {
-            net.touch();
-        }
-        let (core, mut ways) = s.split();
-        let sent = core.send_given(&mut ways, rank, port, options, payload);
+        s.touch_any();
+        let (core, mut out) = s.split();
+        let sent = core.send_given(&mut out, rank, port, options, payload);
         s.flush();
         s.end();
         sent.map_err(|(e, p)| (e, p.unwrap_or(Payload::Static(&[]))))
@@ -354,20 +349,11 @@ impl Endpoint {
         bytes: usize,
     ) -> Result<Op, SendError> {
         let mut s = self.enter()?;
-        if let Some(net) = &mut s.net {
-            net.touch();
-        }
+        s.touch_any();
         // SAFETY: promised by the caller.
         let source = Source::Lent(unsafe { Lent::new(start, bytes) });
-        let (core, mut ways) = s.split();
-        let sent = core.send_source(
-            &mut ways,
-            rank,
-            port,
-            options,
-            source,
-            Release::Acknowledged,
-        );
+        let (core, mut out) = s.split();
+        let sent = core.send_source(&mut out, rank, port, options, source, Release::Acknowledged);
         s.flush();
         s.end();
         sent.map_err(|(e, _)| e)
@@ -507,8 +493,8 @@ impl Endpoint {
                 tell(format_args!("portolan: {line}"));
             }
         }
-        let (core, mut ways) = s.split();
-        core.refuse_all(&mut ways);
+        let (core, mut out) = s.split();
+        core.refuse_all(&mut out);
         s.flush();
         s.end();
         let (s, told) = self.wait_idle(s, began)?;

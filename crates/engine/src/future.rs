@@ -4,8 +4,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context as TaskContext, Poll};
 
+use portolan_core::Misuse;
+
 use crate::endpoint::Endpoint;
-use crate::error::Misuse;
 
 /// Ready when handlers have run; see [`Endpoint::arrival`].
 #[derive(Debug)]

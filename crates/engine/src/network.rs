@@ -1,6 +1,7 @@
 //! The links below the network lane: one socket, or a host port beside it; and
 //! a socket for each further network.
 
+use portolan_core::Network;
 use portolan_link::udp::{ReceiveCapacity, Udp};
 use portolan_link::xdp::{SourcePort, Xdp};
 use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
@@ -35,71 +36,22 @@ impl First {
     }
 
     /// Makes its descriptors fit to be waited on.
-    pub fn arm(&mut self) -> Result<(), LinkError> {
+    fn arm(&mut self) -> Result<(), LinkError> {
         either!(self, link => link.arm())
     }
 
     /// Nobody waits on its descriptors.
-    pub fn disarm(&mut self) {
+    fn disarm(&mut self) {
         either!(self, link => link.disarm());
     }
 
     #[inline]
-    pub fn set_now(&mut self, now: u64) {
+    fn set_now(&mut self, now: u64) {
         either!(self, link => link.set_now(now));
     }
 
     pub fn local_address(&self) -> Result<LinkAddress, LinkError> {
         either!(self, link => link.local_address())
-    }
-
-    /// Packets of `peer` carry these connection numbers and no others.
-    #[cold]
-    pub fn admit(&mut self, peer: u32, numbers: impl Iterator<Item = u32> + Clone) {
-        match self {
-            // Its socket has nobody before it who could know.
-            Self::Udp(_) => {}
-            Self::Xdp(link) => link.admit(peer, numbers),
-        }
-    }
-
-    /// A packet to `to` follows from which that may learn our address.
-    #[cold]
-    pub fn introduce(&mut self, to: &LinkAddress) {
-        if let Self::Xdp(link) = self {
-            link.introduce(to);
-        }
-    }
-
-    /// Packets to `to` arrive by a detour.
-    #[cold]
-    pub fn mis_steered(&mut self, to: &LinkAddress) {
-        if let Self::Xdp(link) = self {
-            link.mis_steered(to);
-        }
-    }
-
-    /// Whether it can choose the source port of what leaves, and so by which of
-    /// several ways a network sends it on.
-    #[inline]
-    pub fn has_ways(&self) -> bool {
-        match self {
-            Self::Udp(_) => false,
-            Self::Xdp(link) => link.has_ways(),
-        }
-    }
-
-    /// The way to `to` is congested.
-    #[cold]
-    pub fn reroute(&mut self, to: &LinkAddress, how: Reroute) {
-        if let Self::Xdp(link) = self {
-            let change = match how {
-                Reroute::Leave => SourcePort::leave,
-                Reroute::Next => SourcePort::try_next,
-                Reroute::Return => SourcePort::go_back,
-            };
-            link.reroute(to, change);
-        }
     }
 
     pub fn receive_capacity(&self) -> ReceiveCapacity {
@@ -142,12 +94,12 @@ const TOKEN_KERNEL: u64 = 4;
 
 /// All links of an endpoint.
 #[derive(Debug)]
-pub(crate) struct Network {
+pub(crate) struct Links {
     pub first: First,
     further: Vec<Further>,
 }
 
-impl Network {
+impl Links {
     pub const fn new(first: First, further: Vec<Further>) -> Self {
         Self { first, further }
     }
@@ -173,10 +125,10 @@ impl Network {
     pub fn further(&self) -> &[Further] {
         &self.further
     }
+}
 
-    /// The networks by the numbers of their paths, and the largest packets that
-    /// their interfaces take now.
-    pub fn sizes_now(&self) -> impl Iterator<Item = (u8, usize)> {
+impl Network for Links {
+    fn sizes_now(&self) -> impl Iterator<Item = (u8, usize)> {
         let further = self.further.iter().map(|other| other.link.frame_max_now());
         let all = std::iter::once(self.first.frame_max_now()).chain(further);
         (0..)
@@ -184,14 +136,12 @@ impl Network {
             .filter_map(|(path, size)| Some((path, size?)))
     }
 
-    /// Makes its descriptors fit to be waited on.
-    pub fn arm(&mut self) -> Result<(), LinkError> {
+    fn arm(&mut self) -> Result<(), LinkError> {
         let further = self.further.iter_mut().map(|other| other.link.arm());
         further.chain([self.first.arm()]).collect()
     }
 
-    /// Nobody waits on its descriptors.
-    pub fn disarm(&mut self) {
+    fn disarm(&mut self) {
         self.first.disarm();
         self.further
             .iter_mut()
@@ -199,25 +149,23 @@ impl Network {
     }
 
     #[inline]
-    pub fn set_now(&mut self, now: u64) {
+    fn set_now(&mut self, now: u64) {
         self.first.set_now(now);
         for other in &mut self.further {
             other.link.set_now(now);
         }
     }
 
-    /// Sends frames by a network.
     #[inline]
-    pub fn tx_burst(&mut self, number: u8, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+    fn tx_burst(&mut self, number: u8, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
         match usize::from(number).checked_sub(1) {
             None => self.first.tx_burst(frames),
             Some(at) => self.further[at].link.tx_burst(frames),
         }
     }
 
-    /// Shows what has arrived, about `max` frames from each network.
     #[inline]
-    pub fn rx_burst(
+    fn rx_burst(
         &mut self,
         max: usize,
         mut sink: impl FnMut(RxFrame<'_>),
@@ -228,5 +176,53 @@ impl Network {
             moved = moved.and_then(|moved| Ok(moved + more?));
         }
         moved
+    }
+
+    #[inline]
+    fn has_fast_path(&self) -> bool {
+        matches!(self.first, First::Xdp(_))
+    }
+
+    #[inline]
+    fn has_ways(&self) -> bool {
+        match &self.first {
+            First::Udp(_) => false,
+            First::Xdp(link) => link.has_ways(),
+        }
+    }
+
+    #[cold]
+    fn admit(&mut self, peer: u32, numbers: impl Iterator<Item = u32> + Clone) {
+        match &mut self.first {
+            // Its socket has nobody before it who could know.
+            First::Udp(_) => {}
+            First::Xdp(link) => link.admit(peer, numbers),
+        }
+    }
+
+    #[cold]
+    fn introduce(&mut self, to: &LinkAddress) {
+        if let First::Xdp(link) = &mut self.first {
+            link.introduce(to);
+        }
+    }
+
+    #[cold]
+    fn mis_steered(&mut self, to: &LinkAddress) {
+        if let First::Xdp(link) = &mut self.first {
+            link.mis_steered(to);
+        }
+    }
+
+    #[cold]
+    fn reroute(&mut self, to: &LinkAddress, how: Reroute) {
+        if let First::Xdp(link) = &mut self.first {
+            let change = match how {
+                Reroute::Leave => SourcePort::leave,
+                Reroute::Next => SourcePort::try_next,
+                Reroute::Return => SourcePort::go_back,
+            };
+            link.reroute(to, change);
+        }
     }
 }

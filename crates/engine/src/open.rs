@@ -1,50 +1,45 @@
 //! Opening an endpoint: first its own address, then, when the others' are
 //! known, the lanes to them.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use portolan_link::Link;
+use portolan_core::{
+    Core, Credentials, Death, Engine, Lane, Lanes, NetLane, PACKET_MIN, ProtoTables, Settings,
+    ShmLane,
+};
 use portolan_link::shm::ShmPort;
 use portolan_link::udp::{Udp, UdpConfig};
 use portolan_link::xdp::{HostPort, Xdp};
-use portolan_proto::NetAddress;
+use portolan_link::{Link, LinkAddress, LinkError};
+use portolan_proto::{Identity, LocalNetwork, NetAddress};
 use portolan_ring::{Fence, ForkMark, Owned};
+use portolan_seal::PUBLIC_KEY_BYTES;
 use portolan_sys::barrier;
+use portolan_sys::clock::now_ns;
+use portolan_sys::memory::cache_bytes;
 use portolan_sys::net::{interfaces, is_link_local};
 use portolan_sys::process::Pidfd;
 use portolan_sys::raw::Errno;
-use portolan_wire::{Address, MessageNo};
+use portolan_sys::tell::tell;
+use portolan_wire::Address;
 
 use crate::backoff::Backoff;
-use crate::collective::Barriers;
 use crate::config::{Config, PeerConfig, Watch};
-use crate::core::Core;
-use crate::counters::Counters;
-use crate::describe::{self, Waiting};
+use crate::describe;
 use crate::endpoint::Endpoint;
-use crate::error::{Death, OpenError};
-use crate::incoming::Incomings;
-use crate::lanes::{Lane, Lanes};
-use crate::matched::Matched;
-use crate::net::{NetLane, ProtoTables};
-use crate::network::{First, Further, Network};
-use crate::ops::Ops;
-use crate::outbox::Outbox;
-use crate::ports::{Budget, Ports};
-use crate::shm::ShmLane;
+use crate::error::OpenError;
+use crate::network::{First, Further, Links};
 use crate::sleep::WaitSet;
-use crate::state::State;
+use crate::state::{HostClock, State};
 use crate::trace::Trace;
-use crate::unbound::Unbound;
 
 /// An endpoint that has an address and knows no peers yet.
 #[derive(Debug)]
 pub struct Opening {
     config: Config,
-    network: Option<Network>,
+    network: Option<Links>,
     address: Address,
 }
 
@@ -97,8 +92,9 @@ fn own_ip() -> IpAddr {
 
 /// Largest packet that the protocol's frames hold: an Ethernet jumbo frame's.
 const PACKET_MAX: usize = 8_972;
-/// Least that every path takes (RFC 8200: 1,280 with IPv6 and UDP headers).
-pub(crate) const PACKET_MIN: u16 = 1_232;
+/// Longest message that is taken to stay in the caches where their size is not
+/// known, bytes. Else it is three quarters of that, as the C library has it.
+const CACHED_MAX: u64 = 24 << 20;
 /// Bytes of a frame in front of a packet's chunks.
 const FRAME_EXTRA: u32 = 192;
 const FRAME_MIN: u32 = 1_472;
@@ -177,7 +173,7 @@ impl Opening {
         let network = match first {
             Some(first) => {
                 let further = open_further(&config)?;
-                Some(Network::new(first, further))
+                Some(Links::new(first, further))
             }
             None => None,
         };
@@ -270,14 +266,14 @@ impl Opening {
                 .max(FRAME_MIN);
             proto.receive_packets = network.first.receive_capacity().full_packets.max(1) as u32;
             proto.more_paths = proto.active * network.further().len() as u32;
-            let mut made = ProtoTables::new(&proto, &config, peers)?;
+            let mut made = tables_of(&proto, &config, peers)?;
             let own = NetAddress {
                 ip: address.ip,
                 port: address.port,
             };
             let prefix = |ip| in_128(ip, config.prefix);
             let prefix = config.udp.address.map_or(128, prefix);
-            made.set_networks(network, own, prefix)
+            set_networks(&mut made, network, own, prefix)
                 .map_err(|e| OpenError::Setting(format!("a UDP socket has no address ({e:?})")))?;
             tables = Some(made);
         }
@@ -326,59 +322,20 @@ impl Opening {
             ranks.push(rank);
             lanes.push(Lane::Net(added), reason);
         }
-        let trace = match &config.trace {
-            None => None,
-            Some(path) => {
-                let begun = Trace::begin(path, config.rank);
-                Some(Box::new(begun.map_err(|error| {
-                    OpenError::Setting(format!("the trace {}: {error}", path.display()))
-                })?))
-            }
-        };
-        let core = Core {
-            rank: config.rank,
-            size,
-            run: true,
-            attention: false,
-            starved: false,
-            resume: false,
-            beyond: 0,
-            closing: false,
-            leaving: false,
-            ports: Ports::new(),
-            lanes,
-            counters: Counters::default(),
-            accesses: 0,
-            waiting: Waiting::NONE,
-            trace,
-            unexpected: Budget::new(
-                config.unexpected_bytes,
-                config.unexpected_share,
-                peers.len(),
-            ),
-            unbound: Unbound::default(),
-            queued: Budget::new(config.queue_bytes, config.queue_share, peers.len()),
-            incoming: Incomings::default(),
-            long_parts: 0,
-            ops: Ops::new(config.copy_bytes),
-            ready: VecDeque::new(),
-            outbox: Outbox::new(config.reply_bytes),
-            barriers: Barriers::default(),
-            matched: Matched::new(&config, size),
-            events: VecDeque::new(),
-            suspects: Vec::new(),
-            given_up: Vec::new(),
-            error_handler: None,
-            panic: None,
-            self_number: MessageNo(0),
-            spare: Vec::new(),
-        };
+        let mut core = Core::new(&settings(&config, size), lanes);
+        if let Some(path) = &config.trace {
+            let begun = Trace::begin(path, config.rank).map_err(|error| {
+                OpenError::Setting(format!("the trace {}: {error}", path.display()))
+            })?;
+            core.trace = Some(Box::new(begun));
+        }
         let net = match (network, tables) {
             (Some(network), Some(tables)) if !ranks.is_empty() => Some(NetLane::new(
                 network,
                 tables,
                 ranks,
                 config.proto.silence_ns,
+                now_ns(),
             )),
             _ => None,
         };
@@ -388,7 +345,8 @@ impl Opening {
                 let link = ShmPort::attach(shm.segment, shm.index, shm.doorbells, cma)
                     .map_err(|e| OpenError::Shm(e.to_string()))?;
                 let copy_min = if cma { config.copy_min } else { usize::MAX };
-                Some(ShmLane::new(link, &indices, copy_min))
+                let cached_max = cache_bytes().map_or(CACHED_MAX, |bytes| bytes / 4 * 3);
+                Some(ShmLane::new(link, &indices, copy_min, cached_max))
             }
             _ => None,
         };
@@ -400,7 +358,8 @@ impl Opening {
         // Ranks that share a core would cut each other's slices short.
         let shortens = config.spin_passes > 0 && !config.udp.disabled.slice;
         let backoff = Backoff::new(config.spin_passes, config.yield_passes, shortens);
-        let mut state = State::new(core, net, shm, watch, pids, Arc::clone(&wait_set), backoff)
+        let engine = Engine::new(core, net, shm, HostClock);
+        let mut state = State::new(engine, watch, pids, Arc::clone(&wait_set), backoff)
             .map_err(system("epoll_ctl"))?;
         if !config.one_sided {
             state.forbid_one_sided();
@@ -419,6 +378,86 @@ impl Opening {
         let owned = Owned::new(state, ForkMark::new()?, config.threads.into(), fence);
         Endpoint::new(owned, &config, size, wait_set, pulse, tables)
     }
+}
+
+/// The engine's part of the settings.
+fn settings(config: &Config, size: u32) -> Settings {
+    Settings {
+        rank: config.rank,
+        size,
+        life: config.life.0,
+        seed: config.seed,
+        unexpected_bytes: config.unexpected_bytes,
+        unexpected_share: config.unexpected_share,
+        queue_bytes: config.queue_bytes,
+        queue_share: config.queue_share,
+        copy_bytes: config.copy_bytes,
+        reply_bytes: config.reply_bytes,
+        exchange: config.exchange,
+        push_shm: config.push_shm,
+        push_net: config.push_net,
+        regions_cached: config.regions_cached,
+        tell,
+    }
+}
+
+/// The protocol's tables, with the keys that it is given or agrees on.
+fn tables_of(
+    proto: &portolan_proto::Config,
+    config: &Config,
+    peers: &[PeerConfig],
+) -> Result<ProtoTables, OpenError> {
+    let others = (0..).zip(peers).filter(|(rank, _)| *rank != config.rank);
+    let public_keys: Vec<[u8; PUBLIC_KEY_BYTES]> =
+        others.filter_map(|(_, peer)| peer.public_key).collect();
+    let agreement = config.agreement.as_ref();
+    let credentials = Credentials {
+        me: Identity {
+            id: config.id,
+            life: config.life,
+        },
+        suite: config.suite,
+        secret: config
+            .secret
+            .as_deref()
+            .map_or(&[0; 32], |secret| &**secret),
+        agreement: agreement.map(|it| (&**it.private, it.mix.as_deref().map(|mix| &**mix))),
+        public_keys: &public_keys,
+        seed: config.seed,
+    };
+    Ok(ProtoTables::new(proto, &credentials)?)
+}
+
+/// Tells the protocol of the networks, if there are several; `address` and `prefix` are
+/// those of the first.
+fn set_networks(
+    tables: &mut ProtoTables,
+    network: &Links,
+    address: NetAddress,
+    prefix: u8,
+) -> Result<(), LinkError> {
+    // At most what frames hold.
+    let most = |bytes: usize| bytes.min(usize::from(u16::MAX)) as u16;
+    let further = network.further();
+    if further.is_empty() {
+        return Ok(());
+    }
+    let first = LocalNetwork {
+        address,
+        prefix,
+        packet_max: most(network.first.capabilities().frame_max),
+    };
+    tables.view().set_network(0, first);
+    for (number, other) in (1..).zip(further) {
+        let LinkAddress { ip, port, .. } = other.link.local_address()?;
+        let local = LocalNetwork {
+            address: NetAddress { ip, port },
+            prefix: other.prefix,
+            packet_max: most(other.link.capabilities().frame_max),
+        };
+        tables.view().set_network(number, local);
+    }
+    Ok(())
 }
 
 fn check(config: &Config) -> Result<(), OpenError> {

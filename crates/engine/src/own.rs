@@ -1,8 +1,6 @@
 //! Which threads may call an endpoint.
 
-use portolan_ring::{Callers, Refused};
-
-use crate::error::Misuse;
+use portolan_ring::Callers;
 
 /// Which threads may call an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -24,18 +22,6 @@ impl From<Threads> for Callers {
             Threads::Single => Self::First,
             Threads::Serialized => Self::OneAtATime,
             Threads::Multiple => Self::Any,
-        }
-    }
-}
-
-impl From<Refused> for Misuse {
-    #[inline]
-    fn from(refused: Refused) -> Self {
-        match refused {
-            Refused::Forked => Self::Forked,
-            Refused::Inside => Self::InHandler,
-            Refused::WrongThread => Self::WrongThread,
-            Refused::Concurrent => Self::Concurrent,
         }
     }
 }

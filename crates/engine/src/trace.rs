@@ -9,15 +9,14 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use portolan_core::{Meta, SendOptions, Tracer};
 use portolan_sys::clock::now_ns;
 use portolan_sys::process::hear_of_file_limit;
 use portolan_sys::tell::tell;
 use portolan_sys::ticks::{at_once, ns_per_tick, ticks};
 use portolan_wire::{MessageNo, Priority};
 
-use crate::describe::{ANYBODY, CALLS, Waiting};
-use crate::message::SendOptions;
-use crate::ports::Meta;
+use crate::describe::{ANYBODY, CALLS};
 
 /// Marks of one buffer, and how many buffers there are.
 const MARKS: usize = 16_384;
@@ -147,25 +146,24 @@ impl Trace {
             let _ = full.send(Batch { marks, dropped });
         }
     }
+}
 
-    /// The program goes to sleep: time to write what has waited long.
-    pub fn note_sleep(&mut self) {
+impl Tracer for Trace {
+    fn note_sleep(&mut self) {
         if !self.marks.is_empty() && now_ns().saturating_sub(self.handed_at) >= WRITE_AFTER_NS {
             self.hand_over();
         }
     }
 
-    /// A message is to be sent: nobody handles it before this.
     #[cold]
     #[inline(never)]
-    pub fn sends(&mut self) {
+    fn sends(&mut self) {
         self.sends_from = ticks();
     }
 
-    /// A message was sent.
     #[cold]
     #[inline(never)]
-    pub fn sent(
+    fn sent(
         &mut self,
         to: u32,
         port: u16,
@@ -190,10 +188,13 @@ impl Trace {
         });
     }
 
-    /// A message's handler has run since `began`, or it was put in a buffer.
+    fn time(&self) -> u64 {
+        ticks()
+    }
+
     #[cold]
     #[inline(never)]
-    pub fn handled(&mut self, meta: &Meta, bytes: usize, began: u64, helper: bool) {
+    fn handled(&mut self, meta: &Meta, bytes: usize, began: u64, helper: bool) {
         self.push(Mark {
             began,
             ended: ticks(),
@@ -209,27 +210,25 @@ impl Trace {
         });
     }
 
-    /// A wait has found nothing to do.
     #[cold]
     #[inline(never)]
-    pub fn waits(&mut self) {
+    fn waits(&mut self) {
         if self.waits_from == 0 {
             self.waits_from = ticks();
         }
     }
 
-    /// A wait is over.
     #[cold]
     #[inline(never)]
-    pub fn waited(&mut self, why: Waiting) {
+    fn waited(&mut self, call: u32, rank: u32) {
         let began = std::mem::take(&mut self.waits_from);
         if began != 0 {
             self.push(Mark {
                 began,
                 ended: ticks(),
                 bytes: 0,
-                peer: why.rank,
-                number: why.call as u32,
+                peer: rank,
+                number: call,
                 port: 0,
                 flow: 0,
                 reply: false,

@@ -2,14 +2,12 @@
 
 use std::time::Duration;
 
+use portolan_core::{Misuse, Op, Payload, WaitError};
 use portolan_sys::clock::now_ns;
 
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
-use crate::error::{Misuse, WaitError};
 use crate::idle::Woken;
-use crate::memory::Payload;
-use crate::ops::Op;
 use crate::own::Threads;
 use crate::state::State;
 
@@ -23,12 +21,12 @@ impl State {
     /// A wait is over.
     #[inline(always)]
     fn stop_waiting(&mut self, why: Waiting) {
-        self.core.waiting.call = Call::None;
+        self.waiting.call = Call::None;
         if self.sleep.dozes() {
             self.sleep.doze_no_more();
         }
         if let Some(trace) = &mut self.core.trace {
-            trace.waited(why);
+            trace.waited(why.call as u32, why.rank);
         }
     }
 }
@@ -190,8 +188,8 @@ impl Endpoint {
                 }
                 continue;
             }
-            if s.core.waiting.call == Call::None {
-                s.core.waiting = Waiting {
+            if s.waiting.call == Call::None {
+                s.waiting = Waiting {
                     since: now_ns(),
                     ..why
                 };

@@ -6,6 +6,7 @@
 mod bell;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+pub mod memory;
 pub mod shm;
 pub mod udp;
 pub mod xdp;

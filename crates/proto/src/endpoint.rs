@@ -39,6 +39,24 @@ pub struct Endpoint<'m, S: Seal> {
     pub(crate) seal: &'m mut S,
 }
 
+impl<S: Seal> Endpoint<'_, S> {
+    /// The same for a shorter time.
+    pub fn again(&mut self) -> Endpoint<'_, S> {
+        Endpoint {
+            core: self.core,
+            peers: self.peers,
+            parked: self.parked,
+            parked_paths: self.parked_paths,
+            conns: self.conns,
+            paths: self.paths,
+            meta: self.meta,
+            longs: self.longs,
+            frames: self.frames,
+            seal: self.seal,
+        }
+    }
+}
+
 impl<'m, S: Seal> Endpoint<'m, S> {
     /// Over tables that [`Tables::init`] made, and the seal that goes with them.
     #[inline]

@@ -40,6 +40,7 @@ pub use line::{INLINE_BYTES, LINE_BYTES, Line, RingMessage, Short};
 #[cfg(not(loom))]
 pub use owned::{Callers, HelperGuard, Owned, OwnerGuard, Refused};
 pub use ownership::Ownership;
+pub use portolan_sys::memory::MemoryError;
 #[cfg(not(loom))]
 pub use queue::queue_lines;
 pub use queue::{BATCH, Exchange, Offsets, Share, Words};

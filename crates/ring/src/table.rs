@@ -35,6 +35,19 @@ pub struct Table<T: Plain> {
 }
 
 impl<T: Plain> Table<T> {
+    /// A table of `len` zeroed items that a fork wipes and a core dump leaves out.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn wiped(len: usize) -> Result<Self, MemoryError> {
+        let options = PrivateOptions {
+            wipe_on_fork: true,
+            no_dump: true,
+            lock: false,
+        };
+        Self::new(len, options)
+    }
+
     /// A table of `len` zeroed items.
     ///
     /// # Errors

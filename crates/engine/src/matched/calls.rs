@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use portolan_core::{Buffer, Gather, Misuse, Scatter, SendError};
 use portolan_exchange::{
     Completion, InlineReceive, Memory, MessageId, Notify, OpId, Probed, Selector,
     SendOptions as TaggedOptions,
@@ -10,11 +11,8 @@ use portolan_ring::LentMut;
 use portolan_sys::clock::now_ns;
 
 use super::completion::{Ended, MatchError, check};
-use super::memory::{Gather, Scatter};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
-use crate::error::{Misuse, SendError};
-use crate::memory::Buffer;
 use crate::state::State;
 
 impl State {

@@ -1,9 +1,7 @@
 //! How operations on matched messages end, for the program.
 
+use portolan_core::{Death, Gather, Misuse, Scatter, WaitError};
 use portolan_exchange::{Completion, Memory, OpError};
-
-use super::memory::{Gather, Scatter};
-use crate::error::{Death, Misuse, WaitError};
 
 /// An operation that has ended, and its memory.
 #[derive(Debug)]

@@ -2,27 +2,16 @@
 
 use std::time::Duration;
 
+use portolan_core::{Misuse, NET, SHM};
 use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
 
 use super::calls::deadline;
 use super::completion::{Ended, MatchError};
-use super::{NET, SHM};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::Endpoint;
-use crate::error::Misuse;
 use crate::state::State;
 
 impl State {
-    pub(super) fn check_queue(&mut self, queue: QueueId) -> Result<(), Misuse> {
-        let there = self.core.matched.state().has_queue(queue);
-        there.then_some(()).ok_or(Misuse::NoSuchQueue)
-    }
-
-    pub(super) fn check_counter(&mut self, counter: CounterId) -> Result<(), Misuse> {
-        let count = self.core.matched.state().count(counter);
-        count.map(drop).ok_or(Misuse::NoSuchCounter)
-    }
-
     fn next_of(&mut self, queue: QueueId) -> Option<Ended> {
         let (completion, memory) = self.core.matched.state().next_of(queue)?;
         Some(Ended { completion, memory })

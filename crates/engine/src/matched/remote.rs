@@ -1,19 +1,17 @@
 //! The program's calls on memory of other ranks, and on its own that others
 //! reach.
 
+use portolan_core::{
+    Buffer, Carrier, Exchange, Extent, Gather, Misuse, Released, Scatter, SendError, WaitError,
+};
 use portolan_exchange::{
     DeregisterError, Notify, OpId, Place, PutOptions, RegionId, RegisterError, RemoteKey, Rights,
     SendRefused,
 };
 use portolan_sys::clock::now_ns;
 
-use super::cache::{Extent, Released};
-use super::memory::{Gather, Scatter};
-use super::{Carrier, Exchange};
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::{Endpoint, Guard};
-use crate::error::{Misuse, SendError, WaitError};
-use crate::memory::Buffer;
 use crate::state::State;
 use crate::wait::Waited;
 

@@ -3,22 +3,16 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use portolan_core::{Death, Lane, Restarted};
 use portolan_sys::clock::now_ns;
 use portolan_sys::epoll::Epoll;
 
 use super::{State, TOKEN_WATCH};
-use crate::config::{Notice, Restarted};
-use crate::error::Death;
-use crate::lanes::Lane;
+use crate::config::Notice;
 
 /// A launcher that has not said within this how a process ended is not waited
 /// for, ns.
 const HOW_NS_MAX: u64 = 5_000_000;
-
-/// What may be kept beyond all budgets of what a rank has left in shared memory,
-/// bytes: more than its rings and the inbox hold, each message with what is
-/// counted for it.
-const ESTATE_BYTES_MAX: u64 = 16 << 20;
 
 impl State {
     pub fn hear(&mut self) -> usize {
@@ -38,13 +32,7 @@ impl State {
                         self.gone(rank, Death::Corrupt);
                     }
                 }
-                Notice::Stopped(rank) => {
-                    if let (Some(Lane::Net(peer)), Some(net)) =
-                        (self.core.lanes.get(rank), &mut self.net)
-                    {
-                        net.reset_silence_timer(peer);
-                    }
-                }
+                Notice::Stopped(rank) => self.reset_silence_timer(rank),
                 Notice::Doubted(ranks) => {
                     if let Some((ago, rank)) = self.last_heard(&ranks) {
                         watch.has_heard(rank, ago);
@@ -67,11 +55,7 @@ impl State {
 
     /// Of which of these something was heard last, and how long ago.
     fn last_heard(&mut self, ranks: &[u32]) -> Option<(Duration, u32)> {
-        let net = self.net.as_mut()?;
-        let heard = |&rank: &u32| match self.core.lanes.get(rank)? {
-            Lane::Net(peer) => Some((net.heard_at(peer)?, rank)),
-            _ => None,
-        };
+        let heard = |&rank: &u32| Some((self.engine.heard_at(rank)?, rank));
         let (at, rank) = ranks.iter().filter_map(heard).max()?;
         Some((Duration::from_nanos(now_ns().saturating_sub(at)), rank))
     }
@@ -112,39 +96,7 @@ impl State {
             // The launcher may have said more.
             self.hear();
         }
-        let Self { core, net, shm, .. } = self;
-        if let Some(shm) = shm
-            && why.is_end()
-        {
-            // Also where its lane had ended before: it may have been killed in
-            // the middle of a copy.
-            shm.mark_dead(rank);
-        }
-        let mut why = why;
-        match (core.lanes.get(rank), net, shm) {
-            (Some(Lane::Net(peer)), Some(net), shm) => {
-                net.pass(core, shm.as_mut());
-                net.peer_died(core, peer, why);
-            }
-            (Some(Lane::Shm(index)), net, Some(shm)) => {
-                if why.is_end() && shm.why(index) == Death::Closed {
-                    why = Death::Closed;
-                }
-                // Bounded: others may go on sending, and what they have sent may
-                // lie before it.
-                core.beyond = ESTATE_BYTES_MAX;
-                for _ in 0..1024 {
-                    if shm.pass(core, net.as_mut()) == 0 {
-                        break;
-                    }
-                }
-                core.beyond = 0;
-                shm.forget(index);
-                shm.settle(index);
-            }
-            _ => {}
-        }
-        self.core.mark_dead(rank, why);
+        self.engine.gone(rank, why);
     }
 
     /// A rank is there again.
@@ -154,11 +106,6 @@ impl State {
             return;
         }
         self.ended(it.rank, Death::Restarted);
-        let Some(net) = &mut self.net else { return };
-        let Some(peer) = net.peer_returned(&mut self.core, it) else {
-            return;
-        };
-        let (core, mut ways) = self.split();
-        core.rejoin(&mut ways, it, peer);
+        self.engine.back(it);
     }
 }

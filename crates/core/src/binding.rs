@@ -1,0 +1,74 @@
+//! What ports are bound to, and how that changes.
+
+use crate::core::Core;
+use crate::error::Misuse;
+use crate::memory::Buffer;
+use crate::out::Out;
+use crate::ports::{Binding, PORTS_RESERVED, PortState};
+
+impl Core {
+    /// Binds a port, anew if it is bound or closed.
+    pub fn bind(&mut self, port: u16, binding: Binding) -> Result<(), Misuse> {
+        if port >= PORTS_RESERVED {
+            return Err(Misuse::ReservedPort);
+        }
+        self.unbound.forget(|row| row.port == port);
+        let slot = self.ports.get_or_make(port);
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = PortState::Bound;
+        slot.handler = binding.handler;
+        slot.error_handler = binding.error_handler;
+        slot.buffer = binding.buffer;
+        slot.any_thread = binding.any_thread;
+        slot.replacement = None;
+        slot.busy = false;
+        slot.arrived = 0;
+        slot.update_fast();
+        self.resume = true;
+        self.attention |= self.starved;
+        self.list(port);
+        Ok(())
+    }
+
+    /// Closes a port: messages that wait there, and further ones, are refused.
+    pub fn close_port(&mut self, out: &mut Out<'_>, port: u16) -> Result<(), Misuse> {
+        if port >= PORTS_RESERVED {
+            return Err(Misuse::ReservedPort);
+        }
+        self.unbound.forget(|row| row.port == port);
+        let slot = self.ports.get_or_make(port);
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.state = PortState::Closed;
+        slot.handler = None;
+        slot.error_handler = None;
+        slot.buffer = None;
+        slot.replacement = None;
+        slot.busy = false;
+        slot.update_fast();
+        let held = std::mem::take(&mut slot.held);
+        for held in held {
+            self.deliver(out, held);
+        }
+        self.resume = true;
+        self.attention |= self.starved;
+        Ok(())
+    }
+
+    /// Gives a port another buffer, or none, from the next message on. The one
+    /// that it had comes back at once, or, if a message is in it, by
+    /// [`Core::take_buffer`] when the handler is through with that.
+    pub fn set_buffer(&mut self, port: u16, buffer: Option<Buffer>) -> Option<Buffer> {
+        let slot = self.ports.get_or_make(port);
+        if slot.busy {
+            return slot.replacement.replace(buffer).flatten();
+        }
+        let old = std::mem::replace(&mut slot.buffer, buffer);
+        slot.update_fast();
+        old
+    }
+
+    /// A buffer that was replaced while a message was in it: with its length.
+    pub fn take_buffer(&mut self, port: u16) -> Option<(Buffer, usize)> {
+        self.ports.get(port)?.returned.pop_front()
+    }
+}

@@ -1,0 +1,574 @@
+//! What the engine says to itself on its reserved ports: refusals of kept
+//! messages, barriers, and broadcasts along a tree.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use portolan_proto::PeerId;
+use portolan_wire::{ARGS_MAX, MessageNo, Priority};
+
+use crate::core::{Arrival, Core, Finding, Took};
+use crate::error::{Death, Misuse};
+use crate::message::{Event, SendOptions};
+use crate::out::Out;
+use crate::outbox::Unsent;
+use crate::ports::{Charge, HeldMessage, Meta, PORTS_RESERVED, PortState};
+use crate::returns::Restarted;
+
+/// A kept message was refused after all: (priority and flow, number).
+const REFUSED: u16 = PORTS_RESERVED;
+/// A rank has come to a barrier: (group, round, epoch, 0, turn), or has found
+/// that it cannot end: (group, round, epoch, 1 + the dead rank, turn). Zeros at
+/// the end may be left out.
+pub const BARRIER: u16 = PORTS_RESERVED + 1;
+/// A broadcast: see [`Broadcast`].
+pub const BROADCAST: u16 = PORTS_RESERVED + 2;
+
+/// Rounds of a barrier, at most; a message of this round or beyond says nothing.
+pub const ROUNDS: usize = 32;
+
+/// Some ranks of the job, in an order that all of them agree on.
+#[derive(Clone, Debug)]
+pub struct Group {
+    id: u64,
+    ranks: Arc<[u32]>,
+}
+
+impl Group {
+    /// A group of these ranks. Every member must make it of the same list.
+    #[must_use]
+    pub fn new(ranks: &[u32]) -> Self {
+        let mut id = 0xcbf2_9ce4_8422_2325_u64;
+        for rank in ranks {
+            id = (id ^ u64::from(*rank))
+                .wrapping_mul(0x0100_0000_01b3)
+                .rotate_left(17);
+        }
+        // 0 is the whole job.
+        Self {
+            id: id.max(1),
+            ranks: ranks.into(),
+        }
+    }
+
+    /// All ranks of a job.
+    pub fn world(size: u32) -> Self {
+        Self {
+            id: 0,
+            ranks: (0..size).collect(),
+        }
+    }
+
+    /// Its members.
+    #[must_use]
+    pub fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    /// What the members call it in messages.
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+}
+
+/// Which barrier of a group: they count anew when a member has come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Epoch {
+    /// Of the group's members, see [`crate::returns::Returns`].
+    pub turn: u32,
+    /// Which of that turn, from 1; wraps.
+    pub count: u32,
+}
+
+#[derive(Clone, Copy)]
+struct Barrier {
+    epoch: Epoch,
+    /// Latest count heard of in each round.
+    arrived: [u32; ROUNDS],
+    /// Why an epoch cannot end: its count, and who is dead.
+    failed: Option<(u32, u32)>,
+}
+
+impl Barrier {
+    /// Nothing of this turn is known yet.
+    const fn of(turn: u32) -> Self {
+        Self {
+            epoch: Epoch { turn, count: 0 },
+            arrived: [0; ROUNDS],
+            failed: None,
+        }
+    }
+}
+
+/// Barriers under way, by group.
+#[derive(Default)]
+pub struct Barriers(HashMap<u64, Barrier>);
+
+impl Barriers {
+    /// What is known of a group's turn; none if that is over.
+    fn get(&mut self, group: u64, turn: u32) -> Option<&mut Barrier> {
+        let b = self.0.entry(group).or_insert(Barrier::of(turn));
+        if b.epoch.turn < turn {
+            *b = Barrier::of(turn);
+        }
+        Some(b).filter(|b| b.epoch.turn == turn)
+    }
+
+    /// Begins the next barrier of a group in this turn.
+    pub fn begin(&mut self, group: u64, turn: u32) -> Epoch {
+        match self.get(group, turn) {
+            Some(b) => {
+                b.epoch.count = b.epoch.count.wrapping_add(1);
+                b.epoch
+            }
+            // Others know already why this one cannot end.
+            None => Epoch { turn, count: 1 },
+        }
+    }
+
+    /// Whether the message of a round has come.
+    pub fn has(&mut self, group: u64, round: usize, epoch: Epoch) -> bool {
+        self.get(group, epoch.turn)
+            .is_some_and(|b| b.arrived[round].wrapping_sub(epoch.count) as i32 >= 0)
+    }
+
+    /// Who is dead, if that is why an epoch cannot end.
+    pub fn failed(&mut self, group: u64, epoch: Epoch) -> Option<u32> {
+        let (failed, rank) = self.get(group, epoch.turn)?.failed?;
+        (failed.wrapping_sub(epoch.count) as i32 >= 0).then_some(rank)
+    }
+
+    fn fail(&mut self, group: u64, epoch: Epoch, rank: u32) {
+        if let Some(b) = self.get(group, epoch.turn) {
+            b.failed = Some((epoch.count, rank));
+        }
+    }
+
+    fn arrive(&mut self, group: u64, round: usize, epoch: Epoch) {
+        if round < ROUNDS
+            && let Some(b) = self.get(group, epoch.turn)
+        {
+            b.arrived[round] = epoch.count;
+        }
+    }
+}
+
+/// A broadcast as it travels: this header, argument words, the ranks below
+/// this one in the tree, the bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Broadcast<'a> {
+    /// Whose it is.
+    pub root: u32,
+    /// Returns that the root knew of: it is meant for those lives.
+    pub turn: u32,
+    /// The port that it is for.
+    pub port: u16,
+    /// Its flow.
+    pub flow: u16,
+    /// Request or reply.
+    pub priority: Priority,
+    /// Its number.
+    pub number: MessageNo,
+    /// Argument words.
+    pub args: &'a [u8],
+    /// Four bytes each, little-endian.
+    pub ranks: &'a [u8],
+    /// The bytes.
+    pub payload: &'a [u8],
+}
+
+const HEADER: usize = 24;
+
+impl<'a> Broadcast<'a> {
+    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
+        let word = |at: usize| {
+            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
+        };
+        let (args, ranks) = (header[9] as usize, word(16) as usize);
+        if args > ARGS_MAX {
+            return None;
+        }
+        let (args, rest) = rest.split_at_checked(8 * args)?;
+        let (ranks, payload) = rest.split_at_checked(ranks.checked_mul(4)?)?;
+        Some(Self {
+            root: word(0),
+            turn: word(20),
+            port: word(4) as u16,
+            flow: (word(4) >> 16) as u16,
+            priority: if header[8] == 0 {
+                Priority::Request
+            } else {
+                Priority::Reply
+            },
+            number: MessageNo(word(12)),
+            args,
+            ranks,
+            payload,
+        })
+    }
+
+    fn to_bytes(self) -> Vec<u8> {
+        let mut b =
+            Vec::with_capacity(HEADER + self.args.len() + self.ranks.len() + self.payload.len());
+        b.extend(self.root.to_le_bytes());
+        b.extend(self.port.to_le_bytes());
+        b.extend(self.flow.to_le_bytes());
+        b.extend([self.priority as u8, (self.args.len() / 8) as u8, 0, 0]);
+        b.extend(self.number.0.to_le_bytes());
+        b.extend(((self.ranks.len() / 4) as u32).to_le_bytes());
+        b.extend(self.turn.to_le_bytes());
+        b.extend(self.args);
+        b.extend(self.ranks);
+        b.extend(self.payload);
+        b
+    }
+
+    /// The messages to this rank's children in the binomial tree.
+    pub fn children(&self) -> Vec<(u32, Vec<u8>)> {
+        let mut all = Vec::new();
+        let mut rest = self.ranks;
+        while !rest.is_empty() {
+            let mine = rest.len() / 4 / 2 * 4;
+            let (keep, give) = rest.split_at(mine);
+            if let Some((child, below)) = give.split_first_chunk::<4>() {
+                all.push((
+                    u32::from_le_bytes(*child),
+                    Self {
+                        ranks: below,
+                        ..*self
+                    }
+                    .to_bytes(),
+                ));
+            }
+            rest = keep;
+        }
+        all
+    }
+}
+
+impl Core {
+    /// A message on a reserved port.
+    pub(crate) fn arrive_internal(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+        match a.meta.port {
+            BROADCAST if !a.is_whole() || self.is_ahead(a.payload) => {
+                return self.keep(a, Charge::Queued);
+            }
+            BROADCAST => return self.broadcast(out, a.payload),
+            _ if !a.is_whole() => return Took::Refused,
+            _ => {}
+        }
+        let word = |i: usize| {
+            a.args.get(8 * i..8 * i + 8).map_or(0, |w| {
+                u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]])
+            })
+        };
+        let epoch = Epoch {
+            turn: word(4) as u32,
+            count: word(2) as u32,
+        };
+        match a.meta.port {
+            REFUSED => {
+                let priority = if word(0) & 1 == 0 {
+                    Priority::Request
+                } else {
+                    Priority::Reply
+                };
+                let flow = (word(0) >> 16) as u16;
+                self.refused(a.meta.from, priority, flow, MessageNo(word(1) as u32));
+            }
+            BARRIER if word(3) != 0 => {
+                self.barriers.fail(word(0), epoch, (word(3) - 1) as u32);
+            }
+            BARRIER => self.barriers.arrive(word(0), word(1) as usize, epoch),
+            _ => return Took::Refused,
+        }
+        Took::Whole
+    }
+
+    /// Whether the message of a barrier's round has come from `from`, or why it
+    /// never will. A member that closed its endpoint after it came here does
+    /// no harm; what it sent before is read before its end is noticed.
+    pub fn barrier_met(
+        &mut self,
+        group: &Group,
+        from: u32,
+        round: usize,
+        epoch: Epoch,
+    ) -> Option<Result<(), (u32, Death)>> {
+        if self.barriers.has(group.id(), round, epoch) {
+            return Some(Ok(()));
+        }
+        if let Some(rank) = self.barriers.failed(group.id(), epoch) {
+            let why = self.lanes.dead(rank).unwrap_or(Death::Closed);
+            return Some(Err((rank, why)));
+        }
+        let returns = &self.lanes.returns;
+        if returns.turn_of(group.ranks()) > epoch.turn {
+            // It died and is back: who came with it does not know of this one.
+            return Some(Err(returns.latest(group.ranks())?));
+        }
+        let hurts = |rank: &u32| match self.lanes.dead(*rank) {
+            Some(Death::Closed) => *rank == from,
+            other => other.is_some(),
+        };
+        let rank = group.ranks().iter().copied().find(hurts)?;
+        Some(Err((rank, self.lanes.dead(rank)?)))
+    }
+
+    /// Whether a broadcast's root knows of a return that nobody has told us of
+    /// yet: it may come from that life, or have to be passed on to it.
+    fn is_ahead(&self, bytes: &[u8]) -> bool {
+        Broadcast::parse(bytes).is_some_and(|b| b.turn > self.lanes.returns.turn())
+    }
+
+    /// How often a rank was started again.
+    pub fn restarts(&self, rank: u32) -> Result<u32, Misuse> {
+        if rank >= self.size {
+            return Err(Misuse::BadRank);
+        }
+        Ok(self.lanes.returns.restarts(rank))
+    }
+
+    /// A rank that had died is back. What its life before has sent and no
+    /// handler has taken goes: it would be taken for the new one's.
+    pub(crate) fn rejoin(&mut self, out: &mut Out<'_>, it: &Restarted, peer: PeerId) {
+        let rank = it.rank;
+        log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
+        let of_it = |it: &Finding| matches!(it, Finding::Suspect(suspect, _) if *suspect == rank);
+        self.findings.retain(|it| !of_it(it));
+        self.unbound.forget(|row| row.from == rank);
+        let ports = self.ports.with_held().into_iter();
+        // A broadcast is its root's, whoever passed it on.
+        for port in ports.filter(|port| *port < PORTS_RESERVED) {
+            let slot = self.ports.get_or_make(port);
+            let held = std::mem::take(&mut slot.held);
+            let (gone, kept) = held.into_iter().partition(|held| held.meta.from == rank);
+            slot.held = kept;
+            for mut held in Vec::from(gone) {
+                if let Some((buffer, filled, generation)) = held.in_buffer.take() {
+                    let slot = self.ports.get_or_make(port);
+                    slot.put_back(buffer, filled, generation, false);
+                }
+                self.release(held);
+            }
+            self.ports.get_or_make(port).update_fast();
+            self.list(port);
+        }
+        self.welcome_matched(out, rank);
+        self.lanes.set_back(rank, peer, &it.reason);
+        self.lanes.returns.back(rank, it.restarts, it.since);
+        self.emit(Event::PeerBack { rank });
+        let slot = self.ports.get_or_make(BROADCAST);
+        for held in std::mem::take(&mut slot.held) {
+            self.internal_whole(out, held);
+        }
+    }
+
+    /// A long message on a reserved port is complete.
+    pub(crate) fn internal_whole(&mut self, out: &mut Out<'_>, held: HeldMessage) {
+        if self.is_ahead(&held.body) {
+            self.hold(held, false);
+            return;
+        }
+        let took = self.broadcast(out, &held.body);
+        if took == Took::NotNow
+            && let Some(b) = Broadcast::parse(&held.body)
+        {
+            // Already in our memory and charged: it waits at its port.
+            let meta = broadcast_meta(&b);
+            let local = HeldMessage {
+                meta,
+                args: b.args.to_vec(),
+                body: b.payload.to_vec(),
+                in_buffer: None,
+                charge: held.charge,
+                charged: 0,
+            };
+            self.forward(out, &b);
+            self.hold(local, false);
+        }
+        self.release(held);
+    }
+
+    /// Hands a broadcast to its port here and passes it on. On
+    /// [`Took::NotNow`] neither was done.
+    fn broadcast(&mut self, out: &mut Out<'_>, bytes: &[u8]) -> Took {
+        let Some(b) = Broadcast::parse(bytes) else {
+            return Took::Refused;
+        };
+        if b.port >= PORTS_RESERVED || b.root >= self.size {
+            return Took::Refused;
+        }
+        let returns = &self.lanes.returns;
+        if b.turn < returns.since(self.rank).max(returns.since(b.root)) {
+            // Meant for our life before, or of one of its root that is over.
+            self.forward(out, &b);
+            return Took::Whole;
+        }
+        let local = Arrival {
+            meta: broadcast_meta(&b),
+            args: b.args,
+            total: b.payload.len() as u64,
+            payload: b.payload,
+        };
+        match self.arrive(out, &local) {
+            Took::NotNow => return Took::NotNow,
+            Took::Refused => self.refuse_kept(out, &local.meta),
+            Took::Whole | Took::Part(_) => {}
+        }
+        self.forward(out, &b);
+        Took::Whole
+    }
+
+    fn forward(&mut self, out: &mut Out<'_>, b: &Broadcast<'_>) {
+        for (rank, payload) in b.children() {
+            self.say(out, rank, BROADCAST, b.flow, b.priority, &[], payload);
+        }
+    }
+
+    /// Tells a sender that a message of its, which had been taken, is refused.
+    pub(crate) fn refuse_kept(&mut self, out: &mut Out<'_>, meta: &Meta) {
+        if meta.from == self.rank {
+            self.refused(meta.from, meta.priority, meta.flow, meta.number);
+            return;
+        }
+        let what = meta.priority as u64 | u64::from(meta.flow) << 16;
+        let args = [what, u64::from(meta.number.0)];
+        self.say(
+            out,
+            meta.from,
+            REFUSED,
+            0,
+            Priority::Reply,
+            &args,
+            Vec::new(),
+        );
+    }
+
+    /// Sends a message of the engine's own, now or as soon as there is credit.
+    #[expect(clippy::too_many_arguments, reason = "the fields of a message")]
+    fn say(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        flow: u16,
+        priority: Priority,
+        args: &[u64],
+        payload: Vec<u8>,
+    ) {
+        let o = SendOptions {
+            flow,
+            priority,
+            args,
+        };
+        if self.outbox.has(rank) || self.send_any(out, rank, port, &o, &payload).is_err() {
+            self.outbox.force(Unsent {
+                rank,
+                port,
+                flow,
+                priority,
+                args: args.to_vec(),
+                payload,
+            });
+            self.attention = true;
+        }
+    }
+
+    /// Refuses every message that waits for a handler; gives how many.
+    pub fn refuse_all(&mut self, out: &mut Out<'_>) -> usize {
+        let mut n = 0;
+        for port in self.ports.with_held() {
+            let slot = self.ports.get_or_make(port);
+            slot.state = PortState::Closed;
+            for held in std::mem::take(&mut slot.held) {
+                n += 1;
+                self.refuse_kept(out, &held.meta);
+                self.release(held);
+            }
+        }
+        n
+    }
+}
+
+const fn broadcast_meta(b: &Broadcast<'_>) -> Meta {
+    Meta {
+        from: b.root,
+        port: b.port,
+        flow: b.flow,
+        priority: b.priority,
+        number: b.number,
+        direct: false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every rank is reached once, in about log2(n) steps.
+    #[test]
+    fn a_tree_reaches_all() {
+        for n in 0..70u32 {
+            let ranks: Vec<u8> = (1..=n).flat_map(u32::to_le_bytes).collect();
+            let root = Broadcast {
+                root: 0,
+                turn: 3,
+                port: 7,
+                flow: 2,
+                priority: Priority::Reply,
+                number: MessageNo(9),
+                args: &5u64.to_le_bytes(),
+                ranks: &ranks,
+                payload: b"payload",
+            };
+            let mut seen = Vec::new();
+            let mut level = root.children();
+            let mut depth = 0;
+            while !level.is_empty() {
+                depth += 1;
+                let mut next = Vec::new();
+                for (rank, bytes) in level {
+                    seen.push(rank);
+                    let b = Broadcast::parse(&bytes).unwrap();
+                    assert_eq!(
+                        (b.root, b.turn, b.port, b.flow, b.number.0),
+                        (0, 3, 7, 2, 9)
+                    );
+                    assert_eq!((b.priority, b.payload), (Priority::Reply, &b"payload"[..]));
+                    assert_eq!(b.args, 5u64.to_le_bytes());
+                    next.extend(b.children());
+                }
+                level = next;
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, (1..=n).collect::<Vec<_>>());
+            assert!(
+                depth <= n.checked_ilog2().map_or(0, |l| l + 1),
+                "{n} ranks, {depth} steps"
+            );
+        }
+    }
+
+    #[test]
+    fn cut_broadcasts_are_no_broadcasts() {
+        let ranks = [1u32, 2, 3].map(u32::to_le_bytes).concat();
+        let b = Broadcast {
+            root: 0,
+            turn: 0,
+            port: 1,
+            flow: 0,
+            priority: Priority::Request,
+            number: MessageNo(0),
+            args: &[],
+            ranks: &ranks,
+            payload: &[],
+        };
+        let bytes = b.to_bytes();
+        for cut in 0..bytes.len() {
+            assert!(Broadcast::parse(&bytes[..cut]).is_none());
+        }
+        assert!(Broadcast::parse(&bytes).is_some());
+    }
+}

@@ -1,0 +1,155 @@
+//! What a handler may do.
+
+use portolan_wire::{MessageNo, Priority};
+
+use crate::core::Core;
+use crate::error::{Misuse, SendError};
+use crate::memory::{Buffer, Payload};
+use crate::message::SendOptions;
+use crate::ops::Op;
+use crate::out::Out;
+use crate::ports::{Binding, Meta};
+
+/// The endpoint as its handlers see it. Nothing here blocks.
+pub struct Context<'a> {
+    core: &'a mut Core,
+    out: Out<'a>,
+    from: u32,
+    port: u16,
+    flow: u16,
+}
+
+impl<'a> Context<'a> {
+    pub(crate) fn new(core: &'a mut Core, out: &'a mut Out<'_>, meta: &Meta) -> Self {
+        Self {
+            core,
+            out: out.again(),
+            from: meta.from,
+            port: meta.port,
+            flow: meta.flow,
+        }
+    }
+
+    /// This process's rank.
+    #[inline]
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.core.rank
+    }
+
+    /// Ranks in the job.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.core.size
+    }
+
+    /// As [`crate::Endpoint::restarts`].
+    ///
+    /// # Errors
+    /// [`Misuse::BadRank`].
+    pub fn restarts(&self, rank: u32) -> Result<u32, Misuse> {
+        self.core.restarts(rank)
+    }
+
+    /// Answers the sender at the port that its message came to, with reply
+    /// priority and in its flow. Where no credit is left the answer is kept
+    /// and leaves later, so that it is not lost.
+    ///
+    /// # Errors
+    /// [`SendError::PeerDead`]; [`SendError::NoCredit`] when a single handler
+    /// has said more than the memory for such answers holds.
+    #[inline]
+    pub fn reply(&mut self, args: &[u64], payload: &[u8]) -> Result<(), SendError> {
+        let port = self.port;
+        self.reply_to(port, args, payload)
+    }
+
+    /// As [`Context::reply`], to another port of the sender.
+    ///
+    /// # Errors
+    /// As [`Context::reply`].
+    #[inline]
+    pub fn reply_to(&mut self, port: u16, args: &[u64], payload: &[u8]) -> Result<(), SendError> {
+        let options = SendOptions {
+            flow: self.flow,
+            priority: Priority::Reply,
+            args,
+        };
+        self.core
+            .send_or_keep(&mut self.out, self.from, port, &options, payload)
+    }
+
+    /// Sends a request in flow 0 if there is credit.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued.
+    #[inline]
+    pub fn send(&mut self, rank: u32, port: u16, payload: &[u8]) -> Result<MessageNo, SendError> {
+        self.core
+            .send(&mut self.out, rank, port, &SendOptions::default(), payload)
+    }
+
+    /// Sends if there is credit.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued.
+    #[inline]
+    pub fn send_with(
+        &mut self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        self.core.send(&mut self.out, rank, port, options, payload)
+    }
+
+    /// Sends without a copy if there is credit; the memory comes back with the
+    /// operation.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued, the payload is dropped.
+    pub fn send_owned(
+        &mut self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: impl Into<Payload>,
+    ) -> Result<Op, SendError> {
+        self.core
+            .send_given(&mut self.out, rank, port, options, payload.into())
+            .map_err(|(e, _)| e)
+    }
+
+    /// Binds a port, as [`crate::Endpoint::bind`].
+    ///
+    /// # Errors
+    /// [`Misuse::ReservedPort`].
+    pub fn bind(&mut self, port: u16, binding: Binding) -> Result<(), Misuse> {
+        self.core.bind(port, binding)
+    }
+
+    /// Gives a port another buffer, or none, from the next message on; gives
+    /// the old one back, unless the present message is in it: that one comes
+    /// by [`crate::Endpoint::take_buffer`] when the handler has returned.
+    pub fn set_buffer(&mut self, port: u16, buffer: Option<Buffer>) -> Option<Buffer> {
+        self.core.set_buffer(port, buffer)
+    }
+
+    /// Closes a port: messages that wait there, and further ones, are refused.
+    ///
+    /// # Errors
+    /// [`Misuse::ReservedPort`].
+    pub fn close_port(&mut self, port: u16) -> Result<(), Misuse> {
+        self.core.close_port(&mut self.out, port)
+    }
+}
+
+impl std::fmt::Debug for Context<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("rank", &self.core.rank)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,521 @@
+//! What happens to a message that arrives: its handler runs, it waits, or it
+//! is refused. Knows nothing of how messages travel. How handlers run is in
+//! `handlers`.
+
+mod handlers;
+
+use std::any::Any;
+use std::collections::VecDeque;
+
+use portolan_proto::{Outcome, SourceId};
+use portolan_wire::{MessageNo, Priority};
+
+use crate::collective::Barriers;
+use crate::counters::Counters;
+use crate::error::Death;
+use crate::incoming::{Dest, Incoming, Incomings};
+use crate::lanes::{Lane, Lanes};
+use crate::matched::{MATCHED, Matched};
+use crate::message::Event;
+use crate::ops::Ops;
+use crate::out::Out;
+use crate::outbox::Outbox;
+use crate::ports::{
+    Budget, Charge, ErrorHandler, HeldMessage, Meta, PORTS_RESERVED, PortState, Ports,
+};
+use crate::settings::Settings;
+use crate::tracer::Tracer;
+use crate::unbound::Unbound;
+
+/// The first part of a message, or all of it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    pub meta: Meta,
+    pub args: &'a [u8],
+    pub total: u64,
+    pub payload: &'a [u8],
+}
+
+impl Arrival<'_> {
+    #[inline(always)]
+    pub const fn is_whole(&self) -> bool {
+        self.payload.len() as u64 == self.total
+    }
+}
+
+/// What became of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Took {
+    /// All of it.
+    Whole,
+    /// Further parts are to name this (never 0).
+    Part(u64),
+    /// Offer it again when `resume` is set.
+    NotNow,
+    /// Its sender is to be told.
+    Refused,
+}
+
+/// What an endpoint has found of another, beyond messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// One of this host seems to be gone, and why: see [`crate::Engine::gone`].
+    Suspect(u32, Death),
+    /// One was given up and may live: whoever started us is to know.
+    GivenUp(u32, Death),
+}
+
+/// The state of an endpoint but for its links.
+pub struct Core {
+    /// This process's rank.
+    pub rank: u32,
+    /// How many ranks there are.
+    pub size: u32,
+    /// Handlers that want the program's thread may run now.
+    pub run: bool,
+    /// There is something for the slow half of a pass.
+    pub(crate) attention: bool,
+    /// Something was not taken, and something has become free since.
+    pub starved: bool,
+    pub(crate) resume: bool,
+    /// Bytes that may be kept beyond all budgets, of what lies in the memory
+    /// shared with a peer that is gone: it can wait nowhere else.
+    pub(crate) beyond: u64,
+    /// Close has begun: nothing new is sent.
+    pub closing: bool,
+    /// Close has gone on for so long that nothing is answered any more.
+    pub leaving: bool,
+    /// What ports are bound to, and hold.
+    pub ports: Ports,
+    /// The way to each rank.
+    pub lanes: Lanes,
+    /// What was done so far.
+    pub counters: Counters,
+    /// Messages of one-sided accesses that have arrived.
+    pub(crate) accesses: u64,
+    /// Where a timeline is recorded, if one is.
+    pub trace: Option<Box<dyn Tracer>>,
+    /// Memory for messages to ports that are not bound yet.
+    pub unexpected: Budget,
+    /// Who sent them.
+    pub unbound: Unbound,
+    /// Memory for messages that wait for their handler.
+    pub queued: Budget,
+    pub(crate) incoming: Incomings,
+    /// Parts of long messages that have come by the network.
+    pub long_parts: u64,
+    pub(crate) ops: Ops,
+    /// Ports with messages whose handlers can run.
+    pub ready: VecDeque<u16>,
+    pub(crate) outbox: Outbox,
+    /// Barriers under way.
+    pub barriers: Barriers,
+    /// Matched messages and one-sided accesses.
+    pub matched: Matched,
+    /// What error handlers are to be told.
+    pub events: VecDeque<Event>,
+    /// What whoever runs the engine is to settle.
+    pub findings: Vec<Finding>,
+    /// Tells people what they would not hear otherwise.
+    pub(crate) tell: fn(std::fmt::Arguments<'_>),
+    /// Called where no port's own is.
+    pub error_handler: Option<ErrorHandler>,
+    /// What a handler panicked with: goes on when the call ends.
+    pub panic: Option<Box<dyn Any + Send>>,
+    /// Number of the next message to ourselves.
+    pub(crate) self_number: MessageNo,
+    /// Vectors to put messages together in, kept for the next.
+    pub(crate) spare: Vec<Vec<u8>>,
+}
+
+/// Vectors kept, at most.
+const SPARE_MAX: usize = 4;
+
+impl Core {
+    /// With lanes to all ranks.
+    #[must_use]
+    pub fn new(settings: &Settings, lanes: Lanes) -> Self {
+        let senders = settings.size as usize;
+        let (unexpected, share) = (settings.unexpected_bytes, settings.unexpected_share);
+        Self {
+            rank: settings.rank,
+            size: settings.size,
+            run: true,
+            attention: false,
+            starved: false,
+            resume: false,
+            beyond: 0,
+            closing: false,
+            leaving: false,
+            ports: Ports::new(),
+            lanes,
+            counters: Counters::default(),
+            accesses: 0,
+            trace: None,
+            unexpected: Budget::new(unexpected, share, senders),
+            unbound: Unbound::default(),
+            queued: Budget::new(settings.queue_bytes, settings.queue_share, senders),
+            incoming: Incomings::default(),
+            long_parts: 0,
+            ops: Ops::new(settings.copy_bytes),
+            ready: VecDeque::new(),
+            outbox: Outbox::new(settings.reply_bytes),
+            barriers: Barriers::default(),
+            matched: Matched::new(settings),
+            events: VecDeque::new(),
+            findings: Vec::new(),
+            tell: settings.tell,
+            error_handler: None,
+            panic: None,
+            self_number: MessageNo(0),
+            spare: Vec::new(),
+        }
+    }
+
+    /// A first part has arrived.
+    #[inline(always)]
+    pub(crate) fn arrive(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+        if a.meta.port >= MATCHED {
+            return self.arrive_matched(out, a);
+        }
+        if a.is_whole()
+            && self.run
+            && !self.outbox.is_full()
+            && let Some(slot) = self.ports.get(a.meta.port)
+            && slot.fast
+            && let Some(handler) = slot.handler.take()
+        {
+            let generation = slot.note_arrival();
+            self.call(out, handler, generation, &a.meta, a.args, a.payload);
+            return Took::Whole;
+        }
+        self.arrive_slow(out, a)
+    }
+
+    fn arrive_slow(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+        if a.meta.port >= PORTS_RESERVED {
+            return self.arrive_internal(out, a);
+        }
+        // Answers may be needed: take no requests while they pile up.
+        let crowded = self.outbox.is_full() && a.meta.priority == Priority::Request;
+        if self.leaving || crowded && self.beyond == 0 {
+            return self.not_now();
+        }
+        let run = self.run;
+        let slot = self.ports.get_or_make(a.meta.port);
+        match slot.state {
+            PortState::Closed => return Took::Refused,
+            PortState::Unbound => return self.keep(a, Charge::Unexpected),
+            PortState::Bound => {}
+        }
+        let free = !slot.busy && slot.held.is_empty() && !crowded;
+        let room = match &slot.buffer {
+            Some(buffer) if free => Some(buffer.len() as u64),
+            _ => None,
+        };
+        if room.is_some_and(|room| a.total > room) {
+            self.too_long(&a.meta, a.total, room.unwrap_or(0));
+            return Took::Refused;
+        }
+        let no_handler = slot.handler.is_none();
+        if !a.is_whole() {
+            if room.is_some() {
+                return self.begin_in_buffer(a);
+            }
+            return self.keep(a, Charge::Queued);
+        }
+        if free && (no_handler || run || slot.any_thread) {
+            if room.is_some() {
+                self.copy_and_run(out, a);
+            } else {
+                self.run_handler(out, &a.meta, a.args, a.payload);
+            }
+            return Took::Whole;
+        }
+        self.keep(a, Charge::Queued)
+    }
+
+    pub(crate) fn not_now(&mut self) -> Took {
+        self.starved = true;
+        self.attention = true;
+        self.counters.not_now += 1;
+        Took::NotNow
+    }
+
+    /// A message that is longer than there can be room for.
+    fn too_long(&mut self, meta: &Meta, bytes: u64, room: u64) {
+        self.emit(Event::TooLong {
+            from: meta.from,
+            port: meta.port,
+            bytes,
+            room,
+        });
+    }
+
+    /// Puts an event before the error handlers, at the end of this pass.
+    pub(crate) fn emit(&mut self, event: Event) {
+        self.events.push_back(event);
+        self.attention = true;
+    }
+
+    /// Keeps a message in the endpoint's memory, or begins to.
+    pub(crate) fn keep(&mut self, a: &Arrival<'_>, charge: Charge) -> Took {
+        let budget = match charge {
+            Charge::Unexpected => &mut self.unexpected,
+            Charge::Queued => &mut self.queued,
+        };
+        let Some(charged) = budget.charge(a.meta.from, a.total, &mut self.beyond) else {
+            if charge == Charge::Queued && !budget.could_ever(a.total) {
+                let room = budget.room();
+                self.too_long(&a.meta, a.total, room);
+                return Took::Refused;
+            }
+            return self.not_now();
+        };
+        self.counters.kept += 1;
+        if charge == Charge::Unexpected && a.meta.port < PORTS_RESERVED {
+            self.unbound.note(a.meta.port, a.meta.from);
+        }
+        // Charged, so it fits memory.
+        let total = a.total as usize;
+        let mut body = self.spare.pop().unwrap_or_default();
+        body.clear();
+        body.reserve_exact(total);
+        body.extend_from_slice(a.payload);
+        if !a.is_whole() {
+            body.resize(total, 0);
+            return self.begin_arrival(
+                a,
+                Dest::Own {
+                    body,
+                    charge,
+                    charged,
+                },
+            );
+        }
+        let held = HeldMessage {
+            meta: a.meta,
+            args: a.args.to_vec(),
+            body,
+            in_buffer: None,
+            charge,
+            charged,
+        };
+        self.hold(held, false);
+        Took::Whole
+    }
+
+    /// Queues a whole message for its port.
+    pub(crate) fn hold(&mut self, held: HeldMessage, first: bool) {
+        let port = held.meta.port;
+        let slot = self.ports.get_or_make(port);
+        if first {
+            slot.held.push_front(held);
+        } else {
+            slot.held.push_back(held);
+        }
+        slot.update_fast();
+        self.list(port);
+    }
+
+    /// Lists a port whose handler has work, if it is so.
+    pub(crate) fn list(&mut self, port: u16) {
+        let slot = self.ports.get_or_make(port);
+        let waits = slot
+            .held
+            .front()
+            .is_some_and(|h| !slot.busy || h.in_buffer.is_some());
+        if waits && slot.state != PortState::Unbound && !slot.listed {
+            slot.listed = true;
+            self.ready.push_back(port);
+            self.attention = true;
+        }
+    }
+
+    /// Begins a message of several parts that goes to the port's buffer.
+    fn begin_in_buffer(&mut self, a: &Arrival<'_>) -> Took {
+        let slot = self.ports.get_or_make(a.meta.port);
+        let Some(mut buffer) = slot.buffer.take() else {
+            return Took::Refused;
+        };
+        slot.busy = true;
+        slot.fast = false;
+        let generation = slot.generation;
+        buffer.as_mut_slice()[..a.payload.len()].copy_from_slice(a.payload);
+        self.begin_arrival(a, Dest::Bound { buffer, generation })
+    }
+
+    pub(crate) fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> Took {
+        Took::Part(self.incoming.insert(Incoming {
+            meta: a.meta,
+            args: a.args.to_vec(),
+            total: a.total,
+            dest,
+        }))
+    }
+
+    /// A further part of `len` bytes, which `fill` writes; gives what that
+    /// gives, if there is such a message.
+    #[inline]
+    pub(crate) fn place<R>(
+        &mut self,
+        cookie: u64,
+        at: u64,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> Option<R> {
+        let incoming = self.incoming.get(cookie)?;
+        if let Dest::Matched(part) = incoming.dest {
+            return self.place_matched(part, at, len, fill);
+        }
+        // The lanes have checked the range.
+        let at = usize::try_from(at).ok()?;
+        let to = incoming.bytes_mut()?.get_mut(at..at.checked_add(len)?)?;
+        Some(fill(to))
+    }
+
+    /// Counts what the program may answer: acknowledgements wait for that.
+    pub(crate) const fn answerable(&self) -> u64 {
+        self.counters.received + self.accesses
+    }
+
+    /// Bytes of a message of which parts are missing, or of that which it is a
+    /// part of.
+    pub(crate) fn extent(&mut self, cookie: u64) -> u64 {
+        match self.incoming.get(cookie) {
+            Some(Incoming {
+                dest: Dest::Matched(part),
+                total,
+                ..
+            }) => {
+                let (part, total) = (*part, *total);
+                self.matched.state().extent(part).max(total)
+            }
+            Some(incoming) => incoming.total,
+            None => 0,
+        }
+    }
+
+    /// All bytes of a message are where they belong.
+    pub(crate) fn finish(&mut self, out: &mut Out<'_>, cookie: u64) {
+        let Some(Incoming {
+            meta,
+            args,
+            total,
+            dest,
+        }) = self.incoming.remove(cookie)
+        else {
+            return;
+        };
+        match dest {
+            Dest::Matched(part) => self.finish_matched(out, part),
+            Dest::Bound { buffer, generation } => {
+                let len = total as usize;
+                let held = HeldMessage {
+                    meta,
+                    args,
+                    body: Vec::new(),
+                    in_buffer: Some((buffer, len, generation)),
+                    charge: Charge::Queued,
+                    charged: 0,
+                };
+                if self.may_run(meta.port) {
+                    self.deliver(out, held);
+                } else {
+                    self.hold(held, true);
+                }
+            }
+            Dest::Own {
+                body,
+                charge,
+                charged,
+            } => {
+                let held = HeldMessage {
+                    meta,
+                    args,
+                    body,
+                    in_buffer: None,
+                    charge,
+                    charged,
+                };
+                if meta.port >= PORTS_RESERVED {
+                    self.internal_whole(out, held);
+                    return;
+                }
+                let slot = self.ports.get_or_make(meta.port);
+                let free = slot.state == PortState::Bound && !slot.busy && slot.held.is_empty();
+                if free && self.may_run(meta.port) {
+                    self.deliver(out, held);
+                } else {
+                    self.hold(held, false);
+                }
+            }
+        }
+    }
+
+    /// Gives a kept message's memory back.
+    pub(crate) fn release(&mut self, held: HeldMessage) {
+        if held.charged > 0 {
+            match held.charge {
+                Charge::Unexpected => self.unexpected.release(held.meta.from, held.charged),
+                Charge::Queued => self.queued.release(held.meta.from, held.charged),
+            }
+            self.resume = true;
+        }
+        if held.body.capacity() > 0 && self.spare.len() < SPARE_MAX {
+            self.spare.push(held.body);
+        }
+    }
+
+    /// A receiver has copied a message of ours.
+    pub(crate) fn finish_op(&mut self, id: SourceId) {
+        self.ops.finish(id, Outcome::Done, None);
+    }
+
+    /// The protocol is done with a long message's memory.
+    pub(crate) fn released(&mut self, id: SourceId, outcome: Outcome) {
+        let to = self.ops.get_mut(id).map(|entry| entry.to);
+        let why = to.and_then(|to| self.lanes.dead(to));
+        // Of a death it tells next, with the reason: that ends the operation.
+        if outcome == Outcome::Done || why.is_some() {
+            self.ops.finish(id, outcome, why);
+        }
+    }
+
+    /// A peer is dead: its messages that are not complete go, ours to it fail.
+    pub(crate) fn mark_dead(&mut self, rank: u32, why: Death) {
+        if rank == self.rank || matches!(self.lanes.get(rank), Some(Lane::Dead(_)) | None) {
+            return;
+        }
+        log::info!("rank {}: rank {rank} is dead: {why:?}", self.rank);
+        self.lanes.set_dead(rank, why);
+        if why.is_own_finding() {
+            self.findings.push(Finding::GivenUp(rank, why));
+        }
+        self.ops.peer_died(rank, why);
+        self.outbox.drop_for(rank);
+        for incoming in self.incoming.drop_from(rank) {
+            match incoming.dest {
+                Dest::Bound { buffer, generation } => {
+                    let slot = self.ports.get_or_make(incoming.meta.port);
+                    slot.put_back(buffer, 0, generation, false);
+                    self.list(incoming.meta.port);
+                }
+                Dest::Own {
+                    charge, charged, ..
+                } => {
+                    match charge {
+                        Charge::Unexpected => self.unexpected.release(rank, charged),
+                        Charge::Queued => self.queued.release(rank, charged),
+                    }
+                    self.resume = true;
+                }
+                // The exchange is told of the death.
+                Dest::Matched(_) => {}
+            }
+        }
+        self.matched.dead.push(rank);
+        self.counters.deaths += 1;
+        self.emit(Event::PeerDead { rank, why });
+    }
+}

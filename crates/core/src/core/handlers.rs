@@ -1,0 +1,245 @@
+//! Running the program's handlers: for messages that arrive, for those that were
+//! kept, and for what went wrong.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use portolan_wire::{MessageNo, Priority};
+
+use super::{Arrival, Core};
+use crate::context::Context;
+use crate::message::{Event, Message};
+use crate::out::Out;
+use crate::ports::{Handler, HeldMessage, Meta, PortState};
+
+impl Core {
+    pub(super) fn may_run(&mut self, port: u16) -> bool {
+        let run = self.run && !self.outbox.is_full();
+        let slot = self.ports.get_or_make(port);
+        run || slot.any_thread || slot.handler.is_none()
+    }
+
+    /// Runs the handler of a message that has been kept.
+    pub(crate) fn deliver(&mut self, out: &mut Out<'_>, mut held: HeldMessage) {
+        let meta = held.meta;
+        let slot = self.ports.get_or_make(meta.port);
+        if slot.state == PortState::Closed {
+            if let Some((buffer, filled, generation)) = held.in_buffer.take() {
+                slot.put_back(buffer, filled, generation, false);
+            }
+            self.refuse_kept(out, &meta);
+        } else if let Some((buffer, filled, generation)) = held.in_buffer.take() {
+            let bytes = &buffer.as_slice()[..filled];
+            let seen = self.run_handler(out, &meta, &held.args, bytes);
+            self.ports
+                .get_or_make(meta.port)
+                .put_back(buffer, filled, generation, seen);
+        } else if let Some(buffer) = &slot.buffer {
+            let room = buffer.len() as u64;
+            if held.body.len() as u64 > room {
+                self.too_long(&meta, held.body.len() as u64, room);
+                self.refuse_kept(out, &meta);
+            } else {
+                let total = held.body.len() as u64;
+                let a = Arrival {
+                    meta,
+                    args: &held.args,
+                    total,
+                    payload: &held.body,
+                };
+                self.copy_and_run(out, &a);
+            }
+        } else {
+            self.run_handler(out, &meta, &held.args, &held.body);
+        }
+        self.release(held);
+        self.list(meta.port);
+    }
+
+    /// Copies a whole message to the port's free buffer and runs the handler.
+    pub(super) fn copy_and_run(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) {
+        let slot = self.ports.get_or_make(a.meta.port);
+        let Some(mut buffer) = slot.buffer.take() else {
+            return;
+        };
+        let generation = slot.generation;
+        slot.busy = true;
+        let len = a.payload.len();
+        buffer.as_mut_slice()[..len].copy_from_slice(a.payload);
+        let seen = self.run_handler(out, &a.meta, a.args, &buffer.as_slice()[..len]);
+        self.ports
+            .get_or_make(a.meta.port)
+            .put_back(buffer, len, generation, seen);
+    }
+
+    /// Runs a port's handler; false if it has none.
+    pub(super) fn run_handler(
+        &mut self,
+        out: &mut Out<'_>,
+        meta: &Meta,
+        args: &[u8],
+        payload: &[u8],
+    ) -> bool {
+        let slot = self.ports.get_or_make(meta.port);
+        let generation = slot.note_arrival();
+        let Some(handler) = slot.handler.take() else {
+            self.count_arrival(payload.len());
+            if let Some(trace) = &mut self.trace {
+                let now = trace.time();
+                trace.handled(meta, payload.len(), now, !self.run);
+            }
+            return false;
+        };
+        self.call(out, handler, generation, meta, args, payload);
+        true
+    }
+
+    #[inline(always)]
+    fn count_arrival(&mut self, bytes: usize) {
+        self.counters.received += 1;
+        self.counters.bytes_received += bytes as u64;
+    }
+
+    /// Calls a handler that was taken out of its port, and puts it back.
+    #[inline(always)]
+    pub(super) fn call(
+        &mut self,
+        out: &mut Out<'_>,
+        mut handler: Handler,
+        generation: u32,
+        meta: &Meta,
+        args: &[u8],
+        payload: &[u8],
+    ) {
+        self.count_arrival(payload.len());
+        let began = self.trace.as_ref().map_or(0, |trace| trace.time());
+        let message = Message {
+            from: meta.from,
+            port: meta.port,
+            flow: meta.flow,
+            priority: meta.priority,
+            number: meta.number,
+            payload,
+            args,
+        };
+        // A panic must not leave the tables half changed: it goes on at the
+        // end of the call.
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            handler(&mut Context::new(self, out, meta), &message);
+        }));
+        if let Some(slot) = self.ports.get(meta.port)
+            && slot.generation == generation
+        {
+            slot.handler = Some(handler);
+        }
+        if let Some(trace) = &mut self.trace {
+            trace.handled(meta, payload.len(), began, !self.run);
+        }
+        self.keep_panic(ended);
+    }
+
+    /// Keeps what a handler panicked with; of several, what the first did.
+    #[inline(always)]
+    fn keep_panic(&mut self, ended: std::thread::Result<()>) {
+        if let Err(panic) = ended {
+            self.panic.get_or_insert(panic);
+        }
+    }
+
+    /// Runs handlers of messages that were kept; gives how many.
+    pub(crate) fn run_ready(&mut self, out: &mut Out<'_>) -> usize {
+        let mut ran = 0;
+        for _ in 0..self.ready.len() {
+            let Some(port) = self.ready.pop_front() else {
+                break;
+            };
+            let slot = self.ports.get_or_make(port);
+            slot.listed = false;
+            // Only what waits now: a handler may send to its own port.
+            for _ in 0..slot.held.len() {
+                if !self.may_run(port) {
+                    break;
+                }
+                let slot = self.ports.get_or_make(port);
+                if slot.busy && slot.held.front().is_none_or(|h| h.in_buffer.is_none()) {
+                    break;
+                }
+                let Some(held) = slot.held.pop_front() else {
+                    break;
+                };
+                slot.update_fast();
+                self.deliver(out, held);
+                ran += 1;
+            }
+            self.list(port);
+        }
+        ran
+    }
+
+    /// Runs error handlers.
+    pub(crate) fn run_events(&mut self, out: &mut Out<'_>) {
+        while let Some(event) = self.events.pop_front() {
+            let port = match event {
+                Event::TooLong { port, .. } => Some(port),
+                _ => None,
+            };
+            let of_port = port.is_some_and(|port| self.run_error_handler(out, port, &event));
+            if !of_port && let Some(mut handler) = self.error_handler.take() {
+                let meta = self.own_meta(0);
+                let ended = catch_unwind(AssertUnwindSafe(|| {
+                    handler(&mut Context::new(self, out, &meta), &event);
+                }));
+                self.error_handler.get_or_insert(handler);
+                self.keep_panic(ended);
+            } else if let Event::PeerSilent { rank, failure } = event {
+                // A program that does not listen would seem to hang.
+                let me = self.rank;
+                match failure {
+                    Some(failure) => (self.tell)(format_args!(
+                        "portolan: rank {me}: no answer from rank {rank}: {failure}; it is \
+                         still tried"
+                    )),
+                    None => (self.tell)(format_args!(
+                        "portolan: rank {me}: no answer from rank {rank}; it is still tried. \
+                         Does its process run, and does UDP get through between the two \
+                         (firewall, route, address)?"
+                    )),
+                }
+            }
+            if matches!(event, Event::PeerDead { .. } | Event::PeerBack { .. }) {
+                for port in self.ports.with_error_handler() {
+                    self.run_error_handler(out, port, &event);
+                }
+            }
+        }
+    }
+
+    fn run_error_handler(&mut self, out: &mut Out<'_>, port: u16, event: &Event) -> bool {
+        let meta = self.own_meta(port);
+        let slot = self.ports.get_or_make(port);
+        let generation = slot.generation;
+        let Some(mut handler) = slot.error_handler.take() else {
+            return false;
+        };
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            handler(&mut Context::new(self, out, &meta), event);
+        }));
+        let slot = self.ports.get_or_make(port);
+        if slot.generation == generation {
+            slot.error_handler = Some(handler);
+        }
+        self.keep_panic(ended);
+        true
+    }
+
+    /// Names no message: for handlers that run without one.
+    pub(crate) const fn own_meta(&self, port: u16) -> Meta {
+        Meta {
+            from: self.rank,
+            port,
+            flow: 0,
+            priority: Priority::Request,
+            number: MessageNo(0),
+            direct: false,
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The engine: an endpoint's state with both its lanes, and one pass of progress over all
+//! of it. Whoever runs it says when, sleeps in between, and settles what it finds.
+
+use portolan_wire::{ARGS_MAX, MessageNo};
+
+use crate::clock::Clock;
+use crate::core::{Core, Finding};
+use crate::error::{Death, SendError};
+use crate::lanes::Lane;
+use crate::message::SendOptions;
+use crate::net::NetLane;
+use crate::network::Network;
+use crate::out::{NetOut, Out};
+use crate::poll_throttle::PollThrottle;
+use crate::ports::PORTS_RESERVED;
+use crate::returns::Restarted;
+use crate::send::FLOWS_MAX;
+use crate::shm::{ShmFailure, ShmLane};
+
+/// What may be kept beyond all budgets of what a rank has left in shared memory,
+/// bytes: more than its rings and the inbox hold, each message with what is
+/// counted for it.
+const ESTATE_BYTES_MAX: u64 = 16 << 20;
+
+/// An endpoint's state, its lanes and its clock.
+pub struct Engine<N, C> {
+    /// All but the lanes.
+    pub core: Core,
+    /// The lane by the network.
+    pub net: Option<NetLane<N>>,
+    /// The lane by shared memory.
+    pub shm: Option<ShmLane>,
+    throttle: PollThrottle,
+    clock: C,
+}
+
+impl<N: Network, C: Clock> Engine<N, C> {
+    /// Of these parts.
+    pub const fn new(core: Core, net: Option<NetLane<N>>, shm: Option<ShmLane>, clock: C) -> Self {
+        Self {
+            core,
+            net,
+            shm,
+            throttle: PollThrottle::new(),
+            clock,
+        }
+    }
+
+    /// The two halves that a handler needs.
+    #[inline(always)]
+    pub fn split(&mut self) -> (&mut Core, Out<'_>) {
+        let out = Out {
+            net: self.net.as_mut().map(|net| NetOut::Lane(net.sender())),
+            shm: self.shm.as_mut().map(ShmLane::sender),
+            clock: &self.clock,
+        };
+        (&mut self.core, out)
+    }
+
+    /// One pass. Returns how much was moved: 0 when nothing waited.
+    #[inline]
+    pub fn pass(&mut self) -> usize {
+        let mut moved = 0;
+        let Self {
+            core,
+            net,
+            shm,
+            throttle,
+            clock,
+        } = self;
+        if let Some(shm) = shm {
+            moved += shm.pass(core, net.as_mut().map(NetLane::sender), clock);
+        }
+        if let Some(net) = net
+            && (!throttle.can_wait(moved > 0, clock) || net.is_owed())
+        {
+            let found = net.pass(core, shm.as_mut(), clock);
+            throttle.looked(net.now(), found > 0, clock);
+            moved += found;
+        }
+        if self.core.attention || self.core.matched_has_news() {
+            moved += self.slow();
+        }
+        if self.core.matched.has_unready() {
+            self.make_ready();
+        }
+        moved
+    }
+
+    /// What is rare: kept messages, answers that found no credit, errors.
+    #[cold]
+    fn slow(&mut self) -> usize {
+        let mut moved = 0;
+        self.core.attention = false;
+        let (core, mut out) = self.split();
+        if !core.outbox.is_empty() {
+            moved += core.run_outbox(&mut out);
+        }
+        moved += core.run_matched(&mut out);
+        moved += core.run_ready(&mut out);
+        if core.run && !core.events.is_empty() {
+            moved += core.events.len();
+            core.run_events(&mut out);
+        }
+        if std::mem::take(&mut core.resume)
+            && std::mem::take(&mut core.starved)
+            && let Some(net) = &mut self.net
+        {
+            net.resume(&mut self.core, self.shm.as_mut(), &self.clock);
+        }
+        let core = &mut self.core;
+        core.attention |= !core.outbox.is_empty()
+            || core.matched.has_backlog()
+            || !core.events.is_empty()
+            || !core.ready.is_empty()
+            || (core.starved && core.resume);
+        // What the handlers have said leaves now.
+        if let Some(net) = &mut self.net
+            && net.is_dirty()
+        {
+            moved += net.transmit(&mut self.core, false, &self.clock);
+        }
+        moved
+    }
+
+    /// Somebody was away or asleep: the next passes look at all.
+    pub fn look_at_all(&mut self) {
+        self.throttle.reset();
+    }
+
+    /// The next thing that was found of another rank.
+    pub fn next_finding(&mut self) -> Option<Finding> {
+        let findings = &mut self.core.findings;
+        (!findings.is_empty()).then(|| findings.remove(0))
+    }
+
+    /// A rank is gone: what it still said is read, then it is marked dead.
+    pub fn gone(&mut self, rank: u32, why: Death) {
+        let Self {
+            core,
+            net,
+            shm,
+            clock,
+            ..
+        } = self;
+        if let Some(shm) = shm
+            && why.is_end()
+        {
+            // Also where its lane had ended before: it may have been killed in
+            // the middle of a copy.
+            shm.mark_dead(rank);
+        }
+        let mut why = why;
+        match (core.lanes.get(rank), net, shm) {
+            (Some(Lane::Net(peer)), Some(net), shm) => {
+                net.pass(core, shm.as_mut(), clock);
+                net.peer_died(core, peer, why, clock);
+            }
+            (Some(Lane::Shm(index)), net, Some(shm)) => {
+                if why.is_end() && shm.why(index) == Death::Closed {
+                    why = Death::Closed;
+                }
+                // Bounded: others may go on sending, and what they have sent may
+                // lie before it.
+                core.beyond = ESTATE_BYTES_MAX;
+                for _ in 0..1024 {
+                    if shm.pass(core, net.as_mut().map(NetLane::sender), clock) == 0 {
+                        break;
+                    }
+                }
+                core.beyond = 0;
+                shm.forget(index);
+                shm.settle(index);
+            }
+            _ => {}
+        }
+        self.core.mark_dead(rank, why);
+    }
+
+    /// A rank that was declared dead is there again.
+    pub fn back(&mut self, it: &Restarted) {
+        let Some(net) = &mut self.net else { return };
+        let Some(peer) = net.peer_returned(&mut self.core, it, &self.clock) else {
+            return;
+        };
+        let (core, mut out) = self.split();
+        core.rejoin(&mut out, it, peer);
+    }
+
+    /// Told from outside that a rank is there, though silent.
+    pub fn reset_silence_timer(&mut self, rank: u32) {
+        if let (Some(peer), Some(net)) = (self.core.lanes.peer(rank), &mut self.net) {
+            net.reset_silence_timer(peer, self.clock.now());
+        }
+    }
+
+    /// When a rank was last heard by the network, if it has active state.
+    pub fn heard_at(&mut self, rank: u32) -> Option<u64> {
+        let peer = self.core.lanes.peer(rank)?;
+        self.net.as_mut()?.heard_at(peer)
+    }
+
+    /// The shortest way out: a message that fits a frame of shared memory.
+    /// `None`: go the usual way, which also says what else is wrong.
+    #[inline(always)]
+    pub fn send_now(
+        &mut self,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Option<Result<MessageNo, SendError>> {
+        let Self {
+            core,
+            shm: Some(ShmLane { link, tx, .. }),
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let Some(Lane::Shm(to)) = core.lanes.get(rank) else {
+            return None;
+        };
+        if port >= PORTS_RESERVED
+            || core.closing
+            || o.flow >= FLOWS_MAX
+            || o.args.len() > ARGS_MAX
+            || payload.len() > tx.inline_max(o.args.len())
+        {
+            return None;
+        }
+        match tx.send(&mut link.outlet(), to, port, o, payload) {
+            Ok(number) => {
+                core.counters.sent += 1;
+                core.counters.bytes_sent += payload.len() as u64;
+                if let Some(trace) = &mut core.trace {
+                    trace.sent(rank, port, o, number, payload.len(), false);
+                }
+                Some(Ok(number))
+            }
+            Err(ShmFailure::Full) => {
+                core.counters.no_credit += 1;
+                Some(Err(SendError::NoCredit))
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// Sends if there is credit, and lets it leave.
+    ///
+    /// # Errors
+    /// [`SendError`]; nothing was queued.
+    #[inline]
+    pub fn try_send(
+        &mut self,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        self.touch(rank);
+        let (core, mut out) = self.split();
+        let sent = core.send(&mut out, rank, port, o, payload);
+        core.counters.no_credit += u64::from(sent == Err(SendError::NoCredit));
+        self.flush();
+        sent
+    }
+
+    /// Reads the clock, before something is sent by the network to a rank.
+    #[inline]
+    pub fn touch(&mut self, rank: u32) {
+        if self.core.lanes.peer(rank).is_some() {
+            self.touch_any();
+        }
+    }
+
+    /// Reads the clock, before something may be sent by the network.
+    #[inline]
+    pub fn touch_any(&mut self) {
+        if let Some(net) = &mut self.net {
+            net.set_now(self.clock.now());
+        }
+    }
+
+    /// Lets what was queued by a call leave.
+    #[inline]
+    pub fn flush(&mut self) {
+        if let Some(net) = &mut self.net
+            && net.is_dirty()
+        {
+            net.transmit(&mut self.core, false, &self.clock);
+        }
+        if self.core.matched.has_unready() {
+            self.make_ready();
+        }
+    }
+
+    /// Requests have left.
+    #[cold]
+    fn make_ready(&mut self) {
+        let (core, mut out) = self.split();
+        core.exchange(&mut out, |x, carrier| x.make_ready(carrier));
+    }
+
+    /// When the engine must be looked at again, ns; 0 for at once.
+    pub fn next_timeout(&mut self) -> Option<u64> {
+        self.net.as_mut().and_then(NetLane::next_timeout)
+    }
+
+    /// Whether nothing of ours is under way.
+    pub fn idle(&mut self) -> bool {
+        self.core.ops.is_empty()
+            && self.core.outbox.is_empty()
+            && !self.core.matched.has_backlog()
+            && self.shm.as_ref().is_none_or(ShmLane::idle)
+            && self.net.as_mut().is_none_or(NetLane::idle)
+    }
+
+    /// Whether nothing of ours waits for a call to leave.
+    pub fn has_left(&mut self) -> bool {
+        self.core.outbox.is_empty()
+            && !self.core.matched.has_backlog()
+            && self.shm.as_ref().is_none_or(ShmLane::idle)
+            && self.net.as_mut().is_none_or(NetLane::has_left)
+    }
+
+    /// Whether something of ours waits for room, and no descriptor tells when there is.
+    pub fn waits_for_room(&self) -> bool {
+        !self.core.outbox.is_empty()
+            || self.core.matched.has_backlog()
+            || self.shm.as_ref().is_some_and(|shm| !shm.idle())
+    }
+
+    /// Tells all peers that nothing more comes.
+    pub fn close_lanes(&mut self) {
+        // Its drop tells the peers; what they have not read yet stays there.
+        self.shm = None;
+        if let Some(net) = &mut self.net {
+            net.close(self.clock.now());
+            net.transmit(&mut self.core, true, &self.clock);
+        }
+    }
+
+    /// Ends what is still under way.
+    pub fn end(&mut self) {
+        // An acknowledgement that waits for something to ride on: the peer's
+        // own close may wait for it.
+        if let Some(net) = &mut self.net {
+            net.transmit(&mut self.core, true, &self.clock);
+        }
+        self.core.ops.end_all();
+        self.core.matched.state().end_all();
+        self.core.trace = None;
+    }
+}

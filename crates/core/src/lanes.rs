@@ -1,0 +1,217 @@
+//! Which link carries messages to each rank, and why.
+
+use portolan_proto::PeerId;
+
+use crate::error::Death;
+use crate::returns::Returns;
+
+/// The way to a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lane {
+    /// The rank is this process.
+    Myself,
+    /// Shared memory, to the endpoint with this index on the host.
+    Shm(u16),
+    /// The network.
+    Net(PeerId),
+    /// None any more.
+    Dead(Death),
+}
+
+/// How many peers each lane leads to.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LaneCount {
+    /// By shared memory.
+    pub shm: u32,
+    /// By the network.
+    pub net: u32,
+    /// To nobody any more.
+    pub dead: u32,
+}
+
+impl LaneCount {
+    /// Counts a lane, or one that is no more.
+    const fn add(&mut self, lane: Lane, by: i32) {
+        let count = match lane {
+            Lane::Shm(_) => &mut self.shm,
+            Lane::Net(_) => &mut self.net,
+            Lane::Dead(_) => &mut self.dead,
+            Lane::Myself => return,
+        };
+        *count = count.saturating_add_signed(by);
+    }
+}
+
+/// All of them, by rank.
+pub struct Lanes {
+    lanes: Vec<Lane>,
+    /// Of each rank, which of `reasons`.
+    why: Vec<u32>,
+    reasons: Vec<Box<str>>,
+    /// Whose memory we share, dead or alive.
+    near: Vec<bool>,
+    alive: u32,
+    /// Name of the network's link.
+    network: &'static str,
+    /// How many peers each lane leads to.
+    pub count: LaneCount,
+    /// Deaths that no wait has reported yet.
+    unreported: Vec<(u32, Death)>,
+    /// Ranks that have died and may have come back.
+    pub returns: Returns,
+}
+
+impl Lanes {
+    /// None yet, with memory for those of so many ranks; `network` is the name of
+    /// the network's link.
+    pub fn with_capacity(ranks: usize, network: &'static str) -> Self {
+        Self {
+            lanes: Vec::with_capacity(ranks),
+            why: Vec::with_capacity(ranks),
+            reasons: Vec::new(),
+            near: Vec::with_capacity(ranks),
+            alive: 0,
+            network,
+            count: LaneCount::default(),
+            unreported: Vec::new(),
+            returns: Returns::default(),
+        }
+    }
+
+    /// Adds that of the next rank. Many share a reason, and mostly with the
+    /// one before: it is kept once.
+    pub fn push(&mut self, lane: Lane, reason: &str) {
+        let why = self.number_of(reason);
+        self.why.push(why);
+        self.near.push(matches!(lane, Lane::Myself | Lane::Shm(_)));
+        self.alive += u32::from(matches!(lane, Lane::Shm(_) | Lane::Net(_)));
+        self.count.add(lane, 1);
+        self.lanes.push(lane);
+    }
+
+    fn number_of(&mut self, reason: &str) -> u32 {
+        let known = self.reasons.iter().rposition(|known| **known == *reason);
+        let number = known.unwrap_or_else(|| {
+            self.reasons.push(reason.into());
+            self.reasons.len() - 1
+        });
+        number as u32
+    }
+
+    /// The way to a rank.
+    #[inline(always)]
+    pub fn get(&self, rank: u32) -> Option<Lane> {
+        self.lanes.get(rank as usize).copied()
+    }
+
+    /// The protocol's name of a rank that is reached by the network.
+    #[inline(always)]
+    pub fn peer(&self, rank: u32) -> Option<PeerId> {
+        match self.get(rank) {
+            Some(Lane::Net(peer)) => Some(peer),
+            _ => None,
+        }
+    }
+
+    /// Whether all these ranks shared memory from the start. Each of them
+    /// finds the same.
+    pub fn all_near(&self, ranks: &[u32]) -> bool {
+        ranks
+            .iter()
+            .all(|rank| self.near.get(*rank as usize) == Some(&true))
+    }
+
+    pub(crate) fn set_dead(&mut self, rank: u32, why: Death) {
+        let lane = &mut self.lanes[rank as usize];
+        self.count.add(*lane, -1);
+        *lane = Lane::Dead(why);
+        self.count.add(*lane, 1);
+        self.alive -= 1;
+        self.unreported.push((rank, why));
+        self.returns.died(rank, why);
+    }
+
+    /// A rank that was dead is back, and reached by the network.
+    pub(crate) fn set_back(&mut self, rank: u32, peer: PeerId, reason: &str) {
+        let lane = &mut self.lanes[rank as usize];
+        self.count.add(*lane, -1);
+        *lane = Lane::Net(peer);
+        self.count.add(*lane, 1);
+        self.why[rank as usize] = self.number_of(reason);
+        self.near[rank as usize] = false;
+        self.alive += 1;
+    }
+
+    /// A death that ends waits: one that was no orderly close, or that of the
+    /// last other rank.
+    pub fn next_report(&mut self) -> Option<(u32, Death)> {
+        let alone = self.alive == 0;
+        let at = self
+            .unreported
+            .iter()
+            .position(|(_, why)| alone || *why != Death::Closed)?;
+        let (rank, why) = self.unreported.remove(at);
+        self.returns.tell_of(rank);
+        Some((rank, why))
+    }
+
+    /// Whether there is a death that no wait has reported yet.
+    #[inline(always)]
+    pub fn has_reports(&self) -> bool {
+        !self.unreported.is_empty()
+    }
+
+    /// Why a rank is dead, if it is.
+    pub fn dead(&self, rank: u32) -> Option<Death> {
+        match self.get(rank)? {
+            Lane::Dead(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Name of the link and the reason for it.
+    pub fn describe(&self, rank: u32) -> Option<(&'static str, &str)> {
+        let name = match self.get(rank)? {
+            Lane::Myself => "self",
+            Lane::Shm(_) => "shm",
+            Lane::Net(_) => self.network,
+            Lane::Dead(_) => "dead",
+        };
+        let why = self.why[rank as usize];
+        Some((name, &self.reasons[why as usize]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use portolan_proto::{Peer, PeerSnapshot};
+    use portolan_seal::Pair;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_fits_the_bytes_that_are_promised() {
+        // Its lane, which reason, whether it is near; its rank by number as a
+        // peer; what is kept of it, by budget; keys where no secret joins all.
+        let engine = size_of::<Lane>() + size_of::<u32>() + size_of::<bool>();
+        let engine = engine + size_of::<u32>() + 2 * size_of::<usize>() + size_of::<Pair>();
+        let never = engine + size_of::<Peer>();
+        assert!(never < 256, "{never}");
+        let quiet = never + size_of::<PeerSnapshot>();
+        assert!(quiet <= 512, "{quiet}");
+    }
+
+    #[test]
+    fn a_reason_that_many_share_is_kept_once() {
+        let mut lanes = Lanes::with_capacity(1_000, "udp");
+        for peer in 0..1_000 {
+            let reason = ["another host", "same host"][usize::from(peer % 10 == 3)];
+            lanes.push(Lane::Net(PeerId(peer)), reason);
+        }
+        assert_eq!(lanes.reasons.len(), 2);
+        assert_eq!(lanes.describe(12), Some(("udp", "another host")));
+        assert_eq!(lanes.describe(13), Some(("udp", "same host")));
+        assert_eq!(lanes.describe(1_000), None);
+        assert_eq!((lanes.alive, lanes.count.net), (1_000, 1_000));
+    }
+}

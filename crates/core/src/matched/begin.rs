@@ -1,0 +1,206 @@
+//! How operations on matched messages and on others' memory begin.
+
+use portolan_exchange::{
+    CounterId, MessageId, Notify, OpId, QueueId, Selector, SendOptions as TaggedOptions,
+    SendRefused,
+};
+
+use super::memory::{Gather, Scatter};
+use super::{Carrier, Exchange, Kind, MATCHED, SHM, options};
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::error::{Death, Misuse, SendError};
+use crate::lanes::Lane;
+use crate::network::Network;
+use crate::shm::{ShmFailure, ShmLane};
+
+impl<N: Network, C: Clock> Engine<N, C> {
+    /// Sends a short message whole, by shared memory and at once. False: go
+    /// the usual way, which also says what is wrong.
+    #[inline(always)]
+    pub fn push_now(&mut self, rank: u32, tag: u64, payload: &[u8]) -> bool {
+        let Self {
+            core,
+            shm: Some(ShmLane { link, tx, .. }),
+            ..
+        } = self
+        else {
+            return false;
+        };
+        let Some(Lane::Shm(to)) = core.lanes.get(rank) else {
+            return false;
+        };
+        let bytes = payload.len() as u64;
+        if core.closing
+            || payload.len() > tx.inline_max(1)
+            || bytes > core.matched.push[SHM].whole
+            || !core.matched.state().may_push_whole(rank, bytes)
+        {
+            return false;
+        }
+        let port = MATCHED + Kind::Eager as u16;
+        let sent = tx.send(
+            &mut link.outlet(),
+            to,
+            port,
+            &options(Kind::Eager, &[tag]),
+            payload,
+        );
+        match sent {
+            Ok(_) => {
+                core.counters.sent += 1;
+                core.counters.bytes_sent += bytes;
+                true
+            }
+            Err(e) => {
+                core.counters.no_credit += u64::from(e == ShmFailure::Full);
+                core.matched.state().unpush(rank, bytes);
+                false
+            }
+        }
+    }
+
+    /// Begins a send.
+    pub fn post_tagged(
+        &mut self,
+        rank: u32,
+        tag: u64,
+        o: &TaggedOptions,
+        from: Gather,
+    ) -> Result<OpId, (SendError, Gather)> {
+        // Of a closed endpoint that is told first.
+        if !self.core.closing
+            && let Err(m) = self.check_notify(o.notify)
+        {
+            return Err((m.into(), from));
+        }
+        let bytes = portolan_exchange::Source::len(&from);
+        let posted = self.reach(rank, from, |x, carrier, from| {
+            x.post_send(carrier, rank, tag, o, from)
+        })?;
+        self.core.counters.sent += 1;
+        self.core.counters.bytes_sent += bytes;
+        Ok(posted)
+    }
+
+    /// Begins an operation towards a rank.
+    pub fn reach<M>(
+        &mut self,
+        rank: u32,
+        memory: M,
+        begin: impl FnOnce(&mut Exchange, &mut Carrier<'_>, M) -> Result<OpId, (SendRefused, M)>,
+    ) -> Result<OpId, (SendError, M)> {
+        if self.core.closing {
+            return Err((Misuse::Closed.into(), memory));
+        }
+        if let Some(Lane::Dead(why)) = self.core.lanes.get(rank) {
+            return Err((SendError::PeerDead { rank, why }, memory));
+        }
+        self.touch(rank);
+        let (core, mut out) = self.split();
+        let begun = core.exchange(&mut out, |x, carrier| begin(x, carrier, memory));
+        self.flush();
+        begun.map_err(|(e, memory)| {
+            let e = match e {
+                SendRefused::BadRank => Misuse::BadRank.into(),
+                SendRefused::TooLong => SendError::TooLong,
+                SendRefused::PeerDead => SendError::PeerDead {
+                    rank,
+                    why: self.core.lanes.dead(rank).unwrap_or(Death::Silent),
+                },
+            };
+            (e, memory)
+        })
+    }
+
+    /// Begins a receive that the caller waits for, where that is the only one.
+    /// Gives the memory back where it is not, or cannot be begun.
+    #[inline(always)]
+    pub fn post_inline(&mut self, selector: &Selector, into: Scatter) -> Result<(), Scatter> {
+        if self.core.closing {
+            return Err(into);
+        }
+        self.core.matched.state().post_inline(selector, into)?;
+        if let Some(rank) = selector.source
+            && let Some(peer) = self.core.lanes.peer(rank)
+        {
+            self.touch(rank);
+            self.split().1.net_await(peer);
+            self.flush();
+        }
+        Ok(())
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn post_receive(
+        &mut self,
+        selector: &Selector,
+        into: Scatter,
+        notify: Notify,
+    ) -> Result<OpId, Misuse> {
+        if self.core.closing {
+            return Err(Misuse::Closed);
+        }
+        self.check_notify(notify)?;
+        if let Some(rank) = selector.source {
+            self.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
+            self.touch(rank);
+        }
+        let (core, mut out) = self.split();
+        let id = core.exchange(&mut out, |x, carrier| {
+            x.post_receive(carrier, selector, into, notify)
+        });
+        self.flush();
+        Ok(id)
+    }
+
+    /// # Errors
+    /// [`Misuse::NoSuchQueue`].
+    pub fn check_queue(&mut self, queue: QueueId) -> Result<(), Misuse> {
+        let there = self.core.matched.state().has_queue(queue);
+        there.then_some(()).ok_or(Misuse::NoSuchQueue)
+    }
+
+    /// # Errors
+    /// [`Misuse::NoSuchCounter`].
+    pub fn check_counter(&mut self, counter: CounterId) -> Result<(), Misuse> {
+        let count = self.core.matched.state().count(counter);
+        count.map(drop).ok_or(Misuse::NoSuchCounter)
+    }
+
+    /// The queue and the counter that are named must be there.
+    pub fn check_notify(&mut self, notify: Notify) -> Result<(), Misuse> {
+        if let Some(queue) = notify.queue {
+            self.check_queue(queue)?;
+        }
+        match notify.counter {
+            Some(counter) => self.check_counter(counter),
+            None => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// [`Misuse::NoSuchMessage`], [`Misuse::Closed`].
+    pub fn check_claimed(&mut self, message: &MessageId) -> Result<(), Misuse> {
+        if self.core.closing {
+            return Err(Misuse::Closed);
+        }
+        let claimed = self.core.matched.state().is_claimed(message);
+        claimed.then_some(()).ok_or(Misuse::NoSuchMessage)
+    }
+
+    /// Lets the exchange work, and what it sends leave.
+    pub fn with_exchange<R>(
+        &mut self,
+        act: impl FnOnce(&mut Exchange, &mut Carrier<'_>) -> R,
+    ) -> R {
+        self.touch_any();
+        let (core, mut out) = self.split();
+        let result = core.exchange(&mut out, act);
+        self.flush();
+        result
+    }
+}

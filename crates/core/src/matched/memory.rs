@@ -1,0 +1,339 @@
+//! Memory of matched messages, in one piece or several.
+
+use std::io::{IoSlice, IoSliceMut};
+
+use portolan_exchange::{Sink, Source as ExchangeSource};
+use portolan_ring::Lent;
+
+use crate::memory::{Buffer, Payload, Source, read_pieces};
+
+/// What a message is sent from: pieces of memory, one after the other, each
+/// owned or lent. Nothing is packed together on its way.
+#[derive(Debug)]
+pub struct Gather {
+    first: Piece,
+    more: Vec<Piece>,
+    bytes: usize,
+    /// Its sender makes progress until it has been received.
+    waits: bool,
+}
+
+#[derive(Debug)]
+enum Piece {
+    Given(Payload),
+    Lent(Lent),
+}
+
+impl Piece {
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Given(payload) => payload.as_slice(),
+            Self::Lent(lent) => lent.as_slice(),
+        }
+    }
+}
+
+impl Gather {
+    const fn of(first: Piece, bytes: usize) -> Self {
+        Self {
+            first,
+            more: Vec::new(),
+            bytes,
+            waits: false,
+        }
+    }
+
+    /// The same, sent by a call that waits for its end.
+    #[must_use]
+    pub const fn waiting(mut self) -> Self {
+        self.waits = true;
+        self
+    }
+
+    /// Whether it is sent by such a call.
+    pub(super) const fn waits(&self) -> bool {
+        self.waits
+    }
+
+    /// Memory of the program that stays its own.
+    ///
+    /// # Safety
+    /// `bytes` bytes at `start` must stay valid and unchanged, for any thread,
+    /// until the operation has ended or the endpoint is closed.
+    #[must_use]
+    pub const unsafe fn lent(start: *const u8, bytes: usize) -> Self {
+        // SAFETY: promised by the caller.
+        Self::of(Piece::Lent(unsafe { Lent::new(start, bytes) }), bytes)
+    }
+
+    /// The same, followed by other pieces.
+    #[must_use]
+    pub fn and(mut self, next: impl Into<Self>) -> Self {
+        let next = next.into();
+        self.bytes += next.bytes;
+        self.more.push(next.first);
+        self.more.extend(next.more);
+        self
+    }
+
+    /// The bytes of an owned piece that is alone; copies otherwise.
+    #[must_use]
+    pub fn into_vec(self) -> Vec<u8> {
+        if !self.more.is_empty() {
+            return self.slices().collect::<Vec<_>>().concat();
+        }
+        match self.first {
+            Piece::Given(payload) => payload.into_vec(),
+            Piece::Lent(lent) => lent.as_slice().to_vec(),
+        }
+    }
+}
+
+impl<P: Into<Payload>> From<P> for Gather {
+    fn from(payload: P) -> Self {
+        let payload = payload.into();
+        let bytes = payload.as_slice().len();
+        Self::of(Piece::Given(payload), bytes)
+    }
+}
+
+impl Gather {
+    /// Calls `act` with all of it.
+    pub(super) fn with_slices<R>(&self, act: impl FnOnce(&[IoSlice<'_>]) -> R) -> R {
+        if self.more.is_empty() {
+            return act(&[IoSlice::new(self.first.as_slice())]);
+        }
+        act(&self.slices().map(IoSlice::new).collect::<Vec<_>>())
+    }
+}
+
+impl ExchangeSource for Gather {
+    #[inline]
+    fn len(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) {
+        read_pieces(self.slices(), at as usize, into);
+    }
+}
+
+/// Bytes in a row of pieces.
+pub(super) trait Row {
+    /// The pieces, in order.
+    fn slices(&self) -> impl Iterator<Item = &[u8]>;
+
+    /// The range as one slice, if it lies in one piece.
+    fn part(&self, at: usize, bytes: usize) -> Option<&[u8]> {
+        let mut at = at;
+        for piece in self.slices() {
+            if at < piece.len() || (bytes == 0 && at == piece.len()) {
+                return piece.get(at..at.checked_add(bytes)?);
+            }
+            at -= piece.len();
+        }
+        None
+    }
+
+    /// The range, to be read while the operation that it is of goes on.
+    fn lend(&self, at: usize, bytes: usize) -> Source {
+        let lend = |slice: &[u8]| {
+            // SAFETY: the exchange keeps this memory, which lies where it lies
+            // whatever becomes of the value that names it, until it is told that
+            // every message that reads from it is done with.
+            unsafe { Lent::new(slice.as_ptr(), slice.len()) }
+        };
+        let mut pieces = Vec::new();
+        let (mut at, mut left) = (at, bytes);
+        for piece in self.slices() {
+            let Some(rest) = piece.get(at..) else {
+                at -= piece.len();
+                continue;
+            };
+            let n = rest.len().min(left);
+            if n > 0 {
+                pieces.push(lend(&rest[..n]));
+            }
+            (at, left) = (0, left - n);
+        }
+        match pieces.as_slice() {
+            [] => Source::Lent(lend(&[])),
+            [only] => Source::Lent(*only),
+            _ => Source::Pieces(pieces.into()),
+        }
+    }
+}
+
+impl Row for Gather {
+    fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&self.first)
+            .chain(&self.more)
+            .map(Piece::as_slice)
+    }
+}
+
+impl Row for Scatter {
+    fn slices(&self) -> impl Iterator<Item = &[u8]> {
+        std::iter::once(&self.first)
+            .chain(&self.more)
+            .map(Buffer::as_slice)
+    }
+}
+
+/// What a message is received in: pieces of memory, filled one after the
+/// other.
+#[derive(Debug)]
+pub struct Scatter {
+    first: Buffer,
+    more: Vec<Buffer>,
+    bytes: usize,
+}
+
+impl Scatter {
+    /// The same, followed by other pieces.
+    #[must_use]
+    pub fn and(mut self, next: impl Into<Self>) -> Self {
+        let next = next.into();
+        self.bytes += next.bytes;
+        self.more.push(next.first);
+        self.more.extend(next.more);
+        self
+    }
+
+    /// The pieces, in order.
+    #[must_use]
+    pub fn into_buffers(self) -> Vec<Buffer> {
+        let mut all = vec![self.first];
+        all.extend(self.more);
+        all
+    }
+
+    /// Calls `act` with all of it.
+    pub(super) fn with_slices<R>(&mut self, act: impl FnOnce(&mut [IoSliceMut<'_>]) -> R) -> R {
+        if self.more.is_empty() {
+            return act(&mut [IoSliceMut::new(self.first.as_mut_slice())]);
+        }
+        let bytes = self.bytes;
+        act(&mut self
+            .pieces(0, bytes)
+            .map(IoSliceMut::new)
+            .collect::<Vec<_>>())
+    }
+
+    /// The range, piece by piece.
+    pub(super) fn pieces(&mut self, at: usize, bytes: usize) -> impl Iterator<Item = &mut [u8]> {
+        let (mut at, mut left) = (at, bytes);
+        let all = std::iter::once(&mut self.first).chain(&mut self.more);
+        all.filter_map(move |buffer| {
+            let len = buffer.len();
+            let start = at.min(len);
+            let n = left.min(len - start);
+            (at, left) = (at - start, left - n);
+            (n > 0).then(|| &mut buffer.as_mut_slice()[start..start + n])
+        })
+    }
+}
+
+impl<B: Into<Buffer>> From<B> for Scatter {
+    fn from(buffer: B) -> Self {
+        let first = buffer.into();
+        Self {
+            bytes: first.len(),
+            first,
+            more: Vec::new(),
+        }
+    }
+}
+
+impl Sink for Scatter {
+    #[inline]
+    fn len(&self) -> u64 {
+        self.bytes as u64
+    }
+
+    fn read(&self, at: u64, into: &mut [u8]) {
+        read_pieces(self.slices(), at as usize, into);
+    }
+
+    #[inline]
+    fn write(&mut self, at: u64, bytes: &[u8]) {
+        if self.more.is_empty() {
+            let into = &mut self.first.as_mut_slice()[at as usize..];
+            into[..bytes.len()].copy_from_slice(bytes);
+            return;
+        }
+        let mut rest = bytes;
+        for piece in self.pieces(at as usize, bytes.len()) {
+            let (now, later) = rest.split_at(piece.len());
+            piece.copy_from_slice(now);
+            rest = later;
+        }
+    }
+
+    #[inline]
+    fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]> {
+        let mut at = usize::try_from(at).ok()?;
+        for buffer in std::iter::once(&mut self.first).chain(&mut self.more) {
+            let len = buffer.len();
+            if at < len || (bytes == 0 && at == len) {
+                return buffer.as_mut_slice().get_mut(at..at.checked_add(bytes)?);
+            }
+            at -= len;
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pieces_are_one_row_of_bytes() {
+        let gather = Gather::from(vec![1, 2, 3])
+            .and(Vec::new())
+            .and(&b"\x04\x05"[..])
+            .and(vec![6]);
+        assert_eq!(gather.len(), 6);
+        for at in 0..=6 {
+            for bytes in 0..=6 - at {
+                let mut read = vec![0; bytes];
+                gather.read(at as u64, &mut read);
+                let expected: Vec<u8> = (1..=6).skip(at).take(bytes).collect();
+                assert_eq!(read, expected, "{at} {bytes}");
+                let lent = gather.lend(at, bytes);
+                let mut read = vec![0; bytes];
+                lent.read(0, &mut read);
+                assert_eq!((read, lent.len()), (expected.clone(), bytes));
+                if let Some(slice) = gather.part(at, bytes) {
+                    assert_eq!(slice, expected);
+                }
+            }
+        }
+        assert_eq!(gather.part(0, 3), Some(&[1, 2, 3][..]));
+        assert_eq!(gather.part(2, 2), None);
+        assert_eq!(gather.into_vec(), [1, 2, 3, 4, 5, 6]);
+    }
+
+    #[test]
+    fn bytes_are_scattered_in_order() {
+        for at in 0..=6 {
+            for bytes in 0..=6 - at {
+                let mut scatter = Scatter::from(vec![0; 3])
+                    .and(vec![0; 0])
+                    .and(vec![0; 2])
+                    .and(vec![0; 1]);
+                let data: Vec<u8> = (1..=bytes as u8).collect();
+                scatter.write(at as u64, &data);
+                let mut expected = vec![0; 6];
+                expected[at..at + bytes].copy_from_slice(&data);
+                if let Some(slice) = scatter.slice(at as u64, bytes) {
+                    assert_eq!(slice, data);
+                }
+                let buffers = scatter.into_buffers();
+                let all: Vec<u8> = buffers.iter().flat_map(|b| b.as_slice().to_vec()).collect();
+                assert_eq!(all, expected, "{at} {bytes}");
+            }
+        }
+    }
+}

@@ -1,0 +1,656 @@
+//! The network lane: the protocol over its tables, and the link below it.
+
+mod failing;
+mod host;
+
+use portolan_link::{LinkAddress, LinkError, TxFrame};
+use portolan_proto as proto;
+use portolan_proto::{
+    Endpoint as View, Identity, Layout, NetAddress, PeerId, Release, Reroute, SourceId, Tables,
+    Transmit, key_slots,
+};
+use portolan_ring::{MemoryError, Table, Wiped};
+use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, SuiteId};
+use portolan_wire::{Address, MessageNo};
+
+use self::failing::Failing;
+use self::host::NetHost;
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::error::Death;
+use crate::network::Network;
+use crate::returns::Restarted;
+use crate::shm::ShmLane;
+
+/// Least UDP payload that every path takes, bytes (RFC 8200: 1,280 with IPv6 and UDP
+/// headers).
+pub const PACKET_MIN: u16 = 1_232;
+
+/// Frames that pass between protocol and link in one burst.
+const BURST: usize = 64;
+
+/// Pauses between passes that are this part of the silence after which a peer
+/// is dead may matter to it.
+const PAUSES: u64 = 64;
+
+/// Passes that move something, without a sleep between them, after which nobody
+/// is likely to sleep soon: some 50 us of traffic, as long as a wait spins.
+const CALM_PASSES: u32 = 32;
+
+/// How often the interfaces are asked what they take, ns: a call or two for each.
+const SIZES_EVERY_NS: u64 = 500_000_000;
+
+/// What keys of the network lane come from.
+pub struct Credentials<'a> {
+    /// This endpoint.
+    pub me: Identity,
+    /// Cipher suite.
+    pub suite: SuiteId,
+    /// What all members of the job share.
+    pub secret: &'a [u8; 32],
+    /// Where keys are agreed on: the private key, and what all members have besides.
+    pub agreement: Option<(&'a [u8; 32], Option<&'a [u8; 32]>)>,
+    /// Public keys of the other ranks, likewise.
+    pub public_keys: &'a [[u8; PUBLIC_KEY_BYTES]],
+    /// Fresh random bits for nonces and connection numbers.
+    pub seed: u64,
+}
+
+/// The protocol's tables, in memory that a fork wipes.
+pub struct ProtoTables {
+    core: Wiped<proto::Core>,
+    peers: Wiped<proto::Peer>,
+    parked: Table<proto::PeerSnapshot>,
+    parked_paths: Table<proto::PathSnapshot>,
+    conns: Wiped<proto::Conn>,
+    paths: Wiped<proto::Path>,
+    meta: Wiped<proto::FrameMeta>,
+    longs: Wiped<proto::Long>,
+    frames: Table<u8>,
+    seal: Suites,
+}
+
+/// All that seals packets.
+pub type Suites = Paired<AnySeal<Wiped<KeyCell>>, Wiped<Own>, Wiped<Pair>>;
+
+impl ProtoTables {
+    /// For an endpoint that knows no peers yet.
+    ///
+    /// # Errors
+    /// [`MemoryError`].
+    pub fn new(config: &proto::Config, credentials: &Credentials<'_>) -> Result<Self, MemoryError> {
+        let suite = credentials.suite;
+        let layout = Layout::of(config);
+        // Without security there are no keys, and none to agree on.
+        let sealed = suite != SuiteId::None;
+        let slots = if sealed { key_slots(config) } else { 0 };
+        let agreement = credentials.agreement.filter(|_| sealed);
+        let own = Wiped::new(agreement.iter().len(), || {
+            let (private, mix) = agreement.expect("one entry, or none is made");
+            Own::new(private, mix)
+        })?;
+        let keys = agreement.map_or(&[][..], |_| credentials.public_keys);
+        let mut pairs = Wiped::new(keys.len(), Pair::default)?;
+        for (pair, key) in pairs.iter_mut().zip(keys) {
+            *pair = Pair::with(key);
+        }
+        let cells = AnySeal::new(suite, Wiped::new(slots, KeyCell::default)?);
+        let mut tables = Self {
+            core: Wiped::new(1, proto::Core::default)?,
+            peers: Wiped::new(layout.peers, proto::Peer::default)?,
+            parked: Table::wiped(layout.parked)?,
+            parked_paths: Table::wiped(layout.parked_paths)?,
+            conns: Wiped::new(layout.conns, proto::Conn::default)?,
+            paths: Wiped::new(layout.paths, proto::Path::default)?,
+            meta: Wiped::new(layout.meta, proto::FrameMeta::default)?,
+            longs: Wiped::new(layout.longs, proto::Long::default)?,
+            frames: Table::wiped(layout.frame_bytes)?,
+            seal: Paired::new(cells, own, pairs),
+        };
+        let Credentials {
+            me, secret, seed, ..
+        } = *credentials;
+        let (mut own, _) = tables.split();
+        own.init(config, me, secret, seed);
+        Ok(tables)
+    }
+
+    /// The protocol's own tables, and the seal.
+    #[inline]
+    pub fn split(&mut self) -> (Tables<'_>, &mut Suites) {
+        let tables = Tables {
+            core: &mut self.core[0],
+            peers: &mut self.peers,
+            parked: &mut self.parked,
+            parked_paths: &mut self.parked_paths,
+            conns: &mut self.conns,
+            paths: &mut self.paths,
+            meta: &mut self.meta,
+            longs: &mut self.longs,
+            frames: &mut self.frames,
+        };
+        (tables, &mut self.seal)
+    }
+
+    /// The protocol over them.
+    #[inline]
+    pub fn view(&mut self) -> View<'_, Suites> {
+        let (tables, seal) = self.split();
+        View::new(tables, seal)
+    }
+}
+
+/// The sending half of the network lane.
+pub struct NetTx {
+    tables: ProtoTables,
+    /// The clock as of the last pass or send, ns.
+    now: u64,
+    /// A handler outside of a pass of this lane has sent something.
+    dirty: bool,
+}
+
+/// The network lane.
+pub struct NetLane<N> {
+    /// What carries its packets.
+    pub link: N,
+    tx: NetTx,
+    /// The rank of each peer.
+    ranks: Vec<u32>,
+    /// Packets that the link has not taken yet.
+    pending: Vec<Transmit>,
+    /// Peers that have died: the link has yet to hear which of their connection
+    /// numbers go with them.
+    gone: Vec<PeerId>,
+    /// Peers that say that our packets come to them by a detour.
+    mis_steered: Vec<PeerId>,
+    /// Peers whose way stays congested: packets to them are to take another.
+    rerouted: Vec<(PeerId, Reroute)>,
+    /// When the last pass was.
+    passed_at: u64,
+    /// What the kernel refuses.
+    failing: Failing,
+    /// The link's descriptor can be waited on.
+    armed: bool,
+    /// Passes since then that moved something while nobody slept.
+    busy: u32,
+    /// When the interfaces are asked next what packets they take, ns.
+    sizes_at: u64,
+    /// Networks whose interface takes less than every path must.
+    cramped: [bool; proto::PATHS_MAX],
+    /// After a longer pause between passes it is asked whether they came late,
+    /// ns.
+    late_ns: u64,
+}
+
+fn net_address(a: LinkAddress) -> NetAddress {
+    NetAddress {
+        ip: a.ip,
+        port: a.port,
+    }
+}
+
+const fn link_address(to: NetAddress) -> LinkAddress {
+    LinkAddress {
+        ip: to.ip,
+        port: to.port,
+        scope: 0,
+    }
+}
+
+impl<N: Network> NetLane<N> {
+    /// `silence_ns`: after which `tables` gives up a peer.
+    pub fn new(link: N, tables: ProtoTables, ranks: Vec<u32>, silence_ns: u64, now: u64) -> Self {
+        Self {
+            link,
+            tx: NetTx {
+                tables,
+                now,
+                dirty: false,
+            },
+            ranks,
+            pending: Vec::with_capacity(BURST),
+            gone: Vec::new(),
+            mis_steered: Vec::with_capacity(BURST),
+            rerouted: Vec::new(),
+            passed_at: now,
+            failing: Failing::default(),
+            armed: true,
+            busy: 0,
+            sizes_at: 0,
+            cramped: [false; proto::PATHS_MAX],
+            late_ns: silence_ns / PAUSES,
+        }
+    }
+
+    /// One pass: what has arrived, what is due, what is to leave. Gives how
+    /// many packets moved.
+    pub fn pass(&mut self, core: &mut Core, shm: Option<&mut ShmLane>, clock: &dyn Clock) -> usize {
+        let now = clock.now();
+        let last = std::mem::replace(&mut self.passed_at, now);
+        self.tx.now = now;
+        self.tx.dirty = false;
+        if now.saturating_sub(last) > self.late_ns {
+            self.tx.tables.view().came_late(now, last);
+        }
+        self.link.set_now(now);
+        if now >= self.sizes_at {
+            self.ask_sizes(core);
+        }
+        let before = core.answerable();
+        let has_ways = self.link.has_ways();
+        let mut view = self.tx.tables.view();
+        let mut host = NetHost {
+            core,
+            ranks: &self.ranks,
+            now,
+            shm,
+            clock,
+            told: Death::Ended,
+            failing: &self.failing,
+            gone: &mut self.gone,
+            rerouted: has_ways.then_some(&mut self.rerouted),
+        };
+        let mis_steered = &mut self.mis_steered;
+        let has_fast = self.link.has_fast_path();
+        let received = self.link.rx_burst(BURST, |f| {
+            let (from, detour) = (net_address(f.from), f.detour);
+            let heard = view.handle_packet(now, from, f.ce, f.bytes, &mut host);
+            if let Some(heard) = heard.filter(|_| has_fast) {
+                // Only the first network has a way past the kernel.
+                if heard.path == 0 {
+                    view.note_detour(heard.peer, detour);
+                }
+                if heard.detour && mis_steered.last() != Some(&heard.peer) {
+                    mis_steered.push(heard.peer);
+                }
+            }
+        });
+        for peer in mis_steered.drain(..) {
+            if let Some(to) = view.peer_address(peer) {
+                self.link.mis_steered(&link_address(to));
+            }
+        }
+        let due = view.next_timeout().is_some_and(|at| at <= now);
+        if due {
+            view.handle_timeouts(now, &mut host);
+        }
+        let moved = match received {
+            Ok(n) => {
+                self.failing.received();
+                n
+            }
+            Err(e) => {
+                self.cannot_receive(core, e);
+                0
+            }
+        };
+        let flush_delayed_acks = core.answerable() == before;
+        moved + self.transmit(core, flush_delayed_acks, clock)
+    }
+
+    /// The clock as of the last pass or send, ns.
+    pub const fn now(&self) -> u64 {
+        self.tx.now
+    }
+
+    /// Whether something waits to be sent by the next pass.
+    #[inline(always)]
+    pub fn is_owed(&self) -> bool {
+        self.tx.dirty || !self.pending.is_empty()
+    }
+
+    /// Lets packets leave that are ready; gives how many.
+    pub fn transmit(
+        &mut self,
+        core: &mut Core,
+        flush_delayed_acks: bool,
+        clock: &dyn Clock,
+    ) -> usize {
+        let mut sent = 0;
+        let Self {
+            link,
+            tx: NetTx { tables, now, dirty },
+            ranks,
+            pending,
+            failing,
+            gone,
+            rerouted,
+            sizes_at,
+            ..
+        } = self;
+        *dirty = false;
+        let mut view = tables.view();
+        if pending.is_empty()
+            && !view.may_transmit(flush_delayed_acks)
+            && rerouted.is_empty()
+            && gone.is_empty()
+        {
+            return 0;
+        }
+        for (peer, how) in rerouted.drain(..) {
+            if let Some(to) = view.peer_address(peer) {
+                link.reroute(&link_address(to), how);
+            }
+        }
+        let has_ways = link.has_ways();
+        for peer in gone.drain(..) {
+            link.admit(peer.0, view.connection_numbers(peer));
+        }
+        let mut failure = None;
+        loop {
+            let mut host = NetHost {
+                core,
+                ranks,
+                now: *now,
+                shm: None,
+                clock,
+                told: Death::Ended,
+                failing,
+                gone,
+                rerouted: has_ways.then_some(&mut *rerouted),
+            };
+            let mut dry = false;
+            while pending.len() < BURST {
+                let Some(t) = view.poll_transmit(*now, flush_delayed_acks, &mut host) else {
+                    dry = true;
+                    break;
+                };
+                if t.connect {
+                    // Before the peer is told.
+                    link.admit(t.peer.0, view.connection_numbers(t.peer));
+                    if t.network == 0 {
+                        link.introduce(&link_address(t.to));
+                    }
+                }
+                pending.push(t);
+            }
+            if pending.is_empty() {
+                break;
+            }
+            let frame = |t: &Transmit| TxFrame {
+                to: link_address(t.to),
+                bytes: view.frame(t),
+                ecn: t.ecn,
+            };
+            // One small message on its way out is what latency is made of.
+            let network = pending[0].network;
+            let same = pending.iter().take_while(|t| t.network == network);
+            let by = same.count();
+            let result = if let [only] = pending.as_slice() {
+                link.tx_burst(network, &[frame(only)])
+            } else {
+                let mut frames = [TxFrame {
+                    to: LinkAddress::default(),
+                    bytes: &[],
+                    ecn: false,
+                }; BURST];
+                for (slot, t) in frames.iter_mut().zip(&pending[..by]) {
+                    *slot = frame(t);
+                }
+                link.tx_burst(network, &frames[..by])
+            };
+            let done = match result {
+                Ok(n) => n,
+                Err(LinkError::Full) => 0,
+                Err(e) => {
+                    failure = Some(e);
+                    1
+                }
+            };
+            let all = done == by;
+            let last = by == pending.len();
+            match failure {
+                None => failing.sent(pending[..done].iter().map(|t| t.peer)),
+                Some(LinkError::Unreachable(errno) | LinkError::Broken(errno)) => {
+                    failing.not_sent(pending[0].peer, errno);
+                }
+                Some(_) => {}
+            }
+            for (i, t) in pending.drain(..done).enumerate() {
+                if i == 0
+                    && let Some(LinkError::TooBig(max)) = failure
+                {
+                    log::debug!("packets to peer {} may have {max} bytes", t.peer.0);
+                    view.packet_too_big(*now, t.peer, t.path, t.len, max);
+                    // Its interface may know how much it takes.
+                    *sizes_at = 0;
+                }
+                view.transmitted(t.frame);
+            }
+            if let Some(e) = failure.take() {
+                core.counters.tx_failed += 1;
+                if matches!(e, LinkError::Broken(_)) {
+                    log::warn!("the network link is broken: {e:?}");
+                    break;
+                }
+                continue;
+            }
+            sent += done;
+            // What the frames that are free now allow comes with the next pass.
+            if (dry && last) || !all {
+                break;
+            }
+        }
+        sent
+    }
+
+    /// Interfaces may take other packets than before.
+    #[cold]
+    fn ask_sizes(&mut self, core: &Core) {
+        self.sizes_at = self.tx.now + SIZES_EVERY_NS;
+        let (rank, least) = (core.rank, usize::from(PACKET_MIN));
+        for (path, size) in self.link.sizes_now() {
+            let was_cramped = std::mem::replace(&mut self.cramped[usize::from(path)], size < least);
+            if size < least && !was_cramped {
+                // Short packets still leave, so that no peer seems silent.
+                (core.tell)(format_args!(
+                    "portolan: rank {rank}: an interface takes UDP payloads of {size} bytes now, \
+                     {least} are needed, and no long message leaves: give it an MTU of 1,280 or \
+                     more"
+                ));
+            }
+            let now = self.tx.now;
+            self.tx.tables.view().set_packet_max(now, path, size);
+        }
+    }
+
+    /// A program that hears of silence alone would look for it elsewhere.
+    #[cold]
+    fn cannot_receive(&mut self, core: &Core, e: LinkError) {
+        if let LinkError::Broken(errno) = e
+            && let Some(failure) = self.failing.not_received(errno)
+        {
+            (core.tell)(format_args!(
+                "portolan: rank {}: {failure}. Does a filter (seccomp) refuse the call? \
+                 `portolan doctor`, run the same way, says which one",
+                core.rank
+            ));
+        }
+    }
+
+    /// Offers messages again that were not taken.
+    pub fn resume(&mut self, core: &mut Core, shm: Option<&mut ShmLane>, clock: &dyn Clock) {
+        let now = self.tx.now;
+        let mut host = NetHost {
+            core,
+            ranks: &self.ranks,
+            now,
+            shm,
+            clock,
+            told: Death::Ended,
+            failing: &self.failing,
+            gone: &mut self.gone,
+            rerouted: None,
+        };
+        self.tx.tables.view().resume(now, &mut host);
+        self.tx.dirty = true;
+    }
+
+    /// Told from outside that a peer's process has ended.
+    pub fn peer_died(&mut self, core: &mut Core, peer: PeerId, how: Death, clock: &dyn Clock) {
+        let mut host = NetHost {
+            core,
+            ranks: &self.ranks,
+            now: self.tx.now,
+            shm: None,
+            clock,
+            told: how,
+            failing: &self.failing,
+            gone: &mut self.gone,
+            rerouted: None,
+        };
+        self.tx.tables.view().peer_died(peer, &mut host);
+    }
+
+    /// Told from outside that a rank is back in another life; gives what it is
+    /// known by, if it ever was.
+    pub fn peer_returned(
+        &mut self,
+        core: &mut Core,
+        it: &Restarted,
+        clock: &dyn Clock,
+    ) -> Option<PeerId> {
+        let at = self.ranks.iter().position(|rank| *rank == it.rank)?;
+        let peer = PeerId(at as u32);
+        let mut host = NetHost {
+            core,
+            ranks: &self.ranks,
+            now: self.tx.now,
+            shm: None,
+            clock,
+            told: Death::Restarted,
+            failing: &self.failing,
+            gone: &mut self.gone,
+            rerouted: None,
+        };
+        let Address { life, ip, port, .. } = it.address;
+        let to = NetAddress { ip, port };
+        let mut view = self.tx.tables.view();
+        view.peer_returned(peer, life, to, it.mode, &mut host);
+        Some(peer)
+    }
+
+    /// Told from outside that a peer is there, though silent.
+    pub fn reset_silence_timer(&mut self, peer: PeerId, now: u64) {
+        self.tx.tables.view().reset_silence_timer(now, peer);
+    }
+
+    /// When a peer was last heard, if it has active state.
+    pub fn heard_at(&mut self, peer: PeerId) -> Option<u64> {
+        self.tx.tables.view().heard_at(peer)
+    }
+
+    /// Somebody will sleep on the link's descriptor; false if that cannot be
+    /// relied on.
+    pub fn arm(&mut self) -> bool {
+        self.busy = 0;
+        if !self.armed {
+            self.armed = self.link.arm().is_ok();
+        }
+        self.armed
+    }
+
+    /// Whether the link's descriptor can be waited on.
+    #[inline(always)]
+    pub const fn is_armed(&self) -> bool {
+        self.armed
+    }
+
+    /// Packets come while nobody sleeps: after a while the kernel need not look
+    /// for sleepers with each.
+    pub fn calm(&mut self) {
+        self.busy += 1;
+        if self.busy >= CALM_PASSES {
+            self.armed = false;
+            self.link.disarm();
+        }
+    }
+
+    /// When the lane must be looked at again, ns of the monotonic clock.
+    pub fn next_timeout(&mut self) -> Option<u64> {
+        if self.is_owed() {
+            return Some(0);
+        }
+        self.tx.tables.view().next_timeout()
+    }
+
+    /// Whether all that was sent has been acknowledged.
+    pub fn idle(&mut self) -> bool {
+        self.pending.is_empty() && self.tx.tables.view().idle()
+    }
+
+    /// Whether all that was sent has left.
+    pub fn has_left(&mut self) -> bool {
+        self.pending.is_empty() && self.tx.tables.view().has_left()
+    }
+
+    /// Tells all peers that nothing more comes.
+    pub fn close(&mut self, now: u64) {
+        self.tx.now = now;
+        self.tx.tables.view().close(now);
+    }
+
+    /// What is read from outside: the protocol's tables, and the rank of each
+    /// peer.
+    pub fn described(&mut self) -> (Tables<'_>, &[u32]) {
+        (self.tx.tables.split().0, &self.ranks)
+    }
+
+    /// The protocol's counts.
+    pub fn counters(&mut self) -> proto::Counters {
+        *self.tx.tables.view().counters()
+    }
+
+    /// The sending half alone.
+    #[inline(always)]
+    pub const fn sender(&mut self) -> &mut NetTx {
+        &mut self.tx
+    }
+
+    /// Takes the time, for a send outside of a pass.
+    pub const fn set_now(&mut self, now: u64) {
+        self.tx.now = now;
+    }
+
+    /// Whether a call outside of a pass has sent something.
+    #[inline(always)]
+    pub const fn is_dirty(&self) -> bool {
+        self.tx.dirty
+    }
+}
+
+impl NetTx {
+    pub(crate) fn send(
+        &mut self,
+        peer: PeerId,
+        m: &proto::Message<'_>,
+    ) -> Result<MessageNo, proto::SendError> {
+        self.dirty = true;
+        let now = self.now;
+        self.tables.view().send(now, peer, m)
+    }
+
+    pub(crate) fn send_long(
+        &mut self,
+        peer: PeerId,
+        m: &proto::Message<'_>,
+        total: u64,
+        source: SourceId,
+        release: Release,
+    ) -> Result<MessageNo, proto::SendError> {
+        self.dirty = true;
+        let now = self.now;
+        self.tables
+            .view()
+            .send_long(now, peer, m, total, source, release)
+    }
+
+    /// The program waits for something from a peer.
+    pub fn await_peer(&mut self, peer: PeerId) {
+        self.tables.view().await_peer(self.now, peer);
+    }
+
+    pub(crate) fn inline_max(&mut self, peer: PeerId, args: usize) -> usize {
+        self.tables.view().inline_max(peer, args)
+    }
+}

@@ -1,0 +1,308 @@
+//! The 65,536 ports of an endpoint: a sparse table of two levels.
+
+use std::collections::VecDeque;
+
+use portolan_wire::{MessageNo, Priority};
+
+use crate::context::Context;
+use crate::memory::Buffer;
+use crate::message::{Event, Message};
+
+/// Ports from this number on are the engine's own.
+pub const PORTS_RESERVED: u16 = 0xff00;
+
+/// Called with each message of a port.
+pub type Handler = Box<dyn FnMut(&mut Context<'_>, &Message<'_>) + Send>;
+/// Called when something went wrong.
+pub type ErrorHandler = Box<dyn FnMut(&mut Context<'_>, &Event) + Send>;
+
+/// What a port is bound to; everything may be left out.
+#[derive(Default)]
+pub struct Binding {
+    /// Where messages are written. Without one the handler sees a message
+    /// where it arrived; a long one is put together in memory of the endpoint.
+    pub buffer: Option<Buffer>,
+    /// Called once for each message, one at a time, within the program's own
+    /// calls. Without one, messages are only written to the buffer and counted.
+    pub handler: Option<Handler>,
+    /// Called with [`Event::TooLong`] of this port, [`Event::PeerDead`] and
+    /// [`Event::PeerBack`].
+    pub error_handler: Option<ErrorHandler>,
+    /// Lets the helper thread run the handlers too, when the program makes no
+    /// calls. Default off.
+    pub any_thread: bool,
+}
+
+impl Binding {
+    /// A handler and no buffer.
+    pub fn to(handler: impl FnMut(&mut Context<'_>, &Message<'_>) + Send + 'static) -> Self {
+        Self {
+            handler: Some(Box::new(handler)),
+            ..Self::default()
+        }
+    }
+
+    /// The same with a buffer.
+    #[must_use]
+    pub fn with_buffer(self, buffer: impl Into<Buffer>) -> Self {
+        Self {
+            buffer: Some(buffer.into()),
+            ..self
+        }
+    }
+
+    /// The same with an error handler.
+    #[must_use]
+    pub fn on_error(self, f: impl FnMut(&mut Context<'_>, &Event) + Send + 'static) -> Self {
+        Self {
+            error_handler: Some(Box::new(f)),
+            ..self
+        }
+    }
+
+    /// The same, with handlers that the helper thread may run.
+    #[must_use]
+    pub fn any_thread(self) -> Self {
+        Self {
+            any_thread: true,
+            ..self
+        }
+    }
+}
+
+impl std::fmt::Debug for Binding {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Binding")
+            .field("buffer", &self.buffer.as_ref().map(Buffer::len))
+            .field("handler", &self.handler.is_some())
+            .field("any_thread", &self.any_thread)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PortState {
+    /// Never bound: messages wait for that.
+    #[default]
+    Unbound,
+    Bound,
+    /// Messages are refused.
+    Closed,
+}
+
+/// Which memory a waiting message is charged to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Charge {
+    Unexpected,
+    Queued,
+}
+
+/// What names a message.
+#[derive(Clone, Copy, Debug)]
+pub struct Meta {
+    /// Rank of the sender.
+    pub from: u32,
+    /// The port that it is for.
+    pub port: u16,
+    /// Its flow.
+    pub flow: u16,
+    /// Request or reply.
+    pub priority: Priority,
+    /// Its number within sender, priority and flow.
+    pub number: MessageNo,
+    /// It came from its sender, not by way of others.
+    pub direct: bool,
+}
+
+/// A whole message that waits for its handler.
+#[derive(Debug)]
+pub struct HeldMessage {
+    pub meta: Meta,
+    pub args: Vec<u8>,
+    pub body: Vec<u8>,
+    /// The port's buffer, if the message lies there: with its length and the
+    /// binding that it is of.
+    pub in_buffer: Option<(Buffer, usize, u32)>,
+    pub charge: Charge,
+    pub charged: usize,
+}
+
+#[derive(Default)]
+pub struct Slot {
+    /// A whole message may run its handler at once, where it lies.
+    pub fast: bool,
+    pub state: PortState,
+    /// The buffer is with a message that is arriving or waits for its handler.
+    pub busy: bool,
+    /// In the list of ports with work.
+    pub listed: bool,
+    pub any_thread: bool,
+    /// Counts bindings.
+    pub generation: u32,
+    pub handler: Option<Handler>,
+    pub error_handler: Option<ErrorHandler>,
+    pub buffer: Option<Buffer>,
+    /// Set while the buffer is out: what is to be bound in its place.
+    pub replacement: Option<Option<Buffer>>,
+    pub held: VecDeque<HeldMessage>,
+    /// Buffers that were replaced after a message had been written to them.
+    pub returned: VecDeque<(Buffer, usize)>,
+    /// Messages delivered since the port was bound.
+    pub arrived: u64,
+}
+
+impl Slot {
+    /// Counts a message; gives the binding that it is of.
+    #[inline(always)]
+    pub const fn note_arrival(&mut self) -> u32 {
+        self.arrived += 1;
+        self.generation
+    }
+
+    pub fn update_fast(&mut self) {
+        self.fast = self.state == PortState::Bound
+            && self.handler.is_some()
+            && self.buffer.is_none()
+            && self.held.is_empty()
+            && !self.busy;
+    }
+
+    /// Takes back the buffer of a message that is done with. `seen`: a handler
+    /// saw it there; then whoever lent it knows where it is.
+    pub fn put_back(&mut self, buffer: Buffer, filled: usize, generation: u32, seen: bool) {
+        let to_tell = !(seen && buffer.is_lent());
+        if self.generation != generation {
+            // Bound anew meanwhile; `busy` belongs to the new binding.
+            if to_tell {
+                self.returned.push_back((buffer, filled));
+            }
+            return;
+        }
+        self.busy = false;
+        match self.replacement.take() {
+            None => self.buffer = Some(buffer),
+            Some(next) => {
+                if to_tell {
+                    self.returned.push_back((buffer, filled));
+                }
+                self.buffer = next;
+            }
+        }
+        self.update_fast();
+    }
+}
+
+const PAGE: usize = 64;
+const PAGES: usize = 65_536 / PAGE;
+
+/// The table. A page of 64 ports exists once one of them was used.
+pub struct Ports {
+    pages: Vec<Option<Box<[Slot; PAGE]>>>,
+}
+
+impl Ports {
+    pub fn new() -> Self {
+        Self {
+            pages: std::iter::repeat_with(|| None).take(PAGES).collect(),
+        }
+    }
+
+    #[inline(always)]
+    pub fn get(&mut self, port: u16) -> Option<&mut Slot> {
+        match &mut self.pages[port as usize / PAGE] {
+            Some(page) => Some(&mut page[port as usize % PAGE]),
+            None => None,
+        }
+    }
+
+    pub fn get_or_make(&mut self, port: u16) -> &mut Slot {
+        let page = self.pages[port as usize / PAGE]
+            .get_or_insert_with(|| Box::new(std::array::from_fn(|_| Slot::default())));
+        &mut page[port as usize % PAGE]
+    }
+
+    /// Every bound port that has an error handler.
+    pub fn with_error_handler(&self) -> Vec<u16> {
+        let slots = |(p, page): (usize, &Option<Box<[Slot; PAGE]>>)| {
+            let found: Vec<u16> = page
+                .iter()
+                .flat_map(|page| page.iter().enumerate())
+                .filter(|(_, s)| s.state == PortState::Bound && s.error_handler.is_some())
+                .map(|(i, _)| (p * PAGE + i) as u16)
+                .collect();
+            found
+        };
+        self.pages.iter().enumerate().flat_map(slots).collect()
+    }
+
+    /// Every port that holds messages.
+    pub fn with_held(&self) -> Vec<u16> {
+        let mut found = Vec::new();
+        for (p, page) in self.pages.iter().enumerate() {
+            for (i, slot) in page.iter().flat_map(|page| page.iter().enumerate()) {
+                if !slot.held.is_empty() {
+                    found.push((p * PAGE + i) as u16);
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Memory that arriving messages may take, as a whole and for each sender.
+pub struct Budget {
+    limit: usize,
+    share: usize,
+    pub used: usize,
+    by_sender: Vec<usize>,
+}
+
+/// Counted for each waiting message beside its bytes.
+const OVERHEAD: usize = size_of::<HeldMessage>();
+
+impl Budget {
+    pub fn new(limit: usize, share: usize, senders: usize) -> Self {
+        Self {
+            limit,
+            share: share.min(limit),
+            used: 0,
+            by_sender: vec![0; senders],
+        }
+    }
+
+    /// What a message without bytes is charged.
+    pub const EMPTY: usize = OVERHEAD;
+
+    /// Takes memory for a message, if there is any, or else of what may be taken
+    /// `beyond` it; gives what was charged.
+    pub fn charge(&mut self, from: u32, bytes: u64, beyond: &mut u64) -> Option<usize> {
+        let bytes = usize::try_from(bytes).ok()?.checked_add(OVERHEAD)?;
+        let mine = &mut self.by_sender[from as usize];
+        let free = self.limit.saturating_sub(self.used);
+        if bytes > free.min(self.share.saturating_sub(*mine)) {
+            *beyond = beyond.checked_sub(bytes as u64)?;
+        }
+        self.used += bytes;
+        *mine += bytes;
+        Some(bytes)
+    }
+
+    /// Bytes that each sender's messages take.
+    pub fn by_sender(&self) -> &[usize] {
+        &self.by_sender
+    }
+
+    pub fn release(&mut self, from: u32, charged: usize) {
+        self.used -= charged;
+        self.by_sender[from as usize] -= charged;
+    }
+
+    /// Whether a message of that length could ever be charged.
+    pub fn could_ever(&self, bytes: u64) -> bool {
+        bytes.saturating_add(OVERHEAD as u64) <= self.share as u64
+    }
+
+    pub fn room(&self) -> u64 {
+        (self.share.saturating_sub(OVERHEAD)) as u64
+    }
+}

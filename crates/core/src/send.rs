@@ -1,0 +1,448 @@
+//! The way out: which lane, copied or lent, now or not.
+
+use std::sync::Arc;
+
+use portolan_proto as proto;
+use portolan_proto::{PeerId, Release, SourceId};
+use portolan_wire::{ARGS_MAX, MessageNo, Priority};
+
+use crate::core::{Arrival, Core, Finding, Took};
+use crate::error::{Death, Misuse, SendError};
+use crate::lanes::Lane;
+use crate::memory::{Payload, Source};
+use crate::message::{Event, SendOptions};
+use crate::ops::{Completion, Entry, Op, Teller, done};
+use crate::out::Out;
+use crate::outbox::Unsent;
+use crate::ports::{Charge, Meta, PORTS_RESERVED, PortState};
+use crate::shm::{STREAMED_MIN, ShmFailure, why};
+
+/// Flows that a pair keeps, of each priority.
+pub const FLOWS_MAX: u16 = proto::FLOWS_MAX as u16 - 2;
+
+/// Flows with those of matched messages.
+pub const FLOWS_ALL: u16 = proto::FLOWS_MAX as u16;
+
+impl Core {
+    /// Sends, with a copy, if there is credit.
+    #[inline]
+    pub fn send(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        self.admits(port, o)?;
+        self.note_begun();
+        let number = self.send_any(out, rank, port, o, payload)?;
+        self.note_sent(rank, port, o, number, payload.len());
+        Ok(number)
+    }
+
+    /// Whether the program may send so at all.
+    #[inline(always)]
+    const fn admits(&self, port: u16, o: &SendOptions<'_>) -> Result<(), SendError> {
+        if port >= PORTS_RESERVED {
+            return Err(SendError::Misuse(Misuse::ReservedPort));
+        }
+        if self.closing {
+            return Err(SendError::Misuse(Misuse::Closed));
+        }
+        if o.flow >= FLOWS_MAX {
+            return Err(SendError::BadFlow);
+        }
+        Ok(())
+    }
+
+    /// A message of the program's may leave from now on.
+    #[inline(always)]
+    fn note_begun(&mut self) {
+        if let Some(trace) = &mut self.trace {
+            trace.sends();
+        }
+    }
+
+    /// A message of the program's was accepted.
+    #[inline(always)]
+    fn note_sent(
+        &mut self,
+        to: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        number: MessageNo,
+        bytes: usize,
+    ) {
+        self.counters.sent += 1;
+        self.counters.bytes_sent += bytes as u64;
+        if let Some(trace) = &mut self.trace {
+            trace.sent(to, port, o, number, bytes, !self.run);
+        }
+    }
+
+    /// As [`Core::send`], to any port and uncounted.
+    #[inline]
+    pub fn send_any(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if o.flow >= FLOWS_ALL {
+            return Err(SendError::BadFlow);
+        }
+        if o.args.len() > ARGS_MAX {
+            return Err(SendError::TooManyArgs);
+        }
+        match self.lanes.get(rank) {
+            Some(Lane::Shm(to)) if payload.len() <= out.shm_inline_max(o.args.len()) => out
+                .shm_send(to, port, o, payload)
+                .map_err(|e| self.map_shm(rank, e)),
+            Some(Lane::Shm(_)) => self.send_copy(out, rank, port, o, payload),
+            Some(Lane::Net(peer)) => self.send_net(out, rank, peer, port, o, payload),
+            Some(Lane::Myself) => self.send_self(port, o, payload),
+            Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
+            None => Err(Misuse::BadRank.into()),
+        }
+    }
+
+    fn send_net(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        peer: PeerId,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if payload.len() <= out.net_inline_max(peer, o.args.len()) {
+            match out.net_send(peer, &message(port, o, payload)) {
+                Ok(number) => return Ok(number),
+                // The path has shrunk since.
+                Err(proto::SendError::TooLong) => {}
+                Err(e) => return Err(self.map(rank, e)),
+            }
+        }
+        self.send_copy(out, rank, port, o, payload)
+    }
+
+    /// Sends a long message from a copy of its bytes.
+    fn send_copy(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        if !self.ops.charge(payload.len()) {
+            return Err(SendError::NoCredit);
+        }
+        let source = Source::Given(Payload::Vec(payload.to_vec()));
+        self.begin(
+            out,
+            rank,
+            port,
+            o,
+            source,
+            Teller::Nobody,
+            payload.len(),
+            Release::Copied,
+        )
+        .map(|(number, _)| number)
+        .map_err(|(e, _)| e)
+    }
+
+    fn map(&self, rank: u32, e: proto::SendError) -> SendError {
+        match e {
+            proto::SendError::NoCredit => SendError::NoCredit,
+            proto::SendError::PeerDead => {
+                let why = self.lanes.dead(rank).unwrap_or(Death::Closed);
+                SendError::PeerDead { rank, why }
+            }
+            proto::SendError::BadFlow => SendError::BadFlow,
+            proto::SendError::TooManyArgs => SendError::TooManyArgs,
+            proto::SendError::TooLong => SendError::TooLong,
+            proto::SendError::BadPeer => Misuse::BadRank.into(),
+        }
+    }
+
+    #[cold]
+    fn map_shm(&mut self, rank: u32, e: ShmFailure) -> SendError {
+        match e {
+            ShmFailure::Full => SendError::NoCredit,
+            ShmFailure::TooBig => SendError::TooLong,
+            ShmFailure::NoPeer => Misuse::BadRank.into(),
+            ShmFailure::Gone(state) => {
+                let why = why(state);
+                // What it still said is read first; then it is marked dead.
+                self.findings.push(Finding::Suspect(rank, why));
+                SendError::PeerDead { rank, why }
+            }
+        }
+    }
+
+    /// Puts a long message on its way; gives the source back if it cannot.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one call site for each kind of send"
+    )]
+    pub(crate) fn begin(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        source: Source,
+        teller: Teller,
+        charged: usize,
+        release: Release,
+    ) -> Result<(MessageNo, SourceId), (SendError, Option<Source>)> {
+        let total = source.len() as u64;
+        let id = self.ops.insert(Entry {
+            source,
+            to: rank,
+            priority: o.priority,
+            flow: o.flow,
+            number: MessageNo(0),
+            teller,
+            charged,
+            refused: false,
+        });
+        let sent = match self.lanes.get(rank) {
+            Some(Lane::Net(peer)) => out
+                .net_send_long(peer, &message(port, o, &[]), total, id, release)
+                .map_err(|e| self.map(rank, e)),
+            Some(Lane::Shm(to)) => {
+                let sent = match self.ops.get_mut(id) {
+                    Some(entry) => out.shm_send_long(to, port, o, &entry.source, id),
+                    None => Err(ShmFailure::NoPeer),
+                };
+                sent.map_err(|e| self.map_shm(rank, e))
+            }
+            Some(Lane::Dead(why)) => Err(SendError::PeerDead { rank, why }),
+            Some(Lane::Myself) | None => Err(Misuse::BadRank.into()),
+        };
+        match sent {
+            Ok(number) => {
+                if let Some(entry) = self.ops.get_mut(id) {
+                    entry.number = number;
+                }
+                Ok((number, id))
+            }
+            Err(e) => Err((e, self.ops.remove(id).map(|entry| entry.source))),
+        }
+    }
+
+    /// Sends without a copy where the message is long enough for that.
+    pub fn send_given(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: Payload,
+    ) -> Result<Op, (SendError, Option<Payload>)> {
+        let release = Release::Acknowledged;
+        match self.send_source(out, rank, port, o, Source::Given(payload), release) {
+            Ok(op) => Ok(op),
+            Err((e, Some(Source::Given(payload)))) => Err((e, Some(payload))),
+            Err((e, _)) => Err((e, None)),
+        }
+    }
+
+    /// As [`Core::send_given`], from any source.
+    pub fn send_source(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        source: Source,
+        release: Release,
+    ) -> Result<Op, (SendError, Option<Source>)> {
+        if let Err(e) = self.admits(port, o) {
+            return Err((e, Some(source)));
+        }
+        self.note_begun();
+        let bytes = source.len();
+        if bytes <= self.inline_max(out, rank, o.args.len())
+            && let Some(payload) = source.as_slice()
+        {
+            return match self.send_any(out, rank, port, o, payload) {
+                Ok(number) => {
+                    self.note_sent(rank, port, o, number, bytes);
+                    let payload = match source {
+                        Source::Given(payload) => payload,
+                        Source::Lent(_) | Source::Pieces(_) => Payload::Static(&[]),
+                    };
+                    Ok(Op::new(done(payload), number))
+                }
+                Err(e) => Err((e, Some(source))),
+            };
+        }
+        if o.args.len() > ARGS_MAX {
+            return Err((SendError::TooManyArgs, Some(source)));
+        }
+        let completion = Arc::new(Completion::default());
+        let shared = Teller::Op(Arc::clone(&completion));
+        let (number, _) = self.begin(out, rank, port, o, source, shared, 0, release)?;
+        self.note_sent(rank, port, o, number, bytes);
+        Ok(Op::new(completion, number))
+    }
+
+    /// Longest payload that is copied at once rather than lent.
+    pub fn inline_max(&self, out: &mut Out<'_>, rank: u32, args: usize) -> usize {
+        match self.lanes.get(rank) {
+            Some(Lane::Net(peer)) => out.net_inline_max(peer, args),
+            // Above that the receiver had better copy while we do.
+            Some(Lane::Shm(_)) => out.shm_inline_max(args).min(STREAMED_MIN),
+            _ => usize::MAX,
+        }
+    }
+
+    /// A message to ourselves waits for the next pass: its handler never runs
+    /// within the send.
+    fn send_self(
+        &mut self,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        let number = self.self_number;
+        let meta = Meta {
+            from: self.rank,
+            port,
+            flow: o.flow,
+            priority: o.priority,
+            number,
+            direct: true,
+        };
+        let mut words = [0; 8 * ARGS_MAX];
+        for (to, arg) in words.chunks_exact_mut(8).zip(o.args) {
+            to.copy_from_slice(&arg.to_le_bytes());
+        }
+        let a = Arrival {
+            meta,
+            args: &words[..8 * o.args.len()],
+            total: payload.len() as u64,
+            payload,
+        };
+        let charge = match self.ports.get_or_make(port).state {
+            PortState::Closed => {
+                self.self_number = number.next();
+                self.refused(self.rank, o.priority, o.flow, number);
+                return Ok(number);
+            }
+            PortState::Unbound => Charge::Unexpected,
+            PortState::Bound => Charge::Queued,
+        };
+        match self.keep(&a, charge) {
+            Took::NotNow => Err(SendError::NoCredit),
+            Took::Refused => {
+                self.self_number = number.next();
+                self.refused(self.rank, o.priority, o.flow, number);
+                Ok(number)
+            }
+            Took::Whole | Took::Part(_) => {
+                self.self_number = number.next();
+                Ok(number)
+            }
+        }
+    }
+
+    /// Sends, or keeps the message for later where there is no credit.
+    pub(crate) fn send_or_keep(
+        &mut self,
+        out: &mut Out<'_>,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<(), SendError> {
+        if !self.outbox.has(rank) {
+            match self.send(out, rank, port, o, payload) {
+                Ok(_) => return Ok(()),
+                Err(SendError::NoCredit) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        let unsent = Unsent {
+            rank,
+            port,
+            flow: o.flow,
+            priority: o.priority,
+            args: o.args.to_vec(),
+            payload: payload.to_vec(),
+        };
+        self.attention = true;
+        self.outbox.push(unsent).map_err(|_| SendError::NoCredit)
+    }
+
+    /// Sends what was kept, as far as there is credit; gives how many.
+    pub(crate) fn run_outbox(&mut self, out: &mut Out<'_>) -> usize {
+        let mut blocked: Vec<u32> = Vec::new();
+        let mut sent = 0;
+        for it in self.outbox.take() {
+            if blocked.contains(&it.rank) {
+                self.outbox.force(it);
+                continue;
+            }
+            let o = SendOptions {
+                flow: it.flow,
+                priority: it.priority,
+                args: &it.args,
+            };
+            self.note_begun();
+            match self.send_any(out, it.rank, it.port, &o, &it.payload) {
+                Err(SendError::NoCredit) => {
+                    blocked.push(it.rank);
+                    self.outbox.force(it);
+                }
+                Ok(number) => {
+                    if it.port < PORTS_RESERVED {
+                        self.note_sent(it.rank, it.port, &o, number, it.payload.len());
+                    }
+                    sent += 1;
+                }
+                // To the dead nothing is owed.
+                Err(_) => sent += 1,
+            }
+        }
+        if sent > 0 {
+            self.resume = true;
+        }
+        sent
+    }
+
+    /// A message of ours was refused.
+    pub(crate) fn refused(&mut self, to: u32, priority: Priority, flow: u16, number: MessageNo) {
+        self.counters.refused += 1;
+        if flow >= FLOWS_MAX {
+            // Of the engine's own: what it was about ends by a death.
+            log::debug!("rank {}: rank {to} refused a message", self.rank);
+            return;
+        }
+        if !self.ops.refuse(to, priority, flow, number) {
+            self.emit(Event::Refused {
+                to,
+                priority,
+                flow,
+                number,
+            });
+        }
+    }
+}
+
+fn message<'a>(port: u16, o: &SendOptions<'a>, payload: &'a [u8]) -> proto::Message<'a> {
+    proto::Message {
+        priority: o.priority,
+        flow: o.flow,
+        port,
+        args: o.args,
+        payload,
+    }
+}

@@ -1,0 +1,229 @@
+//! The lane through shared memory: the protocol's chunks in ring slots, and
+//! long messages either streamed through the ring or copied at once by the
+//! receiver out of the sender's memory.
+//!
+//! A frame is a head or body chunk as `wire` defines it, or one of these:
+//!
+//! | first byte | what | bytes that follow |
+//! | --- | --- | --- |
+//! | 0x80 | ask: can you copy from my memory? | |
+//! | 0x81 | answer | 1: yes or no |
+//! | 0x82 | offer: a long message, to be copied | 7 unused, address 8, operation 8, head chunk without payload |
+//! | 0x83 | done with an offer | 1: refused, 6 unused, operation 8 |
+//! | 0x84 | mark: say this when you have read all before it | 1: said, 6 unused, number 8 |
+
+mod choice;
+mod frame;
+mod receive;
+mod send;
+
+use portolan_link::shm::{PeerState, ShmError, ShmPort};
+
+pub use self::frame::CONTROL_BYTES;
+use self::receive::ShmRx;
+pub use self::send::{STREAMED_MIN, ShmTx};
+use crate::clock::Clock;
+use crate::core::Core;
+use crate::error::Death;
+use crate::net::NetTx;
+use crate::out::{NetOut, Out, ShmOut};
+use crate::send::FLOWS_ALL;
+
+/// Frames that one pass takes.
+const BURST: usize = 64;
+const FLOWS: usize = FLOWS_ALL as usize;
+
+/// Why nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShmFailure {
+    /// No room now.
+    Full,
+    /// Longer than a frame.
+    TooBig,
+    /// The peer is gone, or its memory is no good.
+    Gone(PeerState),
+    /// There is no such peer.
+    NoPeer,
+}
+
+impl From<ShmError> for ShmFailure {
+    #[inline]
+    fn from(e: ShmError) -> Self {
+        match e {
+            ShmError::Full => Self::Full,
+            ShmError::TooBig(_) => Self::TooBig,
+            ShmError::Gone(state) => Self::Gone(state),
+            ShmError::Corrupt => Self::Gone(PeerState::Corrupt),
+            ShmError::NoPeer => Self::NoPeer,
+        }
+    }
+}
+
+/// The lane.
+#[derive(Debug)]
+pub struct ShmLane {
+    /// The port.
+    pub link: ShmPort,
+    /// The sending half's own state.
+    pub tx: ShmTx,
+    rx: ShmRx,
+    /// Rank of each index, [`NOBODY`] for none, whatever has become of it.
+    places: Box<[u32]>,
+    /// The last pass left something where it was.
+    pub blocked: bool,
+}
+
+/// No rank.
+const NOBODY: u32 = u32::MAX;
+
+impl ShmLane {
+    /// `ranks`: index and rank of each other. Longer messages than `cached_max` bytes do
+    /// not stay in the caches.
+    pub fn new(link: ShmPort, ranks: &[(u16, u32)], copy_min: usize, cached_max: u64) -> Self {
+        let endpoints = link.endpoints() as usize;
+        let frame_max = link.frame_bytes_max();
+        let mut by_index = vec![NOBODY; endpoints];
+        for (index, rank) in ranks {
+            if let Some(slot) = by_index.get_mut(*index as usize) {
+                *slot = *rank;
+            }
+        }
+        Self {
+            tx: ShmTx::new(endpoints, frame_max, copy_min),
+            places: by_index.as_slice().into(),
+            rx: ShmRx::new(endpoints, by_index, frame_max, cached_max),
+            link,
+            blocked: false,
+        }
+    }
+
+    /// One pass: what has arrived, what waits for room. Gives how much moved.
+    #[inline]
+    pub fn pass(&mut self, core: &mut Core, net: Option<&mut NetTx>, clock: &dyn Clock) -> usize {
+        let Self {
+            link,
+            tx,
+            rx,
+            blocked,
+            ..
+        } = self;
+        *blocked = false;
+        let mut net = net;
+        let mut moved = 0;
+        while moved < BURST
+            && let Some(frame) = link.peek_short()
+        {
+            let mut out = Out {
+                net: net.as_deref_mut().map(NetOut::Lane),
+                shm: Some(ShmOut {
+                    outlet: link.outlet(),
+                    tx,
+                }),
+                clock,
+            };
+            if !rx.take_short(core, &mut out, &frame) {
+                break;
+            }
+            link.advance_short();
+            moved += 1;
+        }
+        if moved > 0 {
+            link.end_short();
+        } else if !link.is_quiet() {
+            let polled = link.poll_with(BURST, |outlet, from, priority, frame| {
+                let mut out = Out {
+                    net: net.as_deref_mut().map(NetOut::Lane),
+                    shm: Some(ShmOut {
+                        outlet: outlet.again(),
+                        tx,
+                    }),
+                    clock,
+                };
+                let taken = rx.take(core, &mut out, from, priority, frame);
+                *blocked |= !taken;
+                taken
+            });
+            moved = match polled {
+                Ok(n) => n,
+                Err(e) => {
+                    // Of an inbox nobody knows whose message it was.
+                    for index in 0..rx.ranks().len() as u16 {
+                        if e.from.is_none_or(|from| from == index) {
+                            rx.distrust(core, index);
+                        }
+                    }
+                    1
+                }
+            };
+        }
+        if tx.has_work() {
+            moved += tx.run(&mut link.outlet(), &mut core.ops);
+        }
+        if let Some(to) = link.take_corrupt() {
+            rx.distrust(core, to);
+            moved += 1;
+        }
+        moved
+    }
+
+    /// The sending half alone.
+    #[inline(always)]
+    pub fn sender(&mut self) -> ShmOut<'_> {
+        ShmOut {
+            outlet: self.link.outlet(),
+            tx: &mut self.tx,
+        }
+    }
+
+    /// Forgets what was under way with a peer.
+    pub fn forget(&mut self, index: u16) {
+        self.tx.forget(index);
+        self.rx.forget(index);
+    }
+
+    /// Ranks whose endpoints are gone though nobody has said so.
+    pub fn gone(&self) -> Vec<(u32, Death)> {
+        let state = |index: usize| self.link.peer_state(index as u16);
+        (self.rx.ranks().iter().enumerate())
+            .filter(|(index, rank)| **rank != NOBODY && state(*index).is_gone())
+            .map(|(index, rank)| (*rank, why(state(index))))
+            .collect()
+    }
+
+    /// A rank's process has ended, whoever has marked the rank dead before: it holds
+    /// nothing of ours any more.
+    pub fn mark_dead(&mut self, rank: u32) {
+        if let Some(index) = self.places.iter().position(|of| *of == rank) {
+            self.link.mark_dead(index as u16);
+        }
+    }
+
+    /// How the peer with this index is gone.
+    pub fn why(&self, index: u16) -> Death {
+        why(self.link.peer_state(index))
+    }
+
+    /// A peer will not be asked about again.
+    pub fn settle(&mut self, index: u16) {
+        self.rx.settle(index);
+    }
+
+    /// The rank of each index, [`NOBODY`] for one that is gone.
+    pub fn ranks(&self) -> &[u32] {
+        self.rx.ranks()
+    }
+
+    /// Whether nothing waits for room.
+    pub fn idle(&self) -> bool {
+        !self.tx.has_work()
+    }
+}
+
+/// How a peer has died by what its state says.
+pub fn why(state: PeerState) -> Death {
+    match state {
+        PeerState::Closed => Death::Closed,
+        PeerState::Corrupt => Death::Corrupt,
+        _ => Death::Ended,
+    }
+}

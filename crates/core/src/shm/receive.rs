@@ -1,0 +1,332 @@
+//! The receiving half.
+
+use portolan_link::shm::{Frame, ShortFrame};
+use portolan_proto::SourceId;
+use portolan_wire::{ARGS_MAX, BODY_BYTES, HEAD_BYTES, Priority};
+
+use super::frame::{ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total};
+use super::send::Proof;
+use super::{FLOWS, NOBODY};
+use crate::core::{Arrival, Core, Finding, Took};
+use crate::error::Death;
+use crate::out::Out;
+
+/// Bytes that are copied at once out of a sender's memory.
+const PIECE: u64 = 1 << 20;
+
+/// A message that arrives in bodies.
+#[derive(Clone, Copy, Debug, Default)]
+struct Active {
+    /// 0: its bytes are thrown away.
+    cookie: u64,
+    /// Bytes still missing; 0: no message.
+    left: u64,
+    at: u64,
+    /// It is longer than what the caches hold.
+    vast: bool,
+}
+
+/// The receiving half's own state.
+#[derive(Debug)]
+pub(super) struct ShmRx {
+    /// By peer, priority and flow.
+    active: Vec<[[Active; FLOWS]; 2]>,
+    /// Rank of each index.
+    ranks: Vec<u32>,
+    scratch: Vec<u8>,
+    /// Longer messages do not stay in the caches: each copy would push out of
+    /// them what the one before has brought there.
+    cached_max: u64,
+}
+
+impl ShmRx {
+    /// `ranks`: the rank of each index, [`NOBODY`] for none.
+    pub fn new(endpoints: usize, ranks: Vec<u32>, frame_max: usize, cached_max: u64) -> Self {
+        Self {
+            active: vec![[[Active::default(); FLOWS]; 2]; endpoints],
+            ranks,
+            scratch: vec![0; frame_max],
+            cached_max,
+        }
+    }
+
+    /// Forgets what was under way from a peer.
+    pub fn forget(&mut self, index: u16) {
+        self.active[index as usize] = [[Active::default(); FLOWS]; 2];
+    }
+
+    /// The rank of each index.
+    pub fn ranks(&self) -> &[u32] {
+        &self.ranks
+    }
+
+    /// A peer will not be asked about again.
+    pub fn settle(&mut self, index: u16) {
+        self.ranks[index as usize] = NOBODY;
+    }
+
+    pub fn rank(&self, from: u16) -> Option<u32> {
+        self.ranks
+            .get(from as usize)
+            .copied()
+            .filter(|r| *r != NOBODY)
+    }
+
+    /// Takes a whole message that fits a line; false leaves it where it is,
+    /// whatever it is.
+    #[inline(always)]
+    pub fn take_short(&mut self, core: &mut Core, out: &mut Out<'_>, frame: &ShortFrame) -> bool {
+        let head = frame.bytes();
+        let Some(rank) = self.rank(frame.from) else {
+            return false;
+        };
+        let Some(payload_at) = payload_at(head) else {
+            return false;
+        };
+        let a = Arrival {
+            meta: meta(head, rank, frame.priority),
+            args: &head[HEAD_BYTES..payload_at],
+            total: total(head),
+            payload: &head[payload_at..],
+        };
+        a.is_whole() && Self::hand_over(core, out, &a)
+    }
+
+    /// A whole message has arrived; false if it is to stay.
+    #[inline(always)]
+    fn hand_over(core: &mut Core, out: &mut Out<'_>, a: &Arrival<'_>) -> bool {
+        match core.arrive(out, a) {
+            // Parts there are only of a message in parts.
+            Took::Whole | Took::Part(_) => true,
+            Took::NotNow => false,
+            Took::Refused => {
+                core.refuse_kept(out, &a.meta);
+                true
+            }
+        }
+    }
+
+    /// Takes one frame; false leaves it where it is.
+    pub fn take(
+        &mut self,
+        core: &mut Core,
+        out: &mut Out<'_>,
+        from: u16,
+        priority: Priority,
+        frame: &Frame<'_>,
+    ) -> bool {
+        let head = frame.head();
+        let Some(rank) = self.rank(from) else {
+            return true;
+        };
+        if let Some(payload_at) = payload_at(head) {
+            let payload = if frame.len() == head.len() {
+                &head[payload_at..]
+            } else {
+                let n = frame.len() - payload_at;
+                let scratch = &mut self.scratch[..n];
+                frame.copy_to(payload_at, scratch);
+                scratch
+            };
+            // Built in place. A copy would load at once what was just stored in pieces: that
+            // stall (store forwarding) doubled the time of a message.
+            let a = Arrival {
+                meta: meta(head, rank, priority),
+                args: &head[HEAD_BYTES..payload_at],
+                total: total(head),
+                payload,
+            };
+            if a.is_whole() {
+                return Self::hand_over(core, out, &a);
+            }
+            let flow = a.meta.flow;
+            let (total, sent) = (a.total, a.payload.len() as u64);
+            let begun = &self.active[from as usize][priority.index()];
+            let free = begun.get(flow as usize).is_some_and(|it| it.left == 0);
+            if !free || total < sent {
+                return self.distrust(core, from);
+            }
+            let cookie = match core.arrive(out, &a) {
+                Took::NotNow => return false,
+                Took::Part(cookie) => cookie,
+                Took::Refused => {
+                    core.refuse_kept(out, &a.meta);
+                    0
+                }
+                Took::Whole => 0,
+            };
+            self.active[from as usize][priority.index()][flow as usize] = Active {
+                cookie,
+                left: total - sent,
+                at: sent,
+                vast: core.extent(cookie) > self.cached_max,
+            };
+            return true;
+        }
+        self.take_other(core, out, from, priority, frame)
+    }
+
+    fn take_other(
+        &mut self,
+        core: &mut Core,
+        out: &mut Out<'_>,
+        from: u16,
+        priority: Priority,
+        frame: &Frame<'_>,
+    ) -> bool {
+        let head = frame.head();
+        // What has to be answered waits for room for the answer.
+        if matches!(head.first(), Some(&(ASK | OFFER | MARK))) && !out.near().tx.may_tell(from) {
+            return false;
+        }
+        let word = |at: usize| {
+            head.get(at..at + 8)
+                .map(|w| u64::from_le_bytes([w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7]]))
+        };
+        match head.first() {
+            Some(lead) if lead & 7 == 2 && *lead < 16 && head.len() >= BODY_BYTES => {
+                let flow = u16::from_le_bytes([head[2], head[3]]) as usize;
+                let n = (frame.len() - BODY_BYTES) as u64;
+                let Some(active) = self.active[from as usize][priority.index()].get_mut(flow)
+                else {
+                    return self.distrust(core, from);
+                };
+                // None is empty: of what has ended the cookie may be another's.
+                if n == 0 || n > active.left {
+                    return self.distrust(core, from);
+                }
+                let Active {
+                    cookie, at, vast, ..
+                } = *active;
+                active.left -= n;
+                active.at += n;
+                let last = active.left == 0;
+                if cookie != 0 {
+                    core.place(cookie, at, n as usize, |into| {
+                        if vast {
+                            frame.copy_beyond(BODY_BYTES, into);
+                        } else {
+                            frame.copy_to(BODY_BYTES, into);
+                        }
+                    });
+                    if last {
+                        core.finish(out, cookie);
+                    }
+                }
+                true
+            }
+            Some(&ASK) => {
+                let shm = out.near();
+                let can = shm.outlet.can_copy(from);
+                shm.send_control(from, control(ANSWER, can.into(), 0));
+                true
+            }
+            Some(&ANSWER) => {
+                let yes = head.get(1) == Some(&1);
+                out.near().tx.note_answer(from, yes);
+                true
+            }
+            Some(&MARK) => {
+                let Some(mark) = word(8) else {
+                    return self.distrust(core, from);
+                };
+                if head.get(1) == Some(&1) {
+                    let clock = out.clock;
+                    out.near().tx.note_proof(from, Proof::Read(mark), clock);
+                } else {
+                    out.near().send_control(from, control(MARK, 1, mark));
+                }
+                true
+            }
+            Some(&DONE) => {
+                let Some(id) = word(8).map(SourceId) else {
+                    return self.distrust(core, from);
+                };
+                // Only operations to that peer: another process wrote the number.
+                let rank = self.rank(from);
+                if let Some(entry) = core.ops.get_mut(id).filter(|e| Some(e.to) == rank) {
+                    entry.refused |= head.get(1) == Some(&1);
+                    let clock = out.clock;
+                    out.near().tx.note_proof(from, Proof::Copied(id), clock);
+                    core.finish_op(id);
+                }
+                true
+            }
+            Some(&OFFER) => {
+                let (Some(remote), Some(id)) = (word(8), word(16)) else {
+                    return self.distrust(core, from);
+                };
+                self.take_offer(core, out, from, priority, head, remote, id)
+            }
+            _ => self.distrust(core, from),
+        }
+    }
+
+    /// Copies a long message out of the sender's memory.
+    #[expect(clippy::too_many_arguments, reason = "the fields of an offer")]
+    fn take_offer(
+        &mut self,
+        core: &mut Core,
+        out: &mut Out<'_>,
+        from: u16,
+        priority: Priority,
+        frame: &[u8],
+        remote: u64,
+        id: u64,
+    ) -> bool {
+        let head = &frame[OFFER_BYTES..];
+        let (Some(rank), Some(args)) = (self.rank(from), head.get(1)) else {
+            return true;
+        };
+        let args_end = HEAD_BYTES + 8 * *args as usize;
+        if *args as usize > ARGS_MAX || args_end > head.len() {
+            return self.distrust(core, from);
+        }
+        let total = total(head);
+        let a = Arrival {
+            meta: meta(head, rank, priority),
+            args: &head[HEAD_BYTES..args_end],
+            total,
+            payload: &[],
+        };
+        match core.arrive(out, &a) {
+            Took::NotNow => return false,
+            Took::Refused => out.near().send_control(from, control(DONE, 1, id)),
+            Took::Whole => out.near().send_control(from, control(DONE, 0, id)),
+            Took::Part(cookie) => {
+                // In pieces: where the bytes go to several places, or nowhere,
+                // each is put together first.
+                let mut at = 0;
+                while at < total {
+                    let bytes = (total - at).min(PIECE);
+                    let copied = (remote.checked_add(at)).and_then(|remote| {
+                        core.place(cookie, at, bytes as usize, |into| {
+                            out.near().copy_from(from, remote, into)
+                        })
+                    });
+                    if !matches!(copied, Some(Ok(()))) {
+                        break;
+                    }
+                    at += bytes;
+                }
+                if at == total {
+                    out.near().send_control(from, control(DONE, 0, id));
+                    core.finish(out, cookie);
+                } else {
+                    // It closed or died, or lent us memory that it does not have.
+                    core.findings.push(Finding::Suspect(rank, Death::Ended));
+                }
+            }
+        }
+        true
+    }
+
+    /// What stands in the memory that is shared with a peer makes no sense.
+    #[cold]
+    pub fn distrust(&self, core: &mut Core, from: u16) -> bool {
+        if let Some(rank) = self.rank(from) {
+            core.findings.push(Finding::Suspect(rank, Death::Corrupt));
+        }
+        true
+    }
+}
