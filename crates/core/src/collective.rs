@@ -8,7 +8,7 @@ use portolan_proto::PeerId;
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
 use crate::core::{Arrival, Core, Finding, Took};
-use crate::error::{Death, Misuse};
+use crate::error::{Death, Misuse, SendError, WaitError};
 use crate::message::{Event, SendOptions};
 use crate::out::Out;
 use crate::outbox::Unsent;
@@ -20,12 +20,12 @@ const REFUSED: u16 = PORTS_RESERVED;
 /// A rank has come to a barrier: (group, round, epoch, 0, turn), or has found
 /// that it cannot end: (group, round, epoch, 1 + the dead rank, turn). Zeros at
 /// the end may be left out.
-pub const BARRIER: u16 = PORTS_RESERVED + 1;
+const BARRIER: u16 = PORTS_RESERVED + 1;
 /// A broadcast: see [`Broadcast`].
 pub const BROADCAST: u16 = PORTS_RESERVED + 2;
 
 /// Rounds of a barrier, at most; a message of this round or beyond says nothing.
-pub const ROUNDS: usize = 32;
+const ROUNDS: usize = 32;
 
 /// Some ranks of the job, in an order that all of them agree on.
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ impl Group {
 
 /// Which barrier of a group: they count anew when a member has come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Epoch {
+pub(crate) struct Epoch {
     /// Of the group's members, see [`crate::returns::Returns`].
     pub turn: u32,
     /// Which of that turn, from 1; wraps.
@@ -102,7 +102,7 @@ impl Barrier {
 
 /// Barriers under way, by group.
 #[derive(Default)]
-pub struct Barriers(HashMap<u64, Barrier>);
+pub(crate) struct Barriers(HashMap<u64, Barrier>);
 
 impl Barriers {
     /// What is known of a group's turn; none if that is over.
@@ -153,34 +153,210 @@ impl Barriers {
     }
 }
 
+/// Who is dead, and why, if anybody is.
+pub type DeadPeer = Option<(u32, Death)>;
+
+/// What a member does next in a barrier.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// Tells this member that it has come to a round, or who is dead.
+    Say(u32, usize),
+    /// Waits for this one's word of a round.
+    Await(u32, usize),
+}
+
+/// How far a barrier has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// This member is waited for.
+    Awaits(u32),
+    /// It is over; in vain, if somebody is dead.
+    Over(DeadPeer),
+}
+
+/// A barrier that this rank has come to. Across hosts by dissemination, ⌈log2 n⌉ rounds: in
+/// round k each member tells the one 2^k places further. On one host the first member
+/// gathers the others and lets them go: the same time where each has a core, and where
+/// they take turns on one, two turns of each instead of one for every round.
+#[derive(Debug)]
+pub struct BarrierCall {
+    group: Group,
+    /// Our own place in it.
+    at: usize,
+    epoch: Epoch,
+    gathers: bool,
+    /// Steps done.
+    done: usize,
+    dead: DeadPeer,
+    awaits: Option<usize>,
+}
+
+impl BarrierCall {
+    fn step(&self) -> Option<Step> {
+        let (ranks, at) = (self.group.ranks(), self.at);
+        let n = ranks.len();
+        let (half, second) = (self.done / 2, self.done % 2 == 1);
+        if !self.gathers {
+            let by = 1 << half;
+            let step = match second {
+                false => Step::Say(ranks[(at + by) % n], half),
+                true => Step::Await(ranks[(at + n - by % n) % n], half),
+            };
+            return (by < n).then_some(step);
+        }
+        // Member k tells the first one in round k, which tells all in round 0.
+        match (at, self.done) {
+            (0, done) if done < n - 1 => Some(Step::Await(ranks[done + 1], done + 1)),
+            (0, done) => ranks.get(done - (n - 1) + 1).map(|to| Step::Say(*to, 0)),
+            (_, 0) => Some(Step::Say(ranks[0], at)),
+            (_, 1) => Some(Step::Await(ranks[0], 0)),
+            _ => None,
+        }
+    }
+
+    /// Goes on as far as it can. `None`: nothing has changed, or there is no credit.
+    ///
+    /// # Errors
+    /// As a send's.
+    pub fn poll(
+        &mut self,
+        core: &mut Core,
+        out: &mut Out<'_>,
+    ) -> Result<Option<Progress>, SendError> {
+        loop {
+            match self.step() {
+                None => return Ok(Some(Progress::Over(self.dead))),
+                Some(Step::Say(to, round)) => {
+                    if !self.say(core, out, to, round)? {
+                        return Ok(None);
+                    }
+                }
+                // The rest is told, so that nobody waits in vain.
+                Some(Step::Await(..)) if self.dead.is_some() => {}
+                Some(Step::Await(from, round)) => {
+                    match core.barrier_met(&self.group, from, round, self.epoch) {
+                        Some(met) => self.dead = met.err(),
+                        None if self.awaits == Some(self.done) => return Ok(None),
+                        None => {
+                            self.awaits = Some(self.done);
+                            return Ok(Some(Progress::Awaits(from)));
+                        }
+                    }
+                }
+            }
+            self.done += 1;
+        }
+    }
+
+    /// False: there is no credit.
+    fn say(
+        &self,
+        core: &mut Core,
+        out: &mut Out<'_>,
+        to: u32,
+        round: usize,
+    ) -> Result<bool, SendError> {
+        let failed = self.dead.map_or(0, |(rank, _)| u64::from(rank) + 1);
+        let Epoch { turn, count } = self.epoch;
+        let args = [
+            self.group.id(),
+            round as u64,
+            count.into(),
+            failed,
+            turn.into(),
+        ];
+        let words = match (failed, turn) {
+            (0, 0) => 3,
+            (_, 0) => 4,
+            _ => 5,
+        };
+        core.say_barrier(out, to, &args[..words])
+    }
+
+    /// Asks who is waited for for a sign of life. If it is gone and never spoke to us,
+    /// nothing else would tell: a message to it fails when nobody answers. False: there is
+    /// no credit.
+    ///
+    /// # Errors
+    /// As a send's.
+    pub fn knock(&self, core: &mut Core, out: &mut Out<'_>) -> Result<bool, SendError> {
+        match self.step() {
+            Some(Step::Await(from, _)) => {
+                let args = [self.group.id(), ROUNDS as u64, self.epoch.count.into()];
+                core.say_barrier(out, from, &args)
+            }
+            _ => Ok(true),
+        }
+    }
+}
+
+impl Core {
+    /// Comes to a group's next barrier.
+    ///
+    /// # Errors
+    /// [`WaitError::PeerDead`] of a member that has died and is back, if no call has told
+    /// of its death before; [`Misuse::BadRank`] where this rank is no member.
+    pub fn begin_barrier(&mut self, group: &Group) -> Result<BarrierCall, WaitError> {
+        let ranks = group.ranks();
+        let at = ranks.iter().position(|r| *r == self.rank);
+        let at = at.ok_or(Misuse::BadRank)?;
+        let returns = &mut self.lanes.returns;
+        if let Some((rank, why)) = returns.untold(ranks) {
+            returns.tell_all();
+            return Err(WaitError::PeerDead { rank, why });
+        }
+        let turn = returns.turn_of(ranks);
+        let epoch = self.barriers.begin(group.id(), turn);
+        Ok(BarrierCall {
+            group: group.clone(),
+            at,
+            epoch,
+            gathers: (3..ROUNDS).contains(&ranks.len()) && self.lanes.all_near(ranks),
+            done: 0,
+            dead: None,
+            awaits: None,
+        })
+    }
+
+    /// Tells a member something of a barrier. Nothing is owed to the dead: whoever has
+    /// closed has been there, or its other neighbours tell. False: there is no credit.
+    fn say_barrier(&mut self, out: &mut Out<'_>, to: u32, args: &[u64]) -> Result<bool, SendError> {
+        if self.closing {
+            return Err(Misuse::Closed.into());
+        }
+        let o = SendOptions {
+            args,
+            ..SendOptions::default()
+        };
+        match self.send_any(out, to, BARRIER, &o, &[]) {
+            Ok(_) | Err(SendError::PeerDead { .. }) => Ok(true),
+            Err(SendError::NoCredit) => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+}
+
 /// A broadcast as it travels: this header, argument words, the ranks below
 /// this one in the tree, the bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Broadcast<'a> {
-    /// Whose it is.
-    pub root: u32,
+struct Broadcast<'a> {
+    root: u32,
     /// Returns that the root knew of: it is meant for those lives.
-    pub turn: u32,
-    /// The port that it is for.
-    pub port: u16,
-    /// Its flow.
-    pub flow: u16,
-    /// Request or reply.
-    pub priority: Priority,
-    /// Its number.
-    pub number: MessageNo,
-    /// Argument words.
-    pub args: &'a [u8],
+    turn: u32,
+    port: u16,
+    flow: u16,
+    priority: Priority,
+    number: MessageNo,
+    args: &'a [u8],
     /// Four bytes each, little-endian.
-    pub ranks: &'a [u8],
-    /// The bytes.
-    pub payload: &'a [u8],
+    ranks: &'a [u8],
+    payload: &'a [u8],
 }
 
 const HEADER: usize = 24;
 
 impl<'a> Broadcast<'a> {
-    pub(crate) fn parse(bytes: &'a [u8]) -> Option<Self> {
+    fn parse(bytes: &'a [u8]) -> Option<Self> {
         let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
         let word = |at: usize| {
             u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
@@ -225,7 +401,7 @@ impl<'a> Broadcast<'a> {
     }
 
     /// The messages to this rank's children in the binomial tree.
-    pub fn children(&self) -> Vec<(u32, Vec<u8>)> {
+    fn children(&self) -> Vec<(u32, Vec<u8>)> {
         let mut all = Vec::new();
         let mut rest = self.ranks;
         while !rest.is_empty() {
@@ -289,7 +465,7 @@ impl Core {
     /// Whether the message of a barrier's round has come from `from`, or why it
     /// never will. A member that closed its endpoint after it came here does
     /// no harm; what it sent before is read before its end is noticed.
-    pub fn barrier_met(
+    fn barrier_met(
         &mut self,
         group: &Group,
         from: u32,
@@ -314,6 +490,32 @@ impl Core {
         };
         let rank = group.ranks().iter().copied().find(hurts)?;
         Some(Err((rank, self.lanes.dead(rank)?)))
+    }
+
+    /// Messages to some ranks, not this one among them, that pass a broadcast on to all of
+    /// them, of which this rank is the root.
+    #[must_use]
+    pub fn broadcast_to(
+        &self,
+        ranks: &[u32],
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Vec<(u32, Vec<u8>)> {
+        let args: Vec<u8> = o.args.iter().flat_map(|a| a.to_le_bytes()).collect();
+        let ranks: Vec<u8> = ranks.iter().flat_map(|r| r.to_le_bytes()).collect();
+        Broadcast {
+            root: self.rank,
+            turn: self.lanes.returns.turn(),
+            port,
+            flow: o.flow,
+            priority: o.priority,
+            number: MessageNo(0),
+            args: &args,
+            ranks: &ranks,
+            payload,
+        }
+        .children()
     }
 
     /// Whether a broadcast's root knows of a return that nobody has told us of

@@ -108,8 +108,7 @@ pub struct Core {
     /// Ports with messages whose handlers can run.
     pub ready: VecDeque<u16>,
     pub(crate) outbox: Outbox,
-    /// Barriers under way.
-    pub barriers: Barriers,
+    pub(crate) barriers: Barriers,
     /// Matched messages and one-sided accesses.
     pub matched: Matched,
     /// What error handlers are to be told.

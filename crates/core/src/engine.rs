@@ -266,6 +266,15 @@ impl<N: Network, C: Clock> Engine<N, C> {
         sent
     }
 
+    /// Lets `act` send what it wants, which then leaves.
+    pub fn take_part<R>(&mut self, act: impl FnOnce(&mut Core, &mut Out<'_>) -> R) -> R {
+        self.touch_any();
+        let (core, mut out) = self.split();
+        let result = act(core, &mut out);
+        self.flush();
+        result
+    }
+
     /// Reads the clock, before something is sent by the network to a rank.
     #[inline]
     pub fn touch(&mut self, rank: u32) {

@@ -39,7 +39,7 @@ mod tracer;
 mod unbound;
 
 pub use clock::Clock;
-pub use collective::{BARRIER, BROADCAST, Broadcast, Epoch, Group, ROUNDS};
+pub use collective::{BROADCAST, BarrierCall, DeadPeer, Group, Progress};
 pub use context::Context;
 pub use core::{Core, Finding};
 pub use counters::Counters;

@@ -1,15 +1,14 @@
 //! Calls that several ranks make together.
 
 use portolan_core::{
-    BARRIER, BROADCAST, Broadcast, Death, Epoch, Group, Misuse, PORTS_RESERVED, ROUNDS, SendError,
+    BROADCAST, BarrierCall, DeadPeer, Group, Misuse, PORTS_RESERVED, Progress, SendError,
     SendOptions, WaitError,
 };
 use portolan_sys::clock::now_ns;
-use portolan_wire::{ARGS_MAX, MessageNo};
+use portolan_wire::ARGS_MAX;
 
 use crate::describe::{ANYBODY, Call, Waiting};
 use crate::endpoint::Endpoint;
-use crate::state::State;
 
 /// Up to so many receivers the root sends to each itself; beyond, a tree is
 /// faster whatever the message's length.
@@ -17,9 +16,6 @@ const LINEAR_MAX: usize = 3;
 
 /// A barrier that has waited so long for a rank asks it for a sign of life, ns.
 const KNOCK_AFTER_NS: u64 = 200_000_000;
-
-/// Who is dead, and why, if anybody is.
-type DeadPeer = Option<(u32, Death)>;
 
 impl Endpoint {
     /// Waits until every rank of the job has come here.
@@ -31,10 +27,7 @@ impl Endpoint {
     }
 
     /// Waits until every member of a group, of which this rank is one, has
-    /// come here. Across hosts by dissemination, ⌈log2 n⌉ rounds; on one host
-    /// the first member gathers the others and lets them go: the same time
-    /// where each has a core, and where they take turns on one, two turns of
-    /// each instead of one for every round.
+    /// come here: see [`BarrierCall`].
     ///
     /// A member that has died and come back counts: the barriers of its groups
     /// begin anew with it.
@@ -45,23 +38,8 @@ impl Endpoint {
     /// come here with us may have begun anew. [`Misuse::BadRank`] when this rank
     /// is no member.
     pub fn barrier_of(&self, group: &Group) -> Result<(), WaitError> {
-        let ranks = group.ranks();
-        let me = self.rank();
-        let at = ranks.iter().position(|r| *r == me).ok_or(Misuse::BadRank)?;
-        let mut s = self.enter()?;
-        if let Some((rank, why)) = s.core.lanes.returns.untold(ranks) {
-            s.core.lanes.returns.tell_all();
-            return Err(WaitError::PeerDead { rank, why });
-        }
-        let turn = s.core.lanes.returns.turn_of(ranks);
-        let epoch = s.core.barriers.begin(group.id(), turn);
-        let gathers = (3..ROUNDS).contains(&ranks.len()) && s.core.lanes.all_near(ranks);
-        drop(s);
-        let dead = if gathers {
-            self.gather(group, at, epoch)?
-        } else {
-            self.disseminate(group, at, epoch)?
-        };
+        let mut call = self.enter()?.core.begin_barrier(group)?;
+        let dead = self.await_barrier(&mut call)?;
         if self.helper.is_none() && dead.is_none() {
             // Others still wait for what we said; should the program make no
             // further call, it would never leave (a connection may be under
@@ -86,95 +64,27 @@ impl Endpoint {
         }
     }
 
-    /// In round k each member tells the one 2^k places further. Gives who is
-    /// dead, if that is why it cannot end.
-    fn disseminate(&self, group: &Group, at: usize, epoch: Epoch) -> Result<DeadPeer, WaitError> {
-        let ranks = group.ranks();
-        let (mut step, mut round) = (1, 0);
-        let mut dead = None;
-        while step < ranks.len() {
-            let to = ranks[(at + step) % ranks.len()];
-            let from = ranks[(at + ranks.len() - step) % ranks.len()];
-            self.say_round(group, to, round, epoch, dead)?;
-            if dead.is_none() {
-                // The rest is told, so that nobody waits in vain.
-                dead = self.await_round(group, from, round, epoch)?.err();
+    fn await_barrier(&self, call: &mut BarrierCall) -> Result<DeadPeer, WaitError> {
+        let (mut from, mut knock_at) = (ANYBODY, None);
+        loop {
+            let why = Waiting::of(Call::Barrier, from);
+            let polled = self.wait_loop(self.enter()?, knock_at, true, why, |s| {
+                s.take_part(|core, out| call.poll(core, out)).transpose()
+            });
+            match polled {
+                Ok(Ok(Progress::Over(dead))) => return Ok(dead),
+                Ok(Ok(Progress::Awaits(rank))) => {
+                    from = rank;
+                    knock_at = Some(now_ns().saturating_add(KNOCK_AFTER_NS));
+                }
+                Ok(Err(e)) => return Err(e.into()),
+                Err(WaitError::TimedOut) => {
+                    let knocked = self.enter()?.take_part(|core, out| call.knock(core, out));
+                    let again = || now_ns().saturating_add(KNOCK_AFTER_NS);
+                    knock_at = (!knocked?).then(again);
+                }
+                Err(e) => return Err(e),
             }
-            step *= 2;
-            round += 1;
-        }
-        Ok(dead)
-    }
-
-    /// Member k tells the first one in round k, which tells all in round 0.
-    fn gather(&self, group: &Group, at: usize, epoch: Epoch) -> Result<DeadPeer, WaitError> {
-        let (first, others) = group.ranks().split_first().expect("three or more");
-        if at > 0 {
-            self.say_round(group, *first, at, epoch, None)?;
-            return Ok(self.await_round(group, *first, 0, epoch)?.err());
-        }
-        let mut dead = None;
-        for (from, round) in others.iter().zip(1..) {
-            if dead.is_none() {
-                dead = self.await_round(group, *from, round, epoch)?.err();
-            }
-        }
-        for to in others {
-            self.say_round(group, *to, 0, epoch, dead)?;
-        }
-        Ok(dead)
-    }
-
-    /// Tells a member that this rank has come to a round, or who is dead.
-    fn say_round(
-        &self,
-        group: &Group,
-        to: u32,
-        round: usize,
-        epoch: Epoch,
-        dead: DeadPeer,
-    ) -> Result<(), WaitError> {
-        let failed = dead.map_or(0, |(rank, _)| u64::from(rank) + 1);
-        let Epoch { turn, count } = epoch;
-        let args = [group.id(), round as u64, count.into(), failed, turn.into()];
-        let words = match (failed, turn) {
-            (0, 0) => 3,
-            (_, 0) => 4,
-            _ => 5,
-        };
-        self.say_barrier(to, &args[..words])
-    }
-
-    fn await_round(
-        &self,
-        group: &Group,
-        from: u32,
-        round: usize,
-        epoch: Epoch,
-    ) -> Result<Result<(), (u32, Death)>, WaitError> {
-        let met = |s: &mut State| s.core.barrier_met(group, from, round, epoch);
-        let deadline = now_ns().saturating_add(KNOCK_AFTER_NS);
-        let why = Waiting::of(Call::Barrier, from);
-        match self.wait_loop(self.enter()?, Some(deadline), true, why, met) {
-            Err(WaitError::TimedOut) => {}
-            result => return result,
-        }
-        // If it is gone and never spoke to us, nothing else would tell: a
-        // message to it fails when nobody answers.
-        self.say_barrier(from, &[group.id(), ROUNDS as u64, epoch.count.into()])?;
-        self.wait_loop(self.enter()?, None, true, why, met)
-    }
-
-    /// Tells a member something of a barrier. Nothing is owed to the dead:
-    /// whoever has closed has been there, or its other neighbours tell.
-    fn say_barrier(&self, to: u32, args: &[u64]) -> Result<(), WaitError> {
-        let o = SendOptions {
-            args,
-            ..SendOptions::default()
-        };
-        match self.say(to, BARRIER, &o, &[]) {
-            Ok(()) | Err(SendError::PeerDead { .. }) => Ok(()),
-            Err(e) => Err(e.into()),
         }
     }
 
@@ -213,21 +123,10 @@ impl Endpoint {
                 .iter()
                 .try_for_each(|r| self.send_with(*r, port, options, payload).map(drop));
         }
-        let args: Vec<u8> = options.args.iter().flat_map(|a| a.to_le_bytes()).collect();
-        let ranks: Vec<u8> = others.iter().flat_map(|r| r.to_le_bytes()).collect();
-        let turn = self.enter()?.core.lanes.returns.turn();
-        let children = Broadcast {
-            root: me,
-            turn,
-            port,
-            flow: options.flow,
-            priority: options.priority,
-            number: MessageNo(0),
-            args: &args,
-            ranks: &ranks,
-            payload,
-        }
-        .children();
+        let children = self
+            .enter()?
+            .core
+            .broadcast_to(&others, port, options, payload);
         let o = SendOptions {
             flow: options.flow,
             priority: options.priority,
@@ -250,14 +149,10 @@ impl Endpoint {
         let s = self.enter()?;
         let why = Waiting::of(Call::Broadcast, rank);
         let sent = self.wait_loop(s, None, true, why, |s| {
-            s.touch_any();
-            let (core, mut out) = s.split();
-            if core.closing {
+            if s.core.closing {
                 return Some(Err(Misuse::Closed.into()));
             }
-            let sent = core.send_any(&mut out, rank, port, o, payload);
-            s.flush();
-            match sent {
+            match s.take_part(|core, out| core.send_any(out, rank, port, o, payload)) {
                 Err(SendError::NoCredit) => None,
                 result => Some(result.map(drop)),
             }
