@@ -252,7 +252,7 @@ impl Core {
     }
 
     /// Puts an event before the error handlers, at the end of this pass.
-    pub(crate) fn emit(&mut self, event: Event) {
+    pub fn emit(&mut self, event: Event) {
         self.events.push_back(event);
         self.attention = true;
     }
