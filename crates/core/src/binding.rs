@@ -24,8 +24,7 @@ impl Core {
         slot.busy = false;
         slot.arrived = 0;
         slot.update_fast();
-        self.resume = true;
-        self.attention |= self.starved;
+        self.note_freed();
         self.list(port);
         Ok(())
     }
@@ -49,8 +48,7 @@ impl Core {
         for held in held {
             self.deliver(out, held);
         }
-        self.resume = true;
-        self.attention |= self.starved;
+        self.note_freed();
         Ok(())
     }
 

@@ -241,6 +241,12 @@ impl Core {
         Took::NotNow
     }
 
+    /// Memory has become free, or a port was bound: what was not taken may be now.
+    pub(crate) const fn note_freed(&mut self) {
+        self.resume = true;
+        self.attention |= self.starved;
+    }
+
     /// A message that is longer than there can be room for.
     fn too_long(&mut self, meta: &Meta, bytes: u64, room: u64) {
         self.emit(Event::TooLong {
@@ -459,7 +465,7 @@ impl Core {
                 Charge::Unexpected => self.unexpected.release(held.meta.from, held.charged),
                 Charge::Queued => self.queued.release(held.meta.from, held.charged),
             }
-            self.resume = true;
+            self.note_freed();
         }
         if held.body.capacity() > 0 && self.spare.len() < SPARE_MAX {
             self.spare.push(held.body);
@@ -507,7 +513,7 @@ impl Core {
                         Charge::Unexpected => self.unexpected.release(rank, charged),
                         Charge::Queued => self.queued.release(rank, charged),
                     }
-                    self.resume = true;
+                    self.note_freed();
                 }
                 // The exchange is told of the death.
                 Dest::Matched(_) => {}

@@ -167,8 +167,7 @@ impl Core {
             },
         );
         if state.take_freed() {
-            self.resume = true;
-            self.attention |= self.starved;
+            self.note_freed();
         }
         self.attention |= state.has_backlog();
         self.matched.exchange = Some(state);

@@ -180,7 +180,7 @@ impl Host for Carrier<'_> {
 
     fn unreserve_signal(&mut self, from: u32, _port: u32) {
         self.core.queued.release(from, Budget::EMPTY);
-        self.core.resume = true;
+        self.core.note_freed();
     }
 
     fn push(&self, to: u32) -> Push {

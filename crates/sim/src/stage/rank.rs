@@ -755,10 +755,8 @@ impl Rank {
                 if let Some((rank, _)) = dead {
                     self.engine.core.lanes.returns.tell_all();
                     let book = self.book.lock();
-                    let broken = book
-                        .lives
-                        .iter()
-                        .any(|it| it.lost || !it.mourned.is_empty());
+                    let broken = book.lives.iter().any(|it| it.lost);
+                    let broken = broken || book.silence_possible;
                     assert!(broken, "a barrier ends in vain: rank {rank}");
                 }
                 self.barrier = None;
@@ -915,9 +913,10 @@ impl Rank {
         let idle = self.engine.idle();
         let core = &mut self.engine.core;
         format!(
-            "rank {}: engine idle {idle}, ports {:?}, events {}, next pass {}, wants {:?}, relays {}, ops {:?}, claims {:?}, barrier \
+            "rank {}: engine idle {idle}, starved {}, ports {:?}, events {}, next pass {}, wants {:?}, relays {}, ops {:?}, claims {:?}, barrier \
              {:?}, closing {:?}, kept {} and {}, {:?}",
             self.rank,
+            core.starved,
             core.ready,
             core.events.len(),
             self.next_pass,
