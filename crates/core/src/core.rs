@@ -499,6 +499,7 @@ impl Core {
         }
         self.ops.peer_died(rank, why);
         self.outbox.drop_for(rank);
+        self.note_freed();
         for incoming in self.incoming.drop_from(rank) {
             match incoming.dest {
                 Dest::Bound { buffer, generation } => {
@@ -513,7 +514,6 @@ impl Core {
                         Charge::Unexpected => self.unexpected.release(rank, charged),
                         Charge::Queued => self.queued.release(rank, charged),
                     }
-                    self.note_freed();
                 }
                 // The exchange is told of the death.
                 Dest::Matched(_) => {}

@@ -212,6 +212,7 @@ fn net_lane(
         frames: 128,
         longs: 16,
         silence_ns: plan.silence_ns,
+        connect_ns: 4 * plan.silence_ns,
         ..Config::default()
     };
     let credentials = Credentials {
