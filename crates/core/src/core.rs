@@ -509,12 +509,10 @@ impl Core {
                 }
                 Dest::Own {
                     charge, charged, ..
-                } => {
-                    match charge {
-                        Charge::Unexpected => self.unexpected.release(rank, charged),
-                        Charge::Queued => self.queued.release(rank, charged),
-                    }
-                }
+                } => match charge {
+                    Charge::Unexpected => self.unexpected.release(rank, charged),
+                    Charge::Queued => self.queued.release(rank, charged),
+                },
                 // The exchange is told of the death.
                 Dest::Matched(_) => {}
             }

@@ -42,6 +42,8 @@ enum Event {
     Revive(usize),
     /// The first is told that the second died in that life.
     Tell(usize, usize, LifeId),
+    /// The first life is told that the second has given it up.
+    GivenUp(LifeId, LifeId),
     /// The first is told that the second has closed.
     Left(usize, usize),
     /// The first is told that the second is back in that life.
@@ -293,6 +295,7 @@ impl Stage {
     /// Nothing is lost, and nothing is left.
     fn check(&mut self) {
         for rank in self.ranks.iter_mut().flatten() {
+            rank.settle();
             rank.check_nothing_is_left();
         }
         self.book.lock().check_failed();
@@ -432,9 +435,15 @@ impl Stage {
                 } else {
                     let closing = rank.closing;
                     let busy = rank.pass(now);
+                    let given_up = std::mem::take(&mut rank.given_up);
                     let has_left = rank.closing != closing && rank.closing == Closing::Over;
                     if busy {
                         self.wake_host(at);
+                    }
+                    for life in given_up {
+                        // Of one that was never connected only others can tell.
+                        let (at, late) = (self.lives[at], self.rng.scale(1, 2 * MS));
+                        self.at(self.now + late, Event::GivenUp(life, at));
                     }
                     if has_left {
                         self.leave(at);
@@ -523,6 +532,17 @@ impl Stage {
                     && let Some(it) = &mut self.ranks[rank]
                 {
                     it.tell_of_death(dead, Death::Killed(9));
+                }
+                self.stir(rank);
+            }
+            Event::GivenUp(life, by) => {
+                let book = self.book.lock();
+                let [rank, by_rank] = [life, by].map(|life| book.lives[life].rank);
+                drop(book);
+                if self.lives[by_rank] == by
+                    && let Some(it) = self.living(rank, life)
+                {
+                    it.tell_of_death(by_rank, Death::Silent);
                 }
                 self.stir(rank);
             }
