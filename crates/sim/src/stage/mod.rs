@@ -265,15 +265,16 @@ impl Stage {
     }
 
     fn end_chaos(&mut self) {
+        let mut parcels = Vec::new();
         while let Some(Reverse((_, _, event))) = self.events.pop() {
-            // What was begun is gone on with.
-            if !matches!(
-                event,
-                Event::Act(_) | Event::Kill(_) | Event::Barrier | Event::Fail(_)
-            ) {
-                self.happen(event);
+            // What was begun is gone on with, once all know who is back.
+            match event {
+                Event::Act(_) | Event::Kill(_) | Event::Barrier | Event::Fail(_) => {}
+                Event::Send(_) | Event::Receive(_) => parcels.push(event),
+                _ => self.happen(event),
             }
         }
+        parcels.into_iter().for_each(|event| self.happen(event));
         self.net.lock().heal();
         if let Some(network) = self.plan.failing {
             // It stays so.
@@ -501,7 +502,16 @@ impl Stage {
                 let parcel = self.parcels[number];
                 let book = self.book.lock();
                 let [from, to] = [parcel.from, parcel.to].map(|life| book.lives[life].rank);
+                let [sender, receiver] = [parcel.from, parcel.to].map(|life| &book.lives[life]);
+                let late = match event {
+                    Event::Send(_) => sender.knows[to] < parcel.to,
+                    _ => receiver.knows[from] < parcel.from,
+                };
                 drop(book);
+                if late && now < CHAOS_NS {
+                    // It is yet to be told that the other is back.
+                    return self.at(now + MS, event);
+                }
                 if let Event::Send(_) = event {
                     if let Some(rank) = self.living(from, parcel.from) {
                         rank.send_parcel(to, parcel);
