@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread::available_parallelism;
 
 use portolan_sim::run::{run_seed, run_seeds};
-use portolan_sim::scenario::{TWO_NETWORKS, TWO_WAYS};
+use portolan_sim::scenario::{STAGE, TWO_NETWORKS, TWO_WAYS};
 
 const SEEDS: u64 = 500;
 
@@ -45,6 +45,21 @@ fn two_hundred_seeds_by_two_ways_pass() {
 #[test]
 fn five_hundred_seeds_pass() {
     pass(0, SEEDS);
+}
+
+/// Seeds of the shipped engine that once broke a rule; `docs/testing.md` says which.
+const STAGE_REGRESSIONS: &[u64] = &[];
+
+#[test]
+fn seeds_of_the_engine_that_once_failed_pass() {
+    for &seed in STAGE_REGRESSIONS {
+        run_seed(STAGE + seed, false).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
+#[test]
+fn five_hundred_seeds_of_the_engine_pass() {
+    pass(STAGE, SEEDS);
 }
 
 /// So many clusters, from a seed on.
