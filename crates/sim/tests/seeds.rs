@@ -47,16 +47,6 @@ fn five_hundred_seeds_pass() {
     pass(0, SEEDS);
 }
 
-/// Seeds of the shipped engine that once broke a rule; `docs/testing.md` says which.
-const STAGE_REGRESSIONS: &[u64] = &[];
-
-#[test]
-fn seeds_of_the_engine_that_once_failed_pass() {
-    for &seed in STAGE_REGRESSIONS {
-        run_seed(STAGE + seed, false).unwrap_or_else(|failure| panic!("{failure}"));
-    }
-}
-
 #[test]
 fn five_hundred_seeds_of_the_engine_pass() {
     pass(STAGE, SEEDS);
