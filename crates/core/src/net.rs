@@ -1,20 +1,20 @@
 //! The network lane: the protocol over its tables, and the link below it.
 
 mod failing;
-mod host;
+mod intake;
 
 use portolan_link::{LinkAddress, LinkError, TxFrame};
 use portolan_proto as proto;
 use portolan_proto::{
-    Endpoint as View, Identity, Layout, NetAddress, PeerId, Release, Reroute, SourceId, Tables,
-    Transmit, key_slots,
+    Endpoint as View, Identity, Layout, NetAddress, PeerId, Release, Reroute, SourceId, Spare,
+    Tables, Transmit, key_slots,
 };
 use portolan_ring::{MemoryError, Table, Wiped};
 use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, SuiteId};
 use portolan_wire::{Address, MessageNo};
 
 use self::failing::Failing;
-use self::host::NetHost;
+use self::intake::Intake;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::Death;
@@ -165,6 +165,8 @@ pub struct NetLane<N> {
     mis_steered: Vec<PeerId>,
     /// Peers whose way stays congested: packets to them are to take another.
     rerouted: Vec<(PeerId, Reroute)>,
+    /// Where held chunks are copied while they are taken.
+    spare: Box<Spare>,
     /// When the last pass was.
     passed_at: u64,
     /// What the kernel refuses.
@@ -212,6 +214,7 @@ impl<N: Network> NetLane<N> {
             gone: Vec::new(),
             mis_steered: Vec::with_capacity(BURST),
             rerouted: Vec::new(),
+            spare: Box::default(),
             passed_at: now,
             failing: Failing::default(),
             armed: true,
@@ -237,9 +240,10 @@ impl<N: Network> NetLane<N> {
             self.ask_sizes(core);
         }
         let before = core.answerable();
-        let has_ways = self.link.has_ways();
         let mut view = self.tx.tables.view();
-        let mut host = NetHost {
+        // Sockets cannot change their port.
+        view.set_reroutes(self.link.has_ways());
+        let mut intake = Intake {
             core,
             ranks: &self.ranks,
             now,
@@ -248,14 +252,18 @@ impl<N: Network> NetLane<N> {
             told: Death::Ended,
             failing: &self.failing,
             gone: &mut self.gone,
-            rerouted: has_ways.then_some(&mut self.rerouted),
+            rerouted: &mut self.rerouted,
         };
-        let mis_steered = &mut self.mis_steered;
+        let (mis_steered, spare) = (&mut self.mis_steered, &mut *self.spare);
         let has_fast = self.link.has_fast_path();
         let received = self.link.rx_burst(BURST, |f| {
             let (from, detour) = (net_address(f.from), f.detour);
-            let heard = view.handle_packet(now, from, f.ce, f.bytes, &mut host);
-            if let Some(heard) = heard.filter(|_| has_fast) {
+            let mut rx = view.handle_packet(now, from, f.ce, f.bytes, spare);
+            let Some(rx) = &mut rx else {
+                intake.hear(&mut view);
+                return;
+            };
+            if let Some(heard) = rx.heard().filter(|_| has_fast) {
                 // Only the first network has a way past the kernel.
                 if heard.path == 0 {
                     view.note_detour(heard.peer, detour);
@@ -264,6 +272,7 @@ impl<N: Network> NetLane<N> {
                     mis_steered.push(heard.peer);
                 }
             }
+            intake.take(&mut view, rx);
         });
         for peer in mis_steered.drain(..) {
             if let Some(to) = view.peer_address(peer) {
@@ -272,7 +281,7 @@ impl<N: Network> NetLane<N> {
         }
         let due = view.next_timeout().is_some_and(|at| at <= now);
         if due {
-            view.handle_timeouts(now, &mut host);
+            intake.handle_timeouts(&mut view, &mut self.spare);
         }
         let moved = match received {
             Ok(n) => {
@@ -332,26 +341,14 @@ impl<N: Network> NetLane<N> {
                 link.reroute(&link_address(to), how);
             }
         }
-        let has_ways = link.has_ways();
         for peer in gone.drain(..) {
             link.admit(peer.0, view.connection_numbers(peer));
         }
         let mut failure = None;
         loop {
-            let mut host = NetHost {
-                core,
-                ranks,
-                now: *now,
-                shm: None,
-                clock,
-                told: Death::Ended,
-                failing,
-                gone,
-                rerouted: has_ways.then_some(&mut *rerouted),
-            };
             let mut dry = false;
             while pending.len() < BURST {
-                let Some(t) = view.poll_transmit(*now, flush_delayed_acks, &mut host) else {
+                let Some(t) = view.poll_transmit(*now, flush_delayed_acks, &core.ops) else {
                     dry = true;
                     break;
                 };
@@ -364,6 +361,18 @@ impl<N: Network> NetLane<N> {
                 }
                 pending.push(t);
             }
+            let mut intake = Intake {
+                core,
+                ranks,
+                now: *now,
+                shm: None,
+                clock,
+                told: Death::Ended,
+                failing,
+                gone,
+                rerouted,
+            };
+            intake.hear(&mut view);
             if pending.is_empty() {
                 break;
             }
@@ -471,7 +480,7 @@ impl<N: Network> NetLane<N> {
     /// Offers messages again that were not taken.
     pub fn resume(&mut self, core: &mut Core, shm: Option<&mut ShmLane>, clock: &dyn Clock) {
         let now = self.tx.now;
-        let mut host = NetHost {
+        let mut intake = Intake {
             core,
             ranks: &self.ranks,
             now,
@@ -480,15 +489,17 @@ impl<N: Network> NetLane<N> {
             told: Death::Ended,
             failing: &self.failing,
             gone: &mut self.gone,
-            rerouted: None,
+            rerouted: &mut self.rerouted,
         };
-        self.tx.tables.view().resume(now, &mut host);
+        let mut view = self.tx.tables.view();
+        let mut rx = view.resume(now, &mut self.spare);
+        intake.take(&mut view, &mut rx);
         self.tx.dirty = true;
     }
 
     /// Told from outside that a peer's process has ended.
     pub fn peer_died(&mut self, core: &mut Core, peer: PeerId, how: Death, clock: &dyn Clock) {
-        let mut host = NetHost {
+        let mut intake = Intake {
             core,
             ranks: &self.ranks,
             now: self.tx.now,
@@ -497,9 +508,11 @@ impl<N: Network> NetLane<N> {
             told: how,
             failing: &self.failing,
             gone: &mut self.gone,
-            rerouted: None,
+            rerouted: &mut self.rerouted,
         };
-        self.tx.tables.view().peer_died(peer, &mut host);
+        let mut view = self.tx.tables.view();
+        view.peer_died(peer);
+        intake.hear(&mut view);
     }
 
     /// Told from outside that a rank is back in another life; gives what it is
@@ -512,7 +525,7 @@ impl<N: Network> NetLane<N> {
     ) -> Option<PeerId> {
         let at = self.ranks.iter().position(|rank| *rank == it.rank)?;
         let peer = PeerId(at as u32);
-        let mut host = NetHost {
+        let mut intake = Intake {
             core,
             ranks: &self.ranks,
             now: self.tx.now,
@@ -521,12 +534,13 @@ impl<N: Network> NetLane<N> {
             told: Death::Restarted,
             failing: &self.failing,
             gone: &mut self.gone,
-            rerouted: None,
+            rerouted: &mut self.rerouted,
         };
         let Address { life, ip, port, .. } = it.address;
         let to = NetAddress { ip, port };
         let mut view = self.tx.tables.view();
-        view.peer_returned(peer, life, to, it.mode, &mut host);
+        view.peer_returned(peer, life, to, it.mode);
+        intake.hear(&mut view);
         Some(peer)
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use portolan_exchange::OpId;
-use portolan_proto::{Outcome, SourceId};
+use portolan_proto::{Outcome, SourceId, Sources};
 use portolan_wire::{MessageNo, Priority};
 
 use crate::error::{Death, Misuse, WaitError};
@@ -157,6 +157,14 @@ pub struct Ops {
     pub released: Vec<OpId>,
 }
 
+impl Sources for Ops {
+    fn read(&self, id: SourceId, offset: u64, into: &mut [u8]) {
+        if let Some(Some(entry)) = self.slots.get(id.0 as usize) {
+            entry.source.read(offset as usize, into);
+        }
+    }
+}
+
 impl Ops {
     pub const fn new(copied_max: usize) -> Self {
         Self {
@@ -197,12 +205,6 @@ impl Ops {
         self.free.push(id.0 as u32);
         self.copied -= entry.charged;
         Some(entry)
-    }
-
-    pub(crate) fn read(&self, id: SourceId, offset: u64, into: &mut [u8]) {
-        if let Some(Some(entry)) = self.slots.get(id.0 as usize) {
-            entry.source.read(offset as usize, into);
-        }
     }
 
     /// The link is done with the memory.

@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
     Config, Conn, Core, Endpoint, FrameMeta, Identity, Layout, LocalNetwork, Long, Message,
-    NetAddress, Path, PathSnapshot, Peer, PeerId, PeerSnapshot, Release, SourceId, Tables,
+    NetAddress, Path, PathSnapshot, Peer, PeerId, PeerSnapshot, Release, SourceId, Spare, Tables,
 };
 use portolan_seal::Null;
 use portolan_wire::{
@@ -197,7 +197,9 @@ impl Run<'_> {
         };
         let mut seal = Null;
         let mut endpoint = Endpoint::new(self.nodes[i].tables(), &mut seal);
-        call(&mut endpoint, &mut hands, now)
+        let result = call(&mut endpoint, &mut hands, now);
+        hands.hear(&mut endpoint);
+        result
     }
 
     /// Every table is consistent.
@@ -240,7 +242,7 @@ impl Run<'_> {
             7 => self.send_long(i),
             8 => {
                 self.record.policy[i] = op >> 4 & 7;
-                self.with(i, |e, hands, now| e.resume(now, hands));
+                self.with(i, |e, hands, _| hands.resume(e));
             }
             9 => self.give_back(i),
             10 => self.forge_data(i),
@@ -256,9 +258,9 @@ impl Run<'_> {
         match op >> 4 & 7 {
             0 => {
                 self.record.deaths = true;
-                self.with(i, |e, hands, _| e.peer_died(PeerId(0), hands));
+                self.with(i, |e, _, _| e.peer_died(PeerId(0)));
             }
-            1 => self.with(i, |e, hands, _| e.peer_died(PeerId(1), hands)),
+            1 => self.with(i, |e, _, _| e.peer_died(PeerId(1))),
             2 => {
                 self.record.deaths = true;
                 self.with(i, |e, _, now| e.close(now));
@@ -346,10 +348,15 @@ impl Run<'_> {
     fn arrive(&mut self, i: usize, from: usize, mut packet: Vec<u8>, detour: bool) {
         let from = address(from);
         let mis_steered = self.with(i, |e, hands, now| {
-            let heard = e.handle_packet(now, from, now & 64 != 0, &mut packet, hands)?;
+            let mut spare = Spare::default();
+            let rx = e.handle_packet(now, from, now & 64 != 0, &mut packet, &mut spare);
+            hands.hear(e);
+            let rx = rx?;
+            let heard = rx.heard()?;
             if heard.path == 0 {
                 e.note_detour(heard.peer, detour);
             }
+            hands.take(e, rx);
             Some(heard.detour)
         });
         self.detours[i] += usize::from(detour);
@@ -385,7 +392,13 @@ impl Run<'_> {
     }
 
     fn timeouts(&mut self, i: usize) {
-        self.with(i, |e, hands, now| e.handle_timeouts(now, hands));
+        self.with(i, |e, hands, now| {
+            e.handle_timeouts(now, |_| false);
+            hands.hear(e);
+            if e.is_resumable() {
+                hands.resume(e);
+            }
+        });
     }
 
     fn run_to_deadline(&mut self, i: usize) {
@@ -632,10 +645,10 @@ impl Run<'_> {
         for i in 0..2 {
             self.record.policy[i] = 0;
             self.record.deaths = true;
-            self.with(i, |e, hands, now| e.resume(now, hands));
+            self.with(i, |e, hands, _| hands.resume(e));
             self.flush(i, true);
             for peer in [PeerId(0), PeerId(1)] {
-                self.with(i, |e, hands, _| e.peer_died(peer, hands));
+                self.with(i, |e, _, _| e.peer_died(peer));
             }
             self.flush(i, true);
             // A peer that had closed keeps its state until it is quiet.

@@ -1,9 +1,10 @@
-//! What was sent, and what may be delivered: the host of both endpoints.
+//! What was sent, and what may be delivered: the caller of both endpoints.
 
 use std::collections::BTreeMap;
 
 use portolan_proto::{
-    DeathReason, Delivery, Endpoint, Host, Message, Outcome, PeerEvent, PeerId, SourceId, Verdict,
+    DeathReason, Delivery, Endpoint, Event, Message, PeerEvent, PeerId, Rx, SourceId, Sources,
+    Spare, Verdict,
 };
 use portolan_seal::Null;
 use portolan_wire::{ARGS_MAX, Body, MessageNo, Priority};
@@ -34,12 +35,12 @@ struct Open {
 
 type Place = (usize, PeerId, usize, u16);
 
-/// Both hosts' memory.
+/// The memory of both.
 #[derive(Debug, Default)]
 pub(crate) struct Record {
     pub now: u64,
     pub sent: [Vec<Sent>; 2],
-    /// What each host answers: see [`Record::verdict`].
+    /// What each answers: see [`Record::verdict`].
     pub policy: [u8; 2],
     /// Packets were forged: any well-formed message may arrive.
     pub forged: bool,
@@ -201,41 +202,69 @@ impl Record {
     }
 }
 
-/// The host of one endpoint.
+/// The caller of one endpoint.
 pub(crate) struct Hands<'a> {
     pub record: &'a mut Record,
     pub me: usize,
 }
 
-impl Host<Null> for Hands<'_> {
-    fn deliver(&mut self, endpoint: &mut Endpoint<'_, Null>, d: Delivery<'_>) -> Verdict {
+impl Sources for Hands<'_> {
+    fn read(&self, source: SourceId, offset: u64, into: &mut [u8]) {
+        let sent = &self.record.sent[self.me][source.0 as usize];
+        assert!(sent.lent, "read after it was given back");
+        assert!(offset + into.len() as u64 <= sent.total);
+        into.copy_from_slice(content(source.0 as u16, offset, into.len()));
+    }
+}
+
+impl Hands<'_> {
+    /// Takes all that came of a packet, or of what was held.
+    pub fn take(&mut self, endpoint: &mut Endpoint<'_, Null>, mut rx: Rx<'_>) {
+        loop {
+            let delivery = rx.next(endpoint);
+            self.hear(endpoint);
+            let Some(delivery) = delivery else { return };
+            let verdict = self.deliver(endpoint, &delivery);
+            rx.answer(endpoint, verdict);
+        }
+    }
+
+    /// Takes what is held and may be taken now.
+    pub fn resume(&mut self, endpoint: &mut Endpoint<'_, Null>) {
+        let mut spare = Spare::default();
+        let rx = endpoint.resume(self.record.now, &mut spare);
+        self.take(endpoint, rx);
+    }
+
+    /// Hears what has happened.
+    pub fn hear(&mut self, endpoint: &mut Endpoint<'_, Null>) {
+        while let Some(event) = endpoint.poll_event() {
+            match event {
+                Event::Released(source, _) => self.released(source),
+                Event::Refused { flow, .. } => assert!(flow < 8),
+                Event::Reroute(..) => panic!("the link cannot do that"),
+                Event::Peer(peer, event) => self.peer_event(peer, event),
+            }
+        }
+    }
+
+    fn deliver(&mut self, endpoint: &mut Endpoint<'_, Null>, d: &Delivery<'_>) -> Verdict {
         assert!(d.flow < 8);
-        if self.is_open(&d) {
-            self.record.further_part(self.me, &d);
+        if self.is_open(d) {
+            self.record.further_part(self.me, d);
             return Verdict::Take(0);
         }
-        let verdict = self.record.first_part(self.me, &d);
+        let verdict = self.record.first_part(self.me, d);
         if self.record.policy[self.me] & 4 != 0 && d.priority == Priority::Request {
             self.send(endpoint, d.peer, Priority::Reply, d.flow, 1, 40);
         }
         verdict
     }
 
-    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]) {
-        let sent = &self.record.sent[self.me][source.0 as usize];
-        assert!(sent.lent, "read after it was given back");
-        assert!(offset + into.len() as u64 <= sent.total);
-        into.copy_from_slice(content(source.0 as u16, offset, into.len()));
-    }
-
-    fn released(&mut self, source: SourceId, _: Outcome) {
+    fn released(&mut self, source: SourceId) {
         let sent = &mut self.record.sent[self.me][source.0 as usize];
         assert!(sent.lent, "given back twice");
         sent.lent = false;
-    }
-
-    fn refused(&mut self, _: PeerId, _: Priority, flow: u16, _: MessageNo) {
-        assert!(flow < 8);
     }
 
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
@@ -254,9 +283,7 @@ impl Host<Null> for Hands<'_> {
             PeerEvent::Waiting => {}
         }
     }
-}
 
-impl Hands<'_> {
     fn is_open(&self, d: &Delivery<'_>) -> bool {
         let place = (self.me, d.peer, d.priority.index(), d.flow);
         self.record.open.contains_key(&place)

@@ -109,11 +109,11 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// An acknowledgement must leave, but may ride on an answer.
-    pub(crate) fn owe_delayed(&mut self, path: u32) {
+    pub(crate) fn owe_delayed(&mut self, now: u64, path: u32) {
         let p = self.path_mut(path);
         p.owed = p.owed.max(Owed::Delayed);
         let conn = p.conn;
-        self.make_ready(conn);
+        self.make_deferred(now, conn);
     }
 
     /// The acknowledgement that leaves now. What it grants is remembered.

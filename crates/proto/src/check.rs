@@ -7,7 +7,7 @@ use portolan_wire::{Life, TAG_BYTES};
 
 use crate::conn::{Listed, SLOT_FRAMES};
 use crate::endpoint::Endpoint;
-use crate::host::PeerId;
+use crate::interface::PeerId;
 use crate::kept::Kept;
 use crate::peer::PeerState;
 use crate::pool::{CHUNKS_AT, List, Use};
@@ -103,6 +103,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// # Panics
     /// If not.
     pub fn check(&self) {
+        self.check_events();
         let free = self.list_length(self.core.free, Use::Free);
         assert_eq!(free, self.core.free_count, "free frames");
         let mut long = self.core.free_longs;

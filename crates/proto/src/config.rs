@@ -116,7 +116,7 @@ impl Config {
             "packet_max: fits a frame"
         );
         assert!(
-            self.frame_bytes as usize <= crate::reassembly::SCRATCH,
+            self.frame_bytes as usize <= crate::rx::SCRATCH,
             "frame_bytes: at most 9,728"
         );
         assert!(

@@ -98,6 +98,8 @@ pub struct Conn {
     pub(crate) finished: bool,
     /// In the midst of a packet: not to be given to another peer.
     pub(crate) busy: bool,
+    /// Flows whose held chunks may be taken, a bit each.
+    pub(crate) resumable: u16,
     /// An acknowledgement that nothing waits for, and when it came: it is
     /// looked at in a pass that has nothing better to do.
     pub(crate) deferred_ack: Option<(u64, Ack)>,
@@ -189,6 +191,7 @@ impl Default for Conn {
             round: 0,
             finished: false,
             busy: false,
+            resumable: 0,
             deferred_ack: None,
             connect_next: u64::MAX,
             connect_tries: 0,

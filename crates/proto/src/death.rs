@@ -6,10 +6,11 @@ use portolan_wire::{Chunk, Life};
 use crate::congestion::Mode;
 use crate::conn::{Listed, SLOT_FRAMES, SLOT_NOTHING, TxFlow};
 use crate::endpoint::Endpoint;
-use crate::host::{DeathReason, Host, NetAddress, Outcome, PeerEvent, PeerId};
+use crate::interface::{DeathReason, NetAddress, Outcome, PeerEvent, PeerId};
 use crate::peer::PeerState;
 use crate::pool::{List, Use};
 use crate::reassembly::{Intervals, RxFlow};
+use crate::send::Memory;
 use crate::tables::NONE;
 
 /// Those that could not be told of a close are looked at again so often in the
@@ -20,29 +21,22 @@ const CLOSE_RETRY_NS_MAX: u64 = 50_000_000;
 
 impl<S: Seal> Endpoint<'_, S> {
     /// Somebody outside knows that a peer's process has died.
-    pub fn peer_died(&mut self, peer: PeerId, host: &mut impl Host<S>) {
+    pub fn peer_died(&mut self, peer: PeerId) {
         if peer.0 < self.core.peer_count {
-            self.mark_dead(peer.0, DeathReason::Told, host);
+            self.mark_dead(peer.0, DeathReason::Told);
         }
     }
 
     /// Somebody outside knows that a peer is there again, in a new life and
     /// perhaps at another place. Nothing of the life before goes on; one that
     /// was not dead yet is then ([`DeathReason::Restarted`]).
-    pub fn peer_returned(
-        &mut self,
-        peer: PeerId,
-        life: Life,
-        to: NetAddress,
-        mode: Mode,
-        host: &mut impl Host<S>,
-    ) {
+    pub fn peer_returned(&mut self, peer: PeerId, life: Life, to: NetAddress, mode: Mode) {
         if peer.0 >= self.core.peer_count || self.peers[peer.0 as usize].life == life {
             return;
         }
-        self.mark_dead(peer.0, DeathReason::Restarted, host);
+        self.mark_dead(peer.0, DeathReason::Restarted);
         // One that has closed may still be kept for its last words.
-        self.detach(peer.0, host);
+        self.detach(peer.0);
         let mode = self.core.config.congestion.unwrap_or(mode);
         let p = &mut self.peers[peer.0 as usize];
         p.bits = p.bits.on_way(mode);
@@ -84,22 +78,22 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Declares a peer dead and lets everything of it go.
-    pub(crate) fn mark_dead(&mut self, peer: u32, why: DeathReason, host: &mut impl Host<S>) {
+    pub(crate) fn mark_dead(&mut self, peer: u32, why: DeathReason) {
         if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {
             return;
         }
-        self.detach(peer, host);
+        self.detach(peer);
         self.peers[peer as usize].state = PeerState::Dead(why);
-        host.peer_event(PeerId(peer), PeerEvent::Dead(why));
+        self.tell_peer(peer, PeerEvent::Dead(why));
     }
 
     /// Takes a peer's active state away, whatever it holds.
-    pub(crate) fn detach(&mut self, peer: u32, host: &mut impl Host<S>) {
+    pub(crate) fn detach(&mut self, peer: u32) {
         let conn = self.peers[peer as usize].conn;
         if conn == NONE {
             return;
         }
-        self.drop_sending(conn, host);
+        self.drop_sending(conn);
         self.drop_received(conn);
         match self.conns[conn as usize].listed {
             Listed::Ready => _ = self.core.ready.remove(self.conns, conn),
@@ -112,13 +106,13 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Drops all that waits for or flies to a peer.
-    pub(crate) fn drop_sending(&mut self, conn: u32, host: &mut impl Host<S>) {
+    pub(crate) fn drop_sending(&mut self, conn: u32) {
         for path in self.paths_of(conn) {
             for i in 0..self.path_mut(path).slots.len() {
                 let slot = &mut self.path_mut(path).slots[i];
                 let frame = core::mem::replace(slot, SLOT_NOTHING);
                 if frame < SLOT_FRAMES {
-                    self.drop_frame(frame, host);
+                    self.drop_frame(frame);
                 }
             }
             let p = self.path_mut(path);
@@ -132,7 +126,7 @@ impl<S: Seal> Endpoint<'_, S> {
         for frame in 0..self.meta.len() as u32 {
             let m = &self.meta[frame as usize];
             if m.usage == Use::Parting && m.conn == conn {
-                self.drop_frame(frame, host);
+                self.drop_frame(frame);
             }
         }
         let c = &mut self.conns[conn as usize];
@@ -149,36 +143,36 @@ impl<S: Seal> Endpoint<'_, S> {
             core::mem::replace(&mut c.resend, List::EMPTY),
             core::mem::replace(&mut c.control, List::EMPTY),
         ];
-        lists.into_iter().for_each(|l| self.drop_list(l, host));
+        lists.into_iter().for_each(|l| self.drop_list(l));
         for priority in 0..2 {
             for flow in 0..crate::FLOWS_MAX {
                 let tx = &mut self.conns[conn as usize].tx[priority][flow];
                 let TxFlow { queue, long } = core::mem::replace(tx, TxFlow::EMPTY);
-                self.drop_list(queue, host);
+                self.drop_list(queue);
                 if long == NONE {
                     continue;
                 }
                 // Being cut, with no frame left whose end above was its end too.
                 let l = &mut self.longs[long as usize];
-                if l.frames == 0 && !l.released {
+                if l.frames == 0 && l.memory == Memory::Lent {
                     l.frames = 1;
-                    self.long_frame_done(long, Outcome::PeerDead, host);
+                    self.long_frame_done(long, Outcome::PeerDead);
                 }
             }
         }
     }
 
-    fn drop_list(&mut self, mut list: List, host: &mut impl Host<S>) {
+    fn drop_list(&mut self, mut list: List) {
         while let Some(frame) = list.pop_front(self.meta) {
-            self.drop_frame(frame, host);
+            self.drop_frame(frame);
         }
     }
 
-    fn drop_frame(&mut self, frame: u32, host: &mut impl Host<S>) {
+    fn drop_frame(&mut self, frame: u32) {
         let long = core::mem::replace(&mut self.meta[frame as usize].long, NONE);
         self.free_frame(frame);
         if long != NONE {
-            self.long_frame_done(long, Outcome::PeerDead, host);
+            self.long_frame_done(long, Outcome::PeerDead);
         }
     }
 

@@ -5,7 +5,7 @@ use portolan_wire::{EndpointId, Life};
 
 use crate::congestion::{Congestion, Mode};
 use crate::conn::{Conn, Listed, Owed};
-use crate::host::{DeathReason, NetAddress, PeerId, Transmit};
+use crate::interface::{DeathReason, NetAddress, PeerId, Transmit};
 use crate::kept::{Kept, KeptPath, PathSnapshot, PeerSnapshot};
 use crate::path::Path;
 use crate::peer::{Peer, PeerBits, PeerState};
@@ -126,7 +126,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     /// Starts a peer's record for a life: counters, a nonce, a connection number.
     pub(crate) fn begin_life(&mut self, peer: u32, life: Life) {
         let nonce_mine = self.core.random();
-        let connection_mine = self.new_connection(peer);
+        let lot = Peer::lot(self.new_connection(peer));
         self.close_told(peer);
         let p = &mut self.peers[peer as usize];
         *p = Peer {
@@ -135,8 +135,9 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             to: p.to,
             bits: p.bits.of_new_life(),
             nonce_mine,
-            connection_mine,
+            lot,
             place: p.place,
+            events: p.events,
             ..Peer::default()
         };
         if let Some(words) = self.parked.get_mut(p.place as usize) {
@@ -178,7 +179,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             |p: &&Peer| !matches!(p.state, PeerState::Dead(how) if how != DeathReason::Closed);
         let unproven = self.core.pending.iter();
         let unproven = unproven.filter(move |it| it.nonce != 0 && it.peer == peer.0);
-        let own = known.filter(heard).map(|p| p.connection_mine);
+        let own = known.filter(heard).map(move |p| p.connection(peer.0));
         own.into_iter().chain(unproven.map(|it| it.connection))
     }
 
@@ -244,30 +245,6 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     pub fn round_trip(&self, peer: PeerId) -> Option<u64> {
         let conn = self.peers.get(peer.0 as usize)?.conn;
         self.paths.get(conn as usize)?.rtt.smoothed()
-    }
-
-    /// Puts a connection in the list of those that may have something to send.
-    #[inline]
-    pub(crate) fn make_ready(&mut self, conn: u32) {
-        let c = &mut self.conns[conn as usize];
-        match c.listed {
-            Listed::Ready => {}
-            Listed::Deferred => {
-                // Rare: few connections wait there, and only for one pass.
-                self.core.deferred.remove(self.conns, conn);
-                self.conns[conn as usize].listed = Listed::Ready;
-                self.core.ready.push_back(self.conns, conn);
-            }
-            Listed::Starved => {
-                self.core.starved.remove(self.conns, conn);
-                self.conns[conn as usize].listed = Listed::Ready;
-                self.core.ready.push_back(self.conns, conn);
-            }
-            Listed::None | Listed::Free => {
-                c.listed = Listed::Ready;
-                self.core.ready.push_back(self.conns, conn);
-            }
-        }
     }
 
     /// The active state of a peer, made if it has none; `None` if all are in

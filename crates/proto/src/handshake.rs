@@ -15,9 +15,9 @@ use portolan_wire::{
 
 use crate::conn::{Conn, Listed};
 use crate::endpoint::{Endpoint, PEER_BITS};
-use crate::host::{DeathReason, Host, NetAddress, PeerEvent, PeerId};
+use crate::interface::{DeathReason, NetAddress, PeerEvent, PeerId};
 use crate::keys::nonce;
-use crate::peer::PeerState;
+use crate::peer::{Peer, PeerState};
 use crate::pool::{CHUNKS_AT, Need, Use};
 use crate::tables::{NONE, PENDING, Pending};
 
@@ -127,7 +127,7 @@ impl<S: Seal> Endpoint<'_, S> {
             life: p.life,
             nonce: p.nonce_mine,
             echo: self.nonce_theirs(peer),
-            connection: p.connection_mine,
+            connection: p.connection(peer),
             settled,
         });
     }
@@ -191,13 +191,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Takes a connect packet.
-    pub(crate) fn handle_connect(
-        &mut self,
-        now: u64,
-        from: NetAddress,
-        packet: &mut [u8],
-        host: &mut impl Host<S>,
-    ) {
+    pub(crate) fn handle_connect(&mut self, now: u64, from: NetAddress, packet: &mut [u8]) {
         let length = packet.len();
         let ids = match ConnectIds::parse(packet) {
             Ok(ids) if length == CONNECT_BYTES + TAG_BYTES => ids,
@@ -260,9 +254,9 @@ impl<S: Seal> Endpoint<'_, S> {
         if meant != me {
             self.introduce(peer, ids.from_life);
         } else if self.knows(peer, ids.from_life) {
-            self.handle_offer(now, peer, &offer, host);
+            self.handle_offer(now, peer, &offer);
         } else if self.may_begin(peer, ids.from_life) {
-            self.handle_new_life(now, peer, ids.from_life, from, &offer, host);
+            self.handle_new_life(now, peer, ids.from_life, from, &offer);
         } else {
             self.core.counters.drops.unknown += 1;
         }
@@ -310,7 +304,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// An offer of the life that we know.
-    fn handle_offer(&mut self, now: u64, peer: u32, offer: &Connect, host: &mut impl Host<S>) {
+    fn handle_offer(&mut self, now: u64, peer: u32, offer: &Connect) {
         let p = &self.peers[peer as usize];
         match p.state {
             PeerState::Dead(_) => {}
@@ -337,7 +331,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 };
                 if proven {
                     self.conns[conn as usize].confirmed = offer.settled;
-                    self.become_up(now, conn, host);
+                    self.become_up(now, conn);
                     if !offer.settled {
                         self.send_connect(peer, true);
                     }
@@ -357,7 +351,6 @@ impl<S: Seal> Endpoint<'_, S> {
         life: Life,
         from: NetAddress,
         offer: &Connect,
-        host: &mut impl Host<S>,
     ) {
         let known = self
             .core
@@ -384,20 +377,20 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.core.pending[i] = Pending::default();
         let was = self.peers[peer as usize].state;
-        self.detach(peer, host);
+        self.detach(peer);
         if matches!(was, PeerState::Up | PeerState::Connecting) {
-            host.peer_event(PeerId(peer), PeerEvent::Dead(DeathReason::Restarted));
+            self.tell_peer(peer, PeerEvent::Dead(DeathReason::Restarted));
         }
         self.begin_life(peer, life);
         let p = &mut self.peers[peer as usize];
         p.nonce_mine = pending.nonce;
-        p.connection_mine = pending.connection;
+        p.lot = Peer::lot(pending.connection);
         // Where only a further path leads, this one cannot.
         let by = self.network_to(from.ip);
         if by == 0 || by == self.peers[peer as usize].bits.network() {
             self.lead(peer, from);
         }
-        self.handle_offer(now, peer, offer, host);
+        self.handle_offer(now, peer, offer);
     }
 
     fn answer_pending(&mut self, i: usize, offer: &Connect) {
@@ -419,7 +412,7 @@ impl<S: Seal> Endpoint<'_, S> {
         });
     }
 
-    /// A connection number for packets from a peer.
+    /// A connection number for packets from a peer: its index, and chance.
     pub(crate) fn new_connection(&mut self, peer: u32) -> u32 {
         (self.core.random() as u32) << PEER_BITS | peer
     }
@@ -455,7 +448,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The peer has proven that it lives now.
-    pub(crate) fn become_up(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
+    pub(crate) fn become_up(&mut self, now: u64, conn: u32) {
         let c = &mut self.conns[conn as usize];
         c.connect_next = u64::MAX;
         c.heard_at = now;
@@ -472,7 +465,7 @@ impl<S: Seal> Endpoint<'_, S> {
         self.tell_networks(now, conn);
         self.make_ready(conn);
         self.arm_keepalive(conn);
-        host.peer_event(PeerId(peer), PeerEvent::Up);
+        self.tell_peer(peer, PeerEvent::Up);
     }
 
     /// Id and life at both ends, ours first.

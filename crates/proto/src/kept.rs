@@ -8,7 +8,7 @@ use portolan_wire::MessageNo;
 
 use crate::config::{Config, FLOWS_MAX};
 use crate::endpoint::Endpoint;
-use crate::host::NetAddress;
+use crate::interface::NetAddress;
 use crate::tables::NONE;
 
 /// Everything that must outlive the active state. Plain data.
@@ -24,7 +24,7 @@ pub(crate) struct Kept {
     /// Fresh chunks sent, by priority; and how many may be.
     pub sent: [u32; 2],
     pub credit: [u32; 2],
-    /// Fresh chunks taken by the host, by priority.
+    /// Fresh chunks taken by the caller, by priority.
     pub taken: [u32; 2],
     pub next_out: [[MessageNo; FLOWS_MAX]; 2],
     pub next_in: [[MessageNo; FLOWS_MAX]; 2],

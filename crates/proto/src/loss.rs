@@ -6,9 +6,11 @@ use portolan_wire::{Ack, HEADER_BYTES, PacketNo, Priority, TAG_BYTES};
 use crate::ack::DELAY_UNIT_NS;
 use crate::config::WINDOW_SPAN;
 use crate::congestion::AckSample;
-use crate::conn::{SLOT_ACKED, SLOT_FRAMES, SLOT_LATE, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE};
+use crate::conn::{
+    Listed, SLOT_ACKED, SLOT_FRAMES, SLOT_LATE, SLOT_LOST, SLOT_NOTHING, SLOT_PROBE,
+};
 use crate::endpoint::Endpoint;
-use crate::host::{Host, Outcome};
+use crate::interface::Outcome;
 use crate::keys::{nonce, tx_slot};
 use crate::path::Path;
 use crate::pool::{CHUNKS_AT, GivenUp, Need, Use};
@@ -31,27 +33,40 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Takes an acknowledgement. One that tells of no loss and opens nothing
     /// that is waited for can be looked at later: an answer goes first.
     #[inline]
-    pub(crate) fn take_ack(&mut self, now: u64, conn: u32, ack: &Ack, host: &mut impl Host<S>) {
-        self.settle_deferred_ack(conn, host);
+    pub(crate) fn take_ack(&mut self, now: u64, conn: u32, ack: &Ack) {
+        self.settle_deferred_ack(conn);
         let c = &mut self.conns[conn as usize];
         if c.has_queue() || ack.words > 0 || c.refusals.are_flying() {
-            self.handle_ack(now, conn, ack, host);
+            self.handle_ack(now, conn, ack);
         } else {
             c.deferred_ack = Some((now, *ack));
-            self.make_ready(conn);
+            self.make_deferred(now, conn);
         }
     }
 
     /// Looks at an acknowledgement that was put off.
     #[inline]
-    pub(crate) fn settle_deferred_ack(&mut self, conn: u32, host: &mut impl Host<S>) {
+    pub(crate) fn settle_deferred_ack(&mut self, conn: u32) {
         if let Some((at, ack)) = self.conns[conn as usize].deferred_ack.take() {
-            self.handle_ack(at, conn, &ack, host);
+            self.handle_ack(at, conn, &ack);
         }
     }
 
-    /// Reads an acknowledgement of our packets.
-    fn handle_ack(&mut self, now: u64, conn: u32, ack: &Ack, host: &mut impl Host<S>) {
+    /// Reads an acknowledgement of our packets, which may let others leave.
+    fn handle_ack(&mut self, now: u64, conn: u32, ack: &Ack) {
+        self.read_ack(now, conn, ack);
+        match self.conns[conn as usize].listed {
+            Listed::Deferred if self.has_nothing(now, conn, false) => {}
+            Listed::None if self.has_nothing(now, conn, true) => {
+                let due = self.sizes_due(conn);
+                self.arm(due);
+            }
+            _ => self.make_ready(conn),
+        }
+    }
+
+    #[inline]
+    fn read_ack(&mut self, now: u64, conn: u32, ack: &Ack) {
         let Some(path) = self.path_of(conn, ack.path) else {
             return;
         };
@@ -65,26 +80,17 @@ impl<S: Seal> Endpoint<'_, S> {
                 *mine = new;
             }
         }
-        self.make_ready(conn);
         let largest = next.nearest(ack.largest).0;
         let base = next.nearest(ack.base).0;
         // Nothing received yet, or numbers that were never sent.
         if largest >= next.0 || base > largest + 1 {
             return;
         }
-        self.settle(now, path, ack, largest, base, host);
+        self.settle(now, path, ack, largest, base);
     }
 
     /// Goes through the numbers that an acknowledgement speaks of.
-    fn settle(
-        &mut self,
-        now: u64,
-        path: u32,
-        ack: &Ack,
-        largest: u64,
-        base: u64,
-        host: &mut impl Host<S>,
-    ) {
+    fn settle(&mut self, now: u64, path: u32, ack: &Ack, largest: u64, base: u64) {
         let p = &mut self.paths[path as usize];
         let conn = p.conn;
         let c = &self.conns[conn as usize];
@@ -127,7 +133,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     }
                     self.core.counters.spurious += 1;
                     sample.spurious_packets += 1;
-                    self.spare_copies(now, path, number, &mut sample, host);
+                    self.spare_copies(now, path, number, &mut sample);
                 }
                 // Late, which tells nothing of the order of packets, but of
                 // how long the timer has to wait: those that are never given
@@ -135,7 +141,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 (true, SLOT_LATE) => {
                     *p.slot(number) = SLOT_ACKED;
                     self.core.counters.spurious += 1;
-                    let left = self.spare_copies(now, path, number, &mut sample, host);
+                    let left = self.spare_copies(now, path, number, &mut sample);
                     // Of the largest it is known how long the peer kept it.
                     if let Some(left) = left.filter(|_| number == largest) {
                         let kept = u64::from(ack.delay) * DELAY_UNIT_NS;
@@ -156,7 +162,7 @@ impl<S: Seal> Endpoint<'_, S> {
                             .came_late(acked_to - number - 1, took.saturating_sub(usual));
                     }
                     again |= self.meta[frame as usize].again;
-                    self.frame_acked(now, path, frame, number == largest, &mut sample, host);
+                    self.frame_acked(now, path, frame, number == largest, &mut sample);
                 }
                 (false, SLOT_PROBE) if number + reorder < largest => {
                     *p.slot(number) = SLOT_ACKED;
@@ -178,10 +184,11 @@ impl<S: Seal> Endpoint<'_, S> {
         if c.finished && !c.is_settled() {
             // The peer knows that we close. It takes nothing more, and so
             // grants nothing more: what waits for that would wait for ever.
-            self.drop_sending(conn, host);
+            self.drop_sending(conn);
+            self.go_on_after_refusals(conn);
         }
         self.after_ack(now, path, ack, largest, &mut sample, again);
-        self.watch_way(now, path, largest, &sample, host);
+        self.watch_way(now, path, largest, &sample);
     }
 
     /// Draws the conclusions from what an acknowledgement told. `again`: a
@@ -277,7 +284,6 @@ impl<S: Seal> Endpoint<'_, S> {
         frame: u32,
         is_largest: bool,
         sample: &mut AckSample,
-        host: &mut impl Host<S>,
     ) {
         let meta = &mut self.meta[frame as usize];
         let bytes = meta.packet_bytes();
@@ -308,7 +314,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let long = core::mem::replace(&mut self.meta[frame as usize].long, NONE);
         self.free_frame(frame);
         if long != NONE {
-            self.long_frame_done(long, Outcome::Done, host);
+            self.long_frame_done(long, Outcome::Done);
         }
         if close {
             self.close_acked(conn);
@@ -358,7 +364,6 @@ impl<S: Seal> Endpoint<'_, S> {
         path: u32,
         number: u64,
         sample: &mut AckSample,
-        host: &mut impl Host<S>,
     ) -> Option<u64> {
         let conn = self.path_mut(path).conn;
         let mut left = None;
@@ -372,7 +377,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 {
                     left = Some(sent_at);
                     *slot = SLOT_ACKED;
-                    self.frame_acked(now, by, frame, false, sample, host);
+                    self.frame_acked(now, by, frame, false, sample);
                 }
             }
         }
@@ -387,7 +392,7 @@ impl<S: Seal> Endpoint<'_, S> {
             let p = &mut self.paths[path as usize];
             p.flying += 1;
             p.flying_bytes += self.meta[frame as usize].packet_bytes() as u64;
-            self.frame_acked(now, path, frame, false, sample, host);
+            self.frame_acked(now, path, frame, false, sample);
         }
     }
 

@@ -8,7 +8,7 @@ use portolan_wire::{HEADER_BYTES, TAG_BYTES};
 
 use crate::config::PATHS_MAX;
 use crate::endpoint::Endpoint;
-use crate::host::PeerId;
+use crate::interface::PeerId;
 use crate::path::Path;
 use crate::tables::NONE;
 

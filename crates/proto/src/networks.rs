@@ -19,7 +19,7 @@ use crate::config::PATHS_MAX;
 use crate::congestion::{Congestion, Mode};
 use crate::conn::{Owed, SLOT_FRAMES};
 use crate::endpoint::Endpoint;
-use crate::host::NetAddress;
+use crate::interface::NetAddress;
 use crate::kept::{KeptFurther, KeptPath};
 use crate::path::Path;
 use crate::tables::NONE;

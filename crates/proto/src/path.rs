@@ -10,7 +10,7 @@ use crate::congestion::{Congestion, Mode};
 use crate::conn::{Owed, REPLAY_BITS, SLOT_NOTHING};
 use crate::credit::Inflow;
 use crate::endpoint::Endpoint;
-use crate::host::NetAddress;
+use crate::interface::NetAddress;
 use crate::kept::KeptPath;
 use crate::mtu::Mtu;
 use crate::pacing::Pacer;

@@ -3,7 +3,9 @@
 use portolan_wire::{EndpointId, Life};
 
 use crate::congestion::Mode;
-use crate::host::{DeathReason, NetAddress};
+use crate::endpoint::PEER_BITS;
+use crate::events::PeerEvents;
+use crate::interface::{DeathReason, NetAddress};
 use crate::tables::NONE;
 
 /// How far the acquaintance with a peer has come.
@@ -32,9 +34,24 @@ pub struct Peer {
     pub(crate) conn: u32,
     /// Where its parked state lies.
     pub(crate) place: u32,
-    pub(crate) connection_mine: u32,
+    /// What its connection number has beside its index.
+    pub(crate) lot: u16,
     pub(crate) state: PeerState,
     pub(crate) bits: PeerBits,
+    pub(crate) events: PeerEvents,
+}
+
+impl Peer {
+    /// What a connection number has beside the peer's index.
+    pub(crate) const fn lot(connection: u32) -> u16 {
+        (connection >> PEER_BITS) as u16
+    }
+
+    /// The connection number that the peer was offered; it has this index.
+    #[inline]
+    pub(crate) const fn connection(&self, peer: u32) -> u32 {
+        (self.lot as u32) << PEER_BITS | peer
+    }
 }
 
 /// What takes a bit each: a peer has no byte to spare.
@@ -136,9 +153,10 @@ impl Default for Peer {
             to: NetAddress::default(),
             conn: NONE,
             place: NONE,
-            connection_mine: 0,
+            lot: 0,
             state: PeerState::New,
             bits: PeerBits::new(Mode::Lan),
+            events: PeerEvents::default(),
         }
     }
 }

@@ -5,6 +5,7 @@ use portolan_wire::{ACK_BYTES, BITMAP_WORDS_MAX, HEADER_BYTES, MessageNo, Priori
 
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
+use crate::send::Long;
 use crate::tables::NONE;
 
 /// Where the chunks of every frame start: room in front for the header, the
@@ -133,6 +134,12 @@ pub(crate) trait Linked {
 }
 
 impl Linked for FrameMeta {
+    fn next(&mut self) -> &mut u32 {
+        &mut self.next
+    }
+}
+
+impl Linked for Long {
     fn next(&mut self) -> &mut u32 {
         &mut self.next
     }

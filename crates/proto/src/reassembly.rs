@@ -1,16 +1,15 @@
 //! Order and completion: which part of which message comes next in each flow.
 
 use portolan_seal::Seal;
-use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, Head, Priority};
+use portolan_wire::{BODY_BYTES, Body, Chunk, Head, Priority};
 
 use crate::endpoint::Endpoint;
-use crate::host::{Delivery, Host, PeerId, Verdict};
+use crate::interface::Verdict;
 use crate::pool::{CHUNKS_AT, List, Need, Use};
+use crate::refusal::bit;
+use crate::rx::Spare;
 use crate::send::CHUNKS_MAX;
 use crate::tables::NONE;
-
-/// Largest frame, and so the largest held chunk, bytes: a jumbo packet.
-pub(crate) const SCRATCH: usize = 9728;
 
 /// Receiver's state of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -155,43 +154,86 @@ const fn key(priority: Priority, flow: u16) -> u8 {
     (priority.index() * crate::FLOWS_MAX) as u8 + flow as u8
 }
 
+/// What a head of the packet is.
+pub(crate) enum Meet<'p> {
+    /// The next of its flow: to be offered.
+    Offer,
+    /// More of the active message.
+    Place(Body<'p>, Placing),
+    /// Nothing to hand out.
+    Took(Took),
+}
+
+/// How far a part of the active message was handed out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Placing {
+    from: u64,
+    /// Something of it was new.
+    fresh: bool,
+    /// What is new gives credit.
+    credit: bool,
+    /// It has completed its message.
+    done: bool,
+}
+
+/// A range of a message that is new.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Piece {
+    pub from: u64,
+    pub to: u64,
+    pub total: u64,
+    pub cookie: u64,
+    pub port: u16,
+    pub last: bool,
+}
+
+impl Piece {
+    /// Of a first part, which says all by itself.
+    pub const FIRST: Self = Self {
+        from: 0,
+        to: 0,
+        total: 0,
+        cookie: 0,
+        port: 0,
+        last: false,
+    };
+}
+
 impl<S: Seal> Endpoint<'_, S> {
-    /// Takes the head of a message from the network.
-    pub(crate) fn handle_head(
-        &mut self,
-        conn: u32,
-        head: &Head<'_>,
-        host: &mut impl Host<S>,
-    ) -> Took {
+    /// Looks at the head of a message from the network.
+    #[inline]
+    pub(crate) fn meet_head<'p>(&mut self, conn: u32, head: &Head<'p>) -> Meet<'p> {
         if head.flow >= self.core.config.flows || head.total > Body::UNIT << 32 {
-            return Took::Bad;
+            return Meet::Took(Took::Bad);
         }
-        if self.conns[conn as usize].finished {
-            return Took::Yes;
+        let c = &self.conns[conn as usize];
+        if c.finished {
+            return Meet::Took(Took::Yes);
         }
         let (p, f) = (head.priority.index(), head.flow as usize);
-        let c = &self.conns[conn as usize];
         let ahead = head.message.since(c.kept.next_in[p][f]);
         let rx = &c.rx[p][f];
         if ahead == 0 && rx.active && !head.payload.is_empty() {
-            return self.handle_longer_head(conn, head, host);
+            return self.meet_longer_head(conn, head);
         }
         if ahead < 0 || (ahead == 0 && rx.active) {
             self.core.counters.duplicates += 1;
-            return Took::Yes;
+            return Meet::Took(Took::Yes);
         }
-        if ahead == 0 && !self.is_held(rx.held.head, head) && self.offer(conn, head, host) {
-            self.give_credit(conn, p);
-            self.advance(conn, head.priority, head.flow, host);
-            return Took::Yes;
+        if ahead == 0
+            && !self.is_held(rx.held.head, head)
+            && !self.refusal_blocks(conn, head.priority, head.flow)
+        {
+            return Meet::Offer;
         }
-        self.hold(conn, Chunk::Head(*head))
+        Meet::Took(self.hold(conn, Chunk::Head(*head)))
     }
 
     /// The head of the active message again, which may have been cut shorter
     /// when it was sent the other time: all that it has counts as received. It
     /// gives no credit: its first cut did.
-    fn handle_longer_head(&mut self, conn: u32, head: &Head<'_>, host: &mut impl Host<S>) -> Took {
+    #[cold]
+    fn meet_longer_head<'p>(&self, conn: u32, head: &Head<'p>) -> Meet<'p> {
         let body = Body {
             priority: head.priority,
             flow: head.flow,
@@ -199,12 +241,15 @@ impl<S: Seal> Endpoint<'_, S> {
             fragment: 0,
             payload: head.payload,
         };
-        match self.place(conn, &body, host) {
-            Ok(_) => {
-                self.advance(conn, head.priority, head.flow, host);
-                Took::Yes
-            }
-            Err(took) => took,
+        match self.begin_placing(conn, &body) {
+            Ok(at) => Meet::Place(
+                body,
+                Placing {
+                    credit: false,
+                    ..at
+                },
+            ),
+            Err(took) => Meet::Took(took),
         }
     }
 
@@ -215,31 +260,11 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Offers the next message of a flow to the host; false: not now.
-    fn offer(&mut self, conn: u32, head: &Head<'_>, host: &mut impl Host<S>) -> bool {
-        if self.refusal_blocks(conn, head.priority, head.flow) {
-            return false;
-        }
+    /// The answer to the first part of the next message of a flow; false: not
+    /// now.
+    #[inline]
+    pub(crate) fn answered(&mut self, conn: u32, head: &Head<'_>, verdict: Verdict) -> bool {
         let (p, f) = (head.priority.index(), head.flow as usize);
-        let peer = self.conns[conn as usize].peer;
-        let len = head.payload.len() as u64;
-        let last = len == head.total;
-        let verdict = host.deliver(
-            self,
-            Delivery {
-                peer: PeerId(peer),
-                priority: head.priority,
-                flow: head.flow,
-                message: head.message,
-                port: head.port,
-                args: head.args,
-                total: head.total,
-                offset: 0,
-                payload: head.payload,
-                last,
-                cookie: 0,
-            },
-        );
         if verdict == Verdict::Refuse {
             self.refuse(conn, head.priority, head.flow, head.message);
         }
@@ -256,7 +281,8 @@ impl<S: Seal> Endpoint<'_, S> {
             }
             Verdict::Refuse => rx.discard = true,
         }
-        if last {
+        let len = head.payload.len() as u64;
+        if len == head.total {
             self.core.counters.messages_delivered += u64::from(!rx.discard);
             let next = &mut c.kept.next_in[p][f];
             *next = next.next();
@@ -271,63 +297,66 @@ impl<S: Seal> Endpoint<'_, S> {
         true
     }
 
-    /// Takes a further part of a message from the network.
-    pub(crate) fn handle_body(
-        &mut self,
-        conn: u32,
-        body: &Body<'_>,
-        host: &mut impl Host<S>,
-    ) -> Took {
+    /// Looks at a further part of a message from the network.
+    #[inline]
+    pub(crate) fn meet_body(&mut self, conn: u32, body: &Body<'_>) -> Result<Placing, Took> {
         if body.flow >= self.core.config.flows {
-            return Took::Bad;
+            return Err(Took::Bad);
         }
-        if self.conns[conn as usize].finished {
-            return Took::Yes;
+        let c = &self.conns[conn as usize];
+        if c.finished {
+            return Err(Took::Yes);
         }
         let (p, f) = (body.priority.index(), body.flow as usize);
-        let c = &self.conns[conn as usize];
         let ahead = body.message.since(c.kept.next_in[p][f]);
         if ahead < 0 {
             self.core.counters.duplicates += 1;
-            return Took::Yes;
+            return Err(Took::Yes);
         }
         if ahead > 0 || !c.rx[p][f].active {
-            return self.hold(conn, Chunk::Body(*body));
+            return Err(self.hold(conn, Chunk::Body(*body)));
         }
-        match self.place(conn, body, host) {
-            Ok(fresh) => {
-                if fresh {
-                    self.give_credit(conn, p);
-                }
-                self.advance(conn, body.priority, body.flow, host);
-                Took::Yes
-            }
-            Err(took) => took,
-        }
+        self.begin_placing(conn, body)
     }
 
-    /// Hands over what is new of a part of the active message; says whether
-    /// anything was. Only that gives credit: a repeat used up none.
-    fn place(&mut self, conn: u32, body: &Body<'_>, host: &mut impl Host<S>) -> Result<bool, Took> {
+    fn begin_placing(&self, conn: u32, body: &Body<'_>) -> Result<Placing, Took> {
         let (p, f) = (body.priority.index(), body.flow as usize);
-        let k = key(body.priority, body.flow);
         let start = u64::from(body.fragment) * Body::UNIT;
-        let end = start + body.payload.len() as u64;
         let c = &self.conns[conn as usize];
-        let peer = c.peer;
-        if end > c.rx[p][f].total {
+        let rx = &c.rx[p][f];
+        if start + body.payload.len() as u64 > rx.total {
             return Err(Took::Bad);
         }
-        if !c.intervals.has_room() && start > c.rx[p][f].done_to {
+        if !c.intervals.has_room() && start > rx.done_to {
             return Err(Took::NoRoom(body.priority));
         }
-        let mut from = start;
-        let mut fresh = false;
-        loop {
+        Ok(Placing {
+            from: start,
+            fresh: false,
+            credit: true,
+            done: false,
+        })
+    }
+
+    /// The next range that is new of a part of the active message.
+    #[inline]
+    pub(crate) fn place(
+        &mut self,
+        conn: u32,
+        body: &Body<'_>,
+        at: &mut Placing,
+    ) -> Result<Option<Piece>, Took> {
+        let (p, f) = (body.priority.index(), body.flow as usize);
+        let k = key(body.priority, body.flow);
+        let end = u64::from(body.fragment) * Body::UNIT + body.payload.len() as u64;
+        while !at.done {
             let c = &mut self.conns[conn as usize];
             let rx = &mut c.rx[p][f];
-            from = from.max(rx.done_to);
-            let Some((a, b)) = c.intervals.uncovered(k, from, end) else {
+            at.from = at.from.max(rx.done_to);
+            if !rx.active {
+                break;
+            }
+            let Some((a, b)) = c.intervals.uncovered(k, at.from, end) else {
                 break;
             };
             if a == rx.done_to {
@@ -338,45 +367,46 @@ impl<S: Seal> Endpoint<'_, S> {
             } else if !c.intervals.add(k, a, b) {
                 return Err(Took::NoRoom(body.priority));
             }
-            fresh = true;
+            at.fresh = true;
+            at.from = b;
             rx.got += b - a;
-            let last = rx.got == rx.total;
-            let delivery = Delivery {
-                peer: PeerId(peer),
-                priority: body.priority,
-                flow: body.flow,
-                message: body.message,
-                port: rx.port,
-                args: &[],
+            at.done = rx.got == rx.total;
+            let piece = Piece {
+                from: a,
+                to: b,
                 total: rx.total,
-                offset: a,
-                payload: &body.payload[(a - start) as usize..(b - start) as usize],
-                last,
                 cookie: rx.cookie,
+                port: rx.port,
+                last: at.done,
             };
             let discard = rx.discard;
-            if last {
+            if at.done {
                 rx.active = false;
                 self.core.counters.messages_delivered += u64::from(!discard);
                 let next = &mut c.kept.next_in[p][f];
                 *next = next.next();
             }
             if !discard {
-                host.deliver(self, delivery);
+                return Ok(Some(piece));
             }
-            if last {
-                break;
-            }
-            from = b;
         }
-        if !fresh {
+        Ok(None)
+    }
+
+    /// A part of the active message was handed out. Only what is new gives
+    /// credit: a repeat used up none.
+    #[inline]
+    pub(crate) fn placed(&mut self, conn: u32, body: &Body<'_>, at: &Placing) {
+        if !at.fresh {
             self.core.counters.duplicates += 1;
+        } else if at.credit {
+            self.give_credit(conn, body.priority.index());
         }
-        Ok(fresh)
+        self.advance(conn, body.priority, body.flow);
     }
 
     /// Keeps a chunk that comes too early.
-    fn hold(&mut self, conn: u32, chunk: Chunk<'_>) -> Took {
+    pub(crate) fn hold(&mut self, conn: u32, chunk: Chunk<'_>) -> Took {
         let (priority, flow, message, part) = match chunk {
             Chunk::Head(h) => (h.priority, h.flow, h.message, 0),
             Chunk::Body(b) => (b.priority, b.flow, b.message, u64::from(b.fragment) + 1),
@@ -443,85 +473,98 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Hands over held chunks of a flow as far as they have become due.
+    /// A flow may have got as far as to its held chunks: the [`crate::Rx`] that
+    /// is at work on the connection takes them up, or else the next
+    /// [`Endpoint::resume`].
     #[inline]
-    pub(crate) fn advance(
+    pub(crate) fn advance(&mut self, conn: u32, priority: Priority, flow: u16) {
+        let c = &mut self.conns[conn as usize];
+        if !c.rx[priority.index()][flow as usize].held.is_empty() {
+            c.resumable |= bit(priority, flow);
+            self.core.resumable |= !c.busy;
+        }
+    }
+
+    /// The held chunk of a flow whose turn has come, copied to `spare`: the
+    /// caller may use the frames meanwhile. Gives its frame, and of a further
+    /// part how to place it.
+    pub(crate) fn next_held(
         &mut self,
         conn: u32,
         priority: Priority,
         flow: u16,
-        host: &mut impl Host<S>,
-    ) {
-        let rx = &self.conns[conn as usize].rx[priority.index()][flow as usize];
-        if !rx.held.is_empty() {
-            self.advance_held(conn, priority, flow, host);
-        }
-    }
-
-    #[cold]
-    fn advance_held(&mut self, conn: u32, priority: Priority, flow: u16, host: &mut impl Host<S>) {
+        spare: &mut Spare,
+    ) -> Option<(u32, Option<Placing>)> {
         let (p, f) = (priority.index(), flow as usize);
-        let mut scratch = [0; SCRATCH];
         loop {
             let c = &self.conns[conn as usize];
             let frame = c.rx[p][f].held.head;
             if frame == NONE {
-                return;
+                return None;
             }
-            let next = c.kept.next_in[p][f];
+            let active = c.rx[p][f].active;
             let meta = &self.meta[frame as usize];
-            let ahead = meta.message.since(next);
+            let ahead = meta.message.since(c.kept.next_in[p][f]);
             let is_head = meta.part == 0;
-            if ahead > 0 || (ahead == 0 && !is_head && !c.rx[p][f].active) {
+            if ahead > 0 || (ahead == 0 && !is_head && !active) {
                 self.arm_keepalive(conn);
-                return;
+                return None;
             }
-            // Copied out, because the host may use the frames meanwhile.
-            let len = meta.len as usize;
             let at = self.frame_at(frame) + CHUNKS_AT;
-            scratch[..len].copy_from_slice(&self.frames[at..at + len]);
-            let fresh = match Chunks::new(&scratch[..len]).next() {
-                Some(Ok(Chunk::Head(head)))
-                    if ahead == 0 && !self.conns[conn as usize].rx[p][f].active =>
-                {
-                    if !self.offer(conn, &head, host) {
-                        return;
-                    }
-                    true
+            spare.set(&self.frames[at..at + meta.len as usize]);
+            match spare.chunk() {
+                Some(Chunk::Head(_)) if ahead == 0 && !active => {
+                    let blocked = self.refusal_blocks(conn, priority, flow);
+                    return (!blocked).then_some((frame, None));
                 }
-                Some(Ok(Chunk::Body(body))) if ahead == 0 => match self.place(conn, &body, host) {
-                    Ok(fresh) => fresh,
-                    Err(Took::NoRoom(_)) => return,
-                    Err(_) => false,
+                Some(Chunk::Body(body)) if ahead == 0 => match self.begin_placing(conn, &body) {
+                    Ok(at) => return Some((frame, Some(at))),
+                    Err(Took::NoRoom(_)) => return None,
+                    Err(_) => {}
                 },
                 // Seen before in another cut.
-                _ => false,
-            };
-            // The host may have used the lists: look the frame up again.
-            let mut list = self.conns[conn as usize].rx[p][f].held;
-            list.remove(self.meta, frame);
-            self.conns[conn as usize].rx[p][f].held = list;
-            self.conns[conn as usize].held[p] -= 1;
-            self.free_frame(frame);
-            if fresh {
-                self.give_credit(conn, p);
+                _ => {}
             }
+            self.drop_held(conn, priority, flow, frame);
         }
     }
 
-    /// Offers again what the host did not want before. To be called when it
-    /// has bound a port or freed memory.
-    pub fn resume(&mut self, now: u64, host: &mut impl Host<S>) {
-        for conn in 0..self.core.conns_used {
-            if !core::mem::take(&mut self.conns[conn as usize].refused_now) {
-                continue;
-            }
-            self.conns[conn as usize].used_at = now;
+    /// A held chunk is done with. False if it is no longer there.
+    pub(crate) fn drop_held(
+        &mut self,
+        conn: u32,
+        priority: Priority,
+        flow: u16,
+        frame: u32,
+    ) -> bool {
+        let c = &mut self.conns[conn as usize];
+        let held = &mut c.rx[priority.index()][flow as usize].held;
+        let there = held.remove(self.meta, frame);
+        if there {
+            c.held[priority.index()] -= 1;
+            self.free_frame(frame);
+        }
+        there
+    }
+
+    /// Makes a connection's flows resumable if something of them was not wanted;
+    /// gives its peer if it has any such flow.
+    pub(crate) fn begin_resume(&mut self, now: u64, conn: u32) -> Option<u32> {
+        let c = &mut self.conns[conn as usize];
+        let was_busy = core::mem::replace(&mut c.busy, true);
+        if core::mem::take(&mut c.refused_now) {
+            c.used_at = now;
             for priority in Priority::BY_URGENCY {
                 for flow in 0..self.core.config.flows {
-                    self.advance(conn, priority, flow, host);
+                    self.advance(conn, priority, flow);
                 }
             }
         }
+        let c = &mut self.conns[conn as usize];
+        if c.resumable == 0 {
+            c.busy = was_busy;
+            return None;
+        }
+        Some(c.peer)
     }
 }

@@ -2,16 +2,17 @@
 
 use portolan_seal::{Seal, Tag};
 use portolan_wire::{
-    Ack, Chunk, Chunks, Flags, HEADER_BYTES, Header, PacketNo, PacketType, TAG_BYTES, WireError,
+    Ack, Chunk, Flags, HEADER_BYTES, Header, PacketNo, PacketType, TAG_BYTES, WireError,
 };
 
 use crate::config::PATHS_MAX;
 use crate::endpoint::{Endpoint, PEER_BITS};
-use crate::host::{DeathReason, Heard, Host, NetAddress, PeerEvent, PeerId};
+use crate::interface::{DeathReason, Heard, NetAddress, PeerEvent, PeerId};
 use crate::keys::{nonce, rx_slot};
 use crate::path::Path;
 use crate::peer::PeerState;
 use crate::reassembly::Took;
+use crate::rx::{Rx, Spare};
 use crate::tables::NONE;
 
 /// Explicitly acknowledged at once: this part of what was granted has come.
@@ -23,16 +24,18 @@ pub(crate) const DETOURS: u8 = 4;
 impl<S: Seal> Endpoint<'_, S> {
     /// Takes a packet from the network, decrypting it in place. `ce`: it
     /// carried the congestion mark. Nothing of it is believed before its tag
-    /// was checked, but what picks connection, key and replay window. Gives
-    /// whom it is from if it was taken and is no connect packet.
-    pub fn handle_packet(
+    /// was checked, but what picks connection, key and replay window. What came
+    /// of it is handed out by [`Rx`]; of connect packets, and of those that
+    /// were not taken, nothing does.
+    #[inline]
+    pub fn handle_packet<'p>(
         &mut self,
         now: u64,
         from: NetAddress,
         ce: bool,
-        packet: &mut [u8],
-        host: &mut impl Host<S>,
-    ) -> Option<Heard> {
+        packet: &'p mut [u8],
+        spare: &'p mut Spare,
+    ) -> Option<Rx<'p>> {
         let header = match Header::parse(packet) {
             Ok(header) => header,
             Err(WireError::Version(_)) => {
@@ -46,10 +49,10 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         match header.kind {
             PacketType::Connect => {
-                self.handle_connect(now, from, packet, host);
+                self.handle_connect(now, from, packet);
                 None
             }
-            PacketType::Data => self.handle_data(now, from, header, ce, packet, host),
+            PacketType::Data => self.handle_data(now, from, header, ce, packet, spare),
         }
     }
 
@@ -71,7 +74,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return None;
         }
         let p = &self.peers[peer as usize];
-        if p.connection_mine != connection {
+        if p.connection(peer) != connection {
             return None;
         }
         match p.state {
@@ -101,15 +104,15 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    fn handle_data(
+    fn handle_data<'p>(
         &mut self,
         now: u64,
         from: NetAddress,
         header: Header,
         ce: bool,
-        packet: &mut [u8],
-        host: &mut impl Host<S>,
-    ) -> Option<Heard> {
+        packet: &'p mut [u8],
+        spare: &'p mut Spare,
+    ) -> Option<Rx<'p>> {
         let length = packet.len();
         let Some(conn) = self.find_connection(now, header.connection) else {
             self.core.counters.drops.unknown += 1;
@@ -182,15 +185,17 @@ impl<S: Seal> Endpoint<'_, S> {
             path: header.path,
             detour: header.flags.has(Flags::DETOUR),
         };
-        self.conns[conn as usize].busy = true;
-        self.authentic(now, path, header, number, ce, body, host);
-        self.conns[conn as usize].busy = false;
-        Some(heard)
+        let wanted = header.flags.has(Flags::ACK_WANTED);
+        let at = self.take_header(now, path, header, number, ce, body)?;
+        let place = (conn, path, number);
+        let chunks = &body[at..];
+        Some(Rx::of_packet(now, heard, place, wanted, chunks, spare))
     }
 
-    /// Works on the opened body of a packet.
-    #[allow(clippy::too_many_arguments, reason = "one packet's parts, used once")]
-    fn authentic(
+    /// Takes in what an opened packet says beside its chunks, which begin at the
+    /// place that it gives; `None` if that contradicts itself.
+    #[inline]
+    fn take_header(
         &mut self,
         now: u64,
         path: u32,
@@ -198,8 +203,7 @@ impl<S: Seal> Endpoint<'_, S> {
         number: u64,
         ce: bool,
         body: &[u8],
-        host: &mut impl Host<S>,
-    ) {
+    ) -> Option<usize> {
         let p = &mut self.paths[path as usize];
         let conn = p.conn;
         let c = &mut self.conns[conn as usize];
@@ -207,125 +211,62 @@ impl<S: Seal> Endpoint<'_, S> {
         c.heard_by = path;
         c.used_at = now;
         c.confirmed = true;
+        c.busy = true;
         let peer = c.peer;
         p.ce = p.ce.wrapping_add(u32::from(ce));
         if matches!(
             self.peers[peer as usize].state,
             PeerState::New | PeerState::Connecting
         ) {
-            self.become_up(now, conn, host);
+            self.become_up(now, conn);
         }
         if number >= self.paths[path as usize].rx_next {
             let full = [Flags::REQUESTS_FULL, Flags::REPLIES_FULL].map(|f| header.flags.has(f));
             self.peer_full(now, conn, full);
         }
-        let mut at = 0;
-        if header.flags.has(Flags::HAS_ACK) {
-            let Ok((ack, bytes)) = Ack::parse(body) else {
-                self.core.counters.drops.malformed += 1;
-                return;
-            };
-            at = bytes;
-            self.take_ack(now, conn, &ack, host);
-            self.go_on_after_refusals(conn, host);
+        if !header.flags.has(Flags::HAS_ACK) {
+            return Some(0);
         }
-        if self.conns[conn as usize].peer != peer {
-            return;
-        }
-        let eliciting = self.handle_chunks(now, path, &body[at..], host);
-        // The host may have been told of a death and have the state released.
-        if self.conns[conn as usize].peer != peer {
-            return;
-        }
-        let Some(eliciting) = eliciting else {
-            let gap = self.path_mut(path).note(now, number, false);
-            // Who asks must hear that somebody lives here.
-            if gap || header.flags.has(Flags::ACK_WANTED) {
-                self.owe_now(path);
-            }
-            return;
+        let Ok((ack, bytes)) = Ack::parse(body) else {
+            self.core.counters.drops.malformed += 1;
+            self.conns[conn as usize].busy = false;
+            return None;
         };
-        let p = self.path_mut(path);
-        let gap = p.note(now, number, true);
-        if eliciting {
-            p.unacked += 1;
-        }
-        let granted = p.granted.saturating_sub(p.rx_next);
-        if gap || (eliciting && u64::from(p.unacked) * GRANT_PARTS > granted) {
-            self.owe_now(path);
-        } else if header.flags.has(Flags::ACK_WANTED) {
-            self.owe_delayed(path);
-        }
+        self.take_ack(now, conn, &ack);
+        self.go_on_after_refusals(conn);
+        Some(bytes)
     }
 
-    /// Handles the chunks of a packet; says whether there were any, or `None`
-    /// if one found no room and the packet counts as lost.
-    fn handle_chunks(
+    /// Takes a chunk that is no part of a message, out of a packet of so many
+    /// bytes.
+    pub(crate) fn handle_control(
         &mut self,
         now: u64,
         path: u32,
-        chunks: &[u8],
-        host: &mut impl Host<S>,
-    ) -> Option<bool> {
+        bytes: usize,
+        chunk: &Chunk<'_>,
+    ) -> Took {
         let conn = self.paths[path as usize].conn;
-        let mut eliciting = false;
-        for chunk in Chunks::new(chunks) {
-            let took = match chunk {
-                Ok(Chunk::Head(head)) => {
-                    self.conns[conn as usize].last_data_at = now.max(1);
-                    self.handle_head(conn, &head, host)
-                }
-                Ok(Chunk::Body(body)) => {
-                    self.conns[conn as usize].last_data_at = now.max(1);
-                    self.handle_body(conn, &body, host)
-                }
-                Ok(Chunk::Refuse {
-                    priority,
-                    flow,
-                    message,
-                }) => {
-                    if self.handle_refuse(now, conn, priority, flow, message, host) {
-                        Took::Yes
-                    } else {
-                        Took::Bad
-                    }
-                }
-                Ok(Chunk::Close) => {
-                    self.handle_close(path, host);
-                    Took::Yes
-                }
-                Ok(Chunk::Ping) => {
-                    let bytes = HEADER_BYTES + chunks.len() + TAG_BYTES;
-                    if self.path_mut(path).mtu.heard(now, bytes) {
-                        self.make_ready(conn);
-                    }
-                    Took::Yes
-                }
-                Ok(Chunk::Networks(networks)) => {
-                    self.handle_networks(now, conn, networks);
-                    Took::Yes
-                }
-                Err(_) => Took::Bad,
-            };
-            eliciting = true;
-            match took {
-                Took::Yes => {}
-                Took::Bad => {
-                    self.core.counters.drops.malformed += 1;
-                    break;
-                }
-                Took::NoRoom(priority) => {
-                    self.core.counters.drops.no_room += 1;
-                    self.note_full(conn, priority);
-                    return None;
+        match *chunk {
+            Chunk::Refuse {
+                priority,
+                flow,
+                message,
+            } => return self.handle_refuse(now, conn, priority, flow, message),
+            Chunk::Close => self.handle_close(path),
+            Chunk::Ping => {
+                if self.path_mut(path).mtu.heard(now, bytes) {
+                    self.make_ready(conn);
                 }
             }
+            Chunk::Networks(networks) => self.handle_networks(now, conn, networks),
+            Chunk::Head(_) | Chunk::Body(_) => return Took::Bad,
         }
-        Some(eliciting)
+        Took::Yes
     }
 
     /// The peer closes: it is dead from now on, but its close is acknowledged.
-    fn handle_close(&mut self, path: u32, host: &mut impl Host<S>) {
+    fn handle_close(&mut self, path: u32) {
         let conn = self.paths[path as usize].conn;
         let peer = self.conns[conn as usize].peer;
         if matches!(self.peers[peer as usize].state, PeerState::Dead(_)) {
@@ -333,12 +274,22 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         }
         // What it acknowledged before has arrived.
-        self.settle_deferred_ack(conn, host);
-        self.drop_sending(conn, host);
+        self.settle_deferred_ack(conn);
+        self.drop_sending(conn);
         self.peers[peer as usize].state = PeerState::Dead(DeathReason::Closed);
         self.owe_now(path);
-        host.peer_event(PeerId(peer), PeerEvent::Dead(DeathReason::Closed));
-        self.go_on_after_refusals(conn, host);
+        self.tell_peer(peer, PeerEvent::Dead(DeathReason::Closed));
+        self.go_on_after_refusals(conn);
+    }
+}
+
+impl Path {
+    /// Whether so much of what was granted has come that it is acknowledged at
+    /// once.
+    #[inline]
+    pub(crate) const fn uses_up_grant(&self) -> bool {
+        let granted = self.granted.saturating_sub(self.rx_next);
+        self.unacked as u64 * GRANT_PARTS > granted
     }
 }
 

@@ -9,8 +9,9 @@ use portolan_wire::{Chunk, MessageNo, Priority};
 
 use crate::config::FLOWS_MAX;
 use crate::endpoint::Endpoint;
-use crate::host::{Host, PeerId};
+use crate::interface::{Event, PeerId};
 use crate::peer::PeerState;
+use crate::reassembly::Took;
 
 /// Wait before a refusal that found no frame is tried again, ns.
 const RETRY_NS: u64 = 1_000_000;
@@ -29,7 +30,7 @@ pub(crate) struct Refusals {
     owed_message: [[MessageNo; FLOWS_MAX]; 2],
     /// When a frame is looked for again.
     pub retry_at: u64,
-    /// Last refusal of ours that was told to the host.
+    /// Last refusal that the caller was told of.
     told: [[MessageNo; FLOWS_MAX]; 2],
     /// Until then the peer may repeat the last one; 0: it does not.
     pub repeats_until: u64,
@@ -73,12 +74,23 @@ impl Refusals {
     }
 }
 
-const fn bit(priority: Priority, flow: u16) -> u16 {
+/// The bit of a flow, in a set of those of both priorities.
+pub(crate) const fn bit(priority: Priority, flow: u16) -> u16 {
     1 << (priority.index() * FLOWS_MAX + flow as usize)
 }
 
+/// The flow of the lowest bit that is set.
+pub(crate) const fn flow_of(bits: u16) -> (Priority, u16) {
+    let i = bits.trailing_zeros() as u16;
+    if i >= FLOWS_MAX as u16 {
+        (Priority::Reply, i - FLOWS_MAX as u16)
+    } else {
+        (Priority::Request, i)
+    }
+}
+
 impl<S: Seal> Endpoint<'_, S> {
-    /// The host wants a message never: its sender hears of it.
+    /// The caller wants a message never: its sender hears of it.
     pub(crate) fn refuse(&mut self, conn: u32, priority: Priority, flow: u16, message: MessageNo) {
         let peer = self.conns[conn as usize].peer;
         if self.peers[peer as usize].state != PeerState::Up {
@@ -128,37 +140,40 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Tries again those that found no frame.
-    pub(crate) fn retry_refusals(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
+    pub(crate) fn retry_refusals(&mut self, now: u64, conn: u32) {
         let c = &mut self.conns[conn as usize];
         c.refusals.retry_at = u64::MAX;
         c.used_at = now;
         c.refusals.acked |= c.refusals.owed & !c.refusals.flying;
-        self.go_on_after_refusals(conn, host);
+        self.go_on_after_refusals(conn);
     }
 
-    /// Goes on with flows whose refusal was acknowledged.
-    pub(crate) fn go_on_after_refusals(&mut self, conn: u32, host: &mut impl Host<S>) {
-        let peer = self.conns[conn as usize].peer;
-        while self.conns[conn as usize].peer == peer
-            && self.conns[conn as usize].refusals.acked != 0
-        {
+    /// Lets flows go on whose refusal was acknowledged.
+    #[inline]
+    pub(crate) fn go_on_after_refusals(&mut self, conn: u32) {
+        if self.conns[conn as usize].refusals.acked != 0 {
+            self.go_on_with_flows(conn);
+        }
+    }
+
+    #[cold]
+    fn go_on_with_flows(&mut self, conn: u32) {
+        loop {
             let r = &mut self.conns[conn as usize].refusals;
-            let i = r.acked.trailing_zeros();
-            r.acked &= !(1 << i);
-            r.flying &= !(1 << i);
-            let priority = if i as usize >= FLOWS_MAX {
-                Priority::Reply
-            } else {
-                Priority::Request
-            };
-            let flow = i as u16 % FLOWS_MAX as u16;
+            let lowest = r.acked & r.acked.wrapping_neg();
+            if lowest == 0 {
+                return;
+            }
+            r.acked &= !lowest;
+            r.flying &= !lowest;
+            let (priority, flow) = flow_of(lowest);
             if !self.refusal_blocks(conn, priority, flow) {
-                self.advance(conn, priority, flow, host);
+                self.advance(conn, priority, flow);
             }
         }
     }
 
-    /// The peer refused a message of ours. False if that makes no sense.
+    /// The peer refused a message of ours.
     pub(crate) fn handle_refuse(
         &mut self,
         now: u64,
@@ -166,25 +181,32 @@ impl<S: Seal> Endpoint<'_, S> {
         priority: Priority,
         flow: u16,
         message: MessageNo,
-        host: &mut impl Host<S>,
-    ) -> bool {
+    ) -> Took {
         let c = &mut self.conns[conn as usize];
         if self.peers[c.peer as usize].state != PeerState::Up {
-            return true;
+            return Took::Yes;
         }
         // It gives up repeating when it gives us up.
         let until = now.saturating_add(self.core.config.silence_ns.min(REPEATS_NS_MAX));
         c.refusals.repeats_until = until;
         self.arm(until);
         let c = &mut self.conns[conn as usize];
-        let Some(told) = c.refusals.told[priority.index()].get_mut(flow as usize) else {
-            return false;
+        let Some(told) = c.refusals.told[priority.index()].get(flow as usize) else {
+            return Took::Bad;
         };
-        if message.since(*told) > 0 {
-            *told = message;
-            let peer = PeerId(c.peer);
-            host.refused(peer, priority, flow, message);
+        let (peer, new) = (PeerId(c.peer), message.since(*told) > 0);
+        let event = Event::Refused {
+            peer,
+            priority,
+            flow,
+            message,
+        };
+        if new && !self.tell(event) {
+            return Took::NoRoom(priority);
         }
-        true
+        if new {
+            self.conns[conn as usize].refusals.told[priority.index()][flow as usize] = message;
+        }
+        Took::Yes
     }
 }

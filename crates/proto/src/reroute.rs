@@ -21,7 +21,7 @@ use portolan_seal::Seal;
 use crate::config::WINDOW_SPAN;
 use crate::congestion::AckSample;
 use crate::endpoint::Endpoint;
-use crate::host::{Host, PeerId, Reroute};
+use crate::interface::{Event, PeerId, Reroute};
 
 /// Round trips of a span, and of them those that the path must limit.
 const ROUNDS: u8 = 16;
@@ -244,16 +244,15 @@ impl Rerouting {
 }
 
 impl<S: Seal> Endpoint<'_, S> {
+    /// Whether the link can change the way of packets: [`Event::Reroute`] asks
+    /// for that. False until it is said.
+    pub fn set_reroutes(&mut self, can: bool) {
+        self.core.reroutes = can;
+    }
+
     /// Looks at what an acknowledgement told of the way that a path takes.
     #[inline]
-    pub(crate) fn watch_way(
-        &mut self,
-        now: u64,
-        path: u32,
-        largest: u64,
-        sample: &AckSample,
-        host: &mut impl Host<S>,
-    ) {
+    pub(crate) fn watch_way(&mut self, now: u64, path: u32, largest: u64, sample: &AckSample) {
         let p = &mut self.paths[path as usize];
         if sample.acked_packets == 0 || p.rerouting.is_off(now, sample.app_limited) {
             return;
@@ -272,21 +271,23 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let core = &mut *self.core;
         if let Some(how) = p.rerouting.see(&sight, || core.random()) {
-            self.reroute(now, path, how, host);
+            self.reroute(now, path, how);
         }
     }
 
     #[cold]
-    fn reroute(&mut self, now: u64, path: u32, how: Reroute, host: &mut impl Host<S>) {
-        let p = &mut self.paths[path as usize];
+    fn reroute(&mut self, now: u64, path: u32, how: Reroute) {
+        let p = &self.paths[path as usize];
         let peer = self.conns[p.conn as usize].peer;
         // The caller knows ways of path 0 by the first network alone.
         let by_first = self.peers[peer as usize].bits.network() == 0;
-        if by_first && host.reroute(PeerId(peer), p.id, how) {
+        let can = by_first && p.id == 0 && self.core.reroutes;
+        if can && self.tell(Event::Reroute(PeerId(peer), how)) {
+            let p = &mut self.paths[path as usize];
             p.rerouting.rerouted(p.next_number);
             self.core.counters.rerouted += 1;
         } else {
-            p.rerouting.cannot(now);
+            self.paths[path as usize].rerouting.cannot(now);
         }
     }
 }

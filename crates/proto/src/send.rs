@@ -6,7 +6,7 @@ use portolan_wire::{ARGS_MAX, Body, Chunk, HEAD_BYTES, Head, MessageNo, Priority
 
 use crate::conn::Conn;
 use crate::endpoint::Endpoint;
-use crate::host::{Host, Message, Outcome, PeerId, Release, SendError, SourceId};
+use crate::interface::{Message, Outcome, PeerId, Release, SendError, SourceId};
 use crate::peer::PeerState;
 use crate::pool::{CHUNKS_AT, Need, Use};
 use crate::tables::NONE;
@@ -14,9 +14,21 @@ use crate::tables::NONE;
 /// Messages that share one frame, at most.
 pub(crate) const CHUNKS_MAX: u32 = 32;
 
+/// Whose the memory of a long message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Memory {
+    /// The protocol's.
+    Lent,
+    /// The caller's, who has not asked yet.
+    Untold,
+    /// The caller's.
+    Back,
+}
+
 /// A long message under way. Plain data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Long {
+    /// Link in the free list, or of those whose end is to be told.
     pub(crate) next: u32,
     pub(crate) source: SourceId,
     pub(crate) total: u64,
@@ -26,8 +38,11 @@ pub struct Long {
     pub(crate) frames: u32,
     pub(crate) message: MessageNo,
     pub(crate) release: Release,
-    /// The caller has its memory back.
-    pub(crate) released: bool,
+    /// How it ended, once its memory is to be given back.
+    pub(crate) outcome: Outcome,
+    pub(crate) memory: Memory,
+    /// No frame has a part of it any more.
+    pub(crate) ended: bool,
 }
 
 impl Default for Long {
@@ -40,7 +55,9 @@ impl Default for Long {
             frames: 0,
             message: MessageNo(0),
             release: Release::Copied,
-            released: false,
+            outcome: Outcome::Done,
+            memory: Memory::Lent,
+            ended: false,
         }
     }
 }
@@ -152,8 +169,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Queues a message of any length. Its bytes are read from `source` by
-    /// [`Host::read`] as the window opens; [`Host::released`] tells when the
-    /// memory is the caller's again. `m.payload` is not used.
+    /// [`crate::Sources::read`] as the window opens; [`crate::Event::Released`]
+    /// tells when the memory is the caller's again. `m.payload` is not used.
     ///
     /// # Errors
     /// [`SendError`]; nothing was queued, nothing will be released.
@@ -263,7 +280,7 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// One frame with parts of a long message is done with.
-    pub(crate) fn long_frame_done(&mut self, long: u32, outcome: Outcome, host: &mut impl Host<S>) {
+    pub(crate) fn long_frame_done(&mut self, long: u32, outcome: Outcome) {
         let l = &mut self.longs[long as usize];
         l.frames -= 1;
         if l.frames > 0 {
@@ -271,19 +288,29 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         let finished = l.cut == l.total || outcome == Outcome::PeerDead;
         if finished {
-            self.release_long(long, outcome, host);
-            self.longs[long as usize].next = self.core.free_longs;
-            self.core.free_longs = long;
-            self.core.free_long_count += 1;
+            self.release_long(long, outcome);
+            let l = &mut self.longs[long as usize];
+            l.ended = true;
+            if l.memory == Memory::Back {
+                self.free_long(long);
+            }
         }
     }
 
+    /// Nothing is left of a long message.
+    pub(crate) fn free_long(&mut self, long: u32) {
+        self.longs[long as usize].next = self.core.free_longs;
+        self.core.free_longs = long;
+        self.core.free_long_count += 1;
+    }
+
     /// Gives a long message's memory back, if that has not been done.
-    pub(crate) fn release_long(&mut self, long: u32, outcome: Outcome, host: &mut impl Host<S>) {
+    pub(crate) fn release_long(&mut self, long: u32, outcome: Outcome) {
         let l = &mut self.longs[long as usize];
-        if !l.released {
-            l.released = true;
-            host.released(l.source, outcome);
+        if l.memory == Memory::Lent {
+            l.memory = Memory::Untold;
+            l.outcome = outcome;
+            self.tell_released(long);
         }
     }
 }

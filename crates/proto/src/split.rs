@@ -6,7 +6,7 @@ use portolan_wire::{BODY_BYTES, Body, Chunk, Chunks, HEAD_BYTES, Head, Priority,
 use crate::endpoint::Endpoint;
 use crate::mtu::BASE;
 use crate::pool::{CHUNKS_AT, GivenUp, Need, Use};
-use crate::reassembly::SCRATCH;
+use crate::rx::SCRATCH;
 use crate::tables::NONE;
 
 impl<S: Seal> Endpoint<'_, S> {

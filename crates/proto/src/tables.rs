@@ -4,6 +4,7 @@ use portolan_wire::{EndpointId, Life};
 
 use crate::config::{Config, PATHS_MAX};
 use crate::conn::Conn;
+use crate::events::Events;
 use crate::handshake::Tokens;
 use crate::kept::{PathSnapshot, PeerSnapshot};
 use crate::networks::LocalNetwork;
@@ -152,6 +153,11 @@ pub struct Core {
     /// Restarted peers whose new life is not proven yet.
     pub(crate) pending: [Pending; PENDING],
     pub(crate) pending_next: u32,
+    pub(crate) events: Events,
+    /// Some held chunk may be taken: [`crate::Endpoint::resume`] hands it out.
+    pub(crate) resumable: bool,
+    /// The link can change the way of a path.
+    pub(crate) reroutes: bool,
     pub(crate) counters: Counters,
     pub(crate) closing: bool,
     /// Peers with `close_owed`.
@@ -215,6 +221,9 @@ impl Default for Core {
             search_tokens: Tokens::FULL,
             pending: [Pending::default(); PENDING],
             pending_next: 0,
+            events: Events::NONE,
+            resumable: false,
+            reroutes: false,
             counters: Counters::default(),
             closing: false,
             closes_owed: 0,

@@ -7,7 +7,7 @@ use portolan_seal::Seal;
 
 use crate::conn::Listed;
 use crate::endpoint::Endpoint;
-use crate::host::{DeathReason, Host, PeerEvent, PeerId};
+use crate::interface::{DeathReason, PeerEvent, PeerId};
 use crate::peer::PeerState;
 use crate::tables::NONE;
 
@@ -62,6 +62,10 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Arms the probe clock of a connection.
     #[inline]
     pub(crate) fn arm_probe(&mut self, now: u64, path: u32) {
+        let p = &self.paths[path as usize];
+        if p.flying == 0 && !self.conns[p.conn as usize].has_queue() {
+            return;
+        }
         let at = self.probe_at(path);
         self.arm(at.max(now));
     }
@@ -130,8 +134,12 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    /// Does what is due.
-    pub fn handle_timeouts(&mut self, now: u64, host: &mut impl Host<S>) {
+    /// Does what is due. `awaits`: whether the caller still waits for something
+    /// from a peer ([`Endpoint::await_peer`]) beside what is arriving; asked when
+    /// that has been silent for half of [`crate::Config::silence_ns`].
+    ///
+    /// [`Endpoint::resume`] goes after it if [`Endpoint::is_resumable`].
+    pub fn handle_timeouts(&mut self, now: u64, awaits: impl Fn(PeerId) -> bool) {
         if now < self.core.next_deadline {
             return;
         }
@@ -141,7 +149,7 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         for conn in 0..self.core.conns_used {
             if self.conns[conn as usize].listed != Listed::Free {
-                self.handle_conn_timeouts(now, conn, host);
+                self.handle_conn_timeouts(now, conn, &awaits);
             }
         }
         for conn in 0..self.core.conns_used {
@@ -152,8 +160,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
     }
 
-    fn handle_conn_timeouts(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
-        self.settle_deferred_ack(conn, host);
+    fn handle_conn_timeouts(&mut self, now: u64, conn: u32, awaits: &impl Fn(PeerId) -> bool) {
+        self.settle_deferred_ack(conn);
         let config = self.core.config;
         let c = &self.conns[conn as usize];
         let peer = c.peer;
@@ -164,15 +172,15 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         if state == PeerState::Connecting {
             if silent_for >= config.connect_ns {
-                self.mark_dead(peer, DeathReason::NoAnswer, host);
+                self.mark_dead(peer, DeathReason::NoAnswer);
                 return;
             }
             if silent_for >= config.silence_ns && !c.waiting_told {
                 self.conns[conn as usize].waiting_told = true;
-                host.peer_event(PeerId(peer), PeerEvent::Waiting);
+                self.tell_peer(peer, PeerEvent::Waiting);
             }
         } else if silent_for >= self.patience(conn) {
-            self.mark_dead(peer, DeathReason::Silent, host);
+            self.mark_dead(peer, DeathReason::Silent);
             return;
         }
         let c = &self.conns[conn as usize];
@@ -195,7 +203,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.make_ready(conn);
         }
         if self.conns[conn as usize].keepalive_at <= now {
-            self.keepalive(now, conn, host);
+            self.keepalive(now, conn, awaits);
             if self.conns[conn as usize].peer != peer {
                 return;
             }
@@ -205,7 +213,7 @@ impl<S: Seal> Endpoint<'_, S> {
             refusals.repeats_until = 0;
         }
         if refusals.retry_at <= now {
-            self.retry_refusals(now, conn, host);
+            self.retry_refusals(now, conn);
         }
         if self.conns[conn as usize].peer != peer {
             return;
@@ -263,7 +271,8 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The caller waits for something from a peer: that will be probed in time
-    /// when it falls silent, as long as [`Host::awaits`] says so. A peer that
+    /// when it falls silent, as long as the answer to
+    /// [`Endpoint::handle_timeouts`] is that it does. A peer that
     /// was never connected to is not; one whose connection makes room for
     /// another's is not until it is heard of again.
     pub fn await_peer(&mut self, now: u64, peer: PeerId) {
@@ -282,10 +291,10 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// Asks a peer that owes the rest of a message for a sign of life. One
     /// that gives none is dead; one that is dead anyway owes nothing more.
-    fn keepalive(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) {
+    fn keepalive(&mut self, now: u64, conn: u32, awaits: &impl Fn(PeerId) -> bool) {
         let silence = self.core.config.silence_ns;
         let peer = PeerId(self.conns[conn as usize].peer);
-        let incomplete = self.is_incomplete(conn) || host.awaits(peer);
+        let incomplete = self.is_incomplete(conn) || awaits(peer);
         let c = &mut self.conns[conn as usize];
         let quiet = now.saturating_sub(c.heard_at);
         if !incomplete {
@@ -309,7 +318,7 @@ impl<S: Seal> Endpoint<'_, S> {
                     self.conns[conn as usize].finished = true;
                     self.peers[peer as usize].bits.set_cut_short();
                 }
-                _ => self.mark_dead(peer, DeathReason::Silent, host),
+                _ => self.mark_dead(peer, DeathReason::Silent),
             }
         }
     }

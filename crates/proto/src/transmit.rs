@@ -10,7 +10,7 @@ use portolan_wire::{
 use crate::config::{FLOWS_MAX, WINDOW_SPAN};
 use crate::conn::{Listed, Owed, SLOT_PROBE};
 use crate::endpoint::Endpoint;
-use crate::host::{Host, Outcome, PeerId, Release, Transmit};
+use crate::interface::{Outcome, PeerId, Release, Sources, Transmit};
 use crate::keys::{nonce, tx_slot};
 use crate::peer::PeerState;
 use crate::pool::{CHUNKS_AT, Need, Use};
@@ -43,10 +43,10 @@ impl<S: Seal> Endpoint<'_, S> {
         &mut self,
         now: u64,
         flush_delayed_acks: bool,
-        host: &mut impl Host<S>,
+        sources: &impl Sources,
     ) -> Option<Transmit> {
         if self.may_transmit(flush_delayed_acks) {
-            self.transmit_ready(now, flush_delayed_acks, host)
+            self.transmit_ready(now, flush_delayed_acks, sources)
         } else {
             None
         }
@@ -56,7 +56,7 @@ impl<S: Seal> Endpoint<'_, S> {
         &mut self,
         now: u64,
         flush_delayed_acks: bool,
-        host: &mut impl Host<S>,
+        sources: &impl Sources,
     ) -> Option<Transmit> {
         if let Some(frame) = self.core.connects.pop_front(self.meta) {
             let meta = &mut self.meta[frame as usize];
@@ -82,14 +82,23 @@ impl<S: Seal> Endpoint<'_, S> {
                 return None;
             }
             self.core.refused_above = u32::MAX;
-            if let Some(t) = self.next_packet(now, conn, flush_delayed_acks, host) {
+            let found = if self.has_nothing(now, conn, flush_delayed_acks) {
+                None
+            } else {
+                self.next_packet(now, conn, flush_delayed_acks, sources)
+            };
+            if found.is_some() {
                 self.core.burst += 1;
                 if self.core.burst >= BURST {
                     self.core.burst = 0;
                     self.core.ready.pop_front(self.conns);
                     self.core.ready.push_back(self.conns, conn);
+                    return found;
                 }
-                return Some(t);
+                // Mostly it was all that there is: no call need find that out.
+                if !self.has_nothing(now, conn, flush_delayed_acks) {
+                    return found;
+                }
             }
             self.core.burst = 0;
             self.core.ready.pop_front(self.conns);
@@ -107,6 +116,9 @@ impl<S: Seal> Endpoint<'_, S> {
                 let due = self.sizes_due(conn);
                 self.arm(due);
             }
+            if found.is_some() {
+                return found;
+            }
         }
     }
 
@@ -118,21 +130,6 @@ impl<S: Seal> Endpoint<'_, S> {
         let core = &self.core;
         let waits = !core.ready.is_empty() || (flush_delayed_acks && !core.deferred.is_empty());
         waits || core.full || !core.starved.is_empty() || !core.connects.is_empty()
-    }
-
-    /// Gives connections that found no frame another try, in the order in which
-    /// they failed, once there are frames for one of them. Whoever freed them
-    /// is mostly another connection, or the link.
-    #[inline]
-    fn wake_starved(&mut self) {
-        if self.core.free_count <= self.core.starved_above || self.core.starved.is_empty() {
-            return;
-        }
-        self.core.starved_above = u32::MAX;
-        while let Some(conn) = self.core.starved.pop_front(self.conns) {
-            self.conns[conn as usize].listed = Listed::Ready;
-            self.core.ready.push_back(self.conns, conn);
-        }
     }
 
     fn transmit(&mut self, peer: u32, path: u32, frame: u32, start: usize, len: usize) -> Transmit {
@@ -162,12 +159,12 @@ impl<S: Seal> Endpoint<'_, S> {
         now: u64,
         conn: u32,
         flush_delayed_acks: bool,
-        host: &mut impl Host<S>,
+        sources: &impl Sources,
     ) -> Option<Transmit> {
         let state = self.peers[self.conns[conn as usize].peer as usize].state;
         let late = self.conns[conn as usize].deferred_ack.is_some();
         if late && (flush_delayed_acks || !self.window_open(self.conns[conn as usize].way, 0)) {
-            self.settle_deferred_ack(conn, host);
+            self.settle_deferred_ack(conn);
         }
         if state == PeerState::Up {
             self.maybe_rekey(conn);
@@ -178,7 +175,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 self.tell_networks(now, conn);
             }
             if self.conns[conn as usize].has_queue()
-                && let Some(data) = self.next_data(now, conn, host)
+                && let Some(data) = self.next_data(now, conn, sources)
             {
                 return Some(data);
             }
@@ -194,7 +191,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The next packet with messages of one connection that has some.
     #[inline]
-    fn next_data(&mut self, now: u64, conn: u32, host: &mut impl Host<S>) -> Option<Transmit> {
+    fn next_data(&mut self, now: u64, conn: u32, sources: &impl Sources) -> Option<Transmit> {
         let path = self.way(now, conn);
         let probe = self.paths[path as usize].probe_owed;
         let open = probe || self.window_open(path, 0);
@@ -207,7 +204,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.arm(at);
             return None;
         }
-        let frame = self.pick(path, !open, host)?;
+        let frame = self.pick(path, !open, sources)?;
         Some(self.depart_data(now, path, frame))
     }
 
@@ -271,7 +268,7 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The frame that goes next by a path, with its chunks complete; of replies
     /// only if so asked.
-    fn pick(&mut self, path: u32, replies: bool, host: &mut impl Host<S>) -> Option<u32> {
+    fn pick(&mut self, path: u32, replies: bool, sources: &impl Sources) -> Option<u32> {
         let p = &self.paths[path as usize];
         let conn = p.conn;
         let room = self.chunk_room(p.mtu.current());
@@ -299,7 +296,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 let ahead = flows.rotate_right(turn).trailing_zeros();
                 let f = ((turn + ahead) % FLOWS_MAX as u32) as usize;
                 flows &= !(1 << f);
-                let Some(frame) = self.pick_from(conn, priority, f, room, host) else {
+                let Some(frame) = self.pick_from(conn, priority, f, room, sources) else {
                     continue;
                 };
                 let c = &mut self.conns[conn as usize];
@@ -335,16 +332,16 @@ impl<S: Seal> Endpoint<'_, S> {
         priority: Priority,
         flow: usize,
         room: usize,
-        host: &mut impl Host<S>,
+        sources: &impl Sources,
     ) -> Option<u32> {
         let tx = &mut self.conns[conn as usize].tx[priority.index()][flow];
         if tx.long != NONE {
             let long = tx.long;
-            return self.cut_body(conn, priority, flow, long, room, host);
+            return self.cut_body(conn, priority, flow, long, room, sources);
         }
         let frame = tx.queue.pop_front(self.meta)?;
         if self.meta[frame as usize].long != NONE {
-            self.fill_head(conn, priority, flow, frame, room, host);
+            self.fill_head(conn, priority, flow, frame, room, sources);
         }
         Some(frame)
     }
@@ -357,7 +354,7 @@ impl<S: Seal> Endpoint<'_, S> {
         flow: usize,
         frame: u32,
         room: usize,
-        host: &mut impl Host<S>,
+        sources: &impl Sources,
     ) {
         let long = self.meta[frame as usize].long;
         let at = self.meta[frame as usize].len as usize;
@@ -371,12 +368,12 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let source = self.longs[long as usize].source;
         let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
-        host.read(source, 0, &mut chunk[at..at + bytes]);
+        sources.read(source, 0, &mut chunk[at..at + bytes]);
         Head::set_length(chunk, bytes as u16);
         self.meta[frame as usize].len += bytes as u32;
         self.longs[long as usize].cut = bytes as u64;
         if bytes as u64 == left {
-            self.cut_through(long, host);
+            self.cut_through(long);
         } else {
             self.conns[conn as usize].tx[priority.index()][flow].long = long;
         }
@@ -390,7 +387,7 @@ impl<S: Seal> Endpoint<'_, S> {
         flow: usize,
         long: u32,
         room: usize,
-        host: &mut impl Host<S>,
+        sources: &impl Sources,
     ) -> Option<u32> {
         let need = match priority {
             Priority::Request => Need::RequestPart,
@@ -415,7 +412,7 @@ impl<S: Seal> Endpoint<'_, S> {
         };
         let chunk = &mut self.frame_mut(frame)[CHUNKS_AT..];
         body.write_header(chunk);
-        host.read(source, cut, &mut chunk[BODY_BYTES..BODY_BYTES + bytes]);
+        sources.read(source, cut, &mut chunk[BODY_BYTES..BODY_BYTES + bytes]);
         let meta = &mut self.meta[frame as usize];
         meta.len = (BODY_BYTES + bytes) as u32;
         meta.chunks = 1;
@@ -430,15 +427,15 @@ impl<S: Seal> Endpoint<'_, S> {
         c.queued_replies += u32::from(priority == Priority::Reply);
         if cut + bytes as u64 == total {
             self.conns[conn as usize].tx[priority.index()][flow].long = NONE;
-            self.cut_through(long, host);
+            self.cut_through(long);
         }
         Some(frame)
     }
 
     /// The last byte of a long message is in a frame.
-    fn cut_through(&mut self, long: u32, host: &mut impl Host<S>) {
+    fn cut_through(&mut self, long: u32) {
         if self.longs[long as usize].release == Release::Copied {
-            self.release_long(long, Outcome::Done, host);
+            self.release_long(long, Outcome::Done);
         }
     }
 

@@ -64,7 +64,7 @@ fn a_late_acknowledgement_spares_the_copy() {
     while sent(&mut pair) < before + 2 {
         let due = pair.nodes[0].with(|e, _| e.next_timeout()).unwrap();
         pair.now = due;
-        pair.nodes[0].with(|e, log| e.handle_timeouts(due, log));
+        pair.nodes[0].with(|e, log| log.timeouts(e, due));
         pair.flush(0, true, &mut |_| false);
     }
     assert!(!pair.nodes[0].with(|e, _| e.idle()));
@@ -89,7 +89,7 @@ fn who_closes_does_not_wait_for_one_that_has_gone() {
         pair.flush(0, true, &mut |_| false);
         let due = pair.nodes[0].with(|e, _| e.next_timeout()).unwrap();
         pair.now = due;
-        pair.nodes[0].with(|e, log| e.handle_timeouts(due, log));
+        pair.nodes[0].with(|e, log| log.timeouts(e, due));
         asked += 1;
     }
     // Soon, though not before it was asked often and for a while.
@@ -115,7 +115,7 @@ fn a_close_after_a_long_rest_takes_nobody_for_dead() {
     // Time is up for something before the answer is here.
     pair.now += config.silence_ns / 100;
     let now = pair.now;
-    pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
+    pair.nodes[0].with(|e, log| log.timeouts(e, now));
     let state = |pair: &mut Pair| pair.nodes[0].with(|e, _| e.peer_state(PeerId(0)));
     assert_eq!(state(&mut pair), PeerState::Up);
     pair.run(1_000_000_000, |_| true);

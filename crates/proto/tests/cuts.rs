@@ -64,7 +64,7 @@ fn delivered(chunks: &[Chunk<'_>]) -> Vec<Vec<u8>> {
         packet.truncate(end + TAG_BYTES);
         let now = pair.now;
         pair.nodes[0].with(|e, log| {
-            e.handle_packet(now, address(2), false, &mut packet, log);
+            log.packet(e, now, address(2), false, &mut packet);
             e.check();
         });
     }

@@ -102,7 +102,7 @@ fn refusals_without_a_frame_are_told_once_there_is_one() {
     assert_eq!(refused(&s.say()), []);
     s.pair.now += 1_000_000;
     let now = s.pair.now;
-    s.pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
+    s.pair.nodes[0].with(|e, log| log.timeouts(e, now));
     let again = s.say();
     let mut told = refused(&again);
     told.retain(|r| *r != (0, 2));

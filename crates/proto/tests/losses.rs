@@ -346,7 +346,7 @@ fn the_time_that_the_peer_kept_an_acknowledgement_is_not_the_networks() {
         }
         s.pair.now += 5_000;
         let now = s.pair.now;
-        s.pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
+        s.pair.nodes[0].with(|e, log| log.timeouts(e, now));
         assert_eq!(s.say().len(), leaves, "{delay}");
     }
 }
@@ -364,7 +364,7 @@ fn a_silent_peer_that_owes_a_message_is_asked_and_then_dead() {
             && at < end
         {
             s.pair.now = s.pair.now.max(at);
-            s.pair.nodes[0].with(|e, log| e.handle_timeouts(at, log));
+            s.pair.nodes[0].with(|e, log| log.timeouts(e, at));
             asked += s.say().len();
         }
         let state = s.pair.nodes[0].with(|e, _| e.peer_state(PeerId(0)));

@@ -283,7 +283,7 @@ fn what_is_not_wanted_now_is_held_and_stops_the_sender() {
         .unwrap();
     pair.run(SECOND / 100, all);
     assert_eq!(pair.nodes[1].log.got.len(), 1);
-    pair.nodes[1].with(|e, log| e.resume(now, log));
+    pair.nodes[1].with(|e, log| log.resume(e, now));
     pair.run(SECOND, all);
     assert_eq!(pair.nodes[1].log.got.len(), sent + 1);
 }
@@ -525,7 +525,7 @@ fn a_forged_packet_for_a_quiet_peer_takes_no_state_and_is_looked_at_rarely() {
     assert_eq!(quiet(&mut pair.nodes[1]), 0);
     for _ in 0..5000 {
         pair.nodes[1].with(|e, log| {
-            e.handle_packet(now, address(1), false, &mut forged.clone(), log);
+            log.packet(e, now, address(1), false, &mut forged.clone());
         });
     }
     assert_eq!(quiet(&mut pair.nodes[1]), 0);
@@ -548,14 +548,14 @@ fn invented_ids_are_not_searched_for_without_end() {
         // The sender's id in a connect packet.
         invented[12..20].copy_from_slice(&(id << 32 | 7).to_le_bytes());
         pair.nodes[1].with(|e, log| {
-            e.handle_packet(now, address(1), false, &mut invented.clone(), log);
+            log.packet(e, now, address(1), false, &mut invented.clone());
         });
     }
     let drops = pair.nodes[1].with(|e, _| e.counters().drops);
     assert_eq!((drops.unknown, drops.limited), (1024, 5000 - 1024));
     // Who is where launchers put it need not be searched for.
     let taken = pair.nodes[1].with(|e, log| {
-        e.handle_packet(now, address(1), false, &mut real.clone(), log);
+        log.packet(e, now, address(1), false, &mut real.clone());
         e.counters().packets_received
     });
     assert_eq!(taken, 1);
@@ -675,7 +675,7 @@ fn packets_that_do_not_verify_are_looked_at_at_a_rate() {
     let hear = |pair: &mut Pair| {
         let now = pair.now;
         pair.nodes[1].with(|e, log| {
-            e.handle_packet(now, address(1), false, &mut forged.clone(), log);
+            log.packet(e, now, address(1), false, &mut forged.clone());
         });
     };
     for _ in 0..2_000 {

@@ -150,10 +150,10 @@ impl Two {
                 let own = self.own[i];
                 self.nodes[i].with(|e, log| {
                     for (from, mut packet) in come {
-                        e.handle_packet(now, from, false, &mut packet, log);
+                        log.packet(e, now, from, false, &mut packet);
                     }
                     if e.next_timeout().is_some_and(|at| at <= now) {
-                        e.handle_timeouts(now, log);
+                        log.timeouts(e, now);
                     }
                     while let Some(t) = e.poll_transmit(now, true, log) {
                         moved += 1;
@@ -312,8 +312,8 @@ fn a_forged_packet_of_a_new_path_takes_no_state() {
     two.run(SECOND / 100, |t| t.path == 0);
     two.send(0, b"again");
     two.with(0, |e, now| {
-        let mut log = common::Log::default();
-        while let Some(t) = e.poll_transmit(now, true, &mut log) {
+        let log = common::Log::default();
+        while let Some(t) = e.poll_transmit(now, true, &log) {
             captured.push(e.frame(&t).to_vec());
             e.transmitted(t.frame);
         }
@@ -322,7 +322,7 @@ fn a_forged_packet_of_a_new_path_takes_no_state() {
         let mut packet = captured[0].clone();
         packet[2] = path;
         let (now, from) = (two.now, address(1));
-        two.nodes[1].with(|e, log| e.handle_packet(now, from, false, &mut packet, log));
+        two.nodes[1].with(|e, log| log.packet(e, now, from, false, &mut packet));
     }
     let drops = two.with(1, |e, _| e.counters().drops);
     // Path 1 has state already; there is room for one more.

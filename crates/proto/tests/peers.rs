@@ -92,7 +92,7 @@ impl Star {
             for (to, mut packet) in out {
                 moved = true;
                 self.others[to as usize].with(|e, log| {
-                    e.handle_packet(now, address(1), false, &mut packet, log);
+                    log.packet(e, now, address(1), false, &mut packet);
                 });
             }
             for (i, other) in (FIRST..).zip(&mut self.others) {
@@ -107,7 +107,7 @@ impl Star {
                 moved = true;
                 let (from, mut packet) = self.wire.pop_front().unwrap();
                 self.hub.with(|e, log| {
-                    e.handle_packet(now, address(from), false, &mut packet, log);
+                    log.packet(e, now, address(from), false, &mut packet);
                 });
             }
             self.now += 5_000;
@@ -127,7 +127,7 @@ impl Star {
             self.now = due.min().unwrap_or(end).clamp(self.now, end);
             let now = self.now;
             for node in std::iter::once(&mut self.hub).chain(&mut self.others) {
-                node.with(|e, log| e.handle_timeouts(now, log));
+                node.with(|e, log| log.timeouts(e, now));
             }
         }
         self.run();
@@ -335,7 +335,7 @@ fn a_connection_number_goes_with_the_peer() {
         told.iter()
             .all(|it| first.contains(it) || second.contains(it))
     );
-    pair.nodes[0].with(|e, log| e.peer_died(PeerId(0), log));
+    pair.nodes[0].with(|e, _| e.peer_died(PeerId(0)));
     assert_eq!(numbers(&mut pair.nodes[0]), []);
     assert_eq!(
         pair.nodes[0].with(|e, _| e.connection_numbers(PeerId(1)).count()),
@@ -355,7 +355,7 @@ fn a_peer_hears_that_its_packets_come_by_a_detour() {
         pair.flush(0, true, &mut |_| true);
         while let Some(mut packet) = pair.wire[1].pop_front() {
             pair.nodes[1].with(|e, log| {
-                let heard = e.handle_packet(now, address(1), false, &mut packet, log);
+                let heard = log.packet(e, now, address(1), false, &mut packet);
                 e.note_detour(heard.unwrap().peer, detour);
             });
         }
@@ -365,7 +365,7 @@ fn a_peer_hears_that_its_packets_come_by_a_detour() {
         let hear = |packet: &mut Vec<u8>| {
             let header = portolan_wire::Header::parse(packet).unwrap();
             let heard = pair.nodes[0]
-                .with(|e, log| e.handle_packet(now, address(2), false, packet, log))
+                .with(|e, log| log.packet(e, now, address(2), false, packet))
                 .unwrap();
             assert_eq!(heard.peer, PeerId(0));
             assert_eq!(header.flags.has(Flags::DETOUR), heard.detour);
@@ -384,7 +384,6 @@ fn a_peer_hears_that_its_packets_come_by_a_detour() {
     let mut packet = pair.wire[1].pop_back().unwrap();
     *packet.last_mut().unwrap() ^= 1;
     packet[16] ^= 1;
-    let heard =
-        pair.nodes[1].with(|e, log| e.handle_packet(now, address(1), false, &mut packet, log));
+    let heard = pair.nodes[1].with(|e, log| log.packet(e, now, address(1), false, &mut packet));
     assert_eq!(heard, None);
 }

@@ -90,7 +90,7 @@ fn what_is_refused_is_a_gap_and_leaves_again_with_the_probe() {
         let at = pair.nodes[0].with(|e, _| e.next_timeout()).unwrap();
         assert!(at < begin + 2_000_000, "a probe soon");
         pair.now = pair.now.max(at);
-        pair.nodes[0].with(|e, log| e.handle_timeouts(at, log));
+        pair.nodes[0].with(|e, log| log.timeouts(e, at));
         pair.flush(0, true, &mut all);
     }
     assert_eq!(resent(&mut pair), 3);
@@ -123,7 +123,7 @@ fn what_is_refused_comes_as_soon_as_there_is_room_and_rarely_before() {
     pair.now += SECOND;
     for _ in 0..1000 {
         let now = pair.now;
-        pair.nodes[1].with(|e, log| e.handle_timeouts(now, log));
+        pair.nodes[1].with(|e, log| log.timeouts(e, now));
         pair.flush(1, true, &mut all);
         pair.deliver(0);
         pair.flush(0, true, &mut all);
@@ -132,7 +132,7 @@ fn what_is_refused_comes_as_soon_as_there_is_room_and_rarely_before() {
     }
     pair.nodes[1].log.verdict = None;
     let now = pair.now;
-    pair.nodes[1].with(|e, log| e.resume(now, log));
+    pair.nodes[1].with(|e, log| log.resume(e, now));
     assert_eq!(pair.nodes[1].log.got.len(), 9);
 }
 

@@ -25,15 +25,15 @@ fn next_life(config: &Config, life: u64) -> Node {
 }
 
 fn returned(pair: &mut Pair, life: u64) {
-    pair.nodes[0].with(|e, log| {
-        e.peer_returned(PeerId(0), Life(life), address(2), Mode::Lan, log);
+    pair.nodes[0].with(|e, _| {
+        e.peer_returned(PeerId(0), Life(life), address(2), Mode::Lan);
         e.check();
     });
 }
 
 fn died(pair: &mut Pair) {
-    pair.nodes[0].with(|e, log| {
-        e.peer_died(PeerId(0), log);
+    pair.nodes[0].with(|e, _| {
+        e.peer_died(PeerId(0));
         e.check();
     });
 }

@@ -72,7 +72,7 @@ fn what_has_just_been_queued_is_not_probed_for() {
     // Sent by a handler, say: what is due is looked at before it leaves.
     pair.send(0, b"y");
     let now = pair.now;
-    pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
+    pair.nodes[0].with(|e, log| log.timeouts(e, now));
     pair.run(SECOND, |_| true);
     assert_eq!(probes(&mut pair), before);
 }
@@ -103,7 +103,7 @@ fn pause(pair: &mut Pair, ns: u64) {
     let now = pair.now;
     pair.nodes[0].with(|e, log| {
         e.came_late(now, last);
-        e.handle_timeouts(now, log);
+        log.timeouts(e, now);
     });
 }
 

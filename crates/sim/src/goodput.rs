@@ -6,14 +6,14 @@
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Counters, Delivery, Endpoint, Host, Identity, Message, Outcome, PeerEvent, PeerId,
-    Release, Reroute, SourceId, Verdict,
+    Config, Counters, Endpoint, Event, Identity, Message, NetAddress, PeerId, Release, Reroute, Rx,
+    SourceId, Sources, Spare, Verdict,
 };
 use portolan_seal::Checksum;
-use portolan_wire::{EndpointId, Life, MessageNo, Priority};
+use portolan_wire::{EndpointId, Life, Priority};
 
 use crate::memory::Memory;
-use crate::net::{Faults, Network, Pipe};
+use crate::net::{Arrival, Faults, Network, Pipe};
 use crate::node::{address, address_on, change_port, places, set_networks};
 
 /// A link and what is sent over it.
@@ -78,36 +78,40 @@ pub struct Outcomes {
 struct App {
     bytes: u64,
     done: u32,
-    /// The link can choose the source port, and is to change it.
-    has_ways: bool,
+    /// The link is to change the source port.
     reroutes: Vec<Reroute>,
 }
 
-impl Host<Checksum> for App {
-    fn deliver(&mut self, _: &mut Endpoint<'_, Checksum>, d: Delivery<'_>) -> Verdict {
-        self.bytes += d.payload.len() as u64;
-        Verdict::Take(0)
-    }
-    fn read(&mut self, _: SourceId, _: u64, into: &mut [u8]) {
+impl Sources for App {
+    fn read(&self, _: SourceId, _: u64, into: &mut [u8]) {
         into.fill(0x5a);
     }
-    fn released(&mut self, _: SourceId, _: Outcome) {
-        self.done += 1;
-    }
-    fn refused(&mut self, _: PeerId, _: Priority, _: u16, _: MessageNo) {}
-    fn peer_event(&mut self, _: PeerId, _: PeerEvent) {}
-    fn reroute(&mut self, _: PeerId, path: u8, how: Reroute) -> bool {
-        let can = self.has_ways && path == 0;
-        if can {
-            self.reroutes.push(how);
+}
+
+impl App {
+    /// Takes all that came of a packet.
+    fn take(&mut self, e: &mut Endpoint<'_, Checksum>, mut rx: Rx<'_>) {
+        while let Some(delivery) = rx.next(e) {
+            self.bytes += delivery.payload.len() as u64;
+            rx.answer(e, Verdict::Take(0));
         }
-        can
+    }
+
+    fn hear(&mut self, e: &mut Endpoint<'_, Checksum>) {
+        while let Some(event) = e.poll_event() {
+            match event {
+                Event::Released(..) => self.done += 1,
+                Event::Reroute(_, how) => self.reroutes.push(how),
+                Event::Refused { .. } | Event::Peer(..) => {}
+            }
+        }
     }
 }
 
 struct Node {
     memory: Memory,
     app: App,
+    spare: Spare,
     /// The processor is busy until then.
     busy_until: u64,
     timeout: u64,
@@ -127,15 +131,16 @@ impl Node {
         };
         let mut node = Self {
             memory: Memory::new(&config, me, &[5; 32], who as u64 + 1),
-            app: App {
-                has_ways: !course.ways.is_empty(),
-                ..App::default()
-            },
+            app: App::default(),
+            spare: Spare::default(),
             busy_until: 0,
             timeout: 0,
         };
         let other = 1 - who;
-        node.with(|e, _| set_networks(e, who, course.networks, config.packet_max));
+        node.with(|e, _| {
+            set_networks(e, who, course.networks, config.packet_max);
+            e.set_reroutes(!course.ways.is_empty());
+        });
         node.with(|e, _| e.add_peer(ids[other], lives[other], address(other), course.mode))
             .expect("room for one peer");
         node
@@ -149,6 +154,16 @@ impl Node {
         )
     }
 
+    fn packet(&mut self, now: u64, from: NetAddress, packet: &mut Arrival) {
+        let mut seal = Checksum;
+        let e = &mut Endpoint::new(self.memory.tables(), &mut seal);
+        let bytes = &mut packet.bytes;
+        if let Some(rx) = e.handle_packet(now, from, packet.ce, bytes, &mut self.spare) {
+            self.app.take(e, rx);
+        }
+        self.app.hear(e);
+    }
+
     /// One pass of the progress loop: at most 32 packets in, 44 out.
     fn pass(&mut self, who: usize, now: u64, net: &mut Network, packet_ns: u64) {
         let mut packets = 0;
@@ -157,11 +172,11 @@ impl Node {
         {
             packets += 1;
             let from = address_on(packet.from / 2, packet.from % 2);
-            self.with(|e, app| e.handle_packet(now, from, packet.ce, &mut packet.bytes, app));
+            self.packet(now, from, &mut packet);
         }
         let mut sent = 0;
         self.with(|e, app| {
-            e.handle_timeouts(now, app);
+            e.handle_timeouts(now, |_| false);
             while sent < 44
                 && let Some(t) = e.poll_transmit(now, packets == 0, app)
             {
@@ -170,6 +185,7 @@ impl Node {
                 e.transmitted(t.frame);
                 sent += 1;
             }
+            app.hear(e);
         });
         for how in self.app.reroutes.drain(..) {
             change_port(net.port_mut(who, 1 - who), how);

@@ -83,8 +83,6 @@ pub struct App {
     resume_at: Option<u64>,
     delivered: bool,
     reply_ppm: u32,
-    /// Its link can choose the source port of what leaves.
-    has_ways: bool,
     not_now_ppm: u32,
     refuse_ppm: u32,
 }
@@ -209,7 +207,6 @@ impl Node {
                 resume_at: None,
                 delivered: false,
                 reply_ppm: s.reply_ppm,
-                has_ways: !s.ways.is_empty(),
                 not_now_ppm: s.not_now_ppm,
                 refuse_ppm: s.refuse_ppm,
                 rng,
@@ -232,6 +229,7 @@ impl Node {
         };
         made.with(world, |e, _| {
             set_networks(e, node, s.networks, config.packet_max);
+            e.set_reroutes(!s.ways.is_empty());
         });
         made
     }
@@ -276,7 +274,9 @@ impl Node {
             world,
             app: &mut self.app,
         };
-        call(&mut endpoint, &mut hands)
+        let result = call(&mut endpoint, &mut hands);
+        hands.hear(&mut endpoint);
+        result
     }
 
     /// Adds a peer by its life.
@@ -294,7 +294,7 @@ impl Node {
     /// Somebody else says that a peer died.
     pub fn told_dead(&mut self, world: &mut World, peer: usize) {
         if let Some(id) = self.app.peer_of[peer] {
-            self.with(world, |e, hands| e.peer_died(id, hands));
+            self.with(world, |e, _| e.peer_died(id));
             self.wake(world.now);
         }
     }
@@ -427,12 +427,12 @@ impl Node {
         let mut busy = self.take_all(world);
         let due = self.timeout.is_some_and(|t| t <= now);
         if due {
-            self.with(world, |e, hands| e.handle_timeouts(now, hands));
+            self.with(world, |e, hands| hands.timeouts(e));
         }
         if self.app.resume_at.is_some_and(|t| t <= now) {
             self.app.resume_at = None;
             busy = true;
-            self.with(world, |e, hands| e.resume(now, hands));
+            self.with(world, |e, hands| hands.resume(e));
         }
         busy |= self.send_waiting(world);
         busy |= self.transmit(world);
@@ -499,7 +499,7 @@ impl Node {
             let (heard, taken) = self.with(world, |e, hands| {
                 let from = address_on(packet.from / nodes, packet.from % nodes);
                 let before = e.counters().packets_received;
-                let heard = e.handle_packet(now, from, packet.ce, &mut packet.bytes, hands);
+                let heard = hands.packet(e, from, &mut packet);
                 if let Some(heard) = heard.filter(|heard| heard.path == 0) {
                     e.note_detour(heard.peer, way == Way::Kernel);
                 }

@@ -17,11 +17,11 @@ use std::rc::Rc;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Delivery, Endpoint, Host, Identity, Message, Outcome, PeerEvent, PeerId, SourceId,
+    Config, Endpoint, Event, Identity, Message, PeerEvent, PeerId, Rx, SourceId, Sources, Spare,
     Verdict,
 };
 use portolan_seal::Checksum;
-use portolan_wire::{EndpointId, Life, MessageNo, Priority};
+use portolan_wire::{EndpointId, Life, Priority};
 
 use crate::memory::Memory;
 use crate::node::address;
@@ -184,22 +184,29 @@ struct App {
     mis_steered: bool,
 }
 
-impl Host<Checksum> for App {
-    fn deliver(&mut self, _: &mut Endpoint<'_, Checksum>, d: Delivery<'_>) -> Verdict {
-        assert!(
-            d.last && d.payload.len() == MESSAGE_BYTES,
-            "a whole message"
-        );
-        self.got.push(d.payload[0]);
-        Verdict::Take(0)
+impl Sources for App {
+    fn read(&self, _: SourceId, _: u64, _: &mut [u8]) {}
+}
+
+impl App {
+    fn take(&mut self, e: &mut Endpoint<'_, Checksum>, mut rx: Rx<'_>) {
+        while let Some(d) = rx.next(e) {
+            assert!(
+                d.last && d.payload.len() == MESSAGE_BYTES,
+                "a whole message"
+            );
+            self.got.push(d.payload[0]);
+            rx.answer(e, Verdict::Take(0));
+        }
     }
-    fn read(&mut self, _: SourceId, _: u64, _: &mut [u8]) {}
-    fn released(&mut self, _: SourceId, _: Outcome) {}
-    fn refused(&mut self, _: PeerId, _: Priority, _: u16, _: MessageNo) {
-        panic!("nothing was refused");
-    }
-    fn peer_event(&mut self, _: PeerId, event: PeerEvent) {
-        self.down |= matches!(event, PeerEvent::Dead(_));
+
+    fn hear(&mut self, e: &mut Endpoint<'_, Checksum>) {
+        while let Some(event) = e.poll_event() {
+            match event {
+                Event::Peer(_, event) => self.down |= matches!(event, PeerEvent::Dead(_)),
+                other => panic!("{other:?} of short messages that are taken"),
+            }
+        }
     }
 }
 
@@ -265,10 +272,10 @@ impl Node {
 
     fn with<R>(&mut self, f: impl FnOnce(&mut Endpoint<'_, Checksum>, &mut App) -> R) -> R {
         let mut seal = Checksum;
-        f(
-            &mut Endpoint::new(self.memory.tables(), &mut seal),
-            &mut self.app,
-        )
+        let mut endpoint = Endpoint::new(self.memory.tables(), &mut seal);
+        let result = f(&mut endpoint, &mut self.app);
+        self.app.hear(&mut endpoint);
+        result
     }
 }
 
@@ -386,7 +393,7 @@ impl State {
                 self.now = self.now.max(at);
                 for who in 0..2 {
                     let now = self.now;
-                    self.nodes[who].with(|e, app| e.handle_timeouts(now, app));
+                    self.nodes[who].with(|e, _| e.handle_timeouts(now, |_| false));
                     self.flush(who);
                 }
             }
@@ -407,10 +414,15 @@ impl State {
         let before = self.nodes[to].app.got.len();
         let mut packet = packet.to_vec();
         self.nodes[to].with(|e, app| {
-            if let Some(heard) = e.handle_packet(now, from, false, &mut packet, app) {
+            let mut spare = Spare::default();
+            let Some(rx) = e.handle_packet(now, from, false, &mut packet, &mut spare) else {
+                return;
+            };
+            if let Some(heard) = rx.heard() {
                 e.note_detour(heard.peer, detour);
                 app.mis_steered |= heard.detour;
             }
+            app.take(e, rx);
         });
         for &new in &self.nodes[to].app.got[before..] {
             assert!(!self.delivered.contains(&new), "{new} is delivered twice");

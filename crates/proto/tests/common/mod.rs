@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
-    Config, Conn, Core, Delivery, Endpoint, FrameMeta, Host, Identity, Layout, Long, Message,
-    NetAddress, Outcome, Path, PathSnapshot, Peer, PeerEvent, PeerId, PeerSnapshot, SourceId,
-    Tables, Verdict,
+    Config, Conn, Core, Delivery, Endpoint, Event, FrameMeta, Heard, Identity, Layout, Long,
+    Message, NetAddress, Outcome, Path, PathSnapshot, Peer, PeerEvent, PeerId, PeerSnapshot, Rx,
+    SourceId, Sources, Spare, Tables, Verdict,
 };
 use portolan_seal::{Checksum, Seal};
 use portolan_wire::{EndpointId, Life, MessageNo, Priority};
 
-/// What a host was told.
+/// What a caller was told, and how it answers.
 #[derive(Default)]
 pub struct Log {
     pub got: Vec<(u16, Vec<u64>, Vec<u8>)>,
@@ -29,8 +29,14 @@ pub struct Log {
     pub awaits: bool,
 }
 
-impl<S: Seal> Host<S> for Log {
-    fn deliver(&mut self, endpoint: &mut Endpoint<'_, S>, d: Delivery<'_>) -> Verdict {
+impl Sources for Log {
+    fn read(&self, _: SourceId, offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.source[offset as usize..][..into.len()]);
+    }
+}
+
+impl Log {
+    fn deliver<S: Seal>(&mut self, endpoint: &mut Endpoint<'_, S>, d: &Delivery<'_>) -> Verdict {
         if let (Some(v), 0) = (self.verdict, d.offset) {
             return v;
         }
@@ -58,20 +64,57 @@ impl<S: Seal> Host<S> for Log {
         }
         Verdict::Take(7)
     }
-    fn awaits(&mut self, _: PeerId) -> bool {
-        self.awaits
+
+    /// Hears what has happened.
+    fn hear<S: Seal>(&mut self, endpoint: &mut Endpoint<'_, S>) {
+        while let Some(event) = endpoint.poll_event() {
+            match event {
+                Event::Released(source, outcome) => self.released.push((source, outcome)),
+                Event::Refused { message, .. } => self.refused.push(message),
+                Event::Peer(_, event) => self.events.push(event),
+                Event::Reroute(..) => panic!("nothing is rerouted here"),
+            }
+        }
     }
-    fn read(&mut self, _: SourceId, offset: u64, into: &mut [u8]) {
-        into.copy_from_slice(&self.source[offset as usize..][..into.len()]);
+
+    /// Takes all that came of a packet, or of what was held.
+    fn take<S: Seal>(&mut self, endpoint: &mut Endpoint<'_, S>, mut rx: Rx<'_>) {
+        loop {
+            let delivery = rx.next(endpoint);
+            self.hear(endpoint);
+            let Some(delivery) = delivery else { return };
+            let verdict = self.deliver(endpoint, &delivery);
+            rx.answer(endpoint, verdict);
+        }
     }
-    fn released(&mut self, source: SourceId, outcome: Outcome) {
-        self.released.push((source, outcome));
+
+    pub fn packet<S: Seal>(
+        &mut self,
+        endpoint: &mut Endpoint<'_, S>,
+        now: u64,
+        from: NetAddress,
+        ce: bool,
+        packet: &mut [u8],
+    ) -> Option<Heard> {
+        let mut spare = Spare::default();
+        let rx = endpoint.handle_packet(now, from, ce, packet, &mut spare)?;
+        let heard = rx.heard();
+        self.take(endpoint, rx);
+        heard
     }
-    fn refused(&mut self, _: PeerId, _: Priority, _: u16, message: MessageNo) {
-        self.refused.push(message);
+
+    pub fn resume<S: Seal>(&mut self, endpoint: &mut Endpoint<'_, S>, now: u64) {
+        let mut spare = Spare::default();
+        let rx = endpoint.resume(now, &mut spare);
+        self.take(endpoint, rx);
     }
-    fn peer_event(&mut self, _: PeerId, event: PeerEvent) {
-        self.events.push(event);
+
+    pub fn timeouts<S: Seal>(&mut self, endpoint: &mut Endpoint<'_, S>, now: u64) {
+        endpoint.handle_timeouts(now, |_| self.awaits);
+        self.hear(endpoint);
+        if endpoint.is_resumable() {
+            self.resume(endpoint, now);
+        }
     }
 }
 
@@ -138,7 +181,10 @@ impl Node {
 
     pub fn with<R>(&mut self, f: impl FnOnce(&mut Endpoint<'_, Checksum>, &mut Log) -> R) -> R {
         let (tables, seal, log) = self.tables();
-        f(&mut Endpoint::new(tables, seal), log)
+        let mut endpoint = Endpoint::new(tables, seal);
+        let result = f(&mut endpoint, log);
+        log.hear(&mut endpoint);
+        result
     }
 }
 
@@ -217,7 +263,7 @@ impl Pair {
             };
             let (now, from) = (self.now, address(2 - i as u64));
             self.nodes[i].with(|e, log| {
-                e.handle_packet(now, from, false, &mut packet, log);
+                log.packet(e, now, from, false, &mut packet);
                 e.check();
             });
             n += 1;
@@ -247,7 +293,7 @@ impl Pair {
             }
             for i in 0..2 {
                 let now = self.now;
-                self.nodes[i].with(|e, log| e.handle_timeouts(now, log));
+                self.nodes[i].with(|e, log| log.timeouts(e, now));
             }
         }
     }

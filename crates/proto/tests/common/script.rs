@@ -111,7 +111,7 @@ impl Script {
         let at = self.pair.nodes[0].with(|e, _| e.next_timeout()).unwrap();
         self.pair.now = self.pair.now.max(at);
         let now = self.pair.now;
-        self.pair.nodes[0].with(|e, log| e.handle_timeouts(now, log));
+        self.pair.nodes[0].with(|e, log| log.timeouts(e, now));
     }
 
     /// The node gets a packet with a number and flags of the test's choice.
@@ -128,6 +128,23 @@ impl Script {
         ack: Option<&Ack>,
         chunks: &[Chunk<'_>],
     ) {
+        let mut packet = self.packet(number, flags, ack, chunks);
+        let now = self.pair.now;
+        self.pair.nodes[0].with(|e, log| {
+            log.packet(e, now, address(2), ce, &mut packet);
+            e.check();
+        });
+        self.number = self.number.max(number + 1);
+    }
+
+    /// A packet to the node.
+    pub fn packet(
+        &self,
+        number: u64,
+        flags: Flags,
+        ack: Option<&Ack>,
+        chunks: &[Chunk<'_>],
+    ) -> Vec<u8> {
         let header = Header {
             kind: PacketType::Data,
             flags: flags.with(Flags::HAS_ACK, ack.is_some()),
@@ -148,12 +165,7 @@ impl Script {
         let (head, body) = packet.split_at_mut(HEADER_BYTES);
         let tag = Checksum.seal(0, Nonce { path: 0, number }, head, body);
         packet.extend_from_slice(&tag);
-        let now = self.pair.now;
-        self.pair.nodes[0].with(|e, log| {
-            e.handle_packet(now, address(2), ce, &mut packet, log);
-            e.check();
-        });
-        self.number = self.number.max(number + 1);
+        packet
     }
 
     /// The node gets the next packet.

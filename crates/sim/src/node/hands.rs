@@ -1,14 +1,16 @@
-//! What a simulated program does when the protocol calls it, and how it sends.
+//! What a simulated program does with what the protocol hands out, and how it
+//! sends.
 
 use portolan_proto::{
-    DeathReason, Delivery, Endpoint, Host, Message, Outcome, PeerEvent, PeerId, Release, Reroute,
-    SendError, SourceId, Verdict,
+    DeathReason, Delivery, Endpoint, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId,
+    Release, Reroute, Rx, SendError, SourceId, Sources, Spare, Verdict,
 };
 use portolan_wire::{MessageNo, Priority};
 
 use super::{App, Want, World, change_port};
 use crate::content;
 use crate::ledger::{MessageId, Planned};
+use crate::net::Arrival;
 use crate::rng::mix;
 use crate::suite::SimSeal;
 
@@ -139,18 +141,25 @@ impl Hands<'_> {
     }
 }
 
-impl Host<SimSeal> for Hands<'_> {
-    fn deliver(&mut self, e: &mut Endpoint<'_, SimSeal>, d: Delivery<'_>) -> Verdict {
+impl Sources for Hands<'_> {
+    fn read(&self, source: SourceId, offset: u64, into: &mut [u8]) {
+        let ledger = &self.world.ledger;
+        ledger.read(self.app.life, source.0 as usize, offset, into);
+    }
+}
+
+impl Hands<'_> {
+    fn deliver(&mut self, e: &mut Endpoint<'_, SimSeal>, d: &Delivery<'_>) -> Verdict {
         self.app.delivered = true;
         let peer = self.app.node_of[d.peer.0 as usize];
         let life = self.app.life;
         let ledger = &mut self.world.ledger;
         let (id, verdict) = if d.offset > 0 {
-            (ledger.part(life, peer, &d), Verdict::Take(d.cookie))
+            (ledger.part(life, peer, d), Verdict::Take(d.cookie))
         } else {
-            let id = ledger.offered(life, peer, &d);
-            let verdict = self.verdict(id, &d);
-            self.world.ledger.decided(life, peer, id, &d, verdict);
+            let id = ledger.offered(life, peer, d);
+            let verdict = self.verdict(id, d);
+            self.world.ledger.decided(life, peer, id, d, verdict);
             (id, verdict)
         };
         let now = self.world.now;
@@ -171,9 +180,70 @@ impl Host<SimSeal> for Hands<'_> {
         verdict
     }
 
-    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]) {
-        let ledger = &self.world.ledger;
-        ledger.read(self.app.life, source.0 as usize, offset, into);
+    /// Takes all that came of a packet, or of what was held.
+    pub fn take(&mut self, e: &mut Endpoint<'_, SimSeal>, mut rx: Rx<'_>) {
+        loop {
+            let delivery = rx.next(e);
+            self.hear(e);
+            let Some(delivery) = delivery else { return };
+            let verdict = self.deliver(e, &delivery);
+            rx.answer(e, verdict);
+        }
+    }
+
+    /// Takes a packet.
+    pub fn packet(
+        &mut self,
+        e: &mut Endpoint<'_, SimSeal>,
+        from: NetAddress,
+        packet: &mut Arrival,
+    ) -> Option<Heard> {
+        let mut spare = Spare::default();
+        let rx = e.handle_packet(
+            self.world.now,
+            from,
+            packet.ce,
+            &mut packet.bytes,
+            &mut spare,
+        );
+        self.hear(e);
+        let rx = rx?;
+        let heard = rx.heard();
+        self.take(e, rx);
+        heard
+    }
+
+    /// Takes what is held and was not wanted before.
+    pub fn resume(&mut self, e: &mut Endpoint<'_, SimSeal>) {
+        let mut spare = Spare::default();
+        let rx = e.resume(self.world.now, &mut spare);
+        self.take(e, rx);
+    }
+
+    /// Does what is due.
+    pub fn timeouts(&mut self, e: &mut Endpoint<'_, SimSeal>) {
+        e.handle_timeouts(self.world.now, |_| false);
+        self.hear(e);
+        if e.is_resumable() {
+            self.resume(e);
+        }
+    }
+
+    /// Hears what has happened.
+    pub fn hear(&mut self, e: &mut Endpoint<'_, SimSeal>) {
+        while let Some(event) = e.poll_event() {
+            match event {
+                Event::Released(source, outcome) => self.released(source, outcome),
+                Event::Refused {
+                    peer,
+                    priority,
+                    flow,
+                    message,
+                } => self.refused(peer, priority, flow, message),
+                Event::Peer(peer, event) => self.peer_event(peer, event),
+                Event::Reroute(peer, how) => self.reroute(peer, how),
+            }
+        }
     }
 
     fn released(&mut self, source: SourceId, outcome: Outcome) {
@@ -219,16 +289,12 @@ impl Host<SimSeal> for Hands<'_> {
         self.world.ledger.peer_dead(self.app.life, peer, closed);
     }
 
-    fn reroute(&mut self, peer: PeerId, path: u8, how: Reroute) -> bool {
-        if !self.app.has_ways || path != 0 {
-            return false;
-        }
+    fn reroute(&mut self, peer: PeerId, how: Reroute) {
         let (node, peer) = (self.app.node, self.app.node_of[peer.0 as usize]);
         let now = self.world.now;
         self.world
             .trace
             .note(now, node, || format!("another way to {peer}: {how:?}"));
         change_port(self.world.net.port_mut(node, peer), how);
-        true
     }
 }

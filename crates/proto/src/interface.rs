@@ -1,9 +1,6 @@
 //! What passes between the protocol and its caller.
 
-use portolan_seal::Seal;
 use portolan_wire::{MessageNo, Priority};
-
-use crate::Endpoint;
 
 /// A peer's index in the endpoint's tables. Stays valid until the endpoint closes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -90,12 +87,12 @@ pub struct Delivery<'a> {
     pub total: u64,
     /// Where `payload` belongs.
     pub offset: u64,
-    /// The bytes; valid during the call.
+    /// The bytes.
     pub payload: &'a [u8],
     /// With this part every byte of the message has been handed over.
     pub last: bool,
-    /// What the host returned for the first part with [`Verdict::Take`]; 0 in
-    /// the first part.
+    /// What the answer to the first part had in [`Verdict::Take`]; 0 in the
+    /// first part.
     pub cookie: u64,
 }
 
@@ -106,7 +103,7 @@ pub enum Verdict {
     /// Taken; the value comes back as [`Delivery::cookie`] with further parts.
     Take(u64),
     /// Not now: the protocol holds it (and what follows in its flow) and
-    /// offers it again on [`Endpoint::resume`]. The sender runs out of credit.
+    /// offers it again on [`crate::Endpoint::resume`]. The sender runs out of credit.
     NotNow,
     /// Never: the sender is told that the message was refused.
     Refuse,
@@ -123,52 +120,49 @@ pub enum DeathReason {
     NoAnswer,
     /// Another life of it spoke up.
     Restarted,
-    /// The caller said so ([`Endpoint::peer_died`]).
+    /// The caller said so ([`crate::Endpoint::peer_died`]).
     Told,
 }
 
-/// Something happened to a peer.
+/// What happens to a peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PeerEvent {
     /// Connected: keys and limits are known.
     Up,
-    /// No answer for a while, still being tried; given once each silence.
+    /// No answer for a while, still being tried; once each silence.
     Waiting,
     /// Dead. Everything unacknowledged was delivered at most once.
     Dead(DeathReason),
 }
 
-/// The caller's side of the protocol. Calls come only from within calls of
-/// [`Endpoint`]'s methods that take a host.
-pub trait Host<S: Seal> {
-    /// Hands over part of a message. The endpoint may be used to send.
-    fn deliver(&mut self, endpoint: &mut Endpoint<'_, S>, delivery: Delivery<'_>) -> Verdict;
-
-    /// Copies `into.len()` bytes of a long message from `offset` on.
-    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]);
-
+/// What has happened, for [`crate::Endpoint::poll_event`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Event {
     /// A long message's memory is the caller's again.
-    fn released(&mut self, source: SourceId, outcome: Outcome);
-
-    /// The receiver refused a message. May be told again for the same message.
-    fn refused(&mut self, peer: PeerId, priority: Priority, flow: u16, message: MessageNo);
-
-    /// A peer came up, is silent or died.
-    fn peer_event(&mut self, peer: PeerId, event: PeerEvent);
-
-    /// Whether the caller waits for something from a peer beside what is
-    /// arriving. Asked when that has been silent for half of
-    /// [`crate::Config::silence_ns`]; then it is probed.
-    fn awaits(&mut self, _peer: PeerId) -> bool {
-        false
-    }
-
-    /// The way that a path takes to a peer stays congested: packets by it are
+    Released(SourceId, Outcome),
+    /// The receiver refused a message.
+    Refused {
+        /// The receiver.
+        peer: PeerId,
+        /// Priority of the message.
+        priority: Priority,
+        /// Its flow.
+        flow: u16,
+        /// Its number.
+        message: MessageNo,
+    },
+    /// The way that path 0 takes to a peer stays congested: packets by it are
     /// to leave from another UDP source port from now on, by which networks
-    /// with several ways choose. False if the link cannot do that.
-    fn reroute(&mut self, _peer: PeerId, _path: u8, _how: Reroute) -> bool {
-        false
-    }
+    /// with several ways choose. Only after [`crate::Endpoint::set_reroutes`].
+    Reroute(PeerId, Reroute),
+    /// A peer came up, is silent or died.
+    Peer(PeerId, PeerEvent),
+}
+
+/// The memory of long messages.
+pub trait Sources {
+    /// Copies `into.len()` bytes of a long message from `offset` on.
+    fn read(&self, source: SourceId, offset: u64, into: &mut [u8]);
 }
 
 /// How a path changes its way.
@@ -193,7 +187,7 @@ pub enum SendError {
     BadFlow,
     /// More argument words than [`portolan_wire::ARGS_MAX`].
     TooManyArgs,
-    /// Does not fit one packet: use [`Endpoint::send_long`].
+    /// Does not fit one packet: use [`crate::Endpoint::send_long`].
     TooLong,
     /// No such peer.
     BadPeer,
@@ -208,7 +202,7 @@ pub struct Transmit {
     pub peer: PeerId,
     /// By which path.
     pub path: u8,
-    /// By which of this endpoint's networks, as [`Endpoint::set_network`]
+    /// By which of this endpoint's networks, as [`crate::Endpoint::set_network`]
     /// numbers them.
     pub network: u8,
     /// Frame that holds it.
@@ -220,6 +214,6 @@ pub struct Transmit {
     /// Mark it as ECN-capable.
     pub ecn: bool,
     /// It may tell the peer a connection number that it did not have: see
-    /// [`Endpoint::connection_numbers`].
+    /// [`crate::Endpoint::connection_numbers`].
     pub connect: bool,
 }

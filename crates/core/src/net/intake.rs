@@ -1,10 +1,9 @@
-//! What the protocol asks of the engine while packets are taken and sent.
+//! Takes to the core what the protocol hands out.
 
 use portolan_proto::{
-    DeathReason, Delivery, Endpoint as View, Host, Outcome, PeerEvent, PeerId, Reroute, SourceId,
-    Verdict,
+    DeathReason, Delivery, Endpoint as View, Event as Happened, PeerEvent, PeerId, Reroute, Rx,
+    Spare, Verdict,
 };
-use portolan_wire::{MessageNo, Priority};
 
 use super::Suites;
 use super::failing::Failing;
@@ -16,8 +15,8 @@ use crate::out::{NetOut, Out};
 use crate::ports::Meta;
 use crate::shm::ShmLane;
 
-/// What the protocol asks of the engine.
-pub(super) struct NetHost<'a> {
+/// The core, and who else hears of what the protocol hands out.
+pub(super) struct Intake<'a> {
     pub core: &'a mut Core,
     pub ranks: &'a [u32],
     pub now: u64,
@@ -29,25 +28,77 @@ pub(super) struct NetHost<'a> {
     pub failing: &'a Failing,
     /// Takes those that have died.
     pub gone: &'a mut Vec<PeerId>,
-    /// Takes those whose way is to be changed, where the link can do that.
-    pub rerouted: Option<&'a mut Vec<(PeerId, Reroute)>>,
+    /// Takes those whose way is to be changed.
+    pub rerouted: &'a mut Vec<(PeerId, Reroute)>,
 }
 
 /// From this length on a message is long, bytes: a pause of the helper thread at its
 /// end is little beside what it takes on its way.
 const LONG: u64 = 32 << 10;
 
-impl NetHost<'_> {
+impl Intake<'_> {
     fn rank(&self, peer: PeerId) -> u32 {
         self.ranks[peer.0 as usize]
     }
-}
 
-impl Host<Suites> for NetHost<'_> {
+    /// Takes all that came of a packet, or of what was held. What happened
+    /// before a part is heard of before it.
     #[inline]
-    fn deliver(&mut self, endpoint: &mut View<'_, Suites>, d: Delivery<'_>) -> Verdict {
+    pub fn take(&mut self, view: &mut View<'_, Suites>, rx: &mut Rx<'_>) {
+        loop {
+            let delivery = rx.next(view);
+            self.hear(view);
+            let Some(delivery) = delivery else { return };
+            let verdict = self.deliver(view, &delivery);
+            rx.answer(view, verdict);
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeouts(&mut self, view: &mut View<'_, Suites>, spare: &mut Spare) {
+        let awaits = |peer| self.core.matched.awaits(self.rank(peer));
+        view.handle_timeouts(self.now, awaits);
+        self.hear(view);
+        if view.is_resumable() {
+            let mut rx = view.resume(self.now, spare);
+            self.take(view, &mut rx);
+        }
+    }
+
+    /// Hears what has happened.
+    #[inline]
+    pub fn hear(&mut self, view: &mut View<'_, Suites>) {
+        while let Some(event) = view.poll_event() {
+            self.note(event);
+        }
+    }
+
+    #[cold]
+    fn note(&mut self, event: Happened) {
+        match event {
+            Happened::Released(source, outcome) => self.core.released(source, outcome),
+            Happened::Refused {
+                peer,
+                priority,
+                flow,
+                message,
+            } => {
+                let to = self.rank(peer);
+                self.core.refused(to, priority, flow, message);
+            }
+            Happened::Reroute(peer, how) => {
+                let rank = self.rank(peer);
+                log::info!("the way to rank {rank} stays congested: {how:?}");
+                self.rerouted.push((peer, how));
+            }
+            Happened::Peer(peer, event) => self.peer_event(peer, event),
+        }
+    }
+
+    #[inline]
+    fn deliver(&mut self, view: &mut View<'_, Suites>, d: &Delivery<'_>) -> Verdict {
         let mut out = Out {
-            net: Some(NetOut::Packet(endpoint.again(), self.now)),
+            net: Some(NetOut::Packet(view.again(), self.now)),
             shm: self.shm.as_deref_mut().map(ShmLane::sender),
             clock: self.clock,
         };
@@ -81,19 +132,6 @@ impl Host<Suites> for NetHost<'_> {
         }
     }
 
-    fn read(&mut self, source: SourceId, offset: u64, into: &mut [u8]) {
-        self.core.ops.read(source, offset, into);
-    }
-
-    fn released(&mut self, source: SourceId, outcome: Outcome) {
-        self.core.released(source, outcome);
-    }
-
-    fn refused(&mut self, peer: PeerId, priority: Priority, flow: u16, message: MessageNo) {
-        let to = self.rank(peer);
-        self.core.refused(to, priority, flow, message);
-    }
-
     fn peer_event(&mut self, peer: PeerId, event: PeerEvent) {
         let rank = self.rank(peer);
         match event {
@@ -114,22 +152,6 @@ impl Host<Suites> for NetHost<'_> {
                 self.core.mark_dead(rank, why);
             }
         }
-    }
-
-    fn awaits(&mut self, peer: PeerId) -> bool {
-        let rank = self.rank(peer);
-        self.core.matched.awaits(rank)
-    }
-
-    fn reroute(&mut self, peer: PeerId, path: u8, how: Reroute) -> bool {
-        // Sockets, as further networks have, cannot change their port.
-        let rank = self.rank(peer);
-        let Some(rerouted) = self.rerouted.as_deref_mut().filter(|_| path == 0) else {
-            return false;
-        };
-        log::info!("the way to rank {rank} stays congested: {how:?}");
-        rerouted.push((peer, how));
-        true
     }
 }
 

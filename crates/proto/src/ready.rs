@@ -1,0 +1,84 @@
+//! Which connections are looked at for something to send.
+
+use portolan_seal::Seal;
+
+use crate::conn::{Listed, Owed};
+use crate::endpoint::Endpoint;
+
+impl<S: Seal> Endpoint<'_, S> {
+    /// Puts a connection in the list of those that may have something to send.
+    #[inline]
+    pub(crate) fn make_ready(&mut self, conn: u32) {
+        let c = &mut self.conns[conn as usize];
+        match c.listed {
+            Listed::Ready => {}
+            Listed::Deferred => {
+                // Rare: few connections wait there, and only for one pass.
+                self.core.deferred.remove(self.conns, conn);
+                self.conns[conn as usize].listed = Listed::Ready;
+                self.core.ready.push_back(self.conns, conn);
+            }
+            Listed::Starved => {
+                self.core.starved.remove(self.conns, conn);
+                self.conns[conn as usize].listed = Listed::Ready;
+                self.core.ready.push_back(self.conns, conn);
+            }
+            Listed::None | Listed::Free => {
+                c.listed = Listed::Ready;
+                self.core.ready.push_back(self.conns, conn);
+            }
+        }
+    }
+
+    /// Whether a connection is sure to have no packet now. False says nothing.
+    #[inline(always)]
+    pub(crate) fn has_nothing(&self, now: u64, conn: u32, flush_delayed_acks: bool) -> bool {
+        !self.conns[conn as usize].has_queue() && self.owes_nothing(now, conn, flush_delayed_acks)
+    }
+
+    #[inline(never)]
+    fn owes_nothing(&self, now: u64, conn: u32, flush_delayed_acks: bool) -> bool {
+        let c = &self.conns[conn as usize];
+        let p = &self.paths[conn as usize];
+        let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
+        let waits = !flush_delayed_acks && self.window_open(conn, 0);
+        (p.owed == Owed::Nothing || p.owed == Owed::Delayed && !flush_delayed_acks)
+            && (c.deferred_ack.is_none() || waits)
+            && !p.ping_owed
+            && p.usable
+            && now < p.mtu.due()
+            && !self.has_more(conn)
+            && !c.networks_owed
+            && self.core.closes_owed == 0
+            && u64::from(c.kept.sealed_in_phase) < limit
+    }
+
+    /// Something has come up on a connection that may wait for an answer of the
+    /// application: where there is nothing else, no pass need look at it.
+    #[inline]
+    pub(crate) fn make_deferred(&mut self, now: u64, conn: u32) {
+        match self.conns[conn as usize].listed {
+            Listed::Deferred => {}
+            Listed::None if self.has_nothing(now, conn, false) => {
+                self.conns[conn as usize].listed = Listed::Deferred;
+                self.core.deferred.push_back(self.conns, conn);
+            }
+            _ => self.make_ready(conn),
+        }
+    }
+
+    /// Gives connections that found no frame another try, in the order in which
+    /// they failed, once there are frames for one of them. Whoever freed them
+    /// is mostly another connection, or the link.
+    #[inline]
+    pub(crate) fn wake_starved(&mut self) {
+        if self.core.free_count <= self.core.starved_above || self.core.starved.is_empty() {
+            return;
+        }
+        self.core.starved_above = u32::MAX;
+        while let Some(conn) = self.core.starved.pop_front(self.conns) {
+            self.conns[conn as usize].listed = Listed::Ready;
+            self.core.ready.push_back(self.conns, conn);
+        }
+    }
+}
