@@ -6,8 +6,8 @@ use portolan_matching::Envelope;
 
 use crate::credit::{OVERHEAD, PUSHED_MIN};
 use crate::exchange::Exchange;
-use crate::host::{Host, Sink, Source};
 use crate::kind::{Kind, OVERLAP, SECOND, SHARES, Words};
+use crate::memory::{Sink, Source};
 use crate::message::{Dest, Origin, Part, Probed};
 use crate::ops::OpId;
 use crate::send::BYTES_MAX;
@@ -53,7 +53,7 @@ pub enum Took {
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Takes a message, or the first part of one.
     #[inline]
-    pub fn arrive(&mut self, host: &mut impl Host<Source = S, Sink = K>, m: &Incoming<'_>) -> Took {
+    pub fn arrive(&mut self, m: &Incoming<'_>) -> Took {
         match self.peers.get(m.from) {
             Some(peer) if !peer.dead => {}
             _ => return Took::Refused,
@@ -62,17 +62,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Took::Refused;
         }
         match m.kind {
-            Kind::Eager => self.arrive_eager(host, m),
-            Kind::Offer => self.arrive_offer(host, m),
-            Kind::Push => self.arrive_push(host, m),
-            Kind::Pulled => self.arrive_pulled(host, m),
-            Kind::Put => self.arrive_put(host, m),
-            Kind::Got => self.arrive_got(host, m),
+            Kind::Eager => self.arrive_eager(m),
+            Kind::Offer => self.arrive_offer(m),
+            Kind::Push => self.arrive_push(m),
+            Kind::Pulled => self.arrive_pulled(m),
+            Kind::Put => self.arrive_put(m),
+            Kind::Got => self.arrive_got(m),
             _ if m.total > 0 => Took::Refused,
             Kind::Pull => {
                 let words = Words(m.args);
                 let args = [0, 1, 2, 3, 4].map(|i| words.or_zero(i));
-                self.asked(host, m.from, args);
+                self.asked(m.from, args);
                 Took::Whole
             }
             Kind::Done => {
@@ -85,46 +85,36 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 }
                 Took::Whole
             }
-            Kind::Get => self.arrive_get(host, m),
-            Kind::Atomic => self.arrive_atomic(host, m),
-            Kind::Flush => self.arrive_flush(host, m),
-            Kind::Result => self.arrive_result(host, m),
+            Kind::Get => self.arrive_get(m),
+            Kind::Atomic => self.arrive_atomic(m),
+            Kind::Flush => self.arrive_flush(m),
+            Kind::Result => self.arrive_result(m),
         }
     }
 
     /// Whether a sender may push so many bytes more, of a message of `total`; then
     /// they are counted.
-    fn charge(
-        &mut self,
-        host: &impl Host<Source = S, Sink = K>,
-        from: u32,
-        bytes: u64,
-        total: u64,
-    ) -> bool {
+    fn charge(&mut self, from: u32, bytes: u64, total: u64) -> bool {
         let Some(peer) = self.peers.get(from) else {
             return false;
         };
         let fits = (peer.taken.checked_add(bytes)).is_some_and(|taken| taken <= peer.told);
         if fits {
             peer.taken += bytes;
-            if total > PUSHED_MIN && host.has_queues(from) {
+            if total > PUSHED_MIN && self.ops.lanes.of(from).queues {
                 self.incast.note(from);
             }
         }
         fits
     }
 
-    fn arrive_eager(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    fn arrive_eager(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let Some(tag) = words.get(0) else {
             return Took::Refused;
         };
         let charge = m.total.saturating_add(OVERHEAD);
-        if !self.charge(host, m.from, charge, m.total) {
+        if !self.charge(m.from, charge, m.total) {
             // Whoever pushes beyond its credit waits.
             return Took::NotNow;
         }
@@ -136,18 +126,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let missing = u32::from(!m.is_whole());
         if missing == 0 && self.end_standing(&what, m.payload) {
-            self.free_pushed(host, m.from, charge);
+            self.free_pushed(m.from, charge);
             return Took::Whole;
         }
         if let Some(id) = self.first_receive(&what) {
             if missing == 0 {
                 self.ops.receive_whole(id, &what, m.payload);
-                self.free_pushed(host, m.from, charge);
+                self.free_pushed(m.from, charge);
                 return Took::Whole;
             }
             self.meet(id, &what, Origin::Eager, m.total, missing, true);
             self.write(id, 0, m.payload);
-            self.free_pushed(host, m.from, charge);
+            self.free_pushed(m.from, charge);
             return self.rest(m.from, Dest::Receive(id));
         }
         let body = self.body(m.payload, m.total);
@@ -159,11 +149,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.rest(m.from, Dest::Message(number))
     }
 
-    fn arrive_offer(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    fn arrive_offer(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let (Some(tag), Some(total), Some(op)) = (words.get(0), words.get(1), words.get(2)) else {
             return Took::Refused;
@@ -194,7 +180,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         {
             return Took::NotNow;
         }
-        if !self.charge(host, m.from, pushed, total) {
+        if !self.charge(m.from, pushed, total) {
             return Took::NotNow;
         }
         let origin = Origin::Offer {
@@ -207,9 +193,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.meet(id, &what, origin, pushed, missing, overlap);
             self.write(id, 0, m.payload);
             // The request first: word of free room can wait for it.
-            self.fetch_rest(host, id);
-            self.settle(host, id);
-            self.free_pushed(host, m.from, pushed);
+            self.fetch_rest(id);
+            self.settle(id);
+            self.free_pushed(m.from, pushed);
             Dest::Receive(id)
         } else {
             let body = self.body(m.payload, pushed);
@@ -218,7 +204,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Dest::Message(number)
         };
         if second > 0 {
-            host.await_peer(m.from);
+            self.ops.lanes.expect(m.from, 1);
             self.second_pushes
                 .insert((m.from, op), (dest, first, second));
         }
@@ -229,42 +215,34 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    fn arrive_push(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    fn arrive_push(&mut self, m: &Incoming<'_>) -> Took {
         let key = (m.from, Words(m.args).or_zero(0));
         match self.second_pushes.get(&key) {
             Some(&(dest, at, bytes)) if bytes == m.total => {
                 self.second_pushes.remove(&key);
-                self.begin_part(host, m, dest, at, None)
+                self.ops.lanes.expect(m.from, -1);
+                self.begin_part(m, dest, at, None)
             }
             _ => Took::Refused,
         }
     }
 
-    fn arrive_pulled(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    fn arrive_pulled(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
         if m.total == 0 {
-            return self.was_written(host, m.from, id, at, words.or_zero(2));
+            return self.was_written(m.from, id, at, words.or_zero(2));
         }
         if !self.was_asked(m.from, id, at, m.total) {
             return Took::Refused;
         }
-        self.begin_part(host, m, Dest::Receive(id), at, Some(m.total))
+        self.begin_part(m, Dest::Receive(id), at, Some(m.total))
     }
 
     /// A payload goes to `dest`, from `at` on; `pulled`: it answers a request
     /// for so many bytes.
     pub(crate) fn begin_part(
         &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
         m: &Incoming<'_>,
         dest: Dest,
         at: u64,
@@ -278,7 +256,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         });
         self.write_part(number, 0, m.payload);
         if m.is_whole() {
-            self.arrived(host, number);
+            self.arrived(number);
             Took::Whole
         } else {
             Took::Part(number)
@@ -404,30 +382,30 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// All of a payload is here.
-    pub fn arrived(&mut self, host: &mut impl Host<Source = S, Sink = K>, part: u64) {
+    pub fn arrived(&mut self, part: u64) {
         let Some(part) = self.parts.remove(part) else {
             return;
         };
         match (part.dest, part.pulled) {
-            (Dest::Receive(id), Some(bytes)) => self.answer_ends(host, id, bytes),
+            (Dest::Receive(id), Some(bytes)) => self.answer_ends(id, bytes),
             (Dest::Receive(id), None) => {
                 if let Some(meeting) = self.ops.meeting(id) {
                     meeting.pushes = meeting.pushes.saturating_sub(1);
-                    self.fetch_rest(host, id);
-                    self.settle(host, id);
+                    self.fetch_rest(id);
+                    self.settle(id);
                 }
             }
             (Dest::Message(number), _) => {
                 if let Some(message) = self.messages.get_mut(number) {
                     message.pushes = message.pushes.saturating_sub(1);
                     if message.pushes == 0 {
-                        self.move_body(host, number);
+                        self.move_body(number);
                     }
                 }
             }
-            (Dest::Put(number), _) => self.put_part_ends(host, part.from, Some(number)),
-            (Dest::Nowhere, _) => self.put_part_ends(host, part.from, None),
-            (Dest::Get(id), bytes) => self.got(host, id, bytes.unwrap_or(0)),
+            (Dest::Put(number), _) => self.put_part_ends(part.from, Some(number)),
+            (Dest::Nowhere, _) => self.put_part_ends(part.from, None),
+            (Dest::Get(id), bytes) => self.got(id, bytes.unwrap_or(0)),
         }
     }
 }

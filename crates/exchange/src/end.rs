@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use portolan_matching::{Envelope, Selector};
 
 use crate::exchange::Exchange;
-use crate::host::{Host, Sink, Source};
+use crate::memory::{Sink, Source};
 use crate::message::{Dest, Origin, Part};
-use crate::ops::{Body, NOWHERE, OpError, OpId, ReceiveStage, SendStage};
+use crate::ops::{Body, NOBODY, NOWHERE, OpError, OpId, ReceiveStage, SendStage};
 use crate::remote::{RemoteStage, RmaOp};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -43,34 +43,24 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Whether an operation or a message depends on what a rank does next.
-    /// Looks at all there are.
-    #[must_use]
-    pub fn awaits(&self, rank: u32) -> bool {
-        self.stands(|selector| selector.source == Some(rank))
-            || self.second_pushes.keys().any(|(from, _)| *from == rank)
-            || self.ops.any_live(|body| match body {
-                Body::Send(send) => send.to == rank && send.stage == SendStage::Offered,
-                Body::Receive(receive) => match &receive.stage {
-                    ReceiveStage::Posted(_) => receive.source == Some(rank),
-                    ReceiveStage::Met(meeting) => meeting.from == rank,
-                },
-                Body::Remote(remote) => remote.to == rank,
-            })
-    }
-
     /// A rank is dead. What has arrived of it in full stays; all else that
     /// depends on it ends with [`OpError::PeerDead`]. Messages that are being
     /// read from a send's memory were [`released`](Exchange::released) before,
     /// or will be.
-    pub fn peer_died(&mut self, host: &mut impl Host<Source = S, Sink = K>, rank: u32) {
+    pub fn peer_died(&mut self, rank: u32) {
         match self.peers.get(rank) {
             Some(peer) if !peer.dead => peer.dead = true,
             _ => return,
         }
-        self.drop_backlog(rank);
+        self.peers.drop_messages(rank);
         self.incast.forget(rank);
-        self.second_pushes.retain(|(from, _), _| *from != rank);
+        self.second_pushes.retain(|(from, _), _| {
+            let lost = *from == rank;
+            if lost {
+                self.ops.lanes.expect(rank, -1);
+            }
+            !lost
+        });
         let parts: Vec<u64> = (self.parts.iter())
             .filter(|(_, part)| part.from == rank)
             .map(|(number, _)| number)
@@ -80,9 +70,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 dest: Dest::Put(put),
                 ..
             }) = self.parts.remove(number)
-                && let Some(port) = self.drop_put(put)
             {
-                host.unreserve_signal(rank, port);
+                self.drop_put(put);
             }
         }
         self.drop_served(Some(rank));
@@ -98,6 +87,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             if let Some(send) = self.ops.send(id) {
                 send.stage = SendStage::Lost;
             }
+            self.ops.set_awaits(id, NOBODY);
             self.end_send(id);
         }
         let from_it = self.ops.live_where(|body| match body {
@@ -110,7 +100,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             if let Some(&mut meeting) = self.ops.meeting(id) {
                 self.pulls.forget(id, &meeting);
             }
-            self.end_receive(host, id, Err(OpError::PeerDead));
+            self.end_receive(id, Err(OpError::PeerDead));
         }
         if let Some(id) = self.raise(|selector| selector.source == Some(rank)) {
             self.ops.end(id, Err(OpError::PeerDead));
@@ -120,7 +110,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.ops.end(id, Err(OpError::PeerDead));
         }
         for number in forgotten.messages {
-            self.keep_or_lose(host, number);
+            self.keep_or_lose(number);
         }
         let others: Vec<u64> = (self.messages.iter())
             .filter(|(_, m)| m.what.from == rank && (m.claimed || m.met.is_some()))
@@ -131,12 +121,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 continue;
             };
             if message.met.is_some() {
-                self.release_message(host, number);
+                self.release_message(number);
             } else {
                 message.lost = message.pushes > 0 || message.origin != Origin::Eager;
             }
         }
-        self.ask(host);
+        self.ask();
     }
 
     /// Ends what was begun on a dead rank's memory.
@@ -149,6 +139,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 continue;
             };
             remote.counted = false;
+            remote.direct = false;
             if remote.rma == RmaOp::Get {
                 let (left, due) = (remote.total - remote.asked, remote.asked - remote.answered);
                 self.pulls.wait_no_more(left, id);
@@ -157,12 +148,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             if !matches!(remote.stage, RemoteStage::Answered(_)) {
                 remote.stage = RemoteStage::Answered(Err(OpError::PeerDead));
             }
+            self.ops.set_awaits(id, NOBODY);
             self.end_answered(id);
         }
     }
 
     /// An unexpected message of a dead sender: receivable if it is whole.
-    fn keep_or_lose(&mut self, host: &mut impl Host<Source = S, Sink = K>, number: u64) {
+    fn keep_or_lose(&mut self, number: u64) {
         let Some(message) = self.messages.get(number) else {
             return;
         };
@@ -174,17 +166,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             // What fits it would have taken it before.
             self.matcher.arrive(envelope, number);
         } else {
-            self.release_message(host, number);
+            self.release_message(number);
         }
     }
 
     /// A rank that had died is back in a new life: nothing of the life before
     /// is received any more, but for messages that are claimed.
-    pub fn peer_back(&mut self, host: &mut impl Host<Source = S, Sink = K>, rank: u32) {
-        self.peer_died(host, rank);
+    pub fn peer_back(&mut self, rank: u32) {
+        self.peer_died(rank);
         let all = Selector::from(rank, 0).ignoring(u64::MAX);
         while let Some((_, number)) = self.matcher.claim(&all) {
-            self.release_message(host, number);
+            self.release_message(number);
         }
         // Claimed ones are counted no more: the counts begin anew.
         for message in self.messages.iter_mut() {
@@ -197,7 +189,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// The endpoint is closed: what has not ended ends with
-    /// [`OpError::Closed`]. What [`Host::publish`] showed was withdrawn before. Nobody reaches into regions any more; their memory
+    /// [`OpError::Closed`]. What was published is withdrawn already. Nobody reaches into regions any more; their memory
     /// comes back by [`Exchange::deregister`] once none of it is lent.
     pub fn end_all(&mut self) {
         self.raise(|_| true);
@@ -214,8 +206,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .collect();
         for (number, dest) in parts {
             match dest {
-                // The host's signals are closed as well.
-                Dest::Put(put) => drop(self.drop_put(put)),
+                Dest::Put(put) => self.drop_put(put),
                 Dest::Get(_) | Dest::Nowhere => {}
                 Dest::Receive(_) | Dest::Message(_) => continue,
             }

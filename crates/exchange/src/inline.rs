@@ -5,7 +5,7 @@
 use portolan_matching::{Envelope, Selector};
 
 use crate::exchange::Exchange;
-use crate::host::{Sink, Source};
+use crate::memory::{Sink, Source};
 use crate::message::Probed;
 use crate::ops::{Action, Body, Completion, Notify, OpError, OpId, Receive, ReceiveStage};
 
@@ -26,6 +26,13 @@ pub enum InlineReceive<K> {
     /// It has got its message. The number of the operation is 0, which is
     /// none's.
     Ended(Completion, K),
+}
+
+impl<K> InlineSlot<K> {
+    /// Whether no message has met it, and `of` says so of what it waits for.
+    pub fn stands(&self, of: impl FnOnce(&Selector) -> bool) -> bool {
+        matches!(self.stage, InlineReceive::Waits(_)) && of(&self.selector)
+    }
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -51,7 +58,15 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             selector: *selector,
             stage: InlineReceive::Waits(sink),
         });
+        self.look_at(selector.source);
         Ok(())
+    }
+
+    #[inline]
+    fn look_at(&mut self, source: Option<u32>) {
+        if let Some(rank) = source {
+            self.ops.lanes.look_at(rank);
+        }
     }
 
     /// What became of it, once it waits no more; told once.
@@ -71,9 +86,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub fn withdraw_inline(&mut self) -> Option<K> {
         match self.inline.take() {
             Some(InlineSlot {
+                selector,
                 stage: InlineReceive::Waits(sink),
-                ..
-            }) => Some(sink),
+            }) => {
+                self.look_at(selector.source);
+                Some(sink)
+            }
             other => {
                 self.inline = other;
                 None
@@ -84,8 +102,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Whether a receive stands that no message has met, and of which `of`
     /// says so.
     pub(crate) fn stands(&self, of: impl FnOnce(&Selector) -> bool) -> bool {
-        (self.inline.as_ref())
-            .is_some_and(|s| matches!(s.stage, InlineReceive::Waits(_)) && of(&s.selector))
+        self.inline.as_ref().is_some_and(|slot| slot.stands(of))
     }
 
     /// Gives it a message that is here whole; false: it does not stand, or
@@ -123,6 +140,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             },
         };
         slot.stage = InlineReceive::Ended(completion, sink);
+        let source = slot.selector.source;
+        self.look_at(source);
         true
     }
 
@@ -145,6 +164,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let body = Body::Receive(receive);
         let id = (self.ops).insert(body, Notify::default(), selector.tag, None);
+        self.look_at(selector.source);
         self.inline = Some(InlineSlot {
             selector,
             stage: InlineReceive::Became(id),

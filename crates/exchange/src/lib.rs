@@ -37,12 +37,14 @@ mod copy;
 mod credit;
 mod end;
 mod exchange;
-mod host;
 mod inline;
 mod kind;
+mod lanes;
+mod memory;
 mod message;
 mod onesided;
 mod ops;
+mod outbox;
 mod pull;
 mod receive;
 mod regions;
@@ -51,16 +53,15 @@ mod send;
 mod serve;
 mod share;
 mod slab;
+mod task;
 
 pub use arrive::{Incoming, Took};
 pub use credit::PUSHED_MIN;
 pub use exchange::{Config, Exchange, Statistics};
-pub use host::{
-    DirectError, FetchError, Host, Located, Outgoing, Push, Refusal, Sent, SignalRefusal, Sink,
-    Source,
-};
 pub use inline::InlineReceive;
 pub use kind::{KINDS, Kind};
+pub use lanes::{Lane, LaneTerms, Push};
+pub use memory::{Located, Sink, Source};
 pub use message::{MessageId, Probed};
 pub use ops::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
 pub use portolan_matching::Selector;
@@ -68,3 +69,4 @@ pub use regions::{DeregisterError, Opened, RegionId, RegisterError, RemoteKey, R
 pub use remote::{Place, PutEnd, PutOptions, Signal};
 pub use send::{SendOptions, SendRefused};
 pub use share::SHARE_MIN;
+pub use task::{Did, Outgoing, Payload, Range, Task, Where};

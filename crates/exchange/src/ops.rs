@@ -5,10 +5,13 @@ use alloc::vec::Vec;
 
 use portolan_matching::ReceiveTicket;
 
-use crate::host::Sink;
+use crate::lanes::{LaneTerms, Lanes};
+use crate::memory::{Located, Sink};
 use crate::message::Probed;
 use crate::remote::Remote;
+use crate::share::UNIT;
 use crate::slab::Slab;
+use crate::task::Range;
 
 /// Names an operation until its end was taken; never another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,6 +20,9 @@ pub struct OpId(pub u64);
 /// Names a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueId(pub u32);
+
+/// Who has no rank.
+pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// A queue that there never is: what ends there is forgotten.
 pub(crate) const NOWHERE: QueueId = QueueId(u32::MAX);
@@ -162,13 +168,25 @@ pub(crate) struct Send<S> {
     pub stage: SendStage,
     /// Messages under way that read the memory.
     pub lent: u32,
+    /// Its first message was made as one that pushes it whole.
+    pub whole: bool,
+    /// Where the receiver may copy it from; `None` until somebody had to know.
+    pub located: Option<Located>,
     /// Of an offered one: up to where it has been pushed or pulled.
     pub gone: u64,
-    /// Of these, the last so many bytes were asked for and wait for room.
+    /// Of these, the last so many bytes were asked for and have not left.
     pub due: u64,
     /// Of an offered one: bytes of its first and second push.
     pub first: u64,
     pub second: u64,
+}
+
+impl<S> Send<S> {
+    /// What was asked for and has not left.
+    pub fn range_due(&self) -> Option<Range<&S>> {
+        let at = self.gone - self.due;
+        Some(Range::new(self.source.as_ref()?, at, self.due))
+    }
 }
 
 /// What a matched receive still waits for.
@@ -206,6 +224,14 @@ pub(crate) struct Meeting {
     pub end: u64,
 }
 
+impl Meeting {
+    /// Of what has not been asked for, the bytes that the sender writes where both
+    /// sides copy.
+    pub fn half(&self) -> u64 {
+        ((self.want - self.asked) / 2).next_multiple_of(UNIT)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum ReceiveStage {
     /// No message yet. `None` while it is being posted.
@@ -235,6 +261,8 @@ pub(crate) struct Op<S, K> {
     pub notify: Notify,
     pub tag: u64,
     pub data: Option<u64>,
+    /// The rank on whom it depends what comes next, or [`NOBODY`].
+    awaits: u32,
     pub ended: Option<Result<(), OpError>>,
 }
 
@@ -242,6 +270,8 @@ pub(crate) struct Op<S, K> {
 #[derive(Debug)]
 pub(crate) struct Ops<S, K> {
     slab: Slab<Op<S, K>>,
+    /// Of whom something is awaited.
+    pub lanes: Lanes,
     queues: Vec<Option<VecDeque<OpId>>>,
     counters: Vec<Option<Count>>,
     /// Operations that have not ended.
@@ -261,9 +291,10 @@ fn place<T>(all: &mut Vec<Option<T>>, new: T) -> u32 {
 }
 
 impl<S, K> Ops<S, K> {
-    pub const fn new() -> Self {
+    pub fn new(size: u32, terms: [LaneTerms; 2]) -> Self {
         Self {
             slab: Slab::new(),
+            lanes: Lanes::new(size, terms),
             queues: Vec::new(),
             counters: Vec::new(),
             live: 0,
@@ -284,12 +315,30 @@ impl<S, K> Ops<S, K> {
             notify,
             tag,
             data,
+            awaits: NOBODY,
             ended: None,
         }))
     }
 
+    /// What comes next of an operation depends on this rank, or on nobody else.
+    #[inline]
+    pub fn set_awaits(&mut self, id: OpId, rank: u32) {
+        if let Some(op) = self.slab.get_mut(id.0) {
+            let before = core::mem::replace(&mut op.awaits, rank);
+            if before != rank {
+                self.lanes.expect(rank, 1);
+                self.lanes.expect(before, -1);
+            }
+        }
+    }
+
     pub fn get(&self, id: OpId) -> Option<&Op<S, K>> {
         self.slab.get(id.0)
+    }
+
+    #[inline]
+    pub fn get_mut(&mut self, id: OpId) -> Option<&mut Op<S, K>> {
+        self.slab.get_mut(id.0)
     }
 
     /// How the end of one that has not ended is told.
@@ -342,6 +391,29 @@ impl<S, K> Ops<S, K> {
         match &mut self.receive(id)?.stage {
             ReceiveStage::Met(meeting) => Some(meeting),
             ReceiveStage::Posted(_) => None,
+        }
+    }
+
+    /// The same, with its memory.
+    pub fn met(&mut self, id: OpId) -> Option<(&mut Meeting, &mut K)> {
+        let receive = self.receive(id)?;
+        match (&mut receive.stage, &mut receive.sink) {
+            (ReceiveStage::Met(meeting), Some(sink)) => Some((meeting, sink)),
+            _ => None,
+        }
+    }
+
+    /// The memory of a receive or a get that has not ended.
+    pub fn sink(&mut self, id: OpId) -> Option<&mut K> {
+        match &mut self
+            .slab
+            .get_mut(id.0)
+            .filter(|op| op.ended.is_none())?
+            .body
+        {
+            Body::Receive(receive) => receive.sink.as_mut(),
+            Body::Remote(remote) => remote.sink.as_mut(),
+            Body::Send(_) => None,
         }
     }
 
@@ -406,6 +478,7 @@ impl<S, K> Ops<S, K> {
 
     /// A receive has met a message.
     pub fn meet(&mut self, id: OpId, tag: u64, data: Option<u64>, meeting: Meeting) {
+        self.set_awaits(id, meeting.from);
         if let Some(op) = self.slab.get_mut(id.0)
             && let Body::Receive(receive) = &mut op.body
         {
@@ -421,6 +494,8 @@ impl<S, K> Ops<S, K> {
             return;
         };
         op.ended = Some(result);
+        self.lanes.expect(op.awaits, -1);
+        op.awaits = NOBODY;
         self.live -= 1;
         self.ends += 1;
         let Notify { queue, counter, .. } = op.notify;
@@ -487,14 +562,15 @@ impl<S, K> Ops<S, K> {
     /// Takes one out that has ended.
     pub fn take(&mut self, id: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
         let completion = self.completion(id)?;
-        let memory = match self.slab.remove(id.0)?.body {
-            Body::Send(send) => send.source.map(Memory::Source),
-            Body::Receive(receive) => receive.sink.map(Memory::Sink),
-            Body::Remote(remote) => {
-                let source = remote.source.map(Memory::Source);
-                source.or(remote.sink.map(Memory::Sink))
-            }
+        let memory = match &mut self.slab.get_mut(id.0)?.body {
+            Body::Send(send) => send.source.take().map(Memory::Source),
+            Body::Receive(receive) => receive.sink.take().map(Memory::Sink),
+            Body::Remote(remote) => match remote.source.take() {
+                Some(source) => Some(Memory::Source(source)),
+                None => remote.sink.take().map(Memory::Sink),
+            },
         };
+        self.slab.discard(id.0);
         Some((completion, memory))
     }
 
@@ -512,11 +588,6 @@ impl<S, K> Ops<S, K> {
         live.filter(|(_, op)| of(&op.body))
             .map(|(id, _)| OpId(id))
             .collect()
-    }
-
-    pub fn any_live(&self, of: impl Fn(&Body<S, K>) -> bool) -> bool {
-        let mut live = self.slab.iter().filter(|(_, op)| op.ended.is_none());
-        live.any(|(_, op)| of(&op.body))
     }
 
     pub const fn live(&self) -> usize {

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use core::fmt;
 
 use crate::exchange::Exchange;
-use crate::host::{Sink, Source};
+use crate::memory::{Sink, Source};
 use crate::ops::OpError;
 use crate::slab::Slab;
 

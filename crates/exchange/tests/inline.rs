@@ -22,9 +22,7 @@ fn room(bytes: usize) -> Pieces {
 
 fn send(c: &mut Cluster, tag: u64, bytes: &[u8]) {
     let source = Pieces(vec![bytes.to_vec()]);
-    let sent = c.with(1, |x, at| {
-        x.post_send(at, 0, tag, &SendOptions::default(), source)
-    });
+    let sent = c.post_send(1, 0, tag, &SendOptions::default(), source);
     sent.expect("the rank is alive");
 }
 
@@ -48,8 +46,8 @@ fn it_takes_what_fits_before_receives_that_were_posted_after_it() {
     c.ranks[0]
         .post_inline(&Selector::any(7), room(2))
         .expect("alone");
-    let later = c.with(0, |x, at| {
-        x.post_receive(at, &Selector::from(1, 7), room(2), Notify::default())
+    let later = c.with(0, |x| {
+        x.post_receive(&Selector::from(1, 7), room(2), Notify::default())
     });
     send(&mut c, 8, &[8]);
     carry(&mut c);
@@ -86,8 +84,8 @@ fn it_stands_only_where_it_is_first() {
         .post_inline(&Selector::from(1, 8), room(1))
         .expect("that does not fit");
     c.ranks[0].withdraw_inline();
-    let posted = c.with(0, |x, at| {
-        x.post_receive(at, &Selector::from(2, 9), room(1), Notify::default())
+    let posted = c.with(0, |x| {
+        x.post_receive(&Selector::from(2, 9), room(1), Notify::default())
     });
     assert!(c.ranks[0].post_inline(&Selector::any(8), room(1)).is_err());
     assert!(c.ranks[0].cancel(posted));

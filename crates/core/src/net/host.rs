@@ -11,6 +11,7 @@ use super::failing::Failing;
 use crate::clock::Clock;
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
+use crate::matched::Matched;
 use crate::message::Event;
 use crate::out::{NetOut, Out};
 use crate::ports::Meta;
@@ -19,6 +20,7 @@ use crate::shm::ShmLane;
 /// What the protocol asks of the engine.
 pub(super) struct NetHost<'a> {
     pub core: &'a mut Core,
+    pub matched: &'a mut Matched,
     pub ranks: &'a [u32],
     pub now: u64,
     pub shm: Option<&'a mut ShmLane>,
@@ -53,10 +55,11 @@ impl Host<Suites> for NetHost<'_> {
         };
         if d.cookie != 0 {
             let fill = |into: &mut [u8]| into.copy_from_slice(d.payload);
-            self.core.place(d.cookie, d.offset, d.payload.len(), fill);
+            let bytes = d.payload.len();
+            (self.core).place(self.matched, d.cookie, d.offset, bytes, fill);
             self.core.long_parts += u64::from(d.total >= LONG);
             if d.last {
-                self.core.finish(&mut out, d.cookie);
+                self.core.finish(self.matched, &mut out, d.cookie);
             }
             return Verdict::Take(0);
         }
@@ -73,7 +76,7 @@ impl Host<Suites> for NetHost<'_> {
             total: d.total,
             payload: d.payload,
         };
-        match self.core.arrive(&mut out, &arrival) {
+        match self.core.arrive(self.matched, &mut out, &arrival) {
             Took::Whole => Verdict::Take(0),
             Took::Part(cookie) => Verdict::Take(cookie),
             Took::NotNow => Verdict::NotNow,
@@ -118,7 +121,7 @@ impl Host<Suites> for NetHost<'_> {
 
     fn awaits(&mut self, peer: PeerId) -> bool {
         let rank = self.rank(peer);
-        self.core.matched.awaits(rank)
+        self.matched.exchange.awaits(rank)
     }
 
     fn reroute(&mut self, peer: PeerId, path: u8, how: Reroute) -> bool {

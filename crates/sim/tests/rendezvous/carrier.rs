@@ -4,15 +4,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use portolan_exchange::{
-    DirectError, FetchError, Host, Located, OpId, Outgoing, Push, Refusal, Sent, Signal,
-    SignalRefusal, Sink, Source,
-};
+use portolan_exchange::{Did, Located, OpId, Outgoing, Payload, Range, Sink, Task, Where};
 use portolan_proto::{Endpoint, Message, PeerId, Release, SendError, SourceId};
 use portolan_seal::AesGcm;
 use portolan_wire::Priority;
 
-use super::memory;
 use super::reach::{Bytes, Published, Reach};
 
 /// A message whose payload the protocol reads as it goes.
@@ -27,15 +23,14 @@ pub struct Load {
     pub who: usize,
     pub lent: BTreeMap<u64, Lent>,
     pub sources: u64,
-    pub push: Push,
-    /// Words of signals that have come; room is kept for another.
+    /// Words of signals that have come, and whether one more has room.
     pub signals: Vec<u64>,
-    pub reserved: bool,
+    pub hears: bool,
     /// `None`: they are on different hosts.
     pub reach: Option<Rc<RefCell<Reach>>>,
 }
 
-/// The exchange's host, for one call.
+/// What does the exchange's tasks, for one call.
 pub struct At<'a, 'm> {
     pub load: &'a mut Load,
     pub view: &'a mut Endpoint<'m, AesGcm>,
@@ -48,123 +43,88 @@ pub const OTHER: PeerId = PeerId(0);
 pub const PORT: u16 = 100;
 const REQUESTS: u16 = 6;
 
-fn message<'a>(m: &'a Outgoing<'a>, payload: &'a [u8]) -> Message<'a> {
-    Message {
-        priority: if m.kind.is_reply() {
-            Priority::Reply
-        } else {
-            Priority::Request
-        },
-        flow: REQUESTS + u16::from(m.kind.is_reply()),
-        port: PORT + m.kind as u16,
-        args: m.args,
-        payload,
-    }
-}
-
-fn refusal(e: SendError) -> Refusal {
-    match e {
-        SendError::NoCredit => Refusal::NoRoom,
-        SendError::PeerDead => Refusal::Dead,
-        e => panic!("{e:?}"),
-    }
-}
-
 impl At<'_, '_> {
-    fn carry(&mut self, m: &Outgoing<'_>, payload: &[u8], op: OpId) -> Result<Sent, Refusal> {
-        if payload.len() <= self.view.inline_max(OTHER, m.args.len()) {
-            let sent = self.view.send(self.now, OTHER, &message(m, payload));
-            return sent.map(|_| Sent::Copied).map_err(refusal);
+    pub fn act(&mut self, task: Task<'_, Bytes, Bytes>) -> Did {
+        match task {
+            Task::Locate(_, source) => {
+                let Some(reach) = &self.load.reach else {
+                    return Did::NotPossible;
+                };
+                let address = (reach.borrow_mut()).locate(self.load.who, source.0.clone());
+                let shares = true;
+                Did::Located(Located { address, shares })
+            }
+            Task::Send(_, m) => self.send(&m),
+            Task::Signal(_, signal, _) => {
+                if !std::mem::take(&mut self.load.hears) {
+                    return Did::NoRoom;
+                }
+                self.load.signals.push(signal.word);
+                Did::Done
+            }
+            Task::Publish(_, key, Range { at, bytes, .. }) => self.publish(key, at, bytes),
+            Task::Withdraw(key, memory) => self.withdraw(key, memory),
+            Task::CopyFrom(from, Where::Address(address), Range { of, at, bytes }) => {
+                let reach = self.load.reach.as_ref().expect("it was located");
+                let reach = reach.borrow();
+                let Some(found) = reach.bytes(from as usize, address, bytes) else {
+                    return Did::Dead;
+                };
+                of.write(at, found);
+                Did::Done
+            }
+            Task::CopyTo(to, Where::Published(key), Range { of, at, bytes }) => {
+                self.write(to, key, &of.0[at as usize..][..bytes as usize])
+            }
+            Task::Prepare(_) => Did::Done,
+            Task::CopyFrom(..) | Task::CopyTo(..) => Did::NotPossible,
         }
-        let number = self.load.sources;
-        let sent = self.view.send_long(
-            self.now,
-            OTHER,
-            &message(m, &[]),
-            payload.len() as u64,
-            SourceId(number),
-            Release::Copied,
-        );
-        sent.map_err(refusal)?;
-        self.load.sources += 1;
-        let bytes = payload.to_vec();
-        self.load.lent.insert(number, Lent { op, bytes });
-        Ok(Sent::Lent)
-    }
-}
-
-impl Host for At<'_, '_> {
-    type Source = Bytes;
-    type Sink = Bytes;
-
-    fn send(&mut self, _to: u32, m: &Outgoing<'_>) -> Result<(), Refusal> {
-        let sent = self.view.send(self.now, OTHER, &message(m, &[]));
-        sent.map(drop).map_err(refusal)
     }
 
-    fn send_from(
-        &mut self,
-        _to: u32,
-        m: &Outgoing<'_>,
-        source: &Bytes,
-        at: u64,
-        bytes: u64,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        self.carry(m, &source.0[at as usize..][..bytes as usize], op)
-    }
-
-    fn send_region(
-        &mut self,
-        _to: u32,
-        m: &Outgoing<'_>,
-        memory: &Bytes,
-        at: u64,
-        bytes: u64,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        self.carry(m, &memory.0[at as usize..][..bytes as usize], op)
-    }
-
-    fn reserve_signal(&mut self, _from: u32, port: u32) -> Result<(), SignalRefusal> {
-        if port != memory::PORT {
-            return Err(SignalRefusal::NoPort);
+    fn send(&mut self, m: &Outgoing<'_, Bytes, Bytes>) -> Did {
+        let payload = match &m.payload {
+            Payload::Nothing => &[],
+            Payload::Source(Range { of, at, bytes }) => &of.0[*at as usize..][..*bytes as usize],
+            Payload::Region(Range { of, at, bytes }) => &of.0[*at as usize..][..*bytes as usize],
+        };
+        let mut message = Message {
+            priority: if m.kind.is_reply() {
+                Priority::Reply
+            } else {
+                Priority::Request
+            },
+            flow: REQUESTS + u16::from(m.kind.is_reply()),
+            port: PORT + m.kind as u16,
+            args: m.args(),
+            payload,
+        };
+        let (number, total) = (self.load.sources, payload.len());
+        let lent = total > self.view.inline_max(OTHER, message.args.len());
+        let sent = if lent {
+            message.payload = &[];
+            let source = SourceId(number);
+            let release = Release::Copied;
+            (self.view).send_long(self.now, OTHER, &message, total as u64, source, release)
+        } else {
+            self.view.send(self.now, OTHER, &message)
+        };
+        match sent {
+            Ok(_) if lent => {
+                self.load.sources += 1;
+                let (op, bytes) = (m.op, payload.to_vec());
+                self.load.lent.insert(number, Lent { op, bytes });
+                Did::Lent
+            }
+            Ok(_) => Did::Done,
+            Err(SendError::NoCredit) => Did::NoRoom,
+            Err(SendError::PeerDead) => Did::Dead,
+            Err(e) => panic!("{e:?}"),
         }
-        if std::mem::replace(&mut self.load.reserved, true) {
-            return Err(SignalRefusal::NoRoom);
-        }
-        Ok(())
     }
 
-    fn signal(&mut self, from: u32, signal: &Signal, _bytes: u64) {
-        self.unreserve_signal(from, signal.port);
-        self.load.signals.push(signal.word);
-    }
-
-    fn unreserve_signal(&mut self, _from: u32, _port: u32) {
-        assert!(std::mem::take(&mut self.load.reserved), "no room was kept");
-    }
-
-    fn has_queues(&self, _from: u32) -> bool {
-        true
-    }
-
-    fn push(&self, _to: u32) -> Push {
-        self.load.push
-    }
-
-    fn locate(&mut self, _to: u32, source: &Bytes) -> Option<Located> {
-        let mut reach = self.load.reach.as_ref()?.borrow_mut();
-        let address = reach.locate(self.load.who, source.0.clone());
-        Some(Located {
-            address,
-            shares: true,
-        })
-    }
-
-    fn publish(&mut self, _to: u32, key: u64, _: &mut Bytes, at: u64, bytes: u64) -> bool {
+    fn publish(&self, key: u64, at: u64, bytes: u64) -> Did {
         let Some(reach) = &self.load.reach else {
-            return false;
+            return Did::NotPossible;
         };
         let published = Published {
             at,
@@ -175,66 +135,42 @@ impl Host for At<'_, '_> {
         };
         let before = (reach.borrow_mut().published).insert((self.load.who, key), published);
         assert!(before.is_none());
-        true
+        Did::Done
     }
 
-    fn withdraw(&mut self, key: u64, sink: &mut Bytes) -> bool {
+    fn withdraw(&self, key: u64, sink: &mut Bytes) -> Did {
         let reach = self.load.reach.as_ref().expect("it was published");
         let (mut reach, at) = (reach.borrow_mut(), (self.load.who, key));
         let published = reach.published.get_mut(&at).expect("it was published");
         published.hidden = true;
         if published.busy > 0 {
             published.busy -= 1;
-            return false;
+            return Did::NoRoom;
         }
         let published = reach.published.remove(&at).expect("it was published");
         if let Some(written) = published.written {
             sink.write(published.at, &written);
         }
-        true
+        Did::Done
     }
 
-    fn write_shown(
-        &mut self,
-        to: u32,
-        key: u64,
-        source: &Bytes,
-        at: u64,
-        bytes: u64,
-    ) -> Result<(), DirectError> {
-        let reach = self.load.reach.as_ref().ok_or(DirectError::NotPossible)?;
+    fn write(&self, to: u32, key: u64, part: &[u8]) -> Did {
+        let Some(reach) = &self.load.reach else {
+            return Did::NotPossible;
+        };
         let mut reach = reach.borrow_mut();
         let published = reach.published.get_mut(&(to as usize, key));
-        let published = (published.filter(|it| !it.hidden)).ok_or(DirectError::NotPossible)?;
-        assert_eq!(published.bytes as u64, bytes);
+        let Some(published) = published.filter(|it| !it.hidden) else {
+            return Did::NotPossible;
+        };
+        assert_eq!(published.bytes, part.len());
         if key.is_multiple_of(3) {
             // As if the kernel did not permit it: the bytes go by the network.
             reach.unwritten += 1;
-            return Err(DirectError::NotPossible);
+            return Did::NotPossible;
         }
-        let mut written = vec![0; published.bytes];
-        Source::read(source, at, &mut written);
-        published.written = Some(written);
+        published.written = Some(part.to_vec());
         reach.written += 1;
-        Ok(())
-    }
-
-    fn await_peer(&mut self, _rank: u32) {
-        self.view.await_peer(self.now, OTHER);
-    }
-
-    fn fetch(
-        &mut self,
-        from: u32,
-        address: u64,
-        into: &mut Bytes,
-        at: u64,
-        bytes: u64,
-    ) -> Result<(), FetchError> {
-        let reach = self.load.reach.as_ref().expect("it was located");
-        let reach = reach.borrow();
-        let found = reach.bytes(from as usize, address, bytes);
-        into.write(at, found.ok_or(FetchError::Gone)?);
-        Ok(())
+        Did::Done
     }
 }

@@ -177,5 +177,4 @@ fn check_region(program: &Program, node: &mut Node, who: usize, whole: bool) {
     }
     assert!(signals.is_empty(), "{signals:?}");
     assert!(rest == &expected[8..]);
-    assert!(!node.keeps_room());
 }

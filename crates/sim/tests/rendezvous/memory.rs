@@ -11,7 +11,7 @@ use super::{Ending, Node};
 pub const REGION: usize = 90_000;
 /// What a region holds at first is the content of a message of this tag.
 const FIRST: u64 = 99;
-/// The port of all signals, of which one at a time finds room.
+/// The port of all signals, of which one finds room in a pass.
 pub const PORT: u32 = 1;
 const KEY: u64 = 7;
 /// What is added at a time.
@@ -46,15 +46,14 @@ pub fn untouched(round: u64) -> Vec<u8> {
 impl Node {
     pub fn register(&mut self) -> RegionId {
         let memory = Bytes(untouched(self.round));
-        let x = self.app.exchange.as_mut().expect("it is at work nowhere");
+        let x = &mut self.app.exchange;
         x.register(memory, Some(KEY), Rights::Both)
             .expect("the key is free")
     }
 
     /// The region's bytes, which nobody reaches any more.
     pub fn deregister(&mut self) -> Result<Vec<u8>, DeregisterError> {
-        let x = self.app.exchange.as_mut().expect("it is at work nowhere");
-        let memory = x.deregister(self.region)?;
+        let memory = self.app.exchange.deregister(self.region)?;
         Ok(memory.expect("it is one region's only").0)
     }
 
@@ -65,7 +64,7 @@ impl Node {
             key: RemoteKey::any(KEY),
             offset: at as u64,
         };
-        let begun = self.with(now, |x, host| match access {
+        let begun = self.with(now, |x| match access {
             Access::Put {
                 tag,
                 at,
@@ -78,14 +77,14 @@ impl Node {
                     ..PutOptions::default()
                 };
                 let source = Bytes(content(word, bytes));
-                let put = x.put(host, to, place(at), source, &options);
+                let put = x.put(to, place(at), source, &options);
                 put.map_err(|(why, _)| why)
             }
             Access::Get { at, bytes } => {
-                let got = x.get(host, to, place(at), Bytes(vec![0; bytes]), none);
+                let got = x.get(to, place(at), Bytes(vec![0; bytes]), none);
                 got.map_err(|(why, _)| why)
             }
-            Access::Add => x.fetch_add(host, to, place(0), ADDED, none),
+            Access::Add => x.fetch_add(to, place(0), ADDED, none),
         });
         // Refused only because the other is known to be dead.
         self.app.accesses.push((round, begun.ok()));
@@ -101,10 +100,5 @@ impl Node {
     /// Words of the signals that have come.
     pub fn signals(&self) -> &[u64] {
         &self.app.load.signals
-    }
-
-    /// Whether room is kept for a signal.
-    pub fn keeps_room(&self) -> bool {
-        self.app.load.reserved
     }
 }

@@ -9,8 +9,8 @@ use std::rc::Rc;
 
 use carrier::{At, Load, OTHER, PORT};
 use portolan_exchange::{
-    Completion, Config as ExchangeConfig, Exchange, Incoming, Kind, Memory as OpMemory, Notify,
-    OpId, Push, RegionId, Selector, SendOptions, Statistics, Took,
+    Completion, Config as ExchangeConfig, Exchange, Incoming, Kind, Lane, LaneTerms,
+    Memory as OpMemory, Notify, OpId, Push, RegionId, Selector, SendOptions, Statistics, Took,
 };
 use portolan_proto::congestion::Mode;
 use portolan_proto::{
@@ -38,7 +38,7 @@ type Begun = (u64, Option<OpId>);
 
 struct App {
     load: Load,
-    exchange: Option<Exchange<Bytes, Bytes>>,
+    exchange: Exchange<Bytes, Bytes>,
     released: Vec<OpId>,
     now: u64,
     dead: bool,
@@ -100,12 +100,7 @@ fn life(who: usize, round: u64) -> Life {
 
 impl Host<AesGcm> for App {
     fn deliver(&mut self, view: &mut Endpoint<'_, AesGcm>, d: Delivery<'_>) -> Verdict {
-        let mut exchange = self.exchange.take().expect("it is at work nowhere else");
-        let mut at = At {
-            load: &mut self.load,
-            view,
-            now: self.now,
-        };
+        let exchange = &mut self.exchange;
         let verdict = if d.cookie == 0 {
             let kind = Kind::of(d.port - PORT).expect("only exchanges talk");
             let m = Incoming {
@@ -115,7 +110,7 @@ impl Host<AesGcm> for App {
                 total: d.total,
                 payload: d.payload,
             };
-            match exchange.arrive(&mut at, &m) {
+            match exchange.arrive(&m) {
                 Took::Whole => Verdict::Take(0),
                 Took::Part(part) => Verdict::Take(part),
                 Took::NotNow => Verdict::NotNow,
@@ -127,11 +122,12 @@ impl Host<AesGcm> for App {
                 None => exchange.write_part(d.cookie, d.offset, d.payload),
             }
             if d.last {
-                exchange.arrived(&mut at, d.cookie);
+                exchange.arrived(d.cookie);
             }
             Verdict::Take(0)
         };
-        self.exchange = Some(exchange);
+        let now = self.now;
+        self.work(view, now);
         verdict
     }
 
@@ -150,9 +146,7 @@ impl Host<AesGcm> for App {
     }
 
     fn awaits(&mut self, _: PeerId) -> bool {
-        self.exchange
-            .as_ref()
-            .is_none_or(|x| x.awaits(1 - x.rank()))
+        self.exchange.awaits(1 - self.exchange.rank())
     }
 
     fn peer_event(&mut self, _: PeerId, event: PeerEvent) {
@@ -165,6 +159,23 @@ impl Host<AesGcm> for App {
             self.reroutes.push(how);
         }
         can
+    }
+}
+
+impl App {
+    /// Does all that the exchange wants to be done.
+    fn work(&mut self, view: &mut Endpoint<'_, AesGcm>, now: u64) {
+        let load = &mut self.load;
+        let mut at = At { load, view, now };
+        while let Some(task) = self.exchange.poll_task() {
+            let did = at.act(task);
+            self.exchange.did(did);
+        }
+        while let Some((_, awaited)) = self.exchange.poll_awaited() {
+            if awaited {
+                at.view.await_peer(now, OTHER);
+            }
+        }
     }
 }
 
@@ -194,7 +205,13 @@ impl Node {
         assert_eq!(added, Ok(OTHER));
         // Nobody but us says that a rank is back.
         view.pin_incarnation(OTHER);
-        let exchange = Exchange::new(ExchangeConfig {
+        let terms = LaneTerms {
+            push,
+            queues: true,
+            ..LaneTerms::default()
+        };
+        let mut exchange = Exchange::new(ExchangeConfig {
+            lanes: [terms; 2],
             rank: who as u32,
             size: 2,
             secret: [seed, 1 + round],
@@ -204,6 +221,7 @@ impl Node {
             share_min: 10_000,
             ..ExchangeConfig::default()
         });
+        exchange.set_lane(other as u32, Lane::Network);
         let mut node = Self {
             who,
             region: RegionId(0),
@@ -212,11 +230,10 @@ impl Node {
             app: App {
                 load: Load {
                     who,
-                    push,
                     reach: start.reach.clone(),
                     ..Load::default()
                 },
-                exchange: Some(exchange),
+                exchange,
                 released: Vec::new(),
                 now: 0,
                 dead: false,
@@ -239,21 +256,11 @@ impl Node {
         act(&mut view, &mut self.app)
     }
 
-    fn with<R>(
-        &mut self,
-        now: u64,
-        act: impl FnOnce(&mut Exchange<Bytes, Bytes>, &mut At<'_, '_>) -> R,
-    ) -> R {
+    fn with<R>(&mut self, now: u64, act: impl FnOnce(&mut Exchange<Bytes, Bytes>) -> R) -> R {
         self.timeout = now;
         self.view(|view, app| {
-            let mut exchange = app.exchange.take().expect("it is at work nowhere");
-            let mut at = At {
-                load: &mut app.load,
-                view,
-                now,
-            };
-            let result = act(&mut exchange, &mut at);
-            app.exchange = Some(exchange);
+            let result = act(&mut app.exchange);
+            app.work(view, now);
             result
         })
     }
@@ -265,16 +272,14 @@ impl Node {
             sync: tag % 2 == 1,
             ..SendOptions::default()
         };
-        let posted = self.with(now, |x, at| x.post_send(at, to, tag, &options, source));
+        let posted = self.with(now, |x| x.post_send(to, tag, &options, source));
         self.app.ops.push((self.round, posted.ok()));
     }
 
     pub fn receive(&mut self, now: u64, tag: u64, room: usize) {
         let selector = Selector::from(1 - self.who as u32, tag);
         let sink = Bytes(vec![0; room]);
-        let op = self.with(now, |x, at| {
-            x.post_receive(at, &selector, sink, Notify::default())
-        });
+        let op = self.with(now, |x| x.post_receive(&selector, sink, Notify::default()));
         self.app.ops.push((self.round, Some(op)));
     }
 
@@ -294,7 +299,7 @@ impl Node {
             view.peer_returned(OTHER, life, address(other), Mode::Lan, app);
         });
         self.run_exchange(now);
-        self.with(now, |x, at| x.peer_back(at, other as u32));
+        self.with(now, |x| x.peer_back(other as u32));
         self.round = round;
     }
 
@@ -304,16 +309,16 @@ impl Node {
         let released = std::mem::take(&mut self.app.released);
         let dead = std::mem::take(&mut self.app.dead);
         let other = 1 - self.who as u32;
-        self.with(now, |x, at| {
+        self.with(now, |x| {
             for op in released {
                 x.released(op);
             }
             if dead {
-                x.peer_died(at, other);
+                x.peer_died(other);
             }
-            x.resume(at);
-            x.take_freed()
-        })
+            x.resume();
+        });
+        self.app.exchange.take_freed()
     }
 
     /// The rank's places in the network, one on each.
@@ -331,6 +336,7 @@ impl Node {
     /// One pass of progress.
     pub fn pass(&mut self, now: u64, net: &mut Network) {
         self.app.now = now;
+        self.app.load.hears = true;
         let mut packets = 0;
         // Few at a time: more states in which a side can be killed.
         while packets < BURST
@@ -434,11 +440,7 @@ impl Node {
     }
 
     pub fn statistics(&self) -> Statistics {
-        self.app
-            .exchange
-            .as_ref()
-            .expect("it is at work nowhere")
-            .statistics()
+        self.app.exchange.statistics()
     }
 
     /// Payloads that the protocol still reads.
@@ -461,8 +463,7 @@ impl Node {
     }
 
     fn ending(&mut self, op: OpId) -> Ending {
-        let x = self.app.exchange.as_mut().expect("it is at work nowhere");
-        let (completion, memory) = x.take(op).expect("it has ended");
+        let (completion, memory) = self.app.exchange.take(op).expect("it has ended");
         let bytes = match memory {
             Some(OpMemory::Source(bytes) | OpMemory::Sink(bytes)) => bytes.0,
             // An atomic operation has none.
@@ -474,9 +475,9 @@ impl Node {
     /// Throws whole messages away that nobody received.
     pub fn drain(&mut self) {
         let all = Selector::any(0).ignoring(u64::MAX);
-        self.with(0, |x, at| {
+        self.with(0, |x| {
             while let Some((id, _)) = x.claim(&all) {
-                x.discard(at, id, Bytes(Vec::new()));
+                x.discard(id, Bytes(Vec::new()));
             }
         });
     }
