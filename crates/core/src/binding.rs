@@ -28,8 +28,7 @@ impl Core {
         slot.busy = false;
         slot.arrived = 0;
         slot.update_fast();
-        self.resume = true;
-        self.attention |= self.starved;
+        self.note_freed();
         self.list(port);
         Ok(())
     }
@@ -54,8 +53,7 @@ impl Core {
         for held in held {
             self.deliver(out, held);
         }
-        self.resume = true;
-        self.attention |= self.starved;
+        self.note_freed();
         Ok(())
     }
 

@@ -255,6 +255,12 @@ impl Core {
         Took::NotNow
     }
 
+    /// Memory has become free, or a port was bound: what was not taken may be now.
+    pub(crate) const fn note_freed(&mut self) {
+        self.resume = true;
+        self.attention |= self.starved;
+    }
+
     /// A message that is longer than there can be room for.
     fn too_long(&mut self, meta: &Meta, bytes: u64, room: u64) {
         self.emit(Event::TooLong {
@@ -266,7 +272,7 @@ impl Core {
     }
 
     /// Puts an event before the error handlers, at the end of this pass.
-    pub(crate) fn emit(&mut self, event: Event) {
+    pub fn emit(&mut self, event: Event) {
         self.events.push_back(event);
         self.attention = true;
     }
@@ -464,7 +470,7 @@ impl Core {
                 Charge::Unexpected => self.unexpected.release(held.meta.from, held.charged),
                 Charge::Queued => self.queued.release(held.meta.from, held.charged),
             }
-            self.resume = true;
+            self.note_freed();
         }
         if held.body.capacity() > 0 && self.spare.len() < SPARE_MAX {
             self.spare.push(held.body);
@@ -498,6 +504,7 @@ impl Core {
         }
         self.ops.peer_died(rank, why);
         self.outbox.drop_for(rank);
+        self.note_freed();
         for incoming in self.incoming.drop_from(rank) {
             match incoming.dest {
                 Dest::Bound { buffer, generation } => {
@@ -507,13 +514,10 @@ impl Core {
                 }
                 Dest::Own {
                     charge, charged, ..
-                } => {
-                    match charge {
-                        Charge::Unexpected => self.unexpected.release(rank, charged),
-                        Charge::Queued => self.queued.release(rank, charged),
-                    }
-                    self.resume = true;
-                }
+                } => match charge {
+                    Charge::Unexpected => self.unexpected.release(rank, charged),
+                    Charge::Queued => self.queued.release(rank, charged),
+                },
             }
         }
         self.ops.news.push(News::Died(rank));

@@ -171,8 +171,7 @@ impl Core {
             }
         }
         if exchange.take_freed() {
-            self.resume = true;
-            self.attention |= self.starved;
+            self.note_freed();
         }
         self.attention |= exchange.has_backlog();
         done

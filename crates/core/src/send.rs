@@ -413,7 +413,7 @@ impl Core {
             }
         }
         if sent > 0 {
-            self.resume = true;
+            self.note_freed();
         }
         sent
     }

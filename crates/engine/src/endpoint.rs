@@ -296,7 +296,16 @@ impl Endpoint {
                     Err(SendError::PeerDead { rank, why })
                 }
                 Some(Err(WaitError::Misuse(m))) => Err(m.into()),
-                // Refused: the endpoint's error handler is told of it.
+                Some(Err(WaitError::Refused)) => {
+                    let SendOptions { priority, flow, .. } = *options;
+                    self.enter()?.core.emit(Event::Refused {
+                        to: rank,
+                        priority,
+                        flow,
+                        number,
+                    });
+                    Ok(number)
+                }
                 _ => Ok(number),
             },
             (Ok(result), _) => result,

@@ -331,9 +331,11 @@ impl<S: Seal> Endpoint<'_, S> {
     /// sent or messages come by it. Not because of a mere ping: two that have
     /// little state must not wake each other again and again.
     pub(crate) fn try_path(&mut self, now: u64, path: u32) {
-        let p = &mut self.paths[path as usize];
+        let p = &self.paths[path as usize];
         let c = &self.conns[p.conn as usize];
-        let waits = c.queued > 0 || (p.owed != Owed::Nothing && c.last_data_at != 0);
+        let owes = p.owed != Owed::Nothing && c.last_data_at != 0;
+        let waits = c.queued > 0 || owes || self.is_stuck(p.conn);
+        let p = &mut self.paths[path as usize];
         if !p.leads || p.trial_at > now || !waits {
             return;
         }
@@ -348,12 +350,19 @@ impl<S: Seal> Endpoint<'_, S> {
     /// When a path wants to be tried, if nothing changes until then.
     pub(crate) fn trial_at(&self, path: u32) -> u64 {
         let p = &self.paths[path as usize];
-        let waits = self.conns[p.conn as usize].queued > 0;
-        if p.usable || !p.leads || !waits {
+        let waits = || self.conns[p.conn as usize].queued > 0 || self.is_stuck(p.conn);
+        if p.usable || !p.leads || !waits() {
             u64::MAX
         } else {
             p.trial_at
         }
+    }
+
+    /// Whether what flies by a path has no answer: should no other path be in use yet, it
+    /// would leave by none.
+    fn is_stuck(&self, conn: u32) -> bool {
+        let mut paths = self.paths_of(conn).map(|path| &self.paths[path as usize]);
+        paths.any(|p| p.usable && p.quiet > 0 && p.flying > 0)
     }
 
     /// Which acknowledgement is owed most urgently, on whatever path.

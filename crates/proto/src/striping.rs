@@ -3,6 +3,7 @@
 use portolan_seal::Seal;
 
 use crate::endpoint::Endpoint;
+use crate::path::Path;
 use crate::tables::NONE;
 
 /// Packets that leave by one path before another is considered: enough for
@@ -81,12 +82,15 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// The path by which an acknowledgement of a path's packets leaves: by the
-    /// network by which they come, if it is in use.
+    /// network by which they come, if it is in use or no other answers: where those in
+    /// use have failed, nothing else would ever show that this one works.
     pub(crate) fn ack_way(&self, conn: u32, path: u32) -> u32 {
         let mate = self.path_of(conn, self.paths[path as usize].mate);
-        let usable = |&other: &u32| self.paths[other as usize].usable;
-        mate.filter(usable)
-            .or_else(|| self.paths_of(conn).find(usable))
+        let is = |of: fn(&Path) -> bool| move |other: &u32| of(&self.paths[*other as usize]);
+        mate.filter(is(|p| p.usable))
+            .or_else(|| self.paths_of(conn).find(is(|p| p.usable && p.quiet == 0)))
+            .or_else(|| mate.filter(is(|p| p.leads)))
+            .or_else(|| self.paths_of(conn).find(is(|p| p.usable)))
             .unwrap_or(conn)
     }
 

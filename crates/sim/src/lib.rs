@@ -25,6 +25,7 @@ pub mod rng;
 pub mod run;
 pub mod scenario;
 pub mod search;
+pub mod stage;
 pub mod steer;
 pub mod suite;
 pub mod tcp;

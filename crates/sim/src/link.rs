@@ -1,10 +1,16 @@
-//! A [`Link`] over the simulated network.
+//! The simulated network as what an engine's packets are carried by.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan_link::{Capabilities, Link, LinkAddress, LinkError, RxFrame, TxFrame};
+use portolan_core::Network as EngineNetwork;
+use portolan_link::{LinkAddress, LinkError, RxFrame, TxFrame};
+use portolan_proto::Reroute;
 
-use crate::net::Network;
+use crate::net::{Arrival, Network};
+use crate::node::{address_on, change_port};
+use crate::rng::Rng;
+use crate::steer::Way;
+use crate::trace::Trace;
 
 /// A network that several links share.
 #[derive(Clone, Debug)]
@@ -21,86 +27,69 @@ impl SharedNetwork {
     pub fn lock(&self) -> MutexGuard<'_, Network> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-
-    /// The address that names a node.
-    #[must_use]
-    pub fn address(&self, node: usize) -> LinkAddress {
-        LinkAddress {
-            port: node as u16,
-            ..LinkAddress::default()
-        }
-    }
-
-    /// The link of a node.
-    #[must_use]
-    pub fn link(&self, node: usize) -> SimLink {
-        SimLink {
-            net: self.clone(),
-            node,
-            frame_max: 1472,
-            clock: Clock::OnDemand,
-        }
-    }
 }
 
-/// Who lets virtual time pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Clock {
-    /// A receive that finds nothing moves on to the network's next event.
-    OnDemand,
-    /// Only [`Network::advance`].
-    Driver,
+/// A rank's attachment to it, on one network or several.
+#[derive(Debug)]
+pub struct SimLinks {
+    /// What it shares.
+    pub net: SharedNetwork,
+    /// Which of so many ranks, each of which has a place on each network.
+    pub rank: usize,
+    /// How many there are.
+    pub ranks: usize,
+    /// Networks.
+    pub networks: usize,
+    /// There are several ways from which packets can choose.
+    pub has_ways: bool,
+    /// Of a million bursts, how many find no room.
+    pub full_ppm: u32,
+    /// Chance.
+    pub rng: Rng,
+    /// Who listens.
+    pub trace: Trace,
 }
 
-/// A node's attachment to a [`SharedNetwork`].
-#[derive(Clone, Debug)]
-pub struct SimLink {
-    net: SharedNetwork,
-    node: usize,
-    /// Largest frame taken, bytes. Default 1,472.
-    pub frame_max: usize,
-    /// Who lets time pass. Default [`Clock::OnDemand`].
-    pub clock: Clock,
-}
-
-impl SimLink {
-    /// This node's address.
-    #[must_use]
-    pub fn address(&self) -> LinkAddress {
-        self.net.address(self.node)
-    }
-}
-
-impl Link for SimLink {
-    fn capabilities(&self) -> Capabilities {
-        Capabilities {
-            name: "sim",
-            frame_max: self.frame_max,
-            headroom: 0,
-            ordered: false,
-            reliable: false,
-            overhead_ns: 0,
-            gap_ns: 0,
-            latency_ns: 0,
-        }
-    }
-
-    fn tx_burst(&mut self, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+impl SimLinks {
+    fn receive(&self) -> Option<Arrival> {
         let mut net = self.net.lock();
-        for (taken, frame) in frames.iter().enumerate() {
-            let to = usize::from(frame.to.port);
-            let error = if frame.bytes.len() > self.frame_max {
-                LinkError::TooBig(self.frame_max)
-            } else if to >= net.nodes() {
-                // ENETUNREACH
-                LinkError::Unreachable(101)
-            } else {
-                net.send(self.node, to, frame.bytes, frame.ecn);
-                continue;
-            };
-            return if taken == 0 { Err(error) } else { Ok(taken) };
+        (0..self.networks).find_map(|network| {
+            let place = network * self.ranks + self.rank;
+            let fast = net.receive(place);
+            fast.or_else(|| net.receive_by(Way::Kernel, place))
+        })
+    }
+
+    /// Whether packets wait for it.
+    #[must_use]
+    pub fn has_packets(&self) -> bool {
+        let net = self.net.lock();
+        let waits = |place| net.waiting(place) + net.waiting_by(Way::Kernel, place) > 0;
+        (0..self.networks).any(|network| waits(network * self.ranks + self.rank))
+    }
+}
+
+impl EngineNetwork for SimLinks {
+    fn tx_burst(&mut self, number: u8, frames: &[TxFrame<'_>]) -> Result<usize, LinkError> {
+        let taken = if self.rng.ppm(self.full_ppm) {
+            self.rng.index(frames.len())
+        } else {
+            frames.len()
+        };
+        if taken == 0 {
+            return Err(LinkError::Full);
         }
-        Ok(frames.len())
+        let mut net = self.net.lock();
+        let base = usize::from(number) * self.ranks;
+        for frame in &frames[..taken] {
+            let to = usize::from(frame.to.port);
+            let there = address_on(usize::from(number), to).ip;
+            assert_eq!(frame.to.ip, there, "an address of network {number}");
+            let (now, from) = (net.now(), base + self.rank);
+            (self.trace).packet(now, "tx", self.rank, to, frame.bytes, frame.ecn);
+            net.send(from, base + to, frame.bytes, frame.ecn);
+        }
+        Ok(taken)
     }
 
     fn rx_burst(
@@ -109,22 +98,20 @@ impl Link for SimLink {
         mut sink: impl FnMut(RxFrame<'_>),
     ) -> Result<usize, LinkError> {
         let mut shown = 0;
-        while shown < max.max(1) {
-            // The sink may send: the network must not stay locked around it.
-            let arrival = {
-                let mut net = self.net.lock();
-                if net.waiting(self.node) == 0
-                    && shown == 0
-                    && self.clock == Clock::OnDemand
-                    && let Some(next) = net.next_time()
-                {
-                    net.advance(next);
-                }
-                net.receive(self.node)
-            };
-            let Some(mut arrival) = arrival else { break };
+        // The sink may send: the network must not stay locked around it.
+        while shown < max
+            && let Some(mut arrival) = self.receive()
+        {
+            let (network, from) = (arrival.from / self.ranks, arrival.from % self.ranks);
+            let now = self.net.lock().now();
+            (self.trace).packet(now, "rx", from, self.rank, &arrival.bytes, arrival.ce);
+            let address = address_on(network, from);
             sink(RxFrame {
-                from: self.net.address(arrival.from),
+                from: LinkAddress {
+                    ip: address.ip,
+                    port: address.port,
+                    scope: 0,
+                },
                 bytes: &mut arrival.bytes,
                 ce: arrival.ce,
                 detour: false,
@@ -133,64 +120,17 @@ impl Link for SimLink {
         }
         Ok(shown)
     }
-}
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn frames_arrive_with_their_source() {
-        let net = SharedNetwork::new(Network::new(1, 2));
-        let (mut a, mut b) = (net.link(0), net.link(1));
-        let frame = |bytes| TxFrame {
-            to: net.address(1),
-            bytes,
-            ecn: false,
-        };
-        assert_eq!(a.tx_burst(&[frame(b"one"), frame(b"two")]), Ok(2));
-        let mut got = Vec::new();
-        let from = a.address();
-        while b
-            .rx_burst(1, |rx| {
-                assert_eq!(rx.from, from);
-                got.push(rx.bytes.to_vec());
-            })
-            .unwrap()
-            > 0
-        {}
-        assert_eq!(got, [b"one", b"two"]);
+    fn sizes_now(&self) -> impl Iterator<Item = (u8, usize)> {
+        std::iter::empty()
     }
 
-    #[test]
-    fn what_cannot_leave_is_said() {
-        let net = SharedNetwork::new(Network::new(1, 2));
-        let mut a = net.link(0);
-        let big = vec![0; 1473];
-        let to = |node, bytes| TxFrame {
-            to: net.address(node),
-            bytes,
-            ecn: false,
-        };
-        assert_eq!(a.tx_burst(&[to(1, &big)]), Err(LinkError::TooBig(1472)));
-        assert_eq!(a.tx_burst(&[to(1, b"a"), to(1, &big)]), Ok(1));
-        assert_eq!(a.tx_burst(&[to(7, b"a")]), Err(LinkError::Unreachable(101)));
+    fn has_ways(&self) -> bool {
+        self.has_ways
     }
 
-    #[test]
-    fn a_driven_clock_waits_for_its_driver() {
-        let net = SharedNetwork::new(Network::new(1, 2));
-        net.lock().faults_mut(0, 1).delay_ns = 10;
-        let (mut a, mut b) = (net.link(0), net.link(1));
-        b.clock = Clock::Driver;
-        let frame = TxFrame {
-            to: b.address(),
-            bytes: b"x",
-            ecn: false,
-        };
-        a.tx_burst(&[frame]).unwrap();
-        assert_eq!(b.rx_burst(8, |_| ()), Ok(0));
-        net.lock().advance(10);
-        assert_eq!(b.rx_burst(8, |_| ()), Ok(1));
+    fn reroute(&mut self, to: &LinkAddress, how: Reroute) {
+        let mut net = self.net.lock();
+        change_port(net.port_mut(self.rank, usize::from(to.port)), how);
     }
 }

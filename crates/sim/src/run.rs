@@ -6,7 +6,9 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cluster::{Cluster, Summary};
-use crate::scenario::Scenario;
+use crate::scenario::{STAGE, Scenario};
+use crate::stage::Stage;
+use crate::stage::plan::Plan;
 
 thread_local! {
     static WHERE: RefCell<Option<String>> = const { RefCell::new(None) };
@@ -58,6 +60,9 @@ pub fn caught<R>(body: impl FnOnce() -> R) -> Result<R, String> {
 /// [`Failure`] if it broke a rule.
 pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, Failure> {
     let fail = |what| Failure { seed, what };
+    if seed >= STAGE {
+        return run_plan(Plan::from_seed(seed), trace).map_err(fail);
+    }
     let scenario = caught(|| Scenario::from_seed(seed)).map_err(fail)?;
     let mut cluster = caught(|| Cluster::new(scenario, trace)).map_err(fail)?;
     let result = caught(|| cluster.run());
@@ -66,6 +71,19 @@ pub fn run_seed(seed: u64, trace: bool) -> Result<Summary, Failure> {
         let _ = caught(|| println!("{}", cluster.report()));
     }
     result.map_err(fail)
+}
+
+/// Runs the shipped engine as a plan says.
+///
+/// # Errors
+/// The broken rule.
+pub fn run_plan(plan: Plan, trace: bool) -> Result<Summary, String> {
+    let mut stage = caught(|| Stage::new(plan, trace))?;
+    let result = caught(|| stage.run());
+    if trace && result.is_err() {
+        let _ = caught(|| println!("{}", stage.report()));
+    }
+    result
 }
 
 /// Runs seeds `from..from + count` on `threads` threads; `report` hears the

@@ -114,6 +114,9 @@ pub const TWO_NETWORKS: u64 = 1 << 40;
 /// through it, and in which networks have several ways.
 pub const TWO_WAYS: u64 = 1 << 41;
 
+/// And from this one on for the shipped engine: [`crate::stage`].
+pub const STAGE: u64 = 1 << 42;
+
 impl Scenario {
     /// The scenario that a seed names.
     #[must_use]
@@ -268,7 +271,7 @@ impl Scenario {
     }
 }
 
-fn faults(r: &mut Rng, checked: bool, calm: bool) -> Faults {
+pub(crate) fn faults(r: &mut Rng, checked: bool, calm: bool) -> Faults {
     let mut faults = Faults {
         delay_ns: r.scale(US, 2 * MS),
         ..Faults::default()

@@ -69,6 +69,8 @@ impl Core {
         self.ports
             .get_or_make(a.meta.port)
             .put_back(buffer, len, generation, seen);
+        // The handler may have sent to its own port.
+        self.list(a.meta.port);
     }
 
     /// Runs a port's handler; false if it has none.

@@ -10,6 +10,7 @@ use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, Core, Finding, Took};
 use crate::error::Death;
 use crate::matched::Matched;
+use crate::ops::Entry;
 use crate::out::Out;
 
 /// Bytes that are copied at once out of a sender's memory.
@@ -259,7 +260,16 @@ impl ShmRx {
                 // Only operations to that peer: another process wrote the number.
                 let rank = self.rank(from);
                 if let Some(entry) = core.ops.get_mut(id).filter(|e| Some(e.to) == rank) {
-                    entry.refused |= head.get(1) == Some(&1);
+                    if head.get(1) == Some(&1) {
+                        let Entry {
+                            to,
+                            priority,
+                            flow,
+                            number,
+                            ..
+                        } = *entry;
+                        core.refused(to, priority, flow, number);
+                    }
                     let clock = out.clock;
                     out.near().tx.note_proof(from, Proof::Copied(id), clock);
                     core.finish_op(id);

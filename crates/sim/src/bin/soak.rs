@@ -7,8 +7,9 @@ use std::time::Instant;
 use portolan_sim::cluster::Cluster;
 use portolan_sim::fate::FateList;
 use portolan_sim::run::{caught, run_seed, run_seeds};
-use portolan_sim::scenario::Scenario;
+use portolan_sim::scenario::{STAGE, Scenario};
 use portolan_sim::search::Case;
+use portolan_sim::stage::plan::Plan;
 
 const USAGE: &str = "\
 soak --seeds N [--from N] [--threads N] [--keep-going]   run many seeds
@@ -63,9 +64,14 @@ fn options() -> Result<Options, String> {
 }
 
 fn one(seed: u64, o: &Options) -> Result<(), String> {
+    if seed >= STAGE {
+        println!("{:#?}", Plan::from_seed(seed));
+    }
     let scenario = Scenario::from_seed(seed);
-    println!("{scenario:#?}");
-    if o.record.is_none() && o.fates.is_none() {
+    if seed < STAGE {
+        println!("{scenario:#?}");
+    }
+    if seed >= STAGE || o.record.is_none() && o.fates.is_none() {
         let summary = run_seed(seed, o.trace).map_err(|f| f.to_string())?;
         println!("{summary:#?}");
         return Ok(());

@@ -1,0 +1,450 @@
+//! What programs on the stage may rely on: the record of all that was sent.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use portolan_core::{Death, Event, Message, Op, WaitError};
+use portolan_wire::Priority;
+
+use crate::content;
+use crate::rng::Rng;
+use crate::trace::Trace;
+
+/// A life of a rank, in the order of their beginnings.
+pub type LifeId = usize;
+
+/// One of them.
+#[derive(Clone, Debug, Default)]
+pub struct Life {
+    pub rank: usize,
+    /// It was killed, or closes.
+    pub lost: bool,
+    /// Some life of every other rank, as this one knows them.
+    pub knows: Vec<LifeId>,
+    /// Lives that are over, and whose death it is yet to be told of.
+    pub owed: Vec<LifeId>,
+    /// Lives whose death it was told of.
+    pub mourned: BTreeSet<LifeId>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Open,
+    Delivered,
+    /// It was never sent.
+    Unsent,
+}
+
+/// A message to a port.
+#[derive(Clone, Debug)]
+struct Letter {
+    from: LifeId,
+    to: LifeId,
+    port: u16,
+    priority: Priority,
+    flow: u16,
+    args: usize,
+    bytes: usize,
+    fate: Fate,
+    /// The first of the messages of its broadcast.
+    base: Option<usize>,
+}
+
+/// Messages of one sender and flow, which keep order.
+type Way = (LifeId, LifeId, bool, u16);
+
+/// What a handler is to do next.
+#[derive(Clone, Debug)]
+pub enum Reaction {
+    Nothing,
+    Reply(Draft),
+    Forward(u32, Draft),
+    Give(u32, Draft),
+}
+
+/// A message that is to be sent.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub id: usize,
+    pub to: LifeId,
+    pub port: u16,
+    pub flow: u16,
+    pub priority: Priority,
+    pub args: Vec<u64>,
+    pub bytes: usize,
+}
+
+impl Draft {
+    pub fn payload(&self) -> Vec<u8> {
+        let mut payload = vec![0; self.bytes];
+        content::fill(self.id, 0, &mut payload);
+        payload
+    }
+}
+
+/// The record.
+#[derive(Debug)]
+pub struct Book {
+    pub rng: Rng,
+    pub trace: Trace,
+    pub now: u64,
+    pub lives: Vec<Life>,
+    letters: Vec<Letter>,
+    /// The last number of a way that came to a port.
+    last: BTreeMap<(Way, u16), u32>,
+    refused: BTreeSet<(Way, u32)>,
+    /// Messages that were given away, with their lives.
+    pub ops: Vec<(LifeId, LifeId, Draft, Op)>,
+    /// Those of them that ended with a death.
+    failed: Vec<(LifeId, LifeId, usize)>,
+    /// Words of signals that are due, and whether they have come.
+    pub signals: BTreeMap<u64, bool>,
+    /// Silence may be taken for death.
+    pub silence_possible: bool,
+    pub long_max: u64,
+}
+
+/// A book that handlers share.
+#[derive(Clone, Debug)]
+pub struct SharedBook(Arc<Mutex<Book>>);
+
+impl SharedBook {
+    pub fn new(rng: Rng, trace: Trace, silence_possible: bool, long_max: u64) -> Self {
+        Self(Arc::new(Mutex::new(Book {
+            rng,
+            trace,
+            now: 0,
+            lives: Vec::new(),
+            letters: Vec::new(),
+            last: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            ops: Vec::new(),
+            failed: Vec::new(),
+            signals: BTreeMap::new(),
+            silence_possible,
+            long_max,
+        })))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Book> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ports of the stage's programs; what is bound to them says `rank`.
+pub mod port {
+    pub const PLAIN: u16 = 1;
+    pub const SHORT: u16 = 2;
+    pub const LONG: u16 = 3;
+    pub const LATE: u16 = 4;
+    pub const CLOSING: u16 = 5;
+    pub const ANY_THREAD: u16 = 6;
+    pub const CHANGING: u16 = 7;
+    pub const BROADCAST: u16 = 8;
+    pub const SIGNAL: u16 = 9;
+}
+
+impl Book {
+    /// A message of one life to another, as its program writes it.
+    pub fn draft(&mut self, from: LifeId, to: LifeId, priority: Priority, port: u16) -> Draft {
+        let r = &mut self.rng;
+        let bytes = match r.below(12) {
+            0 => 0,
+            1..=6 => r.below(64),
+            7..=9 => r.below(3_000),
+            10 => r.below(20_000),
+            _ => r.below(self.long_max),
+        };
+        let (flow, args) = (r.below(6) as u16, 1 + r.index(8));
+        self.letter(from, to, priority, port, flow, args, bytes as usize)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "the fields of a message")]
+    fn letter(
+        &mut self,
+        from: LifeId,
+        to: LifeId,
+        priority: Priority,
+        port: u16,
+        flow: u16,
+        args: usize,
+        bytes: usize,
+    ) -> Draft {
+        let id = self.letters.len();
+        self.letters.push(Letter {
+            from,
+            to,
+            port,
+            priority,
+            flow,
+            args,
+            bytes,
+            fate: Fate::Open,
+            base: None,
+        });
+        let mut words: Vec<u64> = (0..args).map(|i| content::arg(id, i)).collect();
+        words[0] = id as u64;
+        Draft {
+            id,
+            to,
+            port,
+            flow,
+            priority,
+            args: words,
+            bytes,
+        }
+    }
+
+    /// A message of one life to several.
+    pub fn broadcast(&mut self, from: LifeId, to: &[LifeId]) -> Draft {
+        let (base, bytes) = (self.letters.len(), self.rng.below(4_000) as usize);
+        let request = Priority::Request;
+        let all = to.iter().map(|to| {
+            let draft = self.letter(from, *to, request, port::BROADCAST, 0, 2, bytes);
+            self.letters[draft.id].base = Some(base);
+            draft
+        });
+        all.collect::<Vec<_>>().swap_remove(0)
+    }
+
+    /// It was not sent after all.
+    pub fn unsend(&mut self, id: usize) {
+        self.letters[id].fate = Fate::Unsent;
+    }
+
+    fn way(letter: &Letter) -> Way {
+        let is_reply = letter.priority == Priority::Reply;
+        (letter.from, letter.to, is_reply, letter.flow)
+    }
+
+    /// A handler of life `me` has a message; says what it does next.
+    pub fn deliver(&mut self, me: LifeId, m: &Message<'_>) -> Reaction {
+        if m.port == port::SIGNAL {
+            let told = self.signals.get_mut(&m.arg(0));
+            let told = told.expect("a signal that somebody has sent");
+            assert!(
+                !std::mem::replace(told, true),
+                "signal {} came twice",
+                m.arg(0)
+            );
+            return Reaction::Nothing;
+        }
+        let mut id = m.arg(0) as usize;
+        let base = id;
+        while self.letters[id].to != me && self.letters[id].base == Some(base) {
+            id += 1;
+        }
+        let letter = self.letters[id].clone();
+        let Letter { from, to, .. } = letter;
+        let what = || format!("message {id}: {letter:?}");
+        assert_eq!(to, me, "another life's: {}", what());
+        assert_eq!(letter.fate, Fate::Open, "it is not due: {}", what());
+        assert_eq!(self.lives[from].rank as u32, m.from, "{}", what());
+        let named = (m.port, m.priority, m.flow, m.arg_count(), m.payload.len());
+        let expected = (
+            letter.port,
+            letter.priority,
+            letter.flow,
+            letter.args,
+            letter.bytes,
+        );
+        assert_eq!(named, expected, "{}", what());
+        for (i, word) in m.args().enumerate().skip(1) {
+            assert_eq!(word, content::arg(base, i), "{}", what());
+        }
+        content::verify(base, 0, m.payload);
+        let rank = self.lives[from].rank;
+        let knows = self.lives[me].knows[rank];
+        assert!(
+            knows <= from,
+            "of a life before {knows}, which is back: {}",
+            what()
+        );
+        self.letters[id].fate = Fate::Delivered;
+        if letter.base.is_none() {
+            let number = m.number.0;
+            let before = self.last.insert((Self::way(&letter), m.port), number);
+            let in_order = before.is_none_or(|before| number.wrapping_sub(before) as i32 > 0);
+            assert!(in_order, "number {number} after {before:?}: {}", what());
+        }
+        let (now, node) = (self.now, self.lives[me].rank);
+        self.trace.note(now, node, || {
+            format!(
+                "takes #{id} from {rank}, port {}, {} bytes",
+                m.port, letter.bytes
+            )
+        });
+        self.react(me, m, from)
+    }
+
+    fn react(&mut self, me: LifeId, m: &Message<'_>, from: LifeId) -> Reaction {
+        if m.port == port::BROADCAST || self.lives[me].lost {
+            return Reaction::Nothing;
+        }
+        let any = [port::PLAIN, port::SHORT, port::LONG, port::ANY_THREAD];
+        let to_port = self.rng.pick(&any);
+        if m.priority == Priority::Request && self.rng.one_in(2) {
+            let mut draft = self.draft(me, from, Priority::Reply, to_port);
+            draft.flow = m.flow;
+            self.letters[draft.id].flow = m.flow;
+            return Reaction::Reply(draft);
+        }
+        // Fewer come of each, so that they end.
+        if !self.rng.one_in(8) {
+            return Reaction::Nothing;
+        }
+        let rank = self.rng.index(self.lives[me].knows.len());
+        let to = self.lives[me].knows[rank];
+        let draft = self.draft(me, to, Priority::Request, to_port);
+        if self.rng.one_in(3) {
+            Reaction::Give(rank as u32, draft)
+        } else {
+            Reaction::Forward(rank as u32, draft)
+        }
+    }
+
+    /// An error handler of life `me` is told something.
+    pub fn told(&mut self, me: LifeId, event: &Event) {
+        let (now, node) = (self.now, self.lives[me].rank);
+        self.trace.note(now, node, || format!("{event:?}"));
+        match *event {
+            Event::Refused {
+                to,
+                priority,
+                flow,
+                number,
+            } => {
+                let to = self.lives[me].knows[to as usize];
+                self.note_refused(me, to, priority, flow, number.0);
+            }
+            Event::PeerDead { rank, why } => {
+                let owed = self.lives[me].owed.iter();
+                let owed = owed
+                    .clone()
+                    .position(|it| self.lives[*it].rank == rank as usize);
+                let it = match owed {
+                    Some(at) => self.lives[me].owed.remove(at),
+                    None => self.lives[me].knows[rank as usize],
+                };
+                let guess = matches!(why, Death::Silent | Death::NoAnswer);
+                let lost = self.lives[it].lost || self.lives[me].lost;
+                assert!(
+                    lost || guess && self.silence_possible,
+                    "rank {node} thinks that living rank {rank} is dead: {why:?}"
+                );
+                let first = self.lives[me].mourned.insert(it);
+                assert!(first, "rank {node} hears twice that rank {rank} is dead");
+            }
+            Event::PeerBack { rank } => {
+                let it = self.lives[me].knows[rank as usize];
+                assert!(!self.lives[me].mourned.contains(&it), "it is dead");
+            }
+            Event::TooLong { .. } | Event::PeerSilent { .. } => {}
+        }
+    }
+
+    /// Life `me` was told that a rank is back.
+    pub fn returned(&mut self, me: LifeId, rank: usize, life: LifeId) {
+        let it = &mut self.lives[me];
+        let before = std::mem::replace(&mut it.knows[rank], life);
+        if !it.mourned.contains(&before) {
+            it.owed.push(before);
+        }
+    }
+
+    /// A message was refused.
+    pub fn note_refused(
+        &mut self,
+        from: LifeId,
+        to: LifeId,
+        priority: Priority,
+        flow: u16,
+        number: u32,
+    ) {
+        let way = (from, to, priority == Priority::Reply, flow);
+        self.refused.insert((way, number));
+    }
+
+    /// A message was given away.
+    pub fn given(&mut self, draft: Draft, op: Op) {
+        let letter = &self.letters[draft.id];
+        self.ops.push((letter.from, letter.to, draft, op));
+    }
+
+    /// Takes what was given away and is back.
+    pub fn take_ops(&mut self) {
+        for (from, to, draft, mut op) in std::mem::take(&mut self.ops) {
+            match op.take() {
+                None => self.ops.push((from, to, draft, op)),
+                Some(Ok(payload)) => content::verify(draft.id, 0, payload.as_slice()),
+                Some(Err(WaitError::Refused)) => {
+                    self.note_refused(from, to, draft.priority, draft.flow, op.number().0);
+                }
+                Some(Err(_)) => self.failed.push((from, to, draft.id)),
+            }
+        }
+    }
+
+    /// Whether two lives have always known each other.
+    pub fn is_sound(&self, a: LifeId, b: LifeId) -> bool {
+        let [a, b] = [(a, b), (b, a)].map(|(of, other)| {
+            let life = &self.lives[of];
+            !life.lost
+                && !life.mourned.contains(&other)
+                && life.knows[self.lives[other].rank] == other
+        });
+        a && b
+    }
+
+    /// What is missing of messages between lives that know each other: those that
+    /// were neither delivered nor refused, by way.
+    pub fn missing(&self) -> BTreeMap<Way, i64> {
+        let mut missing = BTreeMap::new();
+        let broken = self
+            .lives
+            .iter()
+            .any(|life| life.lost || !life.mourned.is_empty());
+        for letter in &self.letters {
+            // A broadcast passes by others.
+            let by_others = letter.base.is_some() && broken;
+            if letter.fate == Fate::Open && self.is_sound(letter.from, letter.to) && !by_others {
+                *missing.entry(Self::way(letter)).or_insert(0) += 1;
+            }
+        }
+        for (way, _) in self
+            .refused
+            .iter()
+            .filter(|(way, _)| self.is_sound(way.0, way.1))
+        {
+            *missing.entry(*way).or_insert(0) -= 1;
+        }
+        missing.retain(|_, count| *count != 0);
+        missing
+    }
+
+    /// Nothing has ended with the death of the living.
+    pub fn check_failed(&self) {
+        for (from, to, id) in &self.failed {
+            assert!(!self.is_sound(*from, *to), "message {id} of the living");
+        }
+    }
+
+    /// Some of those, in words.
+    pub fn describe_missing(&self) -> String {
+        let missing = self.missing();
+        let letters = self.letters.iter().enumerate();
+        let open = letters.filter(|(_, it)| it.fate == Fate::Open);
+        let found = open.filter(|(_, it)| missing.contains_key(&Self::way(it)));
+        found
+            .take(8)
+            .map(|(id, it)| format!("\n  #{id} {it:?}"))
+            .collect()
+    }
+
+    /// Messages, those that were delivered, and those that were refused.
+    pub fn counts(&self) -> [u64; 3] {
+        let sent = self.letters.iter().filter(|it| it.fate != Fate::Unsent);
+        let delivered = self.letters.iter().filter(|it| it.fate == Fate::Delivered);
+        [sent.count(), delivered.count(), self.refused.len()].map(|n| n as u64)
+    }
+}

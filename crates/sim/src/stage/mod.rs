@@ -1,0 +1,674 @@
+//! The engine as it is shipped, under the simulator: ranks on hosts that share memory and
+//! networks that lose, spoil, repeat and cut; messages to ports, matched messages,
+//! one-sided accesses, broadcasts and barriers; deaths, returns and closes.
+
+mod book;
+pub mod plan;
+mod ports;
+mod rank;
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::os::fd::OwnedFd;
+
+use portolan_core::Death;
+use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
+use portolan_sys::doorbell::Doorbell;
+
+use self::book::{Life, LifeId, SharedBook};
+use self::plan::Plan;
+use self::rank::{Closing, Parcel, REGION, Rank, SimClock, Start};
+use crate::cluster::Summary;
+use crate::content;
+use crate::link::{SharedNetwork, SimLinks};
+use crate::net::Network;
+use crate::rng::{Rng, mix};
+use crate::trace::Trace;
+
+const MS: u64 = 1_000_000;
+/// Faults have ended after this long at the latest, ns.
+const CHAOS_NS: u64 = 20_000 * MS;
+/// Numbers of matched messages: of no message to a port.
+const FIRST_PARCEL: u64 = 1 << 24;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Act(usize),
+    /// A matched message is sent, or received: by its number.
+    Send(usize),
+    Receive(usize),
+    Barrier,
+    Kill(usize),
+    Revive(usize),
+    /// The first is told that the second died in that life.
+    Tell(usize, usize, LifeId),
+    /// The first is told that the second has closed.
+    Left(usize, usize),
+    /// The first is told that the second is back in that life.
+    Return(usize, usize, LifeId),
+    Cut(u32, bool),
+    Fail(usize),
+    Shrink,
+}
+
+/// A host: its shared memory, and which of its places are taken.
+struct Host {
+    segment: Segment,
+    bells: Vec<OwnedFd>,
+}
+
+/// A run under way.
+pub struct Stage {
+    plan: Plan,
+    clock: SimClock,
+    now: u64,
+    net: SharedNetwork,
+    book: SharedBook,
+    hosts: Vec<Option<Host>>,
+    ranks: Vec<Option<Rank>>,
+    /// Those that were killed: others may still reach into their memory.
+    killed: Vec<Rank>,
+    /// Life of each rank, how often it was started again, and its last return.
+    lives: Vec<LifeId>,
+    returned: Vec<(u32, u32)>,
+    parcels: Vec<Parcel>,
+    events: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    order: u64,
+    acts_left: Vec<u32>,
+    rng: Rng,
+    trace: Trace,
+    steps: u64,
+}
+
+fn host(plan: &Plan, host: usize) -> Option<Host> {
+    let ranks = plan.hosts.iter().filter(|it| **it == host).count();
+    if ranks < 2 {
+        return None;
+    }
+    let config = SegmentConfig {
+        frame_bytes_max: 8_192,
+        ring_slots: 16,
+        ring_bytes: Some(64 << 10),
+        inbox_slots: 16,
+        regions: 16,
+        remote_barrier: false,
+        ..SegmentConfig::default()
+    };
+    let segment = Segment::create(ranks as u32, &config).expect("there is memory");
+    let bells = (0..ranks).map(|_| Doorbell::new().expect("a descriptor").into());
+    Some(Host {
+        segment,
+        bells: bells.collect(),
+    })
+}
+
+impl Stage {
+    /// Sets a plan up.
+    #[must_use]
+    pub fn new(plan: Plan, trace: bool) -> Self {
+        let (seed, ranks) = (plan.seed, plan.hosts.len());
+        let trace = Trace { on: trace };
+        let mut net = Network::new(mix(seed ^ 1), ranks * plan.networks);
+        net.set_faults(plan.faults);
+        net.up.fill(plan.pipe);
+        net.down.fill(plan.pipe);
+        net.inbox_max = plan.inbox;
+        net.set_ways(&plan.ways);
+        for place in 0..net.nodes() {
+            *net.steering_mut(place) = plan.steering;
+        }
+        let book_rng = Rng::new(mix(seed ^ 3));
+        let book = SharedBook::new(book_rng, trace, plan.silence_possible(), plan.long_max);
+        for rank in 0..ranks {
+            book.lock().lives.push(Life {
+                rank,
+                knows: (0..ranks).collect(),
+                ..Life::default()
+            });
+        }
+        let mut stage = Self {
+            clock: SimClock::default(),
+            now: 0,
+            net: SharedNetwork::new(net),
+            book,
+            hosts: (0..ranks).map(|it| host(&plan, it)).collect(),
+            ranks: (0..ranks).map(|_| None).collect(),
+            killed: Vec::new(),
+            lives: (0..ranks).collect(),
+            returned: vec![(0, 0); ranks],
+            parcels: Vec::new(),
+            events: BinaryHeap::new(),
+            order: 0,
+            acts_left: vec![plan.acts; ranks],
+            rng: Rng::new(mix(seed ^ 2)),
+            trace,
+            steps: 0,
+            plan,
+        };
+        for rank in 0..ranks {
+            stage.start(rank);
+        }
+        stage.schedule();
+        stage
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.order += 1;
+        self.events.push(Reverse((time, self.order, event)));
+    }
+
+    fn schedule(&mut self) {
+        let plan = self.plan.clone();
+        let ranks = plan.hosts.len();
+        let busy = u64::from(plan.acts) * plan.gap_ns + 5 * MS;
+        for rank in 0..ranks {
+            let first = self.rng.below(2 * plan.gap_ns + 1);
+            self.at(first, Event::Act(rank));
+        }
+        for _ in 0..self.rng.below(4) {
+            let at = self.rng.below(busy);
+            self.at(at, Event::Barrier);
+        }
+        for _ in 0..plan.kills {
+            let (at, rank) = (self.rng.below(busy), self.rng.index(ranks));
+            self.at(at, Event::Kill(rank));
+        }
+        for _ in 0..plan.cuts {
+            let (mask, at) = (self.rng.word() as u32, self.rng.below(busy));
+            self.at(at, Event::Cut(mask, true));
+            self.at(at + plan.cut_ns, Event::Cut(mask, false));
+        }
+        if let Some(network) = plan.failing {
+            // On the first they find each other and tell of the second.
+            let at = self.rng.below(busy) + if network == 0 { 4 * MS } else { 0 };
+            self.at(at, Event::Fail(network));
+        }
+        if plan.path_mtu > 0 {
+            let at = self.rng.below(busy);
+            self.at(at, Event::Shrink);
+        }
+    }
+
+    /// Starts a rank's present life.
+    fn start(&mut self, rank: usize) {
+        let life = self.lives[rank];
+        let links = SimLinks {
+            net: self.net.clone(),
+            rank,
+            ranks: self.plan.hosts.len(),
+            networks: self.plan.networks,
+            has_ways: !self.plan.ways.is_empty(),
+            full_ppm: self.plan.full_ppm,
+            rng: self.rng.fork(mix(life as u64)),
+            trace: self.trace,
+        };
+        let start = Start {
+            plan: &self.plan,
+            book: &self.book,
+            clock: &self.clock,
+            links,
+            shm: self.attach(rank),
+            returned: &self.returned,
+        };
+        self.ranks[rank] = Some(Rank::new(rank, life, start));
+    }
+
+    /// The memory of a rank's host; of one that was started again there is none.
+    fn attach(&self, rank: usize) -> Option<(ShmPort, Vec<(u16, u32)>)> {
+        let own = self.plan.hosts[rank];
+        let host = self.hosts[own].as_ref()?;
+        if self.returned[rank].0 > 0 {
+            return None;
+        }
+        let ranks = self.plan.hosts.iter().enumerate();
+        let near = ranks
+            .filter(|(_, host)| **host == own)
+            .map(|(rank, _)| rank as u32);
+        let all: Vec<(u16, u32)> = (0..).zip(near).collect();
+        let of_mine = |it: &&(u16, u32)| it.1 == rank as u32;
+        let index = all.iter().find(of_mine).expect("it is one of them").0;
+        let bells = host
+            .bells
+            .iter()
+            .map(|it| it.try_clone().expect("a descriptor"));
+        let segment = host.segment.duplicate_fd().expect("a descriptor");
+        let port = ShmPort::attach(segment, index, bells.collect(), self.plan.cma);
+        let others = all.into_iter().filter(|it| it.0 != index);
+        Some((port.expect("its place is free"), others.collect()))
+    }
+
+    /// Runs it to its end. Every breach of the rules panics.
+    pub fn run(&mut self) -> Summary {
+        let began = |stage: &mut Self| stage.events.is_empty();
+        self.run_until(CHAOS_NS, began);
+        self.end_chaos();
+        self.must("everything ends once faults stop", Self::all_done);
+        self.check();
+        self.close();
+        let [accepted, delivered, refused] = self.book.lock().counts();
+        Summary {
+            accepted,
+            delivered,
+            refused,
+            kills: self.killed.len() as u64,
+            net: self.net.lock().counters(),
+            ended_at: self.now,
+        }
+    }
+
+    /// Steps that it has taken.
+    #[must_use]
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    fn end_chaos(&mut self) {
+        while let Some(Reverse((_, _, event))) = self.events.pop() {
+            // What was begun is gone on with.
+            if !matches!(
+                event,
+                Event::Act(_) | Event::Kill(_) | Event::Barrier | Event::Fail(_)
+            ) {
+                self.happen(event);
+            }
+        }
+        self.net.lock().heal();
+        if let Some(network) = self.plan.failing {
+            // It stays so.
+            self.cut_network(network);
+        }
+        for rank in self.ranks.iter_mut().flatten() {
+            rank.bind_all();
+            rank.next_pass = self.now;
+        }
+    }
+
+    fn all_done(&mut self) -> bool {
+        self.book.lock().take_ops();
+        let ranks = self.ranks.iter_mut().flatten();
+        ranks.fold(true, |done, rank| done & rank.is_done())
+            && self.book.lock().missing().is_empty()
+    }
+
+    /// Nothing is lost, and nothing is left.
+    fn check(&mut self) {
+        for rank in self.ranks.iter_mut().flatten() {
+            rank.check_nothing_is_left();
+        }
+        self.book.lock().check_failed();
+        for at in 0..self.ranks.len() {
+            let life = self.lives[at];
+            let Some(region) = self.ranks[at].as_mut().map(Rank::take_region) else {
+                continue;
+            };
+            assert_eq!(region.len(), REGION);
+            let (mut sure, mut perhaps) = (0, 0);
+            for by in self.ranks.iter().flatten().chain(&self.killed) {
+                for &(of, id, at, bytes) in by.written.slots.iter().filter(|slot| slot.0 == life) {
+                    debug_assert_eq!(of, life);
+                    content::verify(id, 0, &region[at..at + bytes]);
+                }
+                let added = by.written.added.iter().filter(|(of, _)| *of == life);
+                let ended = added.clone().filter(|(_, well)| *well).count() as u64;
+                sure += ended;
+                perhaps += added.count() as u64 - ended;
+            }
+            // What those had begun who are no more.
+            perhaps += if self.killed.is_empty() { 0 } else { 1_000 };
+            let counted = u64::from_le_bytes(region[..8].try_into().expect("8 bytes"));
+            let [least, most] = Rank::added(sure, perhaps);
+            assert!(
+                (least..=most).contains(&counted),
+                "{least} {counted} {most}"
+            );
+        }
+    }
+
+    /// All close, in some order, with messages under way or without.
+    fn close(&mut self) {
+        let mut left: Vec<usize> = (0..self.ranks.len()).collect();
+        while !left.is_empty() {
+            let rank = left.swap_remove(self.rng.index(left.len()));
+            if self.plan.close_early {
+                self.ranks.iter_mut().flatten().for_each(Rank::act_late);
+            }
+            self.book.lock().lives[self.lives[rank]].lost = true;
+            if let Some(rank) = &mut self.ranks[rank] {
+                rank.close();
+                rank.next_pass = self.now;
+            }
+            let soon = self.rng.below(200_000);
+            self.run_until(soon, |_| false);
+        }
+        self.must("all close", |stage| {
+            stage
+                .ranks
+                .iter()
+                .flatten()
+                .all(|rank| rank.closing == Closing::Over)
+        });
+    }
+
+    fn must(&mut self, what: &str, done: impl FnMut(&mut Self) -> bool) {
+        let within = 60_000 * MS + 20 * self.plan.silence_ns;
+        if self.run_until(within, done) {
+            return;
+        }
+        let report = self.report();
+        let missing = self.book.lock().describe_missing();
+        panic!("not so at {}: {what}{missing}{report}", self.now);
+    }
+
+    /// Every rank's state in words.
+    pub fn report(&mut self) -> String {
+        let ranks = self.ranks.iter_mut().flatten();
+        ranks.map(|rank| format!("\n  {}", rank.report())).collect()
+    }
+
+    /// Steps until `done` (looked at now and then); false when that took longer than
+    /// `within` ns or nothing happens any more.
+    fn run_until(&mut self, within: u64, mut done: impl FnMut(&mut Self) -> bool) -> bool {
+        let end = self.now.saturating_add(within);
+        loop {
+            if self.steps.is_multiple_of(8) && done(self) {
+                return true;
+            }
+            match self.next_time() {
+                Some(time) if time <= end => self.step(time),
+                _ => {
+                    self.now = self.now.max(end.min(self.next_time().unwrap_or(self.now)));
+                    return done(self);
+                }
+            }
+            assert!(self.steps < 5_000_000, "too many steps: something spins");
+        }
+    }
+
+    fn next_time(&self) -> Option<u64> {
+        let events = self.events.peek().map(|event| event.0.0);
+        let ranks = self.ranks.iter().flatten().map(|rank| rank.next_pass);
+        let ranks = ranks.filter(|at| *at != u64::MAX).min();
+        [events, ranks, self.net.lock().next_time()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    fn step(&mut self, time: u64) {
+        self.steps += 1;
+        if let Some((step, rank)) = self.plan.kill_at
+            && step == self.steps
+        {
+            self.kill_some(rank);
+        }
+        let now = time.max(self.now);
+        self.now = now;
+        self.clock.set(now);
+        self.book.lock().now = now;
+        self.net.lock().advance(now);
+        while let Some(&Reverse((at, _, event))) = self.events.peek() {
+            if at > now {
+                break;
+            }
+            self.events.pop();
+            self.happen(event);
+        }
+        for at in 0..self.ranks.len() {
+            let Some(rank) = &mut self.ranks[at] else {
+                for network in 0..self.plan.networks {
+                    let place = network * self.ranks.len() + at;
+                    self.net.lock().clear_inbox(place);
+                }
+                continue;
+            };
+            let hears = rank
+                .engine
+                .net
+                .as_ref()
+                .is_some_and(|net| net.link.has_packets());
+            if rank.next_pass <= now || hears && rank.next_pass > now + self.plan.wake_ns {
+                if rank.next_pass > now {
+                    rank.next_pass = now + self.rng.below(self.plan.wake_ns + 1);
+                } else {
+                    let closing = rank.closing;
+                    let busy = rank.pass(now);
+                    let has_left = rank.closing != closing && rank.closing == Closing::Over;
+                    if busy {
+                        self.wake_host(at);
+                    }
+                    if has_left {
+                        self.leave(at);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whoever started the ranks tells the others of one that has closed.
+    fn leave(&mut self, rank: usize) {
+        for other in (0..self.ranks.len()).filter(|other| *other != rank) {
+            let late = self.rng.scale(1, 2 * MS);
+            self.at(self.now + late, Event::Left(other, rank));
+        }
+    }
+
+    /// What a rank has done in shared memory wakes the others of its host.
+    fn wake_host(&mut self, rank: usize) {
+        let host = self.plan.hosts[rank];
+        for other in 0..self.ranks.len() {
+            let late = self.rng.below(self.plan.wake_ns + 1);
+            if other != rank
+                && self.plan.hosts[other] == host
+                && let Some(other) = &mut self.ranks[other]
+            {
+                other.next_pass = other.next_pass.min(self.now + late);
+            }
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let (now, trace) = (self.now, self.trace);
+        if !matches!(event, Event::Act(_)) {
+            trace.note(now, 99, || format!("{event:?}"));
+        }
+        match event {
+            Event::Act(rank) => {
+                self.acts_left[rank] = self.acts_left[rank].saturating_sub(1);
+                if self.acts_left[rank] == 0 {
+                    return;
+                }
+                if self.rng.one_in(4) {
+                    self.exchange(rank);
+                } else if let Some(it) = &mut self.ranks[rank] {
+                    it.act();
+                }
+                self.stir(rank);
+                // Bursts: a pause now and then, nothing in between.
+                let gap = self.rng.below(2 * self.plan.gap_ns + 1);
+                let gap = if self.rng.one_in(4) { gap * 4 } else { gap / 4 };
+                self.at(now + gap, Event::Act(rank));
+            }
+            Event::Send(number) | Event::Receive(number) => {
+                let parcel = self.parcels[number];
+                let book = self.book.lock();
+                let [from, to] = [parcel.from, parcel.to].map(|life| book.lives[life].rank);
+                drop(book);
+                if let Event::Send(_) = event {
+                    if let Some(rank) = self.living(from, parcel.from) {
+                        rank.send_parcel(to, parcel);
+                    }
+                    self.stir(from);
+                } else {
+                    if let Some(rank) = self.living(to, parcel.to) {
+                        rank.receive_parcel(from, parcel);
+                    }
+                    self.stir(to);
+                }
+            }
+            Event::Barrier => {
+                // One that was started again counts anew.
+                if self.returned.iter().all(|it| it.0 == 0) {
+                    for at in 0..self.ranks.len() {
+                        if let Some(rank) = &mut self.ranks[at] {
+                            rank.barriers_due += 1;
+                        }
+                        self.stir(at);
+                    }
+                }
+            }
+            Event::Kill(rank) => self.kill_some(rank),
+            Event::Revive(rank) => self.revive(rank),
+            Event::Tell(rank, dead, life) => {
+                if self.lives[dead] == life
+                    && let Some(it) = &mut self.ranks[rank]
+                {
+                    it.tell_of_death(dead, Death::Killed(9));
+                }
+                self.stir(rank);
+            }
+            Event::Left(rank, left) => {
+                if let Some(it) = &mut self.ranks[rank] {
+                    it.tell_of_death(left, Death::Closed);
+                }
+                self.stir(rank);
+            }
+            Event::Return(rank, back, life) => {
+                let (restarts, since) = self.returned[back];
+                if self.lives[back] == life
+                    && let Some(it) = &mut self.ranks[rank]
+                {
+                    it.tell_of_return(back, life, restarts, since);
+                }
+                self.stir(rank);
+            }
+            Event::Cut(mask, cut) => {
+                let n = self.ranks.len();
+                for at in 0..self.plan.networks * n * n {
+                    let (network, a, b) = (at / n / n, at / n % n, at % n);
+                    if mask >> a & 1 != mask >> b & 1 {
+                        let (from, to) = (network * n + a, network * n + b);
+                        self.net.lock().set_cut(from, to, cut);
+                    }
+                }
+            }
+            Event::Fail(network) => self.cut_network(network),
+            Event::Shrink => {
+                let places = self.ranks.len() * self.plan.networks;
+                for at in 0..places * places {
+                    let mtu = self.plan.path_mtu;
+                    self.net.lock().set_mtu(at / places, at % places, mtu);
+                }
+            }
+        }
+    }
+
+    fn cut_network(&mut self, network: usize) {
+        let n = self.ranks.len();
+        for at in 0..n * n {
+            let (from, to) = (network * n + at / n, network * n + at % n);
+            self.net.lock().set_cut(from, to, true);
+        }
+    }
+
+    /// A rank, if it still lives that life.
+    fn living(&mut self, rank: usize, life: LifeId) -> Option<&mut Rank> {
+        self.ranks[rank].as_mut().filter(|it| it.life == life)
+    }
+
+    fn stir(&mut self, rank: usize) {
+        if let Some(it) = &mut self.ranks[rank] {
+            it.next_pass = it.next_pass.min(self.now);
+        }
+        self.wake_host(rank);
+    }
+
+    /// Has a rank send a matched message to another, which receives it, late or early.
+    fn exchange(&mut self, rank: usize) {
+        let to = self.rng.index(self.ranks.len());
+        let Some(of) = self.ranks[rank].as_ref().and_then(|it| it.known(to)) else {
+            return;
+        };
+        let bytes = match self.rng.below(8) {
+            0 => 0,
+            1..=4 => self.rng.below(2_000),
+            5 | 6 => self.rng.below(30_000),
+            _ => self.rng.below(self.plan.long_max),
+        };
+        let number = self.parcels.len();
+        self.parcels.push(Parcel {
+            tag: FIRST_PARCEL + number as u64,
+            from: self.lives[rank],
+            to: of,
+            bytes: bytes as usize,
+        });
+        let late = self.rng.scale(100, 2 * MS);
+        let [first, second] = if self.rng.one_in(2) {
+            [Event::Send(number), Event::Receive(number)]
+        } else {
+            [Event::Receive(number), Event::Send(number)]
+        };
+        self.at(self.now, first);
+        self.at(self.now + late, second);
+    }
+
+    /// Kills a rank, or all of its host.
+    fn kill_some(&mut self, rank: usize) {
+        for other in 0..self.ranks.len() {
+            let dies = self.plan.respawn && self.plan.hosts[other] == self.plan.hosts[rank];
+            if other == rank || dies {
+                self.kill(other);
+            }
+        }
+    }
+
+    fn kill(&mut self, at: usize) {
+        let Some(rank) = self.ranks[at].take() else {
+            return;
+        };
+        let life = rank.life;
+        self.trace.note(self.now, at, || "killed".into());
+        self.killed.push(rank);
+        self.book.lock().lives[life].lost = true;
+        for other in 0..self.ranks.len() {
+            let near = self.plan.hosts[other] == self.plan.hosts[at];
+            if near || self.plan.told {
+                let late = self.rng.scale(1, 2 * MS);
+                self.at(self.now + late, Event::Tell(other, at, life));
+            }
+        }
+        if self.plan.respawn {
+            let after = self.rng.scale(1_000, 2 * self.plan.silence_ns);
+            self.at(self.now + after, Event::Revive(at));
+        }
+    }
+
+    fn revive(&mut self, at: usize) {
+        if self.ranks[at].is_some() {
+            return;
+        }
+        for rank in self.ranks.iter_mut().flatten() {
+            rank.leave_barriers();
+        }
+        let since = 1 + self.returned.iter().map(|it| it.1).max().unwrap_or(0);
+        self.returned[at] = (self.returned[at].0 + 1, since);
+        let mut book = self.book.lock();
+        let life = book.lives.len();
+        self.lives[at] = life;
+        book.lives.push(Life {
+            rank: at,
+            knows: self.lives.clone(),
+            ..Life::default()
+        });
+        drop(book);
+        self.start(at);
+        for other in 0..self.ranks.len() {
+            if self.ranks[other].is_none() {
+                let dead = self.lives[other];
+                self.at(self.now, Event::Tell(at, other, dead));
+            } else if other != at {
+                let late = self.rng.scale(1, 3 * MS);
+                self.at(self.now + late, Event::Return(other, at, life));
+            }
+        }
+    }
+}

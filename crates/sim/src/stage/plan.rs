@@ -1,0 +1,164 @@
+//! What a seed of the stage stands for.
+
+use portolan_exchange::Push;
+
+use crate::net::{Faults, Pipe};
+use crate::rng::Rng;
+use crate::scenario::faults;
+use crate::steer::Steering;
+
+const US: u64 = 1_000;
+const MS: u64 = 1_000_000;
+
+/// Everything that shapes a run. Follows from the seed alone.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// The seed that it came from; also of all chance within the run.
+    pub seed: u64,
+    /// Host of each rank: those of one host share memory.
+    pub hosts: Vec<usize>,
+    /// Networks that each rank is on.
+    pub networks: usize,
+    /// What they do to packets.
+    pub faults: Faults,
+    /// Cable of each rank, both directions.
+    pub pipe: Pipe,
+    /// Ways of equal cost; none: one switch.
+    pub ways: Vec<Pipe>,
+    /// How packets come to a rank.
+    pub steering: Steering,
+    /// Packets that a rank has not taken, at most.
+    pub inbox: usize,
+    /// Of a million bursts, how many a link does not take.
+    pub full_ppm: u32,
+    /// Things that each rank does of its own accord.
+    pub acts: u32,
+    /// Mean time between them, ns.
+    pub gap_ns: u64,
+    /// Longest message, bytes.
+    pub long_max: u64,
+    /// Memory of the engine for messages that wait, for one sender, bytes.
+    pub queue_share: usize,
+    /// Likewise for answers that find no credit, bytes.
+    pub reply_bytes: usize,
+    /// How matched messages are pushed.
+    pub push: Push,
+    /// Each rank may have so much pushed; none: as the engine finds.
+    pub pushed_share: Option<u64>,
+    /// Messages from this length on may be copied by their receiver, bytes.
+    pub copy_min: usize,
+    /// Ranks can copy from and to each other's memory.
+    pub cma: bool,
+    /// A rank notices what it is woken for this late at most, ns.
+    pub wake_ns: u64,
+    /// One in so many passes is the helper thread's; 0: none.
+    pub helped: u64,
+    /// Times that a rank is killed.
+    pub kills: u32,
+    /// Ranks die with their host, and come back on others, where they share no memory.
+    pub respawn: bool,
+    /// All others are told of a death; else only those of its host.
+    pub told: bool,
+    /// Cuts between two groups of ranks.
+    pub cuts: u32,
+    /// How long each lasts, ns.
+    pub cut_ns: u64,
+    /// One of several networks fails for good.
+    pub failing: Option<usize>,
+    /// Largest packet of the paths once they shrink, bytes; 0: they do not.
+    pub path_mtu: usize,
+    /// After which a peer that owes something is dead, ns.
+    pub silence_ns: u64,
+    /// Some ranks close with messages under way.
+    pub close_early: bool,
+    /// A rank is killed before this step of the run.
+    pub kill_at: Option<(u64, usize)>,
+}
+
+impl Plan {
+    /// The plan that a seed names.
+    #[must_use]
+    pub fn from_seed(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let r = &mut rng;
+        let ranks = r.between(2, 6) as usize;
+        let hosts = r.between(1, ranks as u64);
+        let hosts: Vec<usize> = (0..ranks).map(|_| r.below(hosts) as usize).collect();
+        let several = hosts.iter().any(|host| *host != hosts[0]);
+        let calm = r.one_in(4);
+        let silence_ns = r.pick(&[300 * MS, 1_000 * MS]);
+        let kills = if r.one_in(2) { 0 } else { r.between(1, 3) } as u32;
+        let networks = if r.one_in(4) { 2 } else { 1 };
+        let rate = r.pick(&[100_000_000, 1_000_000_000]);
+        let ways = if networks == 1 && r.one_in(6) { 2 } else { 0 };
+        let little = Push {
+            whole: 500,
+            first: 80,
+            second: 4_000,
+            overlap: false,
+            masking: false,
+        };
+        let zero = Push {
+            whole: 0,
+            first: 0,
+            second: 0,
+            ..Push::default()
+        };
+        Self {
+            seed,
+            hosts,
+            networks,
+            faults: faults(r, true, calm),
+            pipe: if r.one_in(2) {
+                Pipe::FREE
+            } else {
+                Pipe::new(rate, r.pick(&[6_400, 64_000])).marking(r.pick(&[4_000, u64::MAX]))
+            },
+            ways: (0..ways)
+                .map(|_| Pipe::new(rate, 64_000).shared(r.pick(&[0, rate / 2, rate / 10 * 9])))
+                .collect(),
+            steering: if ways > 0 {
+                Steering {
+                    queues: 1,
+                    strays: 200_000,
+                    both: 100_000,
+                    off: false,
+                }
+            } else {
+                Steering::FAST
+            },
+            inbox: if r.one_in(3) { 16 } else { 4_096 },
+            full_ppm: r.pick(&[0, 20_000]),
+            acts: r.between(10, 80) as u32,
+            gap_ns: r.scale(2 * US, 300 * US),
+            long_max: r.scale(4_000, 300_000),
+            queue_share: r.pick(&[12_000, 400_000]),
+            reply_bytes: r.pick(&[4_000, 1 << 20]),
+            push: r.pick(&[Push::default(), zero, little]),
+            pushed_share: r.pick(&[None, Some(16 << 10)]),
+            copy_min: r.pick(&[8_000, usize::MAX]),
+            cma: !r.one_in(4),
+            wake_ns: r.pick(&[0, 2 * US, 60 * US, 2 * MS]),
+            helped: r.pick(&[0, 3, 10]),
+            kills,
+            respawn: r.one_in(2) && several,
+            told: kills == 0 || r.one_in(2),
+            cuts: if calm { 0 } else { r.below(3) as u32 },
+            cut_ns: r.scale(MS, 2 * silence_ns),
+            failing: (networks == 2 && r.one_in(2)).then(|| r.index(2)),
+            path_mtu: if r.one_in(5) { 1_250 } else { 0 },
+            silence_ns,
+            close_early: r.one_in(4),
+            kill_at: None,
+        }
+    }
+
+    /// Whether a rank that lives may be taken for dead.
+    #[must_use]
+    pub fn silence_possible(&self) -> bool {
+        self.faults.loss > 50_000
+            || self.faults.burst_start > 0
+            || self.failing.is_some()
+            || (self.cuts > 0 && 4 * self.cut_ns > self.silence_ns)
+    }
+}
