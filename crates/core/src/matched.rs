@@ -165,8 +165,8 @@ impl Core {
             done += usize::from(did != Did::NoRoom);
             exchange.did(did);
         }
-        while let Some((rank, awaited)) = exchange.poll_awaited() {
-            if let Some(peer) = self.lanes.peer(rank).filter(|_| awaited) {
+        while let Some(rank) = exchange.poll_awaited() {
+            if let Some(peer) = self.lanes.peer(rank) {
                 out.net_await(peer);
             }
         }

@@ -241,20 +241,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         port < self.config.ports && !self.closed.contains(&port)
     }
 
-    /// A rank of which something is awaited from now on (`true`): should it fall
-    /// silent it is to be asked for a sign of life; or nothing any more. Only ranks
-    /// by [`Lane::Network`] are told of.
+    /// A rank by [`Lane::Network`] of which something is awaited from now on: should it
+    /// fall silent, and [`Exchange::awaits`] still say so, it is to be asked for a sign
+    /// of life.
     #[inline]
-    pub fn poll_awaited(&mut self) -> Option<(u32, bool)> {
-        if !self.ops.lanes.has_news() {
-            return None;
-        }
-        let Self { ops, inline, .. } = self;
-        let inline = inline.as_ref();
-        (ops.lanes).next_news(|rank| inline.is_some_and(|it| it.stands(|s| s.source == Some(rank))))
+    pub fn poll_awaited(&mut self) -> Option<u32> {
+        self.ops.lanes.next_news()
     }
 
-    /// Whether an operation or a message depends on what a rank does next.
+    /// Whether an operation or a message depends on what a rank by [`Lane::Network`]
+    /// does next.
     #[must_use]
     pub fn awaits(&self, rank: u32) -> bool {
         self.ops.lanes.awaits(rank) || self.stands(|selector| selector.source == Some(rank))

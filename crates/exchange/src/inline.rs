@@ -28,13 +28,6 @@ pub enum InlineReceive<K> {
     Ended(Completion, K),
 }
 
-impl<K> InlineSlot<K> {
-    /// Whether no message has met it, and `of` says so of what it waits for.
-    pub fn stands(&self, of: impl FnOnce(&Selector) -> bool) -> bool {
-        matches!(self.stage, InlineReceive::Waits(_)) && of(&self.selector)
-    }
-}
-
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Begins to receive the first message that fits, for a caller that waits
     /// for it: [`Exchange::stood`] tells of its end.
@@ -58,15 +51,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             selector: *selector,
             stage: InlineReceive::Waits(sink),
         });
-        self.look_at(selector.source);
-        Ok(())
-    }
-
-    #[inline]
-    fn look_at(&mut self, source: Option<u32>) {
-        if let Some(rank) = source {
-            self.ops.lanes.look_at(rank);
+        if let Some(rank) = selector.source {
+            self.ops.lanes.expect(rank, 0);
         }
+        Ok(())
     }
 
     /// What became of it, once it waits no more; told once.
@@ -86,12 +74,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     pub fn withdraw_inline(&mut self) -> Option<K> {
         match self.inline.take() {
             Some(InlineSlot {
-                selector,
                 stage: InlineReceive::Waits(sink),
-            }) => {
-                self.look_at(selector.source);
-                Some(sink)
-            }
+                ..
+            }) => Some(sink),
             other => {
                 self.inline = other;
                 None
@@ -102,7 +87,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Whether a receive stands that no message has met, and of which `of`
     /// says so.
     pub(crate) fn stands(&self, of: impl FnOnce(&Selector) -> bool) -> bool {
-        self.inline.as_ref().is_some_and(|slot| slot.stands(of))
+        (self.inline.as_ref())
+            .is_some_and(|s| matches!(s.stage, InlineReceive::Waits(_)) && of(&s.selector))
     }
 
     /// Gives it a message that is here whole; false: it does not stand, or
@@ -140,8 +126,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             },
         };
         slot.stage = InlineReceive::Ended(completion, sink);
-        let source = slot.selector.source;
-        self.look_at(source);
         true
     }
 
@@ -164,7 +148,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let body = Body::Receive(receive);
         let id = (self.ops).insert(body, Notify::default(), selector.tag, None);
-        self.look_at(selector.source);
         self.inline = Some(InlineSlot {
             selector,
             stage: InlineReceive::Became(id),

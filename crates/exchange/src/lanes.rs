@@ -1,5 +1,5 @@
-//! What the caller says of the ways to other ranks, and what it is told in return:
-//! of which of them something is awaited.
+//! What the caller says of the ways to other ranks, and of which of them something is
+//! awaited.
 
 use alloc::vec::Vec;
 
@@ -83,10 +83,8 @@ pub struct LaneTerms {
 #[derive(Clone, Copy, Debug, Default)]
 struct Rank {
     lane: Lane,
-    /// Operations and messages that depend on what it does next.
+    /// Operations and messages that depend on what it does next, by the network.
     awaited: u32,
-    /// What was told last: whether there are any.
-    told: bool,
     /// In `news`.
     listed: bool,
 }
@@ -96,7 +94,7 @@ struct Rank {
 pub(crate) struct Lanes {
     terms: [LaneTerms; 2],
     ranks: Vec<Rank>,
-    /// Ranks of which something may be awaited that was not, or the reverse.
+    /// Ranks of which something is awaited that was not.
     news: Vec<u32>,
 }
 
@@ -133,26 +131,18 @@ impl Lanes {
         &self.terms[rank.map_or(0, |it| it.lane as usize)]
     }
 
-    /// Something more is awaited of a rank (`1`), or is no more (`-1`). Only of the
-    /// network somebody wants to know it.
+    /// So much more (or less) is awaited of a rank; 0: by a receive that is counted
+    /// nowhere. Only of the network somebody wants to know it.
+    #[inline]
     pub fn expect(&mut self, rank: u32, more: i32) {
         if let Some(it) = self.ranks.get_mut(rank as usize)
             && it.lane == Lane::Network
         {
             it.awaited = it.awaited.wrapping_add_signed(more);
-            self.look_at(rank);
-        }
-    }
-
-    /// What is awaited of a rank may have changed.
-    #[inline]
-    pub fn look_at(&mut self, rank: u32) {
-        if let Some(it) = self.ranks.get_mut(rank as usize)
-            && it.lane == Lane::Network
-            && !it.listed
-        {
-            it.listed = true;
-            self.news.push(rank);
+            if more >= 0 && !it.listed {
+                it.listed = true;
+                self.news.push(rank);
+            }
         }
     }
 
@@ -165,17 +155,9 @@ impl Lanes {
         !self.news.is_empty()
     }
 
-    /// A rank of which something is awaited from now on, or nothing any more;
-    /// `stands`: a receive that is none of the operations waits for it.
-    pub fn next_news(&mut self, stands: impl Fn(u32) -> bool) -> Option<(u32, bool)> {
-        while let Some(rank) = self.news.pop() {
-            let now = self.awaits(rank) || stands(rank);
-            let it = &mut self.ranks[rank as usize];
-            it.listed = false;
-            if core::mem::replace(&mut it.told, now) != now {
-                return Some((rank, now));
-            }
-        }
-        None
+    pub fn next_news(&mut self) -> Option<u32> {
+        let rank = self.news.pop()?;
+        self.ranks[rank as usize].listed = false;
+        Some(rank)
     }
 }

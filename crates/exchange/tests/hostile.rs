@@ -467,8 +467,7 @@ impl Run {
             for id in left {
                 (self.cluster).with(rank, |x| x.discard(id, Pieces::default()));
             }
-            let statistics = self.cluster.ranks[rank as usize].statistics();
-            assert_eq!(statistics, Default::default(), "rank {rank}");
+            self.cluster.is_idle(rank);
         }
     }
 }

@@ -477,8 +477,7 @@ impl Run {
             }
         }
         for rank in self.alive() {
-            let statistics = self.cluster.ranks[rank as usize].statistics();
-            assert_eq!(statistics, Default::default(), "rank {rank}");
+            self.cluster.is_idle(rank);
             let mut published = self.cluster.net.published.keys();
             assert!(published.all(|(owner, _)| *owner != rank));
         }

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use portolan_exchange::{
-    Config, Did, Exchange, Incoming, Kind, LaneTerms, Located, OpError, OpId, Outgoing, Payload,
-    Place, Push, Range as Memory, SendOptions, SendRefused, Signal, Sink, Source, Task, Took,
-    Where,
+    Config, Did, Exchange, Incoming, Kind, Lane, LaneTerms, Located, OpError, OpId, Outgoing,
+    Payload, Place, Push, Range as Memory, SendOptions, SendRefused, Signal, Sink, Source,
+    Statistics, Task, Took, Where,
 };
 
 pub mod memory;
@@ -467,13 +467,17 @@ impl Cluster {
             ..LaneTerms::default()
         };
         let of = |rank| {
-            Exchange::new(Config {
+            let mut x = Exchange::new(Config {
                 rank,
                 size,
                 lanes: [terms; 2],
                 ports: PORTS,
                 ..*config
-            })
+            });
+            for other in (0..size).filter(|other| *other != rank) {
+                x.set_lane(other, Lane::Network);
+            }
+            x
         };
         Self {
             net,
@@ -506,6 +510,13 @@ impl Cluster {
         source: Pieces,
     ) -> Result<OpId, (SendRefused, Pieces)> {
         self.with(rank, |x| x.post_send(to, tag, options, source))
+    }
+
+    /// Nothing is under way with a rank any more, and nothing awaited.
+    pub fn is_idle(&self, rank: u32) {
+        let x = &self.ranks[rank as usize];
+        assert_eq!(x.statistics(), Statistics::default(), "rank {rank}");
+        assert!((0..self.ranks.len() as u32).all(|other| !x.awaits(other)));
     }
 
     /// Changes how all push.

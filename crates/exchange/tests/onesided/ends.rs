@@ -144,8 +144,7 @@ impl Run {
             }
         }
         for rank in alive {
-            let statistics = self.cluster.ranks[rank as usize].statistics();
-            assert_eq!(statistics, Default::default(), "rank {rank}");
+            self.cluster.is_idle(rank);
         }
         self.signals = self.told.len();
     }

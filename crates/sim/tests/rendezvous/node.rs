@@ -171,10 +171,8 @@ impl App {
             let did = at.act(task);
             self.exchange.did(did);
         }
-        while let Some((_, awaited)) = self.exchange.poll_awaited() {
-            if awaited {
-                at.view.await_peer(now, OTHER);
-            }
+        while self.exchange.poll_awaited().is_some() {
+            at.view.await_peer(now, OTHER);
         }
     }
 }
