@@ -2,8 +2,6 @@
 
 use alloc::vec::Vec;
 
-use portolan_matching::Envelope;
-
 use crate::credit::{OVERHEAD, PUSHED_MIN};
 use crate::exchange::Exchange;
 use crate::kind::{Kind, OVERLAP, SECOND, SHARES, Words};
@@ -32,6 +30,14 @@ impl Incoming<'_> {
     pub(crate) const fn is_whole(&self) -> bool {
         self.payload.len() as u64 == self.total
     }
+}
+
+/// Where bytes of a payload go.
+enum Target<'a, K> {
+    /// To memory, from where on, as far as there is room.
+    Sink(&'a mut K, u64, usize),
+    /// To a message that is kept.
+    Body(&'a mut [u8]),
 }
 
 /// What became of it.
@@ -170,10 +176,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let full =
             (self.peers.get(m.from)).is_some_and(|peer| peer.offers >= self.config.offers_max);
-        let envelope = Envelope {
-            source: m.from,
-            tag,
-        };
+        let envelope = what.envelope();
         if full
             && !self.stands(|selector| selector.fits(&envelope))
             && self.matcher.peek_posted(&envelope).is_none()
@@ -282,46 +285,54 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         body
     }
 
+    /// Where `bytes` bytes of a partly arrived payload go, from `at` on, as far as they
+    /// go anywhere.
+    #[inline]
+    fn target(&mut self, part: u64, at: u64, bytes: usize) -> Option<Target<'_, K>> {
+        let part = *self.parts.get(part)?;
+        let at = part.at.checked_add(at)?;
+        let end = at.checked_add(bytes as u64)?;
+        let (memory, at, most) = match part.dest {
+            Dest::Receive(id) => {
+                let sink = self.ops.receive(id)?.sink.as_mut()?;
+                // What is too long is cut.
+                let fits = sink.len().checked_sub(at)?.min(bytes as u64);
+                return Some(Target::Sink(sink, at, fits as usize));
+            }
+            Dest::Message(number) => {
+                let body = &mut self.messages.get_mut(number)?.body;
+                return body.get_mut(at as usize..end as usize).map(Target::Body);
+            }
+            Dest::Put(number) => {
+                let Arriving { spot, bytes, .. } = *self.puts.get(number)?;
+                (self.regions.memory_mut(spot.region)?, spot.at + at, bytes)
+            }
+            Dest::Get(id) => {
+                let sink = self.ops.remote(id)?.sink.as_mut()?;
+                (sink, at, part.at + part.pulled.unwrap_or(0))
+            }
+            Dest::Nowhere => return None,
+        };
+        (end <= most).then_some(Target::Sink(memory, at, bytes))
+    }
+
     /// Where `bytes` bytes of a partly arrived payload go, from `at` on. `None`:
     /// not to one place; give them to [`Exchange::write_part`].
     #[inline]
     pub fn room(&mut self, part: u64, at: u64, bytes: usize) -> Option<&mut [u8]> {
-        let part = *self.parts.get(part)?;
-        let at = part.at.checked_add(at)?;
-        let end = at.checked_add(bytes as u64)?;
-        match part.dest {
-            Dest::Receive(id) => {
-                let sink = self.ops.receive(id)?.sink.as_mut()?;
-                if end <= sink.len() {
-                    sink.slice(at, bytes)
-                } else {
-                    None
-                }
-            }
-            Dest::Message(number) => {
-                let body = &mut self.messages.get_mut(number)?.body;
-                body.get_mut(at as usize..end as usize)
-            }
-            Dest::Put(number) => {
-                let Arriving {
-                    spot, bytes: most, ..
-                } = *self.puts.get(number)?;
-                let memory = self.regions.memory_mut(spot.region)?;
-                if end <= most {
-                    memory.slice(spot.at + at, bytes)
-                } else {
-                    None
-                }
-            }
-            Dest::Get(id) => {
-                let sink = self.ops.remote(id)?.sink.as_mut()?;
-                if end <= part.at + part.pulled.unwrap_or(0) {
-                    sink.slice(at, bytes)
-                } else {
-                    None
-                }
-            }
-            Dest::Nowhere => None,
+        match self.target(part, at, bytes)? {
+            Target::Sink(sink, at, fits) if fits == bytes => sink.slice(at, bytes),
+            Target::Sink(..) => None,
+            Target::Body(body) => Some(body),
+        }
+    }
+
+    /// Writes bytes of a partly arrived payload, from `at` on.
+    pub fn write_part(&mut self, part: u64, at: u64, bytes: &[u8]) {
+        match self.target(part, at, bytes.len()) {
+            Some(Target::Sink(sink, at, fits)) if fits > 0 => sink.write(at, &bytes[..fits]),
+            Some(Target::Body(body)) => body.copy_from_slice(bytes),
+            Some(Target::Sink(..)) | None => {}
         }
     }
 
@@ -336,48 +347,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Dest::Get(id) => self.ops.remote(id).map_or(0, |remote| remote.total),
             Dest::Put(number) => self.puts.get(number).map_or(0, |put| put.bytes),
             Dest::Message(_) | Dest::Nowhere => 0,
-        }
-    }
-
-    /// Writes bytes of a partly arrived payload, from `at` on.
-    pub fn write_part(&mut self, part: u64, at: u64, bytes: &[u8]) {
-        let Some(&part) = self.parts.get(part) else {
-            return;
-        };
-        let Some(at) = part.at.checked_add(at) else {
-            return;
-        };
-        let end = at.checked_add(bytes.len() as u64);
-        match part.dest {
-            Dest::Receive(id) => self.write(id, at, bytes),
-            Dest::Message(number) => {
-                if let Some(message) = self.messages.get_mut(number)
-                    && let Some(into) = (at as usize)
-                        .checked_add(bytes.len())
-                        .and_then(|end| message.body.get_mut(at as usize..end))
-                {
-                    into.copy_from_slice(bytes);
-                }
-            }
-            Dest::Put(number) => {
-                if let Some(&Arriving {
-                    spot, bytes: most, ..
-                }) = self.puts.get(number)
-                    && end.is_some_and(|end| end <= most)
-                    && let Some(memory) = self.regions.memory_mut(spot.region)
-                {
-                    memory.write(spot.at + at, bytes);
-                }
-            }
-            Dest::Get(id) => {
-                if end.is_some_and(|end| end <= part.at + part.pulled.unwrap_or(0))
-                    && !bytes.is_empty()
-                    && let Some(sink) = self.ops.remote(id).and_then(|r| r.sink.as_mut())
-                {
-                    sink.write(at, bytes);
-                }
-            }
-            Dest::Nowhere => {}
         }
     }
 

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use portolan_matching::{Envelope, Selector};
+use portolan_matching::Selector;
 
 use crate::exchange::Exchange;
 use crate::memory::{Sink, Source};
 use crate::message::{Dest, Origin, Part};
-use crate::ops::{Body, NOBODY, NOWHERE, OpError, OpId, ReceiveStage, SendStage};
+use crate::ops::{NOBODY, OpError, OpId, ReceiveStage, SendStage};
 use crate::remote::{RemoteStage, RmaOp};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -34,15 +34,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         true
     }
 
-    /// Nobody will ask how an operation ended: its number is void when it has.
-    pub fn forget_end(&mut self, id: OpId) {
-        if self.ops.is_done(id) == Some(true) {
-            self.ops.take(id);
-        } else if let Some(notify) = self.ops.notify(id) {
-            notify.queue = Some(NOWHERE);
-        }
-    }
-
     /// A rank is dead. What has arrived of it in full stays; all else that
     /// depends on it ends with [`OpError::PeerDead`]. Messages that are being
     /// read from a send's memory were [`released`](Exchange::released) before,
@@ -61,16 +52,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
             !lost
         });
-        let parts: Vec<u64> = (self.parts.iter())
-            .filter(|(_, part)| part.from == rank)
-            .map(|(number, _)| number)
-            .collect();
-        for number in parts {
-            if let Some(Part {
-                dest: Dest::Put(put),
-                ..
-            }) = self.parts.remove(number)
-            {
+        for part in self.parts.take_where(|part| part.from == rank) {
+            if let Dest::Put(put) = part.dest {
                 self.drop_put(put);
             }
         }
@@ -79,28 +62,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             peer.serving = 0;
             peer.putting = 0;
         }
-        self.end_remotes(rank);
-        let to_it = self
-            .ops
-            .live_where(|body| matches!(body, Body::Send(send) if send.to == rank));
-        for id in to_it {
-            if let Some(send) = self.ops.send(id) {
-                send.stage = SendStage::Lost;
-            }
-            self.ops.set_awaits(id, NOBODY);
-            self.end_send(id);
-        }
-        let from_it = self.ops.live_where(|body| match body {
-            Body::Receive(receive) => {
-                matches!(receive.stage, ReceiveStage::Met(m) if m.from == rank && m.ending.is_none())
-            }
-            Body::Send(_) | Body::Remote(_) => false,
-        });
-        for id in from_it {
-            if let Some(&mut meeting) = self.ops.meeting(id) {
-                self.pulls.forget(id, &meeting);
-            }
-            self.end_receive(id, Err(OpError::PeerDead));
+        self.targets.remove(&rank);
+        for id in self.ops.all_live() {
+            self.end_with(rank, id);
         }
         if let Some(id) = self.raise(|selector| selector.source == Some(rank)) {
             self.ops.end(id, Err(OpError::PeerDead));
@@ -129,15 +93,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.ask();
     }
 
-    /// Ends what was begun on a dead rank's memory.
-    fn end_remotes(&mut self, rank: u32) {
-        self.targets.remove(&rank);
-        let all =
-            (self.ops).live_where(|body| matches!(body, Body::Remote(remote) if remote.to == rank));
-        for id in all {
-            let Some(remote) = self.ops.remote(id) else {
-                continue;
-            };
+    /// Ends an operation, if it depends on a dead rank.
+    fn end_with(&mut self, rank: u32, id: OpId) {
+        if let Some(send) = self.ops.send(id).filter(|send| send.to == rank) {
+            send.stage = SendStage::Lost;
+            self.ops.set_awaits(id, NOBODY);
+            self.end_send(id);
+        } else if let Some(remote) = self.ops.remote(id).filter(|remote| remote.to == rank) {
             remote.counted = false;
             remote.direct = false;
             if remote.rma == RmaOp::Get {
@@ -150,6 +112,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
             self.ops.set_awaits(id, NOBODY);
             self.end_answered(id);
+        } else if let Some(&mut meeting) = self.ops.meeting(id)
+            && meeting.from == rank
+            && meeting.ending.is_none()
+        {
+            self.pulls.forget(id, &meeting);
+            self.end_receive(id, Err(OpError::PeerDead));
         }
     }
 
@@ -159,12 +127,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         };
         if message.pushes == 0 && message.origin == Origin::Eager {
-            let envelope = Envelope {
-                source: message.what.from,
-                tag: message.what.tag,
-            };
             // What fits it would have taken it before.
-            self.matcher.arrive(envelope, number);
+            self.matcher.arrive(message.what.envelope(), number);
         } else {
             self.release_message(number);
         }
@@ -189,11 +153,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// The endpoint is closed: what has not ended ends with
-    /// [`OpError::Closed`]. What was published is withdrawn already. Nobody reaches into regions any more; their memory
-    /// comes back by [`Exchange::deregister`] once none of it is lent.
+    /// [`OpError::Closed`]. What was published is withdrawn already. Nobody reaches into
+    /// regions any more; their memory comes back by [`Exchange::deregister`] once none of it is lent.
     pub fn end_all(&mut self) {
         self.raise(|_| true);
-        for id in self.ops.live_where(|_| true) {
+        for id in self.ops.all_live() {
             self.ops.end(id, Err(OpError::Closed));
         }
         self.pulls.clear();
@@ -201,16 +165,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.targets.clear();
         self.regions.close_all();
         self.drop_served(None);
-        let parts: Vec<(u64, Dest)> = (self.parts.iter())
-            .map(|(number, part)| (number, part.dest))
-            .collect();
-        for (number, dest) in parts {
-            match dest {
-                Dest::Put(put) => self.drop_put(put),
-                Dest::Get(_) | Dest::Nowhere => {}
-                Dest::Receive(_) | Dest::Message(_) => continue,
+        // Parts of messages go on to nobody's memory.
+        let of_regions =
+            |part: &Part| matches!(part.dest, Dest::Put(_) | Dest::Get(_) | Dest::Nowhere);
+        for part in self.parts.take_where(of_regions) {
+            if let Dest::Put(put) = part.dest {
+                self.drop_put(put);
             }
-            self.parts.remove(number);
         }
     }
 }

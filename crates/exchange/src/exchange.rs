@@ -11,7 +11,7 @@ use crate::kind::Kind;
 use crate::lanes::{Lane, LaneTerms, Push};
 use crate::memory::{Sink, Source};
 use crate::message::{Dest, Message, Part};
-use crate::ops::{Completion, Count, CounterId, Memory, OpId, Ops, QueueId};
+use crate::ops::{OpId, Ops};
 use crate::outbox::Waiting;
 use crate::pull::Pulls;
 use crate::regions::Regions;
@@ -262,26 +262,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.config.rank
     }
 
-    /// Whether an operation has ended; `None`: there is none of that number,
-    /// or its end was taken.
-    #[inline]
-    #[must_use]
-    pub fn is_done(&self, op: OpId) -> Option<bool> {
-        self.ops.is_done(op)
-    }
-
-    /// How an operation ended, and its memory; `None` while it has not.
-    pub fn take(&mut self, op: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        self.ops.take(op)
-    }
-
-    /// The same, without the memory: of lent memory there is nothing to give
-    /// back.
-    #[inline]
-    pub fn finish(&mut self, op: OpId) -> Option<Completion> {
-        self.ops.finish(op)
-    }
-
     /// What there is at this moment.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
@@ -378,57 +358,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     #[must_use]
     pub const fn share_min(&self) -> u64 {
         self.config.share_min
-    }
-
-    /// Operations that have ended so far.
-    #[must_use]
-    pub const fn ends(&self) -> u64 {
-        self.ops.ends()
-    }
-
-    /// Makes a completion queue. It never drops: it holds at most what was
-    /// begun.
-    pub fn open_queue(&mut self) -> QueueId {
-        self.ops.open_queue()
-    }
-
-    /// Whether there is such a queue.
-    #[must_use]
-    pub fn has_queue(&self, queue: QueueId) -> bool {
-        self.ops.has_queue(queue)
-    }
-
-    /// Closes a queue: what it holds, and what would still come to it, is
-    /// forgotten.
-    pub fn close_queue(&mut self, queue: QueueId) {
-        self.ops.close_queue(queue);
-    }
-
-    /// The oldest completion in a queue, with the operation's memory.
-    pub fn next_of(&mut self, queue: QueueId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        self.ops.next_of(queue)
-    }
-
-    /// Completions in a queue.
-    #[must_use]
-    pub fn queue_len(&self, queue: QueueId) -> usize {
-        self.ops.queue_len(queue)
-    }
-
-    /// Makes a counter, at zero.
-    pub fn open_counter(&mut self) -> CounterId {
-        self.ops.open_counter()
-    }
-
-    /// Closes a counter.
-    pub fn close_counter(&mut self, counter: CounterId) {
-        self.ops.close_counter(counter);
-    }
-
-    /// What a counter has counted; `None`: there is no such counter.
-    #[must_use]
-    pub fn count(&self, counter: CounterId) -> Option<Count> {
-        self.ops.count(counter)
     }
 
     /// Whether something was not taken that may be taken now; asked once.

@@ -33,6 +33,7 @@ extern crate alloc;
 
 mod answers;
 mod arrive;
+mod completions;
 mod copy;
 mod credit;
 mod end;

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use portolan_matching::Envelope;
+
 use crate::ops::OpId;
 
 /// Names a message that was claimed; no receive sees it but the one that is
@@ -21,6 +23,16 @@ pub struct Probed {
     pub total: u64,
     /// What the sender sent beside the tag.
     pub data: Option<u64>,
+}
+
+impl Probed {
+    /// What it is matched by.
+    pub(crate) const fn envelope(&self) -> Envelope {
+        Envelope {
+            source: self.from,
+            tag: self.tag,
+        }
+    }
 }
 
 /// Where what is missing of a message is.

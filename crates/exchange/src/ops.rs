@@ -225,6 +225,31 @@ pub(crate) struct Meeting {
 }
 
 impl Meeting {
+    /// A message of which so many bytes are pushed, and so many pushes missing, meets a
+    /// receive with so much room. Nothing else is missing.
+    pub fn new(what: &Probed, room: u64, pushed: u64, pushes: u32) -> Self {
+        let want = what.total.min(room);
+        let pushed = pushed.min(want);
+        Self {
+            from: what.from,
+            total: what.total,
+            want,
+            pushes,
+            offer: None,
+            address: 0,
+            shares: false,
+            published: 0,
+            published_end: 0,
+            ending: None,
+            overlap: true,
+            begun: true,
+            asked: pushed,
+            came: pushed,
+            answered: pushed,
+            end: want,
+        }
+    }
+
     /// Of what has not been asked for, the bytes that the sender writes where both
     /// sides copy.
     pub fn half(&self) -> u64 {
@@ -269,25 +294,13 @@ pub(crate) struct Op<S, K> {
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Ops<S, K> {
-    slab: Slab<Op<S, K>>,
+    pub slab: Slab<Op<S, K>>,
     /// Of whom something is awaited.
     pub lanes: Lanes,
-    queues: Vec<Option<VecDeque<OpId>>>,
-    counters: Vec<Option<Count>>,
+    pub queues: Vec<Option<VecDeque<OpId>>>,
+    pub counters: Vec<Option<Count>>,
     /// Operations that have not ended.
     live: usize,
-    /// Ends so far: whoever waits for one looks when it has changed.
-    ends: u64,
-}
-
-/// The slot of a thing that is made and closed by number.
-fn place<T>(all: &mut Vec<Option<T>>, new: T) -> u32 {
-    let at = all.iter().position(Option::is_none).unwrap_or_else(|| {
-        all.push(None);
-        all.len() - 1
-    });
-    all[at] = Some(new);
-    at as u32
 }
 
 impl<S, K> Ops<S, K> {
@@ -298,7 +311,6 @@ impl<S, K> Ops<S, K> {
             queues: Vec::new(),
             counters: Vec::new(),
             live: 0,
-            ends: 0,
         }
     }
 
@@ -339,11 +351,6 @@ impl<S, K> Ops<S, K> {
     #[inline]
     pub fn get_mut(&mut self, id: OpId) -> Option<&mut Op<S, K>> {
         self.slab.get_mut(id.0)
-    }
-
-    /// How the end of one that has not ended is told.
-    pub fn notify(&mut self, id: OpId) -> Option<&mut Notify> {
-        self.slab.get_mut(id.0).map(|op| &mut op.notify)
     }
 
     /// A send that has not ended.
@@ -432,30 +439,14 @@ impl<S, K> Ops<S, K> {
         let Some(sink) = &mut receive.sink else {
             return;
         };
-        let want = what.total.min(sink.len());
+        let meeting = Meeting::new(what, sink.len(), what.total, 0);
+        let want = meeting.want;
         if want > 0 {
             sink.write(0, &payload[..want as usize]);
         }
         op.tag = what.tag;
         op.data = what.data;
-        receive.stage = ReceiveStage::Met(Meeting {
-            from: what.from,
-            total: what.total,
-            want,
-            pushes: 0,
-            offer: None,
-            address: 0,
-            shares: false,
-            published: 0,
-            published_end: 0,
-            ending: None,
-            overlap: true,
-            begun: true,
-            asked: want,
-            came: want,
-            answered: want,
-            end: want,
-        });
+        receive.stage = ReceiveStage::Met(meeting);
         let result = if what.total > want {
             Err(OpError::Truncated)
         } else {
@@ -497,7 +488,6 @@ impl<S, K> Ops<S, K> {
         self.lanes.expect(op.awaits, -1);
         op.awaits = NOBODY;
         self.live -= 1;
-        self.ends += 1;
         let Notify { queue, counter, .. } = op.notify;
         if let Some(CounterId(at)) = counter
             && let Some(Some(count)) = self.counters.get_mut(at as usize)
@@ -516,145 +506,13 @@ impl<S, K> Ops<S, K> {
         }
     }
 
-    /// Whether it has ended; `None`: there is no such operation.
-    #[inline]
-    pub fn is_done(&self, id: OpId) -> Option<bool> {
-        self.slab.get(id.0).map(|op| op.ended.is_some())
-    }
-
-    /// How one has ended.
-    fn completion(&self, id: OpId) -> Option<Completion> {
-        let op = self.slab.get(id.0)?;
-        let result = op.ended?;
-        let mut data = op.data;
-        let (action, peer, bytes, total) = match &op.body {
-            Body::Send(send) => {
-                let sent = if result.is_ok() { send.total } else { 0 };
-                (Action::Send, send.to, sent, send.total)
-            }
-            Body::Receive(receive) => {
-                let (from, want, total) = match &receive.stage {
-                    ReceiveStage::Met(m) => (m.from, m.want, m.total),
-                    ReceiveStage::Posted(_) => (receive.source.unwrap_or(u32::MAX), 0, 0),
-                };
-                let whole = matches!(result, Ok(()) | Err(OpError::Truncated));
-                (Action::Receive, from, if whole { want } else { 0 }, total)
-            }
-            Body::Remote(remote) => {
-                data = remote.found;
-                let done = if result.is_ok() { remote.total } else { 0 };
-                (remote.rma.action(), remote.to, done, remote.total)
-            }
-        };
-        Some(Completion {
-            op: id,
-            action,
-            peer,
-            tag: op.tag,
-            bytes,
-            total,
-            data,
-            context: op.notify.context,
-            result,
-        })
-    }
-
-    /// Takes one out that has ended.
-    pub fn take(&mut self, id: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        let completion = self.completion(id)?;
-        let memory = match &mut self.slab.get_mut(id.0)?.body {
-            Body::Send(send) => send.source.take().map(Memory::Source),
-            Body::Receive(receive) => receive.sink.take().map(Memory::Sink),
-            Body::Remote(remote) => match remote.source.take() {
-                Some(source) => Some(Memory::Source(source)),
-                None => remote.sink.take().map(Memory::Sink),
-            },
-        };
-        self.slab.discard(id.0);
-        Some((completion, memory))
-    }
-
-    /// The same, without its memory.
-    #[inline]
-    pub fn finish(&mut self, id: OpId) -> Option<Completion> {
-        let completion = self.completion(id)?;
-        self.slab.discard(id.0);
-        Some(completion)
-    }
-
-    /// Numbers of those that have not ended and of which `of` says so.
-    pub fn live_where(&self, of: impl Fn(&Body<S, K>) -> bool) -> Vec<OpId> {
+    /// Numbers of those that have not ended.
+    pub fn all_live(&self) -> Vec<OpId> {
         let live = self.slab.iter().filter(|(_, op)| op.ended.is_none());
-        live.filter(|(_, op)| of(&op.body))
-            .map(|(id, _)| OpId(id))
-            .collect()
+        live.map(|(id, _)| OpId(id)).collect()
     }
 
     pub const fn live(&self) -> usize {
         self.live
-    }
-
-    pub const fn ends(&self) -> u64 {
-        self.ends
-    }
-
-    pub fn open_queue(&mut self) -> QueueId {
-        QueueId(place(&mut self.queues, VecDeque::new()))
-    }
-
-    pub fn has_queue(&self, QueueId(at): QueueId) -> bool {
-        matches!(self.queues.get(at as usize), Some(Some(_)))
-    }
-
-    /// What is in it is forgotten, and what comes after too, also when another
-    /// queue has its number.
-    pub fn close_queue(&mut self, number: QueueId) {
-        let queue = self.queues.get_mut(number.0 as usize);
-        let Some(queue) = queue.and_then(Option::take) else {
-            return;
-        };
-        for id in queue {
-            self.slab.remove(id.0);
-        }
-        for op in self.slab.iter_mut() {
-            if op.notify.queue == Some(number) {
-                op.notify.queue = Some(NOWHERE);
-            }
-        }
-    }
-
-    /// The oldest completion of a queue. One may have been taken by its number.
-    pub fn next_of(&mut self, QueueId(at): QueueId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        loop {
-            let id = self.queues.get_mut(at as usize)?.as_mut()?.pop_front()?;
-            if let Some(ended) = self.take(id) {
-                return Some(ended);
-            }
-        }
-    }
-
-    pub fn queue_len(&self, QueueId(at): QueueId) -> usize {
-        let queue = self.queues.get(at as usize).and_then(Option::as_ref);
-        queue.map_or(0, VecDeque::len)
-    }
-
-    pub fn open_counter(&mut self) -> CounterId {
-        CounterId(place(&mut self.counters, Count::default()))
-    }
-
-    pub fn close_counter(&mut self, number: CounterId) {
-        let slot = self.counters.get_mut(number.0 as usize);
-        if slot.and_then(Option::take).is_none() {
-            return;
-        }
-        for op in self.slab.iter_mut() {
-            if op.notify.counter == Some(number) {
-                op.notify.counter = None;
-            }
-        }
-    }
-
-    pub fn count(&self, CounterId(at): CounterId) -> Option<Count> {
-        self.counters.get(at as usize).copied().flatten()
     }
 }

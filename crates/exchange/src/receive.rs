@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use portolan_matching::{Arrival, Envelope, Post, Selector};
+use portolan_matching::{Arrival, Post, Selector};
 
 use crate::copy::copy;
 use crate::exchange::Exchange;
@@ -17,13 +17,6 @@ use crate::task::Did;
 /// Vectors kept for messages to come, at most, and how long they may be, bytes.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES: usize = 64 << 10;
-
-const fn envelope(what: &Probed) -> Envelope {
-    Envelope {
-        source: what.from,
-        tag: what.tag,
-    }
-}
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Posts a receive: it takes the first message that fits `selector`, of
@@ -116,7 +109,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Some(id);
         }
         // Where it fits none it is known by the number it is kept under.
-        match self.matcher.arrive(envelope(what), self.messages.next()) {
+        match self.matcher.arrive(what.envelope(), self.messages.next()) {
             Arrival::Unexpected(_) => None,
             Arrival::Matched(met) => Some(met.receive),
         }
@@ -166,34 +159,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         };
         let room = receive.sink.as_ref().map_or(0, Sink::len);
-        let (offer, address, shares) = match origin {
-            Origin::Offer {
-                op,
-                address,
-                shares,
-            } => (Some(op), address, shares),
-            Origin::Eager | Origin::Local(_) => (None, 0, false),
-        };
-        let want = what.total.min(room);
-        let pushed = pushed.min(want);
-        let meeting = Meeting {
-            from: what.from,
-            total: what.total,
-            want,
-            pushes,
-            offer,
+        let mut meeting = Meeting::new(what, room, pushed, pushes);
+        meeting.overlap = overlap;
+        if let Origin::Offer {
+            op,
             address,
             shares,
-            published: 0,
-            published_end: 0,
-            ending: None,
-            overlap,
-            begun: offer.is_none(),
-            asked: pushed,
-            came: pushed,
-            answered: pushed,
-            end: want,
-        };
+        } = origin
+        {
+            meeting.offer = Some(op);
+            (meeting.address, meeting.shares) = (address, shares);
+            meeting.begun = false;
+        }
         self.ops.meet(id, what.tag, what.data, meeting);
     }
 

@@ -269,48 +269,28 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         }
         let lent = u32::from(did == Did::Lent);
-        let next = match what {
-            Waiting::Start(op) => self.has_started(op, did),
-            Waiting::Second(op) => {
-                self.note_lent(op, lent);
-                None
-            }
+        let mut next = None;
+        match what {
+            Waiting::Start(op) => next = self.has_started(op, did),
+            Waiting::Second(op) => self.note_lent(op, lent),
             Waiting::Answer { op, .. } => {
                 self.note_lent(op, lent);
                 self.answer_due(op);
-                None
             }
-            Waiting::Write { op, receive, .. } if did == Did::Done => self
-                .answer_due(op)
-                .map(|(at, bytes)| Waiting::say(Kind::Pulled, [receive, at, bytes])),
-            Waiting::Write { op, receive, .. } => Some(Waiting::Answer { op, receive }),
-            Waiting::Remote(op) => self.remote_did(rank, op, did),
-            Waiting::Ask { op, .. } => {
-                self.has_asked(rank, op);
-                None
+            Waiting::Write { op, receive, .. } if did == Did::Done => {
+                let written = self.answer_due(op);
+                next = written.map(|(at, bytes)| Waiting::say(Kind::Pulled, [receive, at, bytes]));
             }
-            Waiting::Served(number) => {
-                self.has_served(number, did);
-                None
-            }
-            Waiting::Signal { op, .. } => {
-                self.has_told(rank, op);
-                None
-            }
-            Waiting::Publish { receive, key } => {
-                self.has_published(receive, key, did);
-                None
-            }
-            Waiting::Withdraw(id) => {
-                self.has_withdrawn(id);
-                None
-            }
-            Waiting::Fetch(id) => {
-                self.has_fetched(id, did);
-                None
-            }
-            Waiting::Prepare(_) | Waiting::Say(..) => None,
-        };
+            Waiting::Write { op, receive, .. } => next = Some(Waiting::Answer { op, receive }),
+            Waiting::Remote(op) => next = self.remote_did(rank, op, did),
+            Waiting::Ask { op, .. } => self.has_asked(rank, op),
+            Waiting::Served(number) => self.has_served(number, did),
+            Waiting::Signal { op, .. } => self.has_told(rank, op),
+            Waiting::Publish { receive, key } => self.has_published(receive, key, did),
+            Waiting::Withdraw(id) => self.has_withdrawn(id),
+            Waiting::Fetch(id) => self.has_fetched(id, did),
+            Waiting::Prepare(_) | Waiting::Say(..) => {}
+        }
         match next {
             Some(next) => self.peers.out.put(rank, next),
             None if what.is_reply() => self.hold_no_more(),
