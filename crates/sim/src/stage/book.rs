@@ -131,6 +131,9 @@ impl SharedBook {
     }
 }
 
+/// Of longer messages a life has at most one under way to another, bytes.
+const MIDDLING: usize = 3_000;
+
 /// Ports of the stage's programs; what is bound to them says `rank`.
 pub mod port {
     pub const PLAIN: u16 = 1;
@@ -156,6 +159,18 @@ impl Book {
             _ => r.below(self.long_max),
         };
         let (flow, args) = (r.below(6) as u16, 1 + r.index(8));
+        // Several long ones can fill what one sender may have held, each in a flow of its
+        // own: then none of them goes on.
+        let mut pair = self
+            .letters
+            .iter()
+            .filter(|it| (it.from, it.to) == (from, to));
+        let is_busy = pair.any(|it| it.fate == Fate::Open && it.bytes > MIDDLING);
+        let bytes = if is_busy {
+            bytes.min(MIDDLING as u64)
+        } else {
+            bytes
+        };
         self.letter(from, to, priority, port, flow, args, bytes as usize)
     }
 

@@ -42,6 +42,8 @@ enum Event {
     Revive(usize),
     /// The first is told that the second died in that life.
     Tell(usize, usize, LifeId),
+    /// The first life is told that the second has given it up.
+    GivenUp(LifeId, LifeId),
     /// The first is told that the second has closed.
     Left(usize, usize),
     /// The first is told that the second is back in that life.
@@ -263,15 +265,16 @@ impl Stage {
     }
 
     fn end_chaos(&mut self) {
+        let mut parcels = Vec::new();
         while let Some(Reverse((_, _, event))) = self.events.pop() {
-            // What was begun is gone on with.
-            if !matches!(
-                event,
-                Event::Act(_) | Event::Kill(_) | Event::Barrier | Event::Fail(_)
-            ) {
-                self.happen(event);
+            // What was begun is gone on with, once all know who is back.
+            match event {
+                Event::Act(_) | Event::Kill(_) | Event::Barrier | Event::Fail(_) => {}
+                Event::Send(_) | Event::Receive(_) => parcels.push(event),
+                _ => self.happen(event),
             }
         }
+        parcels.into_iter().for_each(|event| self.happen(event));
         self.net.lock().heal();
         if let Some(network) = self.plan.failing {
             // It stays so.
@@ -293,6 +296,7 @@ impl Stage {
     /// Nothing is lost, and nothing is left.
     fn check(&mut self) {
         for rank in self.ranks.iter_mut().flatten() {
+            rank.settle();
             rank.check_nothing_is_left();
         }
         self.book.lock().check_failed();
@@ -432,9 +436,15 @@ impl Stage {
                 } else {
                     let closing = rank.closing;
                     let busy = rank.pass(now);
+                    let given_up = std::mem::take(&mut rank.given_up);
                     let has_left = rank.closing != closing && rank.closing == Closing::Over;
                     if busy {
                         self.wake_host(at);
+                    }
+                    for life in given_up {
+                        // Of one that was never connected only others can tell.
+                        let (at, late) = (self.lives[at], self.rng.scale(1, 2 * MS));
+                        self.at(self.now + late, Event::GivenUp(life, at));
                     }
                     if has_left {
                         self.leave(at);
@@ -492,7 +502,16 @@ impl Stage {
                 let parcel = self.parcels[number];
                 let book = self.book.lock();
                 let [from, to] = [parcel.from, parcel.to].map(|life| book.lives[life].rank);
+                let [sender, receiver] = [parcel.from, parcel.to].map(|life| &book.lives[life]);
+                let late = match event {
+                    Event::Send(_) => sender.knows[to] < parcel.to,
+                    _ => receiver.knows[from] < parcel.from,
+                };
                 drop(book);
+                if late && now < CHAOS_NS {
+                    // It is yet to be told that the other is back.
+                    return self.at(now + MS, event);
+                }
                 if let Event::Send(_) = event {
                     if let Some(rank) = self.living(from, parcel.from) {
                         rank.send_parcel(to, parcel);
@@ -523,6 +542,17 @@ impl Stage {
                     && let Some(it) = &mut self.ranks[rank]
                 {
                     it.tell_of_death(dead, Death::Killed(9));
+                }
+                self.stir(rank);
+            }
+            Event::GivenUp(life, by) => {
+                let book = self.book.lock();
+                let [rank, by_rank] = [life, by].map(|life| book.lives[life].rank);
+                drop(book);
+                if self.lives[by_rank] == by
+                    && let Some(it) = self.living(rank, life)
+                {
+                    it.tell_of_death(by_rank, Death::Silent);
                 }
                 self.stir(rank);
             }

@@ -136,6 +136,8 @@ pub struct Rank {
     book: SharedBook,
     rng: Rng,
     helped: u64,
+    /// Lives that it has given up, though nobody had said that they are over.
+    pub given_up: Vec<LifeId>,
     /// When it runs next, ns.
     pub next_pass: u64,
     /// Messages that found no credit.
@@ -285,6 +287,7 @@ impl Rank {
             book: book.clone(),
             rng: Rng::new(plan.seed ^ (life as u64 + 7) << 20),
             helped: plan.helped,
+            given_up: Vec::new(),
             next_pass: now,
             wants: VecDeque::new(),
             relays: VecDeque::new(),
@@ -802,8 +805,12 @@ impl Rank {
         self.engine.core.run = true;
         while let Some(finding) = self.engine.next_finding() {
             moved += 1;
-            if let Finding::Suspect(rank, why) = finding {
-                self.engine.gone(rank, why);
+            match finding {
+                Finding::Suspect(rank, why) => self.engine.gone(rank, why),
+                Finding::GivenUp(rank, _) => {
+                    let life = self.book.lock().lives[self.life].knows[rank as usize];
+                    self.given_up.push(life);
+                }
             }
         }
         self.claim();
@@ -863,6 +870,11 @@ impl Rank {
     /// Binds what was not bound, so that all that waits is taken.
     pub fn bind_all(&mut self) {
         self.bind(port::LATE);
+    }
+
+    /// Runs what handlers are still to run.
+    pub fn settle(&mut self) {
+        while self.engine.pass() > 0 {}
     }
 
     /// Nothing of its program's is under way.
