@@ -147,11 +147,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return self.rest(m.from, Dest::Receive(id));
         }
         let body = self.body(m.payload, m.total);
-        let number = self.keep(what, Origin::Eager, body, charge);
+        let number = self.keep(what, Origin::Eager, body, charge, missing, true);
         if missing == 0 {
             return Took::Whole;
         }
-        self.miss(number, missing, true);
         self.rest(m.from, Dest::Message(number))
     }
 
@@ -202,9 +201,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             Dest::Receive(id)
         } else {
             let body = self.body(m.payload, pushed);
-            let number = self.keep(what, origin, body, pushed);
-            self.miss(number, missing, overlap);
-            Dest::Message(number)
+            Dest::Message(self.keep(what, origin, body, pushed, missing, overlap))
         };
         if second > 0 {
             self.ops.lanes.expect(m.from, 1);
@@ -303,8 +300,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 let body = &mut self.messages.get_mut(number)?.body;
                 return body.get_mut(at as usize..end as usize).map(Target::Body);
             }
-            Dest::Put(number) => {
-                let Arriving { spot, bytes, .. } = *self.puts.get(number)?;
+            Dest::Put(Arriving { spot, bytes, .. }) => {
                 (self.regions.memory_mut(spot.region)?, spot.at + at, bytes)
             }
             Dest::Get(id) => {
@@ -345,7 +341,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         match part.dest {
             Dest::Receive(id) => self.ops.meeting(id).map_or(0, |meeting| meeting.want),
             Dest::Get(id) => self.ops.remote(id).map_or(0, |remote| remote.total),
-            Dest::Put(number) => self.puts.get(number).map_or(0, |put| put.bytes),
+            Dest::Put(put) => put.bytes,
             Dest::Message(_) | Dest::Nowhere => 0,
         }
     }
@@ -372,7 +368,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     }
                 }
             }
-            (Dest::Put(number), _) => self.put_part_ends(part.from, Some(number)),
+            (Dest::Put(put), _) => self.put_part_ends(part.from, Some(&put)),
             (Dest::Nowhere, _) => self.put_part_ends(part.from, None),
             (Dest::Get(id), bytes) => self.got(id, bytes.unwrap_or(0)),
         }

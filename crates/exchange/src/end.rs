@@ -6,7 +6,7 @@ use portolan_matching::Selector;
 
 use crate::exchange::Exchange;
 use crate::memory::{Sink, Source};
-use crate::message::{Dest, Origin, Part};
+use crate::message::{Dest, Origin};
 use crate::ops::{NOBODY, OpError, OpId, ReceiveStage, SendStage};
 use crate::remote::{RemoteStage, RmaOp};
 
@@ -52,11 +52,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
             !lost
         });
-        for part in self.parts.take_where(|part| part.from == rank) {
-            if let Dest::Put(put) = part.dest {
-                self.drop_put(put);
-            }
-        }
+        self.drop_parts(|part| part.from == rank);
         self.drop_served(Some(rank));
         if let Some(peer) = self.peers.get(rank) {
             peer.serving = 0;
@@ -166,12 +162,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.regions.close_all();
         self.drop_served(None);
         // Parts of messages go on to nobody's memory.
-        let of_regions =
-            |part: &Part| matches!(part.dest, Dest::Put(_) | Dest::Get(_) | Dest::Nowhere);
-        for part in self.parts.take_where(of_regions) {
-            if let Dest::Put(put) = part.dest {
-                self.drop_put(put);
-            }
-        }
+        self.drop_parts(|part| matches!(part.dest, Dest::Put(_) | Dest::Get(_) | Dest::Nowhere));
     }
 }

@@ -16,7 +16,7 @@ use crate::outbox::Waiting;
 use crate::pull::Pulls;
 use crate::regions::Regions;
 use crate::remote::TargetState;
-use crate::serve::{Arriving, Served};
+use crate::serve::Served;
 use crate::share::SHARE_MIN;
 use crate::slab::Slab;
 
@@ -133,8 +133,7 @@ pub struct Exchange<S, K> {
     pub(crate) second_pushes: BTreeMap<(u32, u64), (Dest, u64, u64)>,
     pub(crate) pulls: Pulls,
     pub(crate) regions: Regions<K>,
-    /// Others' puts that arrive in parts, and answers to their gets.
-    pub(crate) puts: Slab<Arriving>,
+    /// Answers to others' gets.
     pub(crate) served: Slab<Served>,
     /// Ranks towards which one-sided operations are under way.
     pub(crate) targets: BTreeMap<u32, TargetState>,
@@ -168,7 +167,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             second_pushes: BTreeMap::new(),
             pulls: Pulls::new(config.pull_window.max(2)),
             regions: Regions::new(config.regions_max, config.secret[0] ^ config.secret[1]),
-            puts: Slab::new(),
             served: Slab::new(),
             targets: BTreeMap::new(),
             held_up: false,
@@ -182,7 +180,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Whether [`Exchange::make_ready`] has something to do.
+    /// Whether [`Exchange::next_unready`] has something.
     #[inline]
     #[must_use]
     pub fn has_unready(&self) -> bool {

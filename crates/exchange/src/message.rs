@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 use portolan_matching::Envelope;
 
 use crate::ops::OpId;
+use crate::serve::Arriving;
 
 /// Names a message that was claimed; no receive sees it but the one that is
 /// given it.
@@ -75,7 +76,7 @@ pub(crate) enum Dest {
     /// To a message that is kept.
     Message(u64),
     /// To a region, for a put.
-    Put(u64),
+    Put(Arriving),
     /// To a get's memory.
     Get(OpId),
     /// Nowhere: they were refused.

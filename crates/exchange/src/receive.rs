@@ -115,16 +115,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Of a kept message so many pushes are missing.
-    pub(crate) fn miss(&mut self, number: u64, pushes: u32, overlap: bool) {
-        if let Some(message) = self.messages.get_mut(number) {
-            message.pushes = pushes;
-            message.overlap = overlap;
-        }
-    }
-
     /// Keeps a message that [`Exchange::first_receive`] found none for.
-    pub(crate) fn keep(&mut self, what: Probed, origin: Origin, body: Vec<u8>, charge: u64) -> u64 {
+    /// So many of its pushes are missing.
+    pub(crate) fn keep(
+        &mut self,
+        what: Probed,
+        origin: Origin,
+        body: Vec<u8>,
+        charge: u64,
+        pushes: u32,
+        overlap: bool,
+    ) -> u64 {
         if let Some(peer) = self.peers.get(what.from) {
             peer.offers += u32::from(matches!(origin, Origin::Offer { .. }));
             if origin == Origin::Eager && what.from == self.config.rank {
@@ -134,9 +135,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.messages.insert(Message {
             what,
             origin,
-            overlap: false,
+            overlap,
             body,
-            pushes: 0,
+            pushes,
             charge,
             met: None,
             claimed: false,

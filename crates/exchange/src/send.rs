@@ -260,10 +260,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             if let Some(source) = self.ops.send(id).and_then(|send| send.source.as_ref()) {
                 source.read(0, &mut body);
             }
-            self.keep(what, Origin::Eager, body, charge);
+            self.keep(what, Origin::Eager, body, charge, 0, true);
             self.ops.end(id, Ok(()));
         } else {
-            self.keep(what, origin, Vec::new(), 0);
+            self.keep(what, origin, Vec::new(), 0, 0, true);
             if let Some(send) = self.ops.send(id) {
                 send.stage = SendStage::Offered;
             }

@@ -6,7 +6,7 @@ use crate::copy::copy;
 use crate::exchange::Exchange;
 use crate::kind::{FENCE, Kind, SIGNAL, SWAP, Words};
 use crate::memory::{Sink, Source};
-use crate::message::Dest;
+use crate::message::{Dest, Part};
 use crate::ops::{NOBODY, OpError, OpId};
 use crate::outbox::Waiting;
 use crate::regions::{RemoteKey, Rights, Spot};
@@ -19,7 +19,7 @@ use crate::task::{Args, Did, Range};
 const LENT_REGION: u64 = 1 << 31;
 
 /// A put whose bytes are arriving.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arriving {
     pub from: u32,
     /// Where its bytes go, and how many.
@@ -110,8 +110,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Took::Whole;
         }
         self.regions.enter(spot.region);
-        let number = self.puts.insert(put);
-        self.put_part(m.from, Dest::Put(number))
+        self.put_part(m.from, Dest::Put(put))
     }
 
     /// Of a put that was refused no byte is kept.
@@ -132,13 +131,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// All bytes of a put, or of a refused one, are here.
-    pub(crate) fn put_part_ends(&mut self, from: u32, number: Option<u64>) {
+    pub(crate) fn put_part_ends(&mut self, from: u32, put: Option<&Arriving>) {
         if let Some(peer) = self.peers.get(from) {
             peer.putting = peer.putting.saturating_sub(1);
         }
-        if let Some(put) = number.and_then(|number| self.puts.remove(number)) {
+        if let Some(put) = put {
             self.regions.leave(put.spot.region);
-            self.put_ends(&put);
+            self.put_ends(put);
         }
         self.hold_no_more();
     }
@@ -171,10 +170,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.hold_no_more();
     }
 
-    /// The rest of a put will not come.
-    pub(crate) fn drop_put(&mut self, number: u64) {
-        if let Some(put) = self.puts.remove(number) {
-            self.regions.leave(put.spot.region);
+    /// Forgets payloads of which `of` says so: the rest of their bytes will not come.
+    pub(crate) fn drop_parts(&mut self, of: impl Fn(&Part) -> bool) {
+        for part in self.parts.take_where(of) {
+            if let Dest::Put(put) = part.dest {
+                self.regions.leave(put.spot.region);
+            }
         }
     }
 
