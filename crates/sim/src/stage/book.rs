@@ -97,6 +97,8 @@ pub struct Book {
     pub ops: Vec<(LifeId, LifeId, Draft, Op)>,
     /// Those of them that ended with a death.
     failed: Vec<(LifeId, LifeId, usize)>,
+    /// Places in each life's region that have been used.
+    slots: BTreeMap<LifeId, usize>,
     /// Words of signals that are due, and whether they have come.
     pub signals: BTreeMap<u64, bool>,
     /// Silence may be taken for death.
@@ -120,6 +122,7 @@ impl SharedBook {
             refused: BTreeSet::new(),
             ops: Vec::new(),
             failed: Vec::new(),
+            slots: BTreeMap::new(),
             signals: BTreeMap::new(),
             silence_possible,
             long_max,
@@ -208,6 +211,13 @@ impl Book {
             args: words,
             bytes,
         }
+    }
+
+    /// A place for a put to the region of a life, which no other put has.
+    pub fn next_slot(&mut self, of: LifeId) -> usize {
+        let slot = self.slots.entry(of).or_insert(0);
+        *slot += 1;
+        *slot
     }
 
     /// A message of one life to several.

@@ -13,7 +13,7 @@ use portolan_exchange::{
     Completion, Memory, Notify, OpError, OpId, Place, PutOptions, RegionId, RemoteKey, Rights,
     Selector, SendOptions as TaggedOptions, Signal, Statistics,
 };
-use portolan_link::shm::ShmPort;
+use portolan_link::shm::{ShmPort, Slumbering};
 use portolan_proto::congestion::Mode;
 use portolan_proto::{Config, Identity};
 use portolan_seal::SuiteId;
@@ -484,15 +484,7 @@ impl Rank {
         };
         match self.rng.below(6) {
             0 | 1 => {
-                // Each rank writes to slots of its own.
-                let ranks = self.engine.core.size as usize;
-                let used = self
-                    .written
-                    .slots
-                    .iter()
-                    .filter(|slot| slot.0 == of)
-                    .count();
-                let slot = 1 + self.rank + used * ranks;
+                let slot = self.book.lock().next_slot(of);
                 if (slot + 1) * SLOT > REGION {
                     return;
                 }
@@ -825,16 +817,23 @@ impl Rank {
             Some(due) => due.max(now + 300),
             None => u64::MAX,
         };
-        let blocked = self.engine.shm.as_ref().is_some_and(|shm| shm.blocked);
+        if let Some(shm) = self.engine.shm.as_mut().filter(|_| !busy) {
+            // As before a sleep: what came meanwhile keeps it awake.
+            let ready = shm.link.sleep_prepare() == Slumbering::No;
+            shm.link.sleep_cancel();
+            let blocked = shm.blocked || self.engine.core.starved;
+            if blocked || self.engine.waits_for_room() {
+                self.next_pass = self.next_pass.min(now + NAP_NS);
+            } else if ready {
+                self.next_pass = now + 1;
+            }
+        }
         if self.barrier.is_some() {
             self.next_pass = self.next_pass.min(self.knock_at.max(now + 1));
         }
         if helped {
             // The program comes back.
             self.next_pass = self.next_pass.min(now + 1 + self.rng.below(100_000));
-        }
-        if blocked || self.engine.core.starved || self.engine.waits_for_room() {
-            self.next_pass = self.next_pass.min(now + NAP_NS);
         }
         busy
     }
