@@ -2,12 +2,14 @@
 
 mod common;
 
+use std::sync::mpsc::{TryRecvError, channel};
 use std::sync::{Arc, Mutex};
 
 use common::processes::attach;
 use common::{ALL, By, Count, config, job, pair, pattern, run, settle};
 use portolan_engine::{
-    Binding, Buffer, Config, Death, Endpoint, Event, Misuse, SendError, SendOptions, WaitError,
+    Binding, Buffer, Config, Context, Death, Endpoint, Event, Message, Misuse, SendError,
+    SendOptions, Threads, WaitError,
 };
 use portolan_link::shm::{PeerState, Segment, SegmentConfig, ShmPort};
 use portolan_sys::doorbell::Doorbell;
@@ -182,6 +184,11 @@ fn a_closed_port_refuses_what_waits_and_what_comes() {
             };
             expected.iter().all(|n| refused(*n)) && (by_op || refused(long))
         });
+        // Nobody waits for one that was copied: that is told like the short ones'.
+        told.lock().unwrap().clear();
+        a.try_send_with(1, 6, &flow(1), &pattern(200_000, 2))
+            .unwrap();
+        run(&[&a, &b], || told.lock().unwrap().len() == 1);
         // Bound anew it takes messages again.
         let got = Count::default();
         let log = got.clone();
@@ -189,6 +196,52 @@ fn a_closed_port_refuses_what_waits_and_what_comes() {
         a.try_send(1, 6, b"again").unwrap();
         run(&[&a, &b], || got.get() == 1);
     }
+}
+
+#[test]
+fn of_a_blocking_send_that_is_refused_the_error_handler_is_told() {
+    for by in ALL {
+        let shared = Config {
+            threads: Threads::Multiple,
+            ..config()
+        };
+        let (a, b) = pair(by, &shared);
+        let told = events(&a);
+        b.close_port(6).unwrap();
+        let (over, ended) = channel::<()>();
+        std::thread::scope(|s| {
+            // Goes on until this side is through, or has failed.
+            let b = &b;
+            s.spawn(move || {
+                while ended.try_recv() == Err(TryRecvError::Empty) {
+                    b.progress().unwrap();
+                }
+            });
+            let number = a.send(1, 6, &pattern(200_000, 3)).unwrap();
+            run(&[&a], || !told.lock().unwrap().is_empty());
+            let [only] = told.lock().unwrap().as_slice().try_into().unwrap();
+            assert!(matches!(only, Event::Refused { to: 1, number: n, .. } if n == number));
+            drop(over);
+        });
+    }
+}
+
+#[test]
+fn a_handler_may_send_to_its_own_port() {
+    let mut all = job(By::Udp, 1, &config());
+    let me = all.pop().unwrap();
+    let got = Count::default();
+    let log = got.clone();
+    let again = move |ctx: &mut Context<'_>, m: &Message<'_>| {
+        log.add();
+        if m.payload.len() > 1 {
+            ctx.send(0, 1, &m.payload[1..]).unwrap();
+        }
+    };
+    me.bind(1, Binding::to(again).with_buffer(vec![0; 100]))
+        .unwrap();
+    me.try_send(0, 1, b"three").unwrap();
+    run(&[&me], || got.get() == 5);
 }
 
 #[test]

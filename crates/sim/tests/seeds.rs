@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::thread::available_parallelism;
 
 use portolan_sim::run::{run_seed, run_seeds};
-use portolan_sim::scenario::{TWO_NETWORKS, TWO_WAYS};
+use portolan_sim::scenario::{STAGE, TWO_NETWORKS, TWO_WAYS};
 
 const SEEDS: u64 = 500;
 
@@ -45,6 +45,11 @@ fn two_hundred_seeds_by_two_ways_pass() {
 #[test]
 fn five_hundred_seeds_pass() {
     pass(0, SEEDS);
+}
+
+#[test]
+fn five_hundred_seeds_of_the_engine_pass() {
+    pass(STAGE, SEEDS);
 }
 
 /// So many clusters, from a seed on.

@@ -3,9 +3,12 @@
 //! one-sided accesses, broadcasts and barriers; deaths, returns and closes.
 
 mod book;
+mod ops;
 pub mod plan;
 mod ports;
+mod program;
 mod rank;
+mod start;
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -16,8 +19,9 @@ use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
 use portolan_sys::doorbell::Doorbell;
 
 use self::book::{Life, LifeId, SharedBook};
+use self::ops::{Parcel, REGION};
 use self::plan::Plan;
-use self::rank::{Closing, Parcel, REGION, Rank, SimClock, Start};
+use self::rank::{Closing, Rank, SimClock, Start};
 use crate::cluster::Summary;
 use crate::content;
 use crate::link::{SharedNetwork, SimLinks};
@@ -80,6 +84,8 @@ pub struct Stage {
     rng: Rng,
     trace: Trace,
     steps: u64,
+    /// Faults have ended: who dies now does not come back.
+    calm: bool,
 }
 
 fn host(plan: &Plan, host: usize) -> Option<Host> {
@@ -145,6 +151,7 @@ impl Stage {
             rng: Rng::new(mix(seed ^ 2)),
             trace,
             steps: 0,
+            calm: false,
             plan,
         };
         for rank in 0..ranks {
@@ -265,6 +272,7 @@ impl Stage {
     }
 
     fn end_chaos(&mut self) {
+        self.calm = true;
         let mut parcels = Vec::new();
         while let Some(Reverse((_, _, event))) = self.events.pop() {
             // What was begun is gone on with, once all know who is back.
@@ -508,7 +516,7 @@ impl Stage {
                     _ => receiver.knows[from] < parcel.from,
                 };
                 drop(book);
-                if late && now < CHAOS_NS {
+                if late && !self.calm {
                     // It is yet to be told that the other is back.
                     return self.at(now + MS, event);
                 }
@@ -666,7 +674,7 @@ impl Stage {
                 self.at(self.now + late, Event::Tell(other, at, life));
             }
         }
-        if self.plan.respawn {
+        if self.plan.respawn && !self.calm {
             let after = self.rng.scale(1_000, 2 * self.plan.silence_ns);
             self.at(self.now + after, Event::Revive(at));
         }

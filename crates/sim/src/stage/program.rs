@@ -1,0 +1,199 @@
+//! What a rank of the stage does of its own accord.
+
+use portolan_core::{BROADCAST, Group, Progress, SendError, SendOptions};
+use portolan_wire::Priority;
+
+use super::book::{Draft, LifeId, port};
+use super::rank::{Closing, Rank};
+
+/// A barrier that has waited so long for a rank asks it for a sign of life, ns.
+const KNOCK_NS: u64 = 200_000_000;
+
+impl Rank {
+    /// Does something of its own accord, and says what another is to do for it.
+    pub fn act(&mut self) {
+        if self.closing != Closing::No {
+            return;
+        }
+        let ranks = self.engine.core.size as usize;
+        let to = self.rng.index(ranks);
+        match self.rng.below(16) {
+            0 => self.bind(port::LATE),
+            1 => {
+                self.bind(port::CHANGING);
+                let closed =
+                    (self.engine).take_part(|core, out| core.close_port(out, port::CLOSING));
+                closed.expect("it is the program's");
+            }
+            2 => self.broadcast(),
+            3 | 4 => self.access(to),
+            _ => self.send(to),
+        }
+    }
+
+    /// Likewise, now that its region is its own again.
+    pub fn act_late(&mut self) {
+        if self.closing == Closing::No {
+            let to = self.rng.index(self.engine.core.size as usize);
+            self.send(to);
+        }
+    }
+
+    fn send(&mut self, to: usize) {
+        let Some(life) = self.known(to) else { return };
+        let priority = self
+            .rng
+            .pick(&[Priority::Request, Priority::Request, Priority::Reply]);
+        let any = [
+            port::PLAIN,
+            port::PLAIN,
+            port::SHORT,
+            port::LONG,
+            port::LATE,
+            port::CLOSING,
+            port::ANY_THREAD,
+            port::CHANGING,
+        ];
+        let at = self.rng.pick(&any);
+        let draft = self.book.lock().draft(self.life, life, priority, at);
+        self.wants.push_back((to as u32, draft));
+    }
+
+    fn broadcast(&mut self) {
+        if !self.relays.is_empty() {
+            return;
+        }
+        let ranks = self.engine.core.size as usize;
+        let to: Vec<u32> = (0..ranks)
+            .filter(|it| *it != self.rank)
+            .map(|it| it as u32)
+            .collect();
+        let lives: Vec<LifeId> = to
+            .iter()
+            .filter_map(|it| self.known(*it as usize))
+            .collect();
+        if lives.len() < ranks - 1 {
+            return;
+        }
+        let draft = self.book.lock().broadcast(self.life, &lives);
+        let o = SendOptions {
+            args: &draft.args,
+            ..SendOptions::default()
+        };
+        let core = &self.engine.core;
+        self.relays = core
+            .broadcast_to(&to, draft.port, &o, &draft.payload())
+            .into();
+    }
+
+    /// Sends what has waited, as far as there is credit; whether anything has left.
+    pub(super) fn send_waiting(&mut self) -> bool {
+        let (before, mut stalled) = (self.wants.len() + self.relays.len(), Vec::new());
+        for (to, draft) in std::mem::take(&mut self.wants) {
+            let life = self.known(to as usize);
+            if self.engine.core.closing || life != Some(draft.to) {
+                self.book.lock().unsend(draft.id);
+                continue;
+            }
+            let key = (to, draft.priority.index());
+            if stalled.contains(&key) || !self.send_now(to, &draft) {
+                stalled.push(key);
+                self.wants.push_back((to, draft));
+            }
+        }
+        while let Some((to, bytes)) = self.relays.front() {
+            let o = SendOptions::default();
+            let sent = self
+                .engine
+                .take_part(|core, out| core.send_any(out, *to, BROADCAST, &o, bytes));
+            match sent {
+                Err(SendError::NoCredit) => break,
+                // Others may miss it.
+                Ok(_) | Err(_) => self.relays.pop_front(),
+            };
+        }
+        before > self.wants.len() + self.relays.len()
+    }
+
+    /// Sends a message in one way or another; false: no credit.
+    fn send_now(&mut self, to: u32, draft: &Draft) -> bool {
+        let o = SendOptions {
+            flow: draft.flow,
+            priority: draft.priority,
+            args: &draft.args,
+        };
+        let payload = draft.payload();
+        let sent = if self.rng.one_in(4) {
+            let given = self
+                .engine
+                .take_part(|core, out| core.send_given(out, to, draft.port, &o, payload.into()));
+            given
+                .map_err(|(e, _)| e)
+                .map(|op| self.book.lock().given(draft.clone(), op))
+        } else {
+            let now = self.engine.send_now(to, draft.port, &o, &payload);
+            let sent = now.unwrap_or_else(|| self.engine.try_send(to, draft.port, &o, &payload));
+            sent.map(drop)
+        };
+        match sent {
+            Ok(()) => self.note(|| {
+                format!(
+                    "sends #{} to {to}, port {}, {} bytes",
+                    draft.id, draft.port, draft.bytes
+                )
+            }),
+            Err(SendError::NoCredit) => return false,
+            Err(SendError::PeerDead { .. }) => self.book.lock().unsend(draft.id),
+            Err(e) => panic!("message {} to {to}: {e:?}", draft.id),
+        }
+        true
+    }
+
+    /// Goes on with a barrier; whether it has come to its end.
+    pub(super) fn go_on_with_barrier(&mut self, now: u64) -> bool {
+        if self.barrier.is_none() && self.barriers_due > 0 && self.closing == Closing::No {
+            self.barriers_due -= 1;
+            let ranks: Vec<u32> = (0..self.engine.core.size).collect();
+            // One that has died and is back ends it.
+            self.barrier = self.engine.core.begin_barrier(&Group::new(&ranks)).ok();
+        }
+        let Some(call) = &mut self.barrier else {
+            return false;
+        };
+        let polled = self.engine.take_part(|core, out| call.poll(core, out));
+        match polled.expect("it is open") {
+            None if self.knock_at <= now => {
+                let knocked = self.engine.take_part(|core, out| call.knock(core, out));
+                let again = if knocked.expect("it is open") {
+                    u64::MAX
+                } else {
+                    now + KNOCK_NS
+                };
+                self.knock_at = again;
+                false
+            }
+            None => false,
+            Some(Progress::Awaits(_)) => {
+                self.knock_at = now + KNOCK_NS;
+                false
+            }
+            Some(Progress::Over(dead)) => {
+                if let Some((rank, _)) = dead {
+                    self.engine.core.lanes.returns.tell_all();
+                    let book = self.book.lock();
+                    let broken = book.lives.iter().any(|it| it.lost);
+                    let broken = broken || book.silence_possible;
+                    assert!(broken, "a barrier ends in vain: rank {rank}");
+                }
+                self.barrier = None;
+                true
+            }
+        }
+    }
+
+    /// Barriers are of no use any more.
+    pub fn leave_barriers(&mut self) {
+        self.barrier = None;
+        self.barriers_due = 0;
+    }
+}
