@@ -3,6 +3,7 @@
 use crate::core::Core;
 use crate::error::Misuse;
 use crate::memory::Buffer;
+use crate::ops::News;
 use crate::out::Out;
 use crate::ports::{Binding, PORTS_RESERVED, PortState};
 
@@ -15,6 +16,9 @@ impl Core {
         self.unbound.forget(|row| row.port == port);
         let slot = self.ports.get_or_make(port);
         slot.generation = slot.generation.wrapping_add(1);
+        if slot.state == PortState::Closed {
+            self.ops.news.push(News::Port(port, true));
+        }
         slot.state = PortState::Bound;
         slot.handler = binding.handler;
         slot.error_handler = binding.error_handler;
@@ -38,6 +42,7 @@ impl Core {
         let slot = self.ports.get_or_make(port);
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = PortState::Closed;
+        self.ops.news.push(News::Port(port, false));
         slot.handler = None;
         slot.error_handler = None;
         slot.buffer = None;

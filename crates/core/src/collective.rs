@@ -9,6 +9,7 @@ use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
 use crate::core::{Arrival, Core, Finding, Took};
 use crate::error::{Death, Misuse, SendError, WaitError};
+use crate::matched::Matched;
 use crate::message::{Event, SendOptions};
 use crate::out::Out;
 use crate::outbox::Unsent;
@@ -534,7 +535,13 @@ impl Core {
 
     /// A rank that had died is back. What its life before has sent and no
     /// handler has taken goes: it would be taken for the new one's.
-    pub(crate) fn rejoin(&mut self, out: &mut Out<'_>, it: &Restarted, peer: PeerId) {
+    pub(crate) fn rejoin(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        it: &Restarted,
+        peer: PeerId,
+    ) {
         let rank = it.rank;
         log::info!("rank {}: rank {rank} is back: {}", self.rank, it.reason);
         let of_it = |it: &Finding| matches!(it, Finding::Suspect(suspect, _) if *suspect == rank);
@@ -557,7 +564,7 @@ impl Core {
             self.ports.get_or_make(port).update_fast();
             self.list(port);
         }
-        self.welcome_matched(out, rank);
+        self.welcome_matched(matched, out, rank);
         self.lanes.set_back(rank, peer, &it.reason);
         self.lanes.returns.back(rank, it.restarts, it.since);
         self.emit(Event::PeerBack { rank });
@@ -614,7 +621,7 @@ impl Core {
             total: b.payload.len() as u64,
             payload: b.payload,
         };
-        match self.arrive(out, &local) {
+        match self.arrive_at_port(out, &local) {
             Took::NotNow => return Took::NotNow,
             Took::Refused => self.refuse_kept(out, &local.meta),
             Took::Whole | Took::Part(_) => {}

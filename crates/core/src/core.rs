@@ -17,7 +17,7 @@ use crate::incoming::{Dest, Incoming, Incomings};
 use crate::lanes::{Lane, Lanes};
 use crate::matched::{MATCHED, Matched};
 use crate::message::Event;
-use crate::ops::Ops;
+use crate::ops::{News, Ops};
 use crate::out::Out;
 use crate::outbox::Outbox;
 use crate::ports::{
@@ -109,8 +109,6 @@ pub struct Core {
     pub ready: VecDeque<u16>,
     pub(crate) outbox: Outbox,
     pub(crate) barriers: Barriers,
-    /// Matched messages and one-sided accesses.
-    pub matched: Matched,
     /// What error handlers are to be told.
     pub events: VecDeque<Event>,
     /// What whoever runs the engine is to settle.
@@ -125,6 +123,12 @@ pub struct Core {
     pub(crate) self_number: MessageNo,
     /// Vectors to put messages together in, kept for the next.
     pub(crate) spare: Vec<Vec<u8>>,
+}
+
+/// Whether a message that arrives in parts is an exchange's, which gives no lower
+/// numbers.
+const fn is_matched(cookie: u64) -> bool {
+    cookie >> 32 != 0
 }
 
 /// Vectors kept, at most.
@@ -160,7 +164,6 @@ impl Core {
             ready: VecDeque::new(),
             outbox: Outbox::new(settings.reply_bytes),
             barriers: Barriers::default(),
-            matched: Matched::new(settings),
             events: VecDeque::new(),
             findings: Vec::new(),
             tell: settings.tell,
@@ -173,10 +176,21 @@ impl Core {
 
     /// A first part has arrived.
     #[inline(always)]
-    pub(crate) fn arrive(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+    pub(crate) fn arrive(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
         if a.meta.port >= MATCHED {
-            return self.arrive_matched(out, a);
+            return self.arrive_matched(matched, out, a);
         }
+        self.arrive_at_port(out, a)
+    }
+
+    /// The same of one that is no exchange's.
+    #[inline(always)]
+    pub(crate) fn arrive_at_port(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
         if a.is_whole()
             && self.run
             && !self.outbox.is_full()
@@ -364,18 +378,22 @@ impl Core {
     #[inline]
     pub(crate) fn place<R>(
         &mut self,
+        matched: &mut Matched,
         cookie: u64,
         at: u64,
         len: usize,
         fill: impl FnOnce(&mut [u8]) -> R,
     ) -> Option<R> {
-        let incoming = self.incoming.get(cookie)?;
-        if let Dest::Matched(part) = incoming.dest {
-            return self.place_matched(part, at, len, fill);
+        if is_matched(cookie) {
+            return Some(matched.place(cookie, at, len, fill));
         }
         // The lanes have checked the range.
         let at = usize::try_from(at).ok()?;
-        let to = incoming.bytes_mut()?.get_mut(at..at.checked_add(len)?)?;
+        let to = self
+            .incoming
+            .get(cookie)?
+            .bytes_mut()?
+            .get_mut(at..at.checked_add(len)?)?;
         Some(fill(to))
     }
 
@@ -384,25 +402,13 @@ impl Core {
         self.counters.received + self.accesses
     }
 
-    /// Bytes of a message of which parts are missing, or of that which it is a
-    /// part of.
-    pub(crate) fn extent(&mut self, cookie: u64) -> u64 {
-        match self.incoming.get(cookie) {
-            Some(Incoming {
-                dest: Dest::Matched(part),
-                total,
-                ..
-            }) => {
-                let (part, total) = (*part, *total);
-                self.matched.state().extent(part).max(total)
-            }
-            Some(incoming) => incoming.total,
-            None => 0,
-        }
-    }
-
     /// All bytes of a message are where they belong.
-    pub(crate) fn finish(&mut self, out: &mut Out<'_>, cookie: u64) {
+    pub(crate) fn finish(&mut self, matched: &mut Matched, out: &mut Out<'_>, cookie: u64) {
+        if is_matched(cookie) {
+            matched.exchange.arrived(cookie);
+            self.work(matched, out);
+            return;
+        }
         let Some(Incoming {
             meta,
             args,
@@ -413,7 +419,6 @@ impl Core {
             return;
         };
         match dest {
-            Dest::Matched(part) => self.finish_matched(out, part),
             Dest::Bound { buffer, generation } => {
                 let len = total as usize;
                 let held = HeldMessage {
@@ -513,11 +518,9 @@ impl Core {
                     Charge::Unexpected => self.unexpected.release(rank, charged),
                     Charge::Queued => self.queued.release(rank, charged),
                 },
-                // The exchange is told of the death.
-                Dest::Matched(_) => {}
             }
         }
-        self.matched.dead.push(rank);
+        self.ops.news.push(News::Died(rank));
         self.counters.deaths += 1;
         self.emit(Event::PeerDead { rank, why });
     }

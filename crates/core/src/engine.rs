@@ -7,6 +7,7 @@ use crate::clock::Clock;
 use crate::core::{Core, Finding};
 use crate::error::{Death, SendError};
 use crate::lanes::Lane;
+use crate::matched::Matched;
 use crate::message::SendOptions;
 use crate::net::NetLane;
 use crate::network::Network;
@@ -24,8 +25,10 @@ const ESTATE_BYTES_MAX: u64 = 16 << 20;
 
 /// An endpoint's state, its lanes and its clock.
 pub struct Engine<N, C> {
-    /// All but the lanes.
+    /// All but the lanes and the exchange.
     pub core: Core,
+    /// Matched messages and one-sided accesses.
+    pub matched: Matched,
     /// The lane by the network.
     pub net: Option<NetLane<N>>,
     /// The lane by shared memory.
@@ -36,9 +39,16 @@ pub struct Engine<N, C> {
 
 impl<N: Network, C: Clock> Engine<N, C> {
     /// Of these parts.
-    pub const fn new(core: Core, net: Option<NetLane<N>>, shm: Option<ShmLane>, clock: C) -> Self {
+    pub const fn new(
+        core: Core,
+        matched: Matched,
+        net: Option<NetLane<N>>,
+        shm: Option<ShmLane>,
+        clock: C,
+    ) -> Self {
         Self {
             core,
+            matched,
             net,
             shm,
             throttle: PollThrottle::new(),
@@ -49,12 +59,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// The two halves that a handler needs.
     #[inline(always)]
     pub fn split(&mut self) -> (&mut Core, Out<'_>) {
+        let (core, _, out) = self.parts();
+        (core, out)
+    }
+
+    /// The same, with the exchange.
+    #[inline(always)]
+    pub(crate) fn parts(&mut self) -> (&mut Core, &mut Matched, Out<'_>) {
         let out = Out {
             net: self.net.as_mut().map(|net| NetOut::Lane(net.sender())),
             shm: self.shm.as_mut().map(ShmLane::sender),
             clock: &self.clock,
         };
-        (&mut self.core, out)
+        (&mut self.core, &mut self.matched, out)
     }
 
     /// One pass. Returns how much was moved: 0 when nothing waited.
@@ -63,25 +80,26 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let mut moved = 0;
         let Self {
             core,
+            matched,
             net,
             shm,
             throttle,
             clock,
         } = self;
         if let Some(shm) = shm {
-            moved += shm.pass(core, net.as_mut().map(NetLane::sender), clock);
+            moved += shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock);
         }
         if let Some(net) = net
             && (!throttle.can_wait(moved > 0, clock) || net.is_owed())
         {
-            let found = net.pass(core, shm.as_mut(), clock);
+            let found = net.pass(core, matched, shm.as_mut(), clock);
             throttle.looked(net.now(), found > 0, clock);
             moved += found;
         }
-        if self.core.attention || self.core.matched_has_news() {
+        if self.core.attention || self.core.has_news() {
             moved += self.slow();
         }
-        if self.core.matched.has_unready() {
+        if self.matched.exchange.has_unready() {
             self.make_ready();
         }
         moved
@@ -92,11 +110,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
     fn slow(&mut self) -> usize {
         let mut moved = 0;
         self.core.attention = false;
-        let (core, mut out) = self.split();
+        let (core, matched, mut out) = self.parts();
         if !core.outbox.is_empty() {
             moved += core.run_outbox(&mut out);
         }
-        moved += core.run_matched(&mut out);
+        moved += core.run_matched(matched, &mut out);
         moved += core.run_ready(&mut out);
         if core.run && !core.events.is_empty() {
             moved += core.events.len();
@@ -106,11 +124,16 @@ impl<N: Network, C: Clock> Engine<N, C> {
             && std::mem::take(&mut core.starved)
             && let Some(net) = &mut self.net
         {
-            net.resume(&mut self.core, self.shm.as_mut(), &self.clock);
+            net.resume(
+                &mut self.core,
+                &mut self.matched,
+                self.shm.as_mut(),
+                &self.clock,
+            );
         }
         let core = &mut self.core;
         core.attention |= !core.outbox.is_empty()
-            || core.matched.has_backlog()
+            || self.matched.exchange.has_backlog()
             || !core.events.is_empty()
             || !core.ready.is_empty()
             || (core.starved && core.resume);
@@ -118,7 +141,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(net) = &mut self.net
             && net.is_dirty()
         {
-            moved += net.transmit(&mut self.core, false, &self.clock);
+            moved += net.transmit(&mut self.core, &mut self.matched, false, &self.clock);
         }
         moved
     }
@@ -138,6 +161,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn gone(&mut self, rank: u32, why: Death) {
         let Self {
             core,
+            matched,
             net,
             shm,
             clock,
@@ -153,8 +177,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let mut why = why;
         match (core.lanes.get(rank), net, shm) {
             (Some(Lane::Net(peer)), Some(net), shm) => {
-                net.pass(core, shm.as_mut(), clock);
-                net.peer_died(core, peer, why, clock);
+                net.pass(core, matched, shm.as_mut(), clock);
+                net.peer_died(core, matched, peer, why, clock);
             }
             (Some(Lane::Shm(index)), net, Some(shm)) => {
                 if why.is_end() && shm.why(index) == Death::Closed {
@@ -164,7 +188,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 // lie before it.
                 core.beyond = ESTATE_BYTES_MAX;
                 for _ in 0..1024 {
-                    if shm.pass(core, net.as_mut().map(NetLane::sender), clock) == 0 {
+                    if shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock) == 0 {
                         break;
                     }
                 }
@@ -180,11 +204,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// A rank that was declared dead is there again.
     pub fn back(&mut self, it: &Restarted) {
         let Some(net) = &mut self.net else { return };
-        let Some(peer) = net.peer_returned(&mut self.core, it, &self.clock) else {
+        let Some(peer) = net.peer_returned(&mut self.core, &mut self.matched, it, &self.clock)
+        else {
             return;
         };
-        let (core, mut out) = self.split();
-        core.rejoin(&mut out, it, peer);
+        let (core, matched, mut out) = self.parts();
+        core.rejoin(matched, &mut out, it, peer);
     }
 
     /// Told from outside that a rank is there, though silent.
@@ -297,9 +322,9 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(net) = &mut self.net
             && net.is_dirty()
         {
-            net.transmit(&mut self.core, false, &self.clock);
+            net.transmit(&mut self.core, &mut self.matched, false, &self.clock);
         }
-        if self.core.matched.has_unready() {
+        if self.matched.exchange.has_unready() {
             self.make_ready();
         }
     }
@@ -307,8 +332,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Requests have left.
     #[cold]
     fn make_ready(&mut self) {
-        let (core, mut out) = self.split();
-        core.exchange(&mut out, |x, carrier| x.make_ready(carrier));
+        self.matched.make_ready();
     }
 
     /// When the engine must be looked at again, ns; 0 for at once.
@@ -320,7 +344,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn idle(&mut self) -> bool {
         self.core.ops.is_empty()
             && self.core.outbox.is_empty()
-            && !self.core.matched.has_backlog()
+            && !self.matched.exchange.has_backlog()
             && self.shm.as_ref().is_none_or(ShmLane::idle)
             && self.net.as_mut().is_none_or(NetLane::idle)
     }
@@ -328,7 +352,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Whether nothing of ours waits for a call to leave.
     pub fn has_left(&mut self) -> bool {
         self.core.outbox.is_empty()
-            && !self.core.matched.has_backlog()
+            && !self.matched.exchange.has_backlog()
             && self.shm.as_ref().is_none_or(ShmLane::idle)
             && self.net.as_mut().is_none_or(NetLane::has_left)
     }
@@ -336,7 +360,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Whether something of ours waits for room, and no descriptor tells when there is.
     pub fn waits_for_room(&self) -> bool {
         !self.core.outbox.is_empty()
-            || self.core.matched.has_backlog()
+            || self.matched.exchange.has_backlog()
             || self.shm.as_ref().is_some_and(|shm| !shm.idle())
     }
 
@@ -346,7 +370,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.shm = None;
         if let Some(net) = &mut self.net {
             net.close(self.clock.now());
-            net.transmit(&mut self.core, true, &self.clock);
+            net.transmit(&mut self.core, &mut self.matched, true, &self.clock);
         }
     }
 
@@ -355,10 +379,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
         // An acknowledgement that waits for something to ride on: the peer's
         // own close may wait for it.
         if let Some(net) = &mut self.net {
-            net.transmit(&mut self.core, true, &self.clock);
+            net.transmit(&mut self.core, &mut self.matched, true, &self.clock);
         }
         self.core.ops.end_all();
-        self.core.matched.state().end_all();
+        self.matched.exchange.end_all();
         self.core.trace = None;
     }
 }

@@ -14,8 +14,6 @@ pub enum Dest {
         charge: Charge,
         charged: usize,
     },
-    /// Where the exchange of matched messages says: its number for it.
-    Matched(u64),
 }
 
 /// A message of which parts are missing.
@@ -33,7 +31,6 @@ impl Incoming {
         match &mut self.dest {
             Dest::Bound { buffer, .. } => Some(buffer.as_mut_slice()),
             Dest::Own { body, .. } => Some(body),
-            Dest::Matched(_) => None,
         }
     }
 }

@@ -46,7 +46,7 @@ pub use counters::Counters;
 pub use engine::Engine;
 pub use error::{Death, Failure, Misuse, SendError, WaitError};
 pub use lanes::{Lane, LaneCount, Lanes};
-pub use matched::{Carrier, Exchange, Extent, Gather, Matched, NET, Released, SHM, Scatter};
+pub use matched::{Exchange, Extent, Gather, Matched, Released, Scatter};
 pub use memory::{Buffer, Payload, Source};
 pub use message::{Event, Message, SendOptions};
 pub use net::{Credentials, NetLane, NetTx, PACKET_MIN, ProtoTables};

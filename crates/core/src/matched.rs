@@ -6,22 +6,22 @@
 
 mod begin;
 mod cache;
-mod carrier;
 mod memory;
 mod published;
+mod tasks;
 
-use portolan_exchange::{self as exchange, Incoming, KINDS, Kind, OpId, Push, Took};
+use portolan_exchange::{self as exchange, Did, Incoming, KINDS, Kind, LaneTerms, Took};
 use portolan_wire::Priority;
 
 use self::cache::Cache;
 pub use self::cache::{Extent, Released};
-pub use self::carrier::Carrier;
 pub use self::memory::{Gather, Scatter};
 use self::published::Published;
+use self::tasks::prepare;
 use crate::core::{Arrival, Core, Took as CoreTook};
-use crate::incoming::Dest;
-use crate::lanes::Lane;
+use crate::lanes::Lanes;
 use crate::message::SendOptions;
+use crate::ops::News;
 use crate::out::Out;
 use crate::ports::PORTS_RESERVED;
 use crate::send::FLOWS_MAX;
@@ -36,89 +36,83 @@ const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
 /// Matched messages over memory of the engine's.
 pub type Exchange = exchange::Exchange<Gather, Scatter>;
 
-/// The exchange, and what the engine has yet to tell it.
+/// The exchange, and what others of this host see of its memory.
 pub struct Matched {
-    /// Out of its place only while it is at work.
-    exchange: Option<Box<Exchange>>,
+    /// It.
+    pub exchange: Exchange,
     published: Published,
     /// Of these, those that stay when the program ends their registration.
     cache: Cache,
-    /// Ranks that have died.
-    pub dead: Vec<u32>,
-    /// How messages are pushed by shared memory (and to ourselves), and by the
-    /// network.
-    pub push: [Push; 2],
     /// For pieces that are put together to leave in one packet.
     scratch: Vec<u8>,
 }
 
-/// Settings of pushes by shared memory and to ourselves.
-pub const SHM: usize = 0;
-/// Those of pushes by the network.
-pub const NET: usize = 1;
+/// A request by shared memory asks for so much at least, bytes: there is no
+/// queue on the way that it could overflow.
+const SHM_CHUNK: u64 = 1 << 20;
 
 impl Matched {
-    pub(crate) fn new(config: &Settings) -> Self {
-        let exchange = exchange::Config {
+    /// For an endpoint with these lanes.
+    #[must_use]
+    pub fn new(config: &Settings, lanes: &Lanes) -> Self {
+        let host = LaneTerms {
+            push: config.push_shm,
+            queues: false,
+            pull_min: SHM_CHUNK,
+            direct: true,
+        };
+        let network = LaneTerms {
+            push: config.push_net,
+            queues: true,
+            ..LaneTerms::default()
+        };
+        let mut exchange = Exchange::new(exchange::Config {
             rank: config.rank,
             size: config.size,
             // Peers choose tags; they do not know how ours are hashed.
             secret: [config.seed, config.life.rotate_left(32) ^ config.seed],
+            lanes: [host, network],
+            ports: PORTS_RESERVED.into(),
             ..config.exchange
-        };
+        });
+        for rank in (0..config.size).filter(|rank| lanes.peer(*rank).is_some()) {
+            exchange.set_lane(rank, exchange::Lane::Network);
+        }
         Self {
-            exchange: Some(Box::new(Exchange::new(exchange))),
+            exchange,
             published: Published::default(),
             cache: Cache::new(config.regions_cached),
-            dead: Vec::new(),
-            push: [config.push_shm, config.push_net],
             scratch: Vec::new(),
         }
     }
 
-    /// The exchange, outside of its own work.
-    #[inline]
-    pub fn state(&mut self) -> &mut Exchange {
-        self.exchange.as_mut().expect("it is at work nowhere")
-    }
-
     /// The exchange, and which of its regions others of this host see.
-    fn regions(&mut self) -> (&mut Exchange, &mut Published) {
-        let Self {
-            exchange,
-            published,
-            ..
-        } = self;
-        (exchange.as_mut().expect("it is at work nowhere"), published)
+    const fn regions(&mut self) -> (&mut Exchange, &mut Published) {
+        (&mut self.exchange, &mut self.published)
     }
 
-    /// Whether something waits for room to be sent.
-    #[inline]
-    pub fn has_backlog(&self) -> bool {
-        self.exchange.as_ref().is_some_and(|x| x.has_backlog())
+    /// Requests have left: makes memory ready that one of them is about.
+    pub(crate) fn make_ready(&mut self) {
+        if let Some((memory, at, bytes)) = self.exchange.next_unready() {
+            prepare(memory, at, bytes);
+        }
     }
 
-    /// Whether memory is to be made ready, now that its request has left.
-    #[inline]
-    pub fn has_unready(&self) -> bool {
-        self.exchange.as_ref().is_some_and(|x| x.has_unready())
-    }
-
-    /// Whether something is awaited of a rank.
-    pub fn awaits(&self, rank: u32) -> bool {
-        // While the exchange is at work the answer would be old in a moment:
-        // asking the rank for a sign of life does no harm.
-        self.exchange.as_ref().is_none_or(|x| x.awaits(rank))
-    }
-
-    /// How messages to a rank are pushed.
-    #[must_use]
-    pub fn push_to(&self, lane: Option<Lane>) -> Push {
-        self.push[if matches!(lane, Some(Lane::Net(_))) {
-            NET
-        } else {
-            SHM
-        }]
+    /// A further part of a message, of `len` bytes, which `fill` writes.
+    pub(crate) fn place<R>(
+        &mut self,
+        part: u64,
+        at: u64,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]) -> R,
+    ) -> R {
+        if let Some(room) = self.exchange.room(part, at, len) {
+            return fill(room);
+        }
+        self.scratch.resize(len, 0);
+        let filled = fill(&mut self.scratch[..len]);
+        (self.exchange).write_part(part, at, &self.scratch[..len]);
+        filled
     }
 }
 
@@ -127,7 +121,8 @@ impl Drop for Matched {
         // A process that is stopped in the middle of a copy may go on with it
         // later: memory that it may write to is not given back.
         if self.published.in_use() {
-            std::mem::forget(self.exchange.take());
+            let nothing = Exchange::new(exchange::Config::default());
+            std::mem::forget(std::mem::replace(&mut self.exchange, nothing));
         }
     }
 }
@@ -147,41 +142,57 @@ const fn options(kind: Kind, args: &[u64]) -> SendOptions<'_> {
 }
 
 impl Core {
-    /// Lets the exchange work, with the lanes to carry its messages.
+    /// Does what the exchange wants to be done after it was told something; gives how
+    /// much found room.
     #[inline]
-    pub fn exchange<R>(
-        &mut self,
-        out: &mut Out<'_>,
-        act: impl FnOnce(&mut Exchange, &mut Carrier<'_>) -> R,
-    ) -> R {
-        let mut state = self
-            .matched
-            .exchange
-            .take()
-            .expect("it is at work nowhere else");
-        let result = act(
-            &mut state,
-            &mut Carrier {
-                core: self,
-                out: out.again(),
-            },
-        );
-        if state.take_freed() {
+    pub(crate) fn work(&mut self, matched: &mut Matched, out: &mut Out<'_>) -> usize {
+        if matched.exchange.is_quiet() {
+            return 0;
+        }
+        self.do_tasks(matched, out)
+    }
+
+    fn do_tasks(&mut self, matched: &mut Matched, out: &mut Out<'_>) -> usize {
+        let Matched {
+            exchange,
+            published,
+            scratch,
+            ..
+        } = matched;
+        let mut done = 0;
+        while let Some(task) = exchange.poll_task() {
+            let did = self.act(published, scratch, out, task);
+            done += usize::from(did != Did::NoRoom);
+            exchange.did(did);
+        }
+        while let Some(rank) = exchange.poll_awaited() {
+            if let Some(peer) = self.lanes.peer(rank) {
+                out.net_await(peer);
+            }
+        }
+        if exchange.take_freed() {
             self.note_freed();
         }
-        self.attention |= state.has_backlog();
-        self.matched.exchange = Some(state);
-        result
+        self.attention |= exchange.has_backlog();
+        done
     }
 
     /// A message of another rank's exchange.
     #[inline]
-    pub(crate) fn arrive_matched(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> CoreTook {
+    pub(crate) fn arrive_matched(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> CoreTook {
         let Some(kind) = Kind::of(a.meta.port - MATCHED) else {
             return CoreTook::Refused;
         };
         if self.leaving && !kind.is_reply() {
             return self.not_now();
+        }
+        if self.has_news() {
+            self.tell_news(matched);
         }
         let message = Incoming {
             from: a.meta.from,
@@ -190,12 +201,13 @@ impl Core {
             total: a.total,
             payload: a.payload,
         };
-        let took = self.exchange(out, |x, carrier| x.arrive(carrier, &message));
+        let took = matched.exchange.arrive(&message);
+        self.work(matched, out);
         let took = match took {
             Took::NotNow => return self.not_now(),
             Took::Refused => return CoreTook::Refused,
             Took::Whole => CoreTook::Whole,
-            Took::Part(part) => self.begin_arrival(a, Dest::Matched(part)),
+            Took::Part(part) => CoreTook::Part(part),
         };
         if matches!(kind, Kind::Eager | Kind::Offer) {
             self.counters.received += 1;
@@ -205,66 +217,41 @@ impl Core {
         took
     }
 
-    /// A further part of such a message.
-    pub(crate) fn place_matched<R>(
-        &mut self,
-        part: u64,
-        at: u64,
-        len: usize,
-        fill: impl FnOnce(&mut [u8]) -> R,
-    ) -> Option<R> {
-        let Matched {
-            exchange: Some(state),
-            scratch,
-            ..
-        } = &mut self.matched
-        else {
-            return None;
-        };
-        if let Some(room) = state.room(part, at, len) {
-            return Some(fill(room));
-        }
-        scratch.resize(len, 0);
-        let filled = fill(&mut scratch[..len]);
-        state.write_part(part, at, &scratch[..len]);
-        Some(filled)
-    }
-
-    /// All of such a message is here.
-    pub(crate) fn finish_matched(&mut self, out: &mut Out<'_>, part: u64) {
-        self.exchange(out, |x, carrier| x.arrived(carrier, part));
-    }
-
-    /// Whether the exchange is to be told of something.
+    /// Whether the exchange is to hear of something.
     #[inline(always)]
-    pub(crate) fn matched_has_news(&self) -> bool {
-        !self.ops.released.is_empty()
+    pub(crate) const fn has_news(&self) -> bool {
+        !self.ops.news.is_empty()
     }
 
-    /// Tells the exchange of reads that have ended and of deaths, and tries
-    /// again what found no room. Gives how much moved.
-    pub(crate) fn run_matched(&mut self, out: &mut Out<'_>) -> usize {
-        let released: Vec<OpId> = std::mem::take(&mut self.ops.released);
-        let dead = std::mem::take(&mut self.matched.dead);
-        let moved = released.len() + dead.len();
-        if moved == 0 && !self.matched.has_backlog() {
+    /// Tells the exchange what has happened; gives how much.
+    pub(crate) fn tell_news(&mut self, matched: &mut Matched) -> usize {
+        let told = self.ops.news.len();
+        for news in self.ops.news.drain(..) {
+            match news {
+                News::Released(op) => matched.exchange.released(op),
+                News::Died(rank) => matched.exchange.peer_died(rank),
+                News::Port(port, open) => matched.exchange.set_port(port.into(), open),
+            }
+        }
+        told
+    }
+
+    /// Tells the exchange of what has happened, and tries again what found no room.
+    /// Gives how much moved.
+    pub(crate) fn run_matched(&mut self, matched: &mut Matched, out: &mut Out<'_>) -> usize {
+        let told = self.tell_news(matched);
+        if told == 0 && !matched.exchange.has_backlog() {
             return 0;
         }
-        moved
-            + self.exchange(out, |x, carrier| {
-                for op in released {
-                    x.released(op);
-                }
-                for rank in dead {
-                    x.peer_died(carrier, rank);
-                }
-                x.resume(carrier)
-            })
+        matched.exchange.resume();
+        told + self.work(matched, out)
     }
 
-    /// A rank that had died is back.
-    pub(crate) fn welcome_matched(&mut self, out: &mut Out<'_>, rank: u32) {
-        self.run_matched(out);
-        self.exchange(out, |x, carrier| x.peer_back(carrier, rank));
+    /// A rank that had died is back, and reached by the network.
+    pub(crate) fn welcome_matched(&mut self, matched: &mut Matched, out: &mut Out<'_>, rank: u32) {
+        self.run_matched(matched, out);
+        matched.exchange.peer_back(rank);
+        matched.exchange.set_lane(rank, exchange::Lane::Network);
+        self.work(matched, out);
     }
 }

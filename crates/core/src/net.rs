@@ -18,6 +18,7 @@ use self::intake::Intake;
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::Death;
+use crate::matched::Matched;
 use crate::network::Network;
 use crate::returns::Restarted;
 use crate::shm::ShmLane;
@@ -227,7 +228,13 @@ impl<N: Network> NetLane<N> {
 
     /// One pass: what has arrived, what is due, what is to leave. Gives how
     /// many packets moved.
-    pub fn pass(&mut self, core: &mut Core, shm: Option<&mut ShmLane>, clock: &dyn Clock) -> usize {
+    pub fn pass(
+        &mut self,
+        core: &mut Core,
+        matched: &mut Matched,
+        shm: Option<&mut ShmLane>,
+        clock: &dyn Clock,
+    ) -> usize {
         let now = clock.now();
         let last = std::mem::replace(&mut self.passed_at, now);
         self.tx.now = now;
@@ -245,6 +252,7 @@ impl<N: Network> NetLane<N> {
         view.set_reroutes(self.link.has_ways());
         let mut intake = Intake {
             core,
+            matched,
             ranks: &self.ranks,
             now,
             shm,
@@ -294,7 +302,7 @@ impl<N: Network> NetLane<N> {
             }
         };
         let flush_delayed_acks = core.answerable() == before;
-        moved + self.transmit(core, flush_delayed_acks, clock)
+        moved + self.transmit(core, matched, flush_delayed_acks, clock)
     }
 
     /// The clock as of the last pass or send, ns.
@@ -312,6 +320,7 @@ impl<N: Network> NetLane<N> {
     pub fn transmit(
         &mut self,
         core: &mut Core,
+        matched: &mut Matched,
         flush_delayed_acks: bool,
         clock: &dyn Clock,
     ) -> usize {
@@ -363,6 +372,7 @@ impl<N: Network> NetLane<N> {
             }
             let mut intake = Intake {
                 core,
+                matched,
                 ranks,
                 now: *now,
                 shm: None,
@@ -478,10 +488,17 @@ impl<N: Network> NetLane<N> {
     }
 
     /// Offers messages again that were not taken.
-    pub fn resume(&mut self, core: &mut Core, shm: Option<&mut ShmLane>, clock: &dyn Clock) {
+    pub fn resume(
+        &mut self,
+        core: &mut Core,
+        matched: &mut Matched,
+        shm: Option<&mut ShmLane>,
+        clock: &dyn Clock,
+    ) {
         let now = self.tx.now;
         let mut intake = Intake {
             core,
+            matched,
             ranks: &self.ranks,
             now,
             shm,
@@ -498,9 +515,17 @@ impl<N: Network> NetLane<N> {
     }
 
     /// Told from outside that a peer's process has ended.
-    pub fn peer_died(&mut self, core: &mut Core, peer: PeerId, how: Death, clock: &dyn Clock) {
+    pub fn peer_died(
+        &mut self,
+        core: &mut Core,
+        matched: &mut Matched,
+        peer: PeerId,
+        how: Death,
+        clock: &dyn Clock,
+    ) {
         let mut intake = Intake {
             core,
+            matched,
             ranks: &self.ranks,
             now: self.tx.now,
             shm: None,
@@ -520,6 +545,7 @@ impl<N: Network> NetLane<N> {
     pub fn peer_returned(
         &mut self,
         core: &mut Core,
+        matched: &mut Matched,
         it: &Restarted,
         clock: &dyn Clock,
     ) -> Option<PeerId> {
@@ -527,6 +553,7 @@ impl<N: Network> NetLane<N> {
         let peer = PeerId(at as u32);
         let mut intake = Intake {
             core,
+            matched,
             ranks: &self.ranks,
             now: self.tx.now,
             shm: None,

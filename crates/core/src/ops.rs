@@ -147,14 +147,25 @@ pub struct Entry {
     pub refused: bool,
 }
 
+/// What has happened that an exchange is to hear of.
+#[derive(Clone, Copy, Debug)]
+pub enum News {
+    /// A read of an operation's memory has ended.
+    Released(OpId),
+    /// A rank has died.
+    Died(u32),
+    /// A port takes signals from now on, or no more.
+    Port(u16, bool),
+}
+
 /// All of them, by source number.
 pub struct Ops {
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
     copied: usize,
     copied_max: usize,
-    /// Sends of matched messages of which a read has ended.
-    pub released: Vec<OpId>,
+    /// What the exchange has yet to hear.
+    pub news: Vec<News>,
 }
 
 impl Sources for Ops {
@@ -172,7 +183,7 @@ impl Ops {
             free: Vec::new(),
             copied: 0,
             copied_max,
-            released: Vec::new(),
+            news: Vec::new(),
         }
     }
 
@@ -220,7 +231,7 @@ impl Ops {
         };
         match entry.teller {
             Teller::Nobody => {}
-            Teller::Matched(op) => self.released.push(op),
+            Teller::Matched(op) => self.news.push(News::Released(op)),
             Teller::Op(completion) => {
                 let payload = match entry.source {
                     Source::Given(p) => Some(p),

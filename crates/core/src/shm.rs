@@ -25,6 +25,7 @@ pub use self::send::{STREAMED_MIN, ShmTx};
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::Death;
+use crate::matched::Matched;
 use crate::net::NetTx;
 use crate::out::{NetOut, Out, ShmOut};
 use crate::send::FLOWS_ALL;
@@ -99,7 +100,13 @@ impl ShmLane {
 
     /// One pass: what has arrived, what waits for room. Gives how much moved.
     #[inline]
-    pub fn pass(&mut self, core: &mut Core, net: Option<&mut NetTx>, clock: &dyn Clock) -> usize {
+    pub fn pass(
+        &mut self,
+        core: &mut Core,
+        matched: &mut Matched,
+        net: Option<&mut NetTx>,
+        clock: &dyn Clock,
+    ) -> usize {
         let Self {
             link,
             tx,
@@ -121,7 +128,7 @@ impl ShmLane {
                 }),
                 clock,
             };
-            if !rx.take_short(core, &mut out, &frame) {
+            if !rx.take_short(core, matched, &mut out, &frame) {
                 break;
             }
             link.advance_short();
@@ -139,7 +146,7 @@ impl ShmLane {
                     }),
                     clock,
                 };
-                let taken = rx.take(core, &mut out, from, priority, frame);
+                let taken = rx.take(core, matched, &mut out, from, priority, frame);
                 *blocked |= !taken;
                 taken
             });

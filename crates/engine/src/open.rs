@@ -6,8 +6,8 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use portolan_core::{
-    Core, Credentials, Death, Engine, Lane, Lanes, NetLane, PACKET_MIN, ProtoTables, Settings,
-    ShmLane,
+    Core, Credentials, Death, Engine, Lane, Lanes, Matched, NetLane, PACKET_MIN, ProtoTables,
+    Settings, ShmLane,
 };
 use portolan_link::shm::ShmPort;
 use portolan_link::udp::{Udp, UdpConfig};
@@ -322,7 +322,9 @@ impl Opening {
             ranks.push(rank);
             lanes.push(Lane::Net(added), reason);
         }
-        let mut core = Core::new(&settings(&config, size), lanes);
+        let settings = settings(&config, size);
+        let matched = Matched::new(&settings, &lanes);
+        let mut core = Core::new(&settings, lanes);
         if let Some(path) = &config.trace {
             let begun = Trace::begin(path, config.rank).map_err(|error| {
                 OpenError::Setting(format!("the trace {}: {error}", path.display()))
@@ -358,7 +360,7 @@ impl Opening {
         // Ranks that share a core would cut each other's slices short.
         let shortens = config.spin_passes > 0 && !config.udp.disabled.slice;
         let backoff = Backoff::new(config.spin_passes, config.yield_passes, shortens);
-        let engine = Engine::new(core, net, shm, HostClock);
+        let engine = Engine::new(core, matched, net, shm, HostClock);
         let mut state = State::new(engine, watch, pids, Arc::clone(&wait_set), backoff)
             .map_err(system("epoll_ctl"))?;
         if !config.one_sided {

@@ -2,9 +2,9 @@
 //! not asked for.
 
 use crate::arrive::{Incoming, Took};
-use crate::exchange::{Exchange, Waiting};
-use crate::host::{Host, Refusal, Sink, Source};
-use crate::kind::{Kind, Words};
+use crate::exchange::Exchange;
+use crate::kind::Words;
+use crate::memory::{Sink, Source};
 use crate::message::Dest;
 use crate::ops::{OpError, OpId};
 use crate::remote::{PutEnd, Remote, RemoteStage, RmaOp, of_status};
@@ -27,29 +27,7 @@ impl<S, K> Remote<S, K> {
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {
-    /// Asks for the next part of a get, now or when there is room.
-    pub(crate) fn ask_get(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        id: OpId,
-        at: u64,
-        bytes: u64,
-    ) {
-        let Some(to) = self.ops.remote(id).map(|remote| remote.to) else {
-            return;
-        };
-        if self.waits_for(to, Kind::Get)
-            || self.send_ask(host, id, at, bytes) == Err(Refusal::NoRoom)
-        {
-            self.put_off(to, Waiting::Ask { op: id, at, bytes });
-        }
-    }
-
-    pub(crate) fn arrive_got(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    pub(crate) fn arrive_got(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
         let Some(remote) = self.ops.remote(id) else {
@@ -60,11 +38,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         remote.came += m.total;
         remote.asks -= 1;
-        self.begin_part(host, m, Dest::Get(id), at, Some(m.total))
+        self.begin_part(m, Dest::Get(id), at, Some(m.total))
     }
 
     /// A request of a get was answered in full, or refused.
-    pub(crate) fn got(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId, bytes: u64) {
+    pub(crate) fn got(&mut self, id: OpId, bytes: u64) {
         let Some(remote) = self.ops.remote(id) else {
             return;
         };
@@ -75,16 +53,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if over && remote.asks == 0 && remote.answered == remote.asked {
             let result = remote.fault.map_or(Ok(()), Err);
             self.end_remote(id, result);
-            self.pass_fences(host, to);
+            self.pass_fences(to);
         }
-        self.ask(host);
+        self.ask();
     }
 
-    pub(crate) fn arrive_result(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    pub(crate) fn arrive_result(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let (id, found) = (OpId(words.or_zero(0)), words.or_zero(2));
         let Some(result) = of_status(words.or_zero(1)) else {
@@ -92,7 +66,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let taken = match (id, result) {
             (OpId(0), Err(why)) => self.silent_failed(m.from, why),
-            _ => self.take_result(host, m.from, id, result, found),
+            _ => self.take_result(m.from, id, result, found),
         };
         if taken.is_some() {
             Took::Whole
@@ -113,7 +87,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
 
     fn take_result(
         &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
         from: u32,
         id: OpId,
         result: Result<(), OpError>,
@@ -147,7 +120,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 remote.fault.get_or_insert(why);
                 let left = remote.total - remote.asked;
                 self.pulls.wait_no_more(left, id);
-                self.got(host, id, bytes);
+                self.got(id, bytes);
             }
             RmaOp::Put { .. } => return None,
         }

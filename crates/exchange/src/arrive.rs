@@ -2,12 +2,10 @@
 
 use alloc::vec::Vec;
 
-use portolan_matching::Envelope;
-
 use crate::credit::{OVERHEAD, PUSHED_MIN};
 use crate::exchange::Exchange;
-use crate::host::{Host, Sink, Source};
 use crate::kind::{Kind, OVERLAP, SECOND, SHARES, Words};
+use crate::memory::{Sink, Source};
 use crate::message::{Dest, Origin, Part, Probed};
 use crate::ops::OpId;
 use crate::send::BYTES_MAX;
@@ -34,6 +32,14 @@ impl Incoming<'_> {
     }
 }
 
+/// Where bytes of a payload go.
+enum Target<'a, K> {
+    /// To memory, from where on, as far as there is room.
+    Sink(&'a mut K, u64, usize),
+    /// To a message that is kept.
+    Body(&'a mut [u8]),
+}
+
 /// What became of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Took {
@@ -53,7 +59,7 @@ pub enum Took {
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Takes a message, or the first part of one.
     #[inline]
-    pub fn arrive(&mut self, host: &mut impl Host<Source = S, Sink = K>, m: &Incoming<'_>) -> Took {
+    pub fn arrive(&mut self, m: &Incoming<'_>) -> Took {
         match self.peers.get(m.from) {
             Some(peer) if !peer.dead => {}
             _ => return Took::Refused,
@@ -62,17 +68,17 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Took::Refused;
         }
         match m.kind {
-            Kind::Eager => self.arrive_eager(host, m),
-            Kind::Offer => self.arrive_offer(host, m),
-            Kind::Push => self.arrive_push(host, m),
-            Kind::Pulled => self.arrive_pulled(host, m),
-            Kind::Put => self.arrive_put(host, m),
-            Kind::Got => self.arrive_got(host, m),
+            Kind::Eager => self.arrive_eager(m),
+            Kind::Offer => self.arrive_offer(m),
+            Kind::Push => self.arrive_push(m),
+            Kind::Pulled => self.arrive_pulled(m),
+            Kind::Put => self.arrive_put(m),
+            Kind::Got => self.arrive_got(m),
             _ if m.total > 0 => Took::Refused,
             Kind::Pull => {
                 let words = Words(m.args);
                 let args = [0, 1, 2, 3, 4].map(|i| words.or_zero(i));
-                self.asked(host, m.from, args);
+                self.asked(m.from, args);
                 Took::Whole
             }
             Kind::Done => {
@@ -85,46 +91,36 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 }
                 Took::Whole
             }
-            Kind::Get => self.arrive_get(host, m),
-            Kind::Atomic => self.arrive_atomic(host, m),
-            Kind::Flush => self.arrive_flush(host, m),
-            Kind::Result => self.arrive_result(host, m),
+            Kind::Get => self.arrive_get(m),
+            Kind::Atomic => self.arrive_atomic(m),
+            Kind::Flush => self.arrive_flush(m),
+            Kind::Result => self.arrive_result(m),
         }
     }
 
     /// Whether a sender may push so many bytes more, of a message of `total`; then
     /// they are counted.
-    fn charge(
-        &mut self,
-        host: &impl Host<Source = S, Sink = K>,
-        from: u32,
-        bytes: u64,
-        total: u64,
-    ) -> bool {
+    fn charge(&mut self, from: u32, bytes: u64, total: u64) -> bool {
         let Some(peer) = self.peers.get(from) else {
             return false;
         };
         let fits = (peer.taken.checked_add(bytes)).is_some_and(|taken| taken <= peer.told);
         if fits {
             peer.taken += bytes;
-            if total > PUSHED_MIN && host.has_queues(from) {
+            if total > PUSHED_MIN && self.ops.lanes.of(from).queues {
                 self.incast.note(from);
             }
         }
         fits
     }
 
-    fn arrive_eager(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    fn arrive_eager(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let Some(tag) = words.get(0) else {
             return Took::Refused;
         };
         let charge = m.total.saturating_add(OVERHEAD);
-        if !self.charge(host, m.from, charge, m.total) {
+        if !self.charge(m.from, charge, m.total) {
             // Whoever pushes beyond its credit waits.
             return Took::NotNow;
         }
@@ -136,34 +132,29 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let missing = u32::from(!m.is_whole());
         if missing == 0 && self.end_standing(&what, m.payload) {
-            self.free_pushed(host, m.from, charge);
+            self.free_pushed(m.from, charge);
             return Took::Whole;
         }
         if let Some(id) = self.first_receive(&what) {
             if missing == 0 {
                 self.ops.receive_whole(id, &what, m.payload);
-                self.free_pushed(host, m.from, charge);
+                self.free_pushed(m.from, charge);
                 return Took::Whole;
             }
             self.meet(id, &what, Origin::Eager, m.total, missing, true);
             self.write(id, 0, m.payload);
-            self.free_pushed(host, m.from, charge);
+            self.free_pushed(m.from, charge);
             return self.rest(m.from, Dest::Receive(id));
         }
         let body = self.body(m.payload, m.total);
-        let number = self.keep(what, Origin::Eager, body, charge);
+        let number = self.keep(what, Origin::Eager, body, charge, missing, true);
         if missing == 0 {
             return Took::Whole;
         }
-        self.miss(number, missing, true);
         self.rest(m.from, Dest::Message(number))
     }
 
-    fn arrive_offer(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    fn arrive_offer(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let (Some(tag), Some(total), Some(op)) = (words.get(0), words.get(1), words.get(2)) else {
             return Took::Refused;
@@ -184,17 +175,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let full =
             (self.peers.get(m.from)).is_some_and(|peer| peer.offers >= self.config.offers_max);
-        let envelope = Envelope {
-            source: m.from,
-            tag,
-        };
+        let envelope = what.envelope();
         if full
             && !self.stands(|selector| selector.fits(&envelope))
             && self.matcher.peek_posted(&envelope).is_none()
         {
             return Took::NotNow;
         }
-        if !self.charge(host, m.from, pushed, total) {
+        if !self.charge(m.from, pushed, total) {
             return Took::NotNow;
         }
         let origin = Origin::Offer {
@@ -207,18 +195,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.meet(id, &what, origin, pushed, missing, overlap);
             self.write(id, 0, m.payload);
             // The request first: word of free room can wait for it.
-            self.fetch_rest(host, id);
-            self.settle(host, id);
-            self.free_pushed(host, m.from, pushed);
+            self.fetch_rest(id);
+            self.settle(id);
+            self.free_pushed(m.from, pushed);
             Dest::Receive(id)
         } else {
             let body = self.body(m.payload, pushed);
-            let number = self.keep(what, origin, body, pushed);
-            self.miss(number, missing, overlap);
-            Dest::Message(number)
+            Dest::Message(self.keep(what, origin, body, pushed, missing, overlap))
         };
         if second > 0 {
-            host.await_peer(m.from);
+            self.ops.lanes.expect(m.from, 1);
             self.second_pushes
                 .insert((m.from, op), (dest, first, second));
         }
@@ -229,42 +215,34 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    fn arrive_push(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    fn arrive_push(&mut self, m: &Incoming<'_>) -> Took {
         let key = (m.from, Words(m.args).or_zero(0));
         match self.second_pushes.get(&key) {
             Some(&(dest, at, bytes)) if bytes == m.total => {
                 self.second_pushes.remove(&key);
-                self.begin_part(host, m, dest, at, None)
+                self.ops.lanes.expect(m.from, -1);
+                self.begin_part(m, dest, at, None)
             }
             _ => Took::Refused,
         }
     }
 
-    fn arrive_pulled(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    fn arrive_pulled(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let (id, at) = (OpId(words.or_zero(0)), words.or_zero(1));
         if m.total == 0 {
-            return self.was_written(host, m.from, id, at, words.or_zero(2));
+            return self.was_written(m.from, id, at, words.or_zero(2));
         }
         if !self.was_asked(m.from, id, at, m.total) {
             return Took::Refused;
         }
-        self.begin_part(host, m, Dest::Receive(id), at, Some(m.total))
+        self.begin_part(m, Dest::Receive(id), at, Some(m.total))
     }
 
     /// A payload goes to `dest`, from `at` on; `pulled`: it answers a request
     /// for so many bytes.
     pub(crate) fn begin_part(
         &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
         m: &Incoming<'_>,
         dest: Dest,
         at: u64,
@@ -278,7 +256,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         });
         self.write_part(number, 0, m.payload);
         if m.is_whole() {
-            self.arrived(host, number);
+            self.arrived(number);
             Took::Whole
         } else {
             Took::Part(number)
@@ -304,46 +282,53 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         body
     }
 
+    /// Where `bytes` bytes of a partly arrived payload go, from `at` on, as far as they
+    /// go anywhere.
+    #[inline]
+    fn target(&mut self, part: u64, at: u64, bytes: usize) -> Option<Target<'_, K>> {
+        let part = *self.parts.get(part)?;
+        let at = part.at.checked_add(at)?;
+        let end = at.checked_add(bytes as u64)?;
+        let (memory, at, most) = match part.dest {
+            Dest::Receive(id) => {
+                let sink = self.ops.receive(id)?.sink.as_mut()?;
+                // What is too long is cut.
+                let fits = sink.len().checked_sub(at)?.min(bytes as u64);
+                return Some(Target::Sink(sink, at, fits as usize));
+            }
+            Dest::Message(number) => {
+                let body = &mut self.messages.get_mut(number)?.body;
+                return body.get_mut(at as usize..end as usize).map(Target::Body);
+            }
+            Dest::Put(Arriving { spot, bytes, .. }) => {
+                (self.regions.memory_mut(spot.region)?, spot.at + at, bytes)
+            }
+            Dest::Get(id) => {
+                let sink = self.ops.remote(id)?.sink.as_mut()?;
+                (sink, at, part.at + part.pulled.unwrap_or(0))
+            }
+            Dest::Nowhere => return None,
+        };
+        (end <= most).then_some(Target::Sink(memory, at, bytes))
+    }
+
     /// Where `bytes` bytes of a partly arrived payload go, from `at` on. `None`:
     /// not to one place; give them to [`Exchange::write_part`].
     #[inline]
     pub fn room(&mut self, part: u64, at: u64, bytes: usize) -> Option<&mut [u8]> {
-        let part = *self.parts.get(part)?;
-        let at = part.at.checked_add(at)?;
-        let end = at.checked_add(bytes as u64)?;
-        match part.dest {
-            Dest::Receive(id) => {
-                let sink = self.ops.receive(id)?.sink.as_mut()?;
-                if end <= sink.len() {
-                    sink.slice(at, bytes)
-                } else {
-                    None
-                }
-            }
-            Dest::Message(number) => {
-                let body = &mut self.messages.get_mut(number)?.body;
-                body.get_mut(at as usize..end as usize)
-            }
-            Dest::Put(number) => {
-                let Arriving {
-                    spot, bytes: most, ..
-                } = *self.puts.get(number)?;
-                let memory = self.regions.memory_mut(spot.region)?;
-                if end <= most {
-                    memory.slice(spot.at + at, bytes)
-                } else {
-                    None
-                }
-            }
-            Dest::Get(id) => {
-                let sink = self.ops.remote(id)?.sink.as_mut()?;
-                if end <= part.at + part.pulled.unwrap_or(0) {
-                    sink.slice(at, bytes)
-                } else {
-                    None
-                }
-            }
-            Dest::Nowhere => None,
+        match self.target(part, at, bytes)? {
+            Target::Sink(sink, at, fits) if fits == bytes => sink.slice(at, bytes),
+            Target::Sink(..) => None,
+            Target::Body(body) => Some(body),
+        }
+    }
+
+    /// Writes bytes of a partly arrived payload, from `at` on.
+    pub fn write_part(&mut self, part: u64, at: u64, bytes: &[u8]) {
+        match self.target(part, at, bytes.len()) {
+            Some(Target::Sink(sink, at, fits)) if fits > 0 => sink.write(at, &bytes[..fits]),
+            Some(Target::Body(body)) => body.copy_from_slice(bytes),
+            Some(Target::Sink(..)) | None => {}
         }
     }
 
@@ -356,78 +341,36 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         match part.dest {
             Dest::Receive(id) => self.ops.meeting(id).map_or(0, |meeting| meeting.want),
             Dest::Get(id) => self.ops.remote(id).map_or(0, |remote| remote.total),
-            Dest::Put(number) => self.puts.get(number).map_or(0, |put| put.bytes),
+            Dest::Put(put) => put.bytes,
             Dest::Message(_) | Dest::Nowhere => 0,
         }
     }
 
-    /// Writes bytes of a partly arrived payload, from `at` on.
-    pub fn write_part(&mut self, part: u64, at: u64, bytes: &[u8]) {
-        let Some(&part) = self.parts.get(part) else {
-            return;
-        };
-        let Some(at) = part.at.checked_add(at) else {
-            return;
-        };
-        let end = at.checked_add(bytes.len() as u64);
-        match part.dest {
-            Dest::Receive(id) => self.write(id, at, bytes),
-            Dest::Message(number) => {
-                if let Some(message) = self.messages.get_mut(number)
-                    && let Some(into) = (at as usize)
-                        .checked_add(bytes.len())
-                        .and_then(|end| message.body.get_mut(at as usize..end))
-                {
-                    into.copy_from_slice(bytes);
-                }
-            }
-            Dest::Put(number) => {
-                if let Some(&Arriving {
-                    spot, bytes: most, ..
-                }) = self.puts.get(number)
-                    && end.is_some_and(|end| end <= most)
-                    && let Some(memory) = self.regions.memory_mut(spot.region)
-                {
-                    memory.write(spot.at + at, bytes);
-                }
-            }
-            Dest::Get(id) => {
-                if end.is_some_and(|end| end <= part.at + part.pulled.unwrap_or(0))
-                    && !bytes.is_empty()
-                    && let Some(sink) = self.ops.remote(id).and_then(|r| r.sink.as_mut())
-                {
-                    sink.write(at, bytes);
-                }
-            }
-            Dest::Nowhere => {}
-        }
-    }
-
     /// All of a payload is here.
-    pub fn arrived(&mut self, host: &mut impl Host<Source = S, Sink = K>, part: u64) {
+    pub fn arrived(&mut self, part: u64) {
         let Some(part) = self.parts.remove(part) else {
             return;
         };
         match (part.dest, part.pulled) {
-            (Dest::Receive(id), Some(bytes)) => self.answer_ends(host, id, bytes),
+            (Dest::Receive(id), Some(bytes)) => self.answer_ends(id, bytes),
             (Dest::Receive(id), None) => {
                 if let Some(meeting) = self.ops.meeting(id) {
                     meeting.pushes = meeting.pushes.saturating_sub(1);
-                    self.fetch_rest(host, id);
-                    self.settle(host, id);
+                    self.fetch_rest(id);
+                    self.settle(id);
                 }
             }
             (Dest::Message(number), _) => {
                 if let Some(message) = self.messages.get_mut(number) {
                     message.pushes = message.pushes.saturating_sub(1);
                     if message.pushes == 0 {
-                        self.move_body(host, number);
+                        self.move_body(number);
                     }
                 }
             }
-            (Dest::Put(number), _) => self.put_part_ends(host, part.from, Some(number)),
-            (Dest::Nowhere, _) => self.put_part_ends(host, part.from, None),
-            (Dest::Get(id), bytes) => self.got(host, id, bytes.unwrap_or(0)),
+            (Dest::Put(put), _) => self.put_part_ends(part.from, Some(&put)),
+            (Dest::Nowhere, _) => self.put_part_ends(part.from, None),
+            (Dest::Get(id), bytes) => self.got(id, bytes.unwrap_or(0)),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Copies within this process.
 
-use crate::host::Sink;
+use crate::memory::Sink;
 
 /// Longest piece that is copied at once where memory is in several pieces,
 /// bytes.

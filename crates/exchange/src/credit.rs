@@ -5,6 +5,8 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use crate::outbox::{Lines, Outbox};
+
 /// Bytes that every sender may push at first, and always has room for.
 pub const PUSHED_MIN: u64 = 4096;
 
@@ -30,6 +32,10 @@ pub(crate) struct Peer {
     pub serving: u32,
     /// Its puts that have arrived in part.
     pub putting: u32,
+    /// Its signals that our program has not been told.
+    pub telling: u32,
+    /// What is to be done with it.
+    pub lines: Lines,
     pub dead: bool,
 }
 
@@ -43,8 +49,14 @@ impl Peer {
         offers: 0,
         serving: 0,
         putting: 0,
+        telling: 0,
+        lines: Lines::NONE,
         dead: false,
     };
+
+    pub fn new() -> Box<Self> {
+        Box::new(Self::NEW)
+    }
 
     /// What we may push now.
     pub const fn may_push(&self) -> u64 {
@@ -96,31 +108,41 @@ impl Room {
 
 /// All of them, by rank; those that were never met take a pointer.
 #[derive(Debug)]
-pub(crate) struct Peers(Vec<Option<Box<Peer>>>);
+pub(crate) struct Peers {
+    pub all: Vec<Option<Box<Peer>>>,
+    pub out: Outbox,
+}
 
 impl Peers {
     pub fn new(size: u32) -> Self {
         let mut all = Vec::new();
         all.resize_with(size as usize, || None);
-        Self(all)
+        let out = Outbox::default();
+        Self { all, out }
     }
 
     /// `None`: there is no such rank.
     #[inline]
     pub fn get(&mut self, rank: u32) -> Option<&mut Peer> {
-        let slot = self.0.get_mut(rank as usize)?;
-        Some(slot.get_or_insert_with(|| Box::new(Peer::NEW)))
+        let slot = self.all.get_mut(rank as usize)?;
+        Some(slot.get_or_insert_with(Peer::new))
     }
 
-    /// It begins anew: nothing was pushed in its new life.
+    /// It begins anew: nothing was pushed in its new life. What its life before has
+    /// told our program stays told.
     pub fn renew(&mut self, rank: u32) {
-        if let Some(slot) = self.0.get_mut(rank as usize) {
-            *slot = None;
+        if let Some(peer) = self.get(rank) {
+            let Peer { telling, lines, .. } = *peer;
+            *peer = Peer {
+                telling,
+                lines,
+                ..Peer::NEW
+            };
         }
     }
 
     pub fn met(&self) -> impl Iterator<Item = (u32, &Peer)> {
-        let all = (0..).zip(&self.0);
+        let all = (0..).zip(&self.all);
         all.filter_map(|(rank, slot)| Some((rank, slot.as_deref()?)))
     }
 }

@@ -2,12 +2,12 @@
 
 use alloc::vec::Vec;
 
-use portolan_matching::{Envelope, Selector};
+use portolan_matching::Selector;
 
 use crate::exchange::Exchange;
-use crate::host::{Host, Sink, Source};
-use crate::message::{Dest, Origin, Part};
-use crate::ops::{Body, NOWHERE, OpError, OpId, ReceiveStage, SendStage};
+use crate::memory::{Sink, Source};
+use crate::message::{Dest, Origin};
+use crate::ops::{NOBODY, OpError, OpId, ReceiveStage, SendStage};
 use crate::remote::{RemoteStage, RmaOp};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
@@ -34,83 +34,33 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         true
     }
 
-    /// Nobody will ask how an operation ended: its number is void when it has.
-    pub fn forget_end(&mut self, id: OpId) {
-        if self.ops.is_done(id) == Some(true) {
-            self.ops.take(id);
-        } else if let Some(notify) = self.ops.notify(id) {
-            notify.queue = Some(NOWHERE);
-        }
-    }
-
-    /// Whether an operation or a message depends on what a rank does next.
-    /// Looks at all there are.
-    #[must_use]
-    pub fn awaits(&self, rank: u32) -> bool {
-        self.stands(|selector| selector.source == Some(rank))
-            || self.second_pushes.keys().any(|(from, _)| *from == rank)
-            || self.ops.any_live(|body| match body {
-                Body::Send(send) => send.to == rank && send.stage == SendStage::Offered,
-                Body::Receive(receive) => match &receive.stage {
-                    ReceiveStage::Posted(_) => receive.source == Some(rank),
-                    ReceiveStage::Met(meeting) => meeting.from == rank,
-                },
-                Body::Remote(remote) => remote.to == rank,
-            })
-    }
-
     /// A rank is dead. What has arrived of it in full stays; all else that
     /// depends on it ends with [`OpError::PeerDead`]. Messages that are being
     /// read from a send's memory were [`released`](Exchange::released) before,
     /// or will be.
-    pub fn peer_died(&mut self, host: &mut impl Host<Source = S, Sink = K>, rank: u32) {
+    pub fn peer_died(&mut self, rank: u32) {
         match self.peers.get(rank) {
             Some(peer) if !peer.dead => peer.dead = true,
             _ => return,
         }
-        self.drop_backlog(rank);
+        self.peers.drop_messages(rank);
         self.incast.forget(rank);
-        self.second_pushes.retain(|(from, _), _| *from != rank);
-        let parts: Vec<u64> = (self.parts.iter())
-            .filter(|(_, part)| part.from == rank)
-            .map(|(number, _)| number)
-            .collect();
-        for number in parts {
-            if let Some(Part {
-                dest: Dest::Put(put),
-                ..
-            }) = self.parts.remove(number)
-                && let Some(port) = self.drop_put(put)
-            {
-                host.unreserve_signal(rank, port);
+        self.second_pushes.retain(|(from, _), _| {
+            let lost = *from == rank;
+            if lost {
+                self.ops.lanes.expect(rank, -1);
             }
-        }
+            !lost
+        });
+        self.drop_parts(|part| part.from == rank);
         self.drop_served(Some(rank));
         if let Some(peer) = self.peers.get(rank) {
             peer.serving = 0;
             peer.putting = 0;
         }
-        self.end_remotes(rank);
-        let to_it = self
-            .ops
-            .live_where(|body| matches!(body, Body::Send(send) if send.to == rank));
-        for id in to_it {
-            if let Some(send) = self.ops.send(id) {
-                send.stage = SendStage::Lost;
-            }
-            self.end_send(id);
-        }
-        let from_it = self.ops.live_where(|body| match body {
-            Body::Receive(receive) => {
-                matches!(receive.stage, ReceiveStage::Met(m) if m.from == rank && m.ending.is_none())
-            }
-            Body::Send(_) | Body::Remote(_) => false,
-        });
-        for id in from_it {
-            if let Some(&mut meeting) = self.ops.meeting(id) {
-                self.pulls.forget(id, &meeting);
-            }
-            self.end_receive(host, id, Err(OpError::PeerDead));
+        self.targets.remove(&rank);
+        for id in self.ops.all_live() {
+            self.end_with(rank, id);
         }
         if let Some(id) = self.raise(|selector| selector.source == Some(rank)) {
             self.ops.end(id, Err(OpError::PeerDead));
@@ -120,7 +70,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             self.ops.end(id, Err(OpError::PeerDead));
         }
         for number in forgotten.messages {
-            self.keep_or_lose(host, number);
+            self.keep_or_lose(number);
         }
         let others: Vec<u64> = (self.messages.iter())
             .filter(|(_, m)| m.what.from == rank && (m.claimed || m.met.is_some()))
@@ -131,24 +81,23 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 continue;
             };
             if message.met.is_some() {
-                self.release_message(host, number);
+                self.release_message(number);
             } else {
                 message.lost = message.pushes > 0 || message.origin != Origin::Eager;
             }
         }
-        self.ask(host);
+        self.ask();
     }
 
-    /// Ends what was begun on a dead rank's memory.
-    fn end_remotes(&mut self, rank: u32) {
-        self.targets.remove(&rank);
-        let all =
-            (self.ops).live_where(|body| matches!(body, Body::Remote(remote) if remote.to == rank));
-        for id in all {
-            let Some(remote) = self.ops.remote(id) else {
-                continue;
-            };
+    /// Ends an operation, if it depends on a dead rank.
+    fn end_with(&mut self, rank: u32, id: OpId) {
+        if let Some(send) = self.ops.send(id).filter(|send| send.to == rank) {
+            send.stage = SendStage::Lost;
+            self.ops.set_awaits(id, NOBODY);
+            self.end_send(id);
+        } else if let Some(remote) = self.ops.remote(id).filter(|remote| remote.to == rank) {
             remote.counted = false;
+            remote.direct = false;
             if remote.rma == RmaOp::Get {
                 let (left, due) = (remote.total - remote.asked, remote.asked - remote.answered);
                 self.pulls.wait_no_more(left, id);
@@ -157,34 +106,37 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             if !matches!(remote.stage, RemoteStage::Answered(_)) {
                 remote.stage = RemoteStage::Answered(Err(OpError::PeerDead));
             }
+            self.ops.set_awaits(id, NOBODY);
             self.end_answered(id);
+        } else if let Some(&mut meeting) = self.ops.meeting(id)
+            && meeting.from == rank
+            && meeting.ending.is_none()
+        {
+            self.pulls.forget(id, &meeting);
+            self.end_receive(id, Err(OpError::PeerDead));
         }
     }
 
     /// An unexpected message of a dead sender: receivable if it is whole.
-    fn keep_or_lose(&mut self, host: &mut impl Host<Source = S, Sink = K>, number: u64) {
+    fn keep_or_lose(&mut self, number: u64) {
         let Some(message) = self.messages.get(number) else {
             return;
         };
         if message.pushes == 0 && message.origin == Origin::Eager {
-            let envelope = Envelope {
-                source: message.what.from,
-                tag: message.what.tag,
-            };
             // What fits it would have taken it before.
-            self.matcher.arrive(envelope, number);
+            self.matcher.arrive(message.what.envelope(), number);
         } else {
-            self.release_message(host, number);
+            self.release_message(number);
         }
     }
 
     /// A rank that had died is back in a new life: nothing of the life before
     /// is received any more, but for messages that are claimed.
-    pub fn peer_back(&mut self, host: &mut impl Host<Source = S, Sink = K>, rank: u32) {
-        self.peer_died(host, rank);
+    pub fn peer_back(&mut self, rank: u32) {
+        self.peer_died(rank);
         let all = Selector::from(rank, 0).ignoring(u64::MAX);
         while let Some((_, number)) = self.matcher.claim(&all) {
-            self.release_message(host, number);
+            self.release_message(number);
         }
         // Claimed ones are counted no more: the counts begin anew.
         for message in self.messages.iter_mut() {
@@ -197,11 +149,11 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// The endpoint is closed: what has not ended ends with
-    /// [`OpError::Closed`]. What [`Host::publish`] showed was withdrawn before. Nobody reaches into regions any more; their memory
-    /// comes back by [`Exchange::deregister`] once none of it is lent.
+    /// [`OpError::Closed`]. What was published is withdrawn already. Nobody reaches into
+    /// regions any more; their memory comes back by [`Exchange::deregister`] once none of it is lent.
     pub fn end_all(&mut self) {
         self.raise(|_| true);
-        for id in self.ops.live_where(|_| true) {
+        for id in self.ops.all_live() {
             self.ops.end(id, Err(OpError::Closed));
         }
         self.pulls.clear();
@@ -209,17 +161,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.targets.clear();
         self.regions.close_all();
         self.drop_served(None);
-        let parts: Vec<(u64, Dest)> = (self.parts.iter())
-            .map(|(number, part)| (number, part.dest))
-            .collect();
-        for (number, dest) in parts {
-            match dest {
-                // The host's signals are closed as well.
-                Dest::Put(put) => drop(self.drop_put(put)),
-                Dest::Get(_) | Dest::Nowhere => {}
-                Dest::Receive(_) | Dest::Message(_) => continue,
-            }
-            self.parts.remove(number);
-        }
+        // Parts of messages go on to nobody's memory.
+        self.drop_parts(|part| matches!(part.dest, Dest::Put(_) | Dest::Get(_) | Dest::Nowhere));
     }
 }

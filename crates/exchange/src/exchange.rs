@@ -1,21 +1,22 @@
-//! The state, and what waits for room.
+//! The state, and what it is told.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use portolan_matching::Matcher;
 
 use crate::credit::{IncastDetector, PUSHED_MIN, Peers, Room};
-use crate::host::{Host, Refusal, Sent, Sink, Source};
 use crate::inline::InlineSlot;
 use crate::kind::Kind;
+use crate::lanes::{Lane, LaneTerms, Push};
+use crate::memory::{Sink, Source};
 use crate::message::{Dest, Message, Part};
-use crate::onesided::send_control;
-use crate::ops::{Completion, Count, CounterId, Memory, OpId, Ops, QueueId};
+use crate::ops::{OpId, Ops};
+use crate::outbox::Waiting;
 use crate::pull::Pulls;
 use crate::regions::Regions;
 use crate::remote::TargetState;
-use crate::serve::{Arriving, Served};
+use crate::serve::Served;
 use crate::share::SHARE_MIN;
 use crate::slab::Slab;
 
@@ -33,8 +34,8 @@ pub struct Config {
     /// sender has [`PUSHED_MIN`] of its own, whatever this says. Default 4 MiB.
     pub pushed_bytes: u64,
     /// What one sender may have of it, the pushed buffer. `None`: what one message
-    /// pushes at most, as [`Host::push`] says of that sender; all that sent the last
-    /// long messages by ways with queues share that. Default `None`.
+    /// pushes at most, as the terms of its lane say; all that sent the last
+    /// long messages by lanes with queues share that. Default `None`.
     pub pushed_share: Option<u64>,
     /// Offers of one sender that are kept. Default 65,536.
     pub offers_max: u32,
@@ -43,6 +44,10 @@ pub struct Config {
     pub pull_window: u64,
     /// Bytes that one request asks for. Default 128 KiB.
     pub pull_chunk: u64,
+    /// How messages travel within the host and by the network, in this order.
+    pub lanes: [LaneTerms; 2],
+    /// Ports from this number on are none that a signal may name. Default 65,536.
+    pub ports: u32,
     /// Where sender and receiver can reach into each other's memory and the
     /// sender waits: both copy if so many bytes are missing, 128 at least.
     /// Default [`SHARE_MIN`].
@@ -66,6 +71,8 @@ impl Default for Config {
             offers_max: 1 << 16,
             pull_window: 512 << 10,
             pull_chunk: 128 << 10,
+            lanes: [LaneTerms::default(); 2],
+            ports: 1 << 16,
             share_min: SHARE_MIN,
             regions_max: 1 << 16,
             accesses_max: 1 << 10,
@@ -108,32 +115,6 @@ pub struct Statistics {
     pub accesses: u64,
 }
 
-/// Words of a message without payload, at most.
-const SAID_MAX: usize = 5;
-
-/// What was to be sent and found no room.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Waiting {
-    /// A send's first message.
-    Start(OpId),
-    /// Its second push.
-    Second(OpId),
-    /// A message without payload.
-    Say(Kind, [u64; SAID_MAX]),
-    /// What was asked for of an offered message, for this receive: one of each.
-    Answer { op: OpId, receive: u64 },
-    /// The message of a one-sided operation other than a get.
-    Remote(OpId),
-    /// A request of a get.
-    Ask { op: OpId, at: u64, bytes: u64 },
-    /// The answer to one.
-    Served(u64),
-}
-
-/// In order, by priority: requests, replies.
-#[derive(Debug, Default)]
-pub(crate) struct Backlog([VecDeque<Waiting>; 2]);
-
 /// The matched messages and the one-sided memory of an endpoint.
 #[derive(Debug)]
 pub struct Exchange<S, K> {
@@ -152,14 +133,14 @@ pub struct Exchange<S, K> {
     pub(crate) second_pushes: BTreeMap<(u32, u64), (Dest, u64, u64)>,
     pub(crate) pulls: Pulls,
     pub(crate) regions: Regions<K>,
-    /// Others' puts that arrive in parts, and answers to their gets.
-    pub(crate) puts: Slab<Arriving>,
+    /// Answers to others' gets.
     pub(crate) served: Slab<Served>,
     /// Ranks towards which one-sided operations are under way.
     pub(crate) targets: BTreeMap<u32, TargetState>,
     /// An access was not taken up.
     pub(crate) held_up: bool,
-    backlogs: BTreeMap<u32, Backlog>,
+    /// Ports that signals may not name any more.
+    closed: BTreeSet<u32>,
     /// Vectors for messages that are kept, to be used again.
     pub(crate) spare: Vec<Vec<u8>>,
     /// Something that was not taken may be taken now.
@@ -178,7 +159,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Self {
             matcher: Matcher::new(config.secret),
             inline: None,
-            ops: Ops::new(),
+            ops: Ops::new(config.size, config.lanes),
             messages: Slab::new(),
             parts: Slab::new(),
             peers: Peers::new(config.size),
@@ -186,11 +167,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             second_pushes: BTreeMap::new(),
             pulls: Pulls::new(config.pull_window.max(2)),
             regions: Regions::new(config.regions_max, config.secret[0] ^ config.secret[1]),
-            puts: Slab::new(),
             served: Slab::new(),
             targets: BTreeMap::new(),
             held_up: false,
-            backlogs: BTreeMap::new(),
+            closed: BTreeSet::new(),
             spare: Vec::new(),
             freed: false,
             hiding: Vec::new(),
@@ -200,55 +180,84 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Whether [`Exchange::make_ready`] has something to do.
+    /// Whether [`Exchange::next_unready`] has something.
     #[inline]
     #[must_use]
     pub fn has_unready(&self) -> bool {
         !self.unready.is_empty()
     }
 
-    /// Requests have left: makes the memory ready that one of them is about
-    /// (address translation overhead masking), while its bytes are on their way.
-    /// One at a time, since others' bytes may come meanwhile.
-    pub fn make_ready(&mut self, host: &mut impl Host<Source = S, Sink = K>) {
-        while let Some((id, at, bytes)) = self.unready.pop_front() {
+    /// Requests have left: memory to be made ready that one of them is about
+    /// (address translation overhead masking), and the range of it, while its bytes
+    /// are on their way. One at a time, since others' bytes may come meanwhile.
+    pub fn next_unready(&mut self) -> Option<(&mut K, u64, u64)> {
+        let (id, at, bytes) = loop {
+            let (id, at, bytes) = self.unready.pop_front()?;
             let here = (self.ops.meeting(id)).is_some_and(|it| it.came >= at + bytes);
             // What is here, or has ended, needs nothing.
-            let sink = match self.ops.receive(id) {
-                Some(_) if here => None,
-                Some(receive) => receive.sink.as_mut(),
-                None => self.ops.remote(id).and_then(|remote| remote.sink.as_mut()),
-            };
-            if let Some(sink) = sink {
-                return host.prepare(sink, at, bytes);
+            if !here && self.ops.sink(id).is_some() {
+                break (id, at, bytes);
             }
+        };
+        self.ops.sink(id).map(|memory| (memory, at, bytes))
+    }
+
+    /// What carries messages to a rank from now on, of which nothing is awaited. Until
+    /// it is said, that is [`Lane::Host`].
+    pub fn set_lane(&mut self, rank: u32, lane: Lane) {
+        self.ops.lanes.set(rank, lane);
+    }
+
+    /// How messages to and from a rank travel.
+    #[must_use]
+    pub fn terms(&self, rank: u32) -> &LaneTerms {
+        self.ops.lanes.of(rank)
+    }
+
+    /// How messages are pushed, within the host and by the network.
+    #[must_use]
+    pub fn pushes(&self) -> [Push; 2] {
+        self.ops.lanes.pushes()
+    }
+
+    /// Changes that, of messages that have not left.
+    pub fn set_pushes(&mut self, pushes: [Push; 2]) {
+        self.ops.lanes.set_pushes(pushes);
+        self.tell_room();
+    }
+
+    /// Whether signals may name a port from now on. Until it is said they may.
+    pub fn set_port(&mut self, port: u32, open: bool) {
+        if open {
+            self.closed.remove(&port);
+        } else {
+            self.closed.insert(port);
         }
+    }
+
+    pub(crate) fn has_port(&self, port: u32) -> bool {
+        port < self.config.ports && !self.closed.contains(&port)
+    }
+
+    /// A rank by [`Lane::Network`] of which something is awaited from now on: should it
+    /// fall silent, and [`Exchange::awaits`] still say so, it is to be asked for a sign
+    /// of life.
+    #[inline]
+    pub fn poll_awaited(&mut self) -> Option<u32> {
+        self.ops.lanes.next_news()
+    }
+
+    /// Whether an operation or a message depends on what a rank by [`Lane::Network`]
+    /// does next.
+    #[must_use]
+    pub fn awaits(&self, rank: u32) -> bool {
+        self.ops.lanes.awaits(rank) || self.stands(|selector| selector.source == Some(rank))
     }
 
     /// This process's rank.
     #[must_use]
     pub const fn rank(&self) -> u32 {
         self.config.rank
-    }
-
-    /// Whether an operation has ended; `None`: there is none of that number,
-    /// or its end was taken.
-    #[inline]
-    #[must_use]
-    pub fn is_done(&self, op: OpId) -> Option<bool> {
-        self.ops.is_done(op)
-    }
-
-    /// How an operation ended, and its memory; `None` while it has not.
-    pub fn take(&mut self, op: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        self.ops.take(op)
-    }
-
-    /// The same, without the memory: of lent memory there is nothing to give
-    /// back.
-    #[inline]
-    pub fn finish(&mut self, op: OpId) -> Option<Completion> {
-        self.ops.finish(op)
     }
 
     /// What there is at this moment.
@@ -261,7 +270,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             parts: self.parts.len(),
             second_pushes: self.second_pushes.len(),
             pulled_bytes: self.pulls.outstanding(),
-            backlogs: self.backlogs.len(),
+            backlogs: (self.peers.met().filter(|(_, it)| !it.lines.are_empty())).count(),
             unflushed: self.targets.len(),
             regions: self.regions.len(),
             accesses: self.regions.uses(),
@@ -269,13 +278,14 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// What a sender may have kept here.
-    pub(crate) fn room_of(&self, host: &impl Host<Source = S, Sink = K>, from: u32) -> Room {
+    pub(crate) fn room_of(&self, from: u32) -> Room {
         let room = match self.config.pushed_share {
             Some(bytes) => Room::of(bytes),
             None => {
-                let most = host.push(from).most();
+                let terms = self.terms(from);
+                let most = terms.push.most();
                 let senders = self.incast.senders();
-                if senders > 1 && host.has_queues(from) {
+                if senders > 1 && terms.queues {
                     // Beyond that they would overflow the queue before us; what they
                     // do not push is pulled, in turns.
                     Room::of(most / senders)
@@ -298,18 +308,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// Changes what one sender may have kept here, bytes, as
     /// [`Config::pushed_share`]; at least [`PUSHED_MIN`]. What was granted before
     /// stays granted until it is used.
-    pub fn set_pushed_share(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        bytes: Option<u64>,
-    ) {
+    pub fn set_pushed_share(&mut self, bytes: Option<u64>) {
         self.config.pushed_share = bytes;
-        self.tell_room(host);
+        self.tell_room();
     }
 
-    /// Tells all who may push more than they know. To be called when what
-    /// [`Host::push`] says has changed.
-    pub fn tell_room(&mut self, host: &mut impl Host<Source = S, Sink = K>) {
+    /// Tells all who may push more than they know.
+    fn tell_room(&mut self) {
         let me = self.config.rank;
         let met: Vec<u32> = (self.peers.met())
             .filter(|(rank, peer)| *rank != me && !peer.dead)
@@ -317,27 +322,22 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             .collect();
         let updates: Vec<(u32, u64)> = (met.into_iter())
             .filter_map(|rank| {
-                let room = self.room_of(host, rank);
+                let room = self.room_of(rank);
                 Some((rank, self.peers.get(rank)?.limit_update(room)?))
             })
             .collect();
         for (rank, limit) in updates {
-            self.say(host, rank, Kind::Credit, [limit]);
+            self.say(rank, Kind::Credit, [limit]);
         }
     }
 
     /// Changes how messages are pulled: bytes asked for that have not come, of
     /// all senders together, and bytes that one request asks for. What was asked
     /// for before stays so.
-    pub fn set_pull(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        window: u64,
-        chunk: u64,
-    ) {
+    pub fn set_pull(&mut self, window: u64, chunk: u64) {
         (self.config.pull_window, self.config.pull_chunk) = (window, chunk);
         self.pulls.set_window(window.max(2));
-        self.ask(host);
+        self.ask();
     }
 
     /// How messages are pulled: as [`Exchange::set_pull`] takes it.
@@ -358,161 +358,37 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.config.share_min
     }
 
-    /// Operations that have ended so far.
-    #[must_use]
-    pub const fn ends(&self) -> u64 {
-        self.ops.ends()
-    }
-
-    /// Makes a completion queue. It never drops: it holds at most what was
-    /// begun.
-    pub fn open_queue(&mut self) -> QueueId {
-        self.ops.open_queue()
-    }
-
-    /// Whether there is such a queue.
-    #[must_use]
-    pub fn has_queue(&self, queue: QueueId) -> bool {
-        self.ops.has_queue(queue)
-    }
-
-    /// Closes a queue: what it holds, and what would still come to it, is
-    /// forgotten.
-    pub fn close_queue(&mut self, queue: QueueId) {
-        self.ops.close_queue(queue);
-    }
-
-    /// The oldest completion in a queue, with the operation's memory.
-    pub fn next_of(&mut self, queue: QueueId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        self.ops.next_of(queue)
-    }
-
-    /// Completions in a queue.
-    #[must_use]
-    pub fn queue_len(&self, queue: QueueId) -> usize {
-        self.ops.queue_len(queue)
-    }
-
-    /// Makes a counter, at zero.
-    pub fn open_counter(&mut self) -> CounterId {
-        self.ops.open_counter()
-    }
-
-    /// Closes a counter.
-    pub fn close_counter(&mut self, counter: CounterId) {
-        self.ops.close_counter(counter);
-    }
-
-    /// What a counter has counted; `None`: there is no such counter.
-    #[must_use]
-    pub fn count(&self, counter: CounterId) -> Option<Count> {
-        self.ops.count(counter)
-    }
-
     /// Whether something was not taken that may be taken now; asked once.
     pub const fn take_freed(&mut self) -> bool {
         core::mem::replace(&mut self.freed, false)
     }
 
-    /// Whether something waits for room to be sent, or for others to be done
-    /// with memory of ours: [`Exchange::resume`] tries again.
+    /// Nothing is to be done, told, or tried again: a short look for a caller that
+    /// looks after every message.
+    #[inline]
+    #[must_use]
+    pub fn is_quiet(&self) -> bool {
+        !(self.has_backlog() || self.freed || self.ops.lanes.has_news())
+    }
+
+    /// Whether something waits to be done, or for others to be done with memory of
+    /// ours: [`Exchange::resume`] tries again.
     #[inline]
     #[must_use]
     pub fn has_backlog(&self) -> bool {
-        !self.backlogs.is_empty() || !self.hiding.is_empty()
+        !self.peers.out.is_empty() || !self.hiding.is_empty()
     }
 
-    pub(crate) fn waits_for(&self, to: u32, kind: Kind) -> bool {
-        let backlog = self.backlogs.get(&to);
-        backlog.is_some_and(|b| !b.0[usize::from(kind.is_reply())].is_empty())
+    /// Says something without payload.
+    pub(crate) fn say<const WORDS: usize>(&mut self, to: u32, kind: Kind, words: [u64; WORDS]) {
+        self.peers.push(to, Waiting::say(kind, words));
     }
 
-    /// Replies to a rank that wait for room.
-    pub(crate) fn replies_waiting(&self, to: u32) -> usize {
-        self.backlogs
-            .get(&to)
-            .map_or(0, |backlog| backlog.0[1].len())
-    }
-
-    pub(crate) fn put_off(&mut self, to: u32, what: Waiting) {
-        let queues = &mut self.backlogs.entry(to).or_default().0;
-        match what {
-            Waiting::Say(..) | Waiting::Answer { .. } | Waiting::Served(_) => {
-                queues[1].push_back(what);
-            }
-            Waiting::Start(_) | Waiting::Remote(_) | Waiting::Ask { .. } => {
-                queues[0].push_back(what);
-            }
-            // Before the next offer: where the receiver takes no more of
-            // those, this may be what it lacks to end one.
-            Waiting::Second(_) => queues[0].push_front(what),
-        }
-    }
-
-    pub(crate) fn drop_backlog(&mut self, to: u32) {
-        self.backlogs.remove(&to);
-    }
-
-    /// Says something without payload, now or when there is room.
-    pub(crate) fn say<const WORDS: usize>(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        to: u32,
-        kind: Kind,
-        words: [u64; WORDS],
-    ) {
-        let mut args = [0; SAID_MAX];
-        args[..WORDS].copy_from_slice(&words);
-        if self.waits_for(to, kind) || send_control(host, to, kind, &args) == Err(Refusal::NoRoom) {
-            self.put_off(to, Waiting::Say(kind, args));
-        }
-    }
-
-    /// Tries again what found no room, and what could not end. Gives how much
-    /// did.
-    pub fn resume(&mut self, host: &mut impl Host<Source = S, Sink = K>) -> usize {
-        let mut sent = self.end_hidden(host);
-        let ranks: Vec<u32> = self.backlogs.keys().copied().collect();
-        for to in ranks {
-            // Replies first.
-            for reply in [1, 0] {
-                while let Some(next) =
-                    (self.backlogs.get_mut(&to)).and_then(|backlog| backlog.0[reply].pop_front())
-                {
-                    if self.try_again(host, to, next) == Err(Refusal::NoRoom) {
-                        let backlog = self.backlogs.entry(to).or_default();
-                        backlog.0[reply].push_front(next);
-                        break;
-                    }
-                    sent += 1;
-                    if reply == 1 {
-                        self.hold_no_more();
-                    }
-                }
-            }
-            let backlog = self.backlogs.get(&to);
-            if backlog.is_some_and(|b| b.0.iter().all(VecDeque::is_empty)) {
-                self.backlogs.remove(&to);
-            }
-        }
-        sent
-    }
-
-    fn try_again(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        to: u32,
-        what: Waiting,
-    ) -> Result<(), Refusal> {
-        match what {
-            Waiting::Start(op) => self.start(host, op),
-            Waiting::Second(op) => self.send_second(host, op),
-            Waiting::Say(kind, args) => send_control(host, to, kind, &args),
-            Waiting::Answer { op, receive } => self.answer_due(host, op, receive),
-            Waiting::Remote(op) => self.send_remote(host, op),
-            Waiting::Ask { op, at, bytes } => self.send_ask(host, op, at, bytes),
-            Waiting::Served(number) => self.send_served(host, number),
-        }
+    /// There may be room again: what found none is among the tasks again, and what
+    /// could not end.
+    pub fn resume(&mut self) {
+        self.peers.out.retry();
+        self.end_hidden();
     }
 
     /// The caller is done with reading lent memory for one message: a send's, a
@@ -530,12 +406,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Notes how a message with a send's bytes has left.
-    pub(crate) fn note_lent(&mut self, op: OpId, sent: Sent) {
-        if sent == Sent::Lent
-            && let Some(send) = self.ops.send(op)
-        {
-            send.lent += 1;
+    /// A message with a send's bytes has left, which is read later or not.
+    pub(crate) fn note_lent(&mut self, op: OpId, lent: u32) {
+        if let Some(send) = self.ops.send(op) {
+            send.lent += lent;
         }
     }
 }

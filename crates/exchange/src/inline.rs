@@ -2,10 +2,10 @@
 //! here whole ends it without a look at any table. Of receives it is the
 //! first, for there was no other when it began.
 
-use portolan_matching::{Envelope, Selector};
+use portolan_matching::Selector;
 
 use crate::exchange::Exchange;
-use crate::host::{Sink, Source};
+use crate::memory::{Sink, Source};
 use crate::message::Probed;
 use crate::ops::{Action, Body, Completion, Notify, OpError, OpId, Receive, ReceiveStage};
 
@@ -51,6 +51,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             selector: *selector,
             stage: InlineReceive::Waits(sink),
         });
+        if let Some(rank) = selector.source {
+            self.ops.lanes.expect(rank, 0);
+        }
         Ok(())
     }
 
@@ -95,7 +98,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         let Some(slot) = &mut self.inline else {
             return false;
         };
-        if !slot.selector.fits(&envelope(what)) {
+        if !slot.selector.fits(&what.envelope()) {
             return false;
         }
         let stage = core::mem::replace(&mut slot.stage, InlineReceive::Became(OpId(0)));
@@ -155,13 +158,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// ...because a message has met it.
     pub(crate) fn raise_for(&mut self, what: &Probed) -> Option<OpId> {
         self.inline.as_ref()?;
-        self.raise(|selector| selector.fits(&envelope(what)))
-    }
-}
-
-const fn envelope(what: &Probed) -> Envelope {
-    Envelope {
-        source: what.from,
-        tag: what.tag,
+        self.raise(|selector| selector.fits(&what.envelope()))
     }
 }

@@ -1,7 +1,8 @@
 //! Matched messages and one-sided memory over reliable messages, as a pure
 //! state machine: matching, pushes, pulls, credit, completion; regions, puts,
-//! gets, atomic operations. It reads no clock and no socket; a [`Host`] carries its
-//! messages and copies its memory.
+//! gets, atomic operations. It reads no clock and no socket and calls nobody: what it
+//! wants to be done its caller gets by [`Exchange::poll_task`], does, and says what came
+//! of it by [`Exchange::did`].
 //!
 //! A sender pushes a message whole where it is short and the receiver has
 //! granted room for it. Of a longer one it pushes the first bytes with an
@@ -17,15 +18,17 @@
 //! bounded by that budget and by the number of offers.
 //!
 //! Of one-sided memory every access is checked before anything is touched: key,
-//! rights, bounds; by its target, or by a host that reaches there itself. Gets are asked for in parts by the schedule of
-//! pulls. What is under way towards a region keeps it from going, and is
+//! rights, bounds; by its target, or by a caller that reaches there itself. Gets are
+//! asked for in parts by the schedule of pulls. What is under way towards a region keeps it from going, and is
 //! bounded for each initiator.
 //!
-//! Where things are: `kind` the messages; `host` what the caller gives; `ops`
-//! what the program has asked for; `send`, `receive` its calls, `slot` a receive that is waited for; `arrive` what
-//! comes from others; `pull` who is asked next; `share` what both sides copy; `credit` who may push; `end`
-//! deaths and cancels; `regions` what others may access; `remote`, `onesided`,
-//! `answers` accesses to others' memory, `serve` others' accesses.
+//! Where things are: `kind` the messages; `task` what the caller does; `outbox` what
+//! waits for that; `lanes`, `memory` what the caller says and gives; `ops` what the
+//! program has asked for, `completions` how it ended; `send`, `receive` its calls,
+//! `inline` a receive that is waited for; `arrive` what comes from others; `pull` who is
+//! asked next; `share` what both sides copy; `credit` who may push; `end` deaths and
+//! cancels; `regions` what others may access; `remote`, `onesided`, `answers` accesses to
+//! others' memory, `serve` others' accesses.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -33,16 +36,19 @@ extern crate alloc;
 
 mod answers;
 mod arrive;
+mod completions;
 mod copy;
 mod credit;
 mod end;
 mod exchange;
-mod host;
 mod inline;
 mod kind;
+mod lanes;
+mod memory;
 mod message;
 mod onesided;
 mod ops;
+mod outbox;
 mod pull;
 mod receive;
 mod regions;
@@ -51,16 +57,15 @@ mod send;
 mod serve;
 mod share;
 mod slab;
+mod task;
 
 pub use arrive::{Incoming, Took};
 pub use credit::PUSHED_MIN;
 pub use exchange::{Config, Exchange, Statistics};
-pub use host::{
-    DirectError, FetchError, Host, Located, Outgoing, Push, Refusal, Sent, SignalRefusal, Sink,
-    Source,
-};
 pub use inline::InlineReceive;
 pub use kind::{KINDS, Kind};
+pub use lanes::{Lane, LaneTerms, Push};
+pub use memory::{Located, Sink, Source};
 pub use message::{MessageId, Probed};
 pub use ops::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
 pub use portolan_matching::Selector;
@@ -68,3 +73,4 @@ pub use regions::{DeregisterError, Opened, RegionId, RegisterError, RemoteKey, R
 pub use remote::{Place, PutEnd, PutOptions, Signal};
 pub use send::{SendOptions, SendRefused};
 pub use share::SHARE_MIN;
+pub use task::{Did, Outgoing, Payload, Range, Task, Where};

@@ -2,7 +2,10 @@
 
 use alloc::vec::Vec;
 
+use portolan_matching::Envelope;
+
 use crate::ops::OpId;
+use crate::serve::Arriving;
 
 /// Names a message that was claimed; no receive sees it but the one that is
 /// given it.
@@ -21,6 +24,16 @@ pub struct Probed {
     pub total: u64,
     /// What the sender sent beside the tag.
     pub data: Option<u64>,
+}
+
+impl Probed {
+    /// What it is matched by.
+    pub(crate) const fn envelope(&self) -> Envelope {
+        Envelope {
+            source: self.from,
+            tag: self.tag,
+        }
+    }
 }
 
 /// Where what is missing of a message is.
@@ -63,7 +76,7 @@ pub(crate) enum Dest {
     /// To a message that is kept.
     Message(u64),
     /// To a region, for a put.
-    Put(u64),
+    Put(Arriving),
     /// To a get's memory.
     Get(OpId),
     /// Nowhere: they were refused.

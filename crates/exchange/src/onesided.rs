@@ -7,15 +7,19 @@
 //! asked for in parts. Who needs an order between two operations puts a fence
 //! between them, or waits for the first one's end.
 //!
-//! What the host can do directly is done at once, and so only where nothing
+//! What the caller can do by its own hand is done so only where nothing
 //! begun before may still be under way by messages: it would be overtaken.
 
-use crate::exchange::{Exchange, Waiting};
-use crate::host::{DirectError, Host, Outgoing, Refusal, Sent, Sink, Source};
+use alloc::collections::BTreeMap;
+
+use crate::exchange::Exchange;
 use crate::kind::{FENCE, Kind, SIGNAL, SWAP};
+use crate::memory::{Sink, Source};
 use crate::ops::{Body, Notify, OpError, OpId};
-use crate::remote::{Place, PutEnd, PutOptions, Remote, RemoteStage, RmaOp};
+use crate::outbox::Waiting;
+use crate::remote::{Place, PutEnd, PutOptions, Remote, RemoteStage, RmaOp, Signal, TargetState};
 use crate::send::SendRefused;
+use crate::task::{Args, Did, Outgoing, Payload, Range, Task, Where};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Writes `source` to another rank's memory. The target checks key,
@@ -25,7 +29,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// [`SendRefused`], with the memory; nothing was begun.
     pub fn put(
         &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
         to: u32,
         place: Place,
         source: S,
@@ -40,7 +43,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             signal: options.signal,
         };
         let memory = (Some(source), None);
-        Ok(self.begin(host, to, place, total, rma, memory, options.notify))
+        Ok(self.begin(to, place, total, rma, memory, options.notify))
     }
 
     /// Fills `sink` from another rank's memory. If it fails part of `sink` may
@@ -50,7 +53,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// [`SendRefused`], with the memory; nothing was begun.
     pub fn get(
         &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
         from: u32,
         place: Place,
         sink: K,
@@ -60,15 +62,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Err(why) = self.may_begin(from, total) {
             return Err((why, sink));
         }
-        Ok(self.begin(
-            host,
-            from,
-            place,
-            total,
-            RmaOp::Get,
-            (None, Some(sink)),
-            notify,
-        ))
+        Ok(self.begin(from, place, total, RmaOp::Get, (None, Some(sink)), notify))
     }
 
     /// Adds to the 64-bit little-endian number at a place, without carry out
@@ -81,22 +75,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// [`SendRefused`]; nothing was begun.
     pub fn fetch_add(
         &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
         to: u32,
         place: Place,
         add: u64,
         notify: Notify,
     ) -> Result<OpId, SendRefused> {
         self.may_begin(to, 8)?;
-        Ok(self.begin(
-            host,
-            to,
-            place,
-            8,
-            RmaOp::FetchAdd(add),
-            (None, None),
-            notify,
-        ))
+        Ok(self.begin(to, place, 8, RmaOp::FetchAdd(add), (None, None), notify))
     }
 
     /// Replaces the 64-bit little-endian number at a place by `new` if it is
@@ -106,7 +91,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// [`SendRefused`]; nothing was begun.
     pub fn compare_swap(
         &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
         to: u32,
         place: Place,
         expected: u64,
@@ -115,7 +99,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ) -> Result<OpId, SendRefused> {
         self.may_begin(to, 8)?;
         let rma = RmaOp::CompareSwap { expected, new };
-        Ok(self.begin(host, to, place, 8, rma, (None, None), notify))
+        Ok(self.begin(to, place, 8, rma, (None, None), notify))
     }
 
     /// Ends when all puts and atomic operations towards a rank that were begun
@@ -124,15 +108,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ///
     /// # Errors
     /// [`SendRefused`]; nothing was begun.
-    pub fn flush(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        to: u32,
-        notify: Notify,
-    ) -> Result<OpId, SendRefused> {
+    pub fn flush(&mut self, to: u32, notify: Notify) -> Result<OpId, SendRefused> {
         self.may_begin(to, 0)?;
         let place = Place::default();
-        Ok(self.begin(host, to, place, 0, RmaOp::Flush(0), (None, None), notify))
+        Ok(self.begin(to, place, 0, RmaOp::Flush(0), (None, None), notify))
     }
 
     /// One-sided operations towards a rank that are begun after this are
@@ -143,10 +122,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one place for all operations")]
     fn begin(
         &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
         to: u32,
         place: Place,
         total: u64,
@@ -172,6 +149,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             stage: RemoteStage::Waiting,
             counted: !itself,
             epoch,
+            direct: false,
             lent: 0,
             chunk: self.config.pull_chunk.max(1),
             asked: 0,
@@ -183,53 +161,57 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let id = self.ops.insert(Body::Remote(remote), notify, 0, None);
         if itself {
-            self.in_turn(host, to, id);
+            self.in_turn(to, id);
         } else if let Some(target) = self.targets.get_mut(&to) {
-            target.held.push_back(id);
-            host.await_peer(to);
-            self.pass_fences(host, to);
+            self.ops.set_awaits(id, to);
+            if target.held.is_empty() && target.passes(epoch) {
+                target.launched = epoch;
+                self.launch(to, id);
+            } else {
+                target.held.push_back(id);
+            }
         }
         id
     }
 
-    /// Launches what no fence holds up. A get's answer may be read from the
-    /// target's memory late: only that it is here lets others past a fence.
-    pub(crate) fn pass_fences(&mut self, host: &mut impl Host<Source = S, Sink = K>, to: u32) {
+    /// Launches what no fence holds up any more.
+    pub(crate) fn pass_fences(&mut self, to: u32) {
         while let Some(target) = self.targets.get_mut(&to)
             && let Some(&id) = target.held.front()
         {
             if let Some(remote) = self.ops.remote(id) {
-                if remote.epoch > target.launched && target.gets > 0 {
+                if !target.passes(remote.epoch) {
                     return;
                 }
                 target.launched = remote.epoch;
                 target.held.pop_front();
-                self.launch(host, to, id);
+                self.launch(to, id);
             } else {
                 target.held.pop_front();
             }
         }
     }
 
-    fn launch(&mut self, host: &mut impl Host<Source = S, Sink = K>, to: u32, id: OpId) {
-        // Nothing is overtaken. What waited behind a fence did so for messages.
-        let target = self.targets.get(&to);
-        let alone = target.is_some_and(|target| target.has_one() && target.epoch == 0);
-        if alone && self.try_direct(host, id) {
-            return;
-        }
+    fn launch(&mut self, to: u32, id: OpId) {
+        let direct = self.terms(to).direct;
         let (Some(remote), Some(target)) = (self.ops.remote(id), self.targets.get_mut(&to)) else {
             return;
         };
+        // Nothing is overtaken. What waited behind a fence did so for messages.
+        let alone = direct && target.has_one() && target.epoch == 0;
         match &mut remote.rma {
             RmaOp::Get => {
                 target.gets += 1;
                 remote.stage = RemoteStage::Left;
-                let total = remote.total;
-                self.pulls.wait(total, id);
-                self.ask(host);
-                return;
+                remote.direct = alone;
+                if !alone {
+                    self.ask_for_all(id);
+                    return;
+                }
             }
+            // The target itself has to look for a signal's port, before any byte is
+            // there.
+            RmaOp::Put { signal: None, .. } if alone => remote.direct = true,
             RmaOp::Put { end, .. } => target.silent += u64::from(*end == PutEnd::Local),
             RmaOp::Flush(silent) => {
                 *silent = target.silent;
@@ -240,144 +222,135 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
             RmaOp::FetchAdd(_) | RmaOp::CompareSwap { .. } => {}
         }
-        self.in_turn(host, to, id);
+        self.in_turn(to, id);
     }
 
-    /// Sends an operation, or executes one on this rank, after those that wait.
-    fn in_turn(&mut self, host: &mut impl Host<Source = S, Sink = K>, to: u32, id: OpId) {
-        if self.waits_for(to, Kind::Put) || self.send_remote(host, id) == Err(Refusal::NoRoom) {
-            self.put_off(to, Waiting::Remote(id));
+    /// A get begins to ask by messages.
+    fn ask_for_all(&mut self, id: OpId) {
+        if let Some(remote) = self.ops.remote(id) {
+            self.pulls.wait(remote.total, id);
+            self.ask();
         }
     }
 
-    /// Does it by the host's own hand, if that can. True if it has ended.
-    fn try_direct(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) -> bool {
-        let Some(remote) = self.ops.remote(id) else {
-            return true;
-        };
-        let (to, place) = (remote.to, remote.place);
-        let done = match (remote.rma, &remote.source, &mut remote.sink) {
-            // The target itself has to look for the port, before any byte is there.
-            (
-                RmaOp::Put {
-                    signal: Some(_), ..
-                },
-                ..,
-            ) => return false,
-            (_, Some(source), _) => host.direct_put(to, &place, source),
-            (_, None, Some(sink)) => host.direct_get(to, &place, sink),
-            (_, None, None) => return false,
-        };
-        match done {
-            Err(DirectError::NotPossible) => return false,
-            Err(DirectError::Refused(why)) => {
-                let local = matches!(
-                    remote.rma,
-                    RmaOp::Put {
-                        end: PutEnd::Local,
-                        ..
-                    }
-                );
-                match self.targets.get_mut(&to).filter(|_| local) {
-                    // The next flush tells, as of one that went by a message.
-                    Some(target) => {
-                        target.silent += 1;
-                        target.fault.get_or_insert(why);
-                        self.end_remote(id, Ok(()));
-                    }
-                    None => self.end_remote(id, Err(why)),
-                }
-            }
-            Ok(()) => self.end_remote(id, Ok(())),
-        }
-        true
-    }
-
-    /// Sends the one message of an operation other than a get.
-    pub(crate) fn send_remote(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        id: OpId,
-    ) -> Result<(), Refusal> {
-        let Some(remote) = self.ops.remote(id) else {
-            return Ok(());
-        };
-        let (to, epoch) = (remote.to, remote.epoch);
+    /// Sends an operation after those that wait, or executes one on this rank.
+    fn in_turn(&mut self, to: u32, id: OpId) {
         if to == self.config.rank {
-            return self.execute(host, id);
+            self.execute(id);
+        } else {
+            self.peers.push(to, Waiting::Remote(id));
         }
-        let fence = match self.targets.get(&to) {
-            Some(target) if epoch > target.sent => FENCE,
-            _ => 0,
-        };
-        let Place { key, offset } = remote.place;
-        let mut sent = Sent::Copied;
-        let mut stage = RemoteStage::Left;
-        match (remote.rma, &remote.source) {
+    }
+
+    /// An operation: by the caller's own hand, or the one message of another than a
+    /// get.
+    pub(crate) fn remote_task(&mut self, id: OpId) -> Option<Task<'_, S, K>> {
+        let remote = self.ops.remote(id)?;
+        let (to, place) = (remote.to, remote.place);
+        if remote.direct {
+            let (there, bytes) = (Where::Region(place), remote.total);
+            return Some(match (&remote.source, &mut remote.sink) {
+                (Some(source), _) => Task::CopyTo(to, there, Range::new(source, 0, bytes)),
+                (None, sink) => Task::CopyFrom(to, there, Range::new(sink.as_mut()?, 0, bytes)),
+            });
+        }
+        let fence = fence(&self.targets, remote);
+        let Place { key, offset } = place;
+        let mut payload = Payload::Nothing;
+        let (kind, args) = match (remote.rma, &remote.source) {
             (RmaOp::Put { end, signal }, Some(source)) => {
-                let mut op = id.0;
-                if end == PutEnd::Local {
-                    stage = RemoteStage::Answered(Ok(()));
-                    op = 0;
-                }
-                let told = signal.unwrap_or_default();
+                payload = Payload::Source(Range::new(source, 0, remote.total));
+                let op = if end == PutEnd::Local { 0 } else { id.0 };
                 let flags = fence | if signal.is_some() { SIGNAL } else { 0 };
-                let bytes = remote.total;
-                let port = u64::from(told.port);
-                let args = [key.key, key.salt, offset, op, flags, port, told.word];
-                let out = Outgoing {
-                    kind: Kind::Put,
-                    args: trimmed(&args),
-                };
-                sent = host.send_from(to, &out, source, 0, bytes, id)?;
+                let Signal { port, word } = signal.unwrap_or_default();
+                (Kind::Put, [op, flags, u64::from(port), word])
             }
-            (RmaOp::FetchAdd(add), _) => {
-                let args = [key.key, key.salt, offset, id.0, fence, add];
-                send_control(host, to, Kind::Atomic, &args)?;
-            }
+            (RmaOp::FetchAdd(add), _) => (Kind::Atomic, [id.0, fence, add, 0]),
             (RmaOp::CompareSwap { expected, new }, _) => {
-                let args = [key.key, key.salt, offset, id.0, fence | SWAP, new, expected];
-                send_control(host, to, Kind::Atomic, &args)?;
+                (Kind::Atomic, [id.0, fence | SWAP, new, expected])
             }
             // It waits for what is before it anyway.
-            (RmaOp::Flush(_), _) => send_control(host, to, Kind::Flush, &[id.0])?,
-            (RmaOp::Put { .. } | RmaOp::Get, _) => return Ok(()),
+            (RmaOp::Flush(_), _) => {
+                let flush = Outgoing::new(Kind::Flush, Args::new(&[id.0]), payload, id);
+                return Some(Task::Send(to, flush));
+            }
+            (RmaOp::Put { .. } | RmaOp::Get, _) => return None,
+        };
+        let [op, flags, a, b] = args;
+        let args = Args::trimmed(&[key.key, key.salt, offset, op, flags, a, b]);
+        Some(Task::Send(to, Outgoing::new(kind, args, payload, id)))
+    }
+
+    /// What came of that; gives what is to be done in its place.
+    pub(crate) fn remote_did(&mut self, to: u32, id: OpId, did: Did) -> Option<Waiting> {
+        let remote = self.ops.remote(id)?;
+        if core::mem::take(&mut remote.direct) {
+            return self.direct_did(to, id, did);
         }
-        remote.stage = stage;
-        remote.lent += u32::from(sent == Sent::Lent);
-        self.has_left(to, epoch);
-        self.end_answered(id);
-        Ok(())
+        // A death ends it.
+        if matches!(did, Did::Done | Did::Lent) {
+            remote.stage = match remote.rma {
+                RmaOp::Put {
+                    end: PutEnd::Local, ..
+                } => RemoteStage::Answered(Ok(())),
+                _ => RemoteStage::Left,
+            };
+            remote.lent += u32::from(did == Did::Lent);
+            self.has_asked(to, id);
+            self.end_answered(id);
+        }
+        None
     }
 
-    /// Sends one request of a get.
-    pub(crate) fn send_ask(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        id: OpId,
-        at: u64,
-        bytes: u64,
-    ) -> Result<(), Refusal> {
-        let Some(remote) = self.ops.remote(id) else {
-            return Ok(());
+    fn direct_did(&mut self, to: u32, id: OpId, did: Did) -> Option<Waiting> {
+        let (remote, target) = (self.ops.remote(id)?, self.targets.get_mut(&to)?);
+        let get = remote.rma == RmaOp::Get;
+        let local = matches!(
+            remote.rma,
+            RmaOp::Put {
+                end: PutEnd::Local,
+                ..
+            }
+        );
+        let result = match did {
+            Did::Done => Ok(()),
+            // The next flush tells, as of one that went by a message.
+            Did::Refused(why) if local => {
+                target.silent += 1;
+                target.fault.get_or_insert(why);
+                Ok(())
+            }
+            Did::Refused(why) => Err(why),
+            _ if get => {
+                self.ask_for_all(id);
+                return None;
+            }
+            _ => {
+                target.silent += u64::from(local);
+                return Some(Waiting::Remote(id));
+            }
         };
-        let (to, epoch) = (remote.to, remote.epoch);
-        let fence = match self.targets.get(&to) {
-            Some(target) if epoch > target.sent => FENCE,
-            _ => 0,
-        };
+        self.end_remote(id, result);
+        if get {
+            self.pass_fences(to);
+        }
+        None
+    }
+
+    /// One request of a get.
+    pub(crate) fn ask_args(&mut self, id: OpId, at: u64, bytes: u64) -> Option<Args> {
+        let remote = self.ops.remote(id)?;
+        let flags = fence(&self.targets, remote) | bytes;
         let Place { key, offset } = remote.place;
-        let total = remote.total;
-        let args = [key.key, key.salt, offset, total, id.0, at, fence | bytes];
-        send_control(host, to, Kind::Get, &args)?;
-        self.has_left(to, epoch);
-        Ok(())
+        let args = [key.key, key.salt, offset, remote.total, id.0, at, flags];
+        Some(Args::trimmed(&args))
     }
 
-    /// The first message behind a fence says so; others come after it.
-    fn has_left(&mut self, to: u32, epoch: u64) {
-        if let Some(target) = self.targets.get_mut(&to) {
-            target.sent = target.sent.max(epoch);
+    /// A message of an operation has left. The first one behind a fence says so;
+    /// others come after it.
+    pub(crate) fn has_asked(&mut self, to: u32, id: OpId) {
+        if let (Some(remote), Some(target)) = (self.ops.remote(id), self.targets.get_mut(&to)) {
+            target.sent = target.sent.max(remote.epoch);
         }
     }
 
@@ -408,19 +381,10 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 }
 
-/// Sends words without payload.
-pub(crate) fn send_control(
-    host: &mut impl Host,
-    to: u32,
-    kind: Kind,
-    args: &[u64],
-) -> Result<(), Refusal> {
-    let args = trimmed(args);
-    host.send(to, &Outgoing { kind, args })
-}
-
-/// Zeros at the end need not travel.
-fn trimmed(args: &[u64]) -> &[u64] {
-    let used = args.iter().rposition(|word| *word != 0);
-    &args[..used.map_or(0, |last| last + 1)]
+/// Whether the next message towards the target is the first one behind a fence.
+fn fence<S, K>(targets: &BTreeMap<u32, TargetState>, remote: &Remote<S, K>) -> u64 {
+    match targets.get(&remote.to) {
+        Some(target) if remote.epoch > target.sent => FENCE,
+        _ => 0,
+    }
 }

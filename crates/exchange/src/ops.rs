@@ -5,10 +5,13 @@ use alloc::vec::Vec;
 
 use portolan_matching::ReceiveTicket;
 
-use crate::host::Sink;
+use crate::lanes::{LaneTerms, Lanes};
+use crate::memory::{Located, Sink};
 use crate::message::Probed;
 use crate::remote::Remote;
+use crate::share::UNIT;
 use crate::slab::Slab;
+use crate::task::Range;
 
 /// Names an operation until its end was taken; never another's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -17,6 +20,9 @@ pub struct OpId(pub u64);
 /// Names a completion queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QueueId(pub u32);
+
+/// Who has no rank.
+pub(crate) const NOBODY: u32 = u32::MAX;
 
 /// A queue that there never is: what ends there is forgotten.
 pub(crate) const NOWHERE: QueueId = QueueId(u32::MAX);
@@ -162,13 +168,25 @@ pub(crate) struct Send<S> {
     pub stage: SendStage,
     /// Messages under way that read the memory.
     pub lent: u32,
+    /// Its first message was made as one that pushes it whole.
+    pub whole: bool,
+    /// Where the receiver may copy it from; `None` until somebody had to know.
+    pub located: Option<Located>,
     /// Of an offered one: up to where it has been pushed or pulled.
     pub gone: u64,
-    /// Of these, the last so many bytes were asked for and wait for room.
+    /// Of these, the last so many bytes were asked for and have not left.
     pub due: u64,
     /// Of an offered one: bytes of its first and second push.
     pub first: u64,
     pub second: u64,
+}
+
+impl<S> Send<S> {
+    /// What was asked for and has not left.
+    pub fn range_due(&self) -> Option<Range<&S>> {
+        let at = self.gone - self.due;
+        Some(Range::new(self.source.as_ref()?, at, self.due))
+    }
 }
 
 /// What a matched receive still waits for.
@@ -206,6 +224,39 @@ pub(crate) struct Meeting {
     pub end: u64,
 }
 
+impl Meeting {
+    /// A message of which so many bytes are pushed, and so many pushes missing, meets a
+    /// receive with so much room. Nothing else is missing.
+    pub fn new(what: &Probed, room: u64, pushed: u64, pushes: u32) -> Self {
+        let want = what.total.min(room);
+        let pushed = pushed.min(want);
+        Self {
+            from: what.from,
+            total: what.total,
+            want,
+            pushes,
+            offer: None,
+            address: 0,
+            shares: false,
+            published: 0,
+            published_end: 0,
+            ending: None,
+            overlap: true,
+            begun: true,
+            asked: pushed,
+            came: pushed,
+            answered: pushed,
+            end: want,
+        }
+    }
+
+    /// Of what has not been asked for, the bytes that the sender writes where both
+    /// sides copy.
+    pub fn half(&self) -> u64 {
+        ((self.want - self.asked) / 2).next_multiple_of(UNIT)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum ReceiveStage {
     /// No message yet. `None` while it is being posted.
@@ -235,39 +286,31 @@ pub(crate) struct Op<S, K> {
     pub notify: Notify,
     pub tag: u64,
     pub data: Option<u64>,
+    /// The rank on whom it depends what comes next, or [`NOBODY`].
+    awaits: u32,
     pub ended: Option<Result<(), OpError>>,
 }
 
 /// All of them.
 #[derive(Debug)]
 pub(crate) struct Ops<S, K> {
-    slab: Slab<Op<S, K>>,
-    queues: Vec<Option<VecDeque<OpId>>>,
-    counters: Vec<Option<Count>>,
+    pub slab: Slab<Op<S, K>>,
+    /// Of whom something is awaited.
+    pub lanes: Lanes,
+    pub queues: Vec<Option<VecDeque<OpId>>>,
+    pub counters: Vec<Option<Count>>,
     /// Operations that have not ended.
     live: usize,
-    /// Ends so far: whoever waits for one looks when it has changed.
-    ends: u64,
-}
-
-/// The slot of a thing that is made and closed by number.
-fn place<T>(all: &mut Vec<Option<T>>, new: T) -> u32 {
-    let at = all.iter().position(Option::is_none).unwrap_or_else(|| {
-        all.push(None);
-        all.len() - 1
-    });
-    all[at] = Some(new);
-    at as u32
 }
 
 impl<S, K> Ops<S, K> {
-    pub const fn new() -> Self {
+    pub fn new(size: u32, terms: [LaneTerms; 2]) -> Self {
         Self {
             slab: Slab::new(),
+            lanes: Lanes::new(size, terms),
             queues: Vec::new(),
             counters: Vec::new(),
             live: 0,
-            ends: 0,
         }
     }
 
@@ -284,17 +327,30 @@ impl<S, K> Ops<S, K> {
             notify,
             tag,
             data,
+            awaits: NOBODY,
             ended: None,
         }))
+    }
+
+    /// What comes next of an operation depends on this rank, or on nobody else.
+    #[inline]
+    pub fn set_awaits(&mut self, id: OpId, rank: u32) {
+        if let Some(op) = self.slab.get_mut(id.0) {
+            let before = core::mem::replace(&mut op.awaits, rank);
+            if before != rank {
+                self.lanes.expect(rank, 1);
+                self.lanes.expect(before, -1);
+            }
+        }
     }
 
     pub fn get(&self, id: OpId) -> Option<&Op<S, K>> {
         self.slab.get(id.0)
     }
 
-    /// How the end of one that has not ended is told.
-    pub fn notify(&mut self, id: OpId) -> Option<&mut Notify> {
-        self.slab.get_mut(id.0).map(|op| &mut op.notify)
+    #[inline]
+    pub fn get_mut(&mut self, id: OpId) -> Option<&mut Op<S, K>> {
+        self.slab.get_mut(id.0)
     }
 
     /// A send that has not ended.
@@ -345,6 +401,29 @@ impl<S, K> Ops<S, K> {
         }
     }
 
+    /// The same, with its memory.
+    pub fn met(&mut self, id: OpId) -> Option<(&mut Meeting, &mut K)> {
+        let receive = self.receive(id)?;
+        match (&mut receive.stage, &mut receive.sink) {
+            (ReceiveStage::Met(meeting), Some(sink)) => Some((meeting, sink)),
+            _ => None,
+        }
+    }
+
+    /// The memory of a receive or a get that has not ended.
+    pub fn sink(&mut self, id: OpId) -> Option<&mut K> {
+        match &mut self
+            .slab
+            .get_mut(id.0)
+            .filter(|op| op.ended.is_none())?
+            .body
+        {
+            Body::Receive(receive) => receive.sink.as_mut(),
+            Body::Remote(remote) => remote.sink.as_mut(),
+            Body::Send(_) => None,
+        }
+    }
+
     /// A receive has met a message that is all here: the short way to its end.
     #[inline]
     pub fn receive_whole(&mut self, id: OpId, what: &Probed, payload: &[u8])
@@ -360,30 +439,14 @@ impl<S, K> Ops<S, K> {
         let Some(sink) = &mut receive.sink else {
             return;
         };
-        let want = what.total.min(sink.len());
+        let meeting = Meeting::new(what, sink.len(), what.total, 0);
+        let want = meeting.want;
         if want > 0 {
             sink.write(0, &payload[..want as usize]);
         }
         op.tag = what.tag;
         op.data = what.data;
-        receive.stage = ReceiveStage::Met(Meeting {
-            from: what.from,
-            total: what.total,
-            want,
-            pushes: 0,
-            offer: None,
-            address: 0,
-            shares: false,
-            published: 0,
-            published_end: 0,
-            ending: None,
-            overlap: true,
-            begun: true,
-            asked: want,
-            came: want,
-            answered: want,
-            end: want,
-        });
+        receive.stage = ReceiveStage::Met(meeting);
         let result = if what.total > want {
             Err(OpError::Truncated)
         } else {
@@ -406,6 +469,7 @@ impl<S, K> Ops<S, K> {
 
     /// A receive has met a message.
     pub fn meet(&mut self, id: OpId, tag: u64, data: Option<u64>, meeting: Meeting) {
+        self.set_awaits(id, meeting.from);
         if let Some(op) = self.slab.get_mut(id.0)
             && let Body::Receive(receive) = &mut op.body
         {
@@ -421,8 +485,9 @@ impl<S, K> Ops<S, K> {
             return;
         };
         op.ended = Some(result);
+        self.lanes.expect(op.awaits, -1);
+        op.awaits = NOBODY;
         self.live -= 1;
-        self.ends += 1;
         let Notify { queue, counter, .. } = op.notify;
         if let Some(CounterId(at)) = counter
             && let Some(Some(count)) = self.counters.get_mut(at as usize)
@@ -441,149 +506,13 @@ impl<S, K> Ops<S, K> {
         }
     }
 
-    /// Whether it has ended; `None`: there is no such operation.
-    #[inline]
-    pub fn is_done(&self, id: OpId) -> Option<bool> {
-        self.slab.get(id.0).map(|op| op.ended.is_some())
-    }
-
-    /// How one has ended.
-    fn completion(&self, id: OpId) -> Option<Completion> {
-        let op = self.slab.get(id.0)?;
-        let result = op.ended?;
-        let mut data = op.data;
-        let (action, peer, bytes, total) = match &op.body {
-            Body::Send(send) => {
-                let sent = if result.is_ok() { send.total } else { 0 };
-                (Action::Send, send.to, sent, send.total)
-            }
-            Body::Receive(receive) => {
-                let (from, want, total) = match &receive.stage {
-                    ReceiveStage::Met(m) => (m.from, m.want, m.total),
-                    ReceiveStage::Posted(_) => (receive.source.unwrap_or(u32::MAX), 0, 0),
-                };
-                let whole = matches!(result, Ok(()) | Err(OpError::Truncated));
-                (Action::Receive, from, if whole { want } else { 0 }, total)
-            }
-            Body::Remote(remote) => {
-                data = remote.found;
-                let done = if result.is_ok() { remote.total } else { 0 };
-                (remote.rma.action(), remote.to, done, remote.total)
-            }
-        };
-        Some(Completion {
-            op: id,
-            action,
-            peer,
-            tag: op.tag,
-            bytes,
-            total,
-            data,
-            context: op.notify.context,
-            result,
-        })
-    }
-
-    /// Takes one out that has ended.
-    pub fn take(&mut self, id: OpId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        let completion = self.completion(id)?;
-        let memory = match self.slab.remove(id.0)?.body {
-            Body::Send(send) => send.source.map(Memory::Source),
-            Body::Receive(receive) => receive.sink.map(Memory::Sink),
-            Body::Remote(remote) => {
-                let source = remote.source.map(Memory::Source);
-                source.or(remote.sink.map(Memory::Sink))
-            }
-        };
-        Some((completion, memory))
-    }
-
-    /// The same, without its memory.
-    #[inline]
-    pub fn finish(&mut self, id: OpId) -> Option<Completion> {
-        let completion = self.completion(id)?;
-        self.slab.discard(id.0);
-        Some(completion)
-    }
-
-    /// Numbers of those that have not ended and of which `of` says so.
-    pub fn live_where(&self, of: impl Fn(&Body<S, K>) -> bool) -> Vec<OpId> {
+    /// Numbers of those that have not ended.
+    pub fn all_live(&self) -> Vec<OpId> {
         let live = self.slab.iter().filter(|(_, op)| op.ended.is_none());
-        live.filter(|(_, op)| of(&op.body))
-            .map(|(id, _)| OpId(id))
-            .collect()
-    }
-
-    pub fn any_live(&self, of: impl Fn(&Body<S, K>) -> bool) -> bool {
-        let mut live = self.slab.iter().filter(|(_, op)| op.ended.is_none());
-        live.any(|(_, op)| of(&op.body))
+        live.map(|(id, _)| OpId(id)).collect()
     }
 
     pub const fn live(&self) -> usize {
         self.live
-    }
-
-    pub const fn ends(&self) -> u64 {
-        self.ends
-    }
-
-    pub fn open_queue(&mut self) -> QueueId {
-        QueueId(place(&mut self.queues, VecDeque::new()))
-    }
-
-    pub fn has_queue(&self, QueueId(at): QueueId) -> bool {
-        matches!(self.queues.get(at as usize), Some(Some(_)))
-    }
-
-    /// What is in it is forgotten, and what comes after too, also when another
-    /// queue has its number.
-    pub fn close_queue(&mut self, number: QueueId) {
-        let queue = self.queues.get_mut(number.0 as usize);
-        let Some(queue) = queue.and_then(Option::take) else {
-            return;
-        };
-        for id in queue {
-            self.slab.remove(id.0);
-        }
-        for op in self.slab.iter_mut() {
-            if op.notify.queue == Some(number) {
-                op.notify.queue = Some(NOWHERE);
-            }
-        }
-    }
-
-    /// The oldest completion of a queue. One may have been taken by its number.
-    pub fn next_of(&mut self, QueueId(at): QueueId) -> Option<(Completion, Option<Memory<S, K>>)> {
-        loop {
-            let id = self.queues.get_mut(at as usize)?.as_mut()?.pop_front()?;
-            if let Some(ended) = self.take(id) {
-                return Some(ended);
-            }
-        }
-    }
-
-    pub fn queue_len(&self, QueueId(at): QueueId) -> usize {
-        let queue = self.queues.get(at as usize).and_then(Option::as_ref);
-        queue.map_or(0, VecDeque::len)
-    }
-
-    pub fn open_counter(&mut self) -> CounterId {
-        CounterId(place(&mut self.counters, Count::default()))
-    }
-
-    pub fn close_counter(&mut self, number: CounterId) {
-        let slot = self.counters.get_mut(number.0 as usize);
-        if slot.and_then(Option::take).is_none() {
-            return;
-        }
-        for op in self.slab.iter_mut() {
-            if op.notify.counter == Some(number) {
-                op.notify.counter = None;
-            }
-        }
-    }
-
-    pub fn count(&self, CounterId(at): CounterId) -> Option<Count> {
-        self.counters.get(at as usize).copied().flatten()
     }
 }

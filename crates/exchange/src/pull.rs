@@ -3,10 +3,12 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-use crate::exchange::{Exchange, Waiting};
-use crate::host::{Host, Refusal, Sink, Source};
+use crate::exchange::Exchange;
 use crate::kind::Kind;
+use crate::lanes::LaneTerms;
+use crate::memory::{Sink, Source};
 use crate::ops::{Meeting, OpId, SendStage};
+use crate::outbox::Waiting;
 
 /// Where several ranks are asked at once, this part of the window is for all of
 /// them: what one sends its own congestion control sees in time, but what many
@@ -129,46 +131,47 @@ impl Meeting {
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// The rest of a message is to be pulled.
-    pub(crate) fn pull(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
+    pub(crate) fn pull(&mut self, id: OpId) {
         if let Some(meeting) = self.ops.meeting(id) {
-            host.await_peer(meeting.from);
             self.pulls.wait(meeting.end - meeting.asked, id);
-            self.ask(host);
+            self.ask();
         }
     }
 
     /// Asks for as much as may be under way.
-    pub(crate) fn ask(&mut self, host: &mut impl Host<Source = S, Sink = K>) {
+    pub(crate) fn ask(&mut self) {
         while let Some(id) = self.pulls.next(|id| self.ops.asks(id)) {
-            if self.ask_for_get(host, id) {
+            if self.ask_for_get(id) {
                 continue;
+            }
+            let Some(&mut Meeting { from, .. }) = self.ops.meeting(id) else {
+                continue;
+            };
+            let LaneTerms { push, pull_min, .. } = *self.terms(from);
+            let mut chunk = self.config.pull_chunk.max(pull_min);
+            if chunk == self.config.pull_chunk {
+                chunk = self.pulls.share(from, chunk);
             }
             let Some(meeting) = self.ops.meeting(id) else {
                 continue;
             };
-            let left = meeting.end - meeting.asked;
-            let usual = self.config.pull_chunk;
-            let mut chunk = host.pull_chunk(meeting.from, usual);
-            if chunk <= usual {
-                chunk = self.pulls.share(meeting.from, chunk);
-            }
+            let (at, left) = (meeting.asked, meeting.end - meeting.asked);
             let bytes = left.min(chunk.max(1));
-            let args = [meeting.offer.unwrap_or(0), meeting.asked, bytes, id.0];
-            let (from, at) = (meeting.from, meeting.asked);
+            let args = [meeting.offer.unwrap_or(0), at, bytes, id.0];
             meeting.asked += bytes;
             self.pulls.asked(from, bytes);
             if bytes < left {
                 self.pulls.wait(left - bytes, id);
             }
-            self.say(host, from, Kind::Pull, args);
-            if host.push(from).masking {
+            self.say(from, Kind::Pull, args);
+            if push.masking {
                 self.unready.push_back((id, at, bytes));
             }
         }
     }
 
     /// Asks for the next part of a get; false: it is none.
-    fn ask_for_get(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) -> bool {
+    fn ask_for_get(&mut self, id: OpId) -> bool {
         let Some(remote) = self.ops.remote(id) else {
             return false;
         };
@@ -181,8 +184,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             if left > 0 {
                 self.pulls.wait(left, id);
             }
-            self.ask_get(host, id, at, bytes);
-            if host.push(from).masking {
+            self.peers.push(from, Waiting::Ask { op: id, at, bytes });
+            if self.terms(from).push.masking {
                 self.unready.push_back((id, at, bytes));
             }
         }
@@ -205,29 +208,19 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// All of an answer has arrived.
-    pub(crate) fn answer_ends(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        id: OpId,
-        bytes: u64,
-    ) {
+    pub(crate) fn answer_ends(&mut self, id: OpId, bytes: u64) {
         if let Some(meeting) = self.ops.meeting(id) {
             let due = meeting.due();
             meeting.answered += bytes;
             self.pulls.came(meeting.from, due - meeting.due());
-            self.settle(host, id);
-            self.ask(host);
+            self.settle(id);
+            self.ask();
         }
     }
 
     /// The sender's side: somebody asks for a part of an offered message. What
     /// makes no sense is not answered.
-    pub(crate) fn asked(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        from: u32,
-        [op, at, bytes, receive, key]: [u64; 5],
-    ) {
+    pub(crate) fn asked(&mut self, from: u32, [op, at, bytes, receive, key]: [u64; 5]) {
         let op = OpId(op);
         let Some(send) = self.ops.send(op) else {
             return;
@@ -242,20 +235,18 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         }
         send.gone += bytes;
-        if send.due > 0 {
+        send.due += bytes;
+        if send.due > bytes {
             // What waits for room is answered at once with this: who asks for
             // little and takes nothing makes us keep no more.
-            send.due += bytes;
             return;
         }
-        let waits = self.waits_for(from, Kind::Pulled);
-        if key != 0 && !waits && self.write_part_of(host, op, key, at, bytes) {
-            self.say(host, from, Kind::Pulled, [receive, at, bytes]);
-        } else if waits || self.answer(host, op, receive, at, bytes) == Err(Refusal::NoRoom) {
-            if let Some(send) = self.ops.send(op) {
-                send.due = bytes;
-            }
-            self.put_off(from, Waiting::Answer { op, receive });
-        }
+        let waits = (self.peers.get(from)).is_some_and(|peer| peer.lines.replies() > 0);
+        let what = if key != 0 && !waits {
+            Waiting::Write { op, receive, key }
+        } else {
+            Waiting::Answer { op, receive }
+        };
+        self.peers.push(from, what);
     }
 }

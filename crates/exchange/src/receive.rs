@@ -2,40 +2,29 @@
 
 use alloc::vec::Vec;
 
-use portolan_matching::{Arrival, Envelope, Post, Selector};
+use portolan_matching::{Arrival, Post, Selector};
 
 use crate::copy::copy;
 use crate::exchange::Exchange;
-use crate::host::{FetchError, Host, Sink, Source};
 use crate::kind::Kind;
+use crate::memory::{Sink, Source};
 use crate::message::{Message, MessageId, Origin, Probed};
-use crate::ops::{Body, Meeting, Notify, OpError, OpId, Receive, ReceiveStage, SendStage};
+use crate::ops::{Body, Meeting, NOBODY, Notify, OpError, OpId, Receive, ReceiveStage, SendStage};
+use crate::outbox::Waiting;
 use crate::share::LEAST;
+use crate::task::Did;
 
 /// Vectors kept for messages to come, at most, and how long they may be, bytes.
 const SPARE_MAX: usize = 64;
 const SPARE_BYTES: usize = 64 << 10;
 
-const fn envelope(what: &Probed) -> Envelope {
-    Envelope {
-        source: what.from,
-        tag: what.tag,
-    }
-}
-
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Posts a receive: it takes the first message that fits `selector`, of
     /// those that wait or that come.
-    pub fn post_receive(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        selector: &Selector,
-        sink: K,
-        notify: Notify,
-    ) -> OpId {
+    pub fn post_receive(&mut self, selector: &Selector, sink: K, notify: Notify) -> OpId {
         let id = self.new_receive(selector.source, selector.tag, sink, notify);
         match self.matcher.post(*selector, id) {
-            Post::Matched(met) => self.join(host, id, met.message),
+            Post::Matched(met) => self.join(id, met.message),
             Post::Posted(ticket) => {
                 let hopeless = selector.source.is_some_and(|source| {
                     // Nothing of a dead sender comes any more.
@@ -46,9 +35,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                     self.ops.end(id, Err(OpError::PeerDead));
                 } else if let Some(receive) = self.ops.receive(id) {
                     receive.stage = ReceiveStage::Posted(Some(ticket));
-                    if let Some(source) = selector.source {
-                        host.await_peer(source);
-                    }
+                    let source = selector.source.unwrap_or(NOBODY);
+                    self.ops.set_awaits(id, source);
                 }
             }
         }
@@ -96,32 +84,21 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// Receives a claimed message.
-    pub fn receive_claimed(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        claimed: MessageId,
-        sink: K,
-        notify: Notify,
-    ) -> OpId {
+    pub fn receive_claimed(&mut self, claimed: MessageId, sink: K, notify: Notify) -> OpId {
         let what = self
             .messages
             .get(claimed.0)
             .map(|m| (m.what.from, m.what.tag));
         let (from, tag) = what.unwrap_or((u32::MAX, 0));
         let id = self.new_receive(Some(from), tag, sink, notify);
-        self.join(host, id, claimed.0);
+        self.join(id, claimed.0);
         id
     }
 
     /// Throws a claimed message away; its sender is told that it was received.
-    pub fn discard(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        claimed: MessageId,
-        nothing: K,
-    ) {
+    pub fn discard(&mut self, claimed: MessageId, nothing: K) {
         // Received in no memory: what is being pushed still has to come.
-        let id = self.receive_claimed(host, claimed, nothing, Notify::default());
+        let id = self.receive_claimed(claimed, nothing, Notify::default());
         self.forget_end(id);
     }
 
@@ -132,22 +109,23 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Some(id);
         }
         // Where it fits none it is known by the number it is kept under.
-        match self.matcher.arrive(envelope(what), self.messages.next()) {
+        match self.matcher.arrive(what.envelope(), self.messages.next()) {
             Arrival::Unexpected(_) => None,
             Arrival::Matched(met) => Some(met.receive),
         }
     }
 
-    /// Of a kept message so many pushes are missing.
-    pub(crate) fn miss(&mut self, number: u64, pushes: u32, overlap: bool) {
-        if let Some(message) = self.messages.get_mut(number) {
-            message.pushes = pushes;
-            message.overlap = overlap;
-        }
-    }
-
     /// Keeps a message that [`Exchange::first_receive`] found none for.
-    pub(crate) fn keep(&mut self, what: Probed, origin: Origin, body: Vec<u8>, charge: u64) -> u64 {
+    /// So many of its pushes are missing.
+    pub(crate) fn keep(
+        &mut self,
+        what: Probed,
+        origin: Origin,
+        body: Vec<u8>,
+        charge: u64,
+        pushes: u32,
+        overlap: bool,
+    ) -> u64 {
         if let Some(peer) = self.peers.get(what.from) {
             peer.offers += u32::from(matches!(origin, Origin::Offer { .. }));
             if origin == Origin::Eager && what.from == self.config.rank {
@@ -157,9 +135,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.messages.insert(Message {
             what,
             origin,
-            overlap: false,
+            overlap,
             body,
-            pushes: 0,
+            pushes,
             charge,
             met: None,
             claimed: false,
@@ -182,39 +160,23 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return;
         };
         let room = receive.sink.as_ref().map_or(0, Sink::len);
-        let (offer, address, shares) = match origin {
-            Origin::Offer {
-                op,
-                address,
-                shares,
-            } => (Some(op), address, shares),
-            Origin::Eager | Origin::Local(_) => (None, 0, false),
-        };
-        let want = what.total.min(room);
-        let pushed = pushed.min(want);
-        let meeting = Meeting {
-            from: what.from,
-            total: what.total,
-            want,
-            pushes,
-            offer,
+        let mut meeting = Meeting::new(what, room, pushed, pushes);
+        meeting.overlap = overlap;
+        if let Origin::Offer {
+            op,
             address,
             shares,
-            published: 0,
-            published_end: 0,
-            ending: None,
-            overlap,
-            begun: offer.is_none(),
-            asked: pushed,
-            came: pushed,
-            answered: pushed,
-            end: want,
-        };
+        } = origin
+        {
+            meeting.offer = Some(op);
+            (meeting.address, meeting.shares) = (address, shares);
+            meeting.begun = false;
+        }
         self.ops.meet(id, what.tag, what.data, meeting);
     }
 
     /// A receive gets a message that has been kept.
-    fn join(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId, number: u64) {
+    fn join(&mut self, id: OpId, number: u64) {
         let Some(message) = self.messages.get_mut(number) else {
             self.ops.end(id, Err(OpError::PeerDead));
             return;
@@ -225,22 +187,22 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         message.met = Some(id);
         self.meet(id, &what, origin, pushed, pushes, overlap);
         if lost {
-            self.release_message(host, number);
+            self.release_message(number);
             self.ops.end(id, Err(OpError::PeerDead));
             return;
         }
         if let Origin::Local(op) = origin {
-            self.release_message(host, number);
+            self.release_message(number);
             self.copy_local(op, id);
         } else if pushes == 0 {
-            self.move_body(host, number);
+            self.move_body(number);
         } else {
-            self.fetch_rest(host, id);
+            self.fetch_rest(id);
         }
     }
 
     /// All pushes of a kept message that has met its receive are here.
-    pub(crate) fn move_body(&mut self, host: &mut impl Host<Source = S, Sink = K>, number: u64) {
+    pub(crate) fn move_body(&mut self, number: u64) {
         let Some(message) = self.messages.get_mut(number) else {
             return;
         };
@@ -253,17 +215,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         if let Some(meeting) = self.ops.meeting(id) {
             meeting.pushes = 0;
         }
-        self.fetch_rest(host, id);
-        self.settle(host, id);
-        self.release_message(host, number);
+        self.fetch_rest(id);
+        self.settle(id);
+        self.release_message(number);
     }
 
     /// Gives back what a kept message held.
-    pub(crate) fn release_message(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        number: u64,
-    ) {
+    pub(crate) fn release_message(&mut self, number: u64) {
         let Some(message) = self.messages.remove(number) else {
             return;
         };
@@ -273,17 +231,12 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
         self.keep_vector(message.body);
         self.freed = true;
-        self.free_pushed(host, from, message.charge);
+        self.free_pushed(from, message.charge);
     }
 
     /// Pushed bytes are no longer kept.
-    pub(crate) fn free_pushed(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        from: u32,
-        charge: u64,
-    ) {
-        let room = self.room_of(host, from);
+    pub(crate) fn free_pushed(&mut self, from: u32, charge: u64) {
+        let room = self.room_of(from);
         let Some(peer) = self.peers.get(from) else {
             return;
         };
@@ -292,7 +245,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             && !peer.dead
             && let Some(limit) = peer.limit_update(room)
         {
-            self.say(host, from, Kind::Credit, [limit]);
+            self.say(from, Kind::Credit, [limit]);
         }
     }
 
@@ -325,52 +278,58 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// Gets what was not pushed, once that may be asked for.
-    pub(crate) fn fetch_rest(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
-        let Some(receive) = self.ops.receive(id) else {
-            return;
-        };
-        let (ReceiveStage::Met(meeting), Some(sink)) = (&mut receive.stage, &mut receive.sink)
-        else {
+    pub(crate) fn fetch_rest(&mut self, id: OpId) {
+        let Some(meeting) = self.ops.meeting(id) else {
             return;
         };
         if meeting.begun || (meeting.pushes > 0 && !meeting.overlap) {
             return;
         }
         meeting.begun = true;
-        let (from, at) = (meeting.from, meeting.asked);
-        let bytes = meeting.want - at;
+        let (from, address, bytes) = (meeting.from, meeting.address, meeting.end - meeting.asked);
         if bytes == 0 {
             return;
         }
-        if meeting.address != 0 && meeting.shares && bytes >= self.config.share_min.max(LEAST) {
-            if self.share(host, id) {
-                return;
-            }
-        } else if meeting.address != 0
-            && let Some(address) = meeting.address.checked_add(at)
-        {
-            match host.fetch(from, address, sink, at, bytes) {
-                Ok(()) => {
-                    meeting.asked = meeting.want;
-                    meeting.came = meeting.want;
-                    meeting.answered = meeting.want;
-                    return;
-                }
-                Err(FetchError::NotPermitted) => {}
-                // The host has it declared dead; that ends the receive.
-                Err(FetchError::Gone) => return,
-            }
+        let both = meeting.shares && bytes >= self.config.share_min.max(LEAST);
+        if address == 0 || address.checked_add(meeting.want).is_none() {
+            self.pull_rest(id);
+        } else if both {
+            let key = self.regions.salt();
+            (self.peers).push(from, Waiting::Publish { receive: id, key });
+        } else {
+            self.peers.push(from, Waiting::Fetch(id));
         }
-        if !host.push(from).masking
-            && let Some(sink) = self.ops.receive(id).and_then(|r| r.sink.as_mut())
-        {
-            host.prepare(sink, at, bytes);
+    }
+
+    /// All that is missing is asked for by messages.
+    pub(crate) fn pull_rest(&mut self, id: OpId) {
+        if let Some(from) = self.ops.asks(id) {
+            if !self.terms(from).push.masking {
+                self.peers.push(from, Waiting::Prepare(id));
+            }
+            self.pull(id);
         }
-        self.pull(host, id);
+    }
+
+    /// The memory of a receive was filled out of the sender's, or could not be.
+    pub(crate) fn has_fetched(&mut self, id: OpId, did: Did) {
+        let Some(meeting) = self.ops.meeting(id) else {
+            return;
+        };
+        match did {
+            Did::Done => {
+                meeting.end = meeting.asked;
+                self.settle(id);
+            }
+            // Its death ends the receive.
+            Did::Dead => {}
+            _ if meeting.published == 0 => self.pull_rest(id),
+            _ => self.pull(id),
+        }
     }
 
     /// Ends a receive that lacks nothing.
-    pub(crate) fn settle(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
+    pub(crate) fn settle(&mut self, id: OpId) {
         let Some(meeting) = self.ops.meeting(id) else {
             return;
         };
@@ -384,9 +343,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         } else {
             Ok(())
         };
-        self.end_receive(host, id, result);
+        self.end_receive(id, result);
         if let Some(op) = offer {
-            self.say(host, from, Kind::Done, [op]);
+            self.say(from, Kind::Done, [op]);
         }
     }
 

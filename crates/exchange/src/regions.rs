@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use core::fmt;
 
 use crate::exchange::Exchange;
-use crate::host::{Sink, Source};
+use crate::memory::{Sink, Source};
 use crate::ops::OpError;
 use crate::slab::Slab;
 
@@ -287,39 +287,6 @@ impl<K> Regions<K> {
         self.regions.get(number).filter(|region| !region.closing)
     }
 
-    fn close(&mut self, RegionId(number): RegionId) -> Result<Option<K>, DeregisterError> {
-        let region = (self.regions.get_mut(number)).ok_or(DeregisterError::NoSuchRegion)?;
-        if region.count > 1 {
-            region.count -= 1;
-            return Ok(None);
-        }
-        self.shut(RegionId(number));
-        let region = (self.regions.get_mut(number)).ok_or(DeregisterError::NoSuchRegion)?;
-        if region.uses > 0 {
-            return Err(DeregisterError::InUse(region.uses));
-        }
-        let memory = region.memory;
-        self.regions.remove(number);
-        if let Some(shared) = self.memories.get_mut(memory) {
-            shared.regions -= 1;
-            if shared.regions == 0 {
-                return Ok(self.memories.remove(memory).map(|shared| shared.memory));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Admits no access any more, if this is the last registration.
-    fn shut(&mut self, RegionId(number): RegionId) {
-        if let Some(region) = self.regions.get_mut(number)
-            && region.count == 1
-            && !region.closing
-        {
-            region.closing = true;
-            self.keys.remove(&region.key.key);
-        }
-    }
-
     /// Admits nothing any more.
     pub fn close_all(&mut self) {
         self.keys.clear();
@@ -491,13 +458,38 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     ///   still read or written: call again after progress.
     /// - [`DeregisterError::NoSuchRegion`].
     pub fn deregister(&mut self, region: RegionId) -> Result<Option<K>, DeregisterError> {
-        self.regions.close(region)
+        self.shut(region);
+        let all = &mut self.regions;
+        let it = (all.regions.get_mut(region.0)).ok_or(DeregisterError::NoSuchRegion)?;
+        if it.count > 1 {
+            it.count -= 1;
+            return Ok(None);
+        }
+        if it.uses > 0 {
+            return Err(DeregisterError::InUse(it.uses));
+        }
+        let memory = it.memory;
+        all.regions.remove(region.0);
+        if let Some(shared) = all.memories.get_mut(memory) {
+            shared.regions -= 1;
+            if shared.regions == 0 {
+                return Ok(all.memories.remove(memory).map(|shared| shared.memory));
+            }
+        }
+        Ok(None)
     }
 
     /// The first half of [`Exchange::deregister`]: if this is the last
     /// registration no access is admitted any more.
-    pub fn shut(&mut self, region: RegionId) {
-        self.regions.shut(region);
+    pub fn shut(&mut self, RegionId(number): RegionId) {
+        let all = &mut self.regions;
+        if let Some(region) = all.regions.get_mut(number)
+            && region.count == 1
+            && !region.closing
+        {
+            region.closing = true;
+            all.keys.remove(&region.key.key);
+        }
     }
 
     /// One-sided access to this rank is forbidden from now on: nothing can be

@@ -102,6 +102,8 @@ pub(crate) struct Remote<S, K> {
     pub counted: bool,
     /// Fences towards the target before it.
     pub epoch: u64,
+    /// The caller is to try it by its own hand.
+    pub direct: bool,
     /// Messages under way that read the memory.
     pub lent: u32,
     /// Of a get: bytes of each request but the last.
@@ -144,6 +146,13 @@ pub(crate) struct TargetState {
 }
 
 impl TargetState {
+    /// Whether fences hold up no operation behind so many of them. A get's answer may
+    /// be read from the target's memory late: only that it is here lets others past a
+    /// fence.
+    pub const fn passes(&self, epoch: u64) -> bool {
+        epoch <= self.launched || self.gets == 0
+    }
+
     /// All but one operation that has not ended is known to be done.
     pub const fn has_one(&self) -> bool {
         self.open == 1 && self.silent == self.flushed

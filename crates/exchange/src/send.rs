@@ -3,11 +3,13 @@
 use alloc::vec::Vec;
 
 use crate::credit::OVERHEAD;
-use crate::exchange::{Exchange, Waiting};
-use crate::host::{Host, Outgoing, Refusal, Sink, Source};
+use crate::exchange::Exchange;
 use crate::kind::{Kind, OVERLAP, SECOND, SHARES};
+use crate::memory::{Located, Sink, Source};
 use crate::message::{Origin, Probed};
-use crate::ops::{Body, Notify, OpError, OpId, Send, SendStage};
+use crate::ops::{Body, NOBODY, Notify, OpError, OpId, Send, SendStage};
+use crate::outbox::Waiting;
+use crate::task::{Args, Did, Outgoing, Payload, Range, Task};
 
 /// How a message is to be sent beside where and with what tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -43,7 +45,6 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// [`SendRefused`], with the memory; nothing was begun.
     pub fn post_send(
         &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
         to: u32,
         tag: u64,
         options: &SendOptions,
@@ -60,6 +61,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             sync: options.sync,
             stage: SendStage::Waiting,
             lent: 0,
+            whole: false,
+            located: None,
             gone: 0,
             due: 0,
             first: 0,
@@ -67,15 +70,9 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         };
         let id = (self.ops).insert(Body::Send(send), options.notify, tag, options.data);
         if to == self.config.rank {
-            self.send_self(host, id);
-        } else if self.waits_for(to, Kind::Eager) {
-            self.put_off(to, Waiting::Start(id));
+            self.send_self(id);
         } else {
-            match self.start(host, id) {
-                Ok(()) => {}
-                Err(Refusal::NoRoom) => self.put_off(to, Waiting::Start(id)),
-                Err(Refusal::Dead) => self.ops.end(id, Err(OpError::PeerDead)),
-            }
+            self.peers.push(to, Waiting::Start(id));
         }
         Ok(id)
     }
@@ -95,7 +92,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// the tag, or gives the credit back by [`Exchange::unpush`].
     #[inline]
     pub fn may_push_whole(&mut self, to: u32, bytes: u64) -> bool {
-        if to == self.config.rank || self.has_backlog() {
+        if to == self.config.rank || self.has_backlog() || bytes > self.terms(to).push.whole {
             return false;
         }
         let charge = bytes + OVERHEAD;
@@ -115,58 +112,38 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    /// Sends the first message of a send.
-    pub(crate) fn start(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        id: OpId,
-    ) -> Result<(), Refusal> {
-        let Some(op) = self.ops.get(id).filter(|op| op.ended.is_none()) else {
-            return Ok(());
+    /// The first message of a send: all of it, or an offer, before which it may be to
+    /// be located.
+    pub(crate) fn first_message(&mut self, to: u32, id: OpId) -> Option<Task<'_, S, K>> {
+        let push = self.terms(to).push;
+        let credit = self.peers.get(to)?.may_push();
+        let op = self.ops.get_mut(id)?;
+        let Body::Send(send) = &mut op.body else {
+            return None;
         };
-        let Body::Send(send) = &op.body else {
-            return Ok(());
-        };
-        let (Some(source), to, total) = (&send.source, send.to, send.total) else {
-            return Ok(());
-        };
-        let Some(peer) = self.peers.get(to) else {
-            return Ok(());
-        };
-        let push = host.push(to);
-        let credit = peer.may_push();
-        if !send.sync && total <= push.whole && total + OVERHEAD <= credit {
-            let mut args = [op.tag, 0];
-            let used = with_data(&mut args, op.data);
-            let out = Outgoing {
-                kind: Kind::Eager,
-                args: &args[..used],
-            };
-            let sent = host.send_from(to, &out, source, 0, total, id)?;
-            peer.pushed += total + OVERHEAD;
-            if let Some(send) = self.ops.send(id) {
-                send.stage = SendStage::Eager;
-            }
-            self.note_lent(id, sent);
-            self.end_send(id);
-            return Ok(());
+        let (source, total) = (send.source.as_ref()?, send.total);
+        send.whole = !send.sync && total <= push.whole && total + OVERHEAD <= credit;
+        if send.whole {
+            let args = Args::with_data(&[op.tag], op.data);
+            let payload = Payload::Source(Range::new(source, 0, total));
+            let message = Outgoing::new(Kind::Eager, args, payload, id);
+            return Some(Task::Send(to, message));
         }
         // Where the receiver can copy for itself nothing need be pushed.
-        let located = if total > push.whole || total > credit {
-            let short = total < self.config.share_min;
-            host.locate(to, source).filter(|it| !(it.shares && short))
-        } else {
-            None
+        let Located { address, shares } = match send.located {
+            Some(located) => located,
+            None if total > push.whole || total > credit => {
+                return Some(Task::Locate(to, source));
+            }
+            None => Located::default(),
         };
-        let address = located.map_or(0, |it| it.address);
-        let shares = located.is_some_and(|it| it.shares);
         let most = if address == 0 { total.min(credit) } else { 0 };
         // Who waits for the receive anyway lets the receiver say when.
         let short = match (send.sync, push.first.saturating_add(push.second)) {
             (true, pushed @ 1..) => push.whole.min(pushed),
             _ => push.whole,
         };
-        let (first, second) = if total <= short && most == total {
+        (send.first, send.second) = if total <= short && most == total {
             (total, 0)
         } else {
             // Also of one that would be pushed whole, but for the credit: its request
@@ -176,48 +153,51 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             (first, second.min(most - first).min(SECOND))
         };
         let flags = if push.overlap { OVERLAP } else { 0 } | if shares { SHARES } else { 0 };
-        let mut args = [op.tag, total, id.0, address, flags | second, 0];
-        let used = 4 + with_data(&mut args[4..], op.data);
-        let out = Outgoing {
-            kind: Kind::Offer,
-            args: &args[..used],
-        };
-        let sent = host.send_from(to, &out, source, 0, first, id)?;
-        peer.pushed += first + second;
-        if let Some(send) = self.ops.send(id) {
-            send.stage = SendStage::Offered;
-            send.gone = first + second;
-            send.first = first;
-            send.second = second;
-        }
-        self.note_lent(id, sent);
-        host.await_peer(to);
-        if second > 0 && self.send_second(host, id) == Err(Refusal::NoRoom) {
-            self.put_off(to, Waiting::Second(id));
-        }
-        Ok(())
+        let args = [op.tag, total, id.0, address, flags | send.second];
+        let args = Args::with_data(&args, op.data);
+        let payload = Payload::Source(Range::new(source, 0, send.first));
+        Some(Task::Send(
+            to,
+            Outgoing::new(Kind::Offer, args, payload, id),
+        ))
     }
 
-    /// Sends the bytes that follow an offer's. The receiver waits for them
-    /// before it answers.
-    pub(crate) fn send_second(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        id: OpId,
-    ) -> Result<(), Refusal> {
-        let Some(send) = self.ops.send(id) else {
-            return Ok(());
-        };
-        let Some(source) = &send.source else {
-            return Ok(());
-        };
-        let out = Outgoing {
-            kind: Kind::Push,
-            args: &[id.0],
-        };
-        let sent = host.send_from(send.to, &out, source, send.first, send.second, id)?;
-        self.note_lent(id, sent);
-        Ok(())
+    /// The first message of a send has left, or cannot; gives what follows it.
+    pub(crate) fn has_started(&mut self, id: OpId, did: Did) -> Option<Waiting> {
+        let send = self.ops.send(id)?;
+        match did {
+            Did::Done | Did::Lent => {}
+            Did::Located(_) | Did::NotPossible if send.located.is_none() => {
+                let short = send.total < self.config.share_min;
+                send.located = Some(match did {
+                    Did::Located(it) if !(it.shares && short) => it,
+                    _ => Located::default(),
+                });
+                return Some(Waiting::Start(id));
+            }
+            _ => {
+                self.ops.end(id, Err(OpError::PeerDead));
+                return None;
+            }
+        }
+        let peer = self.peers.get(send.to)?;
+        send.lent += u32::from(did == Did::Lent);
+        if send.whole {
+            peer.pushed += send.total + OVERHEAD;
+            send.stage = SendStage::Eager;
+            if send.lent == 0 {
+                self.ops.end(id, Ok(()));
+            }
+            return None;
+        }
+        let (to, second) = (send.to, send.second);
+        send.stage = SendStage::Offered;
+        send.gone = send.first + second;
+        peer.pushed += send.gone;
+        self.ops.set_awaits(id, to);
+        // Before the next offer: where the receiver takes no more of those, this may
+        // be what it lacks to end one.
+        (second > 0).then_some(Waiting::Second(id))
     }
 
     /// Ends a send whose memory nobody needs any more.
@@ -240,54 +220,21 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             && send.stage == SendStage::Offered
         {
             send.stage = SendStage::Answered;
+            self.ops.set_awaits(id, NOBODY);
             self.end_send(id);
         }
     }
 
-    /// Sends the part of a message that its receiver has asked for.
-    pub(crate) fn answer(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        id: OpId,
-        receive: u64,
-        at: u64,
-        bytes: u64,
-    ) -> Result<(), Refusal> {
-        let Some(send) = self.ops.send(id) else {
-            return Ok(());
-        };
-        let Some(source) = &send.source else {
-            return Ok(());
-        };
-        let out = Outgoing {
-            kind: Kind::Pulled,
-            args: &[receive, at],
-        };
-        let sent = host.send_from(send.to, &out, source, at, bytes, id)?;
-        self.note_lent(id, sent);
-        Ok(())
-    }
-
-    /// The same of all that waited for room.
-    pub(crate) fn answer_due(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        id: OpId,
-        receive: u64,
-    ) -> Result<(), Refusal> {
-        let Some(&mut Send { gone, due, .. }) = self.ops.send(id) else {
-            return Ok(());
-        };
-        self.answer(host, id, receive, gone - due, due)?;
-        if let Some(send) = self.ops.send(id) {
-            send.due = 0;
-        }
-        Ok(())
+    /// What was asked for of a message has left: from where on, and how much.
+    pub(crate) fn answer_due(&mut self, id: OpId) -> Option<(u64, u64)> {
+        let send = self.ops.send(id)?;
+        let due = core::mem::take(&mut send.due);
+        Some((send.gone - due, due))
     }
 
     /// A message to ourselves: kept as others' are where it is short and there
     /// is room, else left where it is.
-    fn send_self(&mut self, host: &mut impl Host<Source = S, Sink = K>, id: OpId) {
+    fn send_self(&mut self, id: OpId) {
         let Some(op) = self.ops.get(id) else { return };
         let Body::Send(send) = &op.body else { return };
         let (total, sync) = (send.total, send.sync);
@@ -297,8 +244,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             total,
             data: op.data,
         };
-        let push = host.push(send.to);
-        let room = self.room_of(host, send.to);
+        let push = self.terms(send.to).push;
+        let room = self.room_of(send.to);
         let charge = total + OVERHEAD;
         let keeps = !sync
             && total <= push.whole
@@ -313,23 +260,13 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             if let Some(source) = self.ops.send(id).and_then(|send| send.source.as_ref()) {
                 source.read(0, &mut body);
             }
-            self.keep(what, Origin::Eager, body, charge);
+            self.keep(what, Origin::Eager, body, charge, 0, true);
             self.ops.end(id, Ok(()));
         } else {
-            self.keep(what, origin, Vec::new(), 0);
+            self.keep(what, origin, Vec::new(), 0, 0, true);
             if let Some(send) = self.ops.send(id) {
                 send.stage = SendStage::Offered;
             }
         }
-    }
-}
-
-/// Adds what goes with a message; gives how many words there are.
-fn with_data(words: &mut [u64], data: Option<u64>) -> usize {
-    if let Some(data) = data {
-        words[1] = data;
-        2
-    } else {
-        1
     }
 }

@@ -3,24 +3,23 @@
 
 use crate::arrive::{Incoming, Took};
 use crate::copy::copy;
-use crate::exchange::{Exchange, Waiting};
-use crate::host::{Host, Outgoing, Refusal, Sent, SignalRefusal, Sink, Source};
+use crate::exchange::Exchange;
 use crate::kind::{FENCE, Kind, SIGNAL, SWAP, Words};
-use crate::message::Dest;
-use crate::ops::{OpError, OpId};
+use crate::memory::{Sink, Source};
+use crate::message::{Dest, Part};
+use crate::ops::{NOBODY, OpError, OpId};
+use crate::outbox::Waiting;
 use crate::regions::{RemoteKey, Rights, Spot};
-use crate::remote::{RmaOp, Signal, to_status};
+use crate::remote::{RemoteStage, RmaOp, Signal, to_status};
 use crate::send::BYTES_MAX;
+use crate::task::{Args, Did, Range};
 
 /// In the number under which a region's memory is lent; operations have none
 /// that large in the half that this is in.
 const LENT_REGION: u64 = 1 << 31;
 
-/// Who has no rank.
-const NOBODY: u32 = u32::MAX;
-
 /// A put whose bytes are arriving.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Arriving {
     pub from: u32,
     /// Where its bytes go, and how many.
@@ -52,15 +51,14 @@ fn key_of(words: &Words<'_>) -> RemoteKey {
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Whether another access of a rank is taken up now: not while too many are
-    /// unanswered, nor, behind a fence, while puts are arriving.
+    /// unanswered, nor, behind a fence, while puts are arriving or are to be told.
     fn admits(&mut self, from: u32, fence: bool) -> bool {
-        let waiting = self.replies_waiting(from) as u64;
         let Some(peer) = self.peers.get(from) else {
             return false;
         };
-        let open = waiting + u64::from(peer.serving) + u64::from(peer.putting);
-        let admits =
-            open < u64::from(self.config.accesses_max.max(1)) && !(fence && peer.putting > 0);
+        let puts = peer.putting + peer.telling;
+        let open = peer.lines.replies() + peer.serving + puts;
+        let admits = open < self.config.accesses_max.max(1) && !(fence && puts > 0);
         self.held_up |= !admits;
         admits
     }
@@ -71,47 +69,29 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         self.held_up = false;
     }
 
-    fn result(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        to: u32,
-        op: u64,
-        result: Result<u64, OpError>,
-    ) {
+    fn result(&mut self, to: u32, op: u64, result: Result<u64, OpError>) {
         let status = to_status(result.map(|_| ()));
-        self.say(host, to, Kind::Result, [op, status, result.unwrap_or(0), 0]);
+        self.say(to, Kind::Result, [op, status, result.unwrap_or(0), 0]);
     }
 
-    pub(crate) fn arrive_put(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    pub(crate) fn arrive_put(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let (op, flags) = (words.or_zero(3), words.or_zero(4));
         if !self.admits(m.from, flags & FENCE != 0) {
             return Took::NotNow;
         }
-        let port = (flags & SIGNAL != 0).then(|| u32::try_from(words.or_zero(5)));
         let bytes = m.total;
+        let signal = (flags & SIGNAL != 0).then(|| Signal {
+            port: u32::try_from(words.or_zero(5)).unwrap_or(u32::MAX),
+            word: words.or_zero(6),
+        });
         let spot = (self.regions).check(key_of(&words), words.or_zero(2), bytes, Rights::Put);
-        let (spot, signal) = match (spot, port) {
-            (Err(why), _) => return self.refuse_put(host, m, op, why),
-            (Ok(_), Some(Err(_))) => return self.refuse_put(host, m, op, OpError::NoPort),
-            (Ok(spot), Some(Ok(port))) => match host.reserve_signal(m.from, port) {
-                Ok(()) => {
-                    let word = words.or_zero(6);
-                    (spot, Some(Signal { port, word }))
-                }
-                Err(SignalRefusal::NoPort) => {
-                    return self.refuse_put(host, m, op, OpError::NoPort);
-                }
-                Err(SignalRefusal::NoRoom) => {
-                    self.held_up = true;
-                    return Took::NotNow;
-                }
-            },
-            (Ok(spot), None) => (spot, None),
+        let spot = match spot {
+            Err(why) => return self.refuse_put(m, op, why),
+            Ok(_) if signal.is_some_and(|it| !self.has_port(it.port)) => {
+                return self.refuse_put(m, op, OpError::NoPort);
+            }
+            Ok(spot) => spot,
         };
         let put = Arriving {
             from: m.from,
@@ -126,23 +106,16 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             memory.write(spot.at, m.payload);
         }
         if m.is_whole() {
-            self.put_ends(host, &put);
+            self.put_ends(&put);
             return Took::Whole;
         }
         self.regions.enter(spot.region);
-        let number = self.puts.insert(put);
-        self.put_part(m.from, Dest::Put(number))
+        self.put_part(m.from, Dest::Put(put))
     }
 
     /// Of a put that was refused no byte is kept.
-    fn refuse_put(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-        op: u64,
-        why: OpError,
-    ) -> Took {
-        self.result(host, m.from, op, Err(why));
+    fn refuse_put(&mut self, m: &Incoming<'_>, op: u64, why: OpError) -> Took {
+        self.result(m.from, op, Err(why));
         if m.is_whole() {
             Took::Whole
         } else {
@@ -158,43 +131,55 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     }
 
     /// All bytes of a put, or of a refused one, are here.
-    pub(crate) fn put_part_ends(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        from: u32,
-        number: Option<u64>,
-    ) {
+    pub(crate) fn put_part_ends(&mut self, from: u32, put: Option<&Arriving>) {
         if let Some(peer) = self.peers.get(from) {
             peer.putting = peer.putting.saturating_sub(1);
         }
-        if let Some(put) = number.and_then(|number| self.puts.remove(number)) {
+        if let Some(put) = put {
             self.regions.leave(put.spot.region);
-            self.put_ends(host, &put);
+            self.put_ends(put);
         }
         self.hold_no_more();
     }
 
-    fn put_ends(&mut self, host: &mut impl Host<Source = S, Sink = K>, put: &Arriving) {
-        if let Some(signal) = &put.signal {
-            host.signal(put.from, signal, put.bytes);
-        }
-        if put.op != 0 {
-            self.result(host, put.from, put.op, Ok(0));
+    fn put_ends(&mut self, put: &Arriving) {
+        if let Some(signal) = put.signal {
+            self.tell(put.from, signal, put.bytes, put.op);
+        } else if put.op != 0 {
+            self.result(put.from, put.op, Ok(0));
         }
     }
 
-    /// The rest of a put will not come. Gives the port that its signal was for.
-    pub(crate) fn drop_put(&mut self, number: u64) -> Option<u32> {
-        let put = self.puts.remove(number)?;
-        self.regions.leave(put.spot.region);
-        put.signal.map(|signal| signal.port)
+    /// Our program is to be told of a rank's put, and then the rank that it was.
+    fn tell(&mut self, from: u32, signal: Signal, bytes: u64, op: u64) {
+        if let Some(peer) = self.peers.get(from) {
+            peer.telling += 1;
+        }
+        (self.peers).push(from, Waiting::Signal { signal, bytes, op });
     }
 
-    pub(crate) fn arrive_get(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    pub(crate) fn has_told(&mut self, from: u32, op: u64) {
+        if let Some(peer) = self.peers.get(from) {
+            peer.telling -= 1;
+        }
+        if from == self.config.rank {
+            self.end_remote(OpId(op), Ok(()));
+        } else if op != 0 {
+            self.result(from, op, Ok(0));
+        }
+        self.hold_no_more();
+    }
+
+    /// Forgets payloads of which `of` says so: the rest of their bytes will not come.
+    pub(crate) fn drop_parts(&mut self, of: impl Fn(&Part) -> bool) {
+        for part in self.parts.take_where(of) {
+            if let Dest::Put(put) = part.dest {
+                self.regions.leave(put.spot.region);
+            }
+        }
+    }
+
+    pub(crate) fn arrive_get(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let [offset, total, op, at, bytes] = [2, 3, 4, 5, 6].map(|i| words.or_zero(i));
         let (fence, bytes) = (bytes & FENCE != 0, bytes & !FENCE);
@@ -205,60 +190,52 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             return Took::NotNow;
         }
         match (self.regions).check(key_of(&words), offset, total, Rights::Get) {
-            Err(why) => self.result(host, m.from, op, Err(why)),
+            Err(why) => self.result(m.from, op, Err(why)),
             Ok(mut spot) => {
                 spot.at += at;
-                self.serve(
-                    host,
-                    Served {
-                        from: m.from,
-                        spot,
-                        bytes,
-                        op,
-                        at,
-                        lent: false,
-                    },
-                );
+                self.serve(Served {
+                    from: m.from,
+                    spot,
+                    bytes,
+                    op,
+                    at,
+                    lent: false,
+                });
             }
         }
         Took::Whole
     }
 
-    fn serve(&mut self, host: &mut impl Host<Source = S, Sink = K>, served: Served) {
+    fn serve(&mut self, served: Served) {
         let to = served.from;
         if let Some(peer) = self.peers.get(to) {
             peer.serving += 1;
         }
         self.regions.enter(served.spot.region);
         let number = self.served.insert(served);
-        if self.waits_for(to, Kind::Got) || self.send_served(host, number) == Err(Refusal::NoRoom) {
-            self.put_off(to, Waiting::Served(number));
-        }
+        self.peers.push(to, Waiting::Served(number));
     }
 
-    /// Sends the answer to a get.
-    pub(crate) fn send_served(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        number: u64,
-    ) -> Result<(), Refusal> {
-        let Some(served) = self.served.get_mut(number) else {
-            return Ok(());
-        };
-        let Some(memory) = self.regions.memory(served.spot.region) else {
-            return Ok(());
-        };
-        let out = Outgoing {
-            kind: Kind::Got,
-            args: &[served.op, served.at],
-        };
-        let lender = OpId(number | LENT_REGION);
-        let (at, bytes) = (served.spot.at, served.bytes);
-        match host.send_region(served.from, &out, memory, at, bytes, lender)? {
-            Sent::Lent => served.lent = true,
-            Sent::Copied => self.end_served(number),
+    /// The answer to a get, and what its memory is lent by.
+    pub(crate) fn served_message(&mut self, number: u64) -> Option<(Args, Range<&K>, OpId)> {
+        let Served {
+            spot,
+            bytes,
+            op,
+            at,
+            ..
+        } = *self.served.get(number)?;
+        let range = Range::new(self.regions.memory(spot.region)?, spot.at, bytes);
+        Some((Args::new(&[op, at]), range, OpId(number | LENT_REGION)))
+    }
+
+    pub(crate) fn has_served(&mut self, number: u64, did: Did) {
+        match self.served.get_mut(number) {
+            Some(served) if did == Did::Lent => served.lent = true,
+            // Of a death the exchange is told.
+            Some(_) if did == Did::Done => self.end_served(number),
+            _ => {}
         }
-        Ok(())
     }
 
     fn end_served(&mut self, number: u64) {
@@ -299,11 +276,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         }
     }
 
-    pub(crate) fn arrive_atomic(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    pub(crate) fn arrive_atomic(&mut self, m: &Incoming<'_>) -> Took {
         let words = Words(m.args);
         let [offset, op, flags, new, expected] = [2, 3, 4, 5, 6].map(|i| words.or_zero(i));
         if !self.admits(m.from, flags & FENCE != 0) {
@@ -315,7 +288,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             RmaOp::CompareSwap { expected, new }
         };
         let found = self.change(key_of(&words), offset, &rma);
-        self.result(host, m.from, op, found);
+        self.result(m.from, op, found);
         Took::Whole
     }
 
@@ -340,50 +313,40 @@ impl<S: Source, K: Sink> Exchange<S, K> {
         Ok(found)
     }
 
-    pub(crate) fn arrive_flush(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        m: &Incoming<'_>,
-    ) -> Took {
+    pub(crate) fn arrive_flush(&mut self, m: &Incoming<'_>) -> Took {
         if !self.admits(m.from, true) {
             return Took::NotNow;
         }
-        self.result(host, m.from, Words(m.args).or_zero(0), Ok(0));
+        self.result(m.from, Words(m.args).or_zero(0), Ok(0));
         Took::Whole
     }
 
     /// Executes an operation on this rank's own memory.
-    pub(crate) fn execute(
-        &mut self,
-        host: &mut impl Host<Source = S, Sink = K>,
-        id: OpId,
-    ) -> Result<(), Refusal> {
+    pub(crate) fn execute(&mut self, id: OpId) {
         let Some(remote) = self.ops.remote(id) else {
-            return Ok(());
+            return;
         };
         let (me, place, total, rma) = (remote.to, remote.place, remote.total, remote.rma);
         let result = match rma {
             RmaOp::Put { signal, .. } => {
                 let spot = (self.regions).check(place.key, place.offset, total, Rights::Put);
-                let kept = match (&spot, signal) {
-                    (Ok(_), Some(signal)) => host.reserve_signal(me, signal.port),
-                    _ => Ok(()),
-                };
-                match (spot, kept) {
-                    (_, Err(SignalRefusal::NoRoom)) => return Err(Refusal::NoRoom),
-                    (_, Err(SignalRefusal::NoPort)) => Err(OpError::NoPort),
-                    (Ok(spot), Ok(())) => {
-                        if let (Some(source), Some(memory)) =
-                            (&remote.source, self.regions.memory_mut(spot.region))
+                let no_port = signal.is_some_and(|it| !self.has_port(it.port));
+                match spot {
+                    Ok(_) if no_port => Err(OpError::NoPort),
+                    Ok(spot) => {
+                        if let (Some(remote), Some(memory)) =
+                            (self.ops.remote(id), self.regions.memory_mut(spot.region))
+                            && let Some(source) = &remote.source
                         {
                             copy(|at, into| source.read(at, into), memory, spot.at, total);
+                            remote.stage = RemoteStage::Left;
                         }
                         if let Some(signal) = signal {
-                            host.signal(me, &signal, total);
+                            return self.tell(me, signal, total, id.0);
                         }
                         Ok(())
                     }
-                    (Err(why), Ok(())) => Err(why),
+                    Err(why) => Err(why),
                 }
             }
             RmaOp::Get => {
@@ -407,6 +370,5 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             }
         };
         self.end_remote(id, result);
-        Ok(())
     }
 }

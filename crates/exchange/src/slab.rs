@@ -90,6 +90,15 @@ impl<T> Slab<T> {
         Some(entry)
     }
 
+    /// Takes out those of which `of` says so.
+    pub fn take_where(&mut self, of: impl Fn(&T) -> bool) -> Vec<T> {
+        let all = self.iter().filter(|(_, entry)| of(entry));
+        let numbers: Vec<u64> = all.map(|(number, _)| number).collect();
+        (numbers.into_iter())
+            .filter_map(|number| self.remove(number))
+            .collect()
+    }
+
     pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut T> {
         self.slots.iter_mut().filter_map(|slot| slot.entry.as_mut())
     }

@@ -29,7 +29,6 @@ fn roomy() -> Net {
     Net {
         room: 100,
         copied: 1 << 20,
-        reserved_max: 1,
         ..Net::default()
     }
 }
@@ -47,7 +46,7 @@ fn at(key: RemoteKey, offset: u64) -> Place {
 
 fn put(c: &mut Cluster, rank: u32, to: u32, place: Place, bytes: &[u8], o: &PutOptions) -> OpId {
     let source = Pieces(vec![bytes.to_vec()]);
-    let op = c.with(rank, |x, at| x.put(at, to, place, source, o));
+    let op = c.with(rank, |x| x.put(to, place, source, o));
     op.expect("the rank is alive")
 }
 
@@ -145,12 +144,12 @@ fn a_key_is_picked_that_is_free() {
 fn nothing_is_begun_towards_nobody_or_the_dead() {
     let mut c = cluster(roomy());
     let place = Place::default();
-    let add = |c: &mut Cluster, to| c.with(0, |x, at| x.fetch_add(at, to, place, 1, NONE));
+    let add = |c: &mut Cluster, to| c.with(0, |x| x.fetch_add(to, place, 1, NONE));
     assert_eq!(add(&mut c, 2), Err(SendRefused::BadRank));
     c.kill(1);
     assert_eq!(add(&mut c, 1), Err(SendRefused::PeerDead));
     let memory = Pieces(vec![vec![3]]);
-    let Err((why, back)) = c.with(0, |x, at| x.get(at, 1, place, memory, NONE)) else {
+    let Err((why, back)) = c.with(0, |x| x.get(1, place, memory, NONE)) else {
         panic!("it is dead");
     };
     assert_eq!((why, back.bytes()), (SendRefused::PeerDead, vec![3]));
@@ -167,7 +166,7 @@ fn empty_accesses_are_checked_too() {
         (at(RemoteKey::any(1), 0), Err(OpError::BadKey)),
     ] {
         let nothing = Pieces::default();
-        let got = c.with(0, |x, at| x.get(at, 1, place, nothing, NONE));
+        let got = c.with(0, |x| x.get(1, place, nothing, NONE));
         let done = put(&mut c, 0, 1, place, &[], &PutOptions::default());
         carry(&mut c);
         assert_eq!(take(&mut c, 0, got.expect("alive")).result, result);
@@ -180,7 +179,7 @@ fn a_flush_tells_of_the_first_put_that_failed() {
     let mut c = cluster(roomy());
     let (id, key) = register(&mut c, 1, 8, Rights::Put);
     let flush = |c: &mut Cluster| {
-        let op = c.with(0, |x, at| x.flush(at, 1, NONE)).expect("alive");
+        let op = c.with(0, |x| x.flush(1, NONE)).expect("alive");
         carry(c);
         take(c, 0, op)
     };
@@ -198,37 +197,80 @@ fn a_flush_tells_of_the_first_put_that_failed() {
 }
 
 #[test]
-fn a_put_without_room_for_its_signal_waits_untouched() {
-    let mut c = cluster(Net {
-        mixed: None,
-        ..roomy()
-    });
+fn puts_whose_signals_find_no_room_are_bounded_and_the_next_waits_untouched() {
+    let config = Config {
+        accesses_max: 2,
+        ..Config::default()
+    };
+    let mut c = Cluster::new(2, &config, roomy());
     let (id, key) = register(&mut c, 1, 4_000, Rights::Put);
     let signal = |word| local(Some(Signal { port: 1, word }));
-    put(&mut c, 0, 1, at(key, 0), &[1; 2_000], &signal(1));
-    put(&mut c, 0, 1, at(key, 2_000), &[2; 2_000], &signal(2));
-    assert!(c.carry((0, 1, false), 64, |_, _| {}));
-    // The first one has the place; the second is offered beside it.
-    let first = c
-        .net
-        .ways
-        .get_mut(&(0, 1, false))
-        .expect("a way")
-        .pop_front();
-    let before = bytes(&c, 1, id);
-    assert!(!c.carry((0, 1, false), 64, |_, _| {}));
-    assert_eq!(bytes(&c, 1, id), before);
-    assert!(!c.ranks[1].take_freed());
-    let way = c.net.ways.get_mut(&(0, 1, false)).expect("a way");
-    way.push_front(first.expect("it is under way"));
-    while c.net.signals.is_empty() {
-        assert!(c.carry((0, 1, false), 64, |_, _| {}));
+    c.net.trouble.deaf = 100;
+    for n in 0..3 {
+        let bytes = [n as u8 + 1; 1_000];
+        put(&mut c, 0, 1, at(key, n * 1_000), &bytes, &signal(n));
     }
+    let move_one = |c: &mut Cluster| c.carry((0, 1, false), 1 << 20, |_, _| {});
+    assert!(move_one(&mut c) && move_one(&mut c));
+    // Their bytes are there, and their signals take both places.
+    let before = bytes(&c, 1, id);
+    assert_eq!((before[999], before[1_999]), (1, 2));
+    assert!(!move_one(&mut c));
+    assert_eq!(bytes(&c, 1, id), before);
+    assert!(!c.ranks[1].take_freed() && c.ranks[1].has_backlog());
+    // They are told, though who put the bytes is dead.
+    c.with(1, |x| x.peer_back(0));
+    assert!(c.net.signals.is_empty());
+    c.net.trouble.deaf = 0;
+    c.with(1, |x| x.resume());
     assert!(c.ranks[1].take_freed());
     carry(&mut c);
     let words: Vec<u64> = c.net.signals.iter().map(|s| s.2.word).collect();
-    assert_eq!(words, [1, 2]);
-    assert_eq!(c.net.signals[1], (1, 0, Signal { port: 1, word: 2 }, 2_000));
+    assert_eq!(words, [0, 1, 2]);
+    assert_eq!(c.net.signals[1], (1, 0, Signal { port: 1, word: 1 }, 1_000));
+}
+
+#[test]
+fn a_flush_ends_when_the_signals_before_it_are_told() {
+    let mut c = cluster(roomy());
+    let (_, key) = register(&mut c, 1, 8, Rights::Put);
+    let signal = Signal { port: 1, word: 3 };
+    put(&mut c, 0, 1, at(key, 0), &[1; 8], &local(Some(signal)));
+    let flush = c.with(0, |x| x.flush(1, NONE)).expect("alive");
+    c.net.trouble.deaf = 100;
+    carry(&mut c);
+    assert_eq!(c.ranks[0].is_done(flush), Some(false));
+    c.net.trouble.deaf = 0;
+    c.with(1, |x| x.resume());
+    assert!(c.ranks[1].take_freed());
+    carry(&mut c);
+    assert_eq!(c.net.signals, [(1, 0, signal, 8)]);
+    assert_eq!(take(&mut c, 0, flush).result, Ok(()));
+}
+
+#[test]
+fn a_signal_names_a_port_that_is_open() {
+    let mut c = cluster(roomy());
+    let (id, key) = register(&mut c, 1, 8, Rights::Put);
+    let there = PutOptions {
+        signal: Some(Signal { port: 1, word: 3 }),
+        ..PutOptions::default()
+    };
+    for (open, result) in [
+        (true, Ok(())),
+        (false, Err(OpError::NoPort)),
+        (true, Ok(())),
+    ] {
+        c.ranks[1].set_port(1, open);
+        let before = bytes(&c, 1, id);
+        let byte = before[0] + 1;
+        let op = put(&mut c, 0, 1, at(key, 0), &[byte; 8], &there);
+        carry(&mut c);
+        assert_eq!(take(&mut c, 0, op).result, result);
+        let after = if open { vec![byte; 8] } else { before };
+        assert_eq!(bytes(&c, 1, id), after);
+    }
+    assert_eq!(c.net.signals.len(), 2);
 }
 
 #[test]
@@ -239,13 +281,13 @@ fn a_rank_reaches_its_own_memory() {
         signal: Some(Signal { port: 2, word: 3 }),
         ..PutOptions::default()
     };
-    // Its own signals wait for room as others' do, and keep what is behind them.
-    c.net.reserved.insert((0, 0), 1);
+    // Its own signals wait for room as others' do.
+    c.net.trouble.deaf = 100;
     let done = put(&mut c, 0, 0, at(key, 0), &[1; 8], &there);
-    let add = c.with(0, |x, host| x.fetch_add(host, 0, at(key, 0), 1, NONE));
+    let add = c.with(0, |x| x.fetch_add(0, at(key, 0), 1, NONE));
     assert_eq!(c.ranks[0].is_done(done), Some(false));
-    c.net.reserved.insert((0, 0), 0);
-    c.with(0, |x, at| x.resume(at));
+    c.net.trouble.deaf = 0;
+    c.with(0, |x| x.resume());
     assert_eq!(take(&mut c, 0, done).result, Ok(()));
     let add = take(&mut c, 0, add.expect("alive"));
     assert_eq!(add.data, Some(0x0101_0101_0101_0101));
@@ -271,7 +313,7 @@ fn what_is_done_directly_overtakes_nothing_and_tells_what_was_refused() {
     assert_eq!(bytes(&c, 1, id), [9; 16]);
     assert_eq!(take(&mut c, 0, op).result, Ok(()));
     // Nothing is left to be flushed.
-    let flush = c.with(0, |x, at| x.flush(at, 1, NONE)).expect("alive");
+    let flush = c.with(0, |x| x.flush(1, NONE)).expect("alive");
     assert_eq!(take(&mut c, 0, flush).result, Ok(()));
     // A port that there is not is found before a byte is there.
     let wrong = Signal { port: 99, word: 3 };
@@ -294,16 +336,16 @@ fn what_is_done_directly_overtakes_nothing_and_tells_what_was_refused() {
     assert_eq!(bytes(&c, 1, id), [2; 16]);
     put(&mut c, 0, 1, at(key, 0), &[3; 16], &local(None));
     assert_eq!(bytes(&c, 1, id), [2; 16]);
-    let flush = c.with(0, |x, at| x.flush(at, 1, NONE)).expect("alive");
+    let flush = c.with(0, |x| x.flush(1, NONE)).expect("alive");
     carry(&mut c);
     assert_eq!(take(&mut c, 0, flush).result, Ok(()));
     let sink = Pieces(vec![vec![0; 8]]);
-    let get = c.with(0, |x, host| x.get(host, 1, at(key, 0), sink, NONE));
+    let get = c.with(0, |x| x.get(1, at(key, 0), sink, NONE));
     let done = take(&mut c, 0, get.expect("alive"));
     assert_eq!(done.result, Err(OpError::NotPermitted));
     assert!(c.busy().is_empty());
     // An atomic operation is not overtaken either, be it refused.
-    let add = c.with(0, |x, host| x.fetch_add(host, 1, at(key, 0), 1, NONE));
+    let add = c.with(0, |x| x.fetch_add(1, at(key, 0), 1, NONE));
     let op = put(&mut c, 0, 1, at(key, 0), &[4; 16], &PutOptions::default());
     assert_eq!(bytes(&c, 1, id), [3; 16]);
     carry(&mut c);
@@ -325,11 +367,11 @@ fn what_is_read_for_the_dead_keeps_its_region() {
     });
     let (id, key) = register(&mut c, 1, 100, Rights::Get);
     let sink = Pieces(vec![vec![0; 100]]);
-    let get = c.with(0, |x, host| x.get(host, 1, at(key, 0), sink, NONE));
+    let get = c.with(0, |x| x.get(1, at(key, 0), sink, NONE));
     assert!(c.carry((0, 1, false), 64, |_, _| {}));
     let way = c.net.ways.get_mut(&(1, 0, true)).expect("an answer");
     let lent = way.pop_front().and_then(|answer| answer.lent);
-    c.with(1, |x, at| x.peer_back(at, 0));
+    c.with(1, |x| x.peer_back(0));
     // It is counted for nobody, so its end is nobody's.
     for _ in 0..2 {
         assert_eq!(c.ranks[1].deregister(id), Err(DeregisterError::InUse(1)));
@@ -337,7 +379,7 @@ fn what_is_read_for_the_dead_keeps_its_region() {
     c.ranks[1].released(lent.expect("it was lent"));
     assert!(c.ranks[1].deregister(id).expect("unused").is_some());
     assert_eq!(c.ranks[1].statistics(), Statistics::default());
-    c.with(0, |x, at| x.peer_died(at, 1));
+    c.with(0, |x| x.peer_died(1));
     let done = take(&mut c, 0, get.expect("alive"));
     assert_eq!(done.result, Err(OpError::PeerDead));
     assert_eq!(c.ranks[0].statistics(), Statistics::default());
@@ -352,7 +394,7 @@ fn a_put_of_a_life_before_does_not_end_for_the_next() {
     let (_, key) = register(&mut c, 1, 100, Rights::Put);
     let old = put(&mut c, 0, 1, at(key, 0), &[1; 100], &PutOptions::default());
     c.net.ways.clear();
-    c.with(0, |x, at| x.peer_back(at, 1));
+    c.with(0, |x| x.peer_back(1));
     assert_eq!(c.ranks[0].is_done(old), Some(false), "its memory is read");
     let new = put(&mut c, 0, 1, at(key, 0), &[2; 5], &PutOptions::default());
     c.ranks[0].released(old);
@@ -367,18 +409,14 @@ fn a_put_of_a_life_before_does_not_end_for_the_next() {
 fn an_offer_that_was_claimed_in_a_life_before_is_counted_no_more() {
     let mut c = cluster(roomy());
     let source = Pieces(vec![vec![1; 50_000]]);
-    let sent = c.with(0, |x, at| {
-        x.post_send(at, 1, 4, &SendOptions::default(), source)
-    });
+    let sent = c.post_send(0, 1, 4, &SendOptions::default(), source);
     carry(&mut c);
     let (claimed, _) = c.ranks[1].claim(&Selector::any(4)).expect("it was offered");
-    c.with(1, |x, at| x.peer_back(at, 0));
-    let lost = c.with(1, |x, at| {
-        x.receive_claimed(at, claimed, Pieces::default(), NONE)
-    });
+    c.with(1, |x| x.peer_back(0));
+    let lost = c.with(1, |x| x.receive_claimed(claimed, Pieces::default(), NONE));
     assert_eq!(take(&mut c, 1, lost).result, Err(OpError::PeerDead));
     assert_eq!(c.ranks[1].statistics(), Statistics::default());
-    c.with(0, |x, at| x.peer_died(at, 1));
+    c.with(0, |x| x.peer_died(1));
     assert!(sent.is_ok());
 }
 
@@ -408,7 +446,7 @@ fn a_close_gives_all_memory_back() {
         .expect("a way")
         .pop_front();
     let sink = Pieces(vec![vec![0; 100]]);
-    let theirs = c.with(1, |x, host| x.get(host, 0, at(my_key, 0), sink, NONE));
+    let theirs = c.with(1, |x| x.get(0, at(my_key, 0), sink, NONE));
     assert!(c.carry((1, 0, false), 64, |_, _| {}));
     let answer = c
         .net
@@ -418,7 +456,7 @@ fn a_close_gives_all_memory_back() {
         .pop_front();
     let sink = Pieces(vec![vec![0; 1_000]]);
     let got = c
-        .with(0, |x, host| x.get(host, 1, at(key, 0), sink, NONE))
+        .with(0, |x| x.get(1, at(key, 0), sink, NONE))
         .expect("alive");
     c.ranks[0].fence(1);
     let held = put(&mut c, 0, 1, at(key, 0), &[1; 8], &PutOptions::default());
@@ -433,11 +471,12 @@ fn a_close_gives_all_memory_back() {
         total: 0,
         payload: &[],
     };
-    assert_eq!(c.with(0, |x, at| x.arrive(at, &ask)), Took::Whole);
+    assert_eq!(c.with(0, |x| x.arrive(&ask)), Took::Whole);
     assert_eq!(c.ranks[0].statistics().accesses, 3);
     c.ranks[0].end_all();
     c.net.room = 100;
-    assert_eq!(c.with(0, |x, at| x.resume(at)), 1);
+    c.with(0, |x| x.resume());
+    assert!(!c.ranks[0].has_backlog());
     assert!(!c.busy().contains(&(0, 1, true)));
     for op in [got, held] {
         let (done, memory) = c.ranks[0].take(op).expect("it has ended");
@@ -452,7 +491,7 @@ fn a_close_gives_all_memory_back() {
     // What still comes of the put is nobody's.
     let (number, _) = put_part.and_then(|put| put.part).expect("in parts");
     assert!(c.ranks[0].room(number, 64, 8).is_none());
-    c.with(0, |x, at| x.arrived(at, number));
+    c.with(0, |x| x.arrived(number));
     assert!(theirs.is_ok());
 }
 
@@ -491,12 +530,12 @@ fn accesses_of_one_rank_beyond_the_bound_wait() {
         total: 0,
         payload: &[],
     };
-    let arrive = |c: &mut Cluster| c.with(1, |x, at| x.arrive(at, &add));
+    let arrive = |c: &mut Cluster| c.with(1, |x| x.arrive(&add));
     assert_eq!([arrive(&mut c), arrive(&mut c)], [Took::Whole; 2]);
     assert_eq!([arrive(&mut c), arrive(&mut c)], [Took::NotNow; 2]);
     assert!(!c.ranks[1].take_freed());
     c.net.room = 1;
-    c.with(1, |x, at| x.resume(at));
+    c.with(1, |x| x.resume());
     assert!(c.ranks[1].take_freed());
     assert_eq!(arrive(&mut c), Took::Whole);
 }
@@ -514,20 +553,20 @@ fn what_makes_no_sense_is_refused() {
             total,
             payload,
         };
-        c.with(to, |x, at| x.arrive(at, &m))
+        c.with(to, |x| x.arrive(&m))
     };
     // More bytes than it has.
     let args = words(&[7, 0, 0, 9]);
     let took = say(&mut c, 1, Kind::Put, &args, 4, &[1; 8]);
     assert_eq!((took, bytes(&c, 1, id)), (Took::Refused, vec![0; 8]));
     // A put failed that there was not.
-    let add = c.with(0, |x, host| x.fetch_add(host, 1, at(key, 0), 1, NONE));
+    let add = c.with(0, |x| x.fetch_add(1, at(key, 0), 1, NONE));
     let args = words(&[0, 1]);
     assert_eq!(say(&mut c, 0, Kind::Result, &args, 0, &[]), Took::Refused);
     // A status that there is not.
     let args = words(&[add.expect("alive").0, 7]);
     assert_eq!(say(&mut c, 0, Kind::Result, &args, 0, &[]), Took::Refused);
-    let flush = c.with(0, |x, at| x.flush(at, 1, NONE)).expect("alive");
+    let flush = c.with(0, |x| x.flush(1, NONE)).expect("alive");
     carry(&mut c);
     assert_eq!(take(&mut c, 0, flush).result, Ok(()));
 }

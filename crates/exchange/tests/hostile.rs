@@ -49,11 +49,11 @@ impl Run {
             shares: rng.chance(50),
             trouble: Trouble {
                 busy: 30,
+                deaf: 30,
                 rng: rng.clone(),
                 ..Trouble::default()
             },
             copied: rng.below(300) as usize,
-            reserved_max: 3,
             mixed: rng.chance(50).then(|| rng.clone()),
             ..Net::default()
         };
@@ -178,7 +178,7 @@ impl Run {
             total,
             payload,
         };
-        match self.cluster.with(to, |x, at| x.arrive(at, &m)) {
+        match self.cluster.with(to, |x| x.arrive(&m)) {
             Took::Part(number) => self.parts.push((to, number, total)),
             Took::Whole => {}
             Took::NotNow | Took::Refused => return,
@@ -246,7 +246,7 @@ impl Run {
         }
         if self.rng.chance(50) {
             self.parts.swap_remove(at);
-            self.cluster.with(to, |x, at| x.arrived(at, number));
+            self.cluster.with(to, |x| x.arrived(number));
         }
     }
 
@@ -293,7 +293,7 @@ impl Run {
                 _ => {}
             }
             self.lent.extend(packet.lent.map(|op| (way.0, op)));
-            self.cluster.with(way.0, |x, at| x.resume(at));
+            self.cluster.with(way.0, |x| x.resume());
         }
         if self.rng.chance(50)
             && let Some((rank, op)) = self.lent.pop()
@@ -324,14 +324,14 @@ impl Run {
             sync: self.rng.chance(30),
             ..SendOptions::default()
         };
-        let op = self.cluster.with(rank, |x, at| match choice {
-            0 => x.post_receive(at, &Selector::from(ATTACKER, 0), pieces, none),
-            1 => x.post_receive(at, &Selector::any(1), pieces, none),
-            2 => x.put(at, ATTACKER, place, pieces, &put).expect("alive"),
-            3 | 4 => x.get(at, ATTACKER, place, pieces, none).expect("alive"),
-            5 => x.fetch_add(at, ATTACKER, place, 1, none).expect("alive"),
-            6 => x.flush(at, ATTACKER, none).expect("alive"),
-            _ => (x.post_send(at, ATTACKER, 0, &options, pieces)).expect("alive"),
+        let op = self.cluster.with(rank, |x| match choice {
+            0 => x.post_receive(&Selector::from(ATTACKER, 0), pieces, none),
+            1 => x.post_receive(&Selector::any(1), pieces, none),
+            2 => x.put(ATTACKER, place, pieces, &put).expect("alive"),
+            3 | 4 => x.get(ATTACKER, place, pieces, none).expect("alive"),
+            5 => x.fetch_add(ATTACKER, place, 1, none).expect("alive"),
+            6 => x.flush(ATTACKER, none).expect("alive"),
+            _ => (x.post_send(ATTACKER, 0, &options, pieces)).expect("alive"),
         });
         if self.rng.chance(30) {
             self.cluster.ranks[rank as usize].fence(ATTACKER);
@@ -357,11 +357,9 @@ impl Run {
         match self.rng.below(3) {
             0 => {
                 let options = SendOptions::default();
-                let sent =
-                    (self.cluster).with(from, |x, at| x.post_send(at, to, tag, &options, source));
+                let sent = (self.cluster).post_send(from, to, tag, &options, source);
                 let selector = Selector::from(from, tag);
-                let got =
-                    (self.cluster).with(to, |x, at| x.post_receive(at, &selector, room, none));
+                let got = (self.cluster).with(to, |x| x.post_receive(&selector, room, none));
                 self.own.push((from, sent.expect("alive"), None));
                 self.own.push((to, got, Some(bytes)));
             }
@@ -370,12 +368,12 @@ impl Run {
                     signal: Some(Signal { port: 1, word: tag }),
                     ..PutOptions::default()
                 };
-                let put = (self.cluster).with(from, |x, at| x.put(at, to, place, source, &options));
+                let put = (self.cluster).with(from, |x| x.put(to, place, source, &options));
                 self.own.push((from, put.expect("alive"), None));
             }
             _ => {
                 let (id, _) = self.theirs[to as usize];
-                let got = (self.cluster).with(from, |x, at| x.get(at, to, place, room, none));
+                let got = (self.cluster).with(from, |x| x.get(to, place, room, none));
                 // Its content changes, but by nobody but these two.
                 let memory = self.cluster.ranks[to as usize].region_memory(id);
                 assert!(memory.is_some_and(|m| !m.bytes().contains(&0xee)));
@@ -419,7 +417,7 @@ impl Run {
             self.listen();
             self.carry();
             for rank in 0..2 {
-                self.cluster.with(rank, |x, at| x.resume(at));
+                self.cluster.with(rank, |x| x.resume());
             }
             let cluster = &mut self.cluster;
             self.own.retain(|(rank, op, bytes)| {
@@ -442,8 +440,9 @@ impl Run {
         self.cluster.kill(ATTACKER);
         while self.carry() {}
         self.cluster.net.trouble.busy = 0;
+        self.cluster.net.trouble.deaf = 0;
         for rank in 0..2 {
-            self.cluster.with(rank, |x, at| x.resume(at));
+            self.cluster.with(rank, |x| x.resume());
         }
         for (rank, op) in std::mem::take(&mut self.outgoing) {
             let x = &mut self.cluster.ranks[rank as usize];
@@ -466,10 +465,9 @@ impl Run {
                 left.push(id);
             }
             for id in left {
-                (self.cluster).with(rank, |x, at| x.discard(at, id, Pieces::default()));
+                (self.cluster).with(rank, |x| x.discard(id, Pieces::default()));
             }
-            let statistics = self.cluster.ranks[rank as usize].statistics();
-            assert_eq!(statistics, Default::default(), "rank {rank}");
+            self.cluster.is_idle(rank);
         }
     }
 }

@@ -5,7 +5,9 @@
 mod common;
 
 use common::{Cluster, Net, Pieces};
-use portolan_exchange::{Config, InlineReceive, Memory, Notify, OpError, Selector, SendOptions};
+use portolan_exchange::{
+    Config, InlineReceive, Lane, Memory, Notify, OpError, Selector, SendOptions,
+};
 
 fn cluster() -> Cluster {
     let net = Net {
@@ -22,9 +24,7 @@ fn room(bytes: usize) -> Pieces {
 
 fn send(c: &mut Cluster, tag: u64, bytes: &[u8]) {
     let source = Pieces(vec![bytes.to_vec()]);
-    let sent = c.with(1, |x, at| {
-        x.post_send(at, 0, tag, &SendOptions::default(), source)
-    });
+    let sent = c.post_send(1, 0, tag, &SendOptions::default(), source);
     sent.expect("the rank is alive");
 }
 
@@ -48,8 +48,8 @@ fn it_takes_what_fits_before_receives_that_were_posted_after_it() {
     c.ranks[0]
         .post_inline(&Selector::any(7), room(2))
         .expect("alone");
-    let later = c.with(0, |x, at| {
-        x.post_receive(at, &Selector::from(1, 7), room(2), Notify::default())
+    let later = c.with(0, |x| {
+        x.post_receive(&Selector::from(1, 7), room(2), Notify::default())
     });
     send(&mut c, 8, &[8]);
     carry(&mut c);
@@ -86,8 +86,8 @@ fn it_stands_only_where_it_is_first() {
         .post_inline(&Selector::from(1, 8), room(1))
         .expect("that does not fit");
     c.ranks[0].withdraw_inline();
-    let posted = c.with(0, |x, at| {
-        x.post_receive(at, &Selector::from(2, 9), room(1), Notify::default())
+    let posted = c.with(0, |x| {
+        x.post_receive(&Selector::from(2, 9), room(1), Notify::default())
     });
     assert!(c.ranks[0].post_inline(&Selector::any(8), room(1)).is_err());
     assert!(c.ranks[0].cancel(posted));
@@ -139,4 +139,47 @@ fn a_death_and_a_close_end_it() {
     assert_eq!(died, Err(OpError::PeerDead));
     let closed = ends(&mut c, &Selector::any(7), &mut |c| c.ranks[0].end_all());
     assert_eq!(closed, Err(OpError::Closed));
+}
+
+#[test]
+fn who_falls_silent_is_asked_while_something_is_awaited() {
+    let mut c = cluster();
+    let told = |c: &mut Cluster, rank: usize| {
+        let mut told: Vec<u32> = std::iter::from_fn(|| c.ranks[rank].poll_awaited()).collect();
+        told.sort_unstable();
+        told
+    };
+    // A receive from anybody depends on no rank.
+    let none = Notify::default();
+    c.with(0, |x| x.post_receive(&Selector::any(7), room(1), none));
+    assert_eq!(told(&mut c, 0), []);
+    c.with(0, |x| x.post_receive(&Selector::from(1, 8), room(1), none));
+    c.with(0, |x| x.post_receive(&Selector::from(1, 9), room(1), none));
+    assert_eq!(told(&mut c, 0), [1]);
+    assert!(c.ranks[0].awaits(1) && !c.ranks[0].awaits(2));
+    send(&mut c, 8, &[1]);
+    carry(&mut c);
+    assert!(c.ranks[0].awaits(1), "one is left");
+    send(&mut c, 9, &[1]);
+    carry(&mut c);
+    assert!(!c.ranks[0].awaits(1) && told(&mut c, 0).is_empty());
+    // A message that is pushed whole needs no answer, one that waits for its receive
+    // does.
+    let options = SendOptions {
+        sync: true,
+        ..SendOptions::default()
+    };
+    let sent = c.post_send(1, 0, 5, &options, room(1));
+    assert_eq!(told(&mut c, 1), [0]);
+    carry(&mut c);
+    assert!(c.ranks[1].awaits(0));
+    c.with(0, |x| x.post_receive(&Selector::from(1, 5), room(1), none));
+    carry(&mut c);
+    assert_eq!(c.ranks[1].is_done(sent.expect("alive")), Some(true));
+    assert!(!c.ranks[1].awaits(0));
+    assert_eq!(told(&mut c, 0), [1]);
+    // Within the host nobody wants to know.
+    c.ranks[0].set_lane(1, Lane::Host);
+    c.with(0, |x| x.post_receive(&Selector::from(1, 8), room(1), none));
+    assert!(!c.ranks[0].awaits(1) && told(&mut c, 0).is_empty());
 }

@@ -106,6 +106,7 @@ impl Run {
                 unwritten: [0, 20, 60][rng.below(3) as usize],
                 busy: [0, 30, 80][rng.below(3) as usize],
                 rng: rng.clone(),
+                ..Trouble::default()
             },
             copied: rng.below(300) as usize,
             mixed: rng.chance(50).then(|| rng.clone()),
@@ -200,9 +201,7 @@ impl Run {
         } else {
             self.on_the_way.entry((rank, to)).or_default().push(index);
         }
-        let op = self
-            .cluster
-            .with(rank, |x, at| x.post_send(at, to, tag, &options, source));
+        let op = self.cluster.post_send(rank, to, tag, &options, source);
         let op = op.expect("the rank is alive");
         self.programs[rank as usize].sends.insert(op, index);
     }
@@ -232,9 +231,9 @@ impl Run {
         };
         let op = match posted {
             Ok(()) => INLINE,
-            Err(sink) => self.cluster.with(rank, |x, at| {
-                x.post_receive(at, &selector, sink, Notify::default())
-            }),
+            Err(sink) => self
+                .cluster
+                .with(rank, |x| x.post_receive(&selector, sink, Notify::default())),
         };
         program.room.insert(op, room);
         match program.unexpected.iter().position(fitting) {
@@ -279,14 +278,14 @@ impl Run {
         };
         if self.rng.chance(30) {
             self.cluster
-                .with(rank, |x, at| x.discard(at, id, Pieces::default()));
+                .with(rank, |x| x.discard(id, Pieces::default()));
             return;
         }
         let room = [0, 700, 6_000][self.rng.below(3) as usize];
         let sink = Pieces::of(&vec![0; room], &mut self.rng);
-        let op = self.cluster.with(rank, |x, at| {
-            x.receive_claimed(at, id, sink, Notify::default())
-        });
+        let op = self
+            .cluster
+            .with(rank, |x| x.receive_claimed(id, sink, Notify::default()));
         let program = &mut self.programs[rank as usize];
         program.room.insert(op, room);
         program.expected.insert(op, index);
@@ -469,7 +468,7 @@ impl Run {
                 {
                     self.receive(rank);
                 }
-                self.cluster.with(rank, |x, at| x.resume(at));
+                self.cluster.with(rank, |x| x.resume());
                 self.reap(rank);
                 open += self.cluster.ranks[rank as usize].statistics().operations;
             }
@@ -478,8 +477,7 @@ impl Run {
             }
         }
         for rank in self.alive() {
-            let statistics = self.cluster.ranks[rank as usize].statistics();
-            assert_eq!(statistics, Default::default(), "rank {rank}");
+            self.cluster.is_idle(rank);
             let mut published = self.cluster.net.published.keys();
             assert!(published.all(|(owner, _)| *owner != rank));
         }

@@ -36,15 +36,11 @@ fn offered(masking: bool, pull_window: u64) -> (Cluster, OpId) {
     };
     let mut c = Cluster::new(2, &config, net);
     let from = Pieces(vec![vec![7; BYTES]]);
-    let sent = c.with(0, |x, at| {
-        x.post_send(at, 1, 3, &SendOptions::default(), from)
-    });
+    let sent = c.post_send(0, 1, 3, &SendOptions::default(), from);
     sent.expect("the rank is alive");
     let into = Pieces(vec![vec![0; BYTES]]);
     let selector = Selector::any(3);
-    let op = c.with(1, |x, at| {
-        x.post_receive(at, &selector, into, Notify::default())
-    });
+    let op = c.with(1, |x| x.post_receive(&selector, into, Notify::default()));
     c.carry((0, 1, false), 64, |_, _| {});
     (c, op)
 }
@@ -55,13 +51,20 @@ fn carry(c: &mut Cluster) {
     }
 }
 
+fn make_ready(c: &mut Cluster) {
+    let ready = c.ranks[1].next_unready();
+    c.net
+        .prepared
+        .extend(ready.map(|(_, at, bytes)| (1, at, bytes)));
+}
+
 #[test]
 fn memory_is_made_ready_behind_the_request_or_before_it() {
     let (mut c, op) = offered(true, 300);
     // Nothing before the requests could leave, and then one range at a time.
     assert!(c.net.prepared.is_empty() && c.ranks[1].has_unready());
     for count in 1..=3 {
-        c.with(1, |x, at| x.make_ready(at));
+        make_ready(&mut c);
         assert_eq!(c.net.prepared.len(), count);
     }
     assert_eq!(c.net.prepared, [(1, 0, 100), (1, 100, 100), (1, 200, 100)]);
@@ -69,7 +72,7 @@ fn memory_is_made_ready_behind_the_request_or_before_it() {
     // What has come meanwhile needs nothing.
     carry(&mut c);
     assert!(c.ranks[1].has_unready() && c.ranks[1].is_done(op) == Some(true));
-    c.with(1, |x, at| x.make_ready(at));
+    make_ready(&mut c);
     assert!(!c.ranks[1].has_unready());
     assert_eq!(c.net.prepared.len(), 3);
 
@@ -104,11 +107,11 @@ fn what_is_under_way_follows_the_window() {
     let under_way = |c: &Cluster| c.ranks[1].statistics().pulled_bytes;
     assert_eq!(under_way(&c), 200);
     // More is asked for at once, in larger parts.
-    c.with(1, |x, at| x.set_pull(at, 500, 150));
+    c.with(1, |x| x.set_pull(500, 150));
     assert_eq!(c.ranks[1].pull_sizes(), (500, 150));
     assert_eq!(under_way(&c), 500);
     // Less, only when some of it has come.
-    c.with(1, |x, at| x.set_pull(at, 100, 100));
+    c.with(1, |x| x.set_pull(100, 100));
     assert_eq!(under_way(&c), 500);
     let mut least = u64::MAX;
     while let Some(way) = c.busy().first().copied() {
@@ -142,9 +145,9 @@ fn a_get_keeps_the_size_of_its_requests() {
         let key = x.remote_key(id).expect("open");
         let into = Pieces(vec![vec![0; BYTES]]);
         let place = Place { key, offset: 0 };
-        let got = c.with(1, |x, at| x.get(at, 0, place, into, Notify::default()));
+        let got = c.with(1, |x| x.get(0, place, into, Notify::default()));
         let got = got.expect("alive");
-        c.with(1, |x, at| x.set_pull(at, 2_000, chunk));
+        c.with(1, |x| x.set_pull(2_000, chunk));
         carry(&mut c);
         let (done, memory) = c.ranks[1].take(got).expect("it has ended");
         assert_eq!(done.result, Ok(()));
@@ -174,13 +177,11 @@ fn asked_of(senders: u32, window: u64, chunk: u64) -> u64 {
     let mut c = Cluster::new(senders + 1, &config, net);
     for from in 1..=senders {
         let source = Pieces(vec![vec![7; BYTES]]);
-        let sent = c.with(from, |x, at| {
-            x.post_send(at, 0, 3, &SendOptions::default(), source)
-        });
+        let sent = c.post_send(from, 0, 3, &SendOptions::default(), source);
         sent.expect("the rank is alive");
         let into = Pieces(vec![vec![0; BYTES]]);
-        c.with(0, |x, at| {
-            x.post_receive(at, &Selector::from(from, 3), into, Notify::default())
+        c.with(0, |x| {
+            x.post_receive(&Selector::from(from, 3), into, Notify::default())
         });
     }
     for from in 1..=senders {
@@ -270,12 +271,12 @@ fn sent(rng: &mut Rng) -> (Cluster, Asked, Vec<OpId>) {
         let bytes = 1 + rng.below(1_500);
         let memory = |byte| Pieces(vec![vec![byte; bytes as usize]]);
         let options = SendOptions::default();
-        let sent = c.with(from, |x, at| x.post_send(at, 0, tag, &options, memory(7)));
+        let sent = c.post_send(from, 0, tag, &options, memory(7));
         let name = (from, sent.expect("the rank is alive").0);
         asked.rests.insert(name, bytes);
         let selector = Selector::from(from, tag);
-        receives.push(c.with(0, |x, at| {
-            x.post_receive(at, &selector, memory(0), Notify::default())
+        receives.push(c.with(0, |x| {
+            x.post_receive(&selector, memory(0), Notify::default())
         }));
     }
     (c, asked, receives)

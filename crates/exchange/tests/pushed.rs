@@ -45,9 +45,7 @@ fn carry(c: &mut Cluster) {
 fn flood(c: &mut Cluster) -> u64 {
     for _ in 0..200 {
         let from = Pieces(vec![vec![7; 600]]);
-        let sent = c.with(0, |x, at| {
-            x.post_send(at, 1, 3, &SendOptions::default(), from)
-        });
+        let sent = c.post_send(0, 1, 3, &SendOptions::default(), from);
         sent.expect("the rank is alive");
         carry(c);
     }
@@ -58,8 +56,8 @@ fn flood(c: &mut Cluster) -> u64 {
 fn drain(c: &mut Cluster) {
     for _ in 0..c.ranks[1].statistics().messages {
         let into = Pieces(vec![vec![0; 600]]);
-        let op = c.with(1, |x, at| {
-            x.post_receive(at, &Selector::any(3), into, Notify::default())
+        let op = c.with(1, |x| {
+            x.post_receive(&Selector::any(3), into, Notify::default())
         });
         carry(c);
         assert_eq!(c.ranks[1].is_done(op), Some(true));
@@ -94,8 +92,10 @@ fn what_one_message_pushes_is_kept_of_each_sender() {
     let now = kept(&mut c);
     assert!(for_one(30_128).contains(&now), "{now}");
     // Other thresholds, another size.
-    c.net.push.whole = 40_000;
-    c.with(1, |x, at| x.tell_room(at));
+    c.set_push(Push {
+        whole: 40_000,
+        ..PUSH
+    });
     carry(&mut c);
     let now = kept(&mut c);
     assert!(for_one(40_128).contains(&now), "{now}");
@@ -120,7 +120,7 @@ fn the_pushed_buffer_is_set_while_it_is_used() {
         (None, for_one(30_128)),
         (Some(1), half_or_more(4_096)),
     ] {
-        c.with(1, |x, at| x.set_pushed_share(at, set));
+        c.with(1, |x| x.set_pushed_share(set));
         carry(&mut c);
         // What was granted before is used up.
         kept(&mut c);
@@ -133,10 +133,12 @@ fn the_pushed_buffer_is_set_while_it_is_used() {
 fn who_waits_for_room_is_told_of_more_at_once() {
     type Change = fn(&mut Cluster);
     let changes: [Change; 2] = [
-        |c| c.with(1, |x, at| x.set_pushed_share(at, Some(50_000))),
+        |c| c.with(1, |x| x.set_pushed_share(Some(50_000))),
         |c| {
-            c.net.push.whole = 49_872;
-            c.with(1, |x, at| x.tell_room(at));
+            c.set_push(Push {
+                whole: 49_872,
+                ..PUSH
+            });
         },
     ];
     for change in changes {
@@ -156,16 +158,14 @@ fn room_of_each(c: &mut Cluster, senders: u32, long: usize) -> Vec<u64> {
     let all = 1..=senders;
     let send = |c: &mut Cluster, from, tag, bytes: usize| {
         let source = Pieces(vec![vec![7; bytes]]);
-        let sent = c.with(from, |x, at| {
-            x.post_send(at, 0, tag, &SendOptions::default(), source)
-        });
+        let sent = c.post_send(from, 0, tag, &SendOptions::default(), source);
         sent.expect("the rank is alive");
         carry(c);
     };
     for from in (0..40).flat_map(|_| all.clone()) {
-        c.with(0, |x, at| {
+        c.with(0, |x| {
             let into = Pieces(vec![vec![0; long]]);
-            x.post_receive(at, &Selector::any(1), into, Notify::default())
+            x.post_receive(&Selector::any(1), into, Notify::default())
         });
         send(c, from, 1, long);
     }
@@ -180,9 +180,9 @@ fn room_of_each(c: &mut Cluster, senders: u32, long: usize) -> Vec<u64> {
     });
     let rooms = rooms.collect();
     for _ in 0..100 * senders {
-        c.with(0, |x, at| {
+        c.with(0, |x| {
             let into = Pieces(vec![vec![0; 600]]);
-            x.post_receive(at, &Selector::any(2), into, Notify::default())
+            x.post_receive(&Selector::any(2), into, Notify::default())
         });
         carry(c);
     }
@@ -220,20 +220,18 @@ fn who_sends_long_messages_at_once_shares_the_room() {
 #[test]
 fn a_message_that_lacks_room_to_be_pushed_whole_is_asked_for_at_its_first_push() {
     let mut c = cluster(None);
-    c.net.push = Push {
+    c.set_push(Push {
         whole: 40_000,
         first: 1_000,
         second: 0,
         ..PUSH
-    };
+    });
     let into = Pieces(vec![vec![0; 8_000]]);
-    let op = c.with(1, |x, at| {
-        x.post_receive(at, &Selector::any(3), into, Notify::default())
+    let op = c.with(1, |x| {
+        x.post_receive(&Selector::any(3), into, Notify::default())
     });
     let from = Pieces(vec![vec![7; 8_000]]);
-    let sent = c.with(0, |x, at| {
-        x.post_send(at, 1, 3, &SendOptions::default(), from)
-    });
+    let sent = c.post_send(0, 1, 3, &SendOptions::default(), from);
     sent.expect("the rank is alive");
     // The first push, alone.
     c.carry((0, 1, false), 1_000, |_, pushed| {
@@ -248,9 +246,7 @@ fn a_message_that_lacks_room_to_be_pushed_whole_is_asked_for_at_its_first_push()
     assert_eq!(c.ranks[1].is_done(op), Some(true));
     // All that was pushed fits one: nothing is asked for.
     let from = Pieces(vec![vec![7; 8_000]]);
-    let sent = c.with(0, |x, at| {
-        x.post_send(at, 1, 3, &SendOptions::default(), from)
-    });
+    let sent = c.post_send(0, 1, 3, &SendOptions::default(), from);
     sent.expect("the rank is alive");
     c.carry((0, 1, false), 8_000, |_, pushed| {
         assert_eq!(pushed, 0..8_000)

@@ -48,14 +48,10 @@ fn offered_to(net: Net, room: usize, share_min: u64) -> (Cluster, OpId, OpId) {
     };
     let mut c = Cluster::new(3, &config, net);
     let from = Pieces(vec![content()]);
-    let sent = c.with(0, |x, at| {
-        x.post_send(at, 1, 3, &SendOptions::default(), from)
-    });
+    let sent = c.post_send(0, 1, 3, &SendOptions::default(), from);
     let into = Pieces(vec![vec![0; room]]);
     let selector = Selector::any(3);
-    let op = c.with(1, |x, at| {
-        x.post_receive(at, &selector, into, Notify::default())
-    });
+    let op = c.with(1, |x| x.post_receive(&selector, into, Notify::default()));
     c.carry((0, 1, false), 64, |_, _| {});
     (c, sent.expect("the rank is alive"), op)
 }
@@ -117,7 +113,7 @@ fn say(c: &mut Cluster, from: u32, kind: Kind, words: &[u64]) -> Took {
         payload: &[],
     };
     let to = if kind == Kind::Pull { 0 } else { 1 };
-    c.with(to, |x, at| x.arrive(at, &m))
+    c.with(to, |x| x.arrive(&m))
 }
 
 #[test]
@@ -217,13 +213,11 @@ fn silent_senders_hold_up_nobody_else() {
     // Ranks 0 and 2 are asked, and say nothing.
     let mut receive = |from: u32| {
         let source = Pieces(vec![content()]);
-        let sent = c.with(from, |x, at| {
-            x.post_send(at, 1, 3, &SendOptions::default(), source)
-        });
+        let sent = c.post_send(from, 1, 3, &SendOptions::default(), source);
         sent.expect("the rank is alive");
         let into = Pieces(vec![vec![0; BYTES]]);
-        let op = c.with(1, |x, at| {
-            x.post_receive(at, &Selector::from(from, 3), into, Notify::default())
+        let op = c.with(1, |x| {
+            x.post_receive(&Selector::from(from, 3), into, Notify::default())
         });
         c.carry((from, 1, false), 64, |_, _| {});
         op
@@ -232,7 +226,7 @@ fn silent_senders_hold_up_nobody_else() {
     assert_eq!(c.net.published.len(), 2);
     let place = Place { key, offset: 0 };
     let into = Pieces(vec![vec![0; BYTES]]);
-    let got = c.with(1, |x, at| x.get(at, 3, place, into, Notify::default()));
+    let got = c.with(1, |x| x.get(3, place, into, Notify::default()));
     let got = got.expect("alive");
     let others = |c: &Cluster| {
         let mut ways = c.busy().into_iter();
@@ -249,7 +243,7 @@ fn silent_senders_hold_up_nobody_else() {
     for (op, expected) in ops.into_iter().zip([Ok(()), Err(OpError::PeerDead)]) {
         assert_eq!(received(&mut c, op).0.result, expected);
     }
-    assert_eq!(c.ranks[1].statistics(), Default::default());
+    c.is_idle(1);
 }
 
 #[test]
@@ -267,20 +261,21 @@ fn memory_comes_back_when_nobody_writes_to_it() {
         for _ in 0..3 {
             assert_eq!(c.ranks[1].is_done(op), Some(false));
             assert!(c.ranks[1].has_backlog());
-            assert_eq!(c.with(1, |x, at| x.resume(at)), 0);
+            c.with(1, |x| x.resume());
+            assert_eq!(c.ranks[1].is_done(op), Some(false));
             // Nothing of it is taken any more.
             assert_eq!(say(&mut c, 2, Kind::Pulled, &[op.0, 0, 1]), Took::Refused);
         }
-        c.with(1, |x, at| x.peer_back(at, 0));
+        c.with(1, |x| x.peer_back(0));
         assert_eq!(say(&mut c, 0, Kind::Pulled, &[op.0, 0, 1]), Took::Refused);
         c.net.trouble.busy = 0;
-        assert_eq!(c.with(1, |x, at| x.resume(at)), 1);
+        c.with(1, |x| x.resume());
         let (done, bytes) = received(&mut c, op);
         let expected = if told { Ok(()) } else { Err(OpError::PeerDead) };
         assert_eq!(done.result, expected);
         assert!(!told || bytes == content());
         assert!(c.net.published.is_empty() && !c.ranks[1].has_backlog());
-        assert_eq!(c.ranks[1].statistics(), Default::default());
+        c.is_idle(1);
     }
 }
 
@@ -294,7 +289,7 @@ fn a_receiver_that_dies_ends_the_send() {
         c.kill(1);
         let (done, _) = c.ranks[0].take(sent).expect("it has ended");
         assert_eq!(done.result, Err(OpError::PeerDead));
-        assert_eq!(c.ranks[0].statistics(), Default::default());
+        c.is_idle(0);
     }
 }
 

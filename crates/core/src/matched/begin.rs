@@ -6,7 +6,7 @@ use portolan_exchange::{
 };
 
 use super::memory::{Gather, Scatter};
-use super::{Carrier, Exchange, Kind, MATCHED, SHM, options};
+use super::{Exchange, Kind, MATCHED, options};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Death, Misuse, SendError};
@@ -21,6 +21,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn push_now(&mut self, rank: u32, tag: u64, payload: &[u8]) -> bool {
         let Self {
             core,
+            matched,
             shm: Some(ShmLane { link, tx, .. }),
             ..
         } = self
@@ -33,8 +34,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let bytes = payload.len() as u64;
         if core.closing
             || payload.len() > tx.inline_max(1)
-            || bytes > core.matched.push[SHM].whole
-            || !core.matched.state().may_push_whole(rank, bytes)
+            || !matched.exchange.may_push_whole(rank, bytes)
         {
             return false;
         }
@@ -54,7 +54,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             }
             Err(e) => {
                 core.counters.no_credit += u64::from(e == ShmFailure::Full);
-                core.matched.state().unpush(rank, bytes);
+                matched.exchange.unpush(rank, bytes);
                 false
             }
         }
@@ -75,9 +75,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return Err((m.into(), from));
         }
         let bytes = portolan_exchange::Source::len(&from);
-        let posted = self.reach(rank, from, |x, carrier, from| {
-            x.post_send(carrier, rank, tag, o, from)
-        })?;
+        let posted = self.reach(rank, from, |x, from| x.post_send(rank, tag, o, from))?;
         self.core.counters.sent += 1;
         self.core.counters.bytes_sent += bytes;
         Ok(posted)
@@ -88,7 +86,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         &mut self,
         rank: u32,
         memory: M,
-        begin: impl FnOnce(&mut Exchange, &mut Carrier<'_>, M) -> Result<OpId, (SendRefused, M)>,
+        begin: impl FnOnce(&mut Exchange, M) -> Result<OpId, (SendRefused, M)>,
     ) -> Result<OpId, (SendError, M)> {
         if self.core.closing {
             return Err((Misuse::Closed.into(), memory));
@@ -97,9 +95,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return Err((SendError::PeerDead { rank, why }, memory));
         }
         self.touch(rank);
-        let (core, mut out) = self.split();
-        let begun = core.exchange(&mut out, |x, carrier| begin(x, carrier, memory));
-        self.flush();
+        let begun = self.tell(|x| begin(x, memory));
         begun.map_err(|(e, memory)| {
             let e = match e {
                 SendRefused::BadRank => Misuse::BadRank.into(),
@@ -120,13 +116,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if self.core.closing {
             return Err(into);
         }
-        self.core.matched.state().post_inline(selector, into)?;
+        self.matched.exchange.post_inline(selector, into)?;
         if let Some(rank) = selector.source
-            && let Some(peer) = self.core.lanes.peer(rank)
+            && self.core.lanes.peer(rank).is_some()
         {
             self.touch(rank);
-            self.split().1.net_await(peer);
-            self.flush();
+            self.tell(|_| {});
         }
         Ok(())
     }
@@ -149,25 +144,20 @@ impl<N: Network, C: Clock> Engine<N, C> {
             self.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
             self.touch(rank);
         }
-        let (core, mut out) = self.split();
-        let id = core.exchange(&mut out, |x, carrier| {
-            x.post_receive(carrier, selector, into, notify)
-        });
-        self.flush();
-        Ok(id)
+        Ok(self.tell(|x| x.post_receive(selector, into, notify)))
     }
 
     /// # Errors
     /// [`Misuse::NoSuchQueue`].
     pub fn check_queue(&mut self, queue: QueueId) -> Result<(), Misuse> {
-        let there = self.core.matched.state().has_queue(queue);
+        let there = self.matched.exchange.has_queue(queue);
         there.then_some(()).ok_or(Misuse::NoSuchQueue)
     }
 
     /// # Errors
     /// [`Misuse::NoSuchCounter`].
     pub fn check_counter(&mut self, counter: CounterId) -> Result<(), Misuse> {
-        let count = self.core.matched.state().count(counter);
+        let count = self.matched.exchange.count(counter);
         count.map(drop).ok_or(Misuse::NoSuchCounter)
     }
 
@@ -188,18 +178,25 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if self.core.closing {
             return Err(Misuse::Closed);
         }
-        let claimed = self.core.matched.state().is_claimed(message);
+        let claimed = self.matched.exchange.is_claimed(message);
         claimed.then_some(()).ok_or(Misuse::NoSuchMessage)
     }
 
-    /// Lets the exchange work, and what it sends leave.
-    pub fn with_exchange<R>(
-        &mut self,
-        act: impl FnOnce(&mut Exchange, &mut Carrier<'_>) -> R,
-    ) -> R {
+    /// Tells the exchange something, and lets what it sends leave.
+    pub fn with_exchange<R>(&mut self, act: impl FnOnce(&mut Exchange) -> R) -> R {
         self.touch_any();
-        let (core, mut out) = self.split();
-        let result = core.exchange(&mut out, act);
+        self.tell(act)
+    }
+
+    /// The same, where the clock was read if that is needed.
+    #[inline]
+    fn tell<R>(&mut self, act: impl FnOnce(&mut Exchange) -> R) -> R {
+        let (core, matched, mut out) = self.parts();
+        if core.has_news() {
+            core.tell_news(matched);
+        }
+        let result = act(&mut matched.exchange);
+        core.work(matched, &mut out);
         self.flush();
         result
     }

@@ -123,8 +123,15 @@ pub(super) trait Row {
     /// The pieces, in order.
     fn slices(&self) -> impl Iterator<Item = &[u8]>;
 
+    /// The only piece, if there is but one.
+    fn only(&self) -> Option<&[u8]>;
+
     /// The range as one slice, if it lies in one piece.
+    #[inline]
     fn part(&self, at: usize, bytes: usize) -> Option<&[u8]> {
+        if let Some(only) = self.only() {
+            return only.get(at..at.checked_add(bytes)?);
+        }
         let mut at = at;
         for piece in self.slices() {
             if at < piece.len() || (bytes == 0 && at == piece.len()) {
@@ -165,6 +172,11 @@ pub(super) trait Row {
 }
 
 impl Row for Gather {
+    #[inline]
+    fn only(&self) -> Option<&[u8]> {
+        self.more.is_empty().then(|| self.first.as_slice())
+    }
+
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
         std::iter::once(&self.first)
             .chain(&self.more)
@@ -173,6 +185,11 @@ impl Row for Gather {
 }
 
 impl Row for Scatter {
+    #[inline]
+    fn only(&self) -> Option<&[u8]> {
+        self.more.is_empty().then(|| self.first.as_slice())
+    }
+
     fn slices(&self) -> impl Iterator<Item = &[u8]> {
         std::iter::once(&self.first)
             .chain(&self.more)

@@ -129,7 +129,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     ) -> Result<RegionId, (RegisterError, Scatter)> {
         let mut memory = memory;
         loop {
-            match self.core.matched.state().register(memory, key, rights) {
+            match self.matched.exchange.register(memory, key, rights) {
                 Ok(id) => {
                     self.show_region(id);
                     return Ok(id);
@@ -150,17 +150,17 @@ impl<N: Network, C: Clock> Engine<N, C> {
         rights: Rights,
     ) -> Result<RegionId, RegisterError> {
         let id = loop {
-            let exchange = self.core.matched.state();
+            let exchange = &mut self.matched.exchange;
             match exchange.register_again(of, start, bytes, key, rights) {
                 Ok(id) => break id,
                 Err(RegisterError::Full) if self.make_place() => {}
                 Err(error) => return Err(error),
             }
         };
-        if self.core.matched.cache.count(id) {
+        if self.matched.cache.count(id) {
             // It counts itself how often the program has registered it. Nothing comes
             // back: this was not the only time.
-            self.core.matched.state().deregister(id).ok();
+            self.matched.exchange.deregister(id).ok();
         }
         self.show_region(id);
         Ok(id)
@@ -168,7 +168,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
 
     /// Closes a region that is only kept to be found. False: there is none.
     fn make_place(&mut self) -> bool {
-        let made = self.core.matched.cache.evict();
+        let made = self.matched.cache.evict();
         self.close_leaving();
         made
     }
@@ -176,14 +176,14 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Shows a region that was registered.
     pub fn show_region(&mut self, id: RegionId) {
         if let Some(shm) = &mut self.shm {
-            let (exchange, published) = self.core.matched.regions();
+            let (exchange, published) = self.matched.regions();
             published.publish(&mut shm.link, exchange, id);
         }
     }
 
     /// Takes one registration back, if nobody accesses the memory.
     pub fn deregister_region(&mut self, id: RegionId) -> Result<Option<Scatter>, DeregisterError> {
-        let (exchange, published) = self.core.matched.regions();
+        let (exchange, published) = self.matched.regions();
         let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
         // Whoever comes by messages is told as whoever looks in the table is.
         exchange.shut(id);
@@ -207,52 +207,52 @@ impl<N: Network, C: Clock> Engine<N, C> {
         extent: Extent,
     ) -> Result<RegionId, RegisterError> {
         self.close_leaving();
-        if self.core.matched.published.forbidden {
+        if self.matched.published.forbidden {
             return Err(RegisterError::Forbidden);
         }
-        if let Some(id) = self.core.matched.cache.find(&extent) {
+        if let Some(id) = self.matched.cache.find(&extent) {
             return Ok(id);
         }
         let registered = self.register_region(memory, None, extent.rights);
         let id = registered.map_err(|(error, _)| error)?;
-        self.core.matched.cache.insert(extent, id);
+        self.matched.cache.insert(extent, id);
         Ok(id)
     }
 
     /// The program ends a registration, which is perhaps kept.
     pub fn release_cached(&mut self, id: RegionId) -> Released {
-        let released = self.core.matched.cache.release(id);
+        let released = self.matched.cache.release(id);
         self.close_leaving();
         released
     }
 
     /// Closes what the cache has no place for any more, but where somebody is in it.
     fn close_leaving(&mut self) {
-        if !self.core.matched.cache.has_leaving() {
+        if !self.matched.cache.has_leaving() {
             return;
         }
-        let mut cache = std::mem::take(&mut self.core.matched.cache);
+        let mut cache = std::mem::take(&mut self.matched.cache);
         cache.close_leaving(|id| {
             let closed = self.deregister_region(id);
             !matches!(closed, Err(DeregisterError::InUse(_)))
         });
-        self.core.matched.cache = cache;
+        self.matched.cache = cache;
     }
 
     /// Forgets memory that the cache has found so far.
     pub fn forget_memory(&mut self, start: usize, bytes: usize) {
-        self.core.matched.cache.forget(start, bytes);
+        self.matched.cache.forget(start, bytes);
     }
 
     /// Whether nobody is in memory any more that was forgotten.
     pub fn has_forgotten(&mut self, start: usize, bytes: usize) -> bool {
         self.close_leaving();
-        !self.core.matched.cache.is_leaving(start, bytes)
+        !self.matched.cache.is_leaving(start, bytes)
     }
 
     /// Nobody may reach into this rank's memory any more.
     pub fn forbid_one_sided(&mut self) {
-        let (exchange, published) = self.core.matched.regions();
+        let (exchange, published) = self.matched.regions();
         exchange.forbid();
         published.forbidden = true;
         if let Some(shm) = &mut self.shm {
@@ -266,7 +266,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let Some(shm) = &mut self.shm else {
             return true;
         };
-        let (_, published) = self.core.matched.regions();
+        let (_, published) = self.matched.regions();
         if !published.forbidden {
             shm.link.set_terms(Terms::Elsewhere);
         }
@@ -280,6 +280,6 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Whether others may still write to memory that the program has back once
     /// we are closed.
     pub fn publishes_receives(&mut self) -> bool {
-        self.core.matched.regions().1.publishes_receives()
+        self.matched.regions().1.publishes_receives()
     }
 }

@@ -10,6 +10,7 @@ use super::failing::Failing;
 use crate::clock::Clock;
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
+use crate::matched::Matched;
 use crate::message::Event;
 use crate::out::{NetOut, Out};
 use crate::ports::Meta;
@@ -18,6 +19,7 @@ use crate::shm::ShmLane;
 /// The core, and who else hears of what the protocol hands out.
 pub(super) struct Intake<'a> {
     pub core: &'a mut Core,
+    pub matched: &'a mut Matched,
     pub ranks: &'a [u32],
     pub now: u64,
     pub shm: Option<&'a mut ShmLane>,
@@ -56,7 +58,7 @@ impl Intake<'_> {
 
     /// Does what is due.
     pub fn handle_timeouts(&mut self, view: &mut View<'_, Suites>, spare: &mut Spare) {
-        let awaits = |peer| self.core.matched.awaits(self.rank(peer));
+        let awaits = |peer| self.matched.exchange.awaits(self.rank(peer));
         view.handle_timeouts(self.now, awaits);
         self.hear(view);
         if view.is_resumable() {
@@ -104,10 +106,11 @@ impl Intake<'_> {
         };
         if d.cookie != 0 {
             let fill = |into: &mut [u8]| into.copy_from_slice(d.payload);
-            self.core.place(d.cookie, d.offset, d.payload.len(), fill);
+            let bytes = d.payload.len();
+            (self.core).place(self.matched, d.cookie, d.offset, bytes, fill);
             self.core.long_parts += u64::from(d.total >= LONG);
             if d.last {
-                self.core.finish(&mut out, d.cookie);
+                self.core.finish(self.matched, &mut out, d.cookie);
             }
             return Verdict::Take(0);
         }
@@ -124,7 +127,7 @@ impl Intake<'_> {
             total: d.total,
             payload: d.payload,
         };
-        match self.core.arrive(&mut out, &arrival) {
+        match self.core.arrive(self.matched, &mut out, &arrival) {
             Took::Whole => Verdict::Take(0),
             Took::Part(cookie) => Verdict::Take(cookie),
             Took::NotNow => Verdict::NotNow,

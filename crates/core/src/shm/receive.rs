@@ -9,6 +9,7 @@ use super::send::Proof;
 use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, Core, Finding, Took};
 use crate::error::Death;
+use crate::matched::Matched;
 use crate::ops::Entry;
 use crate::out::Out;
 
@@ -76,7 +77,13 @@ impl ShmRx {
     /// Takes a whole message that fits a line; false leaves it where it is,
     /// whatever it is.
     #[inline(always)]
-    pub fn take_short(&mut self, core: &mut Core, out: &mut Out<'_>, frame: &ShortFrame) -> bool {
+    pub fn take_short(
+        &mut self,
+        core: &mut Core,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        frame: &ShortFrame,
+    ) -> bool {
         let head = frame.bytes();
         let Some(rank) = self.rank(frame.from) else {
             return false;
@@ -90,13 +97,18 @@ impl ShmRx {
             total: total(head),
             payload: &head[payload_at..],
         };
-        a.is_whole() && Self::hand_over(core, out, &a)
+        a.is_whole() && Self::hand_over(core, matched, out, &a)
     }
 
     /// A whole message has arrived; false if it is to stay.
     #[inline(always)]
-    fn hand_over(core: &mut Core, out: &mut Out<'_>, a: &Arrival<'_>) -> bool {
-        match core.arrive(out, a) {
+    fn hand_over(
+        core: &mut Core,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> bool {
+        match core.arrive(matched, out, a) {
             // Parts there are only of a message in parts.
             Took::Whole | Took::Part(_) => true,
             Took::NotNow => false,
@@ -111,6 +123,7 @@ impl ShmRx {
     pub fn take(
         &mut self,
         core: &mut Core,
+        matched: &mut Matched,
         out: &mut Out<'_>,
         from: u16,
         priority: Priority,
@@ -138,7 +151,7 @@ impl ShmRx {
                 payload,
             };
             if a.is_whole() {
-                return Self::hand_over(core, out, &a);
+                return Self::hand_over(core, matched, out, &a);
             }
             let flow = a.meta.flow;
             let (total, sent) = (a.total, a.payload.len() as u64);
@@ -147,7 +160,7 @@ impl ShmRx {
             if !free || total < sent {
                 return self.distrust(core, from);
             }
-            let cookie = match core.arrive(out, &a) {
+            let cookie = match core.arrive(matched, out, &a) {
                 Took::NotNow => return false,
                 Took::Part(cookie) => cookie,
                 Took::Refused => {
@@ -160,16 +173,17 @@ impl ShmRx {
                 cookie,
                 left: total - sent,
                 at: sent,
-                vast: core.extent(cookie) > self.cached_max,
+                vast: matched.exchange.extent(cookie).max(total) > self.cached_max,
             };
             return true;
         }
-        self.take_other(core, out, from, priority, frame)
+        self.take_other(core, matched, out, from, priority, frame)
     }
 
     fn take_other(
         &mut self,
         core: &mut Core,
+        matched: &mut Matched,
         out: &mut Out<'_>,
         from: u16,
         priority: Priority,
@@ -203,7 +217,7 @@ impl ShmRx {
                 active.at += n;
                 let last = active.left == 0;
                 if cookie != 0 {
-                    core.place(cookie, at, n as usize, |into| {
+                    core.place(matched, cookie, at, n as usize, |into| {
                         if vast {
                             frame.copy_beyond(BODY_BYTES, into);
                         } else {
@@ -211,7 +225,7 @@ impl ShmRx {
                         }
                     });
                     if last {
-                        core.finish(out, cookie);
+                        core.finish(matched, out, cookie);
                     }
                 }
                 true
@@ -266,7 +280,7 @@ impl ShmRx {
                 let (Some(remote), Some(id)) = (word(8), word(16)) else {
                     return self.distrust(core, from);
                 };
-                self.take_offer(core, out, from, priority, head, remote, id)
+                self.take_offer(core, matched, out, from, priority, head, remote, id)
             }
             _ => self.distrust(core, from),
         }
@@ -277,6 +291,7 @@ impl ShmRx {
     fn take_offer(
         &mut self,
         core: &mut Core,
+        matched: &mut Matched,
         out: &mut Out<'_>,
         from: u16,
         priority: Priority,
@@ -299,7 +314,7 @@ impl ShmRx {
             total,
             payload: &[],
         };
-        match core.arrive(out, &a) {
+        match core.arrive(matched, out, &a) {
             Took::NotNow => return false,
             Took::Refused => out.near().send_control(from, control(DONE, 1, id)),
             Took::Whole => out.near().send_control(from, control(DONE, 0, id)),
@@ -310,7 +325,7 @@ impl ShmRx {
                 while at < total {
                     let bytes = (total - at).min(PIECE);
                     let copied = (remote.checked_add(at)).and_then(|remote| {
-                        core.place(cookie, at, bytes as usize, |into| {
+                        core.place(matched, cookie, at, bytes as usize, |into| {
                             out.near().copy_from(from, remote, into)
                         })
                     });
@@ -321,7 +336,7 @@ impl ShmRx {
                 }
                 if at == total {
                     out.near().send_control(from, control(DONE, 0, id));
-                    core.finish(out, cookie);
+                    core.finish(matched, out, cookie);
                 } else {
                     // It closed or died, or lent us memory that it does not have.
                     core.findings.push(Finding::Suspect(rank, Death::Ended));

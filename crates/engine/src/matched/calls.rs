@@ -17,17 +17,17 @@ use crate::state::State;
 
 impl State {
     fn take_both(&mut self, id: OpId) -> Option<(Completion, Option<Memory<Gather, Scatter>>)> {
-        self.core.matched.state().take(id)
+        self.matched.exchange.take(id)
     }
 
     /// Of lent memory there is nothing to give back.
     #[inline]
     fn finish_end(&mut self, id: OpId) -> Option<(Completion, ())> {
-        Some((self.core.matched.state().finish(id)?, ()))
+        Some((self.matched.exchange.finish(id)?, ()))
     }
 
     fn take_end(&mut self, id: OpId) -> Option<Ended> {
-        let (completion, memory) = self.core.matched.state().take(id)?;
+        let (completion, memory) = self.matched.exchange.take(id)?;
         Some(Ended { completion, memory })
     }
 }
@@ -184,7 +184,7 @@ impl Endpoint {
         let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
         let mut became = None;
         self.wait_loop(s, None, false, why, |s| {
-            let x = s.core.matched.state();
+            let x = &mut s.matched.exchange;
             match x.poll_inline() {
                 Some(InlineReceive::Ended(done, _)) => return Some(Ok(done)),
                 Some(InlineReceive::Became(op)) => became = Some(op),
@@ -197,7 +197,7 @@ impl Endpoint {
                 && s.core.lanes.has_reports()
                 && let Some(died) = s.report()
             {
-                s.core.matched.state().withdraw_inline();
+                s.matched.exchange.withdraw_inline();
                 return Some(Err(died));
             }
             None
@@ -226,7 +226,7 @@ impl Endpoint {
             {
                 report = s.core.lanes.next_report();
                 // What is arriving already is received.
-                if report.is_some() && s.core.matched.state().cancel(id) {
+                if report.is_some() && s.matched.exchange.cancel(id) {
                     return end(s, id);
                 }
             }
@@ -284,7 +284,7 @@ impl Endpoint {
     /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
     pub fn cancel(&self, op: OpId) -> Result<bool, MatchError> {
         let mut s = self.enter()?;
-        let state = s.core.matched.state();
+        let state = &mut s.matched.exchange;
         if state.is_done(op).is_none() {
             return Err(MatchError::NoSuchOperation);
         }
@@ -299,7 +299,7 @@ impl Endpoint {
     /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
     pub fn poll_op(&self, op: OpId) -> Result<Option<Ended>, MatchError> {
         let mut s = self.enter()?;
-        match s.core.matched.state().is_done(op) {
+        match s.matched.exchange.is_done(op) {
             None => return Err(MatchError::NoSuchOperation),
             Some(true) => return Ok(s.take_end(op)),
             Some(false) => {}
@@ -323,7 +323,7 @@ impl Endpoint {
         let s = self.enter()?;
         let why = Waiting::of(Call::Operation, ANYBODY);
         self.wait_loop(s, limit.map(deadline), true, why, |s| {
-            match s.core.matched.state().is_done(op) {
+            match s.matched.exchange.is_done(op) {
                 None => return Some(Err(MatchError::NoSuchOperation)),
                 Some(true) => return s.take_end(op).map(Ok),
                 Some(false) => {}
@@ -338,7 +338,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn probe(&self, selector: &Selector) -> Result<Option<Probed>, Misuse> {
-        self.after_a_pass(|s| s.core.matched.state().probe(selector))
+        self.after_a_pass(|s| s.matched.exchange.probe(selector))
     }
 
     /// Takes the message out that a receive with this selector would take,
@@ -349,7 +349,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn claim(&self, selector: &Selector) -> Result<Option<(MessageId, Probed)>, Misuse> {
-        self.after_a_pass(|s| s.core.matched.state().claim(selector))
+        self.after_a_pass(|s| s.matched.exchange.claim(selector))
     }
 
     pub(super) fn after_a_pass<R>(
@@ -383,7 +383,7 @@ impl Endpoint {
         s.check_claimed(&message)?;
         s.check_notify(notify)?;
         let into = into.into();
-        let id = s.with_exchange(|x, carrier| x.receive_claimed(carrier, message, into, notify));
+        let id = s.with_exchange(|x| x.receive_claimed(message, into, notify));
         s.end();
         Ok(id)
     }
@@ -395,7 +395,7 @@ impl Endpoint {
     pub fn discard(&self, message: MessageId) -> Result<(), Misuse> {
         let mut s = self.enter()?;
         s.check_claimed(&message)?;
-        s.with_exchange(|x, carrier| x.discard(carrier, message, Vec::new().into()));
+        s.with_exchange(|x| x.discard(message, Vec::new().into()));
         s.end();
         Ok(())
     }
@@ -418,7 +418,7 @@ impl State {
 
     /// Likewise, if an operation is a receive from anybody.
     fn report_to(&mut self, op: OpId) -> Option<MatchError> {
-        if self.core.matched.state().is_from_anybody(op) {
+        if self.matched.exchange.is_from_anybody(op) {
             self.report()
         } else {
             None

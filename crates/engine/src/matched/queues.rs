@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_core::{Misuse, NET, SHM};
+use portolan_core::Misuse;
 use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
 
 use super::calls::deadline;
@@ -13,7 +13,7 @@ use crate::state::State;
 
 impl State {
     fn next_of(&mut self, queue: QueueId) -> Option<Ended> {
-        let (completion, memory) = self.core.matched.state().next_of(queue)?;
+        let (completion, memory) = self.matched.exchange.next_of(queue)?;
         Some(Ended { completion, memory })
     }
 }
@@ -24,7 +24,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn open_queue(&self) -> Result<QueueId, Misuse> {
-        Ok(self.enter()?.core.matched.state().open_queue())
+        Ok(self.enter()?.matched.exchange.open_queue())
     }
 
     /// Closes a completion queue: what it holds, and what would still come to
@@ -35,7 +35,7 @@ impl Endpoint {
     pub fn close_queue(&self, queue: QueueId) -> Result<(), Misuse> {
         let mut s = self.enter()?;
         s.check_queue(queue)?;
-        s.core.matched.state().close_queue(queue);
+        s.matched.exchange.close_queue(queue);
         Ok(())
     }
 
@@ -79,7 +79,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn open_counter(&self) -> Result<CounterId, Misuse> {
-        Ok(self.enter()?.core.matched.state().open_counter())
+        Ok(self.enter()?.matched.exchange.open_counter())
     }
 
     /// Closes a counter.
@@ -89,7 +89,7 @@ impl Endpoint {
     pub fn close_counter(&self, counter: CounterId) -> Result<(), Misuse> {
         let mut s = self.enter()?;
         s.check_counter(counter)?;
-        s.core.matched.state().close_counter(counter);
+        s.matched.exchange.close_counter(counter);
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Endpoint {
     pub fn count(&self, counter: CounterId) -> Result<Count, Misuse> {
         self.enter()?.check_counter(counter)?;
         self.progress()?;
-        let count = self.enter()?.core.matched.state().count(counter);
+        let count = self.enter()?.matched.exchange.count(counter);
         count.ok_or(Misuse::NoSuchCounter)
     }
 
@@ -118,7 +118,7 @@ impl Endpoint {
         let s = self.enter()?;
         let why = Waiting::of(Call::Operation, ANYBODY);
         self.wait_loop(s, limit.map(deadline), true, why, |s| {
-            let Some(count) = s.core.matched.state().count(counter) else {
+            let Some(count) = s.matched.exchange.count(counter) else {
                 return Some(Err(Misuse::NoSuchCounter.into()));
             };
             if count.done.saturating_add(count.failed) >= ended {
@@ -134,8 +134,8 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn push_to(&self, rank: u32) -> Result<Push, Misuse> {
         let s = self.enter()?;
-        let lane = s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
-        Ok(s.core.matched.push_to(Some(lane)))
+        s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
+        Ok(s.matched.exchange.terms(rank).push)
     }
 
     /// How messages are pushed: by shared memory and to ourselves, and by the
@@ -144,8 +144,8 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn pushes(&self) -> Result<(Push, Push), Misuse> {
-        let push = self.enter()?.core.matched.push;
-        Ok((push[SHM], push[NET]))
+        let [shm, net] = self.enter()?.matched.exchange.pushes();
+        Ok((shm, net))
     }
 
     /// Changes how messages are pushed from now on: by shared memory and to
@@ -155,8 +155,7 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn set_push(&self, shm: Push, net: Push) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.core.matched.push = [shm, net];
-        s.with_exchange(|x, carrier| x.tell_room(carrier));
+        s.with_exchange(|x| x.set_pushes([shm, net]));
         s.end();
         Ok(())
     }
@@ -172,7 +171,7 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn set_pushed_share(&self, bytes: Option<u64>) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.with_exchange(|x, carrier| x.set_pushed_share(carrier, bytes));
+        s.with_exchange(|x| x.set_pushed_share(bytes));
         s.end();
         Ok(())
     }
@@ -183,7 +182,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn pull_sizes(&self) -> Result<(u64, u64), Misuse> {
-        Ok(self.enter()?.core.matched.state().pull_sizes())
+        Ok(self.enter()?.matched.exchange.pull_sizes())
     }
 
     /// Changes how long messages are pulled from now on: as
@@ -193,7 +192,7 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn set_pull_sizes(&self, window: u64, chunk: u64) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.with_exchange(|x, carrier| x.set_pull(carrier, window, chunk));
+        s.with_exchange(|x| x.set_pull(window, chunk));
         s.end();
         Ok(())
     }
@@ -204,7 +203,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn share_min(&self) -> Result<u64, Misuse> {
-        Ok(self.enter()?.core.matched.state().share_min())
+        Ok(self.enter()?.matched.exchange.share_min())
     }
 
     /// Changes it, for messages that are sent or met by a receive from now on.
@@ -214,7 +213,7 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn set_share_min(&self, bytes: u64) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.with_exchange(|x, _| x.set_share_min(bytes));
+        s.with_exchange(|x| x.set_share_min(bytes));
         Ok(())
     }
 
@@ -223,6 +222,6 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn statistics(&self) -> Result<Statistics, Misuse> {
-        Ok(self.enter()?.core.matched.state().statistics())
+        Ok(self.enter()?.matched.exchange.statistics())
     }
 }

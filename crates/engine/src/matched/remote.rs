@@ -2,7 +2,7 @@
 //! reach.
 
 use portolan_core::{
-    Buffer, Carrier, Exchange, Extent, Gather, Misuse, Released, Scatter, SendError, WaitError,
+    Buffer, Exchange, Extent, Gather, Misuse, Released, Scatter, SendError, WaitError,
 };
 use portolan_exchange::{
     DeregisterError, Notify, OpId, Place, PutOptions, RegionId, RegisterError, RemoteKey, Rights,
@@ -121,7 +121,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn remote_key(&self, region: RegionId) -> Result<Option<RemoteKey>, Misuse> {
-        Ok(self.enter()?.core.matched.state().remote_key(region))
+        Ok(self.enter()?.matched.exchange.remote_key(region))
     }
 
     /// Reads a region of this rank's own while others may change it.
@@ -136,7 +136,7 @@ impl Endpoint {
     ) -> Result<Option<()>, Misuse> {
         use portolan_exchange::Sink as _;
         let mut s = self.enter()?;
-        let Some(opened) = s.core.matched.state().opened(region) else {
+        let Some(opened) = s.matched.exchange.opened(region) else {
             return Ok(None);
         };
         let end = at.checked_add(into.len() as u64);
@@ -242,9 +242,7 @@ impl Endpoint {
             Ok(s) => s,
             Err(m) => return Err((m.into(), from)),
         };
-        let begun = s.reach(rank, from, |x, carrier, from| {
-            x.put(carrier, rank, place, from, options)
-        });
+        let begun = s.reach(rank, from, |x, from| x.put(rank, place, from, options));
         s.end();
         begun
     }
@@ -265,9 +263,7 @@ impl Endpoint {
             Ok(s) => s,
             Err(m) => return Err((m.into(), into)),
         };
-        let begun = s.reach(rank, into, |x, carrier, into| {
-            x.get(carrier, rank, place, into, notify)
-        });
+        let begun = s.reach(rank, into, |x, into| x.get(rank, place, into, notify));
         s.end();
         begun
     }
@@ -285,9 +281,7 @@ impl Endpoint {
         add: u64,
         notify: Notify,
     ) -> Result<OpId, SendError> {
-        self.post_short(rank, notify, |x, carrier| {
-            x.fetch_add(carrier, rank, place, add, notify)
-        })
+        self.post_short(rank, notify, |x| x.fetch_add(rank, place, add, notify))
     }
 
     /// Replaces such a number by `new` if it is `expected`. Else as
@@ -302,8 +296,8 @@ impl Endpoint {
         [expected, new]: [u64; 2],
         notify: Notify,
     ) -> Result<OpId, SendError> {
-        self.post_short(rank, notify, |x, carrier| {
-            x.compare_swap(carrier, rank, place, expected, new, notify)
+        self.post_short(rank, notify, |x| {
+            x.compare_swap(rank, place, expected, new, notify)
         })
     }
 
@@ -313,7 +307,7 @@ impl Endpoint {
     /// # Errors
     /// As [`Endpoint::post_fetch_add`].
     pub fn post_flush(&self, rank: u32, notify: Notify) -> Result<OpId, SendError> {
-        self.post_short(rank, notify, |x, carrier| x.flush(carrier, rank, notify))
+        self.post_short(rank, notify, |x| x.flush(rank, notify))
     }
 
     /// One-sided operations towards a rank that are begun after this are
@@ -322,7 +316,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn fence(&self, rank: u32) -> Result<(), Misuse> {
-        self.enter()?.core.matched.state().fence(rank);
+        self.enter()?.matched.exchange.fence(rank);
         Ok(())
     }
 
@@ -340,12 +334,10 @@ impl Endpoint {
         &self,
         rank: u32,
         notify: Notify,
-        begin: impl FnOnce(&mut Exchange, &mut Carrier<'_>) -> Result<OpId, SendRefused>,
+        begin: impl FnOnce(&mut Exchange) -> Result<OpId, SendRefused>,
     ) -> Result<OpId, SendError> {
         let mut s = self.enter_to_begin(notify)?;
-        let begun = s.reach(rank, (), |x, carrier, ()| {
-            begin(x, carrier).map_err(|e| (e, ()))
-        });
+        let begun = s.reach(rank, (), |x, ()| begin(x).map_err(|e| (e, ())));
         s.end();
         begun.map_err(|(e, ())| e)
     }

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 
 use portolan_exchange::{
-    Config, DirectError, Exchange, FetchError, Host, Incoming, Kind, Located, OpError, OpId,
-    Outgoing, Place, Push, Refusal, Sent, Signal, SignalRefusal, Sink, Source, Took,
+    Config, Did, Exchange, Incoming, Kind, Lane, LaneTerms, Located, OpError, OpId, Outgoing,
+    Payload, Place, Push, Range as Memory, SendOptions, SendRefused, Signal, Sink, Source,
+    Statistics, Task, Took, Where,
 };
 
 pub mod memory;
@@ -123,7 +124,8 @@ pub struct Published {
     withdrawn: bool,
 }
 
-/// What goes wrong with memory that is published, in per cent of all tries.
+/// What goes wrong with memory that is published and with signals, in per cent of
+/// all tries.
 #[derive(Clone, Debug)]
 pub struct Trouble {
     pub rng: Rng,
@@ -133,6 +135,8 @@ pub struct Trouble {
     pub unwritten: u64,
     /// Somebody still writes.
     pub busy: u64,
+    /// A program has no room for a signal.
+    pub deaf: u64,
 }
 
 impl Default for Trouble {
@@ -142,6 +146,7 @@ impl Default for Trouble {
             unshown: 0,
             unwritten: 0,
             busy: 0,
+            deaf: 0,
         }
     }
 }
@@ -179,10 +184,6 @@ pub struct Net {
     pub last_direct: Option<Result<(), OpError>>,
     /// Signals: who got which, from whom.
     pub signals: Vec<(u32, u32, Signal, u64)>,
-    /// Places for signals that are kept: whose, for whom; and those there may be
-    /// for each.
-    pub reserved: BTreeMap<(u32, u32), usize>,
-    pub reserved_max: usize,
     /// A message may begin to arrive while parts of those before it are
     /// missing.
     pub mixed: Option<Rng>,
@@ -216,155 +217,110 @@ pub struct At<'a> {
     pub others: &'a mut [Rank],
 }
 
+fn words(args: &[u64]) -> Vec<u8> {
+    args.iter().flat_map(|w| w.to_le_bytes()).collect()
+}
+
+fn read(bytes: u64, read: impl FnOnce(&mut [u8])) -> Vec<u8> {
+    let mut all = vec![0; bytes as usize];
+    read(&mut all);
+    all
+}
+
 impl At<'_> {
-    fn put(&mut self, to: u32, packet: Packet) -> Result<(), Refusal> {
-        if self.net.dead.contains(&to) {
-            return Err(Refusal::Dead);
+    /// Does what an exchange wants to be done.
+    pub fn act(&mut self, task: Task<'_, Pieces, Pieces>) -> Did {
+        match task {
+            Task::Locate(_, source) => {
+                if !self.net.direct {
+                    return Did::NotPossible;
+                }
+                self.net.next_address += 1 << 40;
+                let address = self.net.next_address;
+                let shares = self.net.shares;
+                (self.net.located).insert(address, (self.rank, source.bytes()));
+                Did::Located(Located { address, shares })
+            }
+            Task::Send(to, message) => self.send(to, &message),
+            Task::Signal(from, signal, bytes) => self.signal(from, signal, bytes),
+            Task::Prepare(Memory { of, at, bytes }) => {
+                assert!(at + bytes <= Sink::len(of));
+                self.net.prepared.push((self.rank, at, bytes));
+                Did::Done
+            }
+            Task::Publish(to, key, memory) => self.publish(to, key, &memory),
+            Task::Withdraw(key, memory) => self.withdraw(key, memory),
+            Task::CopyFrom(from, Where::Address(address), memory) => {
+                self.fetch(from, address, memory)
+            }
+            Task::CopyFrom(from, Where::Region(place), Memory { of, bytes, .. }) => {
+                match self.direct(from, Kind::Get, &place, &[], bytes) {
+                    Ok(bytes) => of.write(0, &bytes),
+                    Err(did) => return did,
+                }
+                Did::Done
+            }
+            Task::CopyTo(to, Where::Published(key), memory) => self.write(to, key, &memory),
+            Task::CopyTo(to, Where::Region(place), memory) => {
+                let done = self.direct(to, Kind::Put, &place, &memory.of.bytes(), 0);
+                done.map_or_else(|did| did, |_| Did::Done)
+            }
+            Task::CopyFrom(..) | Task::CopyTo(..) => panic!("{task:?}"),
         }
+    }
+
+    fn send(&mut self, to: u32, m: &Outgoing<'_, Pieces, Pieces>) -> Did {
+        if self.net.dead.contains(&to) {
+            return Did::Dead;
+        }
+        let (payload, op) = match &m.payload {
+            Payload::Nothing => (Vec::new(), None),
+            Payload::Source(Memory { of, at, bytes }) => (
+                read(*bytes, |into| Source::read(*of, *at, into)),
+                Some(m.op),
+            ),
+            Payload::Region(Memory { of, at, bytes }) => {
+                (read(*bytes, |into| Sink::read(*of, *at, into)), Some(m.op))
+            }
+        };
+        let lent = op.filter(|_| payload.len() > self.net.copied);
+        let packet = Packet {
+            kind: m.kind,
+            args: words(m.args()),
+            payload,
+            op,
+            lent,
+            part: None,
+        };
         let way = (self.rank, to, packet.kind.is_reply());
         let queue = self.net.ways.entry(way).or_default();
         if queue.len() >= self.net.room {
-            return Err(Refusal::NoRoom);
+            return Did::NoRoom;
         }
         if packet.kind.is_one_sided() {
             self.net.fresh.push((self.rank, to, packet.clone()));
         }
         queue.push_back(packet);
-        Ok(())
-    }
-}
-
-fn words(args: &[u64]) -> Vec<u8> {
-    args.iter().flat_map(|w| w.to_le_bytes()).collect()
-}
-
-impl Host for At<'_> {
-    type Source = Pieces;
-    type Sink = Pieces;
-
-    fn send(&mut self, to: u32, m: &Outgoing<'_>) -> Result<(), Refusal> {
-        self.put(
-            to,
-            Packet {
-                kind: m.kind,
-                args: words(m.args),
-                payload: Vec::new(),
-                op: None,
-                lent: None,
-                part: None,
-            },
-        )
+        if lent.is_some() { Did::Lent } else { Did::Done }
     }
 
-    fn send_from(
-        &mut self,
-        to: u32,
-        m: &Outgoing<'_>,
-        source: &Pieces,
-        at: u64,
-        bytes: u64,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        let mut payload = vec![0; bytes as usize];
-        Source::read(source, at, &mut payload);
-        let lent = payload.len() > self.net.copied;
-        self.put(
-            to,
-            Packet {
-                kind: m.kind,
-                args: words(m.args),
-                payload,
-                op: Some(op),
-                lent: lent.then_some(op),
-                part: None,
-            },
-        )?;
-        Ok(if lent { Sent::Lent } else { Sent::Copied })
-    }
-
-    fn send_region(
-        &mut self,
-        to: u32,
-        m: &Outgoing<'_>,
-        memory: &Pieces,
-        at: u64,
-        bytes: u64,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        self.send_from(to, m, memory, at, bytes, op)
-    }
-
-    fn direct_put(&mut self, to: u32, place: &Place, source: &Pieces) -> Result<(), DirectError> {
-        let bytes = source.bytes();
-        self.direct(to, Kind::Put, place, &bytes, 0).map(|_| ())
-    }
-
-    fn direct_get(
-        &mut self,
-        from: u32,
-        place: &Place,
-        sink: &mut Pieces,
-    ) -> Result<(), DirectError> {
-        let bytes = self.direct(from, Kind::Get, place, &[], Sink::len(sink))?;
-        sink.write(0, &bytes);
-        Ok(())
-    }
-
-    fn reserve_signal(&mut self, from: u32, port: u32) -> Result<(), SignalRefusal> {
-        if port >= PORTS {
-            return Err(SignalRefusal::NoPort);
+    fn signal(&mut self, from: u32, signal: Signal, bytes: u64) -> Did {
+        assert!(signal.port < PORTS);
+        let trouble = &mut self.net.trouble;
+        if trouble.rng.chance(trouble.deaf) {
+            return Did::NoRoom;
         }
-        let reserved = self.net.reserved.entry((self.rank, from)).or_default();
-        if *reserved >= self.net.reserved_max {
-            return Err(SignalRefusal::NoRoom);
-        }
-        *reserved += 1;
-        Ok(())
+        self.net.signals.push((self.rank, from, signal, bytes));
+        Did::Done
     }
 
-    fn signal(&mut self, from: u32, signal: &Signal, bytes: u64) {
-        let reserved = self.net.reserved.get_mut(&(self.rank, from));
-        *reserved.expect("reserved") -= 1;
-        self.net.signals.push((self.rank, from, *signal, bytes));
-    }
-
-    fn unreserve_signal(&mut self, from: u32, _port: u32) {
-        let reserved = self.net.reserved.get_mut(&(self.rank, from));
-        *reserved.expect("reserved") -= 1;
-    }
-
-    fn prepare(&mut self, sink: &mut Pieces, at: u64, bytes: u64) {
-        assert!(at + bytes <= Sink::len(sink));
-        self.net.prepared.push((self.rank, at, bytes));
-    }
-
-    fn has_queues(&self, _from: u32) -> bool {
-        self.net.queues
-    }
-
-    fn push(&self, _to: u32) -> Push {
-        self.net.push
-    }
-
-    fn locate(&mut self, _to: u32, source: &Pieces) -> Option<Located> {
-        if !self.net.direct {
-            return None;
-        }
-        let shares = self.net.shares;
-        self.net.next_address += 1 << 40;
-        let address = self.net.next_address;
-        self.net
-            .located
-            .insert(address, (self.rank, source.bytes()));
-        Some(Located { address, shares })
-    }
-
-    fn publish(&mut self, to: u32, key: u64, sink: &mut Pieces, at: u64, bytes: u64) -> bool {
+    fn publish(&mut self, to: u32, key: u64, memory: &Memory<&mut Pieces>) -> Did {
         let trouble = &mut self.net.trouble;
         if !self.net.shares || trouble.rng.chance(trouble.unshown) {
-            return false;
+            return Did::NotPossible;
         }
-        assert!(key != 0 && bytes > 0 && at + bytes <= Sink::len(sink));
+        let &Memory { ref of, at, bytes } = memory;
+        assert!(key != 0 && bytes > 0 && at + bytes <= Sink::len(*of));
         let published = Published {
             to,
             at,
@@ -372,85 +328,60 @@ impl Host for At<'_> {
             written: Vec::new(),
             withdrawn: false,
         };
-        assert!(
-            self.net
-                .published
-                .insert((self.rank, key), published)
-                .is_none()
-        );
-        true
+        let before = self.net.published.insert((self.rank, key), published);
+        assert!(before.is_none());
+        Did::Done
     }
 
-    fn withdraw(&mut self, key: u64, sink: &mut Pieces) -> bool {
+    fn withdraw(&mut self, key: u64, sink: &mut Pieces) -> Did {
         let key = (self.rank, key);
         let published = self.net.published.get_mut(&key).expect("it is published");
         published.withdrawn = true;
         let trouble = &mut self.net.trouble;
         if trouble.rng.chance(trouble.busy) {
-            return false;
+            return Did::NoRoom;
         }
         for (at, bytes) in &published.written {
             sink.write(published.at + at, bytes);
         }
         self.net.published.remove(&key);
-        true
+        Did::Done
     }
 
-    fn write_shown(
-        &mut self,
-        to: u32,
-        key: u64,
-        source: &Pieces,
-        at: u64,
-        bytes: u64,
-    ) -> Result<(), DirectError> {
+    fn write(&mut self, to: u32, key: u64, memory: &Memory<&Pieces>) -> Did {
         let trouble = &mut self.net.trouble;
         if self.net.dead.contains(&to) || trouble.rng.chance(trouble.unwritten) {
-            return Err(DirectError::NotPossible);
+            return Did::NotPossible;
         }
-        let Some(published) = self
-            .net
-            .published
-            .get_mut(&(to, key))
-            .filter(|it| !it.withdrawn)
-        else {
-            return Err(DirectError::Refused(OpError::BadKey));
+        let &Memory { of, at, bytes } = memory;
+        let published = self.net.published.get_mut(&(to, key));
+        let Some(published) = published.filter(|it| !it.withdrawn) else {
+            return Did::Refused(OpError::BadKey);
         };
         if bytes > published.bytes {
-            return Err(DirectError::Refused(OpError::OutOfBounds));
+            return Did::Refused(OpError::OutOfBounds);
         }
         assert_eq!(published.to, self.rank);
-        let mut part = vec![0; bytes as usize];
-        Source::read(source, at, &mut part);
+        let part = read(bytes, |into| Source::read(of, at, into));
         published.written.push((0, part));
         self.net.shared += 1;
-        Ok(())
+        Did::Done
     }
 
-    fn fetch(
-        &mut self,
-        from: u32,
-        address: u64,
-        into: &mut Pieces,
-        at: u64,
-        bytes: u64,
-    ) -> Result<(), FetchError> {
+    fn fetch(&mut self, from: u32, address: u64, memory: Memory<&mut Pieces>) -> Did {
         if self.net.forbidden {
-            return Err(FetchError::NotPermitted);
+            return Did::NotPossible;
         }
         if self.net.dead.contains(&from) {
-            return Err(FetchError::Gone);
+            return Did::Dead;
         }
-        let (base, (owner, memory)) = self
-            .net
-            .located
-            .range(..=address)
-            .next_back()
-            .expect("it was given");
+        let mut known = self.net.located.range(..=address);
+        let (base, (owner, bytes)) = known.next_back().expect("it was given");
         assert_eq!(*owner, from);
         let start = (address - base) as usize;
-        into.write(at, &memory[start..start + bytes as usize]);
-        Ok(())
+        let bytes = &bytes[start..start + memory.bytes as usize];
+        memory.of.write(memory.at, bytes);
+        Did::Done
     }
 }
 
@@ -463,10 +394,10 @@ impl At<'_> {
         place: &Place,
         payload: &[u8],
         bytes: u64,
-    ) -> Result<Vec<u8>, DirectError> {
+    ) -> Result<Vec<u8>, Did> {
         let target = &mut self.others[to as usize];
         if !self.net.direct_regions || self.net.dead.contains(&to) || target.has_backlog() {
-            return Err(DirectError::NotPossible);
+            return Err(Did::NotPossible);
         }
         let key = u128::from_le_bytes(place.key.to_bytes());
         let (low, high) = (key as u64, (key >> 64) as u64);
@@ -492,9 +423,10 @@ impl At<'_> {
             rank: to,
             others: &mut [],
         };
-        if target.arrive(&mut at, &incoming) != Took::Whole {
-            return Err(DirectError::NotPossible);
+        if target.arrive(&incoming) != Took::Whole {
+            return Err(Did::NotPossible);
         }
+        run(target, &mut at);
         let (_, _, answer) = net.fresh.pop().expect("it answers");
         let status = match (answer.kind, answer.args.get(8)) {
             (Kind::Result, Some(status)) => *status,
@@ -508,8 +440,16 @@ impl At<'_> {
             _ => panic!("{answer:?}"),
         };
         self.net.last_direct = Some(result);
-        result.map_err(DirectError::Refused)?;
+        result.map_err(Did::Refused)?;
         Ok(answer.payload)
+    }
+}
+
+/// Does all that an exchange wants to be done.
+fn run(x: &mut Rank, at: &mut At<'_>) {
+    while let Some(task) = x.poll_task() {
+        let did = at.act(task);
+        x.did(did);
     }
 }
 
@@ -520,12 +460,24 @@ pub struct Cluster {
 
 impl Cluster {
     pub fn new(size: u32, config: &Config, net: Net) -> Self {
+        let terms = LaneTerms {
+            push: net.push,
+            queues: net.queues,
+            direct: true,
+            ..LaneTerms::default()
+        };
         let of = |rank| {
-            Exchange::new(Config {
+            let mut x = Exchange::new(Config {
                 rank,
                 size,
+                lanes: [terms; 2],
+                ports: PORTS,
                 ..*config
-            })
+            });
+            for other in (0..size).filter(|other| *other != rank) {
+                x.set_lane(other, Lane::Network);
+            }
+            x
         };
         Self {
             net,
@@ -533,7 +485,8 @@ impl Cluster {
         }
     }
 
-    pub fn with<R>(&mut self, rank: u32, act: impl FnOnce(&mut Rank, &mut At<'_>) -> R) -> R {
+    /// Lets a rank do something, and then does what its exchange wants to be done.
+    pub fn with<R>(&mut self, rank: u32, act: impl FnOnce(&mut Rank) -> R) -> R {
         let nothing = Exchange::new(Config::default());
         let mut x = std::mem::replace(&mut self.ranks[rank as usize], nothing);
         let mut at = At {
@@ -541,9 +494,37 @@ impl Cluster {
             rank,
             others: &mut self.ranks,
         };
-        let result = act(&mut x, &mut at);
+        let result = act(&mut x);
+        run(&mut x, &mut at);
         self.ranks[rank as usize] = x;
         result
+    }
+
+    /// Begins a send.
+    pub fn post_send(
+        &mut self,
+        rank: u32,
+        to: u32,
+        tag: u64,
+        options: &SendOptions,
+        source: Pieces,
+    ) -> Result<OpId, (SendRefused, Pieces)> {
+        self.with(rank, |x| x.post_send(to, tag, options, source))
+    }
+
+    /// Nothing is under way with a rank any more, and nothing awaited.
+    pub fn is_idle(&self, rank: u32) {
+        let x = &self.ranks[rank as usize];
+        assert_eq!(x.statistics(), Statistics::default(), "rank {rank}");
+        assert!((0..self.ranks.len() as u32).all(|other| !x.awaits(other)));
+    }
+
+    /// Changes how all push.
+    pub fn set_push(&mut self, push: Push) {
+        self.net.push = push;
+        for rank in 0..self.ranks.len() as u32 {
+            self.with(rank, |x| x.set_pushes([push; 2]));
+        }
     }
 
     /// Ways with something on them.
@@ -580,7 +561,7 @@ impl Cluster {
                     total: total as u64,
                     payload: &packet.payload[..first],
                 };
-                match self.with(to, |x, at| x.arrive(at, &incoming)) {
+                match self.with(to, |x| x.arrive(&incoming)) {
                     Took::NotNow => {
                         let queue = self.net.ways.entry(way).or_default();
                         queue.insert(index, packet);
@@ -611,7 +592,7 @@ impl Cluster {
                 packet.part = Some((number, at + n));
                 done = at + n == total;
                 if done {
-                    self.with(to, |x, at| x.arrived(at, number));
+                    self.with(to, |x| x.arrived(number));
                 }
             }
         }
@@ -621,8 +602,8 @@ impl Cluster {
         } else if let Some(op) = packet.lent {
             self.ranks[from as usize].released(op);
         }
-        self.with(from, |x, at| x.resume(at));
-        self.with(to, |x, at| x.resume(at));
+        self.with(from, |x| x.resume());
+        self.with(to, |x| x.resume());
         true
     }
 
@@ -642,7 +623,7 @@ impl Cluster {
         }
         for other in (0..size).filter(|other| *other != rank) {
             if !self.net.dead.contains(&other) {
-                self.with(other, |x, at| x.peer_died(at, rank));
+                self.with(other, |x| x.peer_died(rank));
             }
         }
     }

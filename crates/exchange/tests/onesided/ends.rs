@@ -51,6 +51,16 @@ impl Run {
                 }
             };
             assert_eq!(Some(done.result), due, "{begun:?}");
+            if let What::Put {
+                signal: Some(signal),
+                local: false,
+                ..
+            } = &begun.what
+                && done.result.is_ok()
+            {
+                let mut heard = self.cluster.net.signals.iter();
+                assert!(heard.any(|(.., it, _)| it == signal));
+            }
             assert_eq!(done.data, begun.found);
             let name = match done.result {
                 Ok(()) => "done",
@@ -112,15 +122,17 @@ impl Run {
                 self.begin_as(rank, to, What::Flush, Place::default());
             }
         }
+        self.cluster.net.trouble.deaf /= 2;
         for turn in 0.. {
             assert!(turn < 10_000, "it does not come to an end");
             while self.carry() && self.rng.chance(99) {}
             for rank in self.alive() {
-                self.cluster.with(rank, |x, at| x.resume(at));
+                self.cluster.with(rank, |x| x.resume());
             }
             self.look();
             self.reap();
-            if self.open.is_empty() && self.cluster.busy().is_empty() {
+            let over = self.open.is_empty() && self.cluster.busy().is_empty();
+            if over && self.signals_agree() == 0 {
                 break;
             }
         }
@@ -132,10 +144,7 @@ impl Run {
             }
         }
         for rank in alive {
-            let statistics = self.cluster.ranks[rank as usize].statistics();
-            assert_eq!(statistics, Default::default(), "rank {rank}");
-            let mut kept = self.cluster.net.reserved.iter();
-            assert!(kept.all(|((whose, _), n)| *whose != rank || *n == 0));
+            self.cluster.is_idle(rank);
         }
         self.signals = self.told.len();
     }

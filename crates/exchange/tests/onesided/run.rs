@@ -8,7 +8,7 @@ use portolan_exchange::{
 };
 
 use crate::common::memory::{Faults, Plain, PlainRegion};
-use crate::common::{At, Cluster, Net, PORTS, Pieces, Rank, Rng, Way};
+use crate::common::{Cluster, Net, PORTS, Pieces, Rank, Rng, Trouble, Way};
 
 #[derive(Clone, Debug)]
 pub enum What {
@@ -64,7 +64,11 @@ impl Run {
             room: 1 + rng.below(6) as usize,
             copied: rng.below(300) as usize,
             direct_regions: rng.chance(25),
-            reserved_max: 1 + rng.below(2) as usize,
+            trouble: Trouble {
+                deaf: [0, 30, 80][rng.below(3) as usize],
+                rng: rng.clone(),
+                ..Trouble::default()
+            },
             mixed: rng.chance(50).then(|| rng.clone()),
             ..Net::default()
         };
@@ -303,21 +307,21 @@ impl Run {
                     signal,
                     notify: none,
                 };
-                let put = |x: &mut Rank, at: &mut At<'_>| x.put(at, to, place, source, &options);
+                let put = |x: &mut Rank| x.put(to, place, source, &options);
                 self.cluster.with(rank, put).map_err(|(why, _)| why)
             }
             What::Get(bytes) => {
                 let sink = Pieces::of(&vec![0; bytes], rng);
-                let get = |x: &mut Rank, at: &mut At<'_>| x.get(at, to, place, sink, none);
+                let get = |x: &mut Rank| x.get(to, place, sink, none);
                 self.cluster.with(rank, get).map_err(|(why, _)| why)
             }
             What::Add(add) => self
                 .cluster
-                .with(rank, |x, at| x.fetch_add(at, to, place, add, none)),
+                .with(rank, |x| x.fetch_add(to, place, add, none)),
             What::Swap(old, new) => self
                 .cluster
-                .with(rank, |x, at| x.compare_swap(at, to, place, old, new, none)),
-            What::Flush => self.cluster.with(rank, |x, at| x.flush(at, to, none)),
+                .with(rank, |x| x.compare_swap(to, place, old, new, none)),
+            What::Flush => self.cluster.with(rank, |x| x.flush(to, none)),
         };
         let op = op.expect("the rank is alive");
         let begun = Begun {

@@ -4,8 +4,7 @@
 use std::collections::VecDeque;
 
 use portolan_exchange::{
-    DirectError, FetchError, Host, Kind, Located, OpError, OpId, Outgoing, Place, Push, Refusal,
-    Sent, Signal, SignalRefusal, Sink, Source,
+    Did, Kind, Located, OpError, OpId, Outgoing, Payload, Range, Sink, Source, Task, Where,
 };
 
 /// Ranks: the one under test, which is 0, and its peers.
@@ -14,9 +13,8 @@ pub(super) const SIZE: usize = 3;
 pub(super) const FILL: u8 = 0x11;
 /// Messages that a peer remembers having been sent.
 const HEARD: usize = 12;
-/// Ports from here on do not exist; so many signals of one rank find room.
-const PORTS: u32 = 4;
-const SIGNALS: usize = 2;
+/// Ports from here on do not exist.
+pub(super) const PORTS: u32 = 4;
 
 /// What all payloads of a rank consist of.
 pub(super) const fn mark(rank: u32) -> u8 {
@@ -43,7 +41,7 @@ pub(super) struct Bytes {
 }
 
 impl Bytes {
-    fn range(&self, at: u64, bytes: u64) -> &[u8] {
+    pub fn range(&self, at: u64, bytes: u64) -> &[u8] {
         &self.bytes[at as usize..][..bytes as usize]
     }
 
@@ -116,7 +114,6 @@ pub(super) struct Carrier {
     pub doomed: [bool; SIZE],
     /// Longer payloads are lent.
     pub copied: u64,
-    pub push: Push,
     /// Peers reach into our memory, and help to copy.
     pub located: bool,
     pub shares: bool,
@@ -124,213 +121,153 @@ pub(super) struct Carrier {
     pub fetches: u8,
     /// By our own hand: 0 not possible, 1 done, 2 refused.
     pub directs: u8,
-    /// Tries to hide memory that fail.
+    /// Tries to hide memory that fail, and signals that find no room.
     pub busy: u8,
+    pub deaf: u8,
     /// Memory of receives that peers may write to.
     pub published: Vec<Published>,
     /// The latest messages to each.
     pub heard: [VecDeque<Heard>; SIZE],
     /// What is read until it is released.
     pub lent: Vec<OpId>,
-    /// Places for signals, by who is to send them.
-    pub reserved: [usize; SIZE],
     pub permitted: Vec<Permitted>,
 }
 
 impl Carrier {
-    fn carry(&mut self, to: u32, m: &Outgoing<'_>) -> Result<(), Refusal> {
-        assert!(to != 0 && (to as usize) < SIZE, "{m:?} to {to}");
-        if self.doomed[to as usize] {
-            return Err(Refusal::Dead);
+    /// Does what the exchange wants to be done.
+    pub fn act(&mut self, task: Task<'_, Bytes, Bytes>) -> Did {
+        match task {
+            Task::Locate(to, source) => {
+                assert!(source.is_with(to));
+                let (address, shares) = (1 << 40, self.shares);
+                if self.located {
+                    Did::Located(Located { address, shares })
+                } else {
+                    Did::NotPossible
+                }
+            }
+            Task::Send(to, m) => self.send(to, &m),
+            Task::Signal(_, signal, _) => {
+                assert!(signal.port < PORTS);
+                let room = self.deaf.checked_sub(1);
+                self.deaf = room.unwrap_or(0);
+                room.map_or(Did::Done, |_| Did::NoRoom)
+            }
+            Task::Prepare(Range { of, at, bytes }) => {
+                of.range(at, bytes);
+                Did::Done
+            }
+            Task::Publish(to, key, Range { of, at, bytes }) => {
+                assert!(of.is_with(to) && key != 0 && bytes > 0);
+                assert!(self.published.iter().all(|it| it.key != key));
+                of.range(at, bytes);
+                if !self.shares {
+                    return Did::NotPossible;
+                }
+                self.published.push(Published { key, to, at, bytes });
+                Did::Done
+            }
+            Task::Withdraw(key, memory) => self.withdraw(key, memory),
+            Task::CopyFrom(from, there, Range { of, at, bytes }) => {
+                assert!(of.is_with(from));
+                of.range(at, bytes);
+                self.copy_from(from, there, of, at, bytes)
+            }
+            Task::CopyTo(to, _, Range { of, at, bytes }) => {
+                assert!(of.is_with(to));
+                of.range(at, bytes);
+                self.direct()
+            }
         }
-        self.room = self.room.checked_sub(1).ok_or(Refusal::NoRoom)?;
+    }
+
+    fn send(&mut self, to: u32, m: &Outgoing<'_, Bytes, Bytes>) -> Did {
+        assert!(to != 0 && (to as usize) < SIZE, "{m:?} to {to}");
+        let bytes = match &m.payload {
+            Payload::Nothing => 0,
+            Payload::Source(Range { of, at, bytes }) => {
+                assert!(of.is_with(to), "{m:?} is not for {to}");
+                of.range(*at, *bytes);
+                *bytes
+            }
+            Payload::Region(Range { of, at, bytes }) => {
+                let Use::Regions(number) = of.of else {
+                    panic!("{of:?} is of no region");
+                };
+                let may = &self.permitted[number].get[*at as usize..][..*bytes as usize];
+                assert!(may.iter().all(|may| *may), "{m:?} tells a secret");
+                *bytes
+            }
+        };
+        if self.doomed[to as usize] {
+            return Did::Dead;
+        }
+        let Some(room) = self.room.checked_sub(1) else {
+            return Did::NoRoom;
+        };
+        self.room = room;
         let mut words = [0; 7];
-        words[..m.args.len()].copy_from_slice(m.args);
+        words[..m.args().len()].copy_from_slice(m.args());
         let heard = &mut self.heard[to as usize];
         if heard.len() == HEARD {
             heard.pop_front();
         }
         let kind = m.kind;
         heard.push_back(Heard { kind, words });
-        Ok(())
-    }
-
-    fn carry_payload(
-        &mut self,
-        to: u32,
-        m: &Outgoing<'_>,
-        bytes: u64,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        self.carry(to, m)?;
         if bytes <= self.copied {
-            return Ok(Sent::Copied);
+            return Did::Done;
         }
-        self.lent.push(op);
-        Ok(Sent::Lent)
+        self.lent.push(m.op);
+        Did::Lent
     }
 
     /// What comes of an access by our own hand.
-    fn direct(&self) -> Result<(), DirectError> {
+    const fn direct(&self) -> Did {
         match self.directs {
-            0 => Err(DirectError::NotPossible),
-            1 => Ok(()),
-            _ => Err(DirectError::Refused(OpError::BadKey)),
+            0 => Did::NotPossible,
+            1 => Did::Done,
+            _ => Did::Refused(OpError::BadKey),
         }
     }
-}
 
-impl Host for Carrier {
-    type Source = Bytes;
-    type Sink = Bytes;
-
-    fn send(&mut self, to: u32, m: &Outgoing<'_>) -> Result<(), Refusal> {
-        self.carry(to, m)
-    }
-
-    fn send_from(
-        &mut self,
-        to: u32,
-        m: &Outgoing<'_>,
-        source: &Bytes,
-        at: u64,
-        bytes: u64,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        assert!(source.is_with(to), "{m:?} is not for {to}");
-        source.range(at, bytes);
-        self.carry_payload(to, m, bytes, op)
-    }
-
-    fn send_region(
-        &mut self,
-        to: u32,
-        m: &Outgoing<'_>,
-        memory: &Bytes,
-        at: u64,
-        bytes: u64,
-        op: OpId,
-    ) -> Result<Sent, Refusal> {
-        let Use::Regions(number) = memory.of else {
-            panic!("{memory:?} is of no region");
-        };
-        let may = &self.permitted[number].get[at as usize..][..bytes as usize];
-        assert!(may.iter().all(|may| *may), "{m:?} tells a secret");
-        self.carry_payload(to, m, bytes, op)
-    }
-
-    fn has_queues(&self, _from: u32) -> bool {
-        true
-    }
-
-    fn push(&self, _to: u32) -> Push {
-        self.push
-    }
-
-    fn locate(&mut self, to: u32, source: &Bytes) -> Option<Located> {
-        assert!(source.is_with(to));
-        self.located.then_some(Located {
-            address: 1 << 40,
-            shares: self.shares,
-        })
-    }
-
-    fn fetch(
+    fn copy_from(
         &mut self,
         from: u32,
-        address: u64,
-        into: &mut Bytes,
+        there: Where,
+        memory: &mut Bytes,
         at: u64,
         bytes: u64,
-    ) -> Result<(), FetchError> {
-        assert!(into.is_with(from));
-        into.range(at, bytes);
-        match self.fetches {
-            // No memory goes round the end of the addresses.
-            0 if address.checked_add(bytes).is_some() => {
-                into.write(at, &vec![mark(from); bytes as usize]);
-                Ok(())
+    ) -> Did {
+        match (there, self.fetches) {
+            (Where::Address(address), 0) => {
+                // No memory goes round the end of the addresses.
+                assert!(address.checked_add(bytes).is_some());
             }
-            1 => Err(FetchError::NotPermitted),
-            _ => {
+            (Where::Address(_), 1) => return Did::NotPossible,
+            (Where::Address(_), _) => {
                 self.doomed[from as usize] = true;
-                Err(FetchError::Gone)
+                return Did::Dead;
+            }
+            _ if self.directs == 0 => return Did::NotPossible,
+            _ => {
+                memory.write(at, &vec![mark(from); bytes as usize]);
+                return self.direct();
             }
         }
+        memory.write(at, &vec![mark(from); bytes as usize]);
+        Did::Done
     }
 
-    fn publish(&mut self, to: u32, key: u64, sink: &mut Bytes, at: u64, bytes: u64) -> bool {
-        assert!(sink.is_with(to) && key != 0 && bytes > 0);
-        assert!(self.published.iter().all(|it| it.key != key));
-        sink.range(at, bytes);
-        if self.shares {
-            self.published.push(Published { key, to, at, bytes });
-        }
-        self.shares
-    }
-
-    fn withdraw(&mut self, key: u64, sink: &mut Bytes) -> bool {
+    fn withdraw(&mut self, key: u64, memory: &mut Bytes) -> Did {
         let at = self.published.iter().position(|it| it.key == key);
         let at = at.expect("it is published");
         if self.busy > 0 {
             self.busy -= 1;
-            return false;
+            return Did::NoRoom;
         }
         let Published { to, at, bytes, .. } = self.published.swap_remove(at);
         // Until now it was written to.
-        sink.write(at, &vec![mark(to); bytes as usize]);
-        true
-    }
-
-    fn write_shown(
-        &mut self,
-        to: u32,
-        _key: u64,
-        source: &Bytes,
-        at: u64,
-        bytes: u64,
-    ) -> Result<(), DirectError> {
-        assert!(source.is_with(to));
-        source.range(at, bytes);
-        self.direct()
-    }
-
-    fn prepare(&mut self, sink: &mut Bytes, at: u64, bytes: u64) {
-        sink.range(at, bytes);
-    }
-
-    fn direct_put(&mut self, to: u32, _: &Place, source: &Bytes) -> Result<(), DirectError> {
-        assert!(source.is_with(to));
-        self.direct()
-    }
-
-    fn direct_get(&mut self, from: u32, _: &Place, sink: &mut Bytes) -> Result<(), DirectError> {
-        assert!(sink.is_with(from));
-        if self.directs > 0 {
-            sink.bytes.fill(mark(from));
-        }
-        self.direct()
-    }
-
-    fn reserve_signal(&mut self, from: u32, port: u32) -> Result<(), SignalRefusal> {
-        if port >= PORTS {
-            return Err(SignalRefusal::NoPort);
-        }
-        let reserved = &mut self.reserved[from as usize];
-        if *reserved == SIGNALS {
-            return Err(SignalRefusal::NoRoom);
-        }
-        *reserved += 1;
-        Ok(())
-    }
-
-    fn signal(&mut self, from: u32, signal: &Signal, _bytes: u64) {
-        self.unreserve_signal(from, signal.port);
-    }
-
-    fn unreserve_signal(&mut self, from: u32, port: u32) {
-        assert!(port < PORTS);
-        let reserved = &mut self.reserved[from as usize];
-        *reserved = reserved.checked_sub(1).expect("it was reserved");
+        memory.write(at, &vec![mark(to); bytes as usize]);
+        Did::Done
     }
 }

@@ -13,10 +13,12 @@ mod host;
 mod peer;
 mod program;
 
-use portolan_exchange::{Completion, Config, Exchange, MessageId, OpError, OpId, Push, RegionId};
+use portolan_exchange::{
+    Completion, Config, Exchange, LaneTerms, MessageId, OpError, OpId, Push, RegionId,
+};
 
 use crate::input::Input;
-use host::{Bytes, Carrier, FILL, SIZE, Use, mark};
+use host::{Bytes, Carrier, FILL, PORTS, SIZE, Use, mark};
 use peer::Part;
 
 /// Steps of one run, at most.
@@ -68,6 +70,7 @@ pub fn exchange_input(bytes: &[u8]) {
             break;
         }
         run.step();
+        run.work();
         run.is_bounded();
     }
     run.end();
@@ -77,6 +80,19 @@ impl<'a> Run<'a> {
     fn new(bytes: &'a [u8]) -> Self {
         let mut input = Input(bytes);
         let (a, b, c) = (input.byte(), input.byte(), input.byte());
+        let push = Push {
+            whole: [0, 100, 1_000, u64::MAX][usize::from(b >> 2 & 3)],
+            first: 50 * u64::from(b >> 4 & 3),
+            second: 150 * u64::from(b >> 6),
+            overlap: c & 1 != 0,
+            masking: c & 2 != 0,
+        };
+        let terms = LaneTerms {
+            push,
+            queues: true,
+            direct: true,
+            ..LaneTerms::default()
+        };
         let config = Config {
             size: SIZE as u32,
             secret: [3, 5],
@@ -88,18 +104,13 @@ impl<'a> Run<'a> {
             share_min: 256,
             regions_max: REGIONS,
             accesses_max: ACCESSES,
+            lanes: [terms; 2],
+            ports: PORTS,
             ..Config::default()
         };
         let carrier = Carrier {
             room: usize::MAX,
             copied: 64 * u64::from(b & 3),
-            push: Push {
-                whole: [0, 100, 1_000, u64::MAX][usize::from(b >> 2 & 3)],
-                first: 50 * u64::from(b >> 4 & 3),
-                second: 150 * u64::from(b >> 6),
-                overlap: c & 1 != 0,
-                masking: c & 2 != 0,
-            },
             located: c & 4 != 0,
             shares: c & 8 != 0,
             fetches: (c >> 4) % 3,
@@ -139,18 +150,21 @@ impl<'a> Run<'a> {
                 let room = self.input.byte();
                 self.carrier.room = if room < 64 { room.into() } else { usize::MAX };
                 self.carrier.busy = room >> 6;
-                self.exchange.resume(&mut self.carrier);
+                self.carrier.deaf = room & 3;
+                self.exchange.resume();
             }
             27 | 28 => self.release(),
             29 => {
                 self.carrier.directs = self.input.byte() % 3;
-                self.exchange.make_ready(&mut self.carrier);
+                if let Some((memory, at, bytes)) = self.exchange.next_unready() {
+                    memory.range(at, bytes);
+                }
             }
             30 => self.carrier.doomed[from as usize] |= self.input.byte() < 32,
             _ => match self.input.byte() {
                 0..24 => self.die(from),
                 24..96 if self.dead[from as usize] => {
-                    self.exchange.peer_back(&mut self.carrier, from);
+                    self.exchange.peer_back(from);
                     self.dead[from as usize] = false;
                     self.carrier.doomed[from as usize] = false;
                     self.carrier.heard[from as usize].clear();
@@ -159,6 +173,14 @@ impl<'a> Run<'a> {
                     self.exchange.take_freed();
                 }
             },
+        }
+    }
+
+    /// Does all that the exchange wants to be done.
+    fn work(&mut self) {
+        while let Some(task) = self.exchange.poll_task() {
+            let did = self.carrier.act(task);
+            self.exchange.did(did);
         }
     }
 
@@ -173,11 +195,11 @@ impl<'a> Run<'a> {
     }
 
     fn die(&mut self, rank: u32) {
-        self.exchange.peer_died(&mut self.carrier, rank);
+        self.exchange.peer_died(rank);
         self.dead[rank as usize] = true;
         // What had begun to arrive does not go on.
         self.parts.retain(|part| part.from != rank);
-        assert_eq!(self.carrier.reserved[rank as usize], 0);
+        self.work();
         assert!(
             !self.exchange.awaits(rank)
                 || !self.carrier.lent.is_empty()

@@ -115,7 +115,7 @@ impl Run<'_> {
             payload: &payload[..first as usize],
         };
         let others = self.others_than(from);
-        let took = self.exchange.arrive(&mut self.carrier, &m);
+        let took = self.exchange.arrive(&m);
         match took {
             Took::Part(number) => {
                 assert!(number != 0 && first < total, "{m:?}");
@@ -135,6 +135,7 @@ impl Run<'_> {
             Took::NotNow => assert!(!kind.is_reply(), "{m:?}"),
             Took::Refused => {}
         }
+        self.work();
         self.go_on_with(&others);
     }
 
@@ -149,7 +150,8 @@ impl Run<'_> {
         if ends {
             self.parts.remove(at);
             let others = self.others_than(from);
-            self.exchange.arrived(&mut self.carrier, number);
+            self.exchange.arrived(number);
+            self.work();
             self.go_on_with(&others);
         }
     }
@@ -182,7 +184,7 @@ impl Run<'_> {
                 self.write(from, number, offset, bytes);
                 if bytes % 2 == 1 {
                     self.parts.swap_remove(at);
-                    self.exchange.arrived(&mut self.carrier, number);
+                    self.exchange.arrived(number);
                 }
             }
         }

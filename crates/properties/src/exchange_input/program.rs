@@ -71,7 +71,7 @@ impl Run<'_> {
         };
         let source = memory(Use::With(to), bytes, mark(0));
         let tag = u64::from(choice & 3);
-        let sent = (self.exchange).post_send(&mut self.carrier, to, tag, &options, source);
+        let sent = (self.exchange).post_send(to, tag, &options, source);
         self.begun(to, sent.map_err(|(why, _)| why));
     }
 
@@ -93,7 +93,7 @@ impl Run<'_> {
         let (selector, bytes) = (self.selector(), self.length());
         let sink = memory(Self::use_of(&selector), bytes, FILL);
         let none = Notify::default();
-        let id = (self.exchange).post_receive(&mut self.carrier, &selector, sink, none);
+        let id = (self.exchange).post_receive(&selector, sink, none);
         self.ops.push(Op {
             id,
             with: selector.source,
@@ -146,7 +146,7 @@ impl Run<'_> {
         let made = if choice & 1 == 0 {
             let sink = memory(Use::With(to), bytes, FILL);
             let none = Notify::default();
-            let got = (self.exchange).get(&mut self.carrier, to, place, sink, none);
+            let got = (self.exchange).get(to, place, sink, none);
             got.map_err(|(why, _)| why)
         } else {
             let options = PutOptions {
@@ -162,7 +162,7 @@ impl Run<'_> {
                 notify: Notify::default(),
             };
             let source = memory(Use::With(to), bytes, mark(0));
-            let put = (self.exchange).put(&mut self.carrier, to, place, source, &options);
+            let put = (self.exchange).put(to, place, source, &options);
             put.map_err(|(why, _)| why)
         };
         self.begun(to, made);
@@ -170,11 +170,11 @@ impl Run<'_> {
 
     fn atomic(&mut self) {
         let (to, place, none) = (self.rank(), self.place(), Notify::default());
-        let (x, host) = (&mut self.exchange, &mut self.carrier);
+        let x = &mut self.exchange;
         let made = match self.input.byte() % 4 {
-            0 => x.fetch_add(host, to, place, 5, none),
-            1 => x.compare_swap(host, to, place, 5, 6, none),
-            2 => x.flush(host, to, none),
+            0 => x.fetch_add(to, place, 5, none),
+            1 => x.compare_swap(to, place, 5, 6, none),
+            2 => x.flush(to, none),
             _ => return x.fence(to),
         };
         self.begun(to, made);
@@ -196,7 +196,7 @@ impl Run<'_> {
         if choice & 2 == 0 && self.ops.len() < OPS {
             let sink = memory(Use::Anybody, self.length(), FILL);
             let none = Notify::default();
-            let id = (self.exchange).receive_claimed(&mut self.carrier, id, sink, none);
+            let id = (self.exchange).receive_claimed(id, sink, none);
             self.ops.push(Op { id, with: None });
         } else {
             self.discard(id);
@@ -206,7 +206,7 @@ impl Run<'_> {
     pub(super) fn discard(&mut self, id: MessageId) {
         assert!(self.exchange.is_claimed(&id));
         let nothing = memory(Use::Anybody, 0, FILL);
-        self.exchange.discard(&mut self.carrier, id, nothing);
+        self.exchange.discard(id, nothing);
     }
 
     fn regions(&mut self) {
@@ -331,13 +331,13 @@ impl Run<'_> {
             }
             4 => {
                 let bytes = (value > 0).then_some(value);
-                self.exchange.set_pushed_share(&mut self.carrier, bytes);
+                self.exchange.set_pushed_share(bytes);
             }
             5 => {
                 let chunk = u64::from(self.input.byte());
                 self.window = self.window.max(value);
                 self.chunk = self.chunk.max(chunk);
-                self.exchange.set_pull(&mut self.carrier, value, chunk);
+                self.exchange.set_pull(value, chunk);
             }
             _ => {
                 let to = 1 + u32::from(choice >> 7);

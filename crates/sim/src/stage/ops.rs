@@ -109,11 +109,9 @@ impl Rank {
                     ..PutOptions::default()
                 };
                 self.written.slots.push((of, id, at, 0));
-                let begun = self
-                    .engine
-                    .reach(target, Gather::from(payload), |x, carrier, from| {
-                        x.put(carrier, target, place(at), from, &options)
-                    });
+                let begun = self.engine.reach(target, Gather::from(payload), |x, from| {
+                    x.put(target, place(at), from, &options)
+                });
                 let op = done(begun.map_err(|(e, _)| e));
                 let kind = Kind::Puts { id, at, bytes, of };
                 self.ops.extend(op.map(|op| (op, kind)));
@@ -130,24 +128,24 @@ impl Rank {
                     None => (None, 0, 8),
                 };
                 let into = Scatter::from(vec![0; bytes]);
-                let begun = self.engine.reach(target, into, |x, carrier, into| {
-                    x.get(carrier, target, place(at), into, notify)
+                let begun = self.engine.reach(target, into, |x, into| {
+                    x.get(target, place(at), into, notify)
                 });
                 let op = done(begun.map_err(|(e, _)| e));
                 self.ops
                     .extend(op.map(|op| (op, Kind::Gets { id, bytes, of })));
             }
             3 => {
-                let begun = self.engine.reach(target, (), |x, carrier, ()| {
-                    x.flush(carrier, target, notify).map_err(|e| (e, ()))
+                let begun = self.engine.reach(target, (), |x, ()| {
+                    x.flush(target, notify).map_err(|e| (e, ()))
                 });
                 let op = done(begun.map_err(|(e, ())| e));
                 self.ops.extend(op.map(|op| (op, Kind::Flushes(of))));
             }
-            4 => self.engine.core.matched.state().fence(target),
+            4 => self.engine.matched.exchange.fence(target),
             _ => {
-                let begun = self.engine.reach(target, (), |x, carrier, ()| {
-                    let added = x.fetch_add(carrier, target, place(0), ADDED, notify);
+                let begun = self.engine.reach(target, (), |x, ()| {
+                    let added = x.fetch_add(target, place(0), ADDED, notify);
                     added.map_err(|e| (e, ()))
                 });
                 if let Some(op) = done(begun.map_err(|(e, ())| e)) {
@@ -200,7 +198,7 @@ impl Rank {
             0 => return self.claims.push(parcel),
             1 => {
                 let op = self.post(&selector, parcel.bytes);
-                if self.engine.core.matched.state().cancel(op) {
+                if self.engine.matched.exchange.cancel(op) {
                     self.ops.push((op, Kind::Cancelled));
                 } else {
                     self.ops.push((op, Kind::Receives(parcel)));
@@ -226,13 +224,13 @@ impl Rank {
         for parcel in std::mem::take(&mut self.claims) {
             let rank = self.book.lock().lives[parcel.from].rank;
             let selector = Selector::from(rank as u32, parcel.tag);
-            let exchange = self.engine.core.matched.state();
+            let exchange = &mut self.engine.matched.exchange;
             if let Some((id, found)) = exchange.claim(&selector) {
                 assert_eq!((found.tag, found.total), (parcel.tag, parcel.bytes as u64));
                 let into = Scatter::from(vec![0; parcel.bytes]);
-                let op = self.engine.with_exchange(|x, carrier| {
-                    x.receive_claimed(carrier, id, into, Notify::default())
-                });
+                let op = self
+                    .engine
+                    .with_exchange(|x| x.receive_claimed(id, into, Notify::default()));
                 self.ops.push((op, Kind::Receives(parcel)));
             } else if self.known(rank) == Some(parcel.from) {
                 self.claims.push(parcel);
@@ -244,7 +242,7 @@ impl Rank {
     pub(super) fn take_ended(&mut self) -> bool {
         let mut any = false;
         for (op, kind) in std::mem::take(&mut self.ops) {
-            let exchange = self.engine.core.matched.state();
+            let exchange = &mut self.engine.matched.exchange;
             if exchange.is_done(op) != Some(true) {
                 self.ops.push((op, kind));
                 continue;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use portolan_core::{
-    BarrierCall, Clock, Core, Death, Engine, Finding, Lane, Lanes, Restarted, Scatter, ShmLane,
+    BarrierCall, Clock, Core, Death, Engine, Finding, Lane, Lanes, Matched, Restarted, Scatter,
+    ShmLane,
 };
 use portolan_exchange::{OpId, RegionId, Rights, Statistics};
 use portolan_link::shm::{ShmPort, Slumbering};
@@ -117,9 +118,11 @@ impl Rank {
             };
             lanes.push(lane, "simulated");
         }
-        let core = Core::new(&settings(plan, rank, life), lanes);
+        let settings = settings(plan, rank, life);
+        let matched = Matched::new(&settings, &lanes);
+        let core = Core::new(&settings, lanes);
         let shm = shm.map(|(link, near)| ShmLane::new(link, &near, plan.copy_min, 1 << 20));
-        let mut engine = Engine::new(core, Some(net), shm, clock.clone());
+        let mut engine = Engine::new(core, matched, Some(net), shm, clock.clone());
         let region = Scatter::from(vec![0; REGION]);
         let region = engine.register_region(region, Some(KEY), Rights::Both);
         let mut made = Self {
@@ -300,7 +303,7 @@ impl Rank {
             .any(|it| it.lost || !it.mourned.is_empty());
         let core = &mut self.engine.core;
         assert_eq!((core.unexpected.used, core.queued.used), (0, 0));
-        let found = core.matched.state().statistics();
+        let found = self.engine.matched.exchange.statistics();
         let expected = Statistics {
             messages: if of_dead { found.messages } else { 0 },
             pushed_bytes: if of_dead { found.pushed_bytes } else { 0 },
@@ -331,7 +334,7 @@ impl Rank {
             self.closing,
             core.unexpected.used,
             core.queued.used,
-            core.matched.state().statistics(),
+            self.engine.matched.exchange.statistics(),
         )
     }
 }

@@ -1,0 +1,46 @@
+//! Memory of operations and regions, as the exchange sees it.
+
+/// Bytes that a message or a put is read from, in one piece or several.
+pub trait Source {
+    /// How many.
+    fn len(&self) -> u64;
+
+    /// Whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `into.len()` bytes from `at` on; the range lies within.
+    fn read(&self, at: u64, into: &mut [u8]);
+}
+
+/// Where a source lies in this process's memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Located {
+    /// Address of its first byte; 0: nobody may copy it.
+    pub address: u64,
+    /// Whoever sends it waits until it was received, and can write to the
+    /// receiver's memory: the two may share the copy.
+    pub shares: bool,
+}
+
+/// Memory that a message or a get is written to, or that is registered for
+/// others to read and write, in one piece or several.
+pub trait Sink {
+    /// How many bytes there is room for.
+    fn len(&self) -> u64;
+
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies `into.len()` bytes from `at` on; the range lies within.
+    fn read(&self, at: u64, into: &mut [u8]);
+
+    /// Writes bytes at `at`; the range lies within.
+    fn write(&mut self, at: u64, bytes: &[u8]);
+
+    /// The range as one slice; `None` if it lies in several pieces.
+    fn slice(&mut self, at: u64, bytes: usize) -> Option<&mut [u8]>;
+}
