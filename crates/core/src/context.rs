@@ -20,6 +20,7 @@ pub struct Context<'a> {
 }
 
 impl<'a> Context<'a> {
+    #[inline(always)]
     pub(crate) fn new(core: &'a mut Core, out: &'a mut Out<'_>, meta: &Meta) -> Self {
         Self {
             core,

@@ -11,7 +11,7 @@ use crate::matched::Matched;
 use crate::message::SendOptions;
 use crate::net::NetLane;
 use crate::network::Network;
-use crate::out::{NetOut, Out};
+use crate::out::Out;
 use crate::poll_throttle::PollThrottle;
 use crate::ports::PORTS_RESERVED;
 use crate::returns::Restarted;
@@ -67,7 +67,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     #[inline(always)]
     pub(crate) fn parts(&mut self) -> (&mut Core, &mut Matched, Out<'_>) {
         let out = Out {
-            net: self.net.as_mut().map(|net| NetOut::Lane(net.sender())),
+            net: self.net.as_mut().map(NetLane::sender),
             shm: self.shm.as_mut().map(ShmLane::sender),
             clock: &self.clock,
         };

@@ -247,14 +247,12 @@ impl<N: Network> NetLane<N> {
             self.ask_sizes(core);
         }
         let before = core.answerable();
-        let mut view = self.tx.tables.view();
-        // Sockets cannot change their port.
-        view.set_reroutes(self.link.has_ways());
+        let tx = &mut self.tx;
+        tx.tables.view().set_reroutes(self.link.has_ways());
         let mut intake = Intake {
             core,
             matched,
             ranks: &self.ranks,
-            now,
             shm,
             clock,
             told: Death::Ended,
@@ -266,30 +264,30 @@ impl<N: Network> NetLane<N> {
         let has_fast = self.link.has_fast_path();
         let received = self.link.rx_burst(BURST, |f| {
             let (from, detour) = (net_address(f.from), f.detour);
-            let mut rx = view.handle_packet(now, from, f.ce, f.bytes, spare);
-            let Some(rx) = &mut rx else {
-                intake.hear(&mut view);
+            let taken = (tx.tables.view()).handle_packet(now, from, f.ce, f.bytes, spare);
+            let Some(mut rx) = taken else {
+                intake.hear(tx.tables.view());
                 return;
             };
             if let Some(heard) = rx.heard().filter(|_| has_fast) {
                 // Only the first network has a way past the kernel.
                 if heard.path == 0 {
-                    view.note_detour(heard.peer, detour);
+                    tx.tables.view().note_detour(heard.peer, detour);
                 }
                 if heard.detour && mis_steered.last() != Some(&heard.peer) {
                     mis_steered.push(heard.peer);
                 }
             }
-            intake.take(&mut view, rx);
+            intake.take(tx, &mut rx);
         });
         for peer in mis_steered.drain(..) {
-            if let Some(to) = view.peer_address(peer) {
+            if let Some(to) = tx.tables.view().peer_address(peer) {
                 self.link.mis_steered(&link_address(to));
             }
         }
-        let due = view.next_timeout().is_some_and(|at| at <= now);
-        if due {
-            intake.handle_timeouts(&mut view, &mut self.spare);
+        let due = tx.tables.view().next_timeout();
+        if due.is_some_and(|at| at <= now) {
+            intake.handle_timeouts(tx, &mut self.spare);
         }
         let moved = match received {
             Ok(n) => {
@@ -327,7 +325,7 @@ impl<N: Network> NetLane<N> {
         let mut sent = 0;
         let Self {
             link,
-            tx: NetTx { tables, now, dirty },
+            tx,
             ranks,
             pending,
             failing,
@@ -336,8 +334,9 @@ impl<N: Network> NetLane<N> {
             sizes_at,
             ..
         } = self;
-        *dirty = false;
-        let mut view = tables.view();
+        tx.dirty = false;
+        let now = tx.now;
+        let mut view = tx.tables.view();
         if pending.is_empty()
             && !view.may_transmit(flush_delayed_acks)
             && rerouted.is_empty()
@@ -357,7 +356,7 @@ impl<N: Network> NetLane<N> {
         loop {
             let mut dry = false;
             while pending.len() < BURST {
-                let Some(t) = view.poll_transmit(*now, flush_delayed_acks, &core.ops) else {
+                let Some(t) = view.poll_transmit(now, flush_delayed_acks, &core.ops) else {
                     dry = true;
                     break;
                 };
@@ -374,7 +373,6 @@ impl<N: Network> NetLane<N> {
                 core,
                 matched,
                 ranks,
-                now: *now,
                 shm: None,
                 clock,
                 told: Death::Ended,
@@ -382,7 +380,7 @@ impl<N: Network> NetLane<N> {
                 gone,
                 rerouted,
             };
-            intake.hear(&mut view);
+            intake.hear(view.again());
             if pending.is_empty() {
                 break;
             }
@@ -430,7 +428,7 @@ impl<N: Network> NetLane<N> {
                     && let Some(LinkError::TooBig(max)) = failure
                 {
                     log::debug!("packets to peer {} may have {max} bytes", t.peer.0);
-                    view.packet_too_big(*now, t.peer, t.path, t.len, max);
+                    view.packet_too_big(now, t.peer, t.path, t.len, max);
                     // Its interface may know how much it takes.
                     *sizes_at = 0;
                 }
@@ -500,7 +498,6 @@ impl<N: Network> NetLane<N> {
             core,
             matched,
             ranks: &self.ranks,
-            now,
             shm,
             clock,
             told: Death::Ended,
@@ -508,9 +505,8 @@ impl<N: Network> NetLane<N> {
             gone: &mut self.gone,
             rerouted: &mut self.rerouted,
         };
-        let mut view = self.tx.tables.view();
-        let mut rx = view.resume(now, &mut self.spare);
-        intake.take(&mut view, &mut rx);
+        let mut rx = self.tx.tables.view().resume(now, &mut self.spare);
+        intake.take(&mut self.tx, &mut rx);
         self.tx.dirty = true;
     }
 
@@ -527,7 +523,6 @@ impl<N: Network> NetLane<N> {
             core,
             matched,
             ranks: &self.ranks,
-            now: self.tx.now,
             shm: None,
             clock,
             told: how,
@@ -535,9 +530,8 @@ impl<N: Network> NetLane<N> {
             gone: &mut self.gone,
             rerouted: &mut self.rerouted,
         };
-        let mut view = self.tx.tables.view();
-        view.peer_died(peer);
-        intake.hear(&mut view);
+        self.tx.tables.view().peer_died(peer);
+        intake.hear(self.tx.tables.view());
     }
 
     /// Told from outside that a rank is back in another life; gives what it is
@@ -555,7 +549,6 @@ impl<N: Network> NetLane<N> {
             core,
             matched,
             ranks: &self.ranks,
-            now: self.tx.now,
             shm: None,
             clock,
             told: Death::Restarted,
@@ -565,9 +558,8 @@ impl<N: Network> NetLane<N> {
         };
         let Address { life, ip, port, .. } = it.address;
         let to = NetAddress { ip, port };
-        let mut view = self.tx.tables.view();
-        view.peer_returned(peer, life, to, it.mode);
-        intake.hear(&mut view);
+        (self.tx.tables.view()).peer_returned(peer, life, to, it.mode);
+        intake.hear(self.tx.tables.view());
         Some(peer)
     }
 

@@ -6,51 +6,26 @@ use portolan_link::memory::CopyError;
 use portolan_link::shm::{
     Exposed, OneSidedError, Outlet, Permission, Place, RegionId, WithdrawError,
 };
-use portolan_proto::{Endpoint as View, Message, PeerId, Release, SendError as NetError, SourceId};
+use portolan_proto::{Message, PeerId, Release, SendError as NetError, SourceId};
 use portolan_wire::MessageNo;
 
 use crate::clock::Clock;
 use crate::memory::Source;
 use crate::message::SendOptions;
-use crate::net::{NetTx, Suites};
+use crate::net::NetTx;
 use crate::shm::{CONTROL_BYTES, ShmFailure, ShmTx};
 
 /// The way out to other processes.
 pub struct Out<'a> {
-    pub(crate) net: Option<NetOut<'a>>,
+    pub(crate) net: Option<&'a mut NetTx>,
     pub(crate) shm: Option<ShmOut<'a>>,
     pub(crate) clock: &'a dyn Clock,
-}
-
-/// The network's part of it.
-pub enum NetOut<'a> {
-    /// Outside of a packet.
-    Lane(&'a mut NetTx),
-    /// While one is being read, and the time, ns.
-    Packet(View<'a, Suites>, u64),
 }
 
 /// The part of shared memory.
 pub struct ShmOut<'a> {
     pub outlet: Outlet<'a>,
     pub tx: &'a mut ShmTx,
-}
-
-impl NetOut<'_> {
-    #[inline]
-    fn send(&mut self, peer: PeerId, m: &Message<'_>) -> Result<MessageNo, NetError> {
-        match self {
-            Self::Lane(net) => net.send(peer, m),
-            Self::Packet(view, now) => view.send(*now, peer, m),
-        }
-    }
-
-    fn again(&mut self) -> NetOut<'_> {
-        match self {
-            Self::Lane(net) => NetOut::Lane(net),
-            Self::Packet(view, now) => NetOut::Packet(view.again(), *now),
-        }
-    }
 }
 
 impl ShmOut<'_> {
@@ -84,7 +59,7 @@ impl<'a> Out<'a> {
     #[inline(always)]
     pub fn again(&mut self) -> Out<'_> {
         Out {
-            net: self.net.as_mut().map(NetOut::again),
+            net: self.net.as_deref_mut(),
             shm: self.shm.as_mut().map(ShmOut::again),
             clock: self.clock,
         }
@@ -115,20 +90,15 @@ impl<'a> Out<'a> {
         release: Release,
     ) -> Result<MessageNo, NetError> {
         match &mut self.net {
-            Some(NetOut::Lane(net)) => net.send_long(peer, m, total, source, release),
-            Some(NetOut::Packet(view, now)) => {
-                view.send_long(*now, peer, m, total, source, release)
-            }
+            Some(net) => net.send_long(peer, m, total, source, release),
             None => Err(NetError::BadPeer),
         }
     }
 
     /// Something is awaited of a peer on the network.
     pub fn net_await(&mut self, peer: PeerId) {
-        match &mut self.net {
-            Some(NetOut::Lane(net)) => net.await_peer(peer),
-            Some(NetOut::Packet(view, now)) => view.await_peer(*now, peer),
-            None => {}
+        if let Some(net) = &mut self.net {
+            net.await_peer(peer);
         }
     }
 
@@ -136,8 +106,7 @@ impl<'a> Out<'a> {
     #[inline]
     pub fn net_inline_max(&mut self, peer: PeerId, args: usize) -> usize {
         match &mut self.net {
-            Some(NetOut::Lane(net)) => net.inline_max(peer, args),
-            Some(NetOut::Packet(view, _)) => view.inline_max(peer, args),
+            Some(net) => net.inline_max(peer, args),
             None => 0,
         }
     }

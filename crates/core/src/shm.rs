@@ -27,7 +27,7 @@ use crate::core::Core;
 use crate::error::Death;
 use crate::matched::Matched;
 use crate::net::NetTx;
-use crate::out::{NetOut, Out, ShmOut};
+use crate::out::{Out, ShmOut};
 use crate::send::FLOWS_ALL;
 
 /// Frames that one pass takes.
@@ -121,7 +121,7 @@ impl ShmLane {
             && let Some(frame) = link.peek_short()
         {
             let mut out = Out {
-                net: net.as_deref_mut().map(NetOut::Lane),
+                net: net.as_deref_mut(),
                 shm: Some(ShmOut {
                     outlet: link.outlet(),
                     tx,
@@ -139,7 +139,7 @@ impl ShmLane {
         } else if !link.is_quiet() {
             let polled = link.poll_with(BURST, |outlet, from, priority, frame| {
                 let mut out = Out {
-                    net: net.as_deref_mut().map(NetOut::Lane),
+                    net: net.as_deref_mut(),
                     shm: Some(ShmOut {
                         outlet: outlet.again(),
                         tx,

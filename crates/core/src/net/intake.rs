@@ -5,14 +5,14 @@ use portolan_proto::{
     Spare, Verdict,
 };
 
-use super::Suites;
 use super::failing::Failing;
+use super::{NetTx, Suites};
 use crate::clock::Clock;
 use crate::core::{Arrival, Core, Took};
 use crate::error::Death;
 use crate::matched::Matched;
 use crate::message::Event;
-use crate::out::{NetOut, Out};
+use crate::out::Out;
 use crate::ports::Meta;
 use crate::shm::ShmLane;
 
@@ -21,7 +21,6 @@ pub(super) struct Intake<'a> {
     pub core: &'a mut Core,
     pub matched: &'a mut Matched,
     pub ranks: &'a [u32],
-    pub now: u64,
     pub shm: Option<&'a mut ShmLane>,
     pub clock: &'a dyn Clock,
     /// How a peer ended that is told to have.
@@ -46,30 +45,31 @@ impl Intake<'_> {
     /// Takes all that came of a packet, or of what was held. What happened
     /// before a part is heard of before it.
     #[inline]
-    pub fn take(&mut self, view: &mut View<'_, Suites>, rx: &mut Rx<'_>) {
+    pub fn take(&mut self, tx: &mut NetTx, rx: &mut Rx<'_>) {
         loop {
-            let delivery = rx.next(view);
-            self.hear(view);
+            let delivery = rx.next(&mut tx.tables.view());
+            self.hear(tx.tables.view());
             let Some(delivery) = delivery else { return };
-            let verdict = self.deliver(view, &delivery);
-            rx.answer(view, verdict);
+            let verdict = self.deliver(tx, &delivery);
+            rx.answer(&mut tx.tables.view(), verdict);
         }
     }
 
     /// Does what is due.
-    pub fn handle_timeouts(&mut self, view: &mut View<'_, Suites>, spare: &mut Spare) {
+    pub fn handle_timeouts(&mut self, tx: &mut NetTx, spare: &mut Spare) {
         let awaits = |peer| self.matched.exchange.awaits(self.rank(peer));
-        view.handle_timeouts(self.now, awaits);
-        self.hear(view);
-        if view.is_resumable() {
-            let mut rx = view.resume(self.now, spare);
-            self.take(view, &mut rx);
+        let now = tx.now;
+        tx.tables.view().handle_timeouts(now, awaits);
+        self.hear(tx.tables.view());
+        if tx.tables.view().is_resumable() {
+            let mut rx = tx.tables.view().resume(now, spare);
+            self.take(tx, &mut rx);
         }
     }
 
     /// Hears what has happened.
     #[inline]
-    pub fn hear(&mut self, view: &mut View<'_, Suites>) {
+    pub fn hear(&mut self, mut view: View<'_, Suites>) {
         while let Some(event) = view.poll_event() {
             self.note(event);
         }
@@ -98,9 +98,9 @@ impl Intake<'_> {
     }
 
     #[inline]
-    fn deliver(&mut self, view: &mut View<'_, Suites>, d: &Delivery<'_>) -> Verdict {
+    fn deliver(&mut self, tx: &mut NetTx, d: &Delivery<'_>) -> Verdict {
         let mut out = Out {
-            net: Some(NetOut::Packet(view.again(), self.now)),
+            net: Some(tx),
             shm: self.shm.as_deref_mut().map(ShmLane::sender),
             clock: self.clock,
         };
