@@ -141,7 +141,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(net) = &mut self.net
             && net.is_dirty()
         {
-            moved += net.transmit(&mut self.core, &mut self.matched, false, &self.clock);
+            moved += net.transmit(&mut self.core, false, &self.clock);
         }
         moved
     }
@@ -178,7 +178,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         match (core.lanes.get(rank), net, shm) {
             (Some(Lane::Net(peer)), Some(net), shm) => {
                 net.pass(core, matched, shm.as_mut(), clock);
-                net.peer_died(core, matched, peer, why, clock);
+                net.peer_died(core, peer, why, clock);
             }
             (Some(Lane::Shm(index)), net, Some(shm)) => {
                 if why.is_end() && shm.why(index) == Death::Closed {
@@ -204,8 +204,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// A rank that was declared dead is there again.
     pub fn back(&mut self, it: &Restarted) {
         let Some(net) = &mut self.net else { return };
-        let Some(peer) = net.peer_returned(&mut self.core, &mut self.matched, it, &self.clock)
-        else {
+        let Some(peer) = net.peer_returned(&mut self.core, it, &self.clock) else {
             return;
         };
         let (core, matched, mut out) = self.parts();
@@ -322,7 +321,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if let Some(net) = &mut self.net
             && net.is_dirty()
         {
-            net.transmit(&mut self.core, &mut self.matched, false, &self.clock);
+            net.transmit(&mut self.core, false, &self.clock);
         }
         if self.matched.exchange.has_unready() {
             self.make_ready();
@@ -370,7 +369,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         self.shm = None;
         if let Some(net) = &mut self.net {
             net.close(self.clock.now());
-            net.transmit(&mut self.core, &mut self.matched, true, &self.clock);
+            net.transmit(&mut self.core, true, &self.clock);
         }
     }
 
@@ -379,7 +378,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         // An acknowledgement that waits for something to ride on: the peer's
         // own close may wait for it.
         if let Some(net) = &mut self.net {
-            net.transmit(&mut self.core, &mut self.matched, true, &self.clock);
+            net.transmit(&mut self.core, true, &self.clock);
         }
         self.core.ops.end_all();
         self.matched.exchange.end_all();

@@ -251,7 +251,6 @@ impl<N: Network> NetLane<N> {
         tx.tables.view().set_reroutes(self.link.has_ways());
         let mut intake = Intake {
             core,
-            matched,
             ranks: &self.ranks,
             shm,
             clock,
@@ -278,7 +277,7 @@ impl<N: Network> NetLane<N> {
                     mis_steered.push(heard.peer);
                 }
             }
-            intake.take(tx, &mut rx);
+            intake.take(matched, tx, &mut rx);
         });
         for peer in mis_steered.drain(..) {
             if let Some(to) = tx.tables.view().peer_address(peer) {
@@ -287,7 +286,7 @@ impl<N: Network> NetLane<N> {
         }
         let due = tx.tables.view().next_timeout();
         if due.is_some_and(|at| at <= now) {
-            intake.handle_timeouts(tx, &mut self.spare);
+            intake.handle_timeouts(matched, tx, &mut self.spare);
         }
         let moved = match received {
             Ok(n) => {
@@ -300,7 +299,7 @@ impl<N: Network> NetLane<N> {
             }
         };
         let flush_delayed_acks = core.answerable() == before;
-        moved + self.transmit(core, matched, flush_delayed_acks, clock)
+        moved + self.transmit(core, flush_delayed_acks, clock)
     }
 
     /// The clock as of the last pass or send, ns.
@@ -318,7 +317,6 @@ impl<N: Network> NetLane<N> {
     pub fn transmit(
         &mut self,
         core: &mut Core,
-        matched: &mut Matched,
         flush_delayed_acks: bool,
         clock: &dyn Clock,
     ) -> usize {
@@ -371,7 +369,6 @@ impl<N: Network> NetLane<N> {
             }
             let mut intake = Intake {
                 core,
-                matched,
                 ranks,
                 shm: None,
                 clock,
@@ -496,7 +493,6 @@ impl<N: Network> NetLane<N> {
         let now = self.tx.now;
         let mut intake = Intake {
             core,
-            matched,
             ranks: &self.ranks,
             shm,
             clock,
@@ -506,22 +502,14 @@ impl<N: Network> NetLane<N> {
             rerouted: &mut self.rerouted,
         };
         let mut rx = self.tx.tables.view().resume(now, &mut self.spare);
-        intake.take(&mut self.tx, &mut rx);
+        intake.take(matched, &mut self.tx, &mut rx);
         self.tx.dirty = true;
     }
 
     /// Told from outside that a peer's process has ended.
-    pub fn peer_died(
-        &mut self,
-        core: &mut Core,
-        matched: &mut Matched,
-        peer: PeerId,
-        how: Death,
-        clock: &dyn Clock,
-    ) {
+    pub fn peer_died(&mut self, core: &mut Core, peer: PeerId, how: Death, clock: &dyn Clock) {
         let mut intake = Intake {
             core,
-            matched,
             ranks: &self.ranks,
             shm: None,
             clock,
@@ -539,7 +527,6 @@ impl<N: Network> NetLane<N> {
     pub fn peer_returned(
         &mut self,
         core: &mut Core,
-        matched: &mut Matched,
         it: &Restarted,
         clock: &dyn Clock,
     ) -> Option<PeerId> {
@@ -547,7 +534,6 @@ impl<N: Network> NetLane<N> {
         let peer = PeerId(at as u32);
         let mut intake = Intake {
             core,
-            matched,
             ranks: &self.ranks,
             shm: None,
             clock,

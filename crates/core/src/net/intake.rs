@@ -19,7 +19,6 @@ use crate::shm::ShmLane;
 /// The core, and who else hears of what the protocol hands out.
 pub(super) struct Intake<'a> {
     pub core: &'a mut Core,
-    pub matched: &'a mut Matched,
     pub ranks: &'a [u32],
     pub shm: Option<&'a mut ShmLane>,
     pub clock: &'a dyn Clock,
@@ -45,25 +44,25 @@ impl Intake<'_> {
     /// Takes all that came of a packet, or of what was held. What happened
     /// before a part is heard of before it.
     #[inline]
-    pub fn take(&mut self, tx: &mut NetTx, rx: &mut Rx<'_>) {
+    pub fn take(&mut self, matched: &mut Matched, tx: &mut NetTx, rx: &mut Rx<'_>) {
         loop {
             let delivery = rx.next(&mut tx.tables.view());
             self.hear(tx.tables.view());
             let Some(delivery) = delivery else { return };
-            let verdict = self.deliver(tx, &delivery);
+            let verdict = self.deliver(matched, tx, &delivery);
             rx.answer(&mut tx.tables.view(), verdict);
         }
     }
 
     /// Does what is due.
-    pub fn handle_timeouts(&mut self, tx: &mut NetTx, spare: &mut Spare) {
-        let awaits = |peer| self.matched.exchange.awaits(self.rank(peer));
+    pub fn handle_timeouts(&mut self, matched: &mut Matched, tx: &mut NetTx, spare: &mut Spare) {
+        let awaits = |peer| matched.exchange.awaits(self.rank(peer));
         let now = tx.now;
         tx.tables.view().handle_timeouts(now, awaits);
         self.hear(tx.tables.view());
         if tx.tables.view().is_resumable() {
             let mut rx = tx.tables.view().resume(now, spare);
-            self.take(tx, &mut rx);
+            self.take(matched, tx, &mut rx);
         }
     }
 
@@ -98,7 +97,7 @@ impl Intake<'_> {
     }
 
     #[inline]
-    fn deliver(&mut self, tx: &mut NetTx, d: &Delivery<'_>) -> Verdict {
+    fn deliver(&mut self, matched: &mut Matched, tx: &mut NetTx, d: &Delivery<'_>) -> Verdict {
         let mut out = Out {
             net: Some(tx),
             shm: self.shm.as_deref_mut().map(ShmLane::sender),
@@ -107,10 +106,10 @@ impl Intake<'_> {
         if d.cookie != 0 {
             let fill = |into: &mut [u8]| into.copy_from_slice(d.payload);
             let bytes = d.payload.len();
-            (self.core).place(self.matched, d.cookie, d.offset, bytes, fill);
+            (self.core).place(matched, d.cookie, d.offset, bytes, fill);
             self.core.long_parts += u64::from(d.total >= LONG);
             if d.last {
-                self.core.finish(self.matched, &mut out, d.cookie);
+                self.core.finish(matched, &mut out, d.cookie);
             }
             return Verdict::Take(0);
         }
@@ -127,7 +126,7 @@ impl Intake<'_> {
             total: d.total,
             payload: d.payload,
         };
-        match self.core.arrive(self.matched, &mut out, &arrival) {
+        match self.core.arrive(matched, &mut out, &arrival) {
             Took::Whole => Verdict::Take(0),
             Took::Part(cookie) => Verdict::Take(cookie),
             Took::NotNow => Verdict::NotNow,
