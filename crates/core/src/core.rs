@@ -78,6 +78,9 @@ pub struct Core {
     /// Something was not taken, and something has become free since.
     pub starved: bool,
     pub(crate) resume: bool,
+    /// A reply has found no memory here. Then what is kept goes on though the outbox is
+    /// full: two who keep each other's requests would wait for each other for ever.
+    pub(crate) reply_waits: bool,
     /// Bytes that may be kept beyond all budgets, of what lies in the memory
     /// shared with a peer that is gone: it can wait nowhere else.
     pub(crate) beyond: u64,
@@ -147,6 +150,7 @@ impl Core {
             attention: false,
             starved: false,
             resume: false,
+            reply_waits: false,
             beyond: 0,
             closing: false,
             leaving: false,
@@ -289,6 +293,7 @@ impl Core {
                 self.too_long(&a.meta, a.total, room);
                 return Took::Refused;
             }
+            self.reply_waits |= a.meta.priority == Priority::Reply;
             return self.not_now();
         };
         self.counters.kept += 1;
@@ -470,6 +475,7 @@ impl Core {
                 Charge::Unexpected => self.unexpected.release(held.meta.from, held.charged),
                 Charge::Queued => self.queued.release(held.meta.from, held.charged),
             }
+            self.reply_waits = false;
             self.note_freed();
         }
         if held.body.capacity() > 0 && self.spare.len() < SPARE_MAX {

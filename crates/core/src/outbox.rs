@@ -27,6 +27,8 @@ pub struct Outbox {
     queue: VecDeque<Unsent>,
     bytes: usize,
     limit: usize,
+    /// What a handler that runs may fill it to: `limit`, but for [`Outbox::make_room`].
+    allowed: usize,
 }
 
 impl Outbox {
@@ -35,6 +37,7 @@ impl Outbox {
             queue: VecDeque::new(),
             bytes: 0,
             limit,
+            allowed: limit,
         }
     }
 
@@ -53,10 +56,15 @@ impl Outbox {
         !self.queue.is_empty() && self.queue.iter().any(|o| o.rank == rank)
     }
 
+    /// A handler that runs though it is full finds as much room as any other.
+    pub fn make_room(&mut self) {
+        self.allowed = self.limit.max(self.bytes + self.limit / 2);
+    }
+
     /// Queues a message if there is memory.
     pub fn push(&mut self, it: Unsent) -> Result<(), Unsent> {
         let bytes = it.bytes();
-        if self.bytes + bytes > self.limit && !self.queue.is_empty() {
+        if self.bytes + bytes > self.allowed && !self.queue.is_empty() {
             return Err(it);
         }
         self.bytes += bytes;
@@ -74,6 +82,7 @@ impl Outbox {
     /// Takes all out, to be tried; what fails comes back by [`Outbox::force`].
     pub fn take(&mut self) -> VecDeque<Unsent> {
         self.bytes = 0;
+        self.allowed = self.limit;
         std::mem::take(&mut self.queue)
     }
 

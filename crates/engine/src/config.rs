@@ -76,6 +76,8 @@ pub struct Config {
     /// Memory for copies of long messages on their way out, bytes. Default 32 MiB.
     pub copy_bytes: usize,
     /// Memory for answers of handlers that found no credit, bytes. Default 1 MiB.
+    /// Beyond half of it no requests are taken; those that are here go on only while
+    /// another's answer waits for their memory.
     pub reply_bytes: usize,
     /// On one host, messages from this length on may be copied once by their
     /// receiver, out of the sender's memory, bytes: whether they are is tried out

@@ -444,6 +444,8 @@ impl<S: Seal> Endpoint<'_, S> {
         p.mtu.begin(now, ours, offer.packet_max);
         c.keyed = true;
         self.install_keys(conn);
+        // Something may be awaited of it, and it may die before it is up.
+        self.arm_keepalive(conn);
         Some(conn)
     }
 

@@ -272,8 +272,9 @@ impl<S: Seal> Endpoint<'_, S> {
 
     /// The caller waits for something from a peer: that will be probed in time
     /// when it falls silent, as long as the answer to
-    /// [`Endpoint::handle_timeouts`] is that it does. A peer that
-    /// was never connected to is not; one whose connection makes room for
+    /// [`Endpoint::handle_timeouts`] is that it does. One that has
+    /// offered a connection is given [`crate::Config::connect_ns`]. A peer that
+    /// was never heard of is not probed; one whose connection makes room for
     /// another's is not until it is heard of again.
     pub fn await_peer(&mut self, now: u64, peer: PeerId) {
         let conn = self.peers.get(peer.0 as usize).map_or(NONE, |p| p.conn);
@@ -295,10 +296,19 @@ impl<S: Seal> Endpoint<'_, S> {
         let silence = self.core.config.silence_ns;
         let peer = PeerId(self.conns[conn as usize].peer);
         let incomplete = self.is_incomplete(conn) || awaits(peer);
+        let connecting = self.peers[peer.0 as usize].state == PeerState::Connecting;
         let c = &mut self.conns[conn as usize];
         let quiet = now.saturating_sub(c.heard_at);
         if !incomplete {
             c.keepalive_at = u64::MAX;
+        } else if connecting {
+            // It offers a connection, and nothing can be asked before there is one.
+            let patience = self.core.config.connect_ns;
+            c.keepalive_at = c.heard_at.saturating_add(patience);
+            if quiet >= patience {
+                c.keepalive_at = u64::MAX;
+                self.mark_dead(peer.0, DeathReason::NoAnswer);
+            }
         } else if quiet < silence / 2 {
             c.keepalive_at = c.heard_at.saturating_add(silence / 2);
         } else if quiet < silence {

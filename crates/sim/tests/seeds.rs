@@ -32,6 +32,16 @@ fn seeds_on_two_networks_that_once_failed_pass() {
     }
 }
 
+/// The same of the engine.
+const STAGE_REGRESSIONS: &[u64] = &[2317, 7832, 8862, 11525];
+
+#[test]
+fn seeds_of_the_engine_that_once_failed_pass() {
+    for &seed in STAGE_REGRESSIONS {
+        run_seed(STAGE + seed, false).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}
+
 #[test]
 fn three_hundred_seeds_on_two_networks_pass() {
     pass(TWO_NETWORKS, 300);

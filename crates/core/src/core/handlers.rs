@@ -12,8 +12,9 @@ use crate::out::Out;
 use crate::ports::{Handler, HeldMessage, Meta, PortState};
 
 impl Core {
+    /// Whether a message that was kept may meet its handler.
     pub(super) fn may_run(&mut self, port: u16) -> bool {
-        let run = self.run && !self.outbox.is_full();
+        let run = self.run && (!self.outbox.is_full() || self.reply_waits);
         let slot = self.ports.get_or_make(port);
         run || slot.any_thread || slot.handler.is_none()
     }
@@ -21,6 +22,7 @@ impl Core {
     /// Runs the handler of a message that has been kept.
     pub(crate) fn deliver(&mut self, out: &mut Out<'_>, mut held: HeldMessage) {
         let meta = held.meta;
+        self.outbox.make_room();
         let slot = self.ports.get_or_make(meta.port);
         if slot.state == PortState::Closed {
             if let Some((buffer, filled, generation)) = held.in_buffer.take() {

@@ -339,18 +339,12 @@ impl Book {
                 flow,
                 number,
             } => {
-                let to = self.lives[me].knows[to as usize];
+                let to = self.spoken_of(me, to as usize);
                 self.note_refused(me, to, priority, flow, number.0);
             }
             Event::PeerDead { rank, why } => {
-                let owed = self.lives[me].owed.iter();
-                let owed = owed
-                    .clone()
-                    .position(|it| self.lives[*it].rank == rank as usize);
-                let it = match owed {
-                    Some(at) => self.lives[me].owed.remove(at),
-                    None => self.lives[me].knows[rank as usize],
-                };
+                let it = self.spoken_of(me, rank as usize);
+                self.lives[me].owed.retain(|owed| *owed != it);
                 let guess = matches!(why, Death::Silent | Death::NoAnswer);
                 let lost = self.lives[it].lost || self.lives[me].lost;
                 assert!(
@@ -366,6 +360,15 @@ impl Book {
             }
             Event::TooLong { .. } | Event::PeerSilent { .. } => {}
         }
+    }
+
+    /// The life of a rank that events which reach life `me` are about: as long as it
+    /// has not heard of a death, the one before.
+    fn spoken_of(&self, me: LifeId, rank: usize) -> LifeId {
+        let it = &self.lives[me];
+        let mut owed = it.owed.iter();
+        let owed = owed.find(|life| self.lives[**life].rank == rank);
+        *owed.unwrap_or(&it.knows[rank])
     }
 
     /// Life `me` was told that a rank is back.
