@@ -300,7 +300,7 @@ impl Rank {
             .lock()
             .lives
             .iter()
-            .any(|it| it.lost || !it.mourned.is_empty());
+            .any(|it| it.lost || !it.known_dead.is_empty());
         let core = &mut self.engine.core;
         assert_eq!((core.unexpected.used, core.queued.used), (0, 0));
         let found = self.engine.matched.exchange.statistics();
