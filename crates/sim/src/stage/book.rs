@@ -178,6 +178,12 @@ impl Book {
         self.letter(from, to, priority, port, flow, args, bytes as usize)
     }
 
+    /// A short message that may not come before another.
+    pub fn draft_behind(&mut self, from: LifeId, it: &Draft) -> Draft {
+        let (args, bytes) = (1 + self.rng.index(8), self.rng.below(3_000) as usize);
+        self.letter(from, it.to, it.priority, it.port, it.flow, args, bytes)
+    }
+
     #[expect(clippy::too_many_arguments, reason = "the fields of a message")]
     fn letter(
         &mut self,

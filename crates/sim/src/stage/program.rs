@@ -40,6 +40,15 @@ impl Rank {
     }
 
     fn send(&mut self, to: usize) {
+        // Often there where the last went: some are still kept there when the next come.
+        if let Some((to, last)) = self.last.take_if(|_| self.rng.one_in(2))
+            && self.known(to as usize) == Some(last.to)
+        {
+            let draft = self.book.lock().draft_behind(self.life, &last);
+            self.last = Some((to, draft.clone()));
+            self.wants.push_back((to, draft));
+            return;
+        }
         let Some(life) = self.known(to) else { return };
         let priority = self
             .rng
@@ -56,6 +65,7 @@ impl Rank {
         ];
         let at = self.rng.pick(&any);
         let draft = self.book.lock().draft(self.life, life, priority, at);
+        self.last = Some((to as u32, draft.clone()));
         self.wants.push_back((to as u32, draft));
     }
 

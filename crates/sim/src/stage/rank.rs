@@ -67,6 +67,8 @@ pub struct Rank {
     pub next_pass: u64,
     /// Messages that found no credit.
     pub(super) wants: VecDeque<(u32, Draft)>,
+    /// What it wanted to send last.
+    pub(super) last: Option<(u32, Draft)>,
     /// What is left to be sent of broadcasts.
     pub(super) relays: VecDeque<(u32, Vec<u8>)>,
     pub(super) ops: Vec<(OpId, Kind)>,
@@ -135,6 +137,7 @@ impl Rank {
             given_up: Vec::new(),
             next_pass: now,
             wants: VecDeque::new(),
+            last: None,
             relays: VecDeque::new(),
             ops: Vec::new(),
             claims: Vec::new(),
