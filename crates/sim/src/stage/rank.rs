@@ -204,6 +204,7 @@ impl Rank {
         self.engine.core.run = !helped;
         let mut moved = self.engine.pass();
         self.engine.core.run = true;
+        self.fail_if_a_handler_did();
         while let Some(finding) = self.engine.next_finding() {
             moved += 1;
             match finding {
@@ -283,6 +284,14 @@ impl Rank {
     /// Runs what handlers are still to run.
     pub fn settle(&mut self) {
         while self.engine.pass() > 0 {}
+        self.fail_if_a_handler_did();
+    }
+
+    /// The engine keeps what a handler panics with for the program's next call.
+    fn fail_if_a_handler_did(&mut self) {
+        if let Some(panic) = self.engine.core.panic.take() {
+            std::panic::resume_unwind(panic);
+        }
     }
 
     /// Nothing of its program's is under way.
