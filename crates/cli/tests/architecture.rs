@@ -15,11 +15,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("portolan-sys", &[]),
     ("portolan-ring", &["sys"]),
     ("portolan-link", &["sys", "ring", "wire"]),
+    // No clock and no system call but its links' own: never sys.
+    (
+        "portolan-core",
+        &["wire", "seal", "proto", "exchange", "ring", "link"],
+    ),
     (
         "portolan-engine",
-        &["wire", "seal", "proto", "exchange", "sys", "ring", "link"],
+        &[
+            "wire", "seal", "proto", "exchange", "sys", "ring", "link", "core",
+        ],
     ),
-    ("portolan-sim", &["wire", "seal", "proto", "link"]),
+    (
+        "portolan-sim",
+        &["wire", "seal", "proto", "exchange", "link", "core", "sys"],
+    ),
     // The fuzz targets' properties: tests only, nothing uses it.
     (
         "portolan-properties",
