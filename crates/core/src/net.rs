@@ -6,15 +6,15 @@ mod intake;
 use portolan_link::{LinkAddress, LinkError, TxFrame};
 use portolan_proto as proto;
 use portolan_proto::{
-    Endpoint as View, Identity, Layout, NetAddress, PeerId, Release, Reroute, SourceId, Spare,
-    Tables, Transmit, key_slots,
+    Endpoint as View, Identity, Layout, NetAddress, PeerId, Release, SourceId, Spare, Tables,
+    Transmit, key_slots,
 };
 use portolan_ring::{MemoryError, Table, Wiped};
 use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, SuiteId};
 use portolan_wire::{Address, MessageNo};
 
 use self::failing::Failing;
-use self::intake::Intake;
+use self::intake::{Intake, Peers};
 use crate::clock::Clock;
 use crate::core::Core;
 use crate::error::Death;
@@ -155,23 +155,15 @@ pub struct NetLane<N> {
     /// What carries its packets.
     pub link: N,
     tx: NetTx,
-    /// The rank of each peer.
-    ranks: Vec<u32>,
+    peers: Peers,
     /// Packets that the link has not taken yet.
     pending: Vec<Transmit>,
-    /// Peers that have died: the link has yet to hear which of their connection
-    /// numbers go with them.
-    gone: Vec<PeerId>,
     /// Peers that say that our packets come to them by a detour.
     mis_steered: Vec<PeerId>,
-    /// Peers whose way stays congested: packets to them are to take another.
-    rerouted: Vec<(PeerId, Reroute)>,
     /// Where held chunks are copied while they are taken.
     spare: Box<Spare>,
     /// When the last pass was.
     passed_at: u64,
-    /// What the kernel refuses.
-    failing: Failing,
     /// The link's descriptor can be waited on.
     armed: bool,
     /// Passes since then that moved something while nobody slept.
@@ -210,14 +202,16 @@ impl<N: Network> NetLane<N> {
                 now,
                 dirty: false,
             },
-            ranks,
+            peers: Peers {
+                ranks,
+                failing: Failing::default(),
+                gone: Vec::new(),
+                rerouted: Vec::new(),
+            },
             pending: Vec::with_capacity(BURST),
-            gone: Vec::new(),
             mis_steered: Vec::with_capacity(BURST),
-            rerouted: Vec::new(),
             spare: Box::default(),
             passed_at: now,
-            failing: Failing::default(),
             armed: true,
             busy: 0,
             sizes_at: 0,
@@ -250,14 +244,8 @@ impl<N: Network> NetLane<N> {
         let tx = &mut self.tx;
         tx.tables.view().set_reroutes(self.link.has_ways());
         let mut intake = Intake {
-            core,
-            ranks: &self.ranks,
             shm,
-            clock,
-            told: Death::Ended,
-            failing: &self.failing,
-            gone: &mut self.gone,
-            rerouted: &mut self.rerouted,
+            ..self.peers.intake(core, clock)
         };
         let (mis_steered, spare) = (&mut self.mis_steered, &mut *self.spare);
         let has_fast = self.link.has_fast_path();
@@ -290,7 +278,7 @@ impl<N: Network> NetLane<N> {
         }
         let moved = match received {
             Ok(n) => {
-                self.failing.received();
+                self.peers.failing.received();
                 n
             }
             Err(e) => {
@@ -324,11 +312,8 @@ impl<N: Network> NetLane<N> {
         let Self {
             link,
             tx,
-            ranks,
+            peers,
             pending,
-            failing,
-            gone,
-            rerouted,
             sizes_at,
             ..
         } = self;
@@ -337,17 +322,17 @@ impl<N: Network> NetLane<N> {
         let mut view = tx.tables.view();
         if pending.is_empty()
             && !view.may_transmit(flush_delayed_acks)
-            && rerouted.is_empty()
-            && gone.is_empty()
+            && peers.rerouted.is_empty()
+            && peers.gone.is_empty()
         {
             return 0;
         }
-        for (peer, how) in rerouted.drain(..) {
+        for (peer, how) in peers.rerouted.drain(..) {
             if let Some(to) = view.peer_address(peer) {
                 link.reroute(&link_address(to), how);
             }
         }
-        for peer in gone.drain(..) {
+        for peer in peers.gone.drain(..) {
             link.admit(peer.0, view.connection_numbers(peer));
         }
         let mut failure = None;
@@ -367,17 +352,7 @@ impl<N: Network> NetLane<N> {
                 }
                 pending.push(t);
             }
-            let mut intake = Intake {
-                core,
-                ranks,
-                shm: None,
-                clock,
-                told: Death::Ended,
-                failing,
-                gone,
-                rerouted,
-            };
-            intake.hear(view.again());
+            peers.intake(core, clock).hear(view.again());
             if pending.is_empty() {
                 break;
             }
@@ -414,9 +389,9 @@ impl<N: Network> NetLane<N> {
             let all = done == by;
             let last = by == pending.len();
             match failure {
-                None => failing.sent(pending[..done].iter().map(|t| t.peer)),
+                None => peers.failing.sent(pending[..done].iter().map(|t| t.peer)),
                 Some(LinkError::Unreachable(errno) | LinkError::Broken(errno)) => {
-                    failing.not_sent(pending[0].peer, errno);
+                    peers.failing.not_sent(pending[0].peer, errno);
                 }
                 Some(_) => {}
             }
@@ -472,7 +447,7 @@ impl<N: Network> NetLane<N> {
     #[cold]
     fn cannot_receive(&mut self, core: &Core, e: LinkError) {
         if let LinkError::Broken(errno) = e
-            && let Some(failure) = self.failing.not_received(errno)
+            && let Some(failure) = self.peers.failing.not_received(errno)
         {
             (core.tell)(format_args!(
                 "portolan: rank {}: {failure}. Does a filter (seccomp) refuse the call? \
@@ -492,14 +467,8 @@ impl<N: Network> NetLane<N> {
     ) {
         let now = self.tx.now;
         let mut intake = Intake {
-            core,
-            ranks: &self.ranks,
             shm,
-            clock,
-            told: Death::Ended,
-            failing: &self.failing,
-            gone: &mut self.gone,
-            rerouted: &mut self.rerouted,
+            ..self.peers.intake(core, clock)
         };
         let mut rx = self.tx.tables.view().resume(now, &mut self.spare);
         intake.take(matched, &mut self.tx, &mut rx);
@@ -509,14 +478,8 @@ impl<N: Network> NetLane<N> {
     /// Told from outside that a peer's process has ended.
     pub fn peer_died(&mut self, core: &mut Core, peer: PeerId, how: Death, clock: &dyn Clock) {
         let mut intake = Intake {
-            core,
-            ranks: &self.ranks,
-            shm: None,
-            clock,
             told: how,
-            failing: &self.failing,
-            gone: &mut self.gone,
-            rerouted: &mut self.rerouted,
+            ..self.peers.intake(core, clock)
         };
         self.tx.tables.view().peer_died(peer);
         intake.hear(self.tx.tables.view());
@@ -530,17 +493,11 @@ impl<N: Network> NetLane<N> {
         it: &Restarted,
         clock: &dyn Clock,
     ) -> Option<PeerId> {
-        let at = self.ranks.iter().position(|rank| *rank == it.rank)?;
+        let at = self.peers.ranks.iter().position(|rank| *rank == it.rank)?;
         let peer = PeerId(at as u32);
         let mut intake = Intake {
-            core,
-            ranks: &self.ranks,
-            shm: None,
-            clock,
             told: Death::Restarted,
-            failing: &self.failing,
-            gone: &mut self.gone,
-            rerouted: &mut self.rerouted,
+            ..self.peers.intake(core, clock)
         };
         let Address { life, ip, port, .. } = it.address;
         let to = NetAddress { ip, port };
@@ -612,7 +569,7 @@ impl<N: Network> NetLane<N> {
     /// What is read from outside: the protocol's tables, and the rank of each
     /// peer.
     pub fn described(&mut self) -> (Tables<'_>, &[u32]) {
-        (self.tx.tables.split().0, &self.ranks)
+        (self.tx.tables.split().0, &self.peers.ranks)
     }
 
     /// The protocol's counts.

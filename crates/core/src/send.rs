@@ -331,27 +331,19 @@ impl Core {
             total: payload.len() as u64,
             payload,
         };
-        let charge = match self.ports.get_or_make(port).state {
-            PortState::Closed => {
-                self.self_number = number.next();
-                self.refused(self.rank, o.priority, o.flow, number);
-                return Ok(number);
-            }
-            PortState::Unbound => Charge::Unexpected,
-            PortState::Bound => Charge::Queued,
+        let took = match self.ports.get_or_make(port).state {
+            PortState::Closed => Took::Refused,
+            PortState::Unbound => self.keep(&a, Charge::Unexpected),
+            PortState::Bound => self.keep(&a, Charge::Queued),
         };
-        match self.keep(&a, charge) {
-            Took::NotNow => Err(SendError::NoCredit),
-            Took::Refused => {
-                self.self_number = number.next();
-                self.refused(self.rank, o.priority, o.flow, number);
-                Ok(number)
-            }
-            Took::Whole | Took::Part(_) => {
-                self.self_number = number.next();
-                Ok(number)
-            }
+        if took == Took::NotNow {
+            return Err(SendError::NoCredit);
         }
+        self.self_number = number.next();
+        if took == Took::Refused {
+            self.refused(self.rank, o.priority, o.flow, number);
+        }
+        Ok(number)
     }
 
     /// Sends, or keeps the message for later where there is no credit.

@@ -245,6 +245,29 @@ fn a_handler_may_send_to_its_own_port() {
 }
 
 #[test]
+fn answers_longer_than_what_they_answer_pass_a_full_budget() {
+    let small = Config {
+        queue_bytes: 12_000,
+        queue_share: 12_000,
+        reply_bytes: 12_000,
+        ..config()
+    };
+    let mut all = job(By::Udp, 1, &small);
+    let me = all.pop().unwrap();
+    let answer = |ctx: &mut Context<'_>, _: &Message<'_>| {
+        ctx.reply_to(2, &[], &[2; 5_000]).unwrap();
+    };
+    me.bind(1, Binding::to(answer)).unwrap();
+    let got = Count::default();
+    let log = got.clone();
+    me.bind(2, Binding::to(move |_, _| log.add())).unwrap();
+    let sent = (0..100).take_while(|_| me.try_send(0, 1, &[1; 1_500]).is_ok());
+    let sent = sent.count();
+    assert!((4..100).contains(&sent), "{sent} fill the memory");
+    run(&[&me], || got.get() == sent as u64);
+}
+
+#[test]
 fn to_oneself_goes_through_the_same_handler_later_and_never_within() {
     let mut all = job(By::Udp, 1, &config());
     let me = all.pop().unwrap();

@@ -75,8 +75,8 @@ pub struct LaneTerms {
     /// Bytes that one request asks for at least, of a matched message. Default 0:
     /// [`crate::Config::pull_chunk`] alone says how many.
     pub pull_min: u64,
-    /// Its ranks may reach into each other's memory: [`crate::Task::Put`] and
-    /// [`crate::Task::Get`] are worth a try. Default no.
+    /// Its ranks may reach into each other's memory: [`crate::Task::CopyFrom`] and
+    /// [`crate::Task::CopyTo`] are worth a try. Default no.
     pub direct: bool,
 }
 

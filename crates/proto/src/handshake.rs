@@ -466,6 +466,8 @@ impl<S: Seal> Endpoint<'_, S> {
         }
         self.tell_networks(now, conn);
         self.make_ready(conn);
+        // Set anew: until now it could not be asked.
+        self.conns[conn as usize].keepalive_at = u64::MAX;
         self.arm_keepalive(conn);
         self.tell_peer(peer, PeerEvent::Up);
     }

@@ -9,25 +9,15 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Puts a connection in the list of those that may have something to send.
     #[inline]
     pub(crate) fn make_ready(&mut self, conn: u32) {
-        let c = &mut self.conns[conn as usize];
-        match c.listed {
-            Listed::Ready => {}
-            Listed::Deferred => {
-                // Rare: few connections wait there, and only for one pass.
-                self.core.deferred.remove(self.conns, conn);
-                self.conns[conn as usize].listed = Listed::Ready;
-                self.core.ready.push_back(self.conns, conn);
-            }
-            Listed::Starved => {
-                self.core.starved.remove(self.conns, conn);
-                self.conns[conn as usize].listed = Listed::Ready;
-                self.core.ready.push_back(self.conns, conn);
-            }
-            Listed::None | Listed::Free => {
-                c.listed = Listed::Ready;
-                self.core.ready.push_back(self.conns, conn);
-            }
+        match self.conns[conn as usize].listed {
+            Listed::Ready => return,
+            // Rare: few connections wait there, and only for one pass.
+            Listed::Deferred => _ = self.core.deferred.remove(self.conns, conn),
+            Listed::Starved => _ = self.core.starved.remove(self.conns, conn),
+            Listed::None | Listed::Free => {}
         }
+        self.conns[conn as usize].listed = Listed::Ready;
+        self.core.ready.push_back(self.conns, conn);
     }
 
     /// Whether a connection is sure to have no packet now. False says nothing.

@@ -296,7 +296,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let silence = self.core.config.silence_ns;
         let peer = PeerId(self.conns[conn as usize].peer);
         let incomplete = self.is_incomplete(conn) || awaits(peer);
-        let connecting = self.peers[peer.0 as usize].state == PeerState::Connecting;
+        let state = self.peers[peer.0 as usize].state;
+        let connecting = matches!(state, PeerState::New | PeerState::Connecting);
         let c = &mut self.conns[conn as usize];
         let quiet = now.saturating_sub(c.heard_at);
         if !incomplete {

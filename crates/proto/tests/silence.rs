@@ -137,3 +137,53 @@ fn who_did_not_run_counts_that_as_nobodys_silence() {
         assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up, dead], "{waits}");
     }
 }
+
+/// Node 1 has offered a connection to node 0, which awaits something of it.
+fn offered() -> Pair {
+    let mut pair = Pair::new(&Config {
+        connect_ns: 60 * SECOND,
+        ..Config::default()
+    });
+    pair.nodes[0].log.awaits = true;
+    pair.send(1, b"x");
+    pair.flush(1, true, &mut |_| true);
+    assert_eq!(pair.deliver(0), 1);
+    pair
+}
+
+#[test]
+fn of_who_dies_before_it_is_up_nothing_is_awaited_for_ever() {
+    let mut pair = offered();
+    pair.run(59 * SECOND, |_| false);
+    assert_eq!(pair.nodes[0].log.events, []);
+    pair.run(2 * SECOND, |_| false);
+    let dead = PeerEvent::Dead(DeathReason::NoAnswer);
+    assert_eq!(pair.nodes[0].log.events, [dead]);
+}
+
+#[test]
+fn who_is_up_at_last_is_asked_as_soon_as_any_other() {
+    let mut pair = offered();
+    pair.run(4 * SECOND, |_| false);
+    pair.run(SECOND, |_| true);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up]);
+    pair.run(5 * SECOND, |_| false);
+    let dead = PeerEvent::Dead(DeathReason::Silent);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Up, dead]);
+}
+
+#[test]
+fn who_is_sought_and_awaited_may_start_late() {
+    let mut pair = Pair::new(&Config::default());
+    pair.nodes[0].log.awaits = true;
+    pair.send(0, b"x");
+    let now = pair.now;
+    pair.nodes[0].with(|e, _| e.await_peer(now, PeerId(0)));
+    pair.run(20 * SECOND, |_| false);
+    assert_eq!(pair.nodes[0].log.events, [PeerEvent::Waiting]);
+    pair.run(SECOND, |_| true);
+    assert_eq!(
+        pair.nodes[0].log.events,
+        [PeerEvent::Waiting, PeerEvent::Up]
+    );
+}

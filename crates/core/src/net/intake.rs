@@ -19,17 +19,37 @@ use crate::shm::ShmLane;
 /// The core, and who else hears of what the protocol hands out.
 pub(super) struct Intake<'a> {
     pub core: &'a mut Core,
-    pub ranks: &'a [u32],
+    pub peers: &'a mut Peers,
     pub shm: Option<&'a mut ShmLane>,
     pub clock: &'a dyn Clock,
     /// How a peer ended that is told to have.
     pub told: Death,
+}
+
+/// What the lane knows of its peers, and what its link is yet to hear of them.
+pub(super) struct Peers {
+    /// The rank of each.
+    pub ranks: Vec<u32>,
     /// What the kernel refuses.
-    pub failing: &'a Failing,
-    /// Takes those that have died.
-    pub gone: &'a mut Vec<PeerId>,
-    /// Takes those whose way is to be changed.
-    pub rerouted: &'a mut Vec<(PeerId, Reroute)>,
+    pub failing: Failing,
+    /// Those that have died: their connection numbers go with them.
+    pub gone: Vec<PeerId>,
+    /// Those whose way stays congested: packets to them are to take another.
+    pub rerouted: Vec<(PeerId, Reroute)>,
+}
+
+impl Peers {
+    /// What happens away from shared memory, to peers of whose end nobody tells.
+    #[inline]
+    pub fn intake<'a>(&'a mut self, core: &'a mut Core, clock: &'a dyn Clock) -> Intake<'a> {
+        Intake {
+            core,
+            peers: self,
+            shm: None,
+            clock,
+            told: Death::Ended,
+        }
+    }
 }
 
 /// From this length on a message is long, bytes: a pause of the helper thread at its
@@ -38,7 +58,7 @@ const LONG: u64 = 32 << 10;
 
 impl Intake<'_> {
     fn rank(&self, peer: PeerId) -> u32 {
-        self.ranks[peer.0 as usize]
+        self.peers.ranks[peer.0 as usize]
     }
 
     /// Takes all that came of a packet, or of what was held. What happened
@@ -90,7 +110,7 @@ impl Intake<'_> {
             Happened::Reroute(peer, how) => {
                 let rank = self.rank(peer);
                 log::info!("the way to rank {rank} stays congested: {how:?}");
-                self.rerouted.push((peer, how));
+                self.peers.rerouted.push((peer, how));
             }
             Happened::Peer(peer, event) => self.peer_event(peer, event),
         }
@@ -115,7 +135,7 @@ impl Intake<'_> {
         }
         let arrival = Arrival {
             meta: Meta {
-                from: self.ranks[d.peer.0 as usize],
+                from: self.peers.ranks[d.peer.0 as usize],
                 port: d.port,
                 flow: d.flow,
                 priority: d.priority,
@@ -139,7 +159,7 @@ impl Intake<'_> {
         match event {
             PeerEvent::Up => log::debug!("rank {}: rank {rank} is up", self.core.rank),
             PeerEvent::Waiting => {
-                let failure = self.failing.of(peer);
+                let failure = self.peers.failing.of(peer);
                 log::info!(
                     "rank {}: rank {rank} does not answer ({failure:?})",
                     self.core.rank
@@ -147,9 +167,9 @@ impl Intake<'_> {
                 self.core.emit(Event::PeerSilent { rank, failure });
             }
             PeerEvent::Dead(why) => {
-                self.gone.push(peer);
+                self.peers.gone.push(peer);
                 let silent = matches!(why, DeathReason::Silent | DeathReason::NoAnswer);
-                let failure = self.failing.of(peer).filter(|_| silent);
+                let failure = self.peers.failing.of(peer).filter(|_| silent);
                 let why = failure.map_or(death(why, self.told), Death::CutOff);
                 self.core.mark_dead(rank, why);
             }
