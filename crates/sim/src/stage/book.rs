@@ -261,10 +261,20 @@ impl Book {
             );
             return Reaction::Nothing;
         }
-        let mut id = m.arg(0) as usize;
-        let base = id;
-        while self.letters[id].to != me && self.letters[id].base == Some(base) {
-            id += 1;
+        let base = m.arg(0) as usize;
+        let mut id = base;
+        if m.port == port::BROADCAST {
+            let copies = self.letters[base..].iter();
+            let mut copies = copies.take_while(|it| it.base == Some(base));
+            let Some(mine) = copies.position(|it| it.to == me) else {
+                // It was meant for a life before, and relayed later.
+                assert!(
+                    self.lives.iter().any(|it| it.lost),
+                    "a broadcast went astray"
+                );
+                return Reaction::Nothing;
+            };
+            id += mine;
         }
         let letter = self.letters[id].clone();
         let Letter { from, to, .. } = letter;

@@ -55,6 +55,8 @@ enum Event {
     Cut(u32, bool),
     Fail(usize),
     Shrink,
+    /// Who waits for a dead rank and cannot find out is told by its launcher.
+    Announce,
 }
 
 /// A host: its shared memory, and which of its places are taken.
@@ -291,6 +293,23 @@ impl Stage {
         for rank in self.ranks.iter_mut().flatten() {
             rank.bind_all();
             rank.next_pass = self.now;
+        }
+        // When all others must have found out.
+        self.at(self.now + 6 * self.plan.silence_ns, Event::Announce);
+    }
+
+    fn announce(&mut self) {
+        for (at, rank) in self.ranks.iter_mut().enumerate() {
+            let Some(rank) = rank else { continue };
+            for dead in self.killed.iter().map(|it| it.life) {
+                if rank.cannot_notice(dead) {
+                    let dead = self.book.lock().lives[dead].rank;
+                    rank.tell_of_death(dead, Death::Killed(9));
+                    rank.next_pass = self.now;
+                    self.trace
+                        .note(self.now, at, || format!("is told that {dead} is dead"));
+                }
+            }
         }
     }
 
@@ -589,6 +608,7 @@ impl Stage {
                 }
             }
             Event::Fail(network) => self.cut_network(network),
+            Event::Announce => self.announce(),
             Event::Shrink => {
                 let places = self.ranks.len() * self.plan.networks;
                 for at in 0..places * places {

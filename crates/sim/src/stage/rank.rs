@@ -294,9 +294,20 @@ impl Rank {
         }
     }
 
-    /// Nothing of its program's is under way.
+    /// A message of a rank that has died is looked for without an operation, or nothing
+    /// was ever heard of that rank: the engine cannot find out.
+    pub fn cannot_notice(&mut self, dead: LifeId) -> bool {
+        let rank = self.book.lock().lives[dead].rank;
+        let looked_for = self.claims.iter().any(|it| it.from == dead);
+        self.known(rank) == Some(dead)
+            && (looked_for || self.engine.heard_at(rank as u32).is_none())
+    }
+
+    /// Nothing of its program's is under way, and nothing that arrives.
     pub fn is_done(&mut self) -> bool {
-        self.wants.is_empty()
+        let core = &self.engine.core;
+        (core.unexpected.used, core.queued.used) == (0, 0)
+            && self.wants.is_empty()
             && self.relays.is_empty()
             && self.ops.is_empty()
             && self.claims.is_empty()
