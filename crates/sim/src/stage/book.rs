@@ -48,6 +48,8 @@ struct Letter {
     fate: Fate,
     /// The first of the messages of its broadcast.
     base: Option<usize>,
+    /// A handler sent it, or left it in the outbox, when it was written.
+    by_handler: bool,
 }
 
 /// Messages of one sender and flow, which keep order.
@@ -92,6 +94,8 @@ pub struct Book {
     letters: Vec<Letter>,
     /// The last number of a way that came to a port.
     last: BTreeMap<(Way, u16), u32>,
+    /// Likewise the last message itself, of those of handlers.
+    last_by_handler: BTreeMap<(Way, u16), usize>,
     refused: BTreeSet<(Way, u32)>,
     /// Messages that were given away, with their lives.
     pub ops: Vec<(LifeId, LifeId, Draft, Op)>,
@@ -119,6 +123,7 @@ impl SharedBook {
             lives: Vec::new(),
             letters: Vec::new(),
             last: BTreeMap::new(),
+            last_by_handler: BTreeMap::new(),
             refused: BTreeSet::new(),
             ops: Vec::new(),
             failed: Vec::new(),
@@ -206,6 +211,7 @@ impl Book {
             bytes,
             fate: Fate::Open,
             base: None,
+            by_handler: false,
         });
         let mut words: Vec<u64> = (0..args).map(|i| content::arg(id, i)).collect();
         words[0] = id as u64;
@@ -309,6 +315,11 @@ impl Book {
             let in_order = before.is_none_or(|before| number.wrapping_sub(before) as i32 > 0);
             assert!(in_order, "number {number} after {before:?}: {}", what());
         }
+        if letter.by_handler {
+            let key = (Self::way(&letter), m.port);
+            let before = self.last_by_handler.insert(key, id);
+            assert!(before < Some(id), "after {before:?}: {}", what());
+        }
         let (now, node) = (self.now, self.lives[me].rank);
         self.trace.note(now, node, || {
             format!(
@@ -329,6 +340,7 @@ impl Book {
             let mut draft = self.draft(me, from, Priority::Reply, to_port);
             draft.flow = m.flow;
             self.letters[draft.id].flow = m.flow;
+            self.letters[draft.id].by_handler = true;
             return Reaction::Reply(draft);
         }
         // Fewer come of each, so that they end.
@@ -341,6 +353,7 @@ impl Book {
         if self.rng.one_in(3) {
             Reaction::Give(rank as u32, draft)
         } else {
+            self.letters[draft.id].by_handler = true;
             Reaction::Forward(rank as u32, draft)
         }
     }
