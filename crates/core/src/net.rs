@@ -251,15 +251,15 @@ impl<N: Network> NetLane<N> {
         let has_fast = self.link.has_fast_path();
         let received = self.link.rx_burst(BURST, |f| {
             let (from, detour) = (net_address(f.from), f.detour);
-            let taken = (tx.tables.view()).handle_packet(now, from, f.ce, f.bytes, spare);
-            let Some(mut rx) = taken else {
-                intake.hear(tx.tables.view());
+            let mut view = tx.tables.view();
+            let Some(mut rx) = view.handle_packet(now, from, f.ce, f.bytes, spare) else {
+                intake.hear(&mut view);
                 return;
             };
             if let Some(heard) = rx.heard().filter(|_| has_fast) {
                 // Only the first network has a way past the kernel.
                 if heard.path == 0 {
-                    tx.tables.view().note_detour(heard.peer, detour);
+                    view.note_detour(heard.peer, detour);
                 }
                 if heard.detour && mis_steered.last() != Some(&heard.peer) {
                     mis_steered.push(heard.peer);
@@ -352,7 +352,7 @@ impl<N: Network> NetLane<N> {
                 }
                 pending.push(t);
             }
-            peers.intake(core, clock).hear(view.again());
+            peers.intake(core, clock).hear(&mut view);
             if pending.is_empty() {
                 break;
             }
@@ -482,7 +482,7 @@ impl<N: Network> NetLane<N> {
             ..self.peers.intake(core, clock)
         };
         self.tx.tables.view().peer_died(peer);
-        intake.hear(self.tx.tables.view());
+        intake.hear(&mut self.tx.tables.view());
     }
 
     /// Told from outside that a rank is back in another life; gives what it is
@@ -502,7 +502,7 @@ impl<N: Network> NetLane<N> {
         let Address { life, ip, port, .. } = it.address;
         let to = NetAddress { ip, port };
         (self.tx.tables.view()).peer_returned(peer, life, to, it.mode);
-        intake.hear(self.tx.tables.view());
+        intake.hear(&mut self.tx.tables.view());
         Some(peer)
     }
 

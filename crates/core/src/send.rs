@@ -17,6 +17,9 @@ use crate::outbox::Unsent;
 use crate::ports::{Charge, Meta, PORTS_RESERVED, PortState};
 use crate::shm::{STREAMED_MIN, ShmFailure, why};
 
+/// Payloads up to this length fit one packet on any lane, bytes.
+const SHORT: usize = 256;
+
 /// Flows that a pair keeps, of each priority.
 pub const FLOWS_MAX: u16 = proto::FLOWS_MAX as u16 - 2;
 
@@ -118,15 +121,11 @@ impl Core {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        if payload.len() <= out.net_inline_max(peer, o.args.len()) {
-            match out.net_send(peer, &message(port, o, payload)) {
-                Ok(number) => return Ok(number),
-                // The path has shrunk since.
-                Err(proto::SendError::TooLong) => {}
-                Err(e) => return Err(self.map(rank, e)),
-            }
+        match out.net_send(peer, &message(port, o, payload)) {
+            Ok(number) => Ok(number),
+            Err(proto::SendError::TooLong) => self.send_copy(out, rank, port, o, payload),
+            Err(e) => Err(self.map(rank, e)),
         }
-        self.send_copy(out, rank, port, o, payload)
     }
 
     /// Sends a long message from a copy of its bytes.
@@ -269,7 +268,7 @@ impl Core {
         }
         self.note_begun();
         let bytes = source.len();
-        if bytes <= self.inline_max(out, rank, o.args.len())
+        if self.is_inline(out, rank, o.args.len(), bytes)
             && let Some(payload) = source.as_slice()
         {
             return match self.send_any(out, rank, port, o, payload) {
@@ -294,8 +293,14 @@ impl Core {
         Ok(Op::new(completion, number))
     }
 
-    /// Longest payload that is copied at once rather than lent.
-    pub fn inline_max(&self, out: &mut Out<'_>, rank: u32, args: usize) -> usize {
+    /// Whether a payload is copied at once rather than lent.
+    #[inline]
+    pub fn is_inline(&self, out: &mut Out<'_>, rank: u32, args: usize, bytes: usize) -> bool {
+        bytes <= SHORT || bytes <= self.inline_max(out, rank, args)
+    }
+
+    /// Longest payload that is.
+    fn inline_max(&self, out: &mut Out<'_>, rank: u32, args: usize) -> usize {
         match self.lanes.get(rank) {
             Some(Lane::Net(peer)) => out.net_inline_max(peer, args),
             // Above that the receiver had better copy while we do.

@@ -240,7 +240,7 @@ impl Endpoint {
             return Ok(number);
         }
         let (core, mut out) = s.split();
-        if payload.len() <= core.inline_max(&mut out, rank, options.args.len()) {
+        if core.is_inline(&mut out, rank, options.args.len(), payload.len()) {
             match s.try_send(rank, port, options, payload) {
                 Err(SendError::NoCredit) => {}
                 result => {
@@ -271,7 +271,7 @@ impl Endpoint {
                 return op.is_done().then_some(Ok(op.number()));
             }
             let (core, mut out) = s.split();
-            let sent = if payload.len() <= core.inline_max(&mut out, rank, options.args.len()) {
+            let sent = if core.is_inline(&mut out, rank, options.args.len(), payload.len()) {
                 s.try_send(rank, port, options, payload).map(Some)
             } else {
                 s.touch_any();

@@ -109,11 +109,11 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// An acknowledgement must leave, but may ride on an answer.
-    pub(crate) fn owe_delayed(&mut self, now: u64, path: u32) {
+    pub(crate) fn owe_delayed(&mut self, path: u32) {
         let p = self.path_mut(path);
         p.owed = p.owed.max(Owed::Delayed);
         let conn = p.conn;
-        self.make_deferred(now, conn);
+        self.make_deferred(conn);
     }
 
     /// The acknowledgement that leaves now. What it grants is remembered.
@@ -124,17 +124,16 @@ impl<S: Seal> Endpoint<'_, S> {
         let mut ack = p.ack(now);
         p.granted = p.granted.max(p.rx_next.saturating_add(room));
         ack.packet_limit = p.granted as u32;
-        let credit = self.credit(conn);
-        ack.credit = credit;
+        ack.credit = self.credit(conn);
         ack
     }
 
-    /// An acknowledgement has left with a packet.
-    pub(crate) fn ack_left(&mut self, path: u32) {
+    /// An acknowledgement with so much credit has left with a packet.
+    pub(crate) fn ack_left(&mut self, path: u32, credit: [u32; 2]) {
         let p = self.path_mut(path);
         p.owed = Owed::Nothing;
         p.unacked = 0;
         let conn = p.conn;
-        self.conns[conn as usize].advertised = self.credit(conn);
+        self.conns[conn as usize].advertised = credit;
     }
 }

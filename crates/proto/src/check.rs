@@ -149,6 +149,14 @@ impl<S: Seal> Endpoint<'_, S> {
                 .paths_of(i as u32)
                 .map(|path| &self.paths[path as usize]);
             assert!(paths.any(|p| p.usable), "peer {} is reached", c.peer);
+            // Probes may be somewhat late where the estimate of round trips has sunk.
+            let due = c.connect_next.min(c.keepalive_at).min(c.refusals.retry_at);
+            let armed = self.core.next_deadline;
+            assert!(
+                armed <= due,
+                "{due} is armed for peer {}, not {armed}",
+                c.peer
+            );
             let parting = self.meta.iter().filter(|m| m.usage == Use::Parting);
             queued += parting.filter(|m| m.conn == i as u32).count() as u32;
             assert_eq!(queued + flying, c.queued, "frames towards peer {}", c.peer);

@@ -39,24 +39,6 @@ pub struct Endpoint<'m, S: Seal> {
     pub(crate) seal: &'m mut S,
 }
 
-impl<S: Seal> Endpoint<'_, S> {
-    /// The same for a shorter time.
-    pub fn again(&mut self) -> Endpoint<'_, S> {
-        Endpoint {
-            core: self.core,
-            peers: self.peers,
-            parked: self.parked,
-            parked_paths: self.parked_paths,
-            conns: self.conns,
-            paths: self.paths,
-            meta: self.meta,
-            longs: self.longs,
-            frames: self.frames,
-            seal: self.seal,
-        }
-    }
-}
-
 impl<'m, S: Seal> Endpoint<'m, S> {
     /// Over tables that [`Tables::init`] made, and the seal that goes with them.
     #[inline]
@@ -274,11 +256,6 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             heard_at: now,
             way: conn,
             heard_by: conn,
-            keepalive_at: if up {
-                now.saturating_add(self.core.config.silence_ns / 2)
-            } else {
-                u64::MAX
-            },
             confirmed: up,
             keyed: up,
             // It gave its state back once it had acknowledged our close.
@@ -298,6 +275,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             mtu.search_soon(now);
             self.install_keys(conn);
             self.resume_paths(conn);
+            self.arm_keepalive(conn);
         }
         self.arm(now.saturating_add(self.core.config.idle_ns));
         Some(conn)

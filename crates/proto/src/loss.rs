@@ -40,7 +40,7 @@ impl<S: Seal> Endpoint<'_, S> {
             self.handle_ack(now, conn, ack);
         } else {
             c.deferred_ack = Some((now, *ack));
-            self.make_deferred(now, conn);
+            self.make_deferred(conn);
         }
     }
 
@@ -56,7 +56,7 @@ impl<S: Seal> Endpoint<'_, S> {
     fn handle_ack(&mut self, now: u64, conn: u32, ack: &Ack) {
         self.read_ack(now, conn, ack);
         match self.conns[conn as usize].listed {
-            Listed::Deferred if self.has_nothing(now, conn, false) => {}
+            Listed::Deferred if !self.conns[conn as usize].has_queue() => {}
             Listed::None if self.has_nothing(now, conn, true) => {
                 let due = self.sizes_due(conn);
                 self.arm(due);

@@ -44,12 +44,13 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     /// Something has come up on a connection that may wait for an answer of the
-    /// application: where there is nothing else, no pass need look at it.
+    /// application, or for the next pass that sends no answer.
     #[inline]
-    pub(crate) fn make_deferred(&mut self, now: u64, conn: u32) {
-        match self.conns[conn as usize].listed {
+    pub(crate) fn make_deferred(&mut self, conn: u32) {
+        let c = &self.conns[conn as usize];
+        match c.listed {
             Listed::Deferred => {}
-            Listed::None if self.has_nothing(now, conn, false) => {
+            Listed::None if !c.has_queue() => {
                 self.conns[conn as usize].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);
             }

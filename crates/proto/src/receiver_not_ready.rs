@@ -86,6 +86,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 p.backoff = 0;
                 p.asks = 0;
                 p.probe_from = now;
+                self.arm_probe(now, path);
             }
             self.make_ready(conn);
         }

@@ -312,7 +312,7 @@ impl<'p> Rx<'p> {
             if gap || (self.eliciting && p.uses_up_grant()) {
                 proto.owe_now(path);
             } else if self.ack_wanted {
-                proto.owe_delayed(now, path);
+                proto.owe_delayed(path);
             }
         }
         self.leave(proto);

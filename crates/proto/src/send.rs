@@ -259,8 +259,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn as usize];
         c.waiting_since = c.waiting_since.min(now);
         self.make_ready(conn);
-        let way = self.conns[conn as usize].way;
-        self.arm_probe(now, way);
+        self.arm_for_queue(now, conn);
     }
 
     /// Queues a chunk of the protocol's own towards a peer.
@@ -274,8 +273,7 @@ impl<S: Seal> Endpoint<'_, S> {
         // The peer is waited for, even if its limits keep the chunk back.
         c.waiting_since = c.waiting_since.min(now);
         self.make_ready(conn);
-        let way = self.conns[conn as usize].way;
-        self.arm_probe(now, way);
+        self.arm_for_queue(now, conn);
         Some(frame)
     }
 

@@ -78,6 +78,9 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn as usize];
         c.way = best;
         c.striped = 0;
+        if best != way {
+            self.arm_probe(now, best);
+        }
         best
     }
 

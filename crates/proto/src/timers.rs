@@ -70,6 +70,15 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm(at.max(now));
     }
 
+    /// Something was queued: the probe clock runs already if something flies.
+    #[inline]
+    pub(crate) fn arm_for_queue(&mut self, now: u64, conn: u32) {
+        let way = self.conns[conn as usize].way;
+        if self.paths[way as usize].flying == 0 {
+            self.arm_probe(now, way);
+        }
+    }
+
     /// Whether something waits to be sent, nothing flies, and this is the path
     /// to ask on.
     #[inline]
@@ -148,20 +157,23 @@ impl<S: Seal> Endpoint<'_, S> {
             self.tell_closing(now);
         }
         for conn in 0..self.core.conns_used {
-            if self.conns[conn as usize].listed != Listed::Free {
+            if self.conns[conn as usize].listed == Listed::Free {
+                continue;
+            }
+            self.settle_deferred_ack(conn);
+            let mut at = self.deadline(now, conn);
+            if at <= now {
                 self.handle_conn_timeouts(now, conn, &awaits);
+                if self.conns[conn as usize].listed == Listed::Free {
+                    continue;
+                }
+                at = self.deadline(now, conn);
             }
-        }
-        for conn in 0..self.core.conns_used {
-            if self.conns[conn as usize].listed != Listed::Free {
-                let at = self.deadline(now, conn);
-                self.arm(at);
-            }
+            self.arm(at);
         }
     }
 
     fn handle_conn_timeouts(&mut self, now: u64, conn: u32, awaits: &impl Fn(PeerId) -> bool) {
-        self.settle_deferred_ack(conn);
         let config = self.core.config;
         let c = &self.conns[conn as usize];
         let peer = c.peer;

@@ -475,7 +475,11 @@ impl<S: Seal> Endpoint<'_, S> {
             p.since_ask = 0;
             c.chunks_since_ask = 0;
         }
-        if p.flying == 0 {
+        let first = p.flying == 0;
+        // It runs since the first that flies, or since the last answer. Where the peer
+        // has refused something, that this leaves may make it run faster.
+        let runs = !first && p.backoff == 0 && c.peer_full == [false; 2];
+        if first {
             p.probe_from = now;
         }
         c.waiting_since = c.waiting_since.min(now);
@@ -492,7 +496,9 @@ impl<S: Seal> Endpoint<'_, S> {
         p.pacer.sent(now, t.len as u32);
         p.congestion.on_sent(now, t.len as u32, p.flying);
         self.core.counters.data_packets_sent += 1;
-        self.arm_probe(now, path);
+        if !runs {
+            self.arm_probe(now, path);
+        }
         t
     }
 
@@ -545,7 +551,7 @@ impl<S: Seal> Endpoint<'_, S> {
                 ack_len = ack.bytes();
                 let at = self.frame_at(frame) + CHUNKS_AT - ack_len;
                 ack.write(&mut self.frames[at..at + ack_len]);
-                self.ack_left(about);
+                self.ack_left(about, ack.credit);
             }
         }
         let c = &mut self.conns[conn as usize];

@@ -22,9 +22,6 @@ use crate::ops::Teller;
 use crate::out::Out;
 use crate::ports::{Charge, Meta};
 
-/// Up to so many bytes no packet and no frame is too short.
-const SHORT: usize = 256;
-
 /// Memory that is mapped lazily is mapped now.
 pub fn prepare(memory: &mut Scatter, at: u64, bytes: u64) {
     for piece in memory.pieces(at as usize, bytes as usize) {
@@ -163,7 +160,7 @@ impl Core {
     ) -> Did {
         // A message lies in memory, so its length fits that.
         let (memory, at, bytes) = (range.of, range.at as usize, range.bytes as usize);
-        if bytes > SHORT && bytes > self.inline_max(out, to, o.args.len()) {
+        if !self.is_inline(out, to, o.args.len(), bytes) {
             let (lent, teller) = (memory.lend(at, bytes), Teller::Matched(op));
             return match self.begin(out, to, port, o, lent, teller, 0, Release::Copied) {
                 Ok(_) => Did::Lent,

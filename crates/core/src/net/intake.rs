@@ -65,12 +65,14 @@ impl Intake<'_> {
     /// before a part is heard of before it.
     #[inline]
     pub fn take(&mut self, matched: &mut Matched, tx: &mut NetTx, rx: &mut Rx<'_>) {
+        let mut view = tx.tables.view();
         loop {
-            let delivery = rx.next(&mut tx.tables.view());
-            self.hear(tx.tables.view());
+            let delivery = rx.next(&mut view);
+            self.hear(&mut view);
             let Some(delivery) = delivery else { return };
             let verdict = self.deliver(matched, tx, &delivery);
-            rx.answer(&mut tx.tables.view(), verdict);
+            view = tx.tables.view();
+            rx.answer(&mut view, verdict);
         }
     }
 
@@ -78,17 +80,18 @@ impl Intake<'_> {
     pub fn handle_timeouts(&mut self, matched: &mut Matched, tx: &mut NetTx, spare: &mut Spare) {
         let awaits = |peer| matched.exchange.awaits(self.rank(peer));
         let now = tx.now;
-        tx.tables.view().handle_timeouts(now, awaits);
-        self.hear(tx.tables.view());
-        if tx.tables.view().is_resumable() {
-            let mut rx = tx.tables.view().resume(now, spare);
+        let mut view = tx.tables.view();
+        view.handle_timeouts(now, awaits);
+        self.hear(&mut view);
+        if view.is_resumable() {
+            let mut rx = view.resume(now, spare);
             self.take(matched, tx, &mut rx);
         }
     }
 
     /// Hears what has happened.
     #[inline]
-    pub fn hear(&mut self, mut view: View<'_, Suites>) {
+    pub fn hear(&mut self, view: &mut View<'_, Suites>) {
         while let Some(event) = view.poll_event() {
             self.note(event);
         }
