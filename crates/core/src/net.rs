@@ -302,7 +302,26 @@ impl<N: Network> NetLane<N> {
     }
 
     /// Lets packets leave that are ready; gives how many.
+    #[inline]
     pub fn transmit(
+        &mut self,
+        core: &mut Core,
+        flush_delayed_acks: bool,
+        clock: &dyn Clock,
+    ) -> usize {
+        self.tx.dirty = false;
+        if self.pending.is_empty()
+            && !self.tx.tables.view().may_transmit(flush_delayed_acks)
+            && self.peers.rerouted.is_empty()
+            && self.peers.gone.is_empty()
+        {
+            return 0;
+        }
+        self.transmit_ready(core, flush_delayed_acks, clock)
+    }
+
+    #[inline(never)]
+    fn transmit_ready(
         &mut self,
         core: &mut Core,
         flush_delayed_acks: bool,
@@ -317,16 +336,8 @@ impl<N: Network> NetLane<N> {
             sizes_at,
             ..
         } = self;
-        tx.dirty = false;
         let now = tx.now;
         let mut view = tx.tables.view();
-        if pending.is_empty()
-            && !view.may_transmit(flush_delayed_acks)
-            && peers.rerouted.is_empty()
-            && peers.gone.is_empty()
-        {
-            return 0;
-        }
         for (peer, how) in peers.rerouted.drain(..) {
             if let Some(to) = view.peer_address(peer) {
                 link.reroute(&link_address(to), how);

@@ -231,11 +231,16 @@ impl<'m, S: Seal> Endpoint<'m, S> {
 
     /// The active state of a peer, made if it has none; `None` if all are in
     /// use by peers that are not idle.
+    #[inline]
     pub(crate) fn activate(&mut self, now: u64, peer: u32) -> Option<u32> {
-        let conn = self.peers[peer as usize].conn;
-        if conn != NONE {
-            return Some(conn);
+        match self.peers[peer as usize].conn {
+            NONE => self.make_active(now, peer),
+            conn => Some(conn),
         }
+    }
+
+    #[cold]
+    fn make_active(&mut self, now: u64, peer: u32) -> Option<u32> {
         let conn = if self.core.free_conns == NONE {
             self.evict()?
         } else {

@@ -259,7 +259,6 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn as usize];
         c.waiting_since = c.waiting_since.min(now);
         self.make_ready(conn);
-        self.arm_for_queue(now, conn);
     }
 
     /// Queues a chunk of the protocol's own towards a peer.
@@ -273,7 +272,6 @@ impl<S: Seal> Endpoint<'_, S> {
         // The peer is waited for, even if its limits keep the chunk back.
         c.waiting_since = c.waiting_since.min(now);
         self.make_ready(conn);
-        self.arm_for_queue(now, conn);
         Some(frame)
     }
 

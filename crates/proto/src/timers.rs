@@ -70,15 +70,6 @@ impl<S: Seal> Endpoint<'_, S> {
         self.arm(at.max(now));
     }
 
-    /// Something was queued: the probe clock runs already if something flies.
-    #[inline]
-    pub(crate) fn arm_for_queue(&mut self, now: u64, conn: u32) {
-        let way = self.conns[conn as usize].way;
-        if self.paths[way as usize].flying == 0 {
-            self.arm_probe(now, way);
-        }
-    }
-
     /// Whether something waits to be sent, nothing flies, and this is the path
     /// to ask on.
     #[inline]
@@ -103,6 +94,13 @@ impl<S: Seal> Endpoint<'_, S> {
                 since => from = from.max(since),
             }
         }
+        let slack = self.core.config.probe_slack_ns;
+        let silence = self.core.config.silence_ns;
+        // Mostly.
+        if p.backoff == 0 && self.conns[p.conn as usize].peer_full == [false; 2] {
+            let wait = p.answer_after(slack, 0).min((silence / PROBES).max(1));
+            return from.saturating_add(wait);
+        }
         // Several in a row get lost often enough where packets are lost in bursts.
         let (prompt, probes) = if self.waits_for_room(p.conn) {
             (PROMPT_ROUNDS, ROUNDS)
@@ -110,8 +108,8 @@ impl<S: Seal> Endpoint<'_, S> {
             (PROMPT, PROBES)
         };
         let doublings = p.backoff.saturating_sub(prompt);
-        let wait = p.answer_after(self.core.config.probe_slack_ns, doublings);
-        let often = (self.core.config.silence_ns / probes).max(1);
+        let wait = p.answer_after(slack, doublings);
+        let often = (silence / probes).max(1);
         let parts = u64::from(1 + self.asks_between(path));
         from.saturating_add(wait.min(often) / parts)
     }
@@ -354,8 +352,11 @@ impl<S: Seal> Endpoint<'_, S> {
         let mut at = c.connect_next.min(c.paced_until);
         at = at.min(c.refusals.retry_at).min(c.keepalive_at);
         if state == PeerState::Up {
-            for path in self.paths_of(conn) {
-                at = at.min(self.probe_at(path)).min(self.trial_at(path));
+            at = at.min(self.probe_at(conn)).min(self.trial_at(conn));
+            if self.has_more(conn) {
+                for path in self.paths_of(conn).skip(1) {
+                    at = at.min(self.probe_at(path)).min(self.trial_at(path));
+                }
             }
             if c.listed == Listed::None {
                 at = at.min(self.sizes_due(conn));

@@ -103,6 +103,11 @@ impl<S: Seal> Endpoint<'_, S> {
             self.core.burst = 0;
             self.core.ready.pop_front(self.conns);
             let c = &self.conns[conn as usize];
+            if c.has_queue() {
+                // What waits for credit is asked about.
+                self.arm_probe(now, c.way);
+            }
+            let c = &self.conns[conn as usize];
             if self.owed(conn) == Owed::Delayed || c.deferred_ack.is_some() {
                 self.conns[conn as usize].listed = Listed::Deferred;
                 self.core.deferred.push_back(self.conns, conn);

@@ -123,6 +123,7 @@ impl Reader {
         }
     }
 
+    #[inline]
     fn read(
         &mut self,
         port: &mut Port,
@@ -142,6 +143,19 @@ impl Reader {
             self.note_thin();
             return Ok(0);
         }
+        Ok(self.hand_out(port, counters, wanted, count, sink))
+    }
+
+    /// Hands out the frames of `count` messages, of `wanted`; gives how many.
+    #[inline(never)]
+    fn hand_out(
+        &mut self,
+        port: &mut Port,
+        counters: &mut UdpCounters,
+        wanted: usize,
+        count: usize,
+        sink: &mut impl FnMut(RxFrame<'_>),
+    ) -> usize {
         // Two of a batch are better than two calls.
         port.dense_calls = if count == wanted || count > 1 {
             port.dense_calls.saturating_add(1)
@@ -195,7 +209,7 @@ impl Reader {
             counters.rx_frames += segments as u64;
             counters.rx_gro += u64::from(segments > 1);
         }
-        Ok(frames)
+        frames
     }
 
     /// One message at a time while traffic is thin, for the cheapest empty
