@@ -31,9 +31,8 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &self.conns[conn as usize];
         let p = &self.paths[conn as usize];
         let limit = self.core.config.rekey_packets.min(self.seal.packets_max());
-        let waits = !flush_delayed_acks && self.window_open(conn, 0);
         (p.owed == Owed::Nothing || p.owed == Owed::Delayed && !flush_delayed_acks)
-            && (c.deferred_ack.is_none() || waits)
+            && (c.deferred_ack.is_none() || !flush_delayed_acks && self.window_open(conn, 0))
             && !p.ping_owed
             && p.usable
             && now < p.mtu.due()

@@ -16,11 +16,11 @@ const BUFFER_BYTES: usize = 65_536;
 /// Bytes from one buffer to the next: somewhat more than its size, so that
 /// the heads of all buffers do not share one set of the cache.
 const BUFFER_STRIDE: usize = BUFFER_BYTES + 1_088;
-/// After this many full calls in a row traffic may be dense: ask for small batches,
-/// and if they are full too, for large ones. Each message that is asked for costs some
+/// After this many full calls in a row traffic may be dense: ask for a small batch,
+/// and if it is full too, for large ones. Each message that is asked for costs some
 /// 40 instructions, come or not.
 const DENSE_CALLS: u32 = 2;
-const SMALL_BATCH: usize = 4;
+const SMALL_BATCH: usize = 2;
 /// So many messages in one batch are more than a coincidence.
 const BULK_MESSAGES: usize = 4;
 /// A message up to this long is small: what it carries is latency, and
@@ -233,6 +233,18 @@ impl Reader {
         mut wanted: usize,
     ) -> Result<usize, Errno> {
         let socket = &port.socket;
+        // Mostly: as short as it can be.
+        if wanted == 1 && self.reading == Reading::Plain {
+            counters.rx_calls += 1;
+            match socket.receive_plain(&mut self.memory[..BUFFER_BYTES]) {
+                Ok(received) => {
+                    self.received[0] = received;
+                    return Ok(1);
+                }
+                Err(Errno::AGAIN) => return Ok(0),
+                Err(_) => {}
+            }
+        }
         let mut retried = false;
         loop {
             counters.rx_calls += 1;
