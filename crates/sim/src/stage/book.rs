@@ -35,6 +35,9 @@ enum Fate {
     Unsent,
 }
 
+/// Messages so short fit what a rank may have kept, bytes.
+const SMALL: usize = 1_000;
+
 /// A message to a port.
 #[derive(Clone, Debug)]
 struct Letter {
@@ -478,6 +481,27 @@ impl Book {
         }
         missing.retain(|_, count| *count != 0);
         missing
+    }
+
+    /// Messages of a life that are on their way to others that go on, of those that no
+    /// port refuses.
+    pub fn on_their_way(&self, from: LifeId) -> Vec<usize> {
+        let takes_all = |at| [port::PLAIN, port::ANY_THREAD].contains(&at);
+        let due = |id: &usize| {
+            let it = &self.letters[*id];
+            let waits = it.fate == Fate::Open && it.base.is_none() && it.bytes <= SMALL;
+            it.from == from
+                && it.to != from
+                && waits
+                && takes_all(it.port)
+                && self.is_sound(from, it.to)
+        };
+        (0..self.letters.len()).filter(due).collect()
+    }
+
+    /// Whether all of them have come, or were not sent after all.
+    pub fn have_come(&self, ids: &[usize]) -> bool {
+        ids.iter().all(|id| self.letters[*id].fate != Fate::Open)
     }
 
     /// Nothing has ended with the death of the living.

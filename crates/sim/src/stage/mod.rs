@@ -316,19 +316,44 @@ impl Stage {
 
     /// All close, in some order, with messages under way or without.
     fn close(&mut self) {
+        if self.plan.close_early {
+            // A close that does not wait loses nothing where no packet is lost.
+            self.net.lock().set_faults(self.plan.faults);
+        }
         let mut left: Vec<usize> = (0..self.ranks.len()).collect();
         while !left.is_empty() {
             let rank = left.swap_remove(self.rng.index(left.len()));
             if self.plan.close_early {
-                self.ranks.iter_mut().flatten().for_each(Rank::act_late);
+                for at in 0..self.ranks.len() {
+                    if let Some(it) = &mut self.ranks[at] {
+                        it.act_late();
+                    }
+                    self.stir(at);
+                }
+                let under_way = self.rng.below(50_000);
+                self.run_until(under_way, |_| false);
+                // The others may be busy: what is meant for them waits here.
+                for other in self.ranks.iter_mut().flatten() {
+                    let busy = self.rng.scale(1, 2 * MS);
+                    other.next_pass = other.next_pass.saturating_add(busy);
+                }
             }
+            let due = self.book.lock().on_their_way(self.lives[rank]);
             self.book.lock().lives[self.lives[rank]].lost = true;
             if let Some(rank) = &mut self.ranks[rank] {
                 rank.close();
                 rank.next_pass = self.now;
             }
-            let soon = self.rng.below(200_000);
-            self.run_until(soon, |_| false);
+            if self.plan.close_early && !self.plan.silence_possible() && self.rng.one_in(2) {
+                // All that it has sent arrives first.
+                self.must("what was sent before a close arrives", |stage| {
+                    let over = |it: &Rank| it.closing == Closing::Over;
+                    stage.ranks[rank].as_ref().is_none_or(over) && stage.book.lock().have_come(&due)
+                });
+            } else {
+                let soon = self.rng.below(200_000);
+                self.run_until(soon, |_| false);
+            }
         }
         self.must("all close", |stage| {
             stage
@@ -376,8 +401,9 @@ impl Stage {
 
     fn next_time(&self) -> Option<u64> {
         let events = self.events.peek().map(|event| event.0.0);
-        let ranks = self.ranks.iter().flatten().map(|rank| rank.next_pass);
-        let ranks = ranks.filter(|at| *at != u64::MAX).min();
+        let ranks = self.ranks.iter().flatten();
+        let ranks = ranks.filter(|it| it.closing != Closing::Over && it.next_pass != u64::MAX);
+        let ranks = ranks.map(|rank| rank.next_pass).min();
         [events, ranks, self.net.lock().next_time()]
             .into_iter()
             .flatten()
@@ -404,7 +430,9 @@ impl Stage {
             self.happen(event);
         }
         for at in 0..self.ranks.len() {
-            let Some(rank) = &mut self.ranks[at] else {
+            // Who has closed is gone as well.
+            let goes_on = |it: &&mut Rank| it.closing != Closing::Over;
+            let Some(rank) = self.ranks[at].as_mut().filter(goes_on) else {
                 for network in 0..self.plan.networks {
                     let place = network * self.ranks.len() + at;
                     self.net.lock().clear_inbox(place);
