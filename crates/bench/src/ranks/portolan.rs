@@ -103,7 +103,7 @@ pub struct Ours {
 
 /// Turns an error of the library into ours.
 pub fn ours(error: impl std::fmt::Display) -> Failure {
-    Failure::new(format!("portolan: {error}"))
+    Failure::new(error.to_string())
 }
 
 impl Ours {
