@@ -499,9 +499,11 @@ impl Book {
         (0..self.letters.len()).filter(due).collect()
     }
 
-    /// Whether all of them have come, or were not sent after all.
+    /// Whether all of them have come, were not sent after all, or were for one that is
+    /// no more.
     pub fn have_come(&self, ids: &[usize]) -> bool {
-        ids.iter().all(|id| self.letters[*id].fate != Fate::Open)
+        let mut all = ids.iter().map(|id| &self.letters[*id]);
+        all.all(|it| it.fate != Fate::Open || self.lives[it.to].lost)
     }
 
     /// Nothing has ended with the death of the living.

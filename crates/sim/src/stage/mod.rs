@@ -347,8 +347,10 @@ impl Stage {
             if self.plan.close_early && !self.plan.silence_possible() && self.rng.one_in(2) {
                 // All that it has sent arrives first.
                 self.must("what was sent before a close arrives", |stage| {
-                    let over = |it: &Rank| it.closing == Closing::Over;
-                    stage.ranks[rank].as_ref().is_none_or(over) && stage.book.lock().have_come(&due)
+                    let arrived = stage.book.lock().have_come(&due);
+                    // Unless it is killed.
+                    let over = |it: &Rank| it.closing == Closing::Over && arrived;
+                    stage.ranks[rank].as_ref().is_none_or(over)
                 });
             } else {
                 let soon = self.rng.below(200_000);
