@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Instructions of one 8-byte send and its receipt, in user space (callgrind
 # does not see the kernel), after a warm-up. The middle one of five runs counts: how
-# often a socket is looked at in vain depends on the kernel's timing.
+# often a socket is looked at in vain depends on the kernel's timing. Compares with the
+# golden file; GOLDEN=write renews it.
 set -euo pipefail
 release=${1:-target/release}
 golden=$(cd "$(dirname "$0")/.." && pwd)/docs/instructions.txt

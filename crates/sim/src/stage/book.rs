@@ -489,12 +489,9 @@ impl Book {
         let takes_all = |at| [port::PLAIN, port::ANY_THREAD].contains(&at);
         let due = |id: &usize| {
             let it = &self.letters[*id];
-            let waits = it.fate == Fate::Open && it.base.is_none() && it.bytes <= SMALL;
-            it.from == from
-                && it.to != from
-                && waits
-                && takes_all(it.port)
-                && self.is_sound(from, it.to)
+            let waits = it.fate == Fate::Open && it.base.is_none();
+            let goes_on = it.to != from && self.is_sound(from, it.to);
+            it.from == from && waits && it.bytes <= SMALL && takes_all(it.port) && goes_on
         };
         (0..self.letters.len()).filter(due).collect()
     }

@@ -34,16 +34,14 @@ impl Rank {
     /// Sends a few messages, now that its region is its own again: to a port that takes
     /// all.
     pub fn act_late(&mut self) {
+        if self.closing != Closing::No {
+            return;
+        }
         for _ in 0..16 {
             let to = self.rng.index(self.engine.core.size as usize);
-            let Some(life) = self.known(to).filter(|_| self.closing == Closing::No) else {
-                continue;
-            };
-            let request = Priority::Request;
-            let draft = self
-                .book
-                .lock()
-                .draft(self.life, life, request, port::PLAIN);
+            let Some(life) = self.known(to) else { continue };
+            let (request, at) = (Priority::Request, port::PLAIN);
+            let draft = self.book.lock().draft(self.life, life, request, at);
             self.wants.push_back((to as u32, draft));
         }
     }
