@@ -116,7 +116,7 @@ IDS = struct.Struct("<QQQQQ")
 OFFER = struct.Struct("<QQQIIIIHHHH")
 WANTED, HAS_ACK = 1, 4
 CONNECT, DATA = 0x11, 0x12
-PAD, HEAD, BODY, REFUSE, CLOSE, PING, NETWORKS = range(7)
+PAD, HEAD, BODY, REFUSE, CLOSE, PING, NETWORKS, STOPPED = range(8)
 
 
 @dataclass
@@ -142,6 +142,8 @@ class Chunk:
             return fixed + self.payload
         if self.kind == REFUSE:
             return struct.pack("<BBHI", lead, 0, self.flow, self.message)
+        if self.kind == STOPPED:
+            return bytes([self.kind, 0]) + self.payload
         return bytes([self.kind, len(self.payload) // 20, 0, 0]) + self.payload
 
     @staticmethod
@@ -179,6 +181,9 @@ class Chunk:
         if kind == REFUSE:
             _, _, flow, message = struct.unpack_from("<BBHI", data)
             return Chunk(REFUSE, priority, flow, message), 8
+        if data[0] == STOPPED:
+            # Who sends on all the same uses up its credit.
+            return Chunk(kind, payload=struct.unpack_from("2x6s", data)[0]), 8
         if data[0] in (CLOSE, PING, NETWORKS):
             _, count = struct.unpack_from("<BB2x", data)
             payload = struct.unpack_from(f"{20 * count}s", data, 4)[0]

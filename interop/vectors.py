@@ -11,7 +11,7 @@ import exchange
 import peer
 
 KINDS = {"head": peer.HEAD, "body": peer.BODY, "refuse": peer.REFUSE, "close": peer.CLOSE,
-         "ping": peer.PING, "networks": peer.NETWORKS}
+         "ping": peer.PING, "networks": peer.NETWORKS, "stopped": peer.STOPPED}
 
 
 def read(lines):
@@ -43,6 +43,8 @@ def chunk(text):
     for entry in filter(None, named.pop("entries", "").split(",")):
         ip, port, most = entry.split("/")
         payload += bytes.fromhex(ip) + struct.pack("<HH", int(port), int(most))
+    if "serial" in named:
+        payload = struct.pack("<3H", int(named.pop("serial")), *numbers(named.pop("flows")))
     words = tuple(numbers(named.pop("words", "")))
     rest = {name: int(value) for name, value in named.items()}
     return peer.Chunk(KINDS[text.split()[0]], words=words, payload=payload, **rest)

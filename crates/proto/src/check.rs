@@ -128,6 +128,8 @@ impl<S: Seal> Endpoint<'_, S> {
                     queued += self.list_length(tx.queue, Use::Queued);
                     let marked = pending >> f & 1 == 1;
                     assert_eq!(marked, !tx.is_empty(), "flow {f} is marked as pending");
+                    let frames = self.list_length(tx.queue, Use::Queued);
+                    assert_eq!(frames, tx.frames, "frames in flow {f}");
                 }
             }
             let held_in = |rx: &RxFlow| self.list_length(rx.held, Use::Held);

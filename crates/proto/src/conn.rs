@@ -7,6 +7,7 @@ use crate::kept::Kept;
 use crate::pool::List;
 use crate::reassembly::{Intervals, RxFlow};
 use crate::refusal::Refusals;
+use crate::stops::Stops;
 use crate::tables::NONE;
 
 /// In a slot of the send window: nothing to resend under this number.
@@ -40,8 +41,9 @@ pub(crate) enum Owed {
 /// Sender's queue of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct TxFlow {
-    /// Frames that wait for the first time.
+    /// Frames that wait for the first time, and how many.
     pub queue: List,
+    pub frames: u32,
     /// Long message that is being cut; it goes before the queue.
     pub long: u32,
 }
@@ -59,7 +61,7 @@ pub struct Conn {
     // Sender.
     pub(crate) tx: [[TxFlow; FLOWS_MAX]; 2],
     /// Flows of each priority with something to send, a bit each.
-    pub(crate) pending_flows: [u8; 2],
+    pub(crate) pending_flows: [u16; 2],
     /// Flow that goes next, of each priority.
     pub(crate) turn: [u8; 2],
     pub(crate) resend: List,
@@ -133,6 +135,7 @@ pub struct Conn {
     /// missing; `u64::MAX`: none is.
     pub(crate) keepalive_at: u64,
     pub(crate) refusals: Refusals,
+    pub(crate) stops: Stops,
 }
 
 /// Which list a connection is in.
@@ -154,6 +157,7 @@ pub(crate) enum Listed {
 impl TxFlow {
     pub const EMPTY: Self = Self {
         queue: List::EMPTY,
+        frames: 0,
         long: NONE,
     };
 
@@ -208,20 +212,33 @@ impl Default for Conn {
             refused_now: false,
             keepalive_at: u64::MAX,
             refusals: Refusals::new(&[[portolan_wire::MessageNo(0); FLOWS_MAX]; 2]),
+            stops: Stops::default(),
         }
     }
 }
 
 impl Conn {
-    /// Whether any chunk waits to be sent.
+    /// Flows of a priority with something to send that the peer has not stopped.
+    #[inline]
+    pub(crate) const fn open_flows(&self, priority: usize) -> u16 {
+        self.pending_flows[priority] & !self.stops.theirs[priority]
+    }
+
+    /// Whether any chunk waits to be sent, beside those of stopped flows.
+    #[inline]
     pub(crate) const fn has_queue(&self) -> bool {
         !self.resend.is_empty()
             || !self.control.is_empty()
-            || self.pending_flows[0] | self.pending_flows[1] != 0
+            || self.open_flows(0) | self.open_flows(1) != 0
+    }
+
+    /// Whether all has left at least once.
+    pub(crate) const fn has_left(&self) -> bool {
+        !self.has_queue() && self.pending_flows[0] | self.pending_flows[1] == 0
     }
 
     /// Whether all that was sent is acknowledged.
     pub(crate) const fn is_settled(&self) -> bool {
-        self.queued == 0 && !self.has_queue()
+        self.queued == 0 && self.has_left()
     }
 }

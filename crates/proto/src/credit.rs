@@ -96,15 +96,17 @@ impl<S: Seal> Endpoint<'_, S> {
         taken.map(|t| t.wrapping_add(limit))
     }
 
-    /// A chunk of the peer was taken for good. Where the peer has used up what
-    /// it was told of, it must hear of the room now.
-    pub(crate) fn give_credit(&mut self, conn: u32, priority: usize) {
+    /// So many chunks of the peer were taken for good. Where the peer has used up
+    /// what it was told of, it must hear of the room now.
+    #[inline]
+    pub(crate) fn give_credit(&mut self, conn: u32, priority: usize, chunks: u32) {
         let taken = &mut self.conns[conn as usize].kept.taken[priority];
-        *taken = taken.wrapping_add(1);
+        *taken = taken.wrapping_add(chunks);
         let half = self.hold_limit() / 2;
         let credit = self.credit(conn)[priority];
         let c = &self.conns[conn as usize];
-        let arrived = c.kept.taken[priority].wrapping_add(c.held[priority]);
+        let waits = c.held[priority] + c.stops.all_withheld[priority];
+        let arrived = c.kept.taken[priority].wrapping_add(waits);
         let left = c.advertised[priority].wrapping_sub(arrived) as i32;
         let new = credit.wrapping_sub(c.advertised[priority]);
         if left <= half as i32 && new >= half {

@@ -11,6 +11,7 @@ use crate::peer::PeerState;
 use crate::pool::{List, Use};
 use crate::reassembly::{Intervals, RxFlow};
 use crate::send::Memory;
+use crate::stops::Stops;
 use crate::tables::NONE;
 
 /// Those that could not be told of a close are looked at again so often in the
@@ -138,6 +139,7 @@ impl<S: Seal> Endpoint<'_, S> {
         c.networks_owed = false;
         c.round = 0;
         c.refusals.drop_all();
+        c.stops = Stops::default();
         c.connect_next = u64::MAX;
         let lists = [
             core::mem::replace(&mut c.resend, List::EMPTY),
@@ -147,7 +149,7 @@ impl<S: Seal> Endpoint<'_, S> {
         for priority in 0..2 {
             for flow in 0..crate::FLOWS_MAX {
                 let tx = &mut self.conns[conn as usize].tx[priority][flow];
-                let TxFlow { queue, long } = core::mem::replace(tx, TxFlow::EMPTY);
+                let TxFlow { queue, long, .. } = core::mem::replace(tx, TxFlow::EMPTY);
                 self.drop_list(queue);
                 if long == NONE {
                     continue;

@@ -71,6 +71,7 @@ pub const COUNTER_FIELDS: &[Field] = &[
     field!("packet_bytes_received", Core, counters.bytes_received),
     field!("duplicates", Core, counters.duplicates),
     field!("held", Core, counters.held),
+    field!("unstopped", Core, counters.unstopped),
     field!("rekeys", Core, counters.rekeys),
     field!("dropped_version", Core, counters.drops.version),
     field!("dropped_malformed", Core, counters.drops.malformed),

@@ -192,7 +192,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
     #[must_use]
     pub fn has_left(&self) -> bool {
         let mut used = self.conns[..self.core.conns_used as usize].iter();
-        used.all(|c| c.listed == Listed::Free || !c.has_queue())
+        used.all(|c| c.listed == Listed::Free || c.has_left())
     }
 
     /// What was done so far.
@@ -303,6 +303,7 @@ impl<'m, S: Seal> Endpoint<'m, S> {
             && c.is_settled()
             && c.held == [0; 2]
             && c.refusals.is_quiet()
+            && c.stops.is_quiet()
             && self.owed(conn) == Owed::Nothing
             && c.rx.iter().flatten().all(|f| !f.active)
             && c.connect_next == u64::MAX

@@ -54,6 +54,7 @@ pub(crate) mod rto;
 mod rx;
 mod send;
 mod split;
+mod stops;
 mod striping;
 mod tables;
 mod timers;

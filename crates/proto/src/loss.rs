@@ -36,7 +36,7 @@ impl<S: Seal> Endpoint<'_, S> {
     pub(crate) fn take_ack(&mut self, now: u64, conn: u32, ack: &Ack) {
         self.settle_deferred_ack(conn);
         let c = &mut self.conns[conn as usize];
-        if c.has_queue() || ack.words > 0 || c.refusals.are_flying() {
+        if c.has_queue() || ack.words > 0 || c.refusals.are_flying() || c.stops.are_flying() {
             self.handle_ack(now, conn, ack);
         } else {
             c.deferred_ack = Some((now, *ack));
@@ -289,7 +289,7 @@ impl<S: Seal> Endpoint<'_, S> {
         let bytes = meta.packet_bytes();
         let sent_at = meta.sent_at;
         let refusal = meta.refusal.then_some((meta.priority, meta.flow));
-        let close = meta.close;
+        let (close, stops) = (meta.close, meta.stops);
         let reply = meta.is_reply();
         let p = self.path_mut(path);
         let conn = p.conn;
@@ -315,6 +315,9 @@ impl<S: Seal> Endpoint<'_, S> {
         self.free_frame(frame);
         if long != NONE {
             self.long_frame_done(long, Outcome::Done);
+        }
+        if stops {
+            self.stops_acked(conn);
         }
         if close {
             self.close_acked(conn);

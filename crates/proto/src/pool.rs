@@ -43,6 +43,8 @@ pub struct FrameMeta {
     pub(crate) priority: Priority,
     /// It says that a message is refused.
     pub(crate) refusal: bool,
+    /// It says which flows are stopped.
+    pub(crate) stops: bool,
     /// It says that this endpoint closes.
     pub(crate) close: bool,
     /// Already counted against the receiver's credit.
@@ -106,6 +108,7 @@ impl Default for FrameMeta {
             in_link: false,
             priority: Priority::Request,
             refusal: false,
+            stops: false,
             close: false,
             counted: false,
             again: false,
@@ -321,6 +324,7 @@ impl<S: Seal> Endpoint<'_, S> {
         meta.usage = usage;
         meta.conn = conn;
         meta.refusal = false;
+        meta.stops = false;
         meta.close = false;
         meta.counted = false;
         meta.again = false;

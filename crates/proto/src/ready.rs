@@ -38,6 +38,7 @@ impl<S: Seal> Endpoint<'_, S> {
             && now < p.mtu.due()
             && !self.has_more(conn)
             && !c.networks_owed
+            && !c.stops.are_owed()
             && self.core.closes_owed == 0
             && u64::from(c.kept.sealed_in_phase) < limit
     }

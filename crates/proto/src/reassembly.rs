@@ -400,7 +400,7 @@ impl<S: Seal> Endpoint<'_, S> {
         if !at.fresh {
             self.core.counters.duplicates += 1;
         } else if at.credit {
-            self.give_credit(conn, body.priority.index());
+            self.note_taken(conn, body.priority, body.flow);
         }
         self.advance(conn, body.priority, body.flow);
     }

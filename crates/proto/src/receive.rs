@@ -260,6 +260,9 @@ impl<S: Seal> Endpoint<'_, S> {
                 }
             }
             Chunk::Networks(networks) => self.handle_networks(now, conn, networks),
+            Chunk::Stopped { serial, flows } => {
+                return self.handle_stopped(now, conn, serial, flows);
+            }
             Chunk::Head(_) | Chunk::Body(_) => return Took::Bad,
         }
         Took::Yes

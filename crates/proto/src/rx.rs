@@ -401,7 +401,7 @@ impl<'p> Rx<'p> {
                     return;
                 }
                 if proto.answered(self.conn, &head, verdict) {
-                    proto.give_credit(self.conn, head.priority.index());
+                    proto.note_taken(self.conn, head.priority, head.flow);
                     proto.advance(self.conn, head.priority, head.flow);
                 } else if let Took::NoRoom(priority) = proto.hold(self.conn, Chunk::Head(head)) {
                     self.part = Part::NoRoom(priority);
@@ -422,7 +422,7 @@ impl<'p> Rx<'p> {
         if !proto.answered(conn, &head, verdict) {
             proto.conns[conn as usize].resumable &= !bit(head.priority, head.flow);
         } else if proto.drop_held(conn, head.priority, head.flow, frame) {
-            proto.give_credit(conn, head.priority.index());
+            proto.note_taken(conn, head.priority, head.flow);
         }
     }
 }

@@ -108,13 +108,18 @@ impl<S: Seal> Endpoint<'_, S> {
         let c = &mut self.conns[conn as usize];
         c.used_at = now;
         let full = self.core.config.queue_frames;
+        // What waits in stopped flows keeps nothing else back.
+        let [_, stopped_replies] = c.stops.frames;
+        let queued = c.queued - c.stops.frames[0] - stopped_replies;
         let room = match m.priority {
-            Priority::Request => c.queued < full,
+            Priority::Request => queued < full,
             // Never blocked behind requests, however many frames those have
             // become: parts of long ones are cut beyond the limit.
-            Priority::Reply => c.queued < full || c.queued_replies < (full / 4).max(1),
+            Priority::Reply => {
+                queued < full || c.queued_replies - stopped_replies < (full / 4).max(1)
+            }
         };
-        if room {
+        if room && !c.stops.is_stopped(m.priority, m.flow) {
             Ok(conn)
         } else {
             Err(SendError::NoCredit)
@@ -192,7 +197,8 @@ impl<S: Seal> Endpoint<'_, S> {
             Priority::Request => self.core.config.longs.div_ceil(8),
             Priority::Reply => 0,
         };
-        if self.core.free_long_count <= keep {
+        let waiting = &self.conns[conn as usize].tx[m.priority.index()][m.flow as usize];
+        if self.core.free_long_count <= keep.max(waiting.frames) {
             return Err(SendError::NoCredit);
         }
         let need = match m.priority {
@@ -230,12 +236,17 @@ impl<S: Seal> Endpoint<'_, S> {
     }
 
     fn queue_frame(&mut self, conn: u32, need: Need, m: &Message<'_>) -> Option<u32> {
-        let frame = self.take_frame(need, Use::Queued, conn)?;
         let (priority, flow) = (m.priority.index(), m.flow as usize);
+        // No flow takes more than it leaves: should it be stopped, others go on.
+        if self.conns[conn as usize].tx[priority][flow].frames >= self.core.free_count {
+            return None;
+        }
+        let frame = self.take_frame(need, Use::Queued, conn)?;
         self.meta[frame as usize].priority = m.priority;
         self.meta[frame as usize].flow = m.flow;
         let c = &mut self.conns[conn as usize];
         c.tx[priority][flow].queue.push_back(self.meta, frame);
+        c.tx[priority][flow].frames += 1;
         c.mark_pending(priority, flow);
         c.queued += 1;
         c.queued_replies += u32::from(m.priority == Priority::Reply);

@@ -95,6 +95,9 @@ pub struct Counters {
     pub duplicates: u64,
     /// Chunks held because something before them was missing or not wanted yet.
     pub held: u64,
+    /// Message parts that came though their sender knew that their flow was stopped,
+    /// beyond what can have been under way.
+    pub unstopped: u64,
     /// Key phases begun.
     pub rekeys: u64,
     /// Packets dropped, by reason.

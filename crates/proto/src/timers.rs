@@ -305,7 +305,8 @@ impl<S: Seal> Endpoint<'_, S> {
     fn keepalive(&mut self, now: u64, conn: u32, awaits: &impl Fn(PeerId) -> bool) {
         let silence = self.core.config.silence_ns;
         let peer = PeerId(self.conns[conn as usize].peer);
-        let incomplete = self.is_incomplete(conn) || awaits(peer);
+        let stopped = self.conns[conn as usize].stops.are_stopped();
+        let incomplete = stopped || self.is_incomplete(conn) || awaits(peer);
         let state = self.peers[peer.0 as usize].state;
         let connecting = matches!(state, PeerState::New | PeerState::Connecting);
         let c = &mut self.conns[conn as usize];

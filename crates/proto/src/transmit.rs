@@ -179,6 +179,9 @@ impl<S: Seal> Endpoint<'_, S> {
             if self.conns[conn as usize].networks_owed {
                 self.tell_networks(now, conn);
             }
+            if self.conns[conn as usize].stops.are_owed() {
+                self.tell_stops(now, conn);
+            }
             if self.conns[conn as usize].has_queue()
                 && let Some(data) = self.next_data(now, conn, sources)
             {
@@ -256,7 +259,7 @@ impl<S: Seal> Endpoint<'_, S> {
     /// Whether something waits that credit allows to leave.
     fn has_allowed(&self, conn: u32) -> bool {
         let c = &self.conns[conn as usize];
-        let fresh = |p: usize| c.pending_flows[p] != 0 && c.kept.has_credit(p);
+        let fresh = |p: usize| c.open_flows(p) != 0 && c.kept.has_credit(p);
         self.may_resend(conn) || !c.control.is_empty() || fresh(0) || fresh(1)
     }
 
@@ -292,7 +295,7 @@ impl<S: Seal> Endpoint<'_, S> {
         for priority in Priority::BY_URGENCY.into_iter().take(urgent) {
             let p = priority.index();
             let c = &self.conns[conn as usize];
-            let mut flows = c.pending_flows[p];
+            let mut flows = c.open_flows(p);
             if flows == 0 || !c.kept.has_credit(p) {
                 continue;
             }
@@ -345,6 +348,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return self.cut_body(conn, priority, flow, long, room, sources);
         }
         let frame = tx.queue.pop_front(self.meta)?;
+        tx.frames -= 1;
         if self.meta[frame as usize].long != NONE {
             self.fill_head(conn, priority, flow, frame, room, sources);
         }

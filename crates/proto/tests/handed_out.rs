@@ -135,17 +135,22 @@ fn memory_is_given_back_before_the_death_is_told_and_reused_after() {
     pair.send(0, b"hello");
     pair.run(SECOND, |_| true);
     let now = pair.now;
-    let m = Message {
-        priority: Priority::Request,
-        flow: 0,
-        port: 3,
-        args: &[],
-        payload: &[],
-    };
     pair.nodes[0].with(|e, _| {
-        let lend = |e: &mut Endpoint<'_, Checksum>| {
+        let lend_in = |e: &mut Endpoint<'_, Checksum>, flow: u16| {
+            let m = Message {
+                priority: Priority::Request,
+                flow,
+                port: 3,
+                args: &[],
+                payload: &[],
+            };
             let source = SourceId(5);
             e.send_long(now, ME, &m, 100_000, source, Release::Acknowledged)
+        };
+        // No flow takes more than it leaves.
+        let lend = |e: &mut Endpoint<'_, Checksum>| {
+            let mut tried = (0..8).map(|flow| lend_in(e, flow));
+            tried.find(Result::is_ok).unwrap_or(Err(SendError::NoCredit))
         };
         // One is left to replies.
         (0..7).for_each(|_| _ = lend(e).unwrap());

@@ -30,18 +30,21 @@ fn pair() -> Pair {
     pair.send(0, b"warm");
     pair.send(1, b"warm");
     pair.run(SECOND, all);
-    let m = Message {
-        priority: Priority::Request,
-        flow: 1,
-        port: 3,
-        args: &[],
-        payload: &[7; 1000],
-    };
     let now = pair.now;
-    while pair.nodes[1]
-        .with(|e, _| e.send(now, PeerId(0), &m))
-        .is_ok()
-    {}
+    // No flow takes more than it leaves.
+    for flow in 1..8 {
+        let m = Message {
+            priority: Priority::Request,
+            flow,
+            port: 3,
+            args: &[],
+            payload: &[7; 1000],
+        };
+        while pair.nodes[1]
+            .with(|e, _| e.send(now, PeerId(0), &m))
+            .is_ok()
+        {}
+    }
     pair.flush(1, false, &mut |_: &[u8]| false);
     pair
 }

@@ -11,6 +11,7 @@
 //! | 4 | close | zero × 3 |
 //! | 5 | ping | zero × 3 |
 //! | 6 | networks | count u8 (1 to 15), zero × 2, `count` × [`crate::Network`] |
+//! | 7 | stopped | zero u8, serial u16, flows of requests u16, flows of replies u16 |
 //!
 //! A message whose `total` exceeds `length` goes on in bodies. `fragment`
 //! counts units of 64 payload bytes from the message's start, so a resend may
@@ -26,6 +27,8 @@ pub const HEAD_BYTES: usize = 20;
 pub const BODY_BYTES: usize = 12;
 /// Bytes of a refuse chunk.
 pub const REFUSE_BYTES: usize = 8;
+/// Bytes of a stopped chunk.
+pub const STOPPED_BYTES: usize = 8;
 /// Bytes of a close or ping chunk, and of a networks chunk before its entries.
 const BARE_BYTES: usize = 4;
 /// Argument words (64 bits each) beside a payload, at most.
@@ -96,6 +99,14 @@ pub enum Chunk<'a> {
     /// [`NETWORKS_MAX`] of [`NETWORK_BYTES`] each, read by
     /// [`crate::Network::parse`].
     Networks(&'a [[u8; NETWORK_BYTES]]),
+    /// Flows of which the sender wants nothing more for now: all of them. A
+    /// later one says which they are from then on.
+    Stopped {
+        /// Counts these chunks, from 1, and wraps.
+        serial: u16,
+        /// The flows of requests and of replies, a bit each.
+        flows: [u16; 2],
+    },
 }
 
 /// First byte of a chunk.
@@ -186,7 +197,8 @@ impl Body<'_> {
 
 impl Chunk<'_> {
     /// Writes a chunk without payload ([`Chunk::Refuse`], [`Chunk::Close`],
-    /// [`Chunk::Ping`], [`Chunk::Networks`]) or a whole one; gives the bytes written.
+    /// [`Chunk::Ping`], [`Chunk::Networks`], [`Chunk::Stopped`]) or a whole one;
+    /// gives the bytes written.
     ///
     /// # Panics
     /// If `out` is too short: the caller reserved the room.
@@ -220,6 +232,13 @@ impl Chunk<'_> {
                 let entries = networks.as_flattened();
                 out[BARE_BYTES..][..entries.len()].copy_from_slice(entries);
                 BARE_BYTES + entries.len()
+            }
+            Self::Stopped { serial, flows } => {
+                out[..2].copy_from_slice(&[7, 0]);
+                for (at, value) in [(2, serial), (4, flows[0]), (6, flows[1])] {
+                    out[at..at + 2].copy_from_slice(&value.to_le_bytes());
+                }
+                STOPPED_BYTES
             }
         }
     }
@@ -325,6 +344,15 @@ impl<'a> Chunks<'a> {
                 let bytes = BARE_BYTES + NETWORK_BYTES * count;
                 let entries = b.get(BARE_BYTES..bytes).ok_or(WireError::Truncated)?;
                 (Chunk::Networks(entries.as_chunks().0), bytes)
+            }
+            7 => {
+                let [lead, zero] = take::<2>(b, 0)?;
+                if lead != 7 || zero != 0 {
+                    return Err(WireError::Malformed);
+                }
+                let serial = u16_at(b, 2)?;
+                let flows = [u16_at(b, 4)?, u16_at(b, 6)?];
+                (Chunk::Stopped { serial, flows }, STOPPED_BYTES)
             }
             _ => return Err(WireError::Unknown(first)),
         };

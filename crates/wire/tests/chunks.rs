@@ -14,6 +14,7 @@ const BODY: &str = "0a 00 0301 04010203 06010203 646566";
 const REFUSE: &str = "0b 00 0301 04010203";
 const CLOSE: &str = "04 000000";
 const PING: &str = "05 000000";
+const STOPPED: &str = "07 00 0102 0380 4005";
 
 const MESSAGE: MessageNo = MessageNo(0x0302_0104);
 
@@ -77,6 +78,13 @@ fn every_chunk_stands_as_its_table_says() {
         (CLOSE, Chunk::Close),
         (PING, Chunk::Ping),
         (
+            STOPPED,
+            Chunk::Stopped {
+                serial: 0x0201,
+                flows: [0x8003, 0x0540],
+            },
+        ),
+        (
             NETWORKS,
             Chunk::Networks(&[FIRST.to_bytes(), SECOND.to_bytes()]),
         ),
@@ -136,8 +144,8 @@ fn chunks_follow_each_other_up_to_a_body_or_padding() {
     }
     // Nothing is read after the first error.
     assert_eq!(
-        walk(&packet(&[PING, "07 00", PING])),
-        [Ok(Chunk::Ping), Err(WireError::Unknown(7))]
+        walk(&packet(&[PING, "17 00", PING])),
+        [Ok(Chunk::Ping), Err(WireError::Unknown(0x17))]
     );
 }
 
@@ -206,8 +214,15 @@ fn first_bytes() {
             }
             4 => assert_eq!(got, Some(Ok(Chunk::Close))),
             5 => assert_eq!(got, Some(Ok(Chunk::Ping))),
-            // The two without a message have no priority either.
-            12 | 13 => assert_eq!(got, Some(Err(WireError::Malformed))),
+            7 => {
+                let stopped = Chunk::Stopped {
+                    serial: 0,
+                    flows: [0; 2],
+                };
+                assert_eq!(got, Some(Ok(stopped)));
+            }
+            // The three without a message have no priority either.
+            12 | 13 | 15 => assert_eq!(got, Some(Err(WireError::Malformed))),
             // None is no list of networks.
             6 | 14 => assert_eq!(got, Some(Err(WireError::Malformed))),
             _ => assert_eq!(got, Some(Err(WireError::Unknown(byte)))),
@@ -222,6 +237,7 @@ fn zeros_must_be_zero() {
         (REFUSE, &[1]),
         (CLOSE, &[1, 2, 3]),
         (PING, &[1, 2, 3]),
+        (STOPPED, &[1]),
     ] {
         for &at in zeros {
             let mut bytes = hex(text);

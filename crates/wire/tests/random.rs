@@ -62,7 +62,7 @@ fn chunk<'a>(rng: &mut Rng, pool: &'a [u8]) -> Chunk<'a> {
     let priority = Priority::BY_URGENCY[rng.below(2) as usize];
     let flow = edgy(rng) as u16;
     let message = MessageNo(edgy(rng) as u32);
-    match rng.below(9) {
+    match rng.below(10) {
         0..=3 => {
             let mut length = rng.below(200) as usize;
             let mut total = length as u64;
@@ -93,6 +93,10 @@ fn chunk<'a>(rng: &mut Rng, pool: &'a [u8]) -> Chunk<'a> {
             message,
         },
         6 => Chunk::Close,
+        8 => Chunk::Stopped {
+            serial: flow,
+            flows: [edgy(rng) as u16, edgy(rng) as u16],
+        },
         7 => Chunk::Networks(&pool.as_chunks().0[..1 + rng.below(12) as usize]),
         _ => Chunk::Ping,
     }

@@ -22,6 +22,8 @@ pub struct Said {
     pub closes: bool,
     /// Flows and numbers of messages that it refuses.
     pub refuses: Vec<(u16, u32)>,
+    /// Which flows it says are stopped, and the number of that.
+    pub stopped: Option<(u16, [u16; 2])>,
 }
 
 impl Said {
@@ -194,12 +196,16 @@ impl Script {
                     heads: 0,
                     closes: false,
                     refuses: Vec::new(),
+                    stopped: None,
                 };
                 for chunk in Chunks::new(&packet[at..packet.len() - TAG_BYTES]) {
                     said.heads += usize::from(matches!(chunk, Ok(Chunk::Head(_))));
                     said.closes |= chunk == Ok(Chunk::Close);
                     if let Ok(Chunk::Refuse { flow, message, .. }) = chunk {
                         said.refuses.push((flow, message.0));
+                    }
+                    if let Ok(Chunk::Stopped { serial, flows }) = chunk {
+                        said.stopped = Some((serial, flows));
                     }
                 }
                 said
@@ -250,10 +256,11 @@ pub fn all_but(largest: u32, missing: &[u32]) -> Ack {
 /// The node's own messages take what the pool gives them.
 pub fn fill(s: &mut Script) {
     let now = s.pair.now;
-    for priority in [Priority::Request, Priority::Reply] {
+    let flows = [Priority::Request, Priority::Reply].map(|p| (0..8).map(move |f| (p, f)));
+    for (priority, flow) in flows.into_iter().flatten() {
         let m = Message {
             priority,
-            flow: 0,
+            flow,
             port: 3,
             args: &[],
             payload: &[7; 1_400],

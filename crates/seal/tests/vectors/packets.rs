@@ -264,6 +264,9 @@ fn chunk_text(chunk: &Chunk<'_>) -> String {
             let entries = entries.iter().map(entry).collect::<Vec<_>>();
             format!("networks entries={}", entries.join(","))
         }
+        Chunk::Stopped { serial, flows } => {
+            format!("stopped serial={serial} flows={},{}", flows[0], flows[1])
+        }
     }
 }
 
@@ -383,6 +386,10 @@ pub fn all() -> Vec<Packet> {
         args: &WORDS,
         payload: b"to the port!",
     });
+    let stopped = Chunk::Stopped {
+        serial: 513,
+        flows: [2, 129],
+    };
     let refuse = Chunk::Refuse {
         priority: Priority::Reply,
         flow: 2,
@@ -432,7 +439,7 @@ pub fn all() -> Vec<Packet> {
         ),
         packet(
             "control",
-            "path 1, key phase 1: two words of bitmap, a refusal, networks, a close",
+            "path 1, key phase 1: two words of bitmap, a refusal, networks, stopped flows, a close",
             AesGcm,
             data(
                 1,
@@ -440,7 +447,7 @@ pub fn all() -> Vec<Packet> {
                 0,
                 true,
                 Some(wide),
-                vec![refuse, Chunk::Networks(&NETWORKS), Chunk::Close],
+                vec![refuse, Chunk::Networks(&NETWORKS), stopped, Chunk::Close],
                 0,
             ),
         ),
