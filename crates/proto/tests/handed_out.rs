@@ -150,7 +150,9 @@ fn memory_is_given_back_before_the_death_is_told_and_reused_after() {
         // No flow takes more than it leaves.
         let lend = |e: &mut Endpoint<'_, Checksum>| {
             let mut tried = (0..8).map(|flow| lend_in(e, flow));
-            tried.find(Result::is_ok).unwrap_or(Err(SendError::NoCredit))
+            tried
+                .find(Result::is_ok)
+                .unwrap_or(Err(SendError::NoCredit))
         };
         // One is left to replies.
         (0..7).for_each(|_| _ = lend(e).unwrap());
