@@ -125,11 +125,11 @@ impl<S: Seal> Endpoint<'_, S> {
             queued += self.list_length(c.control, Use::Queued);
             for (flows, pending) in c.tx.iter().zip(c.pending_flows) {
                 for (f, tx) in flows.iter().enumerate() {
-                    queued += self.list_length(tx.queue, Use::Queued);
-                    let marked = pending >> f & 1 == 1;
-                    assert_eq!(marked, !tx.is_empty(), "flow {f} is marked as pending");
                     let frames = self.list_length(tx.queue, Use::Queued);
                     assert_eq!(frames, tx.frames, "frames in flow {f}");
+                    queued += frames;
+                    let marked = pending >> f & 1 == 1;
+                    assert_eq!(marked, !tx.is_empty(), "flow {f} is marked as pending");
                 }
             }
             let held_in = |rx: &RxFlow| self.list_length(rx.held, Use::Held);

@@ -47,7 +47,8 @@ pub struct Config {
     /// Frames that one peer's undelivered messages may hold here, for each
     /// priority, a quarter of the pool at most. Default 512.
     pub hold_frames: u32,
-    /// Frames that may be queued or in flight towards one peer. Default 512.
+    /// Frames that may be queued or in flight towards one peer. Default 512. In one
+    /// flow no more wait than there are free frames: others go on if it is stopped.
     pub queue_frames: u32,
     /// Congestion control: `None` picks per peer as told by
     /// [`crate::Endpoint::add_peer`].

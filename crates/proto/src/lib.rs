@@ -16,9 +16,10 @@
 //! and gives them up, `striping` chooses among them, `reroute` leaves the way
 //! of one that stays congested, `reassembly` orders and completes messages,
 //! `receiver_not_ready` deals with those that cannot be held, `refusal` with
-//! those that nobody wants, `credit` and [`congestion`] bound what is under
-//! way, `mtu` finds packet sizes, `timers` wakes all of it up, `death` ends it,
-//! and `events` keeps what has yet to be told.
+//! those that nobody wants, `stops` with flows of which nothing more is wanted
+//! for now, `credit` and [`congestion`] bound what is under way, `mtu` finds
+//! packet sizes, `timers` wakes all of it up, `death` ends it, and `events`
+//! keeps what has yet to be told.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -29,19 +29,19 @@ use crate::tables::NONE;
 pub(crate) struct Stops {
     /// Flows of the peer that are to be stopped.
     wanted: [u16; 2],
-    /// Those that it was told of last, and the number of that.
+    /// Those that the last chunk named, and its serial number.
     told: [u16; 2],
     serial: u16,
-    /// It has not acknowledged that.
+    /// The peer has not acknowledged that chunk.
     flying: bool,
     /// Of those, the flows whose stop it has acknowledged.
     heard: [u16; 2],
     /// Chunks of stopped flows for which no credit was given, and all of a priority.
     withheld: [[u32; FLOWS_MAX]; 2],
     pub all_withheld: [u32; 2],
-    /// Chunks that came after the peer knew.
+    /// Chunks that came after the peer had acknowledged the stop.
     late: [[u32; FLOWS_MAX]; 2],
-    /// Flows that the peer has stopped, and the number of its last word of that.
+    /// Flows that the peer has stopped, and the serial number of the chunk that said so.
     pub theirs: [u16; 2],
     their_serial: u16,
     /// Frames that wait in those.
@@ -78,9 +78,9 @@ impl Stops {
         self.theirs[priority.index()] >> flow & 1 != 0
     }
 
-    /// Whether we have stopped some flow of a priority.
+    /// Whether we have stopped a flow of the peer's.
     #[inline]
-    const fn stops(&self, priority: Priority, flow: u16) -> bool {
+    const fn holds_back(&self, priority: Priority, flow: u16) -> bool {
         self.wanted[priority.index()] >> flow & 1 != 0
     }
 }
@@ -114,7 +114,7 @@ impl<S: Seal> Endpoint<'_, S> {
             return;
         };
         let dead = matches!(self.peers[peer.0 as usize].state, PeerState::Dead(_));
-        if flow >= self.core.config.flows || dead || stopped == c.stops.stops(priority, flow) {
+        if flow >= self.core.config.flows || dead || stopped == c.stops.holds_back(priority, flow) {
             return;
         }
         c.used_at = now;
@@ -178,8 +178,10 @@ impl<S: Seal> Endpoint<'_, S> {
     /// stopped and the peer may not know it yet.
     #[inline]
     pub(crate) fn note_taken(&mut self, conn: u32, priority: Priority, flow: u16) {
-        let stopped = (self.conns[conn as usize].stops).stops(priority, flow);
-        if !stopped || !self.withhold(conn, priority.index(), flow as usize) {
+        let stops = &self.conns[conn as usize].stops;
+        if !stops.holds_back(priority, flow)
+            || !self.withhold(conn, priority.index(), flow as usize)
+        {
             self.give_credit(conn, priority.index(), 1);
         }
     }

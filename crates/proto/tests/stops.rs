@@ -59,11 +59,11 @@ fn hear_of(s: &mut Script, serial: u16, requests: u16) {
 }
 
 #[test]
-fn one_word_at_a_time_says_all_that_is_stopped() {
+fn one_chunk_at_a_time_names_all_stopped_flows() {
     let mut s = Script::new(&config());
     let first = stop(&mut s, 1, true);
     assert_eq!(said(&first), [(1, [2, 0])]);
-    // The first may still be on its way: what changes meanwhile is said at once.
+    // Nothing more is said until that was acknowledged; then one chunk says it all.
     assert_eq!(said(&stop(&mut s, 3, true)), []);
     assert_eq!(said(&stop(&mut s, 2, true)), []);
     assert_eq!(said(&stop(&mut s, 2, false)), []);
@@ -78,7 +78,7 @@ fn one_word_at_a_time_says_all_that_is_stopped() {
 }
 
 #[test]
-fn word_of_a_stop_that_was_lost_is_repeated() {
+fn a_stop_that_was_lost_is_sent_again() {
     let mut s = Script::new(&config());
     assert_eq!(said(&stop(&mut s, 1, true)), [(1, [2, 0])]);
     s.probe();
@@ -93,7 +93,7 @@ fn of_a_stopped_flow_credit_is_given_once_the_peer_knows() {
     for number in 0..10 {
         s.hear(None, &[message(1, number)]);
     }
-    // Another flow's counts, and is told of as if those had been counted.
+    // A message of another flow gives credit at once.
     s.hear(None, &[message(0, 2)]);
     assert_eq!(s.asked().credit, [before[0] + 1, before[1]]);
     ack(&mut s, &word);
@@ -170,7 +170,7 @@ fn no_flow_takes_all_frames() {
 }
 
 #[test]
-fn an_older_word_changes_nothing_and_a_wrong_one_is_dropped() {
+fn an_older_chunk_changes_nothing_and_a_wrong_one_is_dropped() {
     let mut s = Script::new(&config());
     hear_of(&mut s, 5, 2);
     for (serial, requests) in [(5, 0), (4, 0), (0x8006, 0), (3, 4)] {

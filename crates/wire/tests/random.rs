@@ -93,11 +93,11 @@ fn chunk<'a>(rng: &mut Rng, pool: &'a [u8]) -> Chunk<'a> {
             message,
         },
         6 => Chunk::Close,
+        7 => Chunk::Networks(&pool.as_chunks().0[..1 + rng.below(12) as usize]),
         8 => Chunk::Stopped {
             serial: flow,
             flows: [edgy(rng) as u16, edgy(rng) as u16],
         },
-        7 => Chunk::Networks(&pool.as_chunks().0[..1 + rng.below(12) as usize]),
         _ => Chunk::Ping,
     }
 }
