@@ -120,7 +120,11 @@ impl<S: Seal> Endpoint<'_, S> {
         c.used_at = now;
         let (p, f) = (priority.index(), flow as usize);
         c.stops.wanted[p] ^= 1 << f;
-        if !stopped {
+        if stopped {
+            // The last chunk named it, and no other is under way: the peer knows.
+            let known = if c.stops.flying { 0 } else { c.stops.told[p] };
+            c.stops.heard[p] |= known & 1 << f;
+        } else {
             c.stops.heard[p] &= !(1 << f);
             c.stops.late[p][f] = 0;
             self.give_withheld(conn, p, 1 << f);

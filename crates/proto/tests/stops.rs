@@ -111,6 +111,26 @@ fn of_a_stopped_flow_credit_is_given_once_the_peer_knows() {
 }
 
 #[test]
+fn a_flow_that_is_stopped_again_before_the_peer_was_told_to_go_on_gives_credit() {
+    let mut s = Script::new(&config());
+    let first = stop(&mut s, 1, true);
+    ack(&mut s, &first);
+    let now = s.pair.now;
+    for stopped in [false, true] {
+        s.pair.nodes[0].with(|e, _| {
+            e.set_stopped(now, PeerId(0), Priority::Request, 1, stopped);
+        });
+    }
+    // The peer knows: there is nothing to say, and nothing will be acknowledged.
+    assert_eq!(said(&s.say()), []);
+    let before = s.asked().credit;
+    for number in 0..5 {
+        s.hear(None, &[message(1, number)]);
+    }
+    assert_eq!(s.asked().credit, [before[0] + 5, before[1]]);
+}
+
+#[test]
 fn what_is_stopped_waits_and_keeps_nothing_else_back() {
     let mut s = Script::new(&config());
     while send(&mut s, Priority::Request, 1).is_ok() {}
