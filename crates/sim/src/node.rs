@@ -81,6 +81,10 @@ pub struct App {
     /// Takes no requests.
     pub blocked: bool,
     resume_at: Option<u64>,
+    /// Flows that it has stopped, each until when.
+    stopped: Vec<(u64, PeerId, Priority, u16)>,
+    stop_rng: Rng,
+    stop_ppm: u32,
     delivered: bool,
     reply_ppm: u32,
     not_now_ppm: u32,
@@ -177,6 +181,14 @@ pub fn places(t: &Transmit, from: usize, nodes: usize) -> (usize, usize) {
     (network * nodes + from, network * nodes + to)
 }
 
+impl App {
+    /// When the next flow goes on that is stopped.
+    fn next_go(&self) -> u64 {
+        let times = self.stopped.iter().map(|(until, ..)| *until);
+        times.min().unwrap_or(u64::MAX)
+    }
+}
+
 impl Node {
     /// Starts a process in a new life.
     pub fn new(world: &mut World, s: &Scenario, node: usize, life: u64) -> Self {
@@ -205,6 +217,9 @@ impl Node {
                 waiting: VecDeque::new(),
                 blocked: s.blocked.contains(&node),
                 resume_at: None,
+                stopped: Vec::new(),
+                stop_rng: rng.fork(life),
+                stop_ppm: s.stop_ppm,
                 delivered: false,
                 reply_ppm: s.reply_ppm,
                 not_now_ppm: s.not_now_ppm,
@@ -349,6 +364,7 @@ impl Node {
         let node = self.app.node;
         self.with(world, |e, _| {
             e.check();
+            assert_eq!(e.counters().unstopped, 0, "whoever is told to stop does");
             if all_free {
                 assert_eq!(held, 0);
                 assert_eq!(e.free_frames(), frames, "node {node} leaks frames");
@@ -410,6 +426,7 @@ impl Node {
         self.next_pass
             .min(self.timeout.unwrap_or(u64::MAX))
             .min(self.app.resume_at.unwrap_or(u64::MAX))
+            .min(self.app.next_go())
             .min(link.unwrap_or(u64::MAX))
     }
 
@@ -428,6 +445,9 @@ impl Node {
         let due = self.timeout.is_some_and(|t| t <= now);
         if due {
             self.with(world, |e, hands| hands.timeouts(e));
+        }
+        if self.app.next_go() <= now {
+            self.with(world, |e, hands| hands.go_on(e));
         }
         if self.app.resume_at.is_some_and(|t| t <= now) {
             self.app.resume_at = None;

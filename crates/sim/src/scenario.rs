@@ -10,6 +10,8 @@ use crate::suite::Suite;
 
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
+/// Chance of its own: whether flows are stopped.
+const STOPS: u64 = 0x5707;
 
 /// Who talks to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +57,9 @@ pub struct Scenario {
     pub reply_ppm: u32,
     /// Of a million offers, how many are put off.
     pub not_now_ppm: u32,
+    /// Of a million messages that begin to arrive, after how many their flow is
+    /// stopped for a while.
+    pub stop_ppm: u32,
     /// Of a million messages, how many are refused.
     pub refuse_ppm: u32,
     /// Nodes that take no request until all replies are through.
@@ -189,6 +194,12 @@ impl Scenario {
             long_max: r.scale(2_000, 200_000),
             reply_ppm: r.pick(&[0, 200_000, 900_000]),
             not_now_ppm: r.pick(&[0, 0, 50_000, 300_000]),
+            // Who is stopped keeps its state, too.
+            stop_ppm: if crowded {
+                0
+            } else {
+                r.fork(STOPS).pick(&[0, 0, 5_000, 100_000])
+            },
             refuse_ppm: r.pick(&[0, 0, 20_000, 200_000]),
             blocked,
             kills,

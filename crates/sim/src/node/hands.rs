@@ -122,6 +122,28 @@ impl Hands<'_> {
         Verdict::Take(id as u64)
     }
 
+    /// Stops a flow, perhaps, for a while.
+    fn stop(&mut self, e: &mut Endpoint<'_, SimSeal>, d: &Delivery<'_>) {
+        let (now, app) = (self.world.now, &mut *self.app);
+        let flow = (d.peer, d.priority, d.flow);
+        let known = |(_, p, r, f): &(u64, PeerId, Priority, u16)| (*p, *r, *f) == flow;
+        if self.world.calm || !app.stop_rng.ppm(app.stop_ppm) || app.stopped.iter().any(known) {
+            return;
+        }
+        let until = now + app.stop_rng.scale(1_000, 20_000_000);
+        app.stopped.push((until, d.peer, d.priority, d.flow));
+        e.set_stopped(now, d.peer, d.priority, d.flow, true);
+    }
+
+    /// Lets flows go on whose time is over.
+    pub(super) fn go_on(&mut self, e: &mut Endpoint<'_, SimSeal>) {
+        let now = self.world.now;
+        let over = |(until, ..): &mut (u64, PeerId, Priority, u16)| *until <= now;
+        for (_, peer, priority, flow) in self.app.stopped.extract_if(.., over) {
+            e.set_stopped(now, peer, priority, flow, false);
+        }
+    }
+
     fn answer(&mut self, e: &mut Endpoint<'_, SimSeal>, to: usize) {
         let app = &mut *self.app;
         if !app.rng.ppm(app.reply_ppm) {
@@ -160,6 +182,7 @@ impl Hands<'_> {
             let id = ledger.offered(life, peer, d);
             let verdict = self.verdict(id, d);
             self.world.ledger.decided(life, peer, id, d, verdict);
+            self.stop(e, d);
             (id, verdict)
         };
         let now = self.world.now;
