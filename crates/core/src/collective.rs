@@ -9,7 +9,7 @@ use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
 use crate::core::{Arrival, Core, Finding, Took};
 use crate::error::{Death, Misuse, SendError, WaitError};
-use crate::matched::Matched;
+use crate::matched::{FLOW_REQUESTS, Matched};
 use crate::message::{Event, SendOptions};
 use crate::out::Out;
 use crate::outbox::Unsent;
@@ -325,7 +325,9 @@ impl Core {
         if self.closing {
             return Err(Misuse::Closed.into());
         }
+        // In no flow of the program's: that may be stopped.
         let o = SendOptions {
+            flow: FLOW_REQUESTS,
             args,
             ..SendOptions::default()
         };
@@ -547,6 +549,7 @@ impl Core {
         let of_it = |it: &Finding| matches!(it, Finding::Suspect(suspect, _) if *suspect == rank);
         self.findings.retain(|it| !of_it(it));
         self.unbound.forget(|row| row.from == rank);
+        self.forget_aside(rank);
         let ports = self.ports.with_held().into_iter();
         // A broadcast is its root's, whoever passed it on.
         for port in ports.filter(|port| *port < PORTS_RESERVED) {
@@ -672,7 +675,8 @@ impl Core {
             priority,
             args,
         };
-        if self.outbox.has(rank) || self.send_any(out, rank, port, &o, &payload).is_err() {
+        if self.outbox.has(o.flow_to(rank)) || self.send_any(out, rank, port, &o, &payload).is_err()
+        {
             self.outbox.force(Unsent {
                 rank,
                 port,
@@ -687,7 +691,7 @@ impl Core {
 
     /// Refuses every message that waits for a handler; gives how many.
     pub fn refuse_all(&mut self, out: &mut Out<'_>) -> usize {
-        let mut n = 0;
+        let mut n = self.refuse_aside(out);
         for port in self.ports.with_held() {
             let slot = self.ports.get_or_make(port);
             slot.state = PortState::Closed;

@@ -10,6 +10,7 @@ use std::collections::VecDeque;
 use portolan_proto::{Outcome, SourceId};
 use portolan_wire::{MessageNo, Priority};
 
+use crate::aside::Aside;
 use crate::collective::Barriers;
 use crate::counters::Counters;
 use crate::error::Death;
@@ -24,6 +25,7 @@ use crate::ports::{
     Budget, Charge, ErrorHandler, HeldMessage, Meta, PORTS_RESERVED, PortState, Ports,
 };
 use crate::settings::Settings;
+use crate::shm::Offer;
 use crate::tracer::Tracer;
 use crate::unbound::Unbound;
 
@@ -75,15 +77,12 @@ pub struct Core {
     pub run: bool,
     /// There is something for the slow half of a pass.
     pub(crate) attention: bool,
-    /// Something was not taken, and something has become free since.
+    /// Something was left with its lane.
     pub starved: bool,
     pub(crate) resume: bool,
     /// A reply has found no memory here. Then what is kept goes on though the outbox is
     /// full: two who keep each other's requests would wait for each other for ever.
     pub(crate) reply_waits: bool,
-    /// Bytes that may be kept beyond all budgets, of what lies in the memory
-    /// shared with a peer that is gone: it can wait nowhere else.
-    pub(crate) beyond: u64,
     /// Close has begun: nothing new is sent.
     pub closing: bool,
     /// Close has gone on for so long that nothing is answered any more.
@@ -105,6 +104,8 @@ pub struct Core {
     /// Memory for messages that wait for their handler.
     pub queued: Budget,
     pub(crate) incoming: Incomings,
+    /// Messages that could not be taken when they came.
+    pub(crate) aside: Aside,
     /// Parts of long messages that have come by the network.
     pub long_parts: u64,
     pub(crate) ops: Ops,
@@ -151,7 +152,6 @@ impl Core {
             starved: false,
             resume: false,
             reply_waits: false,
-            beyond: 0,
             closing: false,
             leaving: false,
             ports: Ports::new(),
@@ -163,6 +163,7 @@ impl Core {
             unbound: Unbound::default(),
             queued: Budget::new(settings.queue_bytes, settings.queue_share, senders),
             incoming: Incomings::default(),
+            aside: Aside::default(),
             long_parts: 0,
             ops: Ops::new(settings.copy_bytes),
             ready: VecDeque::new(),
@@ -178,9 +179,50 @@ impl Core {
         }
     }
 
-    /// A first part has arrived.
+    /// What waits to be sent, and what to be taken, for people to read.
+    #[must_use]
+    pub fn waiting(&self) -> [&dyn std::fmt::Debug; 2] {
+        [&self.outbox, &self.aside]
+    }
+
+    /// A first part has arrived. It is set aside where it cannot be taken.
     #[inline(always)]
     pub(crate) fn arrive(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+    ) -> Took {
+        if self.aside.is_any() && self.aside.has(a.meta.flow_of()) {
+            return self.set_aside(a, None);
+        }
+        match self.arrive_now(matched, out, a) {
+            Took::NotNow => self.set_aside(a, None),
+            took => took,
+        }
+    }
+
+    /// The same of an offer to copy a message; `None` if it was set aside.
+    pub(crate) fn arrive_offer(
+        &mut self,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+        offer: Offer,
+    ) -> Option<Took> {
+        if !self.aside.has(a.meta.flow_of()) {
+            match self.arrive_now(matched, out, a) {
+                Took::NotNow => {}
+                took => return Some(took),
+            }
+        }
+        let left = self.set_aside(a, Some(offer)) == Took::NotNow;
+        left.then_some(Took::NotNow)
+    }
+
+    /// A first part is offered.
+    #[inline(always)]
+    pub(crate) fn arrive_now(
         &mut self,
         matched: &mut Matched,
         out: &mut Out<'_>,
@@ -215,7 +257,7 @@ impl Core {
         }
         // Answers may be needed: take no requests while they pile up.
         let crowded = self.outbox.is_full() && a.meta.priority == Priority::Request;
-        if self.leaving || crowded && self.beyond == 0 {
+        if self.leaving || crowded {
             return self.not_now();
         }
         let run = self.run;
@@ -252,9 +294,7 @@ impl Core {
         self.keep(a, Charge::Queued)
     }
 
-    pub(crate) fn not_now(&mut self) -> Took {
-        self.starved = true;
-        self.attention = true;
+    pub(crate) const fn not_now(&mut self) -> Took {
         self.counters.not_now += 1;
         Took::NotNow
     }
@@ -262,7 +302,7 @@ impl Core {
     /// Memory has become free, or a port was bound: what was not taken may be now.
     pub(crate) const fn note_freed(&mut self) {
         self.resume = true;
-        self.attention |= self.starved;
+        self.attention |= self.starved || self.aside.is_any();
     }
 
     /// A message that is longer than there can be room for.
@@ -287,7 +327,7 @@ impl Core {
             Charge::Unexpected => &mut self.unexpected,
             Charge::Queued => &mut self.queued,
         };
-        let Some(charged) = budget.charge(a.meta.from, a.total, &mut self.beyond) else {
+        let Some(charged) = budget.charge(a.meta.from, a.total) else {
             if charge == Charge::Queued && !budget.could_ever(a.total) {
                 let room = budget.room();
                 self.too_long(&a.meta, a.total, room);
@@ -394,12 +434,10 @@ impl Core {
         }
         // The lanes have checked the range.
         let at = usize::try_from(at).ok()?;
-        let to = self
-            .incoming
-            .get(cookie)?
-            .bytes_mut()?
-            .get_mut(at..at.checked_add(len)?)?;
-        Some(fill(to))
+        let Some(bytes) = self.incoming.get(cookie)?.bytes_mut() else {
+            return self.place_aside(matched, cookie, at as u64, len, fill);
+        };
+        Some(fill(bytes.get_mut(at..at.checked_add(len)?)?))
     }
 
     /// Counts what the program may answer: acknowledgements wait for that.
@@ -412,6 +450,9 @@ impl Core {
         if is_matched(cookie) {
             matched.exchange.arrived(cookie);
             self.work(matched, out);
+            return;
+        }
+        if self.finish_aside(matched, out, cookie) {
             return;
         }
         let Some(Incoming {
@@ -465,6 +506,8 @@ impl Core {
                     self.hold(held, false);
                 }
             }
+            // Dealt with above.
+            Dest::Aside(_) | Dest::Passed(_) => {}
         }
     }
 
@@ -524,8 +567,11 @@ impl Core {
                     Charge::Unexpected => self.unexpected.release(rank, charged),
                     Charge::Queued => self.queued.release(rank, charged),
                 },
+                Dest::Aside(_) | Dest::Passed(_) => {}
             }
         }
+        let incoming = &mut self.incoming;
+        (self.aside).died(rank, |cookie| incoming.get(cookie).map(|it| it.bytes()));
         self.ops.news.push(News::Died(rank));
         self.counters.deaths += 1;
         self.emit(Event::PeerDead { rank, why });

@@ -18,11 +18,6 @@ use crate::returns::Restarted;
 use crate::send::FLOWS_MAX;
 use crate::shm::{ShmFailure, ShmLane};
 
-/// What may be kept beyond all budgets of what a rank has left in shared memory,
-/// bytes: more than its rings and the inbox hold, each message with what is
-/// counted for it.
-const ESTATE_BYTES_MAX: u64 = 16 << 20;
-
 /// An endpoint's state, its lanes and its clock.
 pub struct Engine<N, C> {
     /// All but the lanes and the exchange.
@@ -120,7 +115,12 @@ impl<N: Network, C: Clock> Engine<N, C> {
             moved += core.events.len();
             core.run_events(&mut out);
         }
-        if std::mem::take(&mut core.resume)
+        let resume = std::mem::take(&mut core.resume);
+        if resume && core.aside.is_any() {
+            moved += core.take_aside(matched, &mut out);
+        }
+        core.tell_stops(&mut out);
+        if resume
             && std::mem::take(&mut core.starved)
             && let Some(net) = &mut self.net
         {
@@ -136,7 +136,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             || self.matched.exchange.has_backlog()
             || !core.events.is_empty()
             || !core.ready.is_empty()
-            || (core.starved && core.resume);
+            || ((core.starved || core.aside.is_any()) && core.resume);
         // What the handlers have said leaves now.
         if let Some(net) = &mut self.net
             && net.is_dirty()
@@ -186,13 +186,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
                 }
                 // Bounded: others may go on sending, and what they have sent may
                 // lie before it.
-                core.beyond = ESTATE_BYTES_MAX;
                 for _ in 0..1024 {
                     if shm.pass(core, matched, net.as_mut().map(NetLane::sender), clock) == 0 {
                         break;
                     }
                 }
-                core.beyond = 0;
                 shm.forget(index);
                 shm.settle(index);
             }

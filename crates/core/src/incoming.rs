@@ -2,6 +2,7 @@
 
 use crate::memory::Buffer;
 use crate::ports::{Charge, Meta};
+use crate::shm::Offer;
 
 /// Where the bytes go.
 #[derive(Debug)]
@@ -14,6 +15,23 @@ pub enum Dest {
         charge: Charge,
         charged: usize,
     },
+    /// Nowhere yet: it could not be taken.
+    Aside(Parts),
+    /// It was set aside and has been taken since, by this name; `None`: it was refused, and
+    /// its bytes are thrown away.
+    Passed(Option<u64>),
+}
+
+/// What has come of a message that is set aside.
+#[derive(Debug)]
+pub struct Parts {
+    pub first: Vec<u8>,
+    /// The others, and where they belong.
+    pub rest: Vec<(u64, Vec<u8>)>,
+    /// No part is missing.
+    pub complete: bool,
+    /// It lies in its sender's memory.
+    pub offer: Option<Offer>,
 }
 
 /// A message of which parts are missing.
@@ -26,11 +44,24 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Room for the whole message, if it is of a port.
+    /// Memory that it takes while it is set aside, bytes.
+    pub fn bytes(&self) -> usize {
+        let of_parts = match &self.dest {
+            Dest::Aside(parts) => {
+                let rest = parts.rest.iter().map(|(_, bytes)| bytes.len());
+                parts.first.len() + rest.sum::<usize>()
+            }
+            _ => 0,
+        };
+        size_of::<Self>() + self.args.len() + of_parts
+    }
+
+    /// Room for the whole message, if it has any.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.dest {
             Dest::Bound { buffer, .. } => Some(buffer.as_mut_slice()),
             Dest::Own { body, .. } => Some(body),
+            Dest::Aside(_) | Dest::Passed(_) => None,
         }
     }
 }
@@ -66,11 +97,39 @@ impl Incomings {
         Some(incoming)
     }
 
-    /// Takes out all that come from a rank.
+    /// Lends one out, whose cookie stays in use until it is given back or freed.
+    pub fn lend(&mut self, cookie: u64) -> Option<Incoming> {
+        self.slots.get_mut(cookie.checked_sub(1)? as usize)?.take()
+    }
+
+    pub fn give_back(&mut self, cookie: u64, incoming: Incoming) {
+        self.slots[cookie as usize - 1] = Some(incoming);
+    }
+
+    /// Frees the cookie of one that is lent out.
+    pub fn free(&mut self, cookie: u64) {
+        self.free.push(cookie as usize - 1);
+    }
+
+    /// What the message is called.
+    pub fn meta(&self, cookie: u64) -> Option<&Meta> {
+        let slot = self.slots.get(cookie.checked_sub(1)? as usize)?;
+        slot.as_ref().map(|it| &it.meta)
+    }
+
+    /// Takes out all that come from a rank that has died, but for what has come whole and
+    /// only waits.
     pub fn drop_from(&mut self, rank: u32) -> Vec<Incoming> {
+        let waits = |dest: &Dest| match dest {
+            Dest::Aside(parts) => parts.complete && parts.offer.is_none(),
+            _ => false,
+        };
         let mut dropped = Vec::new();
         for (at, slot) in self.slots.iter_mut().enumerate() {
-            if slot.as_ref().is_some_and(|i| i.meta.from == rank) {
+            if slot
+                .as_ref()
+                .is_some_and(|i| i.meta.from == rank && !waits(&i.dest))
+            {
                 dropped.extend(slot.take());
                 self.free.push(at);
             }

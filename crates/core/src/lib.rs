@@ -11,6 +11,7 @@
 //! the simulator runs the same code as a process. Nothing here knows which interface sits
 //! on top, or who started the process.
 
+mod aside;
 mod binding;
 mod clock;
 mod collective;

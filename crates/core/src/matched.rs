@@ -30,7 +30,7 @@ use crate::settings::Settings;
 /// The port of the first kind of message.
 pub const MATCHED: u16 = PORTS_RESERVED + 0x80;
 const _: () = assert!(MATCHED as u32 + KINDS as u32 <= u16::MAX as u32);
-const FLOW_REQUESTS: u16 = FLOWS_MAX;
+pub const FLOW_REQUESTS: u16 = FLOWS_MAX;
 const FLOW_REPLIES: u16 = FLOWS_MAX + 1;
 
 /// Matched messages over memory of the engine's.

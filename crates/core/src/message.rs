@@ -3,6 +3,7 @@
 use portolan_wire::{MessageNo, Priority};
 
 use crate::error::{Death, Failure};
+use crate::ports::FlowOf;
 
 /// A message that has arrived; valid during the handler's call.
 #[derive(Clone, Copy, Debug)]
@@ -110,4 +111,15 @@ pub struct SendOptions<'a> {
     pub priority: Priority,
     /// At most [`crate::ARGS_MAX`] words beside the payload.
     pub args: &'a [u64],
+}
+
+impl SendOptions<'_> {
+    /// The flow of such a message to a rank.
+    pub(crate) const fn flow_to(&self, rank: u32) -> FlowOf {
+        FlowOf {
+            rank,
+            priority: self.priority,
+            flow: self.flow,
+        }
+    }
 }

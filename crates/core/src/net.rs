@@ -11,7 +11,7 @@ use portolan_proto::{
 };
 use portolan_ring::{MemoryError, Table, Wiped};
 use portolan_seal::{AnySeal, KeyCell, Own, PUBLIC_KEY_BYTES, Pair, Paired, SuiteId};
-use portolan_wire::{Address, MessageNo};
+use portolan_wire::{Address, MessageNo, Priority};
 
 use self::failing::Failing;
 use self::intake::{Intake, Peers};
@@ -630,6 +630,13 @@ impl NetTx {
         self.tables
             .view()
             .send_long(now, peer, m, total, source, release)
+    }
+
+    /// A peer is to send nothing more of a flow, or to go on.
+    pub fn set_stopped(&mut self, peer: PeerId, priority: Priority, flow: u16, stopped: bool) {
+        self.dirty = true;
+        let now = self.now;
+        (self.tables.view()).set_stopped(now, peer, priority, flow, stopped);
     }
 
     /// The program waits for something from a peer.

@@ -1,5 +1,6 @@
 //! Long messages on their way, whose memory is lent until they are done.
 
+use std::collections::{HashMap, hash_map};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,6 +13,7 @@ use portolan_wire::{MessageNo, Priority};
 
 use crate::error::{Death, Misuse, WaitError};
 use crate::memory::{Payload, Source};
+use crate::ports::FlowOf;
 
 const PENDING: u32 = 0;
 const DONE: u32 = 1;
@@ -147,6 +149,16 @@ pub struct Entry {
     pub refused: bool,
 }
 
+impl Entry {
+    const fn flow_of(&self) -> FlowOf {
+        FlowOf {
+            rank: self.to,
+            priority: self.priority,
+            flow: self.flow,
+        }
+    }
+}
+
 /// What has happened that an exchange is to hear of.
 #[derive(Clone, Copy, Debug)]
 pub enum News {
@@ -162,7 +174,9 @@ pub enum News {
 pub struct Ops {
     slots: Vec<Option<Entry>>,
     free: Vec<u32>,
+    /// Bytes of copies, in all and of each flow that has any.
     copied: usize,
+    copied_of: HashMap<FlowOf, usize>,
     copied_max: usize,
     /// What the exchange has yet to hear.
     pub news: Vec<News>,
@@ -177,24 +191,45 @@ impl Sources for Ops {
 }
 
 impl Ops {
-    pub const fn new(copied_max: usize) -> Self {
+    pub fn new(copied_max: usize) -> Self {
         Self {
             slots: Vec::new(),
             free: Vec::new(),
             copied: 0,
+            copied_of: HashMap::new(),
             copied_max,
             news: Vec::new(),
         }
     }
 
-    /// Takes memory for a copy of so many bytes.
-    pub(crate) fn charge(&mut self, bytes: usize) -> bool {
-        // One message may be longer than all the memory, when nothing else is.
-        let fits = self.copied == 0 || bytes <= self.copied_max.saturating_sub(self.copied);
+    /// Takes memory for a copy of so many bytes in a flow. No flow takes more than it leaves
+    /// to others, for it may be stopped.
+    pub(crate) fn charge(&mut self, of: FlowOf, bytes: usize) -> bool {
+        let own = self.copied_of.get(&of).copied().unwrap_or_default();
+        let free = self.copied_max.saturating_sub(self.copied);
+        // One message may be longer than all the memory.
+        let alone = own == 0 && bytes > self.copied_max && free > 0;
+        let fits = alone || own.saturating_add(bytes) <= free;
         if fits {
-            self.copied += bytes;
+            self.charge_beyond(of, bytes);
         }
         fits
+    }
+
+    /// The same, whatever there is.
+    pub(crate) fn charge_beyond(&mut self, of: FlowOf, bytes: usize) {
+        self.copied += bytes;
+        *self.copied_of.entry(of).or_default() += bytes;
+    }
+
+    fn uncharge(&mut self, of: FlowOf, bytes: usize) {
+        self.copied -= bytes;
+        if let hash_map::Entry::Occupied(mut own) = self.copied_of.entry(of) {
+            *own.get_mut() -= bytes;
+            if *own.get() == 0 {
+                own.remove();
+            }
+        }
     }
 
     pub(crate) fn insert(&mut self, entry: Entry) -> SourceId {
@@ -214,7 +249,9 @@ impl Ops {
     pub(crate) fn remove(&mut self, id: SourceId) -> Option<Entry> {
         let entry = self.slots.get_mut(id.0 as usize)?.take()?;
         self.free.push(id.0 as u32);
-        self.copied -= entry.charged;
+        if entry.charged > 0 {
+            self.uncharge(entry.flow_of(), entry.charged);
+        }
         Some(entry)
     }
 

@@ -7,7 +7,7 @@ use portolan_link::shm::{
     Exposed, OneSidedError, Outlet, Permission, Place, RegionId, WithdrawError,
 };
 use portolan_proto::{Message, PeerId, Release, SendError as NetError, SourceId};
-use portolan_wire::MessageNo;
+use portolan_wire::{MessageNo, Priority};
 
 use crate::clock::Clock;
 use crate::memory::Source;
@@ -92,6 +92,20 @@ impl<'a> Out<'a> {
         match &mut self.net {
             Some(net) => net.send_long(peer, m, total, source, release),
             None => Err(NetError::BadPeer),
+        }
+    }
+
+    /// Tells a peer to send nothing more of a flow, or to go on.
+    pub fn net_stop(&mut self, peer: PeerId, priority: Priority, flow: u16, stop: bool) {
+        if let Some(net) = &mut self.net {
+            net.set_stopped(peer, priority, flow, stop);
+        }
+    }
+
+    /// The same of a process of this host.
+    pub fn shm_stop(&mut self, peer: u16, priority: Priority, flow: u16, stop: bool) {
+        if let Some(shm) = &mut self.shm {
+            shm.outlet.set_stopped(peer, priority, flow, stop);
         }
     }
 

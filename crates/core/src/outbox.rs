@@ -5,6 +5,9 @@ use std::collections::VecDeque;
 
 use portolan_wire::Priority;
 
+use crate::message::SendOptions;
+use crate::ports::FlowOf;
+
 /// A message that waits to be sent.
 #[derive(Clone, Debug)]
 pub struct Unsent {
@@ -17,6 +20,22 @@ pub struct Unsent {
 }
 
 impl Unsent {
+    pub const fn flow_of(&self) -> FlowOf {
+        FlowOf {
+            rank: self.rank,
+            priority: self.priority,
+            flow: self.flow,
+        }
+    }
+
+    pub fn options(&self) -> SendOptions<'_> {
+        SendOptions {
+            flow: self.flow,
+            priority: self.priority,
+            args: &self.args,
+        }
+    }
+
     fn bytes(&self) -> usize {
         size_of::<Self>() + 8 * self.args.len() + self.payload.len()
     }
@@ -27,6 +46,8 @@ pub struct Outbox {
     queue: VecDeque<Unsent>,
     bytes: usize,
     limit: usize,
+    /// Above half; the rest is for what running handlers still say.
+    full: bool,
     /// What a handler that runs may fill it to: `limit`, but for [`Outbox::make_room`].
     allowed: usize,
 }
@@ -36,24 +57,30 @@ impl Outbox {
         Self {
             queue: VecDeque::new(),
             bytes: 0,
+            full: false,
             limit,
             allowed: limit,
         }
     }
 
-    /// Above half; the rest is for what running handlers still say.
+    /// Requests are to wait.
     #[inline(always)]
     pub const fn is_full(&self) -> bool {
-        self.bytes > self.limit / 2
+        self.full
+    }
+
+    const fn set_bytes(&mut self, bytes: usize) {
+        self.bytes = bytes;
+        self.full = bytes > self.limit / 2;
     }
 
     pub fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// Whether something for this rank waits: later messages go behind it.
-    pub fn has(&self, rank: u32) -> bool {
-        !self.queue.is_empty() && self.queue.iter().any(|o| o.rank == rank)
+    /// Whether something of this flow waits: later messages go behind it.
+    pub fn has(&self, of: FlowOf) -> bool {
+        !self.queue.is_empty() && self.queue.iter().any(|o| o.flow_of() == of)
     }
 
     /// A handler that runs though it is full finds as much room as any other.
@@ -67,7 +94,7 @@ impl Outbox {
         if self.bytes + bytes > self.allowed && !self.queue.is_empty() {
             return Err(it);
         }
-        self.bytes += bytes;
+        self.set_bytes(self.bytes + bytes);
         self.queue.push_back(it);
         Ok(())
     }
@@ -75,19 +102,19 @@ impl Outbox {
     /// Queues a message of the engine's own, which are few for each arrived
     /// message, beyond the limit too.
     pub fn force(&mut self, it: Unsent) {
-        self.bytes += it.bytes();
+        self.set_bytes(self.bytes + it.bytes());
         self.queue.push_back(it);
     }
 
     /// Takes all out, to be tried; what fails comes back by [`Outbox::force`].
     pub fn take(&mut self) -> VecDeque<Unsent> {
-        self.bytes = 0;
+        self.set_bytes(0);
         self.allowed = self.limit;
         std::mem::take(&mut self.queue)
     }
 
     pub fn drop_for(&mut self, rank: u32) {
         self.queue.retain(|o| o.rank != rank);
-        self.bytes = self.queue.iter().map(Unsent::bytes).sum();
+        self.set_bytes(self.queue.iter().map(Unsent::bytes).sum());
     }
 }

@@ -114,6 +114,26 @@ pub struct Meta {
     pub direct: bool,
 }
 
+/// A flow towards or from a rank, of one priority: what is sent in it keeps its order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FlowOf {
+    pub rank: u32,
+    pub priority: Priority,
+    pub flow: u16,
+}
+
+impl Meta {
+    /// The flow that it came in.
+    #[inline(always)]
+    pub const fn flow_of(&self) -> FlowOf {
+        FlowOf {
+            rank: self.from,
+            priority: self.priority,
+            flow: self.flow,
+        }
+    }
+}
+
 /// A whole message that waits for its handler.
 #[derive(Debug)]
 pub struct HeldMessage {
@@ -273,14 +293,13 @@ impl Budget {
     /// What a message without bytes is charged.
     pub const EMPTY: usize = OVERHEAD;
 
-    /// Takes memory for a message, if there is any, or else of what may be taken
-    /// `beyond` it; gives what was charged.
-    pub fn charge(&mut self, from: u32, bytes: u64, beyond: &mut u64) -> Option<usize> {
+    /// Takes memory for a message, if there is any; gives what was charged.
+    pub fn charge(&mut self, from: u32, bytes: u64) -> Option<usize> {
         let bytes = usize::try_from(bytes).ok()?.checked_add(OVERHEAD)?;
         let mine = &mut self.by_sender[from as usize];
         let free = self.limit.saturating_sub(self.used);
         if bytes > free.min(self.share.saturating_sub(*mine)) {
-            *beyond = beyond.checked_sub(bytes as u64)?;
+            return None;
         }
         self.used += bytes;
         *mine += bytes;

@@ -14,7 +14,7 @@ use crate::message::{Event, SendOptions};
 use crate::ops::{Completion, Entry, Op, Teller, done};
 use crate::out::Out;
 use crate::outbox::Unsent;
-use crate::ports::{Charge, Meta, PORTS_RESERVED, PortState};
+use crate::ports::{Charge, FlowOf, Meta, PORTS_RESERVED, PortState};
 use crate::shm::{STREAMED_MIN, ShmFailure, why};
 
 /// Payloads up to this length fit one packet on any lane, bytes.
@@ -137,7 +137,7 @@ impl Core {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        if !self.ops.charge(payload.len()) {
+        if !self.ops.charge(o.flow_to(rank), payload.len()) {
             return Err(SendError::NoCredit);
         }
         let source = Source::Given(Payload::Vec(payload.to_vec()));
@@ -360,7 +360,7 @@ impl Core {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<(), SendError> {
-        if !self.outbox.has(rank) {
+        if !self.outbox.has(o.flow_to(rank)) {
             match self.send(out, rank, port, o, payload) {
                 Ok(_) => return Ok(()),
                 Err(SendError::NoCredit) => {}
@@ -381,27 +381,23 @@ impl Core {
 
     /// Sends what was kept, as far as there is credit; gives how many.
     pub(crate) fn run_outbox(&mut self, out: &mut Out<'_>) -> usize {
-        let mut blocked: Vec<u32> = Vec::new();
+        let mut blocked: Vec<FlowOf> = Vec::new();
         let mut sent = 0;
-        for it in self.outbox.take() {
-            if blocked.contains(&it.rank) {
+        for mut it in self.outbox.take() {
+            if blocked.contains(&it.flow_of()) {
                 self.outbox.force(it);
                 continue;
             }
-            let o = SendOptions {
-                flow: it.flow,
-                priority: it.priority,
-                args: &it.args,
-            };
+            let bytes = it.payload.len();
             self.note_begun();
-            match self.send_any(out, it.rank, it.port, &o, &it.payload) {
+            match self.send_kept(out, &mut it) {
                 Err(SendError::NoCredit) => {
-                    blocked.push(it.rank);
+                    blocked.push(it.flow_of());
                     self.outbox.force(it);
                 }
                 Ok(number) => {
                     if it.port < PORTS_RESERVED {
-                        self.note_sent(it.rank, it.port, &o, number, it.payload.len());
+                        self.note_sent(it.rank, it.port, &it.options(), number, bytes);
                     }
                     sent += 1;
                 }
@@ -413,6 +409,27 @@ impl Core {
             self.note_freed();
         }
         sent
+    }
+
+    /// Sends a message that was kept. Of a long one no copy is made: what it was counted
+    /// as in the outbox goes with it, for others may wait until that is empty.
+    fn send_kept(&mut self, out: &mut Out<'_>, it: &mut Unsent) -> Result<MessageNo, SendError> {
+        let (rank, port, bytes) = (it.rank, it.port, it.payload.len());
+        if self.is_inline(out, rank, it.args.len(), bytes) {
+            return self.send_any(out, rank, port, &it.options(), &it.payload);
+        }
+        self.ops.charge_beyond(it.flow_of(), bytes);
+        let source = Source::Given(Payload::Vec(std::mem::take(&mut it.payload)));
+        let (o, release) = (it.options(), Release::Copied);
+        match self.begin(out, rank, port, &o, source, Teller::Nobody, bytes, release) {
+            Ok((number, _)) => Ok(number),
+            Err((e, source)) => {
+                if let Some(Source::Given(Payload::Vec(payload))) = source {
+                    it.payload = payload;
+                }
+                Err(e)
+            }
+        }
     }
 
     /// A message of ours was refused.

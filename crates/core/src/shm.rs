@@ -14,12 +14,14 @@
 
 mod choice;
 mod frame;
+mod offer;
 mod receive;
 mod send;
 
 use portolan_link::shm::{PeerState, ShmError, ShmPort};
 
 pub use self::frame::CONTROL_BYTES;
+pub use self::offer::Offer;
 use self::receive::ShmRx;
 pub use self::send::{STREAMED_MIN, ShmTx};
 use crate::clock::Clock;
@@ -186,6 +188,7 @@ impl ShmLane {
     pub fn forget(&mut self, index: u16) {
         self.tx.forget(index);
         self.rx.forget(index);
+        self.link.forget_stops(index);
     }
 
     /// Ranks whose endpoints are gone though nobody has said so.

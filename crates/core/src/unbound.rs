@@ -2,7 +2,7 @@
 //! where.
 
 use crate::core::Core;
-use crate::ports::{PORTS_RESERVED, PortState};
+use crate::ports::{Meta, PORTS_RESERVED, PortState};
 
 /// Entries that whoever watches the process can see.
 const ROWS: usize = 16;
@@ -54,20 +54,28 @@ impl Core {
     /// What waits at ports that were never bound, a sentence for each sender
     /// and port.
     pub fn never_bound(&mut self) -> Vec<String> {
-        let mut rows: Vec<Row> = Vec::new();
+        let mut found: Vec<(u16, u32)> = Vec::new();
         for port in self.ports.with_held() {
             let slot = self.ports.get_or_make(port);
             if port >= PORTS_RESERVED || slot.state != PortState::Unbound {
                 continue;
             }
-            let mut senders: Vec<u32> = slot.held.iter().map(|held| held.meta.from).collect();
-            senders.sort_unstable();
-            rows.extend(senders.chunk_by(|a, b| a == b).map(|same| Row {
-                port,
-                from: same[0],
-                messages: same.len() as u64,
-            }));
+            found.extend(slot.held.iter().map(|held| (port, held.meta.from)));
         }
+        let aside: Vec<Meta> = self.metas_aside().copied().collect();
+        for meta in aside.iter().filter(|meta| meta.port < PORTS_RESERVED) {
+            if self.ports.get_or_make(meta.port).state == PortState::Unbound {
+                found.push((meta.port, meta.from));
+            }
+        }
+        found.sort_unstable();
+        let rows: Vec<Row> = (found.chunk_by(|a, b| a == b))
+            .map(|same| Row {
+                port: same[0].0,
+                from: same[0].1,
+                messages: same.len() as u64,
+            })
+            .collect();
         let me = self.rank;
         let line = |row: &Row| {
             let Row {

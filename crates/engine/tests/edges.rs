@@ -130,30 +130,6 @@ fn settle_once(a: &Endpoint, b: &Endpoint) {
 }
 
 #[test]
-fn a_flow_that_waits_for_a_port_holds_up_no_other() {
-    // On shared memory a full budget stops the sender at one priority.
-    let small = Config {
-        unexpected_bytes: 16 << 10,
-        unexpected_share: 16 << 10,
-        ..config()
-    };
-    let (a, b) = pair(By::Udp, &small);
-    let got = Count::default();
-    let log = got.clone();
-    b.bind(5, Binding::to(move |_, _| log.add())).unwrap();
-    for _ in 0..200 {
-        let _ = a.try_send_with(1, 4, &flow(1), &[0; 1000]);
-        settle_once(&a, &b);
-    }
-    for n in 0..100 {
-        run(&[&a, &b], || {
-            a.try_send_with(1, 5, &flow(2), &[0; 1000]).is_ok()
-        });
-        run(&[&a, &b], || got.get() == n + 1);
-    }
-}
-
-#[test]
 fn a_closed_port_refuses_what_waits_and_what_comes() {
     for by in ALL {
         let (a, b) = pair(by, &config());

@@ -5,6 +5,7 @@ use portolan_proto::SourceId;
 use portolan_wire::{ARGS_MAX, BODY_BYTES, HEAD_BYTES, Priority};
 
 use super::frame::{ANSWER, ASK, DONE, MARK, OFFER, OFFER_BYTES, control, meta, payload_at, total};
+use super::offer::Offer;
 use super::send::Proof;
 use super::{FLOWS, NOBODY};
 use crate::core::{Arrival, Core, Finding, Took};
@@ -12,9 +13,6 @@ use crate::error::Death;
 use crate::matched::Matched;
 use crate::ops::Entry;
 use crate::out::Out;
-
-/// Bytes that are copied at once out of a sender's memory.
-const PIECE: u64 = 1 << 20;
 
 /// A message that arrives in bodies.
 #[derive(Clone, Copy, Debug, Default)]
@@ -280,25 +278,24 @@ impl ShmRx {
                 let (Some(remote), Some(id)) = (word(8), word(16)) else {
                     return self.distrust(core, from);
                 };
-                self.take_offer(core, matched, out, from, priority, head, remote, id)
+                let offer = Offer { from, remote, id };
+                self.take_offer(core, matched, out, priority, head, offer)
             }
             _ => self.distrust(core, from),
         }
     }
 
     /// Copies a long message out of the sender's memory.
-    #[expect(clippy::too_many_arguments, reason = "the fields of an offer")]
     fn take_offer(
         &mut self,
         core: &mut Core,
         matched: &mut Matched,
         out: &mut Out<'_>,
-        from: u16,
         priority: Priority,
         frame: &[u8],
-        remote: u64,
-        id: u64,
+        offer: Offer,
     ) -> bool {
+        let from = offer.from;
         let head = &frame[OFFER_BYTES..];
         let (Some(rank), Some(args)) = (self.rank(from), head.get(1)) else {
             return true;
@@ -314,34 +311,10 @@ impl ShmRx {
             total,
             payload: &[],
         };
-        match core.arrive(matched, out, &a) {
-            Took::NotNow => return false,
-            Took::Refused => out.near().send_control(from, control(DONE, 1, id)),
-            Took::Whole => out.near().send_control(from, control(DONE, 0, id)),
-            Took::Part(cookie) => {
-                // In pieces: where the bytes go to several places, or nowhere,
-                // each is put together first.
-                let mut at = 0;
-                while at < total {
-                    let bytes = (total - at).min(PIECE);
-                    let copied = (remote.checked_add(at)).and_then(|remote| {
-                        core.place(matched, cookie, at, bytes as usize, |into| {
-                            out.near().copy_from(from, remote, into)
-                        })
-                    });
-                    if !matches!(copied, Some(Ok(()))) {
-                        break;
-                    }
-                    at += bytes;
-                }
-                if at == total {
-                    out.near().send_control(from, control(DONE, 0, id));
-                    core.finish(matched, out, cookie);
-                } else {
-                    // It closed or died, or lent us memory that it does not have.
-                    core.findings.push(Finding::Suspect(rank, Death::Ended));
-                }
-            }
+        match core.arrive_offer(matched, out, &a, offer) {
+            Some(Took::NotNow) => return false,
+            Some(took) => offer.answer(core, matched, out, &a, took),
+            None => {}
         }
         true
     }

@@ -193,7 +193,7 @@ impl ShmTx {
         let p = o.priority.index();
         let peer = TxPeer::of(&mut self.peers, to, o)?;
         let bytes = HEAD_BYTES + 8 * o.args.len() + payload.len();
-        let mut slot = outlet.reserve(to, o.priority, bytes)?;
+        let mut slot = outlet.reserve_in(to, o.priority, o.flow, bytes)?;
         let next = &mut peer.numbers[p][o.flow as usize];
         let number = *next;
         *next = number.next();
@@ -230,7 +230,7 @@ impl ShmTx {
         let number = peer.numbers[p][o.flow as usize];
         if let Some(whole) = whole.filter(|_| way == Way::Copy) {
             let bytes = OFFER_BYTES + HEAD_BYTES + 8 * o.args.len();
-            let mut slot = outlet.reserve(to, o.priority, bytes)?;
+            let mut slot = outlet.reserve_in(to, o.priority, o.flow, bytes)?;
             let out = slot.bytes_mut();
             out[..8].copy_from_slice(&[OFFER, 0, 0, 0, 0, 0, 0, 0]);
             out[8..16].copy_from_slice(&(whole.as_ptr() as u64).to_le_bytes());
@@ -243,7 +243,8 @@ impl ShmTx {
         } else {
             let room = self.frame_max - HEAD_BYTES - 8 * o.args.len();
             let first = source.len().min(piece(source.len(), room));
-            let mut slot = outlet.reserve(to, o.priority, HEAD_BYTES + 8 * o.args.len() + first)?;
+            let bytes = HEAD_BYTES + 8 * o.args.len() + first;
+            let mut slot = outlet.reserve_in(to, o.priority, o.flow, bytes)?;
             let out = slot.bytes_mut();
             let at = write_head(out, port, o, number, first, total);
             source.read(0, &mut out[at..]);
@@ -390,10 +391,11 @@ impl Stream {
         let source = &entry.source;
         while self.sent < source.len() {
             let n = (source.len() - self.sent).min(piece(source.len(), frame_max - BODY_BYTES));
-            let mut slot = match outlet.reserve(self.to, self.priority, BODY_BYTES + n) {
-                Ok(slot) => slot,
-                Err(_) => return (frames, false),
-            };
+            let mut slot =
+                match outlet.reserve_in(self.to, self.priority, self.flow, BODY_BYTES + n) {
+                    Ok(slot) => slot,
+                    Err(_) => return (frames, false),
+                };
             let out = slot.bytes_mut();
             Body {
                 priority: self.priority,

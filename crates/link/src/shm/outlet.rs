@@ -39,7 +39,29 @@ impl Outlet<'_> {
         priority: Priority,
         bytes: usize,
     ) -> Result<Slot<'_>, ShmError> {
-        self.out.reserve(self.map, to, priority, bytes)
+        self.out.reserve(self.map, to, priority, None, bytes)
+    }
+
+    /// The same in a flow, which the peer may have stopped: then there is no room.
+    ///
+    /// # Errors
+    /// [`ShmError`]; nothing has changed.
+    #[inline(always)]
+    pub fn reserve_in(
+        &mut self,
+        to: u16,
+        priority: Priority,
+        flow: u16,
+        bytes: usize,
+    ) -> Result<Slot<'_>, ShmError> {
+        self.out.reserve(self.map, to, priority, Some(flow), bytes)
+    }
+
+    /// Lets a peer send nothing more in a flow, or go on. Who sleeps for want of room is
+    /// woken when it may. What the peer has sent already comes.
+    pub fn set_stopped(&mut self, peer: u16, priority: Priority, flow: u16, stopped: bool) {
+        self.out
+            .set_stopped(self.map, peer, priority, flow, stopped);
     }
 
     /// Longest frame, bytes.

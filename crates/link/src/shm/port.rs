@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use std::sync::atomic::fence;
 
-use portolan_ring::{Corrupt, Fence, InboxConsumer, Line, RingMessage, Short, SleepWord, Slumber};
+use portolan_ring::{Corrupt, Fence, InboxConsumer, RingMessage, Short, SleepWord, Slumber};
 use portolan_sys::barrier;
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::process::own_pid;
@@ -122,7 +122,6 @@ impl ShortFrame {
 pub struct ShmPort {
     inlet: Inlet,
     pub(super) out: Outgoing,
-    own: &'static Line,
     sleep: SleepWord<'static>,
     /// Peers whose end has been dealt with, by index.
     settled: Vec<bool>,
@@ -185,7 +184,6 @@ impl ShmPort {
                 freed: false,
             },
             out: Outgoing::new(&map, index, bells),
-            own,
             sleep: SleepWord::new(own, control::SLEEP, layout.fence),
             settled: vec![false; usize::from(layout.endpoints)],
             cma: Cma::new(&map, index, cma),
@@ -410,6 +408,11 @@ impl ShmPort {
         !self.out.corrupt.is_empty()
     }
 
+    /// Forgets which flows of a peer were stopped.
+    pub fn forget_stops(&mut self, peer: u16) {
+        self.out.forget_stops(&self.map, peer);
+    }
+
     /// Says that we are awake, and silences the doorbell.
     pub fn sleep_cancel(&mut self) {
         self.sleep.cancel();
@@ -488,12 +491,7 @@ impl Drop for ShmPort {
         // A forked child drops a copy; the endpoint is its parent's.
         if own_pid() == self.opened_by {
             self.onesided.close();
-            // Whoever was marked dead stays so.
-            let (alive, closed) = (PeerState::Alive.word(), PeerState::Closed.word());
-            let _ = self
-                .own
-                .word(control::STATE)
-                .compare_exchange(alive, closed, AcqRel, Relaxed);
+            self.map.close(self.index());
             self.out.ring_all();
         }
     }

@@ -6,6 +6,7 @@
 //! | endpoints × | control line, identity line, inbox for requests, inbox for replies |
 //! | endpoints × | use line, whose first word names the memory region that the endpoint copies from or to |
 //! | endpoints × | table of the memory regions that the endpoint has published |
+//! | endpoints × | a word for each sender: which of its flows the endpoint has stopped |
 //! | rings / 8, rounded up | owner word of each pair ring: 0 free, else who sends to whom |
 //! | rings × | pair rings |
 //!
@@ -16,7 +17,7 @@ mod error;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use portolan_ring::{Fence, InboxLayout, LINE_BYTES, Line, RegionsLayout, RingLayout};
 use portolan_sys::barrier;
@@ -30,8 +31,9 @@ pub const ENDPOINTS_MAX: u16 = 4_096;
 
 /// "portolan", little-endian.
 const MAGIC: u64 = 0x6e61_6c6f_7472_6f70;
-const VERSION: u64 = 4;
+const VERSION: u64 = 5;
 const HEADER_LINES: usize = 3;
+const LINE_WORDS: u16 = 8;
 
 /// Words of an endpoint's control line. All but the last are read at each
 /// send to it, and change when it opens, sleeps, wakes or ends.
@@ -124,6 +126,8 @@ pub enum PeerState {
 /// State words of the gone: a stray write to that of one that lives makes
 /// neither.
 const CLOSED: u64 = 0x636c_6f73_6564_9b17;
+/// That of one that lives and has stopped flows of somebody's.
+pub(super) const STOPS: u64 = 0x7374_6f70_735a_e64d;
 const DEAD: u64 = 0x6465_6164_c3e5_5d2b;
 
 impl PeerState {
@@ -132,7 +136,7 @@ impl PeerState {
     pub(super) const fn of(word: u64) -> Self {
         match word {
             0 => Self::Absent,
-            1 => Self::Alive,
+            1 | STOPS => Self::Alive,
             CLOSED => Self::Closed,
             DEAD => Self::Dead,
             _ => Self::Corrupt,
@@ -149,9 +153,9 @@ impl PeerState {
         }
     }
 
-    /// [`PeerState::is_gone`] of what a word says.
+    /// Whether a sender has to look closer: the endpoint is gone, or stops somebody.
     #[inline(always)]
-    pub(super) const fn is_word_gone(word: u64) -> bool {
+    pub(super) const fn is_word_special(word: u64) -> bool {
         word > 1
     }
 
@@ -280,13 +284,19 @@ impl Layout {
         2 + 2 * self.inbox.lines()
     }
 
+    /// Of the flows that one endpoint has stopped.
+    const fn stop_lines(&self) -> usize {
+        self.endpoints.div_ceil(LINE_WORDS) as usize
+    }
+
     const fn owner_lines(&self) -> usize {
         self.rings.div_ceil(8) as usize
     }
 
     const fn lines(&self) -> usize {
         HEADER_LINES
-            + self.endpoints as usize * (self.endpoint_lines() + 1 + self.regions.lines())
+            + self.endpoints as usize
+                * (self.endpoint_lines() + 1 + self.regions.lines() + self.stop_lines())
             + self.owner_lines()
             + self.rings as usize * self.ring.lines()
     }
@@ -345,9 +355,22 @@ impl Map {
         &self.lines()[start..][..lines]
     }
 
-    fn rings_at(&self) -> usize {
+    fn stops_at(&self) -> usize {
         let lines = self.layout.regions.lines();
         self.regions_at() + usize::from(self.layout.endpoints) * lines
+    }
+
+    /// Which flows of `from` are stopped by `to`, who alone writes it: a bit for each flow
+    /// of a request, and from bit 32 on of a reply.
+    pub fn stops(&self, to: u16, from: u16) -> &AtomicU64 {
+        assert!(to < self.layout.endpoints && from < self.layout.endpoints);
+        let row = self.stops_at() + usize::from(to) * self.layout.stop_lines();
+        let (line, word) = (from / LINE_WORDS, from % LINE_WORDS);
+        self.lines()[row + usize::from(line)].word(word.into())
+    }
+
+    fn rings_at(&self) -> usize {
+        self.stops_at() + usize::from(self.layout.endpoints) * self.layout.stop_lines()
     }
 
     pub fn ring_owner(&self, ring: u32) -> &AtomicU64 {
@@ -370,6 +393,23 @@ impl Map {
         self.control(index)
             .word(control::STATE)
             .store(state.word(), Release);
+    }
+
+    /// Says whether the endpoint that is ours stops flows of anybody's, so that senders
+    /// look closer. Whoever was marked dead stays so.
+    pub fn set_stopping(&self, index: u16, stopping: bool) {
+        let words = [PeerState::Alive.word(), STOPS];
+        let (from, to) = (words[usize::from(!stopping)], words[usize::from(stopping)]);
+        let state = self.control(index).word(control::STATE);
+        let _ = state.compare_exchange(from, to, AcqRel, Relaxed);
+    }
+
+    /// The endpoint that is ours has closed, unless it was marked dead.
+    pub fn close(&self, index: u16) {
+        self.set_stopping(index, false);
+        let (alive, closed) = (PeerState::Alive.word(), PeerState::Closed.word());
+        let state = self.control(index).word(control::STATE);
+        let _ = state.compare_exchange(alive, closed, AcqRel, Relaxed);
     }
 
     /// Maps a segment that a launcher made.
@@ -492,8 +532,9 @@ mod tests {
             assert_eq!(map.layout, s.0.layout);
             assert_eq!(s.state(0), PeerState::Absent);
             let last = map.layout.rings.checked_sub(1).map(|r| map.ring(r));
-            let end = last.map_or(map.regions(0), |l| l).as_ptr_range().end;
-            assert_eq!(end, map.lines().as_ptr_range().end);
+            let all = map.lines().as_ptr_range();
+            let end = last.map_or(all.end, |l| l.as_ptr_range().end);
+            assert_eq!(end, all.end);
             // What lies one behind the other does not overlap.
             let index = endpoints as u16 - 1;
             let inbox = map.inbox(index, 1).as_ptr_range();
@@ -501,7 +542,11 @@ mod tests {
             assert_eq!(inbox.end.addr(), uses[0]);
             assert_eq!(uses[1] + LINE_BYTES, map.regions(0).as_ptr().addr());
             let regions = map.regions(index).as_ptr_range();
-            assert!(regions.end <= end);
+            let stops = [(0, 0), (index, index)].map(|(to, from)| map.stops(to, from));
+            let stops = stops.map(|it| it.as_ptr().addr());
+            assert_eq!(stops[0], regions.end.addr());
+            let owners = map.lines()[..map.rings_at()].as_ptr_range().end.addr();
+            assert!(stops[1] + 8 <= owners);
         }
     }
 
@@ -512,7 +557,7 @@ mod tests {
         for word in values.chain([u64::MAX, u64::MAX / 255]) {
             let state = PeerState::of(word);
             assert!(!matches!(state, PeerState::Closed | PeerState::Dead));
-            assert_eq!(state.is_gone(), PeerState::is_word_gone(word));
+            assert_eq!(state.is_gone(), PeerState::is_word_special(word));
         }
         let all = [
             PeerState::Absent,

@@ -3,15 +3,15 @@
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::{AtomicU64, compiler_fence, fence};
 
-use portolan_ring::{Corrupt, InboxProducer, Position, Producer, ReserveError, SleepWord};
+use portolan_ring::{Corrupt, Fence, InboxProducer, Position, Producer, ReserveError, SleepWord};
 use portolan_sys::doorbell::Doorbell;
 use portolan_wire::Priority;
 
 use super::port::{ShmPort, extend, kind};
-use super::segment::{Map, PeerState, control, ring_owner_word};
+use super::segment::{Map, PeerState, STOPS, control, ring_owner_word};
 
 /// How much a lane must have carried in the inbox before it asks for a ring:
 /// one for each frame, and one more for each line of it.
@@ -78,6 +78,33 @@ struct Peer {
     sleep: SleepWord<'static>,
     lanes: [Lane; 2],
     room_wanted: &'static AtomicU64,
+    /// Which flows of its we have stopped, as [`Map::stops`] says it.
+    stopped: u64,
+}
+
+/// A send that found no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Wait {
+    to: u16,
+    priority: Priority,
+    /// In which flow; none can stop what goes in none.
+    flow: Option<u16>,
+    bytes: usize,
+}
+
+impl Wait {
+    /// Whether the peer has stopped the flow.
+    fn is_stopped(&self, map: &Map, from: u16) -> bool {
+        self.flow.is_some_and(|flow| {
+            let stops = map.stops(self.to, from).load(Acquire);
+            stops & stop_bit(self.priority, flow) != 0
+        })
+    }
+}
+
+/// Of a flow in the word of its sender; none where there is no such flow.
+const fn stop_bit(priority: Priority, flow: u16) -> u64 {
+    (flow < 32) as u64 * (1 << (flow % 32 + 32 * priority.index() as u16))
 }
 
 /// The sending half of a port.
@@ -87,7 +114,7 @@ pub(super) struct Outgoing {
     peers: Vec<Peer>,
     bells: Vec<Doorbell>,
     /// Sends that found no room since the last sleep.
-    waits: Vec<(u16, Priority, usize)>,
+    waits: Vec<Wait>,
     /// With whom the memory that is shared was found to make no sense.
     pub(super) corrupt: Vec<u16>,
 }
@@ -150,7 +177,7 @@ impl ShmPort {
         priority: Priority,
         bytes: usize,
     ) -> Result<Slot<'_>, ShmError> {
-        self.out.reserve(&self.map, to, priority, bytes)
+        self.out.reserve(&self.map, to, priority, None, bytes)
     }
 }
 
@@ -171,6 +198,7 @@ impl Outgoing {
                     sleep: SleepWord::new(line, control::SLEEP, map.layout.fence),
                     lanes: [lane(to, 0), lane(to, 1)],
                     room_wanted: line.word(control::ROOM_WANTED),
+                    stopped: 0,
                 }
             })
             .collect();
@@ -193,6 +221,7 @@ impl Outgoing {
         map: &Map,
         to: u16,
         priority: Priority,
+        flow: Option<u16>,
         bytes: usize,
     ) -> Result<Slot<'_>, ShmError> {
         let Some(peer) = self.peers.get_mut(usize::from(to)) else {
@@ -202,8 +231,14 @@ impl Outgoing {
             return Err(ShmError::TooBig(map.layout.frame_bytes_max));
         }
         let state = peer.state.load(Acquire);
-        if PeerState::is_word_gone(state) {
-            return Err(ShmError::Gone(PeerState::of(state)));
+        let wait = Wait {
+            to,
+            priority,
+            flow,
+            bytes,
+        };
+        if PeerState::is_word_special(state) {
+            look_closer(&mut self.waits, state, wait, map, self.index)?;
         }
         let lane = &mut peer.lanes[priority.index()];
         if !matches!(lane.way, Way::Ring(..)) {
@@ -231,9 +266,60 @@ impl Outgoing {
         Err(refused(
             (&mut self.waits, &mut self.corrupt),
             refusal,
-            (to, priority, bytes),
+            wait,
             map,
         ))
+    }
+
+    /// As [`Outlet::set_stopped`](super::Outlet::set_stopped).
+    pub fn set_stopped(
+        &mut self,
+        map: &Map,
+        peer: u16,
+        priority: Priority,
+        flow: u16,
+        stopped: bool,
+    ) {
+        let Some(it) = self.peers.get_mut(usize::from(peer)) else {
+            return;
+        };
+        let bit = stop_bit(priority, flow);
+        it.stopped = if stopped {
+            it.stopped | bit
+        } else {
+            it.stopped & !bit
+        };
+        self.publish_stops(map, peer);
+        if !stopped {
+            self.tell_of_room(map);
+        }
+    }
+
+    /// Stops no flow of a peer's any more: it is gone.
+    pub fn forget_stops(&mut self, map: &Map, peer: u16) {
+        self.peers[usize::from(peer)].stopped = 0;
+        self.publish_stops(map, peer);
+    }
+
+    fn publish_stops(&self, map: &Map, peer: u16) {
+        let stopped = self.peers[usize::from(peer)].stopped;
+        map.stops(self.index, peer).store(stopped, Release);
+        let any = self.peers.iter().any(|peer| peer.stopped != 0);
+        // Behind the word: who sees this sees that one too.
+        map.set_stopping(self.index, any);
+    }
+
+    /// Rings those who sleep for want of room towards us. After making some, looking whether
+    /// anybody wants it takes the same care as after sending.
+    pub fn tell_of_room(&self, map: &Map) {
+        match map.layout.fence {
+            Fence::Local => fence(SeqCst),
+            Fence::Remote => compiler_fence(SeqCst),
+        }
+        let wanted = map.control(self.index).word(control::ROOM_WANTED);
+        if wanted.load(Relaxed) != 0 && wanted.swap(0, AcqRel) != 0 {
+            self.ring_those_without_room();
+        }
     }
 
     /// Whether a send has met a full ring since the last sleep.
@@ -243,9 +329,11 @@ impl Outgoing {
 
     /// Asks those peers to ring when they have made room.
     pub fn want_room(&self) {
-        for &(to, ..) in &self.waits {
+        for wait in &self.waits {
             // Behind the sleep word: who sees this sees that one too.
-            self.peers[usize::from(to)].room_wanted.store(1, Release);
+            self.peers[usize::from(wait.to)]
+                .room_wanted
+                .store(1, Release);
         }
     }
 
@@ -257,17 +345,28 @@ impl Outgoing {
             waits,
             ..
         } = self;
-        waits.iter().any(|&(to, priority, bytes)| {
+        waits.iter().any(|wait| {
+            let Wait {
+                to,
+                priority,
+                bytes,
+                ..
+            } = *wait;
             let peer = &mut peers[usize::from(to)];
             let lane = &mut peer.lanes[priority.index()];
-            PeerState::of(peer.state.load(Acquire)).is_gone()
-                || match &mut lane.way {
-                    Way::Ring(_, ring) => !matches!(ring.reserve(bytes), Err(ReserveError::Full)),
-                    Way::Inbox => lane.inbox.has_room(bytes),
-                    Way::Leaving(ring, _) => {
-                        map.ring_owner(*ring).load(Acquire) != ring_owner_word(*index, to, priority)
-                    }
+            if PeerState::of(peer.state.load(Acquire)).is_gone() {
+                return true;
+            }
+            if wait.is_stopped(map, *index) {
+                return false;
+            }
+            match &mut lane.way {
+                Way::Ring(_, ring) => !matches!(ring.reserve(bytes), Err(ReserveError::Full)),
+                Way::Inbox => lane.inbox.has_room(bytes),
+                Way::Leaving(ring, _) => {
+                    map.ring_owner(*ring).load(Acquire) != ring_owner_word(*index, to, priority)
                 }
+            }
         })
     }
 
@@ -329,24 +428,44 @@ impl Outgoing {
     }
 }
 
+/// The peer is gone, or has stopped flows of somebody's.
+#[cold]
+fn look_closer(
+    waits: &mut Vec<Wait>,
+    state: u64,
+    wait: Wait,
+    map: &Map,
+    from: u16,
+) -> Result<(), ShmError> {
+    if state != STOPS {
+        return Err(ShmError::Gone(PeerState::of(state)));
+    }
+    if wait.is_stopped(map, from) {
+        return Err(note_wait(waits, wait));
+    }
+    Ok(())
+}
+
+fn note_wait(waits: &mut Vec<Wait>, wait: Wait) -> ShmError {
+    if !waits.contains(&wait) {
+        waits.push(wait);
+    }
+    ShmError::Full
+}
+
 #[cold]
 fn refused(
-    (waits, corrupt): (&mut Vec<(u16, Priority, usize)>, &mut Vec<u16>),
+    (waits, corrupt): (&mut Vec<Wait>, &mut Vec<u16>),
     e: ReserveError,
-    wait: (u16, Priority, usize),
+    wait: Wait,
     map: &Map,
 ) -> ShmError {
     match e {
-        ReserveError::Full => {
-            if !waits.contains(&wait) {
-                waits.push(wait);
-            }
-            ShmError::Full
-        }
+        ReserveError::Full => note_wait(waits, wait),
         ReserveError::TooBig => ShmError::TooBig(map.layout.frame_bytes_max),
         ReserveError::Corrupt => {
-            if !corrupt.contains(&wait.0) {
-                corrupt.push(wait.0);
+            if !corrupt.contains(&wait.to) {
+                corrupt.push(wait.to);
             }
             ShmError::Corrupt
         }

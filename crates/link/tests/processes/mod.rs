@@ -1,4 +1,5 @@
 //! Endpoints of a segment, in this process and in others.
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Command, Stdio};

@@ -343,7 +343,7 @@ impl Rank {
         let core = &mut self.engine.core;
         format!(
             "rank {}: engine idle {idle}, starved {}, ports {:?}, events {}, next pass {}, wants {:?}, relays {}, ops {:?}, claims {:?}, barrier \
-             {:?}, closing {:?}, kept {} and {}, {:?}",
+             {:?}, closing {:?}, kept {} and {}, {:?}, waiting {:?}",
             self.rank,
             core.starved,
             core.ready,
@@ -358,6 +358,7 @@ impl Rank {
             core.unexpected.used,
             core.queued.used,
             self.engine.matched.exchange.statistics(),
+            core.waiting(),
         )
     }
 }

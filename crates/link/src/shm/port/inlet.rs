@@ -1,12 +1,11 @@
 //! The receiving half of a port: which ring or inbox is looked at when.
 
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{compiler_fence, fence};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed};
 
-use portolan_ring::{Consumer, Corrupt, Fence, InboxConsumer, Position, RingMessage};
+use portolan_ring::{Consumer, Corrupt, InboxConsumer, Position, RingMessage};
 use portolan_wire::Priority;
 
-use super::super::segment::{Map, PeerState, control, ring_owner_word};
+use super::super::segment::{Map, PeerState, ring_owner_word};
 use super::super::send::Outgoing;
 use super::{Frame, HEAD_BYTES_MAX, PollError, extend, kind};
 
@@ -74,19 +73,11 @@ impl Inlet {
         self.look_around(max, map, take)
     }
 
-    /// Rings those who sleep for want of room. After freeing some, looking
-    /// whether anybody wants it takes the same care as after sending.
+    /// Rings those who sleep for want of room.
     #[cold]
     pub fn tell_of_room(&mut self, out: &Outgoing, map: &Map) {
         self.freed = false;
-        match map.layout.fence {
-            Fence::Local => fence(SeqCst),
-            Fence::Remote => compiler_fence(SeqCst),
-        }
-        let wanted = map.control(self.index).word(control::ROOM_WANTED);
-        if wanted.load(Relaxed) != 0 && wanted.swap(0, AcqRel) != 0 {
-            out.ring_those_without_room();
-        }
+        out.tell_of_room(map);
     }
 
     /// Looks at the inboxes and some rings.

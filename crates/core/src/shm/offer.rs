@@ -1,0 +1,69 @@
+//! Long messages that lie in their sender's memory until they are copied.
+
+use super::frame::{DONE, control};
+use crate::core::{Arrival, Core, Finding, Took};
+use crate::error::Death;
+use crate::matched::Matched;
+use crate::out::Out;
+
+/// Bytes that are copied at once out of a sender's memory.
+const PIECE: u64 = 1 << 20;
+
+/// One that a peer offers.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// Index of the peer.
+    pub(super) from: u16,
+    /// Where in its memory the message lies.
+    pub(super) remote: u64,
+    /// What the peer calls its operation.
+    pub(super) id: u64,
+}
+
+impl Offer {
+    /// Tells the peer that nobody wants the message.
+    pub fn refuse(&self, out: &mut Out<'_>) {
+        (out.near()).send_control(self.from, control(DONE, 1, self.id));
+    }
+
+    /// The core has said what is to become of it: copies the message, and tells the peer.
+    pub fn answer(
+        &self,
+        core: &mut Core,
+        matched: &mut Matched,
+        out: &mut Out<'_>,
+        a: &Arrival<'_>,
+        took: Took,
+    ) {
+        let Self { from, remote, id } = *self;
+        let cookie = match took {
+            Took::NotNow => return,
+            Took::Refused => return self.refuse(out),
+            Took::Whole => return out.near().send_control(from, control(DONE, 0, id)),
+            Took::Part(cookie) => cookie,
+        };
+        // In pieces: where the bytes go to several places, or nowhere, each is put together
+        // first.
+        let mut at = 0;
+        while at < a.total {
+            let bytes = (a.total - at).min(PIECE);
+            let copied = (remote.checked_add(at)).and_then(|remote| {
+                core.place(matched, cookie, at, bytes as usize, |into| {
+                    out.near().copy_from(from, remote, into)
+                })
+            });
+            if !matches!(copied, Some(Ok(()))) {
+                break;
+            }
+            at += bytes;
+        }
+        if at == a.total {
+            out.near().send_control(from, control(DONE, 0, id));
+            core.finish(matched, out, cookie);
+        } else {
+            // It closed or died, or lent us memory that it does not have.
+            let finding = Finding::Suspect(a.meta.from, Death::Ended);
+            core.findings.push(finding);
+        }
+    }
+}
