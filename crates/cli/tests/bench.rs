@@ -196,6 +196,19 @@ fn a_stalled_receiver_has_four_ranks_and_two_claims() {
 }
 
 #[test]
+fn a_flow_that_nobody_takes_from_is_set_against_none() {
+    let (json, _) = bench_for("50", "untaken", &["stalled", "--flow", "--link", "shm"]);
+    let rows = json["rows"].as_array().unwrap();
+    let untaken = |row: &serde_json::Value| row["untaken_flow"].as_bool();
+    assert_eq!(
+        rows.iter().map(untaken).collect::<Vec<_>>(),
+        [Some(false), Some(true)]
+    );
+    assert!(rows.iter().all(|row| row["ranks"] == 2));
+    assert_eq!(texts(&json, "ratios", "metric"), set(&["rate_other_flows"]));
+}
+
+#[test]
 fn a_barrier_stands_beside_other_mpis() {
     let arguments = ["barrier", "-n", "4", "--vs", "openmpi,mpich"];
     let (json, table) = bench("barrier", &arguments);

@@ -17,6 +17,7 @@ use crate::lanes::Lane;
 use crate::matched::Matched;
 use crate::out::Out;
 use crate::ports::{FlowOf, Meta};
+use crate::send::FLOWS_ALL;
 use crate::shm::Offer;
 
 /// From so many messages on, or bytes, the sender is told to stop. A shortage that ends
@@ -29,8 +30,8 @@ const STOP_BYTES: usize = 32 << 10;
 const BEGIN_BYTES_MAX: usize = 16 << 20;
 
 /// A sender of which more bytes of a flow come does not do as it is told. More than the
-/// largest rings hold.
-const BYTES_MAX: usize = 256 << 20;
+/// largest ring and inbox hold.
+const BYTES_MAX: usize = 144 << 20;
 
 /// What is set aside of one flow.
 #[derive(Debug)]
@@ -47,16 +48,21 @@ struct Queue {
 #[derive(Debug, Default)]
 pub struct Aside {
     queues: VecDeque<Queue>,
-    /// Whether there is anything.
-    any: bool,
+    /// Flows of which there is anything, whoever sends it: a bit each, by priority.
+    flows: [u32; 2],
     /// Flows whose sender is to hear that it is to stop, or to go on.
     untold: Vec<(FlowOf, bool)>,
+}
+
+/// One that is shared by all flows beyond those there can be.
+const fn bit(flow: u16) -> u32 {
+    1 << (flow % 32)
 }
 
 impl Aside {
     #[inline(always)]
     pub const fn is_any(&self) -> bool {
-        self.any
+        self.flows[0] | self.flows[1] != 0
     }
 
     fn of(&mut self, of: FlowOf) -> Option<&mut Queue> {
@@ -64,9 +70,13 @@ impl Aside {
     }
 
     /// Whether what comes in a flow has to go behind others.
-    #[inline]
+    #[inline(always)]
     pub fn has(&self, of: FlowOf) -> bool {
-        self.any && self.queues.iter().any(|queue| queue.of == of)
+        self.flows[of.priority.index()] & bit(of.flow) != 0 && self.finds(of)
+    }
+
+    fn finds(&self, of: FlowOf) -> bool {
+        self.queues.iter().any(|queue| queue.of == of)
     }
 
     /// Counts bytes of a flow that is in the list; gives how many there are now.
@@ -91,7 +101,7 @@ impl Aside {
                 bytes: 0,
                 stopped: false,
             });
-            self.any = true;
+            self.flows[of.priority.index()] |= bit(of.flow);
         }
         if let Some(queue) = self.of(of) {
             queue.waiting.push_back(cookie);
@@ -118,13 +128,16 @@ impl Aside {
 
     fn drop_empty(&mut self) {
         self.queues.retain(|queue| !queue.waiting.is_empty());
-        self.any = !self.queues.is_empty();
+        self.flows = [0; 2];
+        for Queue { of, .. } in &self.queues {
+            self.flows[of.priority.index()] |= bit(of.flow);
+        }
     }
 
     /// Takes all cookies out.
     fn take_all(&mut self) -> Vec<u64> {
         let queues = std::mem::take(&mut self.queues);
-        self.any = false;
+        self.flows = [0; 2];
         queues.into_iter().flat_map(|queue| queue.waiting).collect()
     }
 }
@@ -136,6 +149,11 @@ impl Core {
         let of = a.meta.flow_of();
         let full = (self.aside.of(of)).is_some_and(|queue| queue.bytes >= BEGIN_BYTES_MAX);
         self.attention = true;
+        if a.meta.flow >= FLOWS_ALL {
+            let finding = Finding::Suspect(of.rank, Death::Corrupt);
+            self.findings.push(finding);
+            return Took::Refused;
+        }
         if self.leaving || full {
             self.starved = true;
             return Took::NotNow;

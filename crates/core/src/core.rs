@@ -193,7 +193,7 @@ impl Core {
         out: &mut Out<'_>,
         a: &Arrival<'_>,
     ) -> Took {
-        if self.aside.is_any() && self.aside.has(a.meta.flow_of()) {
+        if self.aside.has(a.meta.flow_of()) {
             return self.set_aside(a, None);
         }
         match self.arrive_now(matched, out, a) {

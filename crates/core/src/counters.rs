@@ -13,7 +13,8 @@ pub struct Counters {
     pub bytes_received: u64,
     /// Messages that were kept in the endpoint's memory first.
     pub kept: u64,
-    /// Messages that had to wait where they were, for want of memory.
+    /// How often a message found no memory: it is set aside, and offered again when some
+    /// becomes free.
     pub not_now: u64,
     /// Sends that found no credit: each try, also of a send that waits.
     pub no_credit: u64,

@@ -105,7 +105,8 @@ pub enum Event {
 /// in flow 0 without argument words.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SendOptions<'a> {
-    /// Flow: messages of one flow keep order. Default 0.
+    /// Flow: messages of one flow keep order. One whose messages nobody takes delays no
+    /// other. Default 0.
     pub flow: u16,
     /// Default request.
     pub priority: Priority,

@@ -283,6 +283,45 @@ fn who_asks_and_never_listens_holds_up_nobody() {
 }
 
 #[test]
+fn who_goes_on_in_a_stopped_flow_is_bounded_and_named() {
+    const MIB: usize = 1 << 20;
+    let mut host = Host::new(By::Ring);
+    // Nobody takes from port 9. Short messages stay where they are after a while.
+    let mut written = 0;
+    let short = head(9, 3, 0, 1_000, &[1; 1_000]);
+    for _ in 0..100_000 {
+        written += usize::from(host.write(&short)) * short.len();
+        host.victim.progress().unwrap();
+    }
+    assert!(written > 4 * MIB && written < 40 * MIB, "{written} bytes");
+    assert_eq!(host.deaths(), []);
+    // Of a long one that has begun all is read, until it is too much.
+    let mut host = Host::new(By::Ring);
+    assert!(host.write(&head(9, 3, 0, 1 << 40, &[1; 1_024])));
+    let piece = body(3, 32 << 10);
+    let mut written = 0;
+    while host.deaths().is_empty() {
+        written += usize::from(host.write(&piece)) * piece.len();
+        host.victim.progress().unwrap();
+        if written % (8 * MIB) < piece.len() {
+            host.goes_on();
+        }
+        assert!(written < 200 * MIB, "nothing ends it");
+    }
+    assert_eq!(host.deaths(), [(1, Death::Corrupt)]);
+    host.goes_on();
+    // A flow that there is not gathers nowhere.
+    let mut host = Host::new(By::Ring);
+    let long = head(9, 8, 0, 50_000, &[1; 50_000]);
+    for _ in 0..1_000 {
+        host.write(&long);
+        host.victim.progress().unwrap();
+    }
+    assert_eq!(host.deaths(), [(1, Death::Corrupt)]);
+    host.goes_on();
+}
+
+#[test]
 fn offered_memory_that_there_is_not_is_never_read() {
     for address in [1, 0xdead_0000, 1 << 47, u64::MAX - 5, u64::MAX] {
         for total in [1_000, 1 << 20] {

@@ -142,6 +142,28 @@ fn what_was_set_aside_comes_in_order_and_the_flow_goes_on() {
 }
 
 #[test]
+fn copies_of_a_stopped_flow_leave_memory_to_others() {
+    for by in ALL {
+        let settings = Config {
+            copy_bytes: 400_000,
+            ..small()
+        };
+        let (a, b) = pair(by, &settings);
+        let got = takes_all(&b);
+        let long = |_| pattern(70_000, 1);
+        assert!(send_all_that_goes(&a, &b, &requests(1), long) > 0);
+        // One at a time may even be longer than all of that memory.
+        for (n, bytes) in [70_000, 70_000, 70_000, 900_000].into_iter().enumerate() {
+            let bytes = pattern(bytes, 2);
+            run(&[&a, &b], || {
+                a.try_send_with(1, TAKEN, &requests(2), &bytes).is_ok()
+            });
+            run(&[&a, &b], || got.get() == n as u64 + 1);
+        }
+    }
+}
+
+#[test]
 fn lent_messages_wait_in_their_senders_memory() {
     const LONG: usize = 3 << 20;
     for by in ALL {

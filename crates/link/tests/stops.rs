@@ -70,16 +70,19 @@ fn who_waits_for_a_stopped_flow_sleeps_until_it_goes_on() {
         b.outlet().set_stopped(0, Request, 1, true);
         std::thread::scope(|s| {
             s.spawn(move || {
+                let mut looks = 0;
                 for round in 0..ROUNDS {
-                    // It sleeps, for nothing else rings it.
                     while let Err(e) = send_in(&mut a, 1, Request, 1, round) {
                         assert_eq!(e, ShmError::Full);
                         sleep(&mut a);
+                        looks += 1;
                     }
                     while receive_one(&mut a).is_none() {
                         sleep(&mut a);
                     }
                 }
+                // Only bells end its sleeps.
+                assert!(looks < 10 * u32::from(ROUNDS), "looked {looks} times");
             });
             for round in 0..ROUNDS {
                 b.outlet().set_stopped(0, Request, 1, false);

@@ -381,8 +381,8 @@ typedef struct portolan_send_options {
     uint32_t flags;
     /* PORTOLAN_REQUEST (default) or PORTOLAN_REPLY. */
     uint32_t priority;
-    /* Below PORTOLAN_FLOWS. Loss or a long message in one flow does not delay
-     * another flow. Default: 0. */
+    /* Below PORTOLAN_FLOWS. Loss, a long message, or a port that takes nothing in
+     * one flow does not delay another flow. Default: 0. */
     uint32_t flow;
     /* Argument words beside the payload; null if arg_count is 0. */
     const uint64_t *args;
@@ -574,7 +574,8 @@ typedef struct portolan_counters {
     uint64_t bytes_received;
     /* Messages that were first buffered in the endpoint's memory. */
     uint64_t kept;
-    /* Messages that had to wait where they were, for lack of memory. */
+    /* How often a message found no memory: it is set aside, and is offered again
+     * when memory becomes free. */
     uint64_t not_now;
     /* Messages of this rank that were refused. */
     uint64_t refused;

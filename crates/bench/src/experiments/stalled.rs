@@ -1,9 +1,13 @@
-//! What a receiver that makes no call does to everybody else.
+//! What a receiver that makes no call does to everybody else, and what a flow that nobody
+//! takes from does to the others of its pair.
 //!
 //! Four ranks: 0 sends to 1, 1 sends to 2, and in every other slice 0 sends
 //! to 3 too, which has bound its port, makes no call and has no helper. 0, 1
 //! and 2 are awake all the time, 3 sleeps outside the library all the time.
 //! After each slice all receive until nothing is on its way.
+//!
+//! With `--flow` two jobs of two ranks take turns. In both, 0 sends to 1. In one of them 0
+//! has more than that for 1: in another flow, for a port that 1 does not bind before the end.
 
 use clap::Args;
 use portolan_hosts::choices::bytes;
@@ -37,6 +41,8 @@ const DRAIN_NS: u64 = 5_000_000_000;
 pub struct Part {
     /// To whom it sends, in turns.
     pub to: Vec<u32>,
+    /// To whom it sends in a flow that nobody takes from, with each turn.
+    pub untaken_to: Option<u32>,
     /// Bytes of a message.
     pub size: usize,
     /// More ranks are awake than there are cores: yield often, so that they
@@ -55,6 +61,8 @@ pub struct Played {
     pub sent: Vec<u64>,
     /// Messages received in this slice, by sender.
     pub received: Vec<u64>,
+    /// Messages sent since the bench began that nobody takes.
+    pub untaken: u64,
 }
 
 /// As it was asked for.
@@ -65,6 +73,9 @@ pub struct Stalled {
     /// Message size, bytes
     #[arg(long, value_name = "BYTES", default_value_t = 8, value_parser = bytes)]
     size: usize,
+    /// Stall a flow rather than a rank: what is sent in it nobody takes
+    #[arg(long)]
+    flow: bool,
 }
 
 impl Experiment for Stalled {
@@ -77,17 +88,32 @@ impl Experiment for Stalled {
         let slice_ns = self.common.whole_slice_ns();
         let mut all = Findings::default();
         for common in self.common.each_link(stage.lab.as_ref()) {
-            let spec = common.spec(stage.lab.as_ref(), RANKS)?;
-            let job = Job::with_helpers(spec, Helpers::AllBut(STALLED));
+            let ranks = if self.flow { 2 } else { RANKS };
+            let spec = || common.spec(stage.lab.as_ref(), ranks);
             let slices = common.slices();
-            let (links, found) = stage.jobs([job], |[lines]| run(lines, size, slices, slice_ns))?;
-            let [link] = links;
-            let row = common.setting(link, RANKS).row().at(Dimension::Size, size);
+            let (link, found) = if self.flow {
+                let jobs = [Job::new(spec()?), Job::new(spec()?)];
+                let ([link, _], found) = stage.jobs(jobs, |jobs| {
+                    let mut jobs = jobs;
+                    run_flow(&mut jobs, size, slices, slice_ns)
+                })?;
+                (link, found)
+            } else {
+                let job = Job::with_helpers(spec()?, Helpers::AllBut(STALLED));
+                let ([link], found) =
+                    stage.jobs([job], |[lines]| run(lines, size, slices, slice_ns))?;
+                (link, found)
+            };
+            let row = common.setting(link, ranks).row().at(Dimension::Size, size);
             let method = format!(
                 "messages received in interleaved slices of {} ms",
                 slice_ns / 1_000_000
             );
-            all.extend(found.findings(&row, &method));
+            all.extend(if self.flow {
+                found.of_flow(&row, &method)
+            } else {
+                found.findings(&row, &method)
+            });
         }
         Ok(all)
     }
@@ -123,6 +149,7 @@ fn run(lines: &mut [Line], size: usize, slices: usize, slice_ns: u64) -> Result<
             for (rank, line) in (0..).zip(&mut *awake) {
                 line.say(&Order::Play(Part {
                     to: to_of(rank),
+                    untaken_to: None,
                     size,
                     crowded,
                     start_ns,
@@ -146,6 +173,46 @@ fn run(lines: &mut [Line], size: usize, slices: usize, slice_ns: u64) -> Result<
                 found.towards.push((sent - stalled_before) as f64);
             }
             stalled_before = sent;
+        }
+        Ok(())
+    })?;
+    Ok(found)
+}
+
+/// Runs the slices over the lines to the two ranks of both jobs, in turns.
+fn run_flow(
+    jobs: &mut [&mut [Line]; 2],
+    size: usize,
+    slices: usize,
+    slice_ns: u64,
+) -> Result<Found> {
+    let mut found = Found::default();
+    rounds(slices, |counts| {
+        for (of, lines) in jobs.iter_mut().enumerate() {
+            let start_ns = now_ns() + LEAD_NS;
+            for (rank, line) in (0..).zip(&mut **lines) {
+                line.say(&Order::Play(Part {
+                    to: if rank == 0 { vec![1] } else { vec![] },
+                    untaken_to: (rank == 0 && of == 1).then_some(1),
+                    size,
+                    crowded: false,
+                    start_ns,
+                    end_ns: start_ns + slice_ns,
+                }))?;
+            }
+            let mut played = Vec::new();
+            for line in &mut **lines {
+                played.push(answer!(line, Played));
+            }
+            drain(lines, &played)?;
+            if counts {
+                let received = played[1].received[0];
+                let per_second = received as f64 * 1e9 / slice_ns as f64;
+                found.sender[of].keep(per_second, received);
+            }
+            if counts && of == 1 {
+                found.towards.push(played[0].untaken as f64);
+            }
         }
         Ok(())
     })?;
@@ -179,6 +246,30 @@ fn drain(lines: &mut [Line], played: &[Played]) -> Result<()> {
 }
 
 impl Found {
+    /// The same of a flow that nobody takes from.
+    fn of_flow(&self, row: &Row, method: &str) -> Findings {
+        let mut found = Findings::default();
+        let [without, with] = &self.sender;
+        for (traffic, series) in [(false, without), (true, with)] {
+            let row = row.clone().at(Dimension::UntakenFlow, traffic);
+            found.rows.extend(row.figure("rate_msg_s", series, method));
+        }
+        let metric = "rate_other_flows";
+        found
+            .ratios
+            .extend(row.over(metric, with, &row.system, without));
+        let remark = |q: Quartiles| {
+            format!(
+                "{}: the flow took {} messages, then it was stopped",
+                row.system, q.median
+            )
+        };
+        found
+            .remarks
+            .extend(Quartiles::of(&self.towards).map(remark));
+        found
+    }
+
     /// As rows and claims; `row` carries what all rows have in common.
     fn findings(&self, row: &Row, method: &str) -> Findings {
         let mut found = Findings::default();

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use portolan::{Binding, Config, Endpoint, Op as Sending, SendError, SendOptions, WaitError};
+use portolan::{
+    Binding, Config, Endpoint, Op as Sending, Priority, SendError, SendOptions, WaitError,
+};
 use portolan_hosts::failure::{Failure, Result};
 use portolan_hosts::lab::Lab;
 use portolan_sys::clock::now_ns;
@@ -35,6 +37,13 @@ const SHORT: u16 = 1;
 const LONG: u16 = 2;
 /// Port of messages that are only counted.
 pub const PLAY: u16 = 3;
+/// The port of messages that nobody takes before the end, and their flow.
+const UNTAKEN: u16 = 4;
+const UNTAKEN_FLOW: SendOptions<'_> = SendOptions {
+    flow: 1,
+    priority: Priority::Request,
+    args: &[],
+};
 /// Bytes from which on a message is long: it may fill a packet.
 pub const LONG_BYTES: usize = 1024;
 /// A short message, of up to so many bytes.
@@ -97,6 +106,7 @@ pub struct Ours {
     pub(crate) received: Arc<[AtomicU64]>,
     /// Of the stalled bench: sent, by receiver.
     sent: Vec<u64>,
+    untaken: u64,
     /// Of the logp and idle benches: messages taken, from each other rank.
     pub(crate) absorbed: u64,
 }
@@ -125,6 +135,7 @@ impl Ours {
             endpoint: Rc::new(endpoint),
             received,
             sent: vec![0; size],
+            untaken: 0,
             absorbed: 0,
         })
     }
@@ -221,6 +232,16 @@ impl Ours {
                 }
                 self.endpoint.progress().map_err(ours)?;
             }
+            if let Some(to) = part.untaken_to {
+                match self
+                    .endpoint
+                    .try_send_with(to, UNTAKEN, &UNTAKEN_FLOW, &message)
+                {
+                    Ok(_) => self.untaken += 1,
+                    Err(SendError::NoCredit) => {}
+                    Err(error) => return Err(ours(error)),
+                }
+            }
             rest();
         }
         let since = |(now, before): (u64, u64)| now - before;
@@ -228,6 +249,7 @@ impl Ours {
         Ok(Played {
             sent: self.sent.clone(),
             received,
+            untaken: self.untaken,
         })
     }
 
@@ -268,6 +290,9 @@ impl Ours {
 
     /// Ends.
     pub fn close(self) -> Result<()> {
+        self.endpoint
+            .bind(UNTAKEN, Binding::default())
+            .map_err(ours)?;
         self.endpoint.close().map_err(ours)
     }
 }

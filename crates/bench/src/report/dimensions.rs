@@ -54,6 +54,8 @@ pub enum Dimension {
     Pair,
     /// Whether there was traffic towards the stalled rank.
     StalledTraffic,
+    /// Whether there was a flow that nobody takes from.
+    UntakenFlow,
     /// The link.
     Link,
     /// `encrypt` or `none`.
@@ -188,7 +190,7 @@ impl Dimensions {
     fn phrase(&self, dimension: Dimension) -> String {
         let text = self.plain(dimension);
         match (dimension, self.get(dimension)) {
-            (_, None) | (StalledTraffic, Some(Value::Flag(false))) => String::new(),
+            (_, None) | (StalledTraffic | UntakenFlow, Some(Value::Flag(false))) => String::new(),
             (Size, _) => format!("{text} B"),
             (Loss, _) => format!("{text} % lost"),
             (Bursts, _) => format!("bursts of {text}"),
@@ -198,6 +200,7 @@ impl Dimensions {
             (Entries, _) => format!("{text} entries"),
             (Ranks, _) => format!("{text} ranks"),
             (StalledTraffic, _) => "with traffic to the stalled rank".to_owned(),
+            (UntakenFlow, _) => "beside a flow that nobody takes from".to_owned(),
             _ => self.cell(dimension),
         }
     }

@@ -259,7 +259,7 @@ fn bars(buckets: &[(f64, u64)]) -> String {
 }
 
 /// The table's columns of dimensions, with their titles.
-const COLUMNS: [(&str, Dimension); 14] = [
+const COLUMNS: [(&str, Dimension); 15] = [
     ("pair", Dimension::Pair),
     ("size", Dimension::Size),
     ("buffers", Dimension::Buffers),
@@ -275,6 +275,7 @@ const COLUMNS: [(&str, Dimension); 14] = [
     ("how", Dimension::Push),
     ("ranks", Dimension::Ranks),
     ("to stalled", Dimension::StalledTraffic),
+    ("untaken flow", Dimension::UntakenFlow),
 ];
 
 /// The cells of these columns.

@@ -78,6 +78,8 @@ struct Peer {
     sleep: SleepWord<'static>,
     lanes: [Lane; 2],
     room_wanted: &'static AtomicU64,
+    /// Which flows of ours it has stopped.
+    stops: &'static AtomicU64,
     /// Which flows of its we have stopped, as [`Map::stops`] says it.
     stopped: u64,
 }
@@ -92,13 +94,11 @@ struct Wait {
     bytes: usize,
 }
 
-impl Wait {
-    /// Whether the peer has stopped the flow.
-    fn is_stopped(&self, map: &Map, from: u16) -> bool {
-        self.flow.is_some_and(|flow| {
-            let stops = map.stops(self.to, from).load(Acquire);
-            stops & stop_bit(self.priority, flow) != 0
-        })
+impl Peer {
+    /// Whether it has stopped a flow of ours.
+    #[inline(always)]
+    fn has_stopped(&self, priority: Priority, flow: Option<u16>) -> bool {
+        flow.is_some_and(|flow| self.stops.load(Acquire) & stop_bit(priority, flow) != 0)
     }
 }
 
@@ -198,6 +198,7 @@ impl Outgoing {
                     sleep: SleepWord::new(line, control::SLEEP, map.layout.fence),
                     lanes: [lane(to, 0), lane(to, 1)],
                     room_wanted: line.word(control::ROOM_WANTED),
+                    stops: extend(map.stops(to, index)),
                     stopped: 0,
                 }
             })
@@ -238,7 +239,12 @@ impl Outgoing {
             bytes,
         };
         if PeerState::is_word_special(state) {
-            look_closer(&mut self.waits, state, wait, map, self.index)?;
+            if state != STOPS {
+                return Err(ShmError::Gone(PeerState::of(state)));
+            }
+            if peer.has_stopped(priority, flow) {
+                return Err(note_wait(&mut self.waits, wait));
+            }
         }
         let lane = &mut peer.lanes[priority.index()];
         if !matches!(lane.way, Way::Ring(..)) {
@@ -353,13 +359,13 @@ impl Outgoing {
                 ..
             } = *wait;
             let peer = &mut peers[usize::from(to)];
-            let lane = &mut peer.lanes[priority.index()];
             if PeerState::of(peer.state.load(Acquire)).is_gone() {
                 return true;
             }
-            if wait.is_stopped(map, *index) {
+            if peer.has_stopped(priority, wait.flow) {
                 return false;
             }
+            let lane = &mut peer.lanes[priority.index()];
             match &mut lane.way {
                 Way::Ring(_, ring) => !matches!(ring.reserve(bytes), Err(ReserveError::Full)),
                 Way::Inbox => lane.inbox.has_room(bytes),
@@ -428,24 +434,7 @@ impl Outgoing {
     }
 }
 
-/// The peer is gone, or has stopped flows of somebody's.
 #[cold]
-fn look_closer(
-    waits: &mut Vec<Wait>,
-    state: u64,
-    wait: Wait,
-    map: &Map,
-    from: u16,
-) -> Result<(), ShmError> {
-    if state != STOPS {
-        return Err(ShmError::Gone(PeerState::of(state)));
-    }
-    if wait.is_stopped(map, from) {
-        return Err(note_wait(waits, wait));
-    }
-    Ok(())
-}
-
 fn note_wait(waits: &mut Vec<Wait>, wait: Wait) -> ShmError {
     if !waits.contains(&wait) {
         waits.push(wait);
