@@ -301,12 +301,11 @@ impl Core {
         let ranks = group.ranks();
         let at = ranks.iter().position(|r| *r == self.rank);
         let at = at.ok_or(Misuse::BadRank)?;
-        let returns = &mut self.lanes.returns;
-        if let Some((rank, why)) = returns.untold(ranks) {
-            returns.tell_all();
+        if let Some((rank, why)) = self.lanes.returns.untold(ranks) {
+            self.lanes.tell_all();
             return Err(WaitError::PeerDead { rank, why });
         }
-        let turn = returns.turn_of(ranks);
+        let turn = self.lanes.returns.turn_of(ranks);
         let epoch = self.barriers.begin(group.id(), turn);
         Ok(BarrierCall {
             group: group.clone(),
@@ -568,8 +567,7 @@ impl Core {
             self.list(port);
         }
         self.welcome_matched(matched, out, rank);
-        self.lanes.set_back(rank, peer, &it.reason);
-        self.lanes.returns.back(rank, it.restarts, it.since);
+        self.lanes.set_back(it, peer);
         self.emit(Event::PeerBack { rank });
         let slot = self.ports.get_or_make(BROADCAST);
         for held in std::mem::take(&mut slot.held) {

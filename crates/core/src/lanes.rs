@@ -3,7 +3,7 @@
 use portolan_proto::PeerId;
 
 use crate::error::Death;
-use crate::returns::Returns;
+use crate::returns::{Restarted, Returns};
 
 /// The way to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,8 +131,9 @@ impl Lanes {
         self.returns.died(rank, why);
     }
 
-    /// A rank that was dead is back, and reached by the network.
-    pub(crate) fn set_back(&mut self, rank: u32, peer: PeerId, reason: &str) {
+    /// A rank that was dead is back in another life, and reached by the network.
+    pub(crate) fn set_back(&mut self, it: &Restarted, peer: PeerId) {
+        let (rank, reason) = (it.rank, &it.reason);
         let lane = &mut self.lanes[rank as usize];
         self.count.add(*lane, -1);
         *lane = Lane::Net(peer);
@@ -140,6 +141,23 @@ impl Lanes {
         self.why[rank as usize] = self.number_of(reason);
         self.near[rank as usize] = false;
         self.alive += 1;
+        self.returns.back(rank, it.restarts, it.since);
+        self.forget_settled();
+    }
+
+    /// A call has told of all deaths until now.
+    pub fn tell_all(&mut self) {
+        self.returns.tell_all();
+        self.forget_settled();
+    }
+
+    /// No wait ends for a death that a call has told of when the rank is back: who goes on
+    /// with it would take that for another death.
+    fn forget_settled(&mut self) {
+        let (lanes, returns) = (&self.lanes, &self.returns);
+        self.unreported.retain(|(rank, _)| {
+            matches!(lanes[*rank as usize], Lane::Dead(_)) || !returns.was_told(*rank)
+        });
     }
 
     /// A death that ends waits: one that was no orderly close, or that of the
@@ -186,6 +204,7 @@ impl Lanes {
 mod tests {
     use portolan_proto::{Peer, PeerSnapshot};
     use portolan_seal::Pair;
+    use portolan_wire::{Address, EndpointId, Life};
 
     use super::*;
 
@@ -199,6 +218,47 @@ mod tests {
         assert!(never < 256, "{never}");
         let quiet = never + size_of::<PeerSnapshot>();
         assert!(quiet <= 512, "{quiet}");
+    }
+
+    #[test]
+    fn a_death_that_was_told_ends_no_wait_once_the_rank_is_back() {
+        let it = Restarted {
+            rank: 1,
+            address: Address {
+                port: 0,
+                ip: [0; 16],
+                id: EndpointId(1),
+                life: Life(2),
+                host: 0,
+            },
+            restarts: 1,
+            since: 1,
+            mode: portolan_proto::congestion::Mode::Lan,
+            reason: "again".into(),
+        };
+        // A barrier tells before the return or after it.
+        for before in [true, false] {
+            let mut lanes = Lanes::with_capacity(3, "udp");
+            for peer in 0..3 {
+                lanes.push(Lane::Net(PeerId(peer)), "");
+            }
+            for rank in [1, 2] {
+                lanes.set_dead(rank, Death::HostLost);
+            }
+            if before {
+                lanes.tell_all();
+                lanes.set_back(&it, PeerId(1));
+            } else {
+                lanes.set_back(&it, PeerId(1));
+                lanes.tell_all();
+            }
+            // Of one that is not back waits still tell.
+            assert_eq!(lanes.next_report(), Some((2, Death::HostLost)));
+            assert_eq!(lanes.next_report(), None);
+            lanes.set_dead(1, Death::Silent);
+            lanes.tell_all();
+            assert_eq!(lanes.next_report(), Some((1, Death::Silent)));
+        }
     }
 
     #[test]

@@ -127,6 +127,12 @@ impl Returns {
         Some((rank, known.why))
     }
 
+    /// Whether a call has told of a rank's last death.
+    pub fn was_told(&self, rank: u32) -> bool {
+        let known = self.known.get(&rank);
+        known.is_some_and(|known| known.death <= self.told)
+    }
+
     /// A call has told of all deaths until now.
     pub const fn tell_all(&mut self) {
         self.told = self.deaths;

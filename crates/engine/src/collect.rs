@@ -53,7 +53,7 @@ impl Endpoint {
             None => Ok(()),
             Some((rank, why)) => {
                 let mut s = self.enter()?;
-                s.core.lanes.returns.tell_all();
+                s.core.lanes.tell_all();
                 // Whoever tries until it succeeds must hear of it.
                 s.begin();
                 s.attend();

@@ -196,7 +196,7 @@ impl Rank {
             }
             Some(Progress::Over(dead)) => {
                 if let Some((rank, _)) = dead {
-                    self.engine.core.lanes.returns.tell_all();
+                    self.engine.core.lanes.tell_all();
                     let book = self.book.lock();
                     let broken = book.lives.iter().any(|it| it.lost);
                     let broken = broken || book.silence_possible;
