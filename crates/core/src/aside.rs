@@ -5,7 +5,7 @@
 //!
 //! What is set aside is not charged to any budget. It is bounded all the same: what a
 //! sender has under way when it hears of the stop is bounded by its credit, or by the
-//! rings of shared memory. A sender that does not stop is found out.
+//! rings of shared memory. A sender that does not stop is judged corrupt.
 
 use std::collections::VecDeque;
 
@@ -351,7 +351,7 @@ impl Core {
         cookies.len()
     }
 
-    /// Drops what the life before of a rank that is back has sent.
+    /// A rank is back in a new life: drops what it sent in the one before.
     pub(crate) fn forget_aside(&mut self, rank: u32) {
         let incoming = &mut self.incoming;
         self.aside.died(rank, |cookie| {
@@ -365,7 +365,7 @@ impl Core {
         });
     }
 
-    /// What messages that are set aside are called.
+    /// What names each message that is set aside.
     pub(crate) fn metas_aside(&self) -> impl Iterator<Item = &Meta> {
         let cookies = self.aside.queues.iter().flat_map(|queue| &queue.waiting);
         cookies.filter_map(|cookie| self.incoming.meta(*cookie))

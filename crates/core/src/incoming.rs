@@ -17,8 +17,8 @@ pub enum Dest {
     },
     /// Nowhere yet: it could not be taken.
     Aside(Parts),
-    /// It was set aside and has been taken since, by this name; `None`: it was refused, and
-    /// its bytes are thrown away.
+    /// It was set aside and has been taken since: further parts go to this cookie. `None`:
+    /// it was refused, and its bytes are thrown away.
     Passed(Option<u64>),
 }
 
@@ -111,7 +111,7 @@ impl Incomings {
         self.free.push(cookie as usize - 1);
     }
 
-    /// What the message is called.
+    /// What names a message.
     pub fn meta(&self, cookie: u64) -> Option<&Meta> {
         let slot = self.slots.get(cookie.checked_sub(1)? as usize)?;
         slot.as_ref().map(|it| &it.meta)

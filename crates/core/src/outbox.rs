@@ -20,12 +20,8 @@ pub struct Unsent {
 }
 
 impl Unsent {
-    pub const fn flow_of(&self) -> FlowOf {
-        FlowOf {
-            rank: self.rank,
-            priority: self.priority,
-            flow: self.flow,
-        }
+    pub fn flow_of(&self) -> FlowOf {
+        self.options().flow_to(self.rank)
     }
 
     pub fn options(&self) -> SendOptions<'_> {

@@ -2,7 +2,7 @@
 //! where.
 
 use crate::core::Core;
-use crate::ports::{Meta, PORTS_RESERVED, PortState};
+use crate::ports::{PORTS_RESERVED, PortState};
 
 /// Entries that whoever watches the process can see.
 const ROWS: usize = 16;
@@ -62,12 +62,11 @@ impl Core {
             }
             found.extend(slot.held.iter().map(|held| (port, held.meta.from)));
         }
-        let aside: Vec<Meta> = self.metas_aside().copied().collect();
-        for meta in aside.iter().filter(|meta| meta.port < PORTS_RESERVED) {
-            if self.ports.get_or_make(meta.port).state == PortState::Unbound {
-                found.push((meta.port, meta.from));
-            }
-        }
+        let mut aside: Vec<(u16, u32)> = self.metas_aside().map(|m| (m.port, m.from)).collect();
+        aside.retain(|(port, _)| {
+            *port < PORTS_RESERVED && self.ports.get_or_make(*port).state == PortState::Unbound
+        });
+        found.extend(aside);
         found.sort_unstable();
         let rows: Vec<Row> = (found.chunk_by(|a, b| a == b))
             .map(|same| Row {

@@ -41,7 +41,7 @@ const DRAIN_NS: u64 = 5_000_000_000;
 pub struct Part {
     /// To whom it sends, in turns.
     pub to: Vec<u32>,
-    /// To whom it sends in a flow that nobody takes from, with each turn.
+    /// To whom it sends in a flow that nobody takes from, once for many turns.
     pub untaken_to: Option<u32>,
     /// Bytes of a message.
     pub size: usize,
@@ -93,10 +93,8 @@ impl Experiment for Stalled {
             let slices = common.slices();
             let (link, found) = if self.flow {
                 let jobs = [Job::new(spec()?), Job::new(spec()?)];
-                let ([link, _], found) = stage.jobs(jobs, |jobs| {
-                    let mut jobs = jobs;
-                    run_flow(&mut jobs, size, slices, slice_ns)
-                })?;
+                let ([link, _], found) =
+                    stage.jobs(jobs, |mut jobs| run_flow(&mut jobs, size, slices, slice_ns))?;
                 (link, found)
             } else {
                 let job = Job::with_helpers(spec()?, Helpers::AllBut(STALLED));
