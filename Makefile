@@ -8,8 +8,6 @@ TOOLS    := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/portolan-tools
 TARGET   := $(or $(CARGO_TARGET_DIR),target)
 RELEASE  := $(TARGET)/release
 SUDO     := $(if $(filter 0,$(shell id -u)),,sudo)
-# Each in a crate of its name.
-LIBRARIES := portolan atoll
 HEADERS  := $(addprefix crates/portolan/include/,portolan.h portolan_matched.h portolan_onesided.h) crates/atoll/include/atoll.h
 PACKAGES := clang ethtool gcc g++ iproute2 libbpf-dev libc6-dev make openssh-client pkg-config ucx-utils valgrind
 # What tests set beside us, look at our work with, run jobs over (an sshd), or write a second implementation of the protocol in.
@@ -38,7 +36,7 @@ test-deps: ## Installs the Debian packages that testing needs too, if missing.
 
 build: deps ## Builds target/release/portolan, the libraries and the examples.
 	$(CARGO) build --release --locked --workspace --bins --lib --examples
-	for lib in $(LIBRARIES); do $(MAKE) --no-print-directory -C crates/$$lib TARGET=$(abspath $(TARGET)) || exit 1; done
+	$(MAKE) --no-print-directory -C crates/library TARGET=$(abspath $(TARGET))
 	$(MAKE) --no-print-directory -C examples/c TARGET=$(abspath $(TARGET))
 
 install: ## Installs command, libraries, headers, man pages, documents and examples under PREFIX (/usr/local), which must be built.

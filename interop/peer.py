@@ -20,7 +20,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 M32 = (1 << 32) - 1
-FLOWS = 8
+FLOWS = 16
 PACKET_MAX = 1232  # (9) what every path takes: no larger size is searched
 PIECE = 896  # payload bytes of a head or body: words and an acknowledgement fit beside it
 WINDOW = 32  # (8) packets under way

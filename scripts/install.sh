@@ -33,7 +33,8 @@ sysusersdir=${SYSUSERSDIR:-$PREFIX/lib/sysusers.d}
 docdir=${DOCDIR:-$datadir/doc/portolan}
 exampledir=${EXAMPLEDIR:-$docdir/examples}
 strip=${STRIP:-strip}
-libraries=(portolan atoll)
+# All in one library.
+interfaces=(portolan atoll)
 manifest=$datadir/portolan/installed
 umask 022
 export LC_ALL=C
@@ -72,10 +73,12 @@ check_built() {
     built=$("$RELEASE/portolan" --version)
     [ "$built" = "portolan $version" ] || refuse "$RELEASE/portolan is $built, and Cargo.toml has $version"
     up_to_date "$RELEASE/portolan" "$RELEASE/portolan.d"
-    for lib in "${libraries[@]}"; do
-        up_to_date "$RELEASE/lib$lib.a" "$RELEASE/lib$lib.d"
-        not_older "$RELEASE/lib$lib.so" "$RELEASE/lib$lib.a" "crates/$lib/$lib.map" "crates/$lib/Makefile"
+    up_to_date "$RELEASE/libportolan_library.a" "$RELEASE/libportolan_library.d"
+    for lib in libportolan.a libportolan.so libatoll.so; do
+        not_older "$RELEASE/$lib" crates/library/Makefile
     done
+    not_older "$RELEASE/libportolan.a" "$RELEASE/libportolan_library.a"
+    not_older "$RELEASE/libportolan.so" "$RELEASE/libportolan.a" crates/library/portolan.map
 }
 
 # --- Putting files there, and noting them ------------------------------------
@@ -151,12 +154,13 @@ install_command() {
 install_libraries() {
     local lib header up
     up=$(realpath -m --relative-to="$libdir/cmake/any" "$PREFIX")
-    for lib in "${libraries[@]}"; do
-        put_built 644 "$RELEASE/lib$lib.so" "$libdir/lib$lib.so.$version" --strip-unneeded
-        link_to "lib$lib.so.$version" "$libdir/lib$lib.so.0"
-        link_to "lib$lib.so.0" "$libdir/lib$lib.so"
-        # The compiler's own form of the code is of use to Rust's linker alone.
-        put_built 644 "$RELEASE/lib$lib.a" "$libdir/lib$lib.a" --strip-debug -R .llvmbc -R .llvmcmd
+    put_built 644 "$RELEASE/libportolan.so" "$libdir/libportolan.so.$version" --strip-unneeded
+    link_to "libportolan.so.$version" "$libdir/libportolan.so.0"
+    link_to "libportolan.so.0" "$libdir/libportolan.so"
+    # The compiler's own form of the code is of use to Rust's linker alone.
+    put_built 644 "$RELEASE/libportolan.a" "$libdir/libportolan.a" --strip-debug -R .llvmbc -R .llvmcmd
+    put 644 "$RELEASE/libatoll.so" "$libdir/libatoll.so"
+    for lib in "${interfaces[@]}"; do
         filled "crates/$lib/$lib.pc.in" | put 644 - "$libdir/pkgconfig/$lib.pc"
         sed -e "s|@NAME@|$lib|g" -e "s|@UP@|$up|g" -e "s|@LIB@|${libdir#"$PREFIX"/}|g" -e "s|@VERSION@|$version|g" etc/cmake-config.in |
             put 644 - "$libdir/cmake/$lib/$lib-config.cmake"

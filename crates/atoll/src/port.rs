@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
 use portolan::c_edge::{EALREADY, EBADF, ECHILD, EINVAL, ENXIO, Errno};
-use portolan::{Config, Endpoint, Threads};
+use portolan::{Config, Endpoint, SpaceId, Threads};
 
 use crate::errors::ENOTCONN;
 use crate::lock;
@@ -68,10 +68,11 @@ pub fn open() -> Result<i32, Errno> {
     if place.is_some() {
         return refuse(EALREADY, "this process has opened its host port before");
     }
-    let endpoint = match Endpoint::open(Config::default().threads(Threads::Multiple)) {
-        Ok(endpoint) => endpoint,
-        Err(e) => return refuse(Errno::from(&e), &e.to_string()),
-    };
+    let endpoint =
+        match Endpoint::attach(SpaceId::ATOLL, Config::default().threads(Threads::Multiple)) {
+            Ok(endpoint) => endpoint,
+            Err(e) => return refuse(Errno::from(&e), &e.to_string()),
+        };
     let port = Port::of(endpoint)?;
     let id = port.id;
     *place = Some(Arc::new(port));

@@ -12,10 +12,12 @@ use std::sync::OnceLock;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use common::cluster::{Cluster, succeeds};
+use common::cluster::Cluster;
 use common::pmi::PmiServer;
 use common::slurm::Slurm;
-use common::{CLOSES_LATE, LIMIT, Said, example, finish, keeper_of, marked, none_left, until};
+use common::{
+    CLOSES_LATE, LIMIT, Said, c_program, example, finish, keeper_of, marked, none_left, until,
+};
 use rustix::process::Signal;
 
 /// The command that the processes of a host run as their agent.
@@ -50,35 +52,7 @@ fn run(command: &mut Command) -> Said {
 /// The C examples, built once.
 fn c_examples() -> &'static [String; 2] {
     static BUILT: OnceLock<[String; 2]> = OnceLock::new();
-    BUILT.get_or_init(|| ["ring", "matmul"].map(build_c_example))
-}
-
-/// One of them, built against the static library of this build.
-fn build_c_example(name: &str) -> String {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("guest-c-{name}"));
-    let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-    let libraries = Path::new(env!("CARGO_BIN_EXE_portolan")).with_file_name("deps");
-    let library = fs::read_dir(libraries)
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| {
-            let name = path.file_name().unwrap().to_string_lossy();
-            name.starts_with("libportolan-") && name.ends_with(".a")
-        })
-        .max_by_key(built)
-        .expect("cargo builds the static library: cargo build -p portolan");
-    succeeds(
-        Command::new("cc")
-            .args(["-std=c99", "-O2", "-I"])
-            .arg(root.join("crates/portolan/include"))
-            .arg("-o")
-            .arg(&program)
-            .arg(root.join(format!("examples/c/{name}.c")))
-            .arg(library)
-            .args(["-lgcc_s", "-lpthread", "-lm", "-ldl"]),
-    );
-    program.to_str().unwrap().to_owned()
+    BUILT.get_or_init(|| ["ring", "matmul"].map(|name| c_program(&format!("examples/c/{name}.c"))))
 }
 
 /// Each example with its arguments and what it says in the end.

@@ -8,8 +8,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use common::{
-    PATIENCE, Said, TestLab, example, finish, marked, moments, none_left, portolan, say, signal,
-    start, traces, try_signal, until,
+    PATIENCE, Said, TestLab, c_program, example, finish, marked, moments, none_left, portolan, say,
+    signal, start, traces, try_signal, until,
 };
 use rustix::net::sockopt;
 use rustix::process::Signal;
@@ -274,6 +274,17 @@ fn some_packets_are_overtaken() {
     until(status, || status().contains(" reordered"));
     let said = status();
     assert!(said.contains("reorder 5 % by 1-32, seed 1"), "{said}");
+}
+
+/// The native interface, matched messages, ATOLL and a space of a program's own.
+#[test]
+fn all_interfaces_in_one_program_survive_losses() {
+    let program = c_program("crates/library/tests/c/all.c");
+    let lab = TestLab::up(TestLab::own("t-imp-all"), "2");
+    impair(&lab, &["--loss", "5", "--reorder", "5"]);
+    for first in ["native", "atoll"] {
+        say(&["run", "-n", "2", "--lab", lab.0, "--", &program, first]).expect(0);
+    }
 }
 
 #[test]

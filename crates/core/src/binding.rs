@@ -5,15 +5,15 @@ use crate::error::Misuse;
 use crate::memory::Buffer;
 use crate::ops::News;
 use crate::out::Out;
-use crate::ports::{Binding, PORTS_RESERVED, PortState};
+use crate::ports::{Binding, PortId, PortState};
 
 impl Core {
     /// Binds a port, anew if it is bound or closed.
-    pub fn bind(&mut self, port: u16, binding: Binding) -> Result<(), Misuse> {
-        if port >= PORTS_RESERVED {
+    pub fn bind(&mut self, port: PortId, binding: Binding) -> Result<(), Misuse> {
+        if !port.is_programs() {
             return Err(Misuse::ReservedPort);
         }
-        self.unbound.forget(|row| row.port == port);
+        self.unbound.forget(|row| row.is_at(port));
         let slot = self.ports.get_or_make(port);
         slot.generation = slot.generation.wrapping_add(1);
         if slot.state == PortState::Closed {
@@ -34,11 +34,11 @@ impl Core {
     }
 
     /// Closes a port: messages that wait there, and further ones, are refused.
-    pub fn close_port(&mut self, out: &mut Out<'_>, port: u16) -> Result<(), Misuse> {
-        if port >= PORTS_RESERVED {
+    pub fn close_port(&mut self, out: &mut Out<'_>, port: PortId) -> Result<(), Misuse> {
+        if !port.is_programs() {
             return Err(Misuse::ReservedPort);
         }
-        self.unbound.forget(|row| row.port == port);
+        self.unbound.forget(|row| row.is_at(port));
         let slot = self.ports.get_or_make(port);
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = PortState::Closed;
@@ -60,7 +60,7 @@ impl Core {
     /// Gives a port another buffer, or none, from the next message on. The one
     /// that it had comes back at once, or, if a message is in it, by
     /// [`Core::take_buffer`] when the handler is through with that.
-    pub fn set_buffer(&mut self, port: u16, buffer: Option<Buffer>) -> Option<Buffer> {
+    pub fn set_buffer(&mut self, port: PortId, buffer: Option<Buffer>) -> Option<Buffer> {
         let slot = self.ports.get_or_make(port);
         if slot.busy {
             return slot.replacement.replace(buffer).flatten();
@@ -71,7 +71,7 @@ impl Core {
     }
 
     /// A buffer that was replaced while a message was in it: with its length.
-    pub fn take_buffer(&mut self, port: u16) -> Option<(Buffer, usize)> {
+    pub fn take_buffer(&mut self, port: PortId) -> Option<(Buffer, usize)> {
         self.ports.get(port)?.returned.pop_front()
     }
 }

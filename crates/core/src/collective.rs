@@ -13,8 +13,9 @@ use crate::matched::{FLOW_REQUESTS, Matched};
 use crate::message::{Event, SendOptions};
 use crate::out::Out;
 use crate::outbox::Unsent;
-use crate::ports::{Charge, HeldMessage, Meta, PORTS_RESERVED, PortState};
+use crate::ports::{Charge, HeldMessage, Meta, PORTS_RESERVED, PortId, PortState};
 use crate::returns::Restarted;
+use crate::space::{SPACES, SpaceId};
 
 /// A kept message was refused after all: (priority and flow, number).
 const REFUSED: u16 = PORTS_RESERVED;
@@ -57,6 +58,15 @@ impl Group {
         Self {
             id: 0,
             ranks: (0..size).collect(),
+        }
+    }
+
+    /// The same ranks in a space: what they do together there is nobody else's.
+    #[must_use]
+    pub fn within(&self, space: SpaceId) -> Self {
+        Self {
+            id: self.id ^ space.salt(),
+            ranks: Arc::clone(&self.ranks),
         }
     }
 
@@ -432,7 +442,7 @@ impl Core {
             BROADCAST if !a.is_whole() || self.is_ahead(a.payload) => {
                 return self.keep(a, Charge::Queued);
             }
-            BROADCAST => return self.broadcast(out, a.payload),
+            BROADCAST => return self.broadcast(out, a.meta.space(), a.payload),
             _ if !a.is_whole() => return Took::Refused,
             _ => {}
         }
@@ -551,7 +561,7 @@ impl Core {
         self.forget_aside(rank);
         let ports = self.ports.with_held().into_iter();
         // A broadcast is its root's, whoever passed it on.
-        for port in ports.filter(|port| *port < PORTS_RESERVED) {
+        for port in ports.filter(|port| port.is_programs()) {
             let slot = self.ports.get_or_make(port);
             let held = std::mem::take(&mut slot.held);
             let (gone, kept) = held.into_iter().partition(|held| held.meta.from == rank);
@@ -568,10 +578,16 @@ impl Core {
         }
         self.welcome_matched(matched, out, rank);
         self.lanes.set_back(it, peer);
-        self.emit(Event::PeerBack { rank });
-        let slot = self.ports.get_or_make(BROADCAST);
-        for held in std::mem::take(&mut slot.held) {
-            self.internal_whole(out, held);
+        self.emit_to_all(Event::PeerBack { rank });
+        for space in (0..SPACES).map(SpaceId::at) {
+            let number = BROADCAST;
+            let slot = self.ports.get(PortId { space, number });
+            for held in slot
+                .map(|slot| std::mem::take(&mut slot.held))
+                .unwrap_or_default()
+            {
+                self.internal_whole(out, held);
+            }
         }
     }
 
@@ -581,7 +597,7 @@ impl Core {
             self.hold(held, false);
             return;
         }
-        let took = self.broadcast(out, &held.body);
+        let took = self.broadcast(out, held.meta.space(), &held.body);
         if took == Took::NotNow
             && let Some(b) = Broadcast::parse(&held.body)
         {
@@ -603,11 +619,11 @@ impl Core {
 
     /// Hands a broadcast to its port here and passes it on. On
     /// [`Took::NotNow`] neither was done.
-    fn broadcast(&mut self, out: &mut Out<'_>, bytes: &[u8]) -> Took {
+    fn broadcast(&mut self, out: &mut Out<'_>, space: SpaceId, bytes: &[u8]) -> Took {
         let Some(b) = Broadcast::parse(bytes) else {
             return Took::Refused;
         };
-        if b.port >= PORTS_RESERVED || b.root >= self.size {
+        if b.port >= PORTS_RESERVED || b.root >= self.size || SpaceId::of_flow(b.flow) != space {
             return Took::Refused;
         }
         let returns = &self.lanes.returns;

@@ -8,7 +8,8 @@ use crate::memory::{Buffer, Payload};
 use crate::message::SendOptions;
 use crate::ops::Op;
 use crate::out::Out;
-use crate::ports::{Binding, Meta};
+use crate::ports::{Binding, Meta, PortId};
+use crate::space::SpaceId;
 
 /// The endpoint as its handlers see it. Nothing here blocks.
 pub struct Context<'a> {
@@ -81,14 +82,24 @@ impl<'a> Context<'a> {
             .send_or_keep(&mut self.out, self.from, port, &options, payload)
     }
 
+    /// The space that the handler is in.
+    #[inline(always)]
+    const fn space(&self) -> SpaceId {
+        SpaceId::of_flow(self.flow)
+    }
+
+    const fn port(&self, number: u16) -> PortId {
+        let space = self.space();
+        PortId { space, number }
+    }
+
     /// Sends a request in flow 0 if there is credit.
     ///
     /// # Errors
     /// [`SendError`]; nothing was queued.
     #[inline]
     pub fn send(&mut self, rank: u32, port: u16, payload: &[u8]) -> Result<MessageNo, SendError> {
-        self.core
-            .send(&mut self.out, rank, port, &SendOptions::default(), payload)
+        self.send_with(rank, port, &SendOptions::default(), payload)
     }
 
     /// Sends if there is credit.
@@ -103,7 +114,8 @@ impl<'a> Context<'a> {
         options: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        self.core.send(&mut self.out, rank, port, options, payload)
+        let options = options.within(self.space())?;
+        (self.core).send(&mut self.out, rank, port, &options, payload)
     }
 
     /// Sends without a copy if there is credit; the memory comes back with the
@@ -118,8 +130,9 @@ impl<'a> Context<'a> {
         options: &SendOptions<'_>,
         payload: impl Into<Payload>,
     ) -> Result<Op, SendError> {
-        self.core
-            .send_given(&mut self.out, rank, port, options, payload.into())
+        let options = options.within(self.space())?;
+        (self.core)
+            .send_given(&mut self.out, rank, port, &options, payload.into())
             .map_err(|(e, _)| e)
     }
 
@@ -128,14 +141,14 @@ impl<'a> Context<'a> {
     /// # Errors
     /// [`Misuse::ReservedPort`].
     pub fn bind(&mut self, port: u16, binding: Binding) -> Result<(), Misuse> {
-        self.core.bind(port, binding)
+        self.core.bind(self.port(port), binding)
     }
 
     /// Gives a port another buffer, or none, from the next message on; gives
     /// the old one back, unless the present message is in it: that one comes
     /// by [`crate::Endpoint::take_buffer`] when the handler has returned.
     pub fn set_buffer(&mut self, port: u16, buffer: Option<Buffer>) -> Option<Buffer> {
-        self.core.set_buffer(port, buffer)
+        self.core.set_buffer(self.port(port), buffer)
     }
 
     /// Closes a port: messages that wait there, and further ones, are refused.
@@ -143,6 +156,7 @@ impl<'a> Context<'a> {
     /// # Errors
     /// [`Misuse::ReservedPort`].
     pub fn close_port(&mut self, port: u16) -> Result<(), Misuse> {
+        let port = self.port(port);
         self.core.close_port(&mut self.out, port)
     }
 }

@@ -21,11 +21,10 @@ use crate::message::Event;
 use crate::ops::{News, Ops};
 use crate::out::Out;
 use crate::outbox::Outbox;
-use crate::ports::{
-    Budget, Charge, ErrorHandler, HeldMessage, Meta, PORTS_RESERVED, PortState, Ports,
-};
+use crate::ports::{Charge, HeldMessage, Meta, PORTS_RESERVED, PortId, PortState, Ports, Slot};
 use crate::settings::Settings;
 use crate::shm::Offer;
+use crate::space::{FIRST_FLOW, Others, Space, SpaceId};
 use crate::tracer::Tracer;
 use crate::unbound::Unbound;
 
@@ -85,6 +84,8 @@ pub struct Core {
     pub(crate) reply_waits: bool,
     /// Close has begun: nothing new is sent.
     pub closing: bool,
+    /// It has, or whoever had the program's own space is done with it.
+    pub(crate) own_is_over: bool,
     /// Close has gone on for so long that nothing is answered any more.
     pub leaving: bool,
     /// What ports are bound to, and hold.
@@ -97,12 +98,14 @@ pub struct Core {
     pub(crate) accesses: u64,
     /// Where a timeline is recorded, if one is.
     pub trace: Option<Box<dyn Tracer>>,
-    /// Memory for messages to ports that are not bound yet.
-    pub unexpected: Budget,
-    /// Who sent them.
+    /// Who sent messages to ports that are not bound yet.
     pub unbound: Unbound,
-    /// Memory for messages that wait for their handler.
-    pub queued: Budget,
+    /// What spaces are opened with.
+    pub(crate) settings: Settings,
+    /// The program's own space.
+    pub own: Space,
+    /// Those that are open beside it.
+    pub(crate) others: Others,
     pub(crate) incoming: Incomings,
     /// Messages that could not be taken when they came.
     pub(crate) aside: Aside,
@@ -110,17 +113,15 @@ pub struct Core {
     pub long_parts: u64,
     pub(crate) ops: Ops,
     /// Ports with messages whose handlers can run.
-    pub ready: VecDeque<u16>,
+    pub ready: VecDeque<PortId>,
     pub(crate) outbox: Outbox,
     pub(crate) barriers: Barriers,
-    /// What error handlers are to be told.
-    pub events: VecDeque<Event>,
+    /// What error handlers are to be told, and of which space.
+    pub events: VecDeque<(SpaceId, Event)>,
     /// What whoever runs the engine is to settle.
     pub findings: Vec<Finding>,
     /// Tells people what they would not hear otherwise.
     pub(crate) tell: fn(std::fmt::Arguments<'_>),
-    /// Called where no port's own is.
-    pub error_handler: Option<ErrorHandler>,
     /// What a handler panicked with: goes on when the call ends.
     pub panic: Option<Box<dyn Any + Send>>,
     /// Number of the next message to ourselves.
@@ -142,8 +143,6 @@ impl Core {
     /// With lanes to all ranks.
     #[must_use]
     pub fn new(settings: &Settings, lanes: Lanes) -> Self {
-        let senders = settings.size as usize;
-        let (unexpected, share) = (settings.unexpected_bytes, settings.unexpected_share);
         Self {
             rank: settings.rank,
             size: settings.size,
@@ -153,15 +152,17 @@ impl Core {
             resume: false,
             reply_waits: false,
             closing: false,
+            own_is_over: false,
             leaving: false,
             ports: Ports::new(),
             lanes,
             counters: Counters::default(),
             accesses: 0,
             trace: None,
-            unexpected: Budget::new(unexpected, share, senders),
             unbound: Unbound::default(),
-            queued: Budget::new(settings.queue_bytes, settings.queue_share, senders),
+            settings: settings.clone(),
+            own: Space::new(settings),
+            others: Others::default(),
             incoming: Incomings::default(),
             aside: Aside::default(),
             long_parts: 0,
@@ -172,7 +173,6 @@ impl Core {
             events: VecDeque::new(),
             findings: Vec::new(),
             tell: settings.tell,
-            error_handler: None,
             panic: None,
             self_number: MessageNo(0),
             spare: Vec::new(),
@@ -193,7 +193,7 @@ impl Core {
         out: &mut Out<'_>,
         a: &Arrival<'_>,
     ) -> Took {
-        if self.aside.has(a.meta.flow_of()) {
+        if self.aside.is_any() && self.aside.has(a.meta.flow_of()) {
             return self.set_aside(a, None);
         }
         match self.arrive_now(matched, out, a) {
@@ -237,33 +237,63 @@ impl Core {
     /// The same of one that is no exchange's.
     #[inline(always)]
     pub(crate) fn arrive_at_port(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+        if a.meta.flow < FIRST_FLOW {
+            self.arrive_in::<true>(out, a)
+        } else {
+            self.arrive_in_other(out, a)
+        }
+    }
+
+    /// For another space than the program's, whose messages need not know of this.
+    #[inline(never)]
+    fn arrive_in_other(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+        self.arrive_in::<false>(out, a)
+    }
+
+    /// The port that a message is for; `OWN`: which is known to be the program's own.
+    #[inline(always)]
+    fn slot<const OWN: bool>(&mut self, meta: &Meta) -> Option<&mut Slot> {
+        if OWN {
+            self.ports.own(meta.port)
+        } else {
+            self.ports.get(meta.port_id())
+        }
+    }
+
+    #[inline(always)]
+    fn arrive_in<const OWN: bool>(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
         if a.is_whole()
             && self.run
-            && !self.outbox.is_full()
-            && let Some(slot) = self.ports.get(a.meta.port)
+            && !self.outbox.is_any_full()
+            && let Some(slot) = self.slot::<OWN>(&a.meta)
             && slot.fast
             && let Some(handler) = slot.handler.take()
         {
             let generation = slot.note_arrival();
-            self.call(out, handler, generation, &a.meta, a.args, a.payload);
+            self.call::<OWN>(out, handler, generation, &a.meta, a.args, a.payload);
             return Took::Whole;
         }
         self.arrive_slow(out, a)
     }
 
     fn arrive_slow(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> Took {
+        let space = a.meta.space();
+        if !self.is_open(space) {
+            return self.not_now();
+        }
         if a.meta.port >= PORTS_RESERVED {
             return self.arrive_internal(out, a);
         }
         // Answers may be needed: take no requests while they pile up.
-        let crowded = self.outbox.is_full() && a.meta.priority == Priority::Request;
+        let crowded = self.outbox.is_full(space) && a.meta.priority == Priority::Request;
         if self.leaving || crowded {
             return self.not_now();
         }
-        let run = self.run;
-        let slot = self.ports.get_or_make(a.meta.port);
+        let (run, closed) = (self.run, self.is_closed(space));
+        let slot = self.ports.get_or_make(a.meta.port_id());
         match slot.state {
             PortState::Closed => return Took::Refused,
+            PortState::Unbound if closed => return Took::Refused,
             PortState::Unbound => return self.keep(a, Charge::Unexpected),
             PortState::Bound => {}
         }
@@ -307,26 +337,18 @@ impl Core {
 
     /// A message that is longer than there can be room for.
     fn too_long(&mut self, meta: &Meta, bytes: u64, room: u64) {
-        self.emit(Event::TooLong {
+        let event = Event::TooLong {
             from: meta.from,
             port: meta.port,
             bytes,
             room,
-        });
-    }
-
-    /// Puts an event before the error handlers, at the end of this pass.
-    pub fn emit(&mut self, event: Event) {
-        self.events.push_back(event);
-        self.attention = true;
+        };
+        self.emit(meta.space(), event);
     }
 
     /// Keeps a message in the endpoint's memory, or begins to.
     pub(crate) fn keep(&mut self, a: &Arrival<'_>, charge: Charge) -> Took {
-        let budget = match charge {
-            Charge::Unexpected => &mut self.unexpected,
-            Charge::Queued => &mut self.queued,
-        };
+        let budget = self.budget(a.meta.space(), charge);
         let Some(charged) = budget.charge(a.meta.from, a.total) else {
             if charge == Charge::Queued && !budget.could_ever(a.total) {
                 let room = budget.room();
@@ -338,7 +360,7 @@ impl Core {
         };
         self.counters.kept += 1;
         if charge == Charge::Unexpected && a.meta.port < PORTS_RESERVED {
-            self.unbound.note(a.meta.port, a.meta.from);
+            self.unbound.note(a.meta.port_id(), a.meta.from);
         }
         // Charged, so it fits memory.
         let total = a.total as usize;
@@ -371,7 +393,7 @@ impl Core {
 
     /// Queues a whole message for its port.
     pub(crate) fn hold(&mut self, held: HeldMessage, first: bool) {
-        let port = held.meta.port;
+        let port = held.meta.port_id();
         let slot = self.ports.get_or_make(port);
         if first {
             slot.held.push_front(held);
@@ -383,7 +405,7 @@ impl Core {
     }
 
     /// Lists a port whose handler has work, if it is so.
-    pub(crate) fn list(&mut self, port: u16) {
+    pub(crate) fn list(&mut self, port: PortId) {
         let slot = self.ports.get_or_make(port);
         let waits = slot
             .held
@@ -398,7 +420,7 @@ impl Core {
 
     /// Begins a message of several parts that goes to the port's buffer.
     fn begin_in_buffer(&mut self, a: &Arrival<'_>) -> Took {
-        let slot = self.ports.get_or_make(a.meta.port);
+        let slot = self.ports.get_or_make(a.meta.port_id());
         let Some(mut buffer) = slot.buffer.take() else {
             return Took::Refused;
         };
@@ -448,9 +470,7 @@ impl Core {
     /// All bytes of a message are where they belong.
     pub(crate) fn finish(&mut self, matched: &mut Matched, out: &mut Out<'_>, cookie: u64) {
         if is_matched(cookie) {
-            matched.exchange.arrived(cookie);
-            self.work(matched, out);
-            return;
+            return self.part_arrived(matched, out, cookie);
         }
         if self.finish_aside(matched, out, cookie) {
             return;
@@ -475,7 +495,7 @@ impl Core {
                     charge: Charge::Queued,
                     charged: 0,
                 };
-                if self.may_run(meta.port) {
+                if self.may_run(meta.port_id()) {
                     self.deliver(out, held);
                 } else {
                     self.hold(held, true);
@@ -498,9 +518,9 @@ impl Core {
                     self.internal_whole(out, held);
                     return;
                 }
-                let slot = self.ports.get_or_make(meta.port);
+                let slot = self.ports.get_or_make(meta.port_id());
                 let free = slot.state == PortState::Bound && !slot.busy && slot.held.is_empty();
-                if free && self.may_run(meta.port) {
+                if free && self.may_run(meta.port_id()) {
                     self.deliver(out, held);
                 } else {
                     self.hold(held, false);
@@ -514,10 +534,8 @@ impl Core {
     /// Gives a kept message's memory back.
     pub(crate) fn release(&mut self, held: HeldMessage) {
         if held.charged > 0 {
-            match held.charge {
-                Charge::Unexpected => self.unexpected.release(held.meta.from, held.charged),
-                Charge::Queued => self.queued.release(held.meta.from, held.charged),
-            }
+            let budget = self.budget(held.meta.space(), held.charge);
+            budget.release(held.meta.from, held.charged);
             self.reply_waits = false;
             self.note_freed();
         }
@@ -557,16 +575,17 @@ impl Core {
         for incoming in self.incoming.drop_from(rank) {
             match incoming.dest {
                 Dest::Bound { buffer, generation } => {
-                    let slot = self.ports.get_or_make(incoming.meta.port);
+                    let port = incoming.meta.port_id();
+                    let slot = self.ports.get_or_make(port);
                     slot.put_back(buffer, 0, generation, false);
-                    self.list(incoming.meta.port);
+                    self.list(port);
                 }
                 Dest::Own {
                     charge, charged, ..
-                } => match charge {
-                    Charge::Unexpected => self.unexpected.release(rank, charged),
-                    Charge::Queued => self.queued.release(rank, charged),
-                },
+                } => {
+                    let budget = self.budget(incoming.meta.space(), charge);
+                    budget.release(rank, charged);
+                }
                 Dest::Aside(_) | Dest::Passed(_) => {}
             }
         }
@@ -574,6 +593,6 @@ impl Core {
         (self.aside).died(rank, |cookie| incoming.get(cookie).map(|it| it.bytes()));
         self.ops.news.push(News::Died(rank));
         self.counters.deaths += 1;
-        self.emit(Event::PeerDead { rank, why });
+        self.emit_to_all(Event::PeerDead { rank, why });
     }
 }

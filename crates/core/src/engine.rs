@@ -5,7 +5,7 @@ use portolan_wire::{ARGS_MAX, MessageNo};
 
 use crate::clock::Clock;
 use crate::core::{Core, Finding};
-use crate::error::{Death, SendError};
+use crate::error::{Death, Misuse, SendError};
 use crate::lanes::Lane;
 use crate::matched::Matched;
 use crate::message::SendOptions;
@@ -15,8 +15,8 @@ use crate::out::Out;
 use crate::poll_throttle::PollThrottle;
 use crate::ports::PORTS_RESERVED;
 use crate::returns::Restarted;
-use crate::send::FLOWS_MAX;
 use crate::shm::{ShmFailure, ShmLane};
+use crate::space::SpaceId;
 
 /// An endpoint's state, its lanes and its clock.
 pub struct Engine<N, C> {
@@ -94,7 +94,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if self.core.attention || self.core.has_news() {
             moved += self.slow();
         }
-        if self.matched.exchange.has_unready() {
+        if self.matched.own.exchange.has_unready() {
             self.make_ready();
         }
         moved
@@ -133,7 +133,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
         let core = &mut self.core;
         core.attention |= !core.outbox.is_empty()
-            || self.matched.exchange.has_backlog()
+            || self.matched.has_backlog()
             || !core.events.is_empty()
             || !core.ready.is_empty()
             || ((core.starved || core.aside.is_any()) && core.resume);
@@ -143,7 +143,24 @@ impl<N: Network, C: Clock> Engine<N, C> {
         {
             moved += net.transmit(&mut self.core, false, &self.clock);
         }
+        self.core.attention |= self.matched.make_others_ready();
         moved
+    }
+
+    /// Opens a space: what has come for it is taken in the next pass.
+    ///
+    /// # Errors
+    /// [`Misuse::SpaceOpen`], [`Misuse::Closed`].
+    pub fn open_space(&mut self, space: SpaceId) -> Result<(), Misuse> {
+        self.core.open_space(space)?;
+        if space == SpaceId::PROGRAM {
+            return Ok(());
+        }
+        let Core {
+            settings, lanes, ..
+        } = &self.core;
+        self.matched.open(settings, lanes, space);
+        Ok(())
     }
 
     /// Somebody was away or asleep: the next passes look at all.
@@ -223,9 +240,10 @@ impl<N: Network, C: Clock> Engine<N, C> {
     }
 
     /// The shortest way out: a message that fits a frame of shared memory.
-    /// `None`: go the usual way, which also says what else is wrong.
+    /// `None`: go the usual way, which also says what else is wrong. `OWN`: the flow is
+    /// known to be the program's own.
     #[inline(always)]
-    pub fn send_now(
+    pub fn send_now<const OWN: bool>(
         &mut self,
         rank: u32,
         port: u16,
@@ -244,8 +262,11 @@ impl<N: Network, C: Clock> Engine<N, C> {
             return None;
         };
         if port >= PORTS_RESERVED
-            || core.closing
-            || o.flow >= FLOWS_MAX
+            || if OWN {
+                core.own_is_over
+            } else {
+                core.is_over(SpaceId::of_flow(o.flow))
+            }
             || o.args.len() > ARGS_MAX
             || payload.len() > tx.inline_max(o.args.len())
         {
@@ -253,8 +274,8 @@ impl<N: Network, C: Clock> Engine<N, C> {
         }
         match tx.send(&mut link.outlet(), to, port, o, payload) {
             Ok(number) => {
-                core.counters.sent += 1;
-                core.counters.bytes_sent += payload.len() as u64;
+                let flow = if OWN { 0 } else { o.flow };
+                core.count_sent(flow, payload.len() as u64);
                 if let Some(trace) = &mut core.trace {
                     trace.sent(rank, port, o, number, payload.len(), false);
                 }
@@ -321,7 +342,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
         {
             net.transmit(&mut self.core, false, &self.clock);
         }
-        if self.matched.exchange.has_unready() {
+        if self.matched.own.exchange.has_unready() {
             self.make_ready();
         }
     }
@@ -329,7 +350,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Requests have left.
     #[cold]
     fn make_ready(&mut self) {
-        self.matched.make_ready();
+        self.matched.own.make_ready();
     }
 
     /// When the engine must be looked at again, ns; 0 for at once.
@@ -341,7 +362,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     pub fn idle(&mut self) -> bool {
         self.core.ops.is_empty()
             && self.core.outbox.is_empty()
-            && !self.matched.exchange.has_backlog()
+            && !self.matched.has_backlog()
             && self.shm.as_ref().is_none_or(ShmLane::idle)
             && self.net.as_mut().is_none_or(NetLane::idle)
     }
@@ -349,7 +370,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Whether nothing of ours waits for a call to leave.
     pub fn has_left(&mut self) -> bool {
         self.core.outbox.is_empty()
-            && !self.matched.exchange.has_backlog()
+            && !self.matched.has_backlog()
             && self.shm.as_ref().is_none_or(ShmLane::idle)
             && self.net.as_mut().is_none_or(NetLane::has_left)
     }
@@ -357,7 +378,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Whether something of ours waits for room, and no descriptor tells when there is.
     pub fn waits_for_room(&self) -> bool {
         !self.core.outbox.is_empty()
-            || self.matched.exchange.has_backlog()
+            || self.matched.has_backlog()
             || self.shm.as_ref().is_some_and(|shm| !shm.idle())
     }
 
@@ -379,7 +400,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             net.transmit(&mut self.core, true, &self.clock);
         }
         self.core.ops.end_all();
-        self.matched.exchange.end_all();
+        self.matched.end_all();
         self.core.trace = None;
     }
 }

@@ -39,6 +39,12 @@ pub enum Misuse {
     /// Ports from [`crate::PORTS_RESERVED`] on are the engine's own.
     #[error("ports from 65,280 on are kept for Portolan itself")]
     ReservedPort,
+    /// There is no such space.
+    #[error("there is no such space: they are numbered 0 to {}", crate::space::SPACES - 1)]
+    NoSuchSpace,
+    /// The space is open already.
+    #[error("the space is open already: each is opened once in a process")]
+    SpaceOpen,
     /// There is no such completion queue, or it was closed.
     #[error("there is no such completion queue, or it was closed")]
     NoSuchQueue,
@@ -177,8 +183,12 @@ pub enum SendError {
         /// Why.
         why: Death,
     },
-    /// Flow number at or above [`crate::FLOWS_MAX`].
-    #[error("flows are numbered 0 to {}", crate::send::FLOWS_MAX - 1)]
+    /// Flow number at or above [`crate::FLOWS_MAX`]; in another space than the program's
+    /// own, above 0.
+    #[error(
+        "flows are numbered 0 to {}, and in another space than the program's there is but 0",
+        crate::send::FLOWS_MAX - 1
+    )]
     BadFlow,
     /// More argument words than [`crate::ARGS_MAX`].
     #[error("at most {} argument words", portolan_wire::ARGS_MAX)]

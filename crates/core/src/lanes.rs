@@ -4,6 +4,7 @@ use portolan_proto::PeerId;
 
 use crate::error::Death;
 use crate::returns::{Restarted, Returns};
+use crate::space::SpaceId;
 
 /// The way to a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,8 +56,10 @@ pub struct Lanes {
     network: &'static str,
     /// How many peers each lane leads to.
     pub count: LaneCount,
-    /// Deaths that no wait has reported yet.
-    unreported: Vec<(u32, Death)>,
+    /// Deaths, and in which spaces no wait has reported them yet: a bit for each.
+    unreported: Vec<(u32, Death, u16)>,
+    /// Those that are open.
+    spaces: u16,
     /// Ranks that have died and may have come back.
     pub returns: Returns,
 }
@@ -74,6 +77,7 @@ impl Lanes {
             network,
             count: LaneCount::default(),
             unreported: Vec::new(),
+            spaces: 1 << SpaceId::PROGRAM.index(),
             returns: Returns::default(),
         }
     }
@@ -127,7 +131,7 @@ impl Lanes {
         *lane = Lane::Dead(why);
         self.count.add(*lane, 1);
         self.alive -= 1;
-        self.unreported.push((rank, why));
+        self.unreported.push((rank, why, self.spaces));
         self.returns.died(rank, why);
     }
 
@@ -155,25 +159,39 @@ impl Lanes {
     /// with it would take that for another death.
     fn forget_settled(&mut self) {
         let (lanes, returns) = (&self.lanes, &self.returns);
-        self.unreported.retain(|(rank, _)| {
+        self.unreported.retain(|(rank, ..)| {
             matches!(lanes[*rank as usize], Lane::Dead(_)) || !returns.was_told(*rank)
         });
     }
 
-    /// A death that ends waits: one that was no orderly close, or that of the
+    /// Waits in a space are told of deaths from now on, and of those that others were not
+    /// told of yet.
+    pub(crate) fn tell_space(&mut self, space: SpaceId) {
+        self.spaces |= 1 << space.index();
+        for (.., untold) in &mut self.unreported {
+            *untold |= 1 << space.index();
+        }
+    }
+
+    /// A death that ends waits in a space: one that was no orderly close, or that of the
     /// last other rank.
-    pub fn next_report(&mut self) -> Option<(u32, Death)> {
-        let alone = self.alive == 0;
-        let at = self
-            .unreported
-            .iter()
-            .position(|(_, why)| alone || *why != Death::Closed)?;
-        let (rank, why) = self.unreported.remove(at);
+    pub fn next_report(&mut self, space: SpaceId) -> Option<(u32, Death)> {
+        let (alone, bit) = (self.alive == 0, 1 << space.index());
+        let ends = |(_, why, untold): &(u32, Death, u16)| {
+            untold & bit != 0 && (alone || *why != Death::Closed)
+        };
+        let at = self.unreported.iter().position(ends)?;
+        let (rank, why, untold) = &mut self.unreported[at];
+        let (rank, why) = (*rank, *why);
+        *untold &= !bit;
+        if *untold == 0 {
+            self.unreported.remove(at);
+        }
         self.returns.tell_of(rank);
         Some((rank, why))
     }
 
-    /// Whether there is a death that no wait has reported yet.
+    /// Whether there is a death that no wait has reported yet, in some space.
     #[inline(always)]
     pub fn has_reports(&self) -> bool {
         !self.unreported.is_empty()
@@ -253,11 +271,17 @@ mod tests {
                 lanes.tell_all();
             }
             // Of one that is not back waits still tell.
-            assert_eq!(lanes.next_report(), Some((2, Death::HostLost)));
-            assert_eq!(lanes.next_report(), None);
+            assert_eq!(
+                lanes.next_report(SpaceId::PROGRAM),
+                Some((2, Death::HostLost))
+            );
+            assert_eq!(lanes.next_report(SpaceId::PROGRAM), None);
             lanes.set_dead(1, Death::Silent);
             lanes.tell_all();
-            assert_eq!(lanes.next_report(), Some((1, Death::Silent)));
+            assert_eq!(
+                lanes.next_report(SpaceId::PROGRAM),
+                Some((1, Death::Silent))
+            );
         }
     }
 

@@ -2,8 +2,9 @@
 
 use portolan_wire::{MessageNo, Priority};
 
-use crate::error::{Death, Failure};
+use crate::error::{Death, Failure, SendError};
 use crate::ports::FlowOf;
+use crate::space::SpaceId;
 
 /// A message that has arrived; valid during the handler's call.
 #[derive(Clone, Copy, Debug)]
@@ -115,6 +116,18 @@ pub struct SendOptions<'a> {
 }
 
 impl SendOptions<'_> {
+    /// The same with the flow that it travels in, of this space.
+    ///
+    /// # Errors
+    /// [`SendError::BadFlow`].
+    #[inline(always)]
+    pub const fn within(&self, space: SpaceId) -> Result<Self, SendError> {
+        match space.flow(self.flow) {
+            Ok(flow) => Ok(Self { flow, ..*self }),
+            Err(e) => Err(e),
+        }
+    }
+
     /// The flow of such a message to a rank.
     pub(crate) const fn flow_to(&self, rank: u32) -> FlowOf {
         FlowOf {

@@ -13,7 +13,8 @@ use portolan_wire::{MessageNo, Priority};
 
 use crate::error::{Death, Misuse, WaitError};
 use crate::memory::{Payload, Source};
-use crate::ports::FlowOf;
+use crate::ports::{FlowOf, PortId};
+use crate::space::SpaceId;
 
 const PENDING: u32 = 0;
 const DONE: u32 = 1;
@@ -133,7 +134,7 @@ pub enum Teller {
     /// The program, by its [`Op`].
     Op(Arc<Completion>),
     /// The send of a matched message that it reads from.
-    Matched(OpId),
+    Matched(SpaceId, OpId),
 }
 
 /// One of them.
@@ -162,12 +163,12 @@ impl Entry {
 /// What has happened that an exchange is to hear of.
 #[derive(Clone, Copy, Debug)]
 pub enum News {
-    /// A read of an operation's memory has ended.
-    Released(OpId),
+    /// A read of the memory of a space's operation has ended.
+    Released(SpaceId, OpId),
     /// A rank has died.
     Died(u32),
     /// A port takes signals from now on, or no more.
-    Port(u16, bool),
+    Port(PortId, bool),
 }
 
 /// All of them, by source number.
@@ -268,7 +269,7 @@ impl Ops {
         };
         match entry.teller {
             Teller::Nobody => {}
-            Teller::Matched(op) => self.news.push(News::Released(op)),
+            Teller::Matched(space, op) => self.news.push(News::Released(space, op)),
             Teller::Op(completion) => {
                 let payload = match entry.source {
                     Source::Given(p) => Some(p),

@@ -7,6 +7,7 @@ use portolan_wire::Priority;
 
 use crate::message::SendOptions;
 use crate::ports::FlowOf;
+use crate::space::{SPACES, SpaceId};
 
 /// A message that waits to be sent.
 #[derive(Clone, Debug)]
@@ -32,19 +33,25 @@ impl Unsent {
         }
     }
 
-    fn bytes(&self) -> usize {
+    const fn bytes(&self) -> usize {
         size_of::<Self>() + 8 * self.args.len() + self.payload.len()
+    }
+
+    const fn space(&self) -> SpaceId {
+        SpaceId::of_flow(self.flow)
     }
 }
 
 #[derive(Debug)]
 pub struct Outbox {
     queue: VecDeque<Unsent>,
-    bytes: usize,
+    /// What waits of each space.
+    bytes: [usize; SPACES],
+    /// What may, of each.
     limit: usize,
-    /// Above half; the rest is for what running handlers still say.
-    full: bool,
-    /// What a handler that runs may fill it to: `limit`, but for [`Outbox::make_room`].
+    /// Spaces that are above half of that; the rest is for what running handlers still say.
+    full: u16,
+    /// What a handler that runs may fill its to: `limit`, but for [`Outbox::make_room`].
     allowed: usize,
 }
 
@@ -52,22 +59,30 @@ impl Outbox {
     pub const fn new(limit: usize) -> Self {
         Self {
             queue: VecDeque::new(),
-            bytes: 0,
-            full: false,
+            bytes: [0; SPACES],
+            full: 0,
             limit,
             allowed: limit,
         }
     }
 
-    /// Requests are to wait.
-    #[inline(always)]
-    pub const fn is_full(&self) -> bool {
-        self.full
+    /// Requests of a space are to wait.
+    pub const fn is_full(&self, space: SpaceId) -> bool {
+        self.full >> space.index() & 1 != 0
     }
 
-    const fn set_bytes(&mut self, bytes: usize) {
-        self.bytes = bytes;
-        self.full = bytes > self.limit / 2;
+    /// Those of any space.
+    #[inline(always)]
+    pub const fn is_any_full(&self) -> bool {
+        self.full != 0
+    }
+
+    const fn count(&mut self, it: &Unsent) {
+        let space = it.space().index();
+        self.bytes[space] += it.bytes();
+        if self.bytes[space] > self.limit / 2 {
+            self.full |= 1 << space;
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -80,17 +95,17 @@ impl Outbox {
     }
 
     /// A handler that runs though it is full finds as much room as any other.
-    pub fn make_room(&mut self) {
-        self.allowed = self.limit.max(self.bytes + self.limit / 2);
+    pub fn make_room(&mut self, space: SpaceId) {
+        self.allowed = self.limit.max(self.bytes[space.index()] + self.limit / 2);
     }
 
     /// Queues a message if there is memory.
     pub fn push(&mut self, it: Unsent) -> Result<(), Unsent> {
-        let bytes = it.bytes();
-        if self.bytes + bytes > self.allowed && !self.queue.is_empty() {
+        let bytes = self.bytes[it.space().index()];
+        if bytes + it.bytes() > self.allowed && bytes > 0 {
             return Err(it);
         }
-        self.set_bytes(self.bytes + bytes);
+        self.count(&it);
         self.queue.push_back(it);
         Ok(())
     }
@@ -98,19 +113,19 @@ impl Outbox {
     /// Queues a message of the engine's own, which are few for each arrived
     /// message, beyond the limit too.
     pub fn force(&mut self, it: Unsent) {
-        self.set_bytes(self.bytes + it.bytes());
+        self.count(&it);
         self.queue.push_back(it);
     }
 
     /// Takes all out, to be tried; what fails comes back by [`Outbox::force`].
     pub fn take(&mut self) -> VecDeque<Unsent> {
-        self.set_bytes(0);
+        (self.bytes, self.full) = ([0; SPACES], 0);
         self.allowed = self.limit;
         std::mem::take(&mut self.queue)
     }
 
     pub fn drop_for(&mut self, rank: u32) {
-        self.queue.retain(|o| o.rank != rank);
-        self.set_bytes(self.queue.iter().map(Unsent::bytes).sum());
+        let left = self.take().into_iter().filter(|it| it.rank != rank);
+        left.for_each(|it| self.force(it));
     }
 }

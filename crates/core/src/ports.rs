@@ -1,4 +1,4 @@
-//! The 65,536 ports of an endpoint: a sparse table of two levels.
+//! The 65,536 ports of each space of an endpoint: a sparse table of two levels.
 
 use std::collections::VecDeque;
 
@@ -7,6 +7,7 @@ use portolan_wire::{MessageNo, Priority};
 use crate::context::Context;
 use crate::memory::Buffer;
 use crate::message::{Event, Message};
+use crate::space::SpaceId;
 
 /// Ports from this number on are the engine's own.
 pub const PORTS_RESERVED: u16 = 0xff00;
@@ -97,6 +98,34 @@ pub enum Charge {
     Queued,
 }
 
+/// A port of a space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortId {
+    /// The space.
+    pub space: SpaceId,
+    /// Its number there.
+    pub number: u16,
+}
+
+impl PortId {
+    /// Whether the program may name it.
+    pub const fn is_programs(self) -> bool {
+        self.number < PORTS_RESERVED
+    }
+
+    #[inline(always)]
+    const fn index(self) -> usize {
+        self.space.index() << 16 | self.number as usize
+    }
+
+    const fn at(index: usize) -> Self {
+        Self {
+            space: SpaceId::at(index >> 16),
+            number: index as u16,
+        }
+    }
+}
+
 /// What names a message.
 #[derive(Clone, Copy, Debug)]
 pub struct Meta {
@@ -123,6 +152,21 @@ pub struct FlowOf {
 }
 
 impl Meta {
+    /// The port that it is for.
+    #[inline(always)]
+    pub const fn port_id(&self) -> PortId {
+        PortId {
+            space: self.space(),
+            number: self.port,
+        }
+    }
+
+    /// The space that it is for.
+    #[inline(always)]
+    pub const fn space(&self) -> SpaceId {
+        SpaceId::of_flow(self.flow)
+    }
+
     /// The flow that it came in.
     #[inline(always)]
     pub const fn flow_of(&self) -> FlowOf {
@@ -213,59 +257,90 @@ impl Slot {
 }
 
 const PAGE: usize = 64;
+/// See [`PortId::index`].
+const FIRST_OF_OTHERS: usize = 65_536;
+
 const PAGES: usize = 65_536 / PAGE;
+
+type Page = Option<Box<[Slot; PAGE]>>;
 
 /// The table. A page of 64 ports exists once one of them was used.
 pub struct Ports {
-    pages: Vec<Option<Box<[Slot; PAGE]>>>,
+    /// Of the program's own space.
+    own: Box<[Page; PAGES]>,
+    /// Of the others, one after the other, as far as they were used.
+    others: Vec<Page>,
 }
 
 impl Ports {
     pub fn new() -> Self {
         Self {
-            pages: std::iter::repeat_with(|| None).take(PAGES).collect(),
+            own: Box::new([const { None }; PAGES]),
+            others: Vec::new(),
         }
     }
 
     #[inline(always)]
-    pub fn get(&mut self, port: u16) -> Option<&mut Slot> {
-        match &mut self.pages[port as usize / PAGE] {
-            Some(page) => Some(&mut page[port as usize % PAGE]),
+    pub fn get(&mut self, port: PortId) -> Option<&mut Slot> {
+        if port.space == SpaceId::PROGRAM {
+            return self.own(port.number);
+        }
+        let at = port.index() - FIRST_OF_OTHERS;
+        let page = self.others.get_mut(at / PAGE)?.as_mut()?;
+        Some(&mut page[at % PAGE])
+    }
+
+    /// One of the program's own.
+    #[inline(always)]
+    pub fn own(&mut self, number: u16) -> Option<&mut Slot> {
+        let number = usize::from(number);
+        match &mut self.own[number / PAGE] {
+            Some(page) => Some(&mut page[number % PAGE]),
             None => None,
         }
     }
 
-    pub fn get_or_make(&mut self, port: u16) -> &mut Slot {
-        let page = self.pages[port as usize / PAGE]
-            .get_or_insert_with(|| Box::new(std::array::from_fn(|_| Slot::default())));
-        &mut page[port as usize % PAGE]
-    }
-
-    /// Every bound port that has an error handler.
-    pub fn with_error_handler(&self) -> Vec<u16> {
-        let slots = |(p, page): (usize, &Option<Box<[Slot; PAGE]>>)| {
-            let found: Vec<u16> = page
-                .iter()
-                .flat_map(|page| page.iter().enumerate())
-                .filter(|(_, s)| s.state == PortState::Bound && s.error_handler.is_some())
-                .map(|(i, _)| (p * PAGE + i) as u16)
-                .collect();
-            found
+    pub fn get_or_make(&mut self, port: PortId) -> &mut Slot {
+        let page = if port.space == SpaceId::PROGRAM {
+            &mut self.own[port.index() / PAGE]
+        } else {
+            let at = (port.index() - FIRST_OF_OTHERS) / PAGE;
+            if at >= self.others.len() {
+                self.others.resize_with(at + 1, || None);
+            }
+            &mut self.others[at]
         };
-        self.pages.iter().enumerate().flat_map(slots).collect()
+        let page = page.get_or_insert_with(|| Box::new(std::array::from_fn(|_| Slot::default())));
+        &mut page[port.index() % PAGE]
     }
 
-    /// Every port that holds messages.
-    pub fn with_held(&self) -> Vec<u16> {
+    fn of_which(&self, of: impl Fn(&Slot) -> bool) -> Vec<PortId> {
         let mut found = Vec::new();
-        for (p, page) in self.pages.iter().enumerate() {
+        for (p, page) in self.own.iter().chain(&self.others).enumerate() {
             for (i, slot) in page.iter().flat_map(|page| page.iter().enumerate()) {
-                if !slot.held.is_empty() {
-                    found.push((p * PAGE + i) as u16);
+                if of(slot) {
+                    found.push(PortId::at(p * PAGE + i));
                 }
             }
         }
         found
+    }
+
+    /// Every bound port that has an error handler.
+    pub fn with_error_handler(&self) -> Vec<PortId> {
+        self.of_which(|slot| slot.state == PortState::Bound && slot.error_handler.is_some())
+    }
+
+    /// Every port of a space that was used, but for the engine's own.
+    pub fn of_space(&self, space: SpaceId) -> Vec<PortId> {
+        let mut used = self.of_which(|slot| slot.generation > 0 || !slot.held.is_empty());
+        used.retain(|port| port.space == space && port.is_programs());
+        used
+    }
+
+    /// Every port that holds messages.
+    pub fn with_held(&self) -> Vec<PortId> {
+        self.of_which(|slot| !slot.held.is_empty())
     }
 }
 

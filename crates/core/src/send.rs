@@ -16,18 +16,20 @@ use crate::out::Out;
 use crate::outbox::Unsent;
 use crate::ports::{Charge, FlowOf, Meta, PORTS_RESERVED, PortState};
 use crate::shm::{STREAMED_MIN, ShmFailure, why};
+use crate::space::{FIRST_FLOW, SpaceId};
 
 /// Payloads up to this length fit one packet on any lane, bytes.
 const SHORT: usize = 256;
 
-/// Flows that a pair keeps, of each priority.
-pub const FLOWS_MAX: u16 = proto::FLOWS_MAX as u16 - 2;
+/// Flows of the program's own space, of each priority.
+pub const FLOWS_MAX: u16 = 6;
 
-/// Flows with those of matched messages.
+/// All flows: with those of matched messages, and one for each space.
 pub const FLOWS_ALL: u16 = proto::FLOWS_MAX as u16;
 
 impl Core {
-    /// Sends, with a copy, if there is credit.
+    /// Sends, with a copy, if there is credit. Here and below a flow is what
+    /// [`SpaceId::flow`] gives.
     #[inline]
     pub fn send(
         &mut self,
@@ -37,7 +39,7 @@ impl Core {
         o: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
-        self.admits(port, o)?;
+        self.admits(port, o.flow)?;
         self.note_begun();
         let number = self.send_any(out, rank, port, o, payload)?;
         self.note_sent(rank, port, o, number, payload.len());
@@ -46,15 +48,12 @@ impl Core {
 
     /// Whether the program may send so at all.
     #[inline(always)]
-    const fn admits(&self, port: u16, o: &SendOptions<'_>) -> Result<(), SendError> {
+    fn admits(&self, port: u16, flow: u16) -> Result<(), SendError> {
         if port >= PORTS_RESERVED {
             return Err(SendError::Misuse(Misuse::ReservedPort));
         }
-        if self.closing {
+        if self.is_over(SpaceId::of_flow(flow)) {
             return Err(SendError::Misuse(Misuse::Closed));
-        }
-        if o.flow >= FLOWS_MAX {
-            return Err(SendError::BadFlow);
         }
         Ok(())
     }
@@ -77,11 +76,21 @@ impl Core {
         number: MessageNo,
         bytes: usize,
     ) {
-        self.counters.sent += 1;
-        self.counters.bytes_sent += bytes as u64;
+        self.count_sent(o.flow, bytes as u64);
         if let Some(trace) = &mut self.trace {
             trace.sent(to, port, o, number, bytes, !self.run);
         }
+    }
+
+    /// Counts a message of the program's.
+    #[inline(always)]
+    pub(crate) fn count_sent(&mut self, flow: u16, bytes: u64) {
+        self.counters.sent += 1;
+        self.counters.bytes_sent += bytes;
+        self.count_other(flow, |traffic| {
+            traffic.sent += 1;
+            traffic.bytes_sent += bytes;
+        });
     }
 
     /// As [`Core::send`], to any port and uncounted.
@@ -263,7 +272,7 @@ impl Core {
         source: Source,
         release: Release,
     ) -> Result<Op, (SendError, Option<Source>)> {
-        if let Err(e) = self.admits(port, o) {
+        if let Err(e) = self.admits(port, o.flow) {
             return Err((e, Some(source)));
         }
         self.note_begun();
@@ -336,7 +345,7 @@ impl Core {
             total: payload.len() as u64,
             payload,
         };
-        let took = match self.ports.get_or_make(port).state {
+        let took = match self.ports.get_or_make(meta.port_id()).state {
             PortState::Closed => Took::Refused,
             PortState::Unbound => self.keep(&a, Charge::Unexpected),
             PortState::Bound => self.keep(&a, Charge::Queued),
@@ -435,19 +444,26 @@ impl Core {
     /// A message of ours was refused.
     pub(crate) fn refused(&mut self, to: u32, priority: Priority, flow: u16, number: MessageNo) {
         self.counters.refused += 1;
-        if flow >= FLOWS_MAX {
+        self.count_other(flow, |traffic| traffic.refused += 1);
+        if (FLOWS_MAX..FIRST_FLOW).contains(&flow) {
             // Of the engine's own: what it was about ends by a death.
             log::debug!("rank {}: rank {to} refused a message", self.rank);
             return;
         }
         if !self.ops.refuse(to, priority, flow, number) {
-            self.emit(Event::Refused {
-                to,
-                priority,
-                flow,
-                number,
-            });
+            self.tell_refused(to, priority, flow, number);
         }
+    }
+
+    /// Tells the program that a message of its was refused.
+    pub fn tell_refused(&mut self, to: u32, priority: Priority, flow: u16, number: MessageNo) {
+        let event = Event::Refused {
+            to,
+            priority,
+            flow: SpaceId::number_of(flow),
+            number,
+        };
+        self.emit(SpaceId::of_flow(flow), event);
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use portolan_engine::{
-    Binding, Config, Congestion, Endpoint, EndpointId, Hidden, Life, Opening, PeerConfig,
-    ShmAttachment,
+    Binding, Config, Congestion, EndpointId, Hidden, Life, Opening, PeerConfig, ShmAttachment,
+    Space,
 };
 use portolan_link::shm::Segment;
 use portolan_sys::doorbell::Doorbell;
@@ -43,7 +43,7 @@ const WARM_UP: u64 = 2_000;
 /// Silent peers that a crowd has beside the two.
 const CROWD: u16 = 4_095;
 
-fn pair(shared: bool, crowd: u16) -> Result<[Endpoint; 2], Error> {
+fn pair(shared: bool, crowd: u16) -> Result<[Space; 2], Error> {
     let openings = [opening(0, !shared)?, opening(1, !shared)?];
     let mut peers: Vec<PeerConfig> = openings
         .iter()
@@ -119,12 +119,12 @@ fn main() -> Result<(), Error> {
 
 /// What is counted: everything within.
 #[inline(never)]
-fn measured(ends: &[Endpoint; 2], seen: &[Arc<AtomicU64>; 2], count: u64) -> Result<(), Error> {
+fn measured(ends: &[Space; 2], seen: &[Arc<AtomicU64>; 2], count: u64) -> Result<(), Error> {
     turns(ends, seen, count)
 }
 
 /// Turns, as in a ping-pong: acknowledgements ride on the answers.
-fn turns(ends: &[Endpoint; 2], seen: &[Arc<AtomicU64>; 2], count: u64) -> Result<(), Error> {
+fn turns(ends: &[Space; 2], seen: &[Arc<AtomicU64>; 2], count: u64) -> Result<(), Error> {
     for i in 0..count {
         let from = (i % 2) as usize;
         let to = 1 - from;

@@ -8,7 +8,7 @@ use portolan_sys::clock::now_ns;
 use portolan_wire::ARGS_MAX;
 
 use crate::describe::{ANYBODY, Call, Waiting};
-use crate::endpoint::Endpoint;
+use crate::space::Space;
 
 /// Up to so many receivers the root sends to each itself; beyond, a tree is
 /// faster whatever the message's length.
@@ -17,7 +17,7 @@ const LINEAR_MAX: usize = 3;
 /// A barrier that has waited so long for a rank asks it for a sign of life, ns.
 const KNOCK_AFTER_NS: u64 = 200_000_000;
 
-impl Endpoint {
+impl Space {
     /// Waits until every rank of the job has come here.
     ///
     /// # Errors
@@ -38,9 +38,9 @@ impl Endpoint {
     /// come here with us may have begun anew. [`Misuse::BadRank`] when this rank
     /// is no member.
     pub fn barrier_of(&self, group: &Group) -> Result<(), WaitError> {
-        let mut call = self.enter()?.core.begin_barrier(group)?;
+        let mut call = self.enter()?.core.begin_barrier(&group.within(self.id))?;
         let dead = self.await_barrier(&mut call)?;
-        if self.helper.is_none() && dead.is_none() {
+        if !self.inner.helped && dead.is_none() {
             // Others still wait for what we said; should the program make no
             // further call, it would never leave (a connection may be under
             // way only).
@@ -113,6 +113,7 @@ impl Endpoint {
         if to.iter().any(|r| *r >= self.size()) {
             return Err(Misuse::BadRank.into());
         }
+        let within = options.within(self.id)?;
         let me = self.rank();
         if to.contains(&me) {
             self.send_with(me, port, options, payload)?;
@@ -126,10 +127,10 @@ impl Endpoint {
         let children = self
             .enter()?
             .core
-            .broadcast_to(&others, port, options, payload);
+            .broadcast_to(&others, port, &within, payload);
         let o = SendOptions {
-            flow: options.flow,
-            priority: options.priority,
+            flow: within.flow,
+            priority: within.priority,
             args: &[],
         };
         for (rank, bytes) in children {

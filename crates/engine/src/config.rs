@@ -96,7 +96,7 @@ pub struct Config {
     /// Others may put to this rank's memory and get from it, where it is
     /// registered. Default true.
     pub one_sided: bool,
-    /// Registrations of [`crate::Endpoint::register_cached`] that stay when the program
+    /// Registrations of [`crate::Space::register_cached`] that stay when the program
     /// has ended them. Default 128.
     pub regions_cached: usize,
     /// Closing waits that long for what is under way, ns. Default 3 s.

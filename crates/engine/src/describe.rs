@@ -103,8 +103,8 @@ const ENDPOINT_FIELDS: &[Field] = &[
     field!("shm_peers", State, engine.core.lanes.count.shm),
     field!("udp_peers", State, engine.core.lanes.count.net),
     field!("dead_peers", State, engine.core.lanes.count.dead),
-    field!("unexpected_bytes", State, engine.core.unexpected.used),
-    field!("queued_bytes", State, engine.core.queued.used),
+    field!("unexpected_bytes", State, engine.core.own.unexpected.used),
+    field!("queued_bytes", State, engine.core.own.queued.used),
     field!("waiting_call", State, waiting.call),
     field!("waiting_rank", State, waiting.rank),
     field!("waiting_since", State, waiting.since),
@@ -113,6 +113,7 @@ const ENDPOINT_FIELDS: &[Field] = &[
 
 const UNBOUND_FIELDS: &[Field] = &[
     field!("port", UnboundRow, port),
+    field!("space", UnboundRow, space),
     field!("from", UnboundRow, from),
     field!("messages", UnboundRow, messages, Some(0)),
 ];
@@ -149,10 +150,15 @@ pub(crate) fn tables(state: &mut State, address: u64) -> Vec<Table> {
         fields: ENDPOINT_FIELDS.to_vec(),
     }];
     let core = &state.core;
-    all.push(list("kept_from", core.queued.by_sender(), "bytes", Some(0)));
+    all.push(list(
+        "kept_from",
+        core.own.queued.by_sender(),
+        "bytes",
+        Some(0),
+    ));
     all.push(list(
         "unexpected_from",
-        core.unexpected.by_sender(),
+        core.own.unexpected.by_sender(),
         "bytes",
         Some(0),
     ));

@@ -6,17 +6,17 @@ use std::task::{Context as TaskContext, Poll};
 
 use portolan_core::Misuse;
 
-use crate::endpoint::Endpoint;
+use crate::space::Space;
 
-/// Ready when handlers have run; see [`Endpoint::arrival`].
+/// Ready when handlers have run; see [`Space::arrival`].
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct Arrival<'a> {
-    endpoint: &'a Endpoint,
+    endpoint: &'a Space,
     seen: u64,
 }
 
-impl Endpoint {
+impl Space {
     /// A future that is ready when a message has been handed over after this
     /// call; polling it makes progress. Between polls it is woken by the
     /// helper thread, or by whoever else makes progress.
@@ -24,7 +24,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn arrival(&self) -> Result<Arrival<'_>, Misuse> {
-        let seen = self.enter()?.core.counters.received;
+        let seen = self.enter()?.core.received(self.id);
         Ok(Arrival {
             endpoint: self,
             seen,
@@ -44,7 +44,7 @@ impl Future for Arrival<'_> {
         loop {
             let moved = s.pass();
             s.rethrow();
-            if s.core.counters.received != self.seen {
+            if s.core.received(self.endpoint.id) != self.seen {
                 return Poll::Ready(Ok(()));
             }
             if moved == 0 {

@@ -12,8 +12,8 @@ use portolan_sys::futex::{Scope, wait, wake};
 use portolan_sys::lives::Pulse;
 
 use crate::OpenError;
-use crate::endpoint::Inner;
 use crate::idle::Woken;
+use crate::space::Inner;
 use crate::state::State;
 
 /// Longest pause between two looks at a busy program, ns: a thousand looks a

@@ -1,16 +1,18 @@
 //! The endpoint of a process: the engine's core with its links, run by the program's calls
 //! and a helper thread; opening, waiting, sleeping, hearing of other processes' ends.
 //!
+//! `space` opens and closes, and is what the program calls: `calls` for ports, `matched` for
+//! matched messages and memory, `collect` for groups, `wait` and `future` for waiting.
 //! `state` makes one pass of progress; `own` keeps out everybody but one thread; `wait` and
 //! `sleep` spin, yield and sleep; `helper` steps in while the program is away.
 //!
 //! Nothing here knows which interface sits on top, or who started the process.
 
 mod backoff;
+mod calls;
 mod collect;
 mod config;
 mod describe;
-mod endpoint;
 mod error;
 mod future;
 mod helper;
@@ -20,13 +22,13 @@ mod network;
 mod open;
 mod own;
 mod sleep;
+mod space;
 mod state;
 mod trace;
 mod wait;
 
 pub use config::{Agreement, Config, Notice, PeerConfig, Watch};
 pub use describe::{CALLS, Call, Table};
-pub use endpoint::Endpoint;
 pub use error::OpenError;
 pub use future::Arrival;
 pub use matched::{Ended, MatchError};
@@ -35,7 +37,7 @@ pub use own::Threads;
 pub use portolan_core::{
     Binding, Buffer, Context, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
     Group, Handler, Message, Misuse, Op, PORTS_RESERVED, Payload, Restarted, Scatter, SendError,
-    SendOptions, WaitError,
+    SendOptions, SpaceId, WaitError,
 };
 pub use portolan_exchange::{
     Action, Completion, Config as ExchangeConfig, Count, CounterId, DeregisterError, Memory,
@@ -52,3 +54,4 @@ pub use portolan_proto::congestion::Mode as Congestion;
 pub use portolan_seal::SuiteId;
 pub use portolan_sys::memory::Hidden;
 pub use portolan_wire::{ARGS_MAX, Address, EndpointId, KeyAddress, Life, MessageNo, Priority};
+pub use space::{Opener, Space};

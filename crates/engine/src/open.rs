@@ -28,10 +28,10 @@ use portolan_wire::Address;
 use crate::backoff::Backoff;
 use crate::config::{Config, PeerConfig, Watch};
 use crate::describe;
-use crate::endpoint::Endpoint;
 use crate::error::OpenError;
 use crate::network::{First, Further, Links};
 use crate::sleep::WaitSet;
+use crate::space::Space;
 use crate::state::{HostClock, State};
 use crate::trace::Trace;
 
@@ -225,7 +225,7 @@ impl Opening {
         peers: &[PeerConfig],
         shm: Option<ShmAttachment>,
         watch: Option<Box<dyn Watch>>,
-    ) -> Result<Endpoint, OpenError> {
+    ) -> Result<Space, OpenError> {
         let Self {
             config,
             network,
@@ -378,7 +378,7 @@ impl Opening {
             || (!config.udp.disabled.membarrier && barrier::register_threads().is_ok());
         let fence = if remote { Fence::Remote } else { Fence::Local };
         let owned = Owned::new(state, ForkMark::new()?, config.threads.into(), fence);
-        Endpoint::new(owned, &config, size, wait_set, pulse, tables)
+        Space::new(owned, &config, size, wait_set, pulse, tables)
     }
 }
 

@@ -276,7 +276,7 @@ impl State {
             due = due.min(now_ns() + BLOCKED_NAP_NS);
         }
         if let Some(shm) = &self.shm
-            && (shm.blocked || self.core.starved || self.matched.exchange.has_backlog())
+            && (shm.blocked || self.core.starved || self.matched.has_backlog())
         {
             // Its frames ring no bell again.
             due = due.min(now_ns() + BLOCKED_NAP_NS);

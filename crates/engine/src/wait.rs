@@ -6,9 +6,9 @@ use portolan_core::{Misuse, Op, Payload, WaitError};
 use portolan_sys::clock::now_ns;
 
 use crate::describe::{ANYBODY, Call, Waiting};
-use crate::endpoint::{Endpoint, Guard};
 use crate::idle::Woken;
 use crate::own::Threads;
+use crate::space::{Guard, Space};
 use crate::state::State;
 
 /// How a wait ended, and the endpoint, which nobody else had meanwhile but where
@@ -31,7 +31,7 @@ impl State {
     }
 }
 
-impl Endpoint {
+impl Space {
     /// Waits for an operation; makes progress and runs handlers.
     ///
     /// # Errors
@@ -92,10 +92,10 @@ impl Endpoint {
     #[inline]
     pub fn wait_until(&self, mut done: impl FnMut() -> bool) -> Result<(), WaitError> {
         let s = self.enter()?;
-        self.wait_loop(s, None, true, CONDITION, |s| Self::check(s, &mut done))?
+        self.wait_loop(s, None, true, CONDITION, |s| self.check(s, &mut done))?
     }
 
-    /// As [`Endpoint::wait_until`], for `limit` at most.
+    /// As [`Space::wait_until`], for `limit` at most.
     ///
     /// # Errors
     /// As there, and [`WaitError::TimedOut`].
@@ -108,19 +108,23 @@ impl Endpoint {
         let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
         let deadline = now_ns().saturating_add(limit);
         self.wait_loop(s, Some(deadline), true, CONDITION, |s| {
-            Self::check(s, &mut done)
+            self.check(s, &mut done)
         })?
     }
 
     #[inline(always)]
-    fn check(s: &mut State, done: &mut impl FnMut() -> bool) -> Option<Result<(), WaitError>> {
+    fn check(
+        &self,
+        s: &mut State,
+        done: &mut impl FnMut() -> bool,
+    ) -> Option<Result<(), WaitError>> {
         if done() {
             return Some(Ok(()));
         }
         // Error handlers are told first, so that they can say who it was.
         if s.core.lanes.has_reports()
             && s.core.events.is_empty()
-            && let Some((rank, why)) = s.core.lanes.next_report()
+            && let Some((rank, why)) = s.core.lanes.next_report(self.id)
         {
             return Some(Err(WaitError::PeerDead { rank, why }));
         }
@@ -144,7 +148,7 @@ impl Endpoint {
         ended
     }
 
-    /// As [`Endpoint::wait_loop`], but goes on holding the endpoint, and without
+    /// As [`Space::wait_loop`], but goes on holding the endpoint, and without
     /// `unwind` leaves it to the caller to go on with a panic.
     #[inline]
     pub(crate) fn wait_held<'e, R>(

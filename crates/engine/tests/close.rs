@@ -14,8 +14,8 @@ use std::thread;
 use common::published::{LONG, Watched, in_time, possible};
 use common::{ALL, By, Count, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Binding, Config, Death, Endpoint, Misuse, Notify, Place, PutOptions, RemoteKey, Rights,
-    Selector, SendError, SendOptions, Threads, WaitError,
+    Binding, Config, Death, Misuse, Notify, Place, PutOptions, RemoteKey, Rights, Selector,
+    SendError, SendOptions, Space, Threads, WaitError,
 };
 
 /// Settings for an endpoint that now one thread calls and now another.
@@ -38,7 +38,7 @@ struct Hold {
 }
 
 impl Hold {
-    fn of(e: &Endpoint) -> Self {
+    fn of(e: &Space) -> Self {
         let (tell, runs) = mpsc::channel();
         let (go, wait) = mpsc::channel::<()>();
         let hold = Binding::to(move |_, _| {
@@ -52,12 +52,7 @@ impl Hold {
 
 /// Calls `act` with rank 1, which receives in `memory` a message of rank 0's,
 /// which does not come to copy its half before the hold lets it go.
-fn while_shown(
-    sender: &Endpoint,
-    receiver: Endpoint,
-    memory: &Watched,
-    act: impl FnOnce(&Hold, Endpoint),
-) {
+fn while_shown(sender: &Space, receiver: Space, memory: &Watched, act: impl FnOnce(&Hold, Space)) {
     let hold = Hold::of(sender);
     thread::scope(|s| {
         s.spawn(|| {
@@ -83,7 +78,7 @@ const PANIC: &str = "of a handler";
 
 /// Rank 1 closes by `close`, in which a handler of its panics twice; gives what
 /// comes out.
-fn panic_in_close(e: Endpoint, other: &Endpoint, close: impl FnOnce(Endpoint)) -> &'static str {
+fn panic_in_close(e: Space, other: &Space, close: impl FnOnce(Space)) -> &'static str {
     // An operation that another rank ends soon: before that the handler runs.
     let got = Count::default();
     let log = got.clone();
@@ -115,8 +110,8 @@ fn panic_in_close(e: Endpoint, other: &Endpoint, close: impl FnOnce(Endpoint)) -
 }
 
 /// Ranks 0 and 1, which copy from each other, and a third.
-fn three() -> Option<[Endpoint; 3]> {
-    let all: [Endpoint; 3] = job(By::Shm, 3, &settings()).try_into().unwrap();
+fn three() -> Option<[Space; 3]> {
+    let all: [Space; 3] = job(By::Shm, 3, &settings()).try_into().unwrap();
     possible(&all[0], &all[1]).then_some(all)
 }
 
@@ -204,7 +199,7 @@ fn a_drop_by_another_thread_closes() {
 }
 
 /// Closes while another thread makes calls, which are misuse.
-fn close_among_calls(e: &Endpoint) {
+fn close_among_calls(e: &Space) {
     let over = AtomicBool::new(false);
     thread::scope(|s| {
         s.spawn(|| {
@@ -246,7 +241,7 @@ fn a_close_is_not_disturbed_by_calls_that_come_meanwhile() {
 
 #[test]
 fn who_is_asked_without_end_closes_all_the_same() {
-    type Ask = fn(&Endpoint, RemoteKey) -> bool;
+    type Ask = fn(&Space, RemoteKey) -> bool;
     const WORDS: usize = 4_096;
     let put: Ask = |e, key| {
         let (to, from) = (Place { key, offset: 0 }, vec![1; 8]);
@@ -288,7 +283,7 @@ fn what_was_sent_before_a_close_waits_for_its_port() {
     for by in [By::Shm, By::Ring] {
         for (bytes, beside) in [(60_000, false), (0, false), (60_000, true), (0, true)] {
             let [to, closes, stays] = job(by, 3, &settings()).try_into().unwrap();
-            let send = |e: &Endpoint, port| {
+            let send = |e: &Space, port| {
                 let accepted = (0_u64..).take_while(|n| {
                     let number = n.to_le_bytes();
                     let sent = e.try_send(0, port, &[&number[..], &vec![7; bytes]].concat());

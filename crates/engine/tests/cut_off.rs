@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use common::{By, config, job, opening, peer, run};
-use portolan_engine::{Binding, Config, Death, Endpoint, Event, Failure};
+use portolan_engine::{Binding, Config, Death, Event, Failure, Space};
 
 /// Says to a process of this program which scene it is to play.
 const SCENE: &str = "PORTOLAN_TEST_CUT_OFF";
 
 /// Rank 0, which knows of a rank 1 that it cannot send to.
-fn without_a_way() -> Endpoint {
+fn without_a_way() -> Space {
     let mut config = config();
     config.proto.silence_ns = 20_000_000;
     config.proto.connect_ns = 40_000_000;
@@ -59,11 +59,11 @@ fn who_cannot_be_sent_to_is_cut_off_and_the_error_is_named() {
 }
 
 /// Three ranks of which the first two have met.
-fn met() -> [Endpoint; 3] {
+fn met() -> [Space; 3] {
     let mut config: Config = config();
     config.proto.silence_ns = 300_000_000;
     config.proto.connect_ns = 600_000_000;
-    let all: [Endpoint; 3] = job(By::Udp, 3, &config).try_into().unwrap();
+    let all: [Space; 3] = job(By::Udp, 3, &config).try_into().unwrap();
     let came = common::Count::default();
     for endpoint in &all {
         let log = came.clone();
@@ -184,7 +184,7 @@ fn said(test: &str, scene: &str) -> String {
 #[test]
 fn without_an_error_handler_a_line_names_the_error() {
     let name = "without_an_error_handler_a_line_names_the_error";
-    let given_up = |zero: &Endpoint, rank| {
+    let given_up = |zero: &Space, rank| {
         zero.try_send(rank, 1, b"data").unwrap();
         run(&[zero], || zero.death(rank).unwrap().is_some());
     };

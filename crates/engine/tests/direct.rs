@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use common::processes::{Kill, child, two};
 use common::{By, PATIENCE, config, pair, pattern, run, settle};
 use portolan_engine::{
-    Binding, Buffer, Config, Endpoint, Memory, Notify, OpError, OpId, Place, PutEnd, PutOptions,
-    RegionId, RemoteKey, Rights, Scatter, Selector, Signal, Statistics, Threads, WaitError,
+    Binding, Buffer, Config, Memory, Notify, OpError, OpId, Place, PutEnd, PutOptions, RegionId,
+    RemoteKey, Rights, Scatter, Selector, Signal, Space, Statistics, Threads, WaitError,
 };
 use portolan_link::shm::SegmentConfig;
 
@@ -25,34 +25,34 @@ fn place(key: RemoteKey, offset: u64) -> Place {
     Place { key, offset }
 }
 
-fn published(e: &Endpoint, memory: impl Into<Scatter>, rights: Rights) -> (RegionId, RemoteKey) {
+fn published(e: &Space, memory: impl Into<Scatter>, rights: Rights) -> (RegionId, RemoteKey) {
     let id = e.register(memory, None, rights).unwrap().unwrap();
     (id, e.remote_key(id).unwrap().unwrap())
 }
 
-fn bytes_of(e: &Endpoint, region: RegionId, at: u64, len: usize) -> Vec<u8> {
+fn bytes_of(e: &Space, region: RegionId, at: u64, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     e.read_region(region, at, &mut bytes).unwrap().unwrap();
     bytes
 }
 
-fn put(e: &Endpoint, key: RemoteKey, at: u64, bytes: Vec<u8>) -> OpId {
+fn put(e: &Space, key: RemoteKey, at: u64, bytes: Vec<u8>) -> OpId {
     e.post_put(1, place(key, at), bytes, &PutOptions::default())
         .unwrap()
 }
 
 /// How an operation has ended, without a pass of progress.
-fn ended(e: &Endpoint, op: OpId) -> Option<Result<(), OpError>> {
+fn ended(e: &Space, op: OpId) -> Option<Result<(), OpError>> {
     let ended = e.poll_op(op).unwrap();
     ended.map(|ended| ended.completion.result)
 }
 
-fn directly(e: &Endpoint) -> u64 {
+fn directly(e: &Space) -> u64 {
     e.counters().unwrap().direct
 }
 
 /// Whether the rest of a test can run; says so where it cannot.
-fn possible(e: &Endpoint) -> bool {
+fn possible(e: &Space) -> bool {
     let can = directly(e) > 0;
     if !can {
         eprintln!("*** process_vm_writev IS NOT PERMITTED HERE: DIRECT ACCESS NOT TESTED ***");
@@ -295,7 +295,7 @@ fn nobody_writes_to_memory_that_came_back() {
     assert!(touched > 0, "{touched}");
 }
 
-fn next(e: &Endpoint, from: u32, bytes: &mut [u8]) {
+fn next(e: &Space, from: u32, bytes: &mut [u8]) {
     e.receive_tagged(&Selector::from(from, 1), bytes).unwrap();
 }
 
@@ -388,7 +388,7 @@ fn a_close_waits_for_a_stopped_initiator_until_its_limit() {
 }
 
 /// As rank 1, to rank 0, until it is killed.
-fn put_for_ever(e: &Endpoint, key: RemoteKey, bytes: usize) -> ! {
+fn put_for_ever(e: &Space, key: RemoteKey, bytes: usize) -> ! {
     let mut bytes = vec![1; bytes];
     e.send_tagged(0, 1, b"begun").unwrap();
     loop {

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use common::processes::attach;
 use common::{ALL, By, Count, config, job, pair, pattern, run, settle};
 use portolan_engine::{
-    Binding, Buffer, Config, Context, Death, Endpoint, Event, Message, Misuse, SendError,
-    SendOptions, Threads, WaitError,
+    Binding, Buffer, Config, Context, Death, Event, Message, Misuse, SendError, SendOptions, Space,
+    Threads, WaitError,
 };
 use portolan_link::shm::{PeerState, Segment, SegmentConfig, ShmPort};
 use portolan_sys::doorbell::Doorbell;
@@ -18,7 +18,7 @@ use portolan_wire::Priority;
 type Log<T> = Arc<Mutex<Vec<T>>>;
 
 /// Writes down what the endpoint's error handler is told.
-fn events(e: &Endpoint) -> Log<Event> {
+fn events(e: &Space) -> Log<Event> {
     let log = Log::default();
     let into = Arc::clone(&log);
     e.on_error(move |_, event| into.lock().unwrap().push(*event))
@@ -124,7 +124,7 @@ fn an_unbound_port_holds_what_fits_and_gives_no_credit_beyond() {
     }
 }
 
-fn settle_once(a: &Endpoint, b: &Endpoint) {
+fn settle_once(a: &Space, b: &Space) {
     a.progress().unwrap();
     b.progress().unwrap();
 }

@@ -7,7 +7,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{By, Count, config, opening, pattern, peer, run, settle};
-use portolan_engine::{Binding, Death, Endpoint, Event, Priority, SendOptions, ShmAttachment};
+use portolan_engine::{Binding, Death, Event, Priority, SendOptions, ShmAttachment, Space};
 use portolan_link::shm::{Segment, SegmentConfig, ShmPort};
 use portolan_sys::doorbell::Doorbell;
 
@@ -21,8 +21,8 @@ const DONE: u8 = 0x83;
 const MARK: u8 = 0x84;
 
 struct Host {
-    victim: Endpoint,
-    other: Endpoint,
+    victim: Space,
+    other: Space,
     hostile: ShmPort,
     /// What the victim heard of others' deaths.
     deaths: Arc<Mutex<Vec<(u32, Death)>>>,
@@ -169,12 +169,14 @@ fn who_writes_frames_that_make_no_sense_is_corrupt() {
         vec![offer(8, 1, &head(1, 0, 21, 1_000, &[0; 168]))],
         // Less than has come; a flow that there is not.
         vec![head(1, 0, 0, 50, &[1; 100])],
-        vec![head(1, 8, 0, 4_000, &[1; 100])],
+        vec![head(1, 16, 0, 4_000, &[1; 100])],
+        // One whose number is that of a space, cut to a byte.
+        vec![head(1, 263, 0, 100, &[1; 100])],
         vec![head(1, u16::MAX, 0, u64::MAX, &[])],
         // Bodies of nothing, of too much, of no flow, without bytes.
         vec![body(0, 64)],
         vec![whole.clone(), body(0, 3_904)],
-        vec![whole.clone(), body(9, 64)],
+        vec![whole.clone(), body(17, 64)],
         vec![whole.clone(), body(0, 0)],
         // One message before the other has come.
         vec![whole.clone(), whole],
@@ -312,7 +314,7 @@ fn who_goes_on_in_a_stopped_flow_is_bounded_and_named() {
     host.goes_on();
     // A flow that there is not gathers nowhere.
     let mut host = Host::new(By::Ring);
-    let long = head(9, 8, 0, 50_000, &[1; 50_000]);
+    let long = head(9, 16, 0, 50_000, &[1; 50_000]);
     for _ in 0..1_000 {
         host.write(&long);
         host.victim.progress().unwrap();

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use common::{ALL, By, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Action, Buffer, Config, Death, Endpoint, Gather, MatchError, Misuse, Notify, OpError, OpId,
-    PUSHED_MIN, Push, Scatter, Selector, SendError, Statistics, TaggedOptions,
+    Action, Buffer, Config, Death, Gather, MatchError, Misuse, Notify, OpError, OpId, PUSHED_MIN,
+    Push, Scatter, Selector, SendError, Space, Statistics, TaggedOptions,
 };
 
 const LENGTHS: [usize; 14] = [
@@ -37,7 +37,7 @@ fn pushes() -> [Push; 4] {
     [Push::default(), zero, all, little]
 }
 
-fn done(e: &Endpoint, op: OpId) -> bool {
+fn done(e: &Space, op: OpId) -> bool {
     e.poll_op(op).map_or(true, |ended| {
         assert!(ended.is_none(), "taken too early");
         false
@@ -46,9 +46,9 @@ fn done(e: &Endpoint, op: OpId) -> bool {
 
 /// Progress on both until both operations have ended.
 fn both(
-    a: &Endpoint,
+    a: &Space,
     send: OpId,
-    b: &Endpoint,
+    b: &Space,
     receive: OpId,
 ) -> (portolan_engine::Ended, portolan_engine::Ended) {
     let (mut sent, mut received) = (None, None);

@@ -7,8 +7,8 @@ use std::thread;
 
 use common::{ALL, By, PATIENCE, config, helped, job, pair, pattern, run};
 use portolan_engine::{
-    Action, Binding, Buffer, Config, DeregisterError, Ended, Endpoint, Memory, Misuse, Notify,
-    OpError, OpId, Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError, Signal,
+    Action, Binding, Buffer, Config, DeregisterError, Ended, Memory, Misuse, Notify, OpError, OpId,
+    Place, PutEnd, PutOptions, RegisterError, RemoteKey, Rights, SendError, Signal, Space,
     Statistics,
 };
 
@@ -19,12 +19,12 @@ fn place(key: RemoteKey, offset: u64) -> Place {
 }
 
 /// A region of so many zeros.
-fn region(e: &Endpoint, bytes: usize, rights: Rights) -> (portolan_engine::RegionId, RemoteKey) {
+fn region(e: &Space, bytes: usize, rights: Rights) -> (portolan_engine::RegionId, RemoteKey) {
     let id = e.register(vec![0; bytes], None, rights).unwrap().unwrap();
     (id, e.remote_key(id).unwrap().unwrap())
 }
 
-fn end(both: &[&Endpoint], of: &Endpoint, op: OpId) -> Ended {
+fn end(both: &[&Space], of: &Space, op: OpId) -> Ended {
     let mut ended = None;
     run(both, || {
         ended = of.poll_op(op).unwrap();
@@ -33,7 +33,7 @@ fn end(both: &[&Endpoint], of: &Endpoint, op: OpId) -> Ended {
     ended.unwrap()
 }
 
-fn bytes_of(e: &Endpoint, region: portolan_engine::RegionId, at: usize, len: usize) -> Vec<u8> {
+fn bytes_of(e: &Space, region: portolan_engine::RegionId, at: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len];
     e.read_region(region, at as u64, &mut bytes)
         .unwrap()
@@ -97,7 +97,7 @@ fn numbers_are_changed_at_once_by_many() {
                     (rank, op.unwrap())
                 })
                 .collect();
-            let refs: Vec<&Endpoint> = all.iter().collect();
+            let refs: Vec<&Space> = all.iter().collect();
             for (rank, op) in ops {
                 let c = end(&refs, &all[rank], op).completion;
                 assert_eq!((c.result, c.action), (Ok(()), Action::FetchAdd));
@@ -109,7 +109,7 @@ fn numbers_are_changed_at_once_by_many() {
         found.sort_unstable();
         found.dedup();
         assert_eq!(found.len(), 150, "each saw another value");
-        let refs: Vec<&Endpoint> = all.iter().collect();
+        let refs: Vec<&Space> = all.iter().collect();
         for (expected, new, then) in [(sum, 7, 7), (sum, 9, 7)] {
             let op = all[1].post_compare_swap(0, place(key, 8), [expected, new], Notify::default());
             let c = end(&refs, &all[1], op.unwrap()).completion;

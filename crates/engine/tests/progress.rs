@@ -330,7 +330,7 @@ trait Sleeps {
     fn enter_counts(&self) -> u64;
 }
 
-impl Sleeps for portolan_engine::Endpoint {
+impl Sleeps for portolan_engine::Space {
     /// Sleeps, if this thread may ask.
     fn enter_counts(&self) -> u64 {
         self.counters().map_or(1, |c| c.sleeps)

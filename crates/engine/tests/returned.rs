@@ -13,8 +13,8 @@ use std::time::Duration;
 
 use common::{Count, PATIENCE, config, helped, run, settle};
 use portolan_engine::{
-    Address, Binding, Config, Congestion, Death, Endpoint, EndpointId, Event, Life, Misuse, Notice,
-    Opening, PeerConfig, Restarted, SendError, SendOptions, Threads, WaitError, Watch,
+    Address, Binding, Config, Congestion, Death, EndpointId, Event, Life, Misuse, Notice, Opening,
+    PeerConfig, Restarted, SendError, SendOptions, Space, Threads, WaitError, Watch,
 };
 
 /// What a launcher tells one rank.
@@ -68,7 +68,7 @@ impl Job {
         Opening::new(config).unwrap()
     }
 
-    fn start(size: u32, config: Config) -> (Self, Vec<Endpoint>) {
+    fn start(size: u32, config: Config) -> (Self, Vec<Space>) {
         let openings: Vec<_> = (0..size)
             .map(|rank| Self::opening(&config, rank, 1000 + u64::from(rank)))
             .collect();
@@ -102,7 +102,7 @@ impl Job {
 
     /// A rank is started again and joins; gives it, and what the others are to
     /// be told.
-    fn again(&mut self, rank: u32) -> (Endpoint, Restarted) {
+    fn again(&mut self, rank: u32) -> (Space, Restarted) {
         self.returns += 1;
         let since = self.returns;
         let opening = Self::opening(&self.config, rank, 2000 + u64::from(since));
@@ -134,7 +134,7 @@ impl Job {
 type Texts = Arc<Mutex<Vec<String>>>;
 
 /// Collects what comes to port 1.
-fn texts(endpoint: &Endpoint) -> Texts {
+fn texts(endpoint: &Space) -> Texts {
     let texts = Texts::default();
     let log = Arc::clone(&texts);
     let note = move |_: &mut portolan_engine::Context<'_>, m: &portolan_engine::Message<'_>| {
@@ -145,7 +145,7 @@ fn texts(endpoint: &Endpoint) -> Texts {
     texts
 }
 
-fn events(endpoint: &Endpoint) -> Arc<Mutex<Vec<Event>>> {
+fn events(endpoint: &Space) -> Arc<Mutex<Vec<Event>>> {
     let events = Arc::new(Mutex::new(Vec::new()));
     let log = Arc::clone(&events);
     endpoint
@@ -184,7 +184,7 @@ fn a_rank_that_is_back_is_sent_to_and_met_at_barriers() {
     };
     let (mut job, all) = Job::start(3, config);
     let [a, b, old] = <[_; 3]>::try_from(all).unwrap();
-    let together = |all: &[&Endpoint]| -> Vec<Result<(), WaitError>> {
+    let together = |all: &[&Space]| -> Vec<Result<(), WaitError>> {
         thread::scope(|s| {
             let calls: Vec<_> = all.iter().map(|e| s.spawn(|| e.barrier())).collect();
             calls.into_iter().map(|c| c.join().unwrap()).collect()
@@ -307,7 +307,7 @@ fn a_broadcast_reaches_the_lives_that_its_root_knew_of() {
     let (new, returned) = job.again(5);
     all.push(new);
     let heard: Vec<_> = all.iter().map(texts).collect();
-    let each: Vec<&Endpoint> = all.iter().collect();
+    let each: Vec<&Space> = all.iter().collect();
     let knows = |rank: usize| all[rank].restarts(5) == Ok(1);
     // All know of it but the root: it means the one that has died.
     job.back(&returned, &[0]);
@@ -330,7 +330,7 @@ fn a_broadcast_reaches_the_lives_that_its_root_knew_of() {
     let (third, returned) = job.again(5);
     let third_heard = texts(&third);
     job.back(&returned, &[3]);
-    let each: Vec<&Endpoint> = all[..5].iter().chain([&third]).collect();
+    let each: Vec<&Space> = all[..5].iter().chain([&third]).collect();
     run(&each, || all[0].restarts(5) == Ok(2));
     all[0].broadcast(&to, 1, &o, b"new").unwrap();
     run(&each, || heard[2].lock().unwrap().len() == 2);

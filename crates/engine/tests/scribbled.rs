@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 
 use common::{By, config, opening, pattern, peer, run, settle};
 use portolan_engine::{
-    Binding, Death, Endpoint, Notice, SendError, SendOptions, ShmAttachment, WaitError, Watch,
+    Binding, Death, Notice, SendError, SendOptions, ShmAttachment, Space, WaitError, Watch,
 };
 use portolan_link::shm::{Segment, SegmentConfig, lines_of};
 use portolan_ring::{InboxLayout, RingLayout};
@@ -74,7 +74,7 @@ impl Watch for Ear {
 
 struct Host {
     memory: SharedMemory,
-    ranks: Vec<Endpoint>,
+    ranks: Vec<Space>,
     launchers: Vec<Launcher>,
 }
 
@@ -135,7 +135,7 @@ impl Host {
     }
 }
 
-fn long(from: &Endpoint, to: u32) -> portolan_engine::Op {
+fn long(from: &Space, to: u32) -> portolan_engine::Op {
     let options = SendOptions::default();
     from.send_owned(to, 1, &options, pattern(LONG, 1)).unwrap()
 }

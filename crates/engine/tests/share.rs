@@ -11,7 +11,7 @@ use common::processes::{Kill, child, two};
 use common::published::{LONG, VAST, Watched, in_time, possible};
 use common::{By, config, helped, pair, pattern};
 use portolan_engine::{
-    Config, Endpoint, Gather, MatchError, Notify, OpError, OpId, Push, Rights, Scatter, Selector,
+    Config, Gather, MatchError, Notify, OpError, OpId, Push, Rights, Scatter, Selector, Space,
     Statistics, TaggedOptions, Threads,
 };
 use portolan_link::shm::SegmentConfig;
@@ -26,11 +26,11 @@ fn settings() -> Config {
     }
 }
 
-fn shared(e: &Endpoint) -> u64 {
+fn shared(e: &Space) -> u64 {
     e.counters().unwrap().shared
 }
 
-fn post_receive(e: &Endpoint, tag: u64, into: impl Into<Scatter>) -> OpId {
+fn post_receive(e: &Space, tag: u64, into: impl Into<Scatter>) -> OpId {
     let selector = Selector::any(tag);
     e.post_receive(&selector, into, Notify::default()).unwrap()
 }
@@ -42,10 +42,10 @@ fn buffers(into: Scatter) -> Vec<u8> {
 
 /// Rank 0 sends, rank 1 receives; gives what it returned.
 fn send_and<R>(
-    (a, b): (&Endpoint, &Endpoint),
+    (a, b): (&Space, &Space),
     bytes: &[u8],
     late: bool,
-    receive: impl FnOnce(&Endpoint) -> R,
+    receive: impl FnOnce(&Space) -> R,
 ) -> R {
     thread::scope(|s| {
         s.spawn(|| {
@@ -103,7 +103,7 @@ fn what_is_not_shared_lands_as_well() {
     let (bytes, before) = (pattern(LONG, 3), shared(&a));
     let ends = (&a, &b);
     let into = |pieces: Scatter| {
-        move |b: &Endpoint| {
+        move |b: &Space| {
             let ended = b.receive_pieces(&Selector::from(0, 5), pieces).unwrap();
             assert_eq!(ended.completion.result, Ok(()));
             let Some(portolan_engine::Memory::Sink(sink)) = ended.memory else {
@@ -178,14 +178,14 @@ fn threads() -> Config {
 }
 
 /// As rank 1, sends to rank 0 until one of them is gone.
-fn send_on(e: &Endpoint) {
+fn send_on(e: &Space) {
     let bytes = vec![1; VAST];
     while e.send_tagged(0, 5, &bytes).is_ok() {}
 }
 
 /// Receives all that comes for so long, from the first message on; gives the
 /// receive that is open then.
-fn receive_for(e: &Endpoint, memory: &Watched, time: Duration) -> OpId {
+fn receive_for(e: &Space, memory: &Watched, time: Duration) -> OpId {
     let mut until = None;
     loop {
         let op = post_receive(e, 5, memory.lend());

@@ -5,9 +5,7 @@ mod common;
 use std::sync::{Arc, Mutex};
 
 use common::{ALL, By, Count, config, helped, job, pair, pattern, run, settle};
-use portolan_engine::{
-    Binding, Config, Death, Endpoint, Event, Op, SendError, SendOptions, Threads,
-};
+use portolan_engine::{Binding, Config, Death, Event, Op, SendError, SendOptions, Space, Threads};
 use portolan_wire::Priority;
 
 /// The port that is bound late or never, and the one that takes all.
@@ -50,8 +48,8 @@ fn message(number: u64) -> Vec<u8> {
 
 /// Sends until nothing more is accepted for long; gives how many.
 fn send_all_that_goes(
-    a: &Endpoint,
-    b: &Endpoint,
+    a: &Space,
+    b: &Space,
     o: &SendOptions<'_>,
     make: impl Fn(u64) -> Vec<u8>,
 ) -> u64 {
@@ -79,7 +77,7 @@ fn in_order(next: &Arc<Mutex<u64>>) -> Binding {
     })
 }
 
-fn takes_all(e: &Endpoint) -> Count {
+fn takes_all(e: &Space) -> Count {
     let got = Count::default();
     let log = got.clone();
     e.bind(TAKEN, Binding::to(move |_, _| log.add())).unwrap();

@@ -119,7 +119,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
                 remote.asks -= 1;
                 remote.fault.get_or_insert(why);
                 let left = remote.total - remote.asked;
-                self.pulls.wait_no_more(left, id);
+                self.pulls.wait_no_more(self.config.number, left, id);
                 self.got(id, bytes);
             }
             RmaOp::Put { .. } => return None,

@@ -100,7 +100,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             remote.direct = false;
             if remote.rma == RmaOp::Get {
                 let (left, due) = (remote.total - remote.asked, remote.asked - remote.answered);
-                self.pulls.wait_no_more(left, id);
+                self.pulls.wait_no_more(self.config.number, left, id);
                 self.pulls.came(rank, due);
             }
             if !matches!(remote.stage, RemoteStage::Answered(_)) {
@@ -112,7 +112,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             && meeting.from == rank
             && meeting.ending.is_none()
         {
-            self.pulls.forget(id, &meeting);
+            self.pulls.forget(self.config.number, id, &meeting);
             self.end_receive(id, Err(OpError::PeerDead));
         }
     }

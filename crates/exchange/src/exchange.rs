@@ -27,6 +27,9 @@ pub struct Config {
     pub rank: u32,
     /// Ranks of the job.
     pub size: u32,
+    /// Which of several exchanges of an endpoint that share a schedule of pulls this is.
+    /// Default 0.
+    pub number: u8,
     /// Keys the hash of tags, and what tells regions apart that have the same key
     /// one after another: random, unknown to peers.
     pub secret: [u64; 2],
@@ -65,6 +68,7 @@ impl Default for Config {
         Self {
             rank: 0,
             size: 1,
+            number: 0,
             secret: [0; 2],
             pushed_bytes: 4 << 20,
             pushed_share: None,

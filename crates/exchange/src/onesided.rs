@@ -228,7 +228,8 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// A get begins to ask by messages.
     fn ask_for_all(&mut self, id: OpId) {
         if let Some(remote) = self.ops.remote(id) {
-            self.pulls.wait(remote.total, id);
+            self.pulls
+                .wait(self.config.number, remote.total, id, remote.to);
             self.ask();
         }
     }

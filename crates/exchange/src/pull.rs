@@ -1,7 +1,9 @@
 //! Whose bytes are asked for next: of all messages that are being received and
 //! all gets the one that lacks least, and only so much at once as the way to us can hold.
+//! Several exchanges of an endpoint share one schedule: what they asked for meets in the
+//! same queue before us.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 
 use crate::exchange::Exchange;
 use crate::kind::Kind;
@@ -15,22 +17,27 @@ use crate::outbox::Waiting;
 /// send at once meets in one queue before us.
 const CROWD: u64 = 8;
 
-/// The receiver's side.
+/// The receiver's side. Of several exchanges one at a time has it: whoever calls them
+/// hands it on, by [`Exchange::swap_pulls`].
 #[derive(Debug)]
 pub(crate) struct Pulls {
-    /// Receives and gets by the bytes that have not been asked for.
-    waiting: BTreeSet<(u64, OpId)>,
+    /// Receives and gets by the bytes that have not been asked for, with the number of
+    /// their exchange; and whom they ask.
+    waiting: BTreeMap<(u64, u8, OpId), u32>,
     /// Bytes that were asked for and have not arrived, by rank.
     outstanding: BTreeMap<u32, u64>,
     window: u64,
+    /// Whose turn it is, if it is another's than that of the exchange that has it.
+    turn: Option<u8>,
 }
 
 impl Pulls {
     pub const fn new(window: u64) -> Self {
         Self {
-            waiting: BTreeSet::new(),
+            waiting: BTreeMap::new(),
             outstanding: BTreeMap::new(),
             window,
+            turn: None,
         }
     }
 
@@ -43,18 +50,19 @@ impl Pulls {
         self.outstanding.values().sum()
     }
 
-    /// An operation lacks so many bytes that are to be asked for.
-    pub fn wait(&mut self, left: u64, id: OpId) {
-        self.waiting.insert((left, id));
+    /// An operation of an exchange lacks so many bytes that a rank is to be asked for.
+    pub fn wait(&mut self, exchange: u8, left: u64, id: OpId, rank: u32) {
+        self.waiting.insert((left, exchange, id), rank);
     }
 
     /// They are not to be asked for.
-    pub fn wait_no_more(&mut self, left: u64, id: OpId) {
-        self.waiting.remove(&(left, id));
+    pub fn wait_no_more(&mut self, exchange: u8, left: u64, id: OpId) {
+        self.waiting.remove(&(left, exchange, id));
     }
 
-    /// The operation that is served next, of those towards ranks that may be asked.
-    fn next(&mut self, of: impl Fn(OpId) -> Option<u32>) -> Option<OpId> {
+    /// The operation that is served next, of those towards ranks that may be asked, if it
+    /// is one of this exchange.
+    fn next(&mut self, exchange: u8) -> Option<OpId> {
         let window = match self.outstanding.len() {
             0 | 1 => self.window,
             _ => self.crowded(),
@@ -69,12 +77,16 @@ impl Pulls {
             return None;
         }
         let outstanding = &self.outstanding;
-        let first = (self.waiting.iter().copied()).find(|(_, id)| {
-            let due = of(*id).and_then(|rank| outstanding.get(&rank));
-            due.is_none_or(|due| *due < window)
-        })?;
+        let may_be_asked = |rank: &u32| outstanding.get(rank).is_none_or(|due| *due < window);
+        let mut all = self.waiting.iter();
+        let (&first, _) = all.find(|(_, rank)| may_be_asked(rank))?;
+        let (_, of, id) = first;
+        if of != exchange {
+            self.turn = Some(of);
+            return None;
+        }
         self.waiting.remove(&first);
-        Some(first.1)
+        Some(id)
     }
 
     fn crowded(&self) -> u64 {
@@ -108,8 +120,8 @@ impl Pulls {
     }
 
     /// A receive that is being pulled is given up.
-    pub fn forget(&mut self, id: OpId, meeting: &Meeting) {
-        self.wait_no_more(meeting.end - meeting.asked, id);
+    pub fn forget(&mut self, exchange: u8, id: OpId, meeting: &Meeting) {
+        self.wait_no_more(exchange, meeting.end - meeting.asked, id);
         self.came(meeting.from, meeting.due());
     }
 
@@ -133,14 +145,36 @@ impl<S: Source, K: Sink> Exchange<S, K> {
     /// The rest of a message is to be pulled.
     pub(crate) fn pull(&mut self, id: OpId) {
         if let Some(meeting) = self.ops.meeting(id) {
-            self.pulls.wait(meeting.end - meeting.asked, id);
+            let left = meeting.end - meeting.asked;
+            self.pulls.wait(self.config.number, left, id, meeting.from);
             self.ask();
         }
     }
 
+    /// Hands the schedule on to another exchange of the endpoint, or takes it back.
+    pub fn swap_pulls(&mut self, other: &mut Self) {
+        core::mem::swap(&mut self.pulls, &mut other.pulls);
+    }
+
+    /// Whose turn to ask it is, if it is another exchange's: that one is to have the schedule
+    /// and then to be told, by [`Exchange::take_turn`].
+    pub const fn next_turn(&mut self) -> Option<u8> {
+        self.pulls.turn.take()
+    }
+
+    /// It is this exchange's turn to ask.
+    pub fn take_turn(&mut self) {
+        self.ask();
+    }
+
     /// Asks for as much as may be under way.
     pub(crate) fn ask(&mut self) {
-        while let Some(id) = self.pulls.next(|id| self.ops.asks(id)) {
+        self.ask_for_own();
+        self.freed |= self.pulls.turn.is_some();
+    }
+
+    fn ask_for_own(&mut self) {
+        while let Some(id) = self.pulls.next(self.config.number) {
             if self.ask_for_get(id) {
                 continue;
             }
@@ -161,7 +195,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             meeting.asked += bytes;
             self.pulls.asked(from, bytes);
             if bytes < left {
-                self.pulls.wait(left - bytes, id);
+                self.pulls.wait(self.config.number, left - bytes, id, from);
             }
             self.say(from, Kind::Pull, args);
             if push.masking {
@@ -182,7 +216,7 @@ impl<S: Source, K: Sink> Exchange<S, K> {
             let (from, left) = (remote.to, remote.total - remote.asked);
             self.pulls.asked(from, bytes);
             if left > 0 {
-                self.pulls.wait(left, id);
+                self.pulls.wait(self.config.number, left, id, from);
             }
             self.peers.push(from, Waiting::Ask { op: id, at, bytes });
             if self.terms(from).push.masking {

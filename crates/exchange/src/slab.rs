@@ -1,7 +1,19 @@
 //! Entries by number. A number is not given to another entry before the one
-//! that had it is gone, and then differs in its upper half.
+//! that had it is gone, and then differs in its upper half. Of that the highest 4 bits
+//! are never set: whoever has several slabs can say there which it is of.
 
 use alloc::vec::Vec;
+
+/// Numbers that an entry's place has had, before they begin anew.
+const GENERATIONS: u32 = (1 << 28) - 1;
+
+const fn next_generation(generation: u32) -> u32 {
+    if generation == GENERATIONS {
+        1
+    } else {
+        generation + 1
+    }
+}
 
 #[derive(Debug)]
 struct Slot<T> {
@@ -74,7 +86,7 @@ impl<T> Slab<T> {
             && slot.entry.is_some()
         {
             slot.entry = None;
-            slot.generation = slot.generation.wrapping_add(1).max(1);
+            slot.generation = next_generation(slot.generation);
             self.free.push(number as u32);
         }
     }
@@ -85,7 +97,7 @@ impl<T> Slab<T> {
             return None;
         }
         let entry = slot.entry.take()?;
-        slot.generation = slot.generation.wrapping_add(1).max(1);
+        slot.generation = next_generation(slot.generation);
         self.free.push(number as u32);
         Some(entry)
     }

@@ -230,7 +230,8 @@ static inline void portolan_options_init(portolan_options *options)
 }
 
 /* Opens this process's endpoint, once in a process, and waits until all ranks
- * have opened theirs. The job is the one that `portolan run` started, or another
+ * have opened theirs. If another interface of the process (atoll.h) has opened it,
+ * the call gives the program's own space of it, at once. The job is the one that `portolan run` started, or another
  * launcher that offers PMI (mpiexec.hydra, srun --mpi=pmi2). A process that no
  * launcher started is a job of one rank.
  *
@@ -241,7 +242,8 @@ static inline void portolan_options_init(portolan_options *options)
  *
  * -EALREADY      the process has opened its endpoint before
  * -EINVAL        a setting, here or in the environment, has an impossible value,
- *                or the file or the network that it names cannot be used
+ *                or the file or the network that it names cannot be used; or the
+ *                endpoint is open with other settings or for fewer threads
  * -EHOSTUNREACH  a rank cannot be reached by the link that the job asks for
  * -ECANCELED     the job is being ended, for example because a rank did not join
  * -EKEYREJECTED  the launcher refused this process: another version or secret
@@ -256,14 +258,42 @@ static inline void portolan_options_init(portolan_options *options)
 int portolan_open(portolan_endpoint **endpoint, const portolan_options *options, char *why,
                   size_t why_bytes);
 
-/* Closes the endpoint and frees the handle. It waits until everything that was
- * sent has been acknowledged, but at most options.close_ms. It waits longer only
- * while a process of this host that is writing to a receive's memory is stopped.
- * It refuses messages that no handler has taken, and notifies the other ranks.
- * Handlers still run meanwhile, but cannot send.
+/* ---- Spaces ------------------------------------------------------------ */
+
+/* An interface that is built on this library opens a space. A space has 65,536
+ * ports, matched messages, regions, queues, counters, an error handler and memory
+ * for arriving messages of its own, so that several interfaces share the endpoint
+ * of a process. What is sent in a space arrives in the space with the same number;
+ * it has one flow, number 0. Threads and settings are those of the endpoint. Any
+ * call makes progress for all spaces. Messages for a space that is not open yet
+ * wait, most of them at their sender. */
+
+/* The space that portolan_open() gives. */
+#define PORTOLAN_SPACE_PROGRAM 0u
+/* That of ATOLL's interface (atoll.h). */
+#define PORTOLAN_SPACE_ATOLL 1u
+/* Free for libraries that others write: these two. */
+#define PORTOLAN_SPACE_FREE_1 7u
+#define PORTOLAN_SPACE_FREE_2 8u
+
+/* Opens a space. `*space` is a handle like the endpoint's, for all calls, to be
+ * freed by portolan_close(). On failure it is null.
+ * -ENOENT    there is no space with this number: they are numbered 0 to 8
+ * -EALREADY  the space was opened before; each is opened once in a process */
+int portolan_space(portolan_endpoint *endpoint, uint32_t number, portolan_endpoint **space);
+
+/* Closes a space and frees the handle. Messages that no handler has taken are
+ * refused, and so is what comes to its ports from then on. While other spaces of
+ * the process are open, the call ends with that.
  *
- * After the call the library uses no lent memory any more, except after
- * -ETIMEDOUT. A null handle is allowed and does nothing. The handle is freed,
+ * With the last space the endpoint closes. The call then waits until everything
+ * that was sent has been acknowledged, but at most options.close_ms. It waits
+ * longer only while a process of this host that is writing to a receive's memory
+ * is stopped. It notifies the other ranks. Handlers still run meanwhile, but cannot
+ * send.
+ *
+ * After the endpoint is closed the library uses no lent memory any more, except
+ * after -ETIMEDOUT. A null handle is allowed and does nothing. The handle is freed,
  * except after -EPERM, -EBUSY and -EDEADLK.
  * -ETIMEDOUT  something may not have arrived, or a process of this host was
  *             still writing to a registered region. Memory that was registered

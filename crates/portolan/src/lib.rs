@@ -64,18 +64,18 @@
 //!
 //! # Where to find what
 //!
-//! [`Endpoint`] dereferences to [`portolan_engine::Endpoint`], which has most
+//! [`Endpoint`] dereferences to [`portolan_engine::Space`], which has most
 //! methods:
 //!
 //! | to do | methods |
 //! | --- | --- |
-//! | bind ports | [`bind`](portolan_engine::Endpoint::bind), [`close_port`](portolan_engine::Endpoint::close_port), [`set_buffer`](portolan_engine::Endpoint::set_buffer) |
-//! | send | [`send`](portolan_engine::Endpoint::send), [`try_send`](portolan_engine::Endpoint::try_send), [`send_owned`](portolan_engine::Endpoint::send_owned), [`broadcast`](portolan_engine::Endpoint::broadcast) |
-//! | make progress and wait | [`progress`](portolan_engine::Endpoint::progress), [`wait_until`](portolan_engine::Endpoint::wait_until), [`barrier`](portolan_engine::Endpoint::barrier) |
-//! | use an event loop | [`fd`](portolan_engine::Endpoint::fd), [`arm`](portolan_engine::Endpoint::arm), [`arrival`](portolan_engine::Endpoint::arrival) |
-//! | send and receive by tag | [`send_tagged`](portolan_engine::Endpoint::send_tagged), [`receive_tagged`](portolan_engine::Endpoint::receive_tagged), [`post_send`](portolan_engine::Endpoint::post_send), [`post_receive`](portolan_engine::Endpoint::post_receive) |
-//! | access memory of other ranks | [`register`](portolan_engine::Endpoint::register), [`post_put`](portolan_engine::Endpoint::post_put), [`post_get`](portolan_engine::Endpoint::post_get) |
-//! | close | [`close`](portolan_engine::Endpoint::close) |
+//! | bind ports | [`bind`](portolan_engine::Space::bind), [`close_port`](portolan_engine::Space::close_port), [`set_buffer`](portolan_engine::Space::set_buffer) |
+//! | send | [`send`](portolan_engine::Space::send), [`try_send`](portolan_engine::Space::try_send), [`send_owned`](portolan_engine::Space::send_owned), [`broadcast`](portolan_engine::Space::broadcast) |
+//! | make progress and wait | [`progress`](portolan_engine::Space::progress), [`wait_until`](portolan_engine::Space::wait_until), [`barrier`](portolan_engine::Space::barrier) |
+//! | use an event loop | [`fd`](portolan_engine::Space::fd), [`arm`](portolan_engine::Space::arm), [`arrival`](portolan_engine::Space::arrival) |
+//! | send and receive by tag | [`send_tagged`](portolan_engine::Space::send_tagged), [`receive_tagged`](portolan_engine::Space::receive_tagged), [`post_send`](portolan_engine::Space::post_send), [`post_receive`](portolan_engine::Space::post_receive) |
+//! | access memory of other ranks | [`register`](portolan_engine::Space::register), [`post_put`](portolan_engine::Space::post_put), [`post_get`](portolan_engine::Space::post_get) |
+//! | close | [`close`](portolan_engine::Space::close) |
 //!
 //! Handlers use a [`Context`] instead of the endpoint. Each kind of call has a
 //! small error type of its own: [`OpenError`], [`SendError`], [`WaitError`],
@@ -100,6 +100,7 @@ mod interfaces;
 mod logging;
 mod open;
 mod settings;
+mod shared;
 pub mod tuned;
 
 /// For C interfaces that are built on this one. They follow the rules of
@@ -123,6 +124,6 @@ pub use portolan_engine::{
     Group, Handler, MatchError, Memory, Message, MessageId, MessageNo, Misuse, Notify, Op, OpError,
     OpId, PORTS_RESERVED, PUSHED_MIN, Payload, Place, Priority, Probed, Push, PutEnd, PutOptions,
     QueueId, RegionId, RegisterError, RemoteKey, Rights, Scatter, Selector, SendError, SendOptions,
-    Signal, Statistics, TaggedOptions, Threads, WaitError,
+    Signal, SpaceId, Statistics, TaggedOptions, Threads, WaitError,
 };
 pub use settings::{Origin, SETTINGS, Setting, SettingError, Settings};

@@ -5,12 +5,14 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Deref;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use portolan_boot::{BootError, Congestion as Sharing, GaveUp, How, Job, LinkChoice, PeerInfo};
 use portolan_engine as engine;
 use portolan_engine::{
-    Address, Congestion, Death, Failure, KeyAddress, Opening, PeerConfig, ShmAttachment, Threads,
+    Address, Congestion, Death, Failure, KeyAddress, Misuse, Opening, PeerConfig, ShmAttachment,
+    SpaceId, Threads,
 };
 use portolan_sys::features::UnknownFeature;
 use portolan_sys::lives::Pulse;
@@ -42,6 +44,11 @@ impl Config {
     pub fn set(mut self, name: &str, value: impl fmt::Display) -> Self {
         self.settings.push((name.to_owned(), value.to_string()));
         self
+    }
+
+    /// Those of this call.
+    pub(crate) fn settings(&self) -> &[(String, String)] {
+        &self.settings
     }
 
     /// Sets which threads may call the endpoint. Default [`Threads::Single`].
@@ -106,6 +113,33 @@ pub enum OpenError {
         /// The reason.
         why: String,
     },
+    /// A space of the endpoint cannot be opened.
+    #[error("{0}")]
+    Space(Misuse),
+    /// The endpoint of this process is open, for fewer threads than are asked for now.
+    #[error(
+        "the endpoint of this process was opened with threads = {opened}, and now {asked} is \
+         asked for: open it with {asked} first"
+    )]
+    OtherThreads {
+        /// What it was opened with.
+        opened: &'static str,
+        /// What is asked for.
+        asked: &'static str,
+    },
+    /// It is open, with another value of a setting.
+    #[error(
+        "the endpoint of this process was opened with {name} = {opened}, and now {asked} is \
+         asked for: give one value to both"
+    )]
+    OtherSetting {
+        /// Name of the setting.
+        name: String,
+        /// Its value.
+        opened: String,
+        /// What is asked for.
+        asked: String,
+    },
     /// A rank's address cannot be read: it probably runs another version.
     #[error("the address of rank {rank} makes no sense: do all ranks run one version?")]
     BadAddress {
@@ -126,19 +160,25 @@ impl From<SecretFileError> for OpenError {
     }
 }
 
-/// This process's attachment to its job: an [`engine::Endpoint`], which has most
-/// methods, and how it was opened.
+/// This process's attachment to its job, or a further space of it: an [`engine::Space`],
+/// which has most methods, and how it was opened.
 #[derive(Debug)]
 pub struct Endpoint {
-    inner: engine::Endpoint,
-    settings: Settings,
+    inner: engine::Space,
+    pub(crate) opened: Arc<Opened>,
+}
+
+/// How an endpoint was opened.
+#[derive(Debug)]
+pub struct Opened {
+    pub(crate) settings: Settings,
     job_id: u64,
 }
 
 impl Deref for Endpoint {
-    type Target = engine::Endpoint;
+    type Target = engine::Space;
 
-    fn deref(&self) -> &engine::Endpoint {
+    fn deref(&self) -> &engine::Space {
         &self.inner
     }
 }
@@ -370,7 +410,8 @@ fn returned(job: &Job, rank: u32, peer: &PeerInfo) -> Result<engine::Restarted, 
 impl Endpoint {
     /// Joins the job that this process was started in and opens its endpoint. A
     /// process that no launcher started is a job of one rank. Returns when all
-    /// ranks have joined. A process opens one endpoint in a job.
+    /// ranks have joined. A process opens one endpoint in a job. If another interface of
+    /// the process has opened it, this is the program's own space of it.
     ///
     /// # Errors
     /// The text of each error says what to do.
@@ -383,7 +424,32 @@ impl Endpoint {
     ///   job asks for.
     /// - [`OpenError::BadAddress`]: a rank's address cannot be read.
     /// - [`OpenError::Engine`]: the kernel refused a socket, memory or a thread.
+    /// - [`OpenError::Space`], [`OpenError::OtherThreads`], [`OpenError::OtherSetting`]: see
+    ///   [`Endpoint::attach`].
     pub fn open(config: Config) -> Result<Self, OpenError> {
+        Self::attach(SpaceId::PROGRAM, config)
+    }
+
+    pub(crate) fn of(inner: engine::Space, opened: &Arc<Opened>) -> Self {
+        let opened = Arc::clone(opened);
+        Self { inner, opened }
+    }
+
+    /// Opens a further space, as [`engine::Space::space`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn space(&self, id: SpaceId) -> Result<Self, Misuse> {
+        Ok(Self::of(self.inner.space(id)?, &self.opened))
+    }
+
+    /// Opens a space in the place of the program's own.
+    pub(crate) fn instead_of_own(self, id: SpaceId) -> Result<Self, Misuse> {
+        Ok(Self::of(self.inner.instead(id)?, &self.opened))
+    }
+
+    /// Joins the job.
+    pub(crate) fn open_job(config: Config) -> Result<Self, OpenError> {
         crate::begin_log();
         let pairs = |(name, value): &'_ (String, String)| (name.clone(), value.clone());
         let call: Vec<_> = config.settings.iter().map(pairs).collect();
@@ -465,23 +531,20 @@ impl Endpoint {
             reporter.lanes(others.map(lane));
             reporter.tables(inner.tables().iter().map(told).collect());
         }
-        Ok(Self {
-            inner,
-            settings,
-            job_id,
-        })
+        let opened = Arc::new(Opened { settings, job_id });
+        Ok(Self { inner, opened })
     }
 
     /// The job's id: random, the same for all ranks, and not secret.
     #[must_use]
-    pub const fn job_id(&self) -> u64 {
-        self.job_id
+    pub fn job_id(&self) -> u64 {
+        self.opened.job_id
     }
 
     /// The value of every setting, with the source of each.
     #[must_use]
-    pub const fn settings(&self) -> &Settings {
-        &self.settings
+    pub fn settings(&self) -> &Settings {
+        &self.opened.settings
     }
 }
 

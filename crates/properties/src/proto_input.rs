@@ -81,7 +81,7 @@ impl Node {
         let mut node = Self {
             core: Core::default(),
             peers: vec![Peer::default(); l.peers],
-            parked: vec![PeerSnapshot::default(); l.parked],
+            parked: vec![portolan_proto::NOT_PARKED; l.parked],
             parked_paths: vec![PathSnapshot::default(); l.parked_paths],
             conns: vec![Conn::default(); l.conns],
             paths: vec![Path::default(); l.paths],

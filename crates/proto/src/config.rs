@@ -11,7 +11,7 @@ pub const WINDOW_SPAN: usize = 512;
 pub const PATHS_MAX: usize = 4;
 
 /// Flows of each priority that a pair keeps, at most.
-pub const FLOWS_MAX: usize = 8;
+pub const FLOWS_MAX: usize = 16;
 
 /// Largest first packet number: whatever follows, counting never overflows.
 pub const FIRST_PACKET_MAX: u64 = 1 << 63;
@@ -36,7 +36,7 @@ pub struct Config {
     /// Long messages under way at once, an eighth of them replies only; at
     /// least 2. Default 256.
     pub longs: u32,
-    /// Flows of each priority towards each peer, 1 to 8. Default 8.
+    /// Flows of each priority towards each peer, 1 to 16. Default 16.
     pub flows: u16,
     /// Largest UDP payload that this side's interface takes, bytes. Default
     /// 1,472 (an MTU of 1,500 and IPv4).
@@ -85,7 +85,7 @@ impl Default for Config {
             frames: 2048,
             frame_bytes: 2048,
             longs: 256,
-            flows: 8,
+            flows: 16,
             packet_max: 1472,
             receive_packets: 184,
             hold_frames: 512,
@@ -108,7 +108,7 @@ impl Config {
     pub(crate) fn assert_valid(&self) {
         assert!(
             self.flows >= 1 && self.flows as usize <= FLOWS_MAX,
-            "flows: 1 to 8"
+            "flows: 1 to 16"
         );
         assert!(self.frames >= 32, "frames: at least 32");
         assert!(self.frame_bytes >= 1472, "frame_bytes: at least 1,472");

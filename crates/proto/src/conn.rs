@@ -101,7 +101,7 @@ pub struct Conn {
     /// In the midst of a packet: not to be given to another peer.
     pub(crate) busy: bool,
     /// Flows whose held chunks may be taken, a bit each.
-    pub(crate) resumable: u16,
+    pub(crate) resumable: u32,
     /// An acknowledgement that nothing waits for, and when it came: it is
     /// looked at in a pass that has nothing better to do.
     pub(crate) deferred_ack: Option<(u64, Ack)>,

@@ -46,11 +46,14 @@ pub(crate) struct KeptPath {
 /// memory that nobody has touched yet.
 pub type PeerSnapshot = [u64; WORDS];
 
+/// Of a peer that was never parked.
+pub const NOT_PARKED: PeerSnapshot = [0; WORDS];
+
 const WORDS: usize = 10 + 2 * FLOWS_MAX;
 
 // Rule 4: a peer that is quiet costs at most 512 bytes, the rest of what is
 // known of it and the engine's part included.
-const _: () = assert!(size_of::<PeerSnapshot>() <= 208);
+const _: () = assert!(size_of::<PeerSnapshot>() <= 336);
 
 /// A further path as it is parked, in a table of its own.
 pub type PathSnapshot = [u64; 6];

@@ -70,7 +70,7 @@ pub use interface::{
     DeathReason, Delivery, Event, Heard, Message, NetAddress, Outcome, PeerEvent, PeerId, Release,
     Reroute, SendError, SourceId, Sources, Transmit, Verdict,
 };
-pub use kept::{PathSnapshot, PeerSnapshot};
+pub use kept::{NOT_PARKED, PathSnapshot, PeerSnapshot};
 pub use keys::key_slots;
 pub use networks::LocalNetwork;
 pub use path::Path;

@@ -22,11 +22,11 @@ const REPEATS_NS_MAX: u64 = 10_000_000_000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Refusals {
     /// Not acknowledged yet.
-    flying: u16,
+    flying: u32,
     /// Acknowledged, what follows in the flow was not looked at yet.
-    acked: u16,
+    acked: u32,
     /// Must wait for the one before, or for a frame.
-    owed: u16,
+    owed: u32,
     owed_message: [[MessageNo; FLOWS_MAX]; 2],
     /// When a frame is looked for again.
     pub retry_at: u64,
@@ -75,12 +75,12 @@ impl Refusals {
 }
 
 /// The bit of a flow, in a set of those of both priorities.
-pub(crate) const fn bit(priority: Priority, flow: u16) -> u16 {
+pub(crate) const fn bit(priority: Priority, flow: u16) -> u32 {
     1 << (priority.index() * FLOWS_MAX + flow as usize)
 }
 
 /// The flow of the lowest bit that is set.
-pub(crate) const fn flow_of(bits: u16) -> (Priority, u16) {
+pub(crate) const fn flow_of(bits: u32) -> (Priority, u16) {
     let i = bits.trailing_zeros() as u16;
     if i >= FLOWS_MAX as u16 {
         (Priority::Reply, i - FLOWS_MAX as u16)

@@ -13,7 +13,7 @@ use crate::refusal::{bit, flow_of};
 use crate::tables::NONE;
 
 /// Flows of replies, in a set of flows.
-const REPLIES: u16 = u16::MAX << crate::FLOWS_MAX;
+const REPLIES: u32 = u32::MAX << crate::FLOWS_MAX;
 /// Largest frame, and so the largest held chunk, bytes: a jumbo packet.
 pub(crate) const SCRATCH: usize = 9728;
 

@@ -185,7 +185,7 @@ fn a_refusal_that_finds_too_many_untold_comes_again() {
         }]
     };
     let (now, from) = (s.pair.now, s.number);
-    let packets: Vec<_> = (0..20)
+    let packets: Vec<_> = (0..36)
         .map(|i| s.packet(from + u64::from(i), Flags::NONE, None, &refuse(i)))
         .collect();
     let told = |e: &mut Endpoint<'_, Checksum>| {
@@ -204,11 +204,11 @@ fn a_refusal_that_finds_too_many_untold_comes_again() {
             e.check();
             counts
         };
-        (0..20).for_each(|i| assert!(hear(e, i)));
-        assert_eq!(told(e), Vec::from_iter(0..16));
+        (0..36).for_each(|i| assert!(hear(e, i)));
+        assert_eq!(told(e), Vec::from_iter(0..32));
         // Those that were not taken are asked for, and no others.
-        let again: Vec<_> = (0..20).filter(|&i| hear(e, i)).collect();
-        assert_eq!(again, [16, 17, 18, 19]);
-        assert_eq!(told(e), [16, 17, 18, 19]);
+        let again: Vec<_> = (0..36).filter(|&i| hear(e, i)).collect();
+        assert_eq!(again, [32, 33, 34, 35]);
+        assert_eq!(told(e), [32, 33, 34, 35]);
     });
 }

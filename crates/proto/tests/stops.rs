@@ -191,7 +191,10 @@ fn no_flow_takes_all_frames() {
 
 #[test]
 fn an_older_chunk_changes_nothing_and_a_wrong_one_is_dropped() {
-    let mut s = Script::new(&config());
+    let mut s = Script::new(&Config {
+        flows: 8,
+        ..config()
+    });
     hear_of(&mut s, 5, 2);
     for (serial, requests) in [(5, 0), (4, 0), (0x8006, 0), (3, 4)] {
         hear_of(&mut s, serial, requests);

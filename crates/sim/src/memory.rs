@@ -28,7 +28,7 @@ impl Memory {
         let mut memory = Self {
             core: Box::default(),
             peers: vec![Peer::default(); layout.peers],
-            parked: vec![PeerSnapshot::default(); layout.parked],
+            parked: vec![portolan_proto::NOT_PARKED; layout.parked],
             parked_paths: vec![PathSnapshot::default(); layout.parked_paths],
             conns: vec![Conn::default(); layout.conns],
             paths: vec![Path::default(); layout.paths],

@@ -12,6 +12,8 @@ const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 /// Chance of its own: whether flows are stopped.
 const STOPS: u64 = 0x5707;
+/// Likewise: whether a pair has more than 8 flows.
+const MANY_FLOWS: u64 = 0xf1;
 
 /// Who talks to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -329,7 +331,7 @@ fn configs(
     let rekey = r.pick(&[u64::MAX, u64::MAX, 1000, 50]);
     let idle_ns = r.pick(&[10_000 * MS, 10_000 * MS, 20 * MS]);
     let few_active = r.one_in(5);
-    let flows = r.between(1, 8) as u16;
+    let flows = (r.between(1, 8) + r.fork(MANY_FLOWS).pick(&[0, 8])) as u16;
     (0..nodes)
         .map(|_| {
             let packet_max = match r.pick(&[1232, 1280, 1452, 1472, 1472, 8972]) {

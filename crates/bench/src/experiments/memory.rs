@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 use portolan_engine::{
-    Address, Binding, Config, Congestion, Endpoint, EndpointId, Hidden, Life, Opening, PeerConfig,
+    Address, Binding, Config, Congestion, EndpointId, Hidden, Life, Opening, PeerConfig, Space,
 };
 use portolan_hosts::failure::{Context, Failure, Result, fail};
 use portolan_hosts::print::print;
@@ -107,7 +107,7 @@ fn peer(address: Address) -> PeerConfig {
     }
 }
 
-fn finish(opening: Opening, peers: &[PeerConfig]) -> Result<Endpoint> {
+fn finish(opening: Opening, peers: &[PeerConfig]) -> Result<Space> {
     let opened = opening.finish(peers, None, None);
     opened.map_err(|error| Failure::new(format!("opening an endpoint: {error:?}")))
 }
@@ -200,7 +200,7 @@ struct Measured {
     child: Child,
     input: ChildStdin,
     said: Receiver<Result<Said>>,
-    others: Vec<Endpoint>,
+    others: Vec<Space>,
     addresses: Vec<Vec<u8>>,
     result: Option<Bytes>,
 }

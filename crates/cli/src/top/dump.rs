@@ -114,9 +114,13 @@ fn one(text: &mut String, host: &HostView, rank: &RankView) {
     for entry in entries(rank, "unbound") {
         let (from, port) = (entry.get("from"), entry.get("port"));
         let messages = counted(entry.get("messages") as usize, "message");
+        let of = match entry.get("space") {
+            0 => String::new(),
+            space => format!(" of space {space}"),
+        };
         let _ = writeln!(
             text,
-            "  from rank {from}: {messages} to port {port}, which is not bound"
+            "  from rank {from}: {messages} to port {port}{of}, which is not bound"
         );
     }
     for table in rank.tables.iter().filter(|table| table.left_out > 0) {

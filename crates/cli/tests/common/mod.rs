@@ -149,6 +149,37 @@ pub fn example(name: &str) -> String {
     path
 }
 
+/// A C program of this tree, built against the static library of this build.
+pub fn c_program(source: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let name = format!("c-{}", source.replace('/', "-"));
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
+    let libraries = Path::new(env!("CARGO_BIN_EXE_portolan")).with_file_name("deps");
+    let library = fs::read_dir(libraries)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            let name = path.file_name().unwrap().to_string_lossy();
+            name.starts_with("libportolan_library-") && name.ends_with(".a")
+        })
+        .max_by_key(built)
+        .expect("cargo builds the static library: cargo build -p portolan-library");
+    let built = Command::new("cc")
+        .args(["-std=c99", "-O2", "-I"])
+        .arg(root.join("crates/portolan/include"))
+        .arg("-I")
+        .arg(root.join("crates/atoll/include"))
+        .arg("-o")
+        .arg(&program)
+        .arg(root.join(source))
+        .arg(library)
+        .args(["-lgcc_s", "-lpthread", "-lm", "-ldl"])
+        .status();
+    assert!(built.unwrap().success(), "{source}");
+    program.to_str().unwrap().to_owned()
+}
+
 /// This machine's name.
 pub fn own_name() -> String {
     let name = rustix::system::uname();

@@ -7,14 +7,16 @@ use portolan_wire::{MessageNo, Priority};
 
 use super::{Arrival, Core};
 use crate::context::Context;
+use crate::error::Failure;
 use crate::message::{Event, Message};
 use crate::out::Out;
-use crate::ports::{Handler, HeldMessage, Meta, PortState};
+use crate::ports::{Handler, HeldMessage, Meta, PortId, PortState};
+use crate::space::SpaceId;
 
 impl Core {
     /// Whether a message that was kept may meet its handler.
-    pub(super) fn may_run(&mut self, port: u16) -> bool {
-        let run = self.run && (!self.outbox.is_full() || self.reply_waits);
+    pub(super) fn may_run(&mut self, port: PortId) -> bool {
+        let run = self.run && (!self.outbox.is_full(port.space) || self.reply_waits);
         let slot = self.ports.get_or_make(port);
         run || slot.any_thread || slot.handler.is_none()
     }
@@ -22,8 +24,9 @@ impl Core {
     /// Runs the handler of a message that has been kept.
     pub(crate) fn deliver(&mut self, out: &mut Out<'_>, mut held: HeldMessage) {
         let meta = held.meta;
-        self.outbox.make_room();
-        let slot = self.ports.get_or_make(meta.port);
+        let port = meta.port_id();
+        self.outbox.make_room(port.space);
+        let slot = self.ports.get_or_make(port);
         if slot.state == PortState::Closed {
             if let Some((buffer, filled, generation)) = held.in_buffer.take() {
                 slot.put_back(buffer, filled, generation, false);
@@ -32,9 +35,8 @@ impl Core {
         } else if let Some((buffer, filled, generation)) = held.in_buffer.take() {
             let bytes = &buffer.as_slice()[..filled];
             let seen = self.run_handler(out, &meta, &held.args, bytes);
-            self.ports
-                .get_or_make(meta.port)
-                .put_back(buffer, filled, generation, seen);
+            let slot = self.ports.get_or_make(port);
+            slot.put_back(buffer, filled, generation, seen);
         } else if let Some(buffer) = &slot.buffer {
             let room = buffer.len() as u64;
             if held.body.len() as u64 > room {
@@ -54,12 +56,13 @@ impl Core {
             self.run_handler(out, &meta, &held.args, &held.body);
         }
         self.release(held);
-        self.list(meta.port);
+        self.list(port);
     }
 
     /// Copies a whole message to the port's free buffer and runs the handler.
     pub(super) fn copy_and_run(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) {
-        let slot = self.ports.get_or_make(a.meta.port);
+        let port = a.meta.port_id();
+        let slot = self.ports.get_or_make(port);
         let Some(mut buffer) = slot.buffer.take() else {
             return;
         };
@@ -68,11 +71,10 @@ impl Core {
         let len = a.payload.len();
         buffer.as_mut_slice()[..len].copy_from_slice(a.payload);
         let seen = self.run_handler(out, &a.meta, a.args, &buffer.as_slice()[..len]);
-        self.ports
-            .get_or_make(a.meta.port)
-            .put_back(buffer, len, generation, seen);
+        let slot = self.ports.get_or_make(port);
+        slot.put_back(buffer, len, generation, seen);
         // The handler may have sent to its own port.
-        self.list(a.meta.port);
+        self.list(port);
     }
 
     /// Runs a port's handler; false if it has none.
@@ -83,29 +85,34 @@ impl Core {
         args: &[u8],
         payload: &[u8],
     ) -> bool {
-        let slot = self.ports.get_or_make(meta.port);
+        let slot = self.ports.get_or_make(meta.port_id());
         let generation = slot.note_arrival();
         let Some(handler) = slot.handler.take() else {
-            self.count_arrival(payload.len());
+            self.count_arrival(meta.flow, payload.len());
             if let Some(trace) = &mut self.trace {
                 let now = trace.time();
                 trace.handled(meta, payload.len(), now, !self.run);
             }
             return false;
         };
-        self.call(out, handler, generation, meta, args, payload);
+        self.call::<false>(out, handler, generation, meta, args, payload);
         true
     }
 
     #[inline(always)]
-    fn count_arrival(&mut self, bytes: usize) {
+    pub(crate) fn count_arrival(&mut self, flow: u16, bytes: usize) {
         self.counters.received += 1;
         self.counters.bytes_received += bytes as u64;
+        self.count_other(flow, |traffic| {
+            traffic.received += 1;
+            traffic.bytes_received += bytes as u64;
+        });
     }
 
-    /// Calls a handler that was taken out of its port, and puts it back.
+    /// Calls a handler that was taken out of its port, and puts it back; `OWN`: the port is
+    /// known to be the program's own.
     #[inline(always)]
-    pub(super) fn call(
+    pub(super) fn call<const OWN: bool>(
         &mut self,
         out: &mut Out<'_>,
         mut handler: Handler,
@@ -114,12 +121,19 @@ impl Core {
         args: &[u8],
         payload: &[u8],
     ) {
-        self.count_arrival(payload.len());
+        let flow = if OWN {
+            self.counters.received += 1;
+            self.counters.bytes_received += payload.len() as u64;
+            meta.flow
+        } else {
+            self.count_arrival(meta.flow, payload.len());
+            SpaceId::number_of(meta.flow)
+        };
         let began = self.trace.as_ref().map_or(0, |trace| trace.time());
         let message = Message {
             from: meta.from,
             port: meta.port,
-            flow: meta.flow,
+            flow,
             priority: meta.priority,
             number: meta.number,
             payload,
@@ -130,7 +144,7 @@ impl Core {
         let ended = catch_unwind(AssertUnwindSafe(|| {
             handler(&mut Context::new(self, out, meta), &message);
         }));
-        if let Some(slot) = self.ports.get(meta.port)
+        if let Some(slot) = self.slot::<OWN>(meta)
             && slot.generation == generation
         {
             slot.handler = Some(handler);
@@ -181,43 +195,54 @@ impl Core {
 
     /// Runs error handlers.
     pub(crate) fn run_events(&mut self, out: &mut Out<'_>) {
-        while let Some(event) = self.events.pop_front() {
-            let port = match event {
-                Event::TooLong { port, .. } => Some(port),
-                _ => None,
+        while let Some((space, event)) = self.events.pop_front() {
+            let of_port = match event {
+                Event::TooLong { port: number, .. } => {
+                    self.run_error_handler(out, PortId { space, number }, &event)
+                }
+                _ => false,
             };
-            let of_port = port.is_some_and(|port| self.run_error_handler(out, port, &event));
-            if !of_port && let Some(mut handler) = self.error_handler.take() {
-                let meta = self.own_meta(0);
+            let of_space = self.space(space).map(|it| &mut it.error_handler);
+            if !of_port && let Some(mut handler) = of_space.and_then(Option::take) {
+                let meta = self.own_meta(PortId { space, number: 0 });
                 let ended = catch_unwind(AssertUnwindSafe(|| {
                     handler(&mut Context::new(self, out, &meta), &event);
                 }));
-                self.error_handler.get_or_insert(handler);
+                if let Some(it) = self.space(space) {
+                    it.error_handler.get_or_insert(handler);
+                }
                 self.keep_panic(ended);
             } else if let Event::PeerSilent { rank, failure } = event {
-                // A program that does not listen would seem to hang.
-                let me = self.rank;
-                match failure {
-                    Some(failure) => (self.tell)(format_args!(
-                        "portolan: rank {me}: no answer from rank {rank}: {failure}; it is \
-                         still tried"
-                    )),
-                    None => (self.tell)(format_args!(
-                        "portolan: rank {me}: no answer from rank {rank}; it is still tried. \
-                         Does its process run, and does UDP get through between the two \
-                         (firewall, route, address)?"
-                    )),
-                }
+                self.tell_silence(space, rank, failure);
             }
             if matches!(event, Event::PeerDead { .. } | Event::PeerBack { .. }) {
-                for port in self.ports.with_error_handler() {
+                let ports = self.ports.with_error_handler();
+                for port in ports.into_iter().filter(|port| port.space == space) {
                     self.run_error_handler(out, port, &event);
                 }
             }
         }
     }
 
-    fn run_error_handler(&mut self, out: &mut Out<'_>, port: u16, event: &Event) -> bool {
+    /// A program that does not listen would seem to hang.
+    fn tell_silence(&self, space: SpaceId, rank: u32, failure: Option<Failure>) {
+        let mut others = self.others.iter().flatten();
+        if space != SpaceId::PROGRAM || others.any(|it| it.error_handler.is_some()) {
+            return;
+        }
+        let me = self.rank;
+        match failure {
+            Some(failure) => (self.tell)(format_args!(
+                "portolan: rank {me}: no answer from rank {rank}: {failure}; it is still tried"
+            )),
+            None => (self.tell)(format_args!(
+                "portolan: rank {me}: no answer from rank {rank}; it is still tried. Does its \
+                 process run, and does UDP get through between the two (firewall, route, address)?"
+            )),
+        }
+    }
+
+    fn run_error_handler(&mut self, out: &mut Out<'_>, port: PortId, event: &Event) -> bool {
         let meta = self.own_meta(port);
         let slot = self.ports.get_or_make(port);
         let generation = slot.generation;
@@ -236,11 +261,11 @@ impl Core {
     }
 
     /// Names no message: for handlers that run without one.
-    pub(crate) const fn own_meta(&self, port: u16) -> Meta {
+    pub(crate) const fn own_meta(&self, port: PortId) -> Meta {
         Meta {
             from: self.rank,
-            port,
-            flow: 0,
+            port: port.number,
+            flow: port.space.first_flow(),
             priority: Priority::Request,
             number: MessageNo(0),
             direct: false,

@@ -6,13 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use portolan_exchange::{DeregisterError, RegionId, RegisterError, Rights, Sink as _};
 use portolan_link::shm::{Exposed, Permission, RegionId as Entry, ShmPort, Terms};
 
-use super::Exchange;
 use super::cache::{Extent, Released};
 use super::memory::Scatter;
+use super::{Exchange, Matched, Part, in_table};
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::network::Network;
 use crate::out::{Out, withdraw};
+use crate::space::SpaceId;
 
 /// Which regions stand in the table.
 #[derive(Debug, Default)]
@@ -21,7 +22,7 @@ pub struct Published {
     /// Open ones that do not, for want of room or since their memory is in
     /// several pieces: they are asked for by messages.
     withdrawn: BTreeSet<RegionId>,
-    forbidden: bool,
+    pub(super) forbidden: bool,
     /// Memory of receives that their senders write to, by key.
     receives: BTreeMap<u64, Entry>,
 }
@@ -36,35 +37,28 @@ const fn shared(rights: Rights) -> Permission {
 }
 
 impl Published {
-    fn publish(&mut self, link: &mut ShmPort, exchange: &mut Exchange, id: RegionId) {
+    fn publish(
+        &mut self,
+        link: &mut ShmPort,
+        space: SpaceId,
+        exchange: &mut Exchange,
+        id: RegionId,
+    ) {
         if self.entries.contains_key(&id) || self.withdrawn.contains(&id) {
             // Registered once more.
             return;
         }
-        if let Some(entry) = publish(link, exchange, id) {
+        if let Some(entry) = publish(link, space, exchange, id) {
             self.entries.insert(id, entry);
         } else {
             self.withdrawn.insert(id);
-            self.say(link);
         }
-    }
-
-    fn say(&self, link: &mut ShmPort) {
-        link.set_terms(if self.forbidden {
-            Terms::Forbidden
-        } else if self.withdrawn.is_empty() {
-            Terms::Complete
-        } else {
-            Terms::Elsewhere
-        });
     }
 
     /// Takes a region out of the table. False: somebody copies there now; try
     /// again.
     fn withdraw(&mut self, link: &mut ShmPort, id: RegionId) -> bool {
-        if self.withdrawn.remove(&id) {
-            self.say(link);
-        }
+        self.withdrawn.remove(&id);
         let Some(entry) = self.entries.get(&id) else {
             return true;
         };
@@ -89,7 +83,7 @@ impl Published {
     /// [`Published::withdraw_receive`] says that it does not. False: it may not.
     pub fn publish_receive(&mut self, out: &mut Out<'_>, key: u64, memory: &mut [u8]) -> bool {
         // SAFETY: the exchange keeps the memory, which lies where it lies, until
-        // it was withdrawn; or it stays for good, see `Matched::drop`. It looks at
+        // it was withdrawn; or it stays for good, see `Part::drop`. It looks at
         // none of it before, and writes only behind this part of it.
         let memory = unsafe { Exposed::new(memory.as_mut_ptr() as u64, memory.len() as u64) };
         let entry = out.shm_show(key, memory);
@@ -106,9 +100,35 @@ impl Published {
     }
 }
 
-fn publish(link: &mut ShmPort, exchange: &mut Exchange, id: RegionId) -> Option<Entry> {
+impl Part {
+    pub(super) fn forbid(&mut self) {
+        self.exchange.forbid();
+        self.published.forbidden = true;
+    }
+}
+
+impl Matched {
+    /// Says in the table what it tells of all spaces together.
+    fn say(&self, link: &mut ShmPort) {
+        let published = || self.all().map(|part| &part.published);
+        link.set_terms(if published().any(|it| it.forbidden) {
+            Terms::Forbidden
+        } else if published().all(|it| it.withdrawn.is_empty()) {
+            Terms::Complete
+        } else {
+            Terms::Elsewhere
+        });
+    }
+}
+
+fn publish(
+    link: &mut ShmPort,
+    space: SpaceId,
+    exchange: &mut Exchange,
+    id: RegionId,
+) -> Option<Entry> {
     let opened = exchange.opened(id)?;
-    let (key, rights) = (opened.key.in_table()?, shared(opened.rights));
+    let (key, rights) = (in_table(space, &opened.key)?, shared(opened.rights));
     let bytes = usize::try_from(opened.bytes).ok()?;
     let slice = opened.memory.slice(opened.start, bytes)?;
     // SAFETY: the memory stays where it is until `hide` has said that nobody
@@ -123,18 +143,19 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Registers memory, and shows it to the others of this host.
     pub fn register_region(
         &mut self,
+        space: SpaceId,
         memory: Scatter,
         key: Option<u64>,
         rights: Rights,
     ) -> Result<RegionId, (RegisterError, Scatter)> {
         let mut memory = memory;
         loop {
-            match self.matched.exchange.register(memory, key, rights) {
+            match self.exchange(space).register(memory, key, rights) {
                 Ok(id) => {
-                    self.show_region(id);
+                    self.show_region(space, id);
                     return Ok(id);
                 }
-                Err((RegisterError::Full, back)) if self.make_place() => memory = back,
+                Err((RegisterError::Full, back)) if self.make_place(space) => memory = back,
                 Err(error) => return Err(error),
             }
         }
@@ -143,6 +164,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
     /// Registers memory of a region once more.
     pub fn register_again(
         &mut self,
+        space: SpaceId,
         of: RegionId,
         start: u64,
         bytes: u64,
@@ -150,40 +172,47 @@ impl<N: Network, C: Clock> Engine<N, C> {
         rights: Rights,
     ) -> Result<RegionId, RegisterError> {
         let id = loop {
-            let exchange = &mut self.matched.exchange;
-            match exchange.register_again(of, start, bytes, key, rights) {
+            match self
+                .exchange(space)
+                .register_again(of, start, bytes, key, rights)
+            {
                 Ok(id) => break id,
-                Err(RegisterError::Full) if self.make_place() => {}
+                Err(RegisterError::Full) if self.make_place(space) => {}
                 Err(error) => return Err(error),
             }
         };
-        if self.matched.cache.count(id) {
+        if self.matched.of(space).cache.count(id) {
             // It counts itself how often the program has registered it. Nothing comes
             // back: this was not the only time.
-            self.matched.exchange.deregister(id).ok();
+            self.exchange(space).deregister(id).ok();
         }
-        self.show_region(id);
+        self.show_region(space, id);
         Ok(id)
     }
 
     /// Closes a region that is only kept to be found. False: there is none.
-    fn make_place(&mut self) -> bool {
-        let made = self.matched.cache.evict();
-        self.close_leaving();
+    fn make_place(&mut self, space: SpaceId) -> bool {
+        let made = self.matched.of(space).cache.evict();
+        self.close_leaving(space);
         made
     }
 
     /// Shows a region that was registered.
-    pub fn show_region(&mut self, id: RegionId) {
+    pub fn show_region(&mut self, space: SpaceId, id: RegionId) {
         if let Some(shm) = &mut self.shm {
-            let (exchange, published) = self.matched.regions();
-            published.publish(&mut shm.link, exchange, id);
+            let (exchange, published) = self.matched.of(space).regions();
+            published.publish(&mut shm.link, space, exchange, id);
+            self.matched.say(&mut shm.link);
         }
     }
 
     /// Takes one registration back, if nobody accesses the memory.
-    pub fn deregister_region(&mut self, id: RegionId) -> Result<Option<Scatter>, DeregisterError> {
-        let (exchange, published) = self.matched.regions();
+    pub fn deregister_region(
+        &mut self,
+        space: SpaceId,
+        id: RegionId,
+    ) -> Result<Option<Scatter>, DeregisterError> {
+        let (exchange, published) = self.matched.of(space).regions();
         let last = exchange.opened(id).is_none_or(|opened| opened.count == 1);
         // Whoever comes by messages is told as whoever looks in the table is.
         exchange.shut(id);
@@ -197,66 +226,71 @@ impl<N: Network, C: Clock> Engine<N, C> {
         if !withdrawn {
             return Err(DeregisterError::InUse(1));
         }
-        exchange.deregister(id)
+        let ended = exchange.deregister(id);
+        if let Some(shm) = &mut self.shm {
+            self.matched.say(&mut shm.link);
+        }
+        ended
     }
 
     /// Registers lent memory, or finds that it is registered.
     pub fn register_cached(
         &mut self,
+        space: SpaceId,
         memory: Scatter,
         extent: Extent,
     ) -> Result<RegionId, RegisterError> {
-        self.close_leaving();
-        if self.matched.published.forbidden {
+        self.close_leaving(space);
+        if self.matched.of(space).published.forbidden {
             return Err(RegisterError::Forbidden);
         }
-        if let Some(id) = self.matched.cache.find(&extent) {
+        if let Some(id) = self.matched.of(space).cache.find(&extent) {
             return Ok(id);
         }
-        let registered = self.register_region(memory, None, extent.rights);
+        let registered = self.register_region(space, memory, None, extent.rights);
         let id = registered.map_err(|(error, _)| error)?;
-        self.matched.cache.insert(extent, id);
+        self.matched.of(space).cache.insert(extent, id);
         Ok(id)
     }
 
     /// The program ends a registration, which is perhaps kept.
-    pub fn release_cached(&mut self, id: RegionId) -> Released {
-        let released = self.matched.cache.release(id);
-        self.close_leaving();
+    pub fn release_cached(&mut self, space: SpaceId, id: RegionId) -> Released {
+        let released = self.matched.of(space).cache.release(id);
+        self.close_leaving(space);
         released
     }
 
     /// Closes what the cache has no place for any more, but where somebody is in it.
-    fn close_leaving(&mut self) {
-        if !self.matched.cache.has_leaving() {
+    fn close_leaving(&mut self, space: SpaceId) {
+        if !self.matched.of(space).cache.has_leaving() {
             return;
         }
-        let mut cache = std::mem::take(&mut self.matched.cache);
+        let mut cache = std::mem::take(&mut self.matched.of(space).cache);
         cache.close_leaving(|id| {
-            let closed = self.deregister_region(id);
+            let closed = self.deregister_region(space, id);
             !matches!(closed, Err(DeregisterError::InUse(_)))
         });
-        self.matched.cache = cache;
+        self.matched.of(space).cache = cache;
     }
 
     /// Forgets memory that the cache has found so far.
-    pub fn forget_memory(&mut self, start: usize, bytes: usize) {
-        self.matched.cache.forget(start, bytes);
+    pub fn forget_memory(&mut self, space: SpaceId, start: usize, bytes: usize) {
+        self.matched.of(space).cache.forget(start, bytes);
     }
 
     /// Whether nobody is in memory any more that was forgotten.
-    pub fn has_forgotten(&mut self, start: usize, bytes: usize) -> bool {
-        self.close_leaving();
-        !self.matched.cache.is_leaving(start, bytes)
+    pub fn has_forgotten(&mut self, space: SpaceId, start: usize, bytes: usize) -> bool {
+        self.close_leaving(space);
+        !self.matched.of(space).cache.is_leaving(start, bytes)
     }
 
-    /// Nobody may reach into this rank's memory any more.
+    /// Nobody may reach into this rank's memory any more, of any space.
     pub fn forbid_one_sided(&mut self) {
-        let (exchange, published) = self.matched.regions();
-        exchange.forbid();
-        published.forbidden = true;
+        for part in self.matched.all_mut() {
+            part.forbid();
+        }
         if let Some(shm) = &mut self.shm {
-            published.say(&mut shm.link);
+            self.matched.say(&mut shm.link);
         }
     }
 
@@ -266,20 +300,25 @@ impl<N: Network, C: Clock> Engine<N, C> {
         let Some(shm) = &mut self.shm else {
             return true;
         };
-        let (_, published) = self.matched.regions();
-        if !published.forbidden {
-            shm.link.set_terms(Terms::Elsewhere);
+        let link = &mut shm.link;
+        if !self.matched.own.published.forbidden {
+            link.set_terms(Terms::Elsewhere);
         }
-        let ids: Vec<RegionId> = published.entries.keys().copied().collect();
-        let kept = (ids.into_iter()).filter(|id| !published.withdraw(&mut shm.link, *id));
-        let kept = kept.count();
-        (published.receives).retain(|_, entry| !withdraw(&mut shm.link.outlet(), *entry));
-        kept == 0 && !published.publishes_receives()
+        let mut done = true;
+        for published in self.matched.all_mut().map(|part| &mut part.published) {
+            let ids: Vec<RegionId> = published.entries.keys().copied().collect();
+            for id in ids {
+                done &= published.withdraw(link, id);
+            }
+            (published.receives).retain(|_, entry| !withdraw(&mut link.outlet(), *entry));
+            done &= !published.publishes_receives();
+        }
+        done
     }
 
     /// Whether others may still write to memory that the program has back once
     /// we are closed.
-    pub fn publishes_receives(&mut self) -> bool {
-        self.matched.regions().1.publishes_receives()
+    pub fn publishes_receives(&self) -> bool {
+        (self.matched.all()).any(|part| part.published.publishes_receives())
     }
 }

@@ -12,7 +12,7 @@ use portolan_proto::Release;
 
 use super::memory::{Gather, Row, Scatter};
 use super::published::Published;
-use super::{MATCHED, options};
+use super::{MATCHED, in_table, options};
 use crate::core::{Arrival, Core, Finding, Took};
 use crate::error::{Death, SendError};
 use crate::lanes::Lane;
@@ -20,7 +20,8 @@ use crate::memory::read_pieces;
 use crate::message::SendOptions;
 use crate::ops::Teller;
 use crate::out::Out;
-use crate::ports::{Charge, Meta};
+use crate::ports::{Charge, Meta, PortId};
+use crate::space::SpaceId;
 
 /// Memory that is mapped lazily is mapped now.
 pub fn prepare(memory: &mut Scatter, at: u64, bytes: u64) {
@@ -44,14 +45,15 @@ impl Core {
         published: &mut Published,
         scratch: &mut Vec<u8>,
         out: &mut Out<'_>,
+        space: SpaceId,
         task: Task<'_, Gather, Scatter>,
     ) -> Did {
         match task {
             Task::Locate(to, source) => {
                 (self.locate(out, to, source)).map_or(Did::NotPossible, Did::Located)
             }
-            Task::Send(to, m) => self.send_matched(scratch, out, to, &m),
-            Task::Signal(from, signal, bytes) => self.signal(from, &signal, bytes),
+            Task::Send(to, m) => self.send_matched(scratch, out, space, to, &m),
+            Task::Signal(from, signal, bytes) => self.signal(space, from, &signal, bytes),
             Task::Prepare(Range { of, at, bytes }) => {
                 prepare(of, at, bytes);
                 Did::Done
@@ -73,7 +75,7 @@ impl Core {
             Task::CopyFrom(from, there, Range { of, at, bytes }) => match there {
                 Where::Address(address) => self.fetch(out, from, address, of, at, bytes),
                 Where::Region(place) => {
-                    let Some(key) = place.key.in_table() else {
+                    let Some(key) = in_table(space, &place.key) else {
                         return Did::NotPossible;
                     };
                     let did = self.directly(from, |index| {
@@ -95,7 +97,7 @@ impl Core {
                     did
                 }
                 Where::Region(place) => {
-                    let Some(key) = place.key.in_table() else {
+                    let Some(key) = in_table(space, &place.key) else {
                         return Did::NotPossible;
                     };
                     let did = self.directly(to, |index| {
@@ -132,10 +134,11 @@ impl Core {
         &mut self,
         scratch: &mut Vec<u8>,
         out: &mut Out<'_>,
+        space: SpaceId,
         to: u32,
         m: &Outgoing<'_, Gather, Scatter>,
     ) -> Did {
-        let o = options(m.kind, m.args());
+        let o = options(space, m.kind, m.args());
         let port = MATCHED + m.kind as u16;
         match &m.payload {
             Payload::Nothing => match self.send_any(out, to, port, &o, &[]) {
@@ -161,7 +164,8 @@ impl Core {
         // A message lies in memory, so its length fits that.
         let (memory, at, bytes) = (range.of, range.at as usize, range.bytes as usize);
         if !self.is_inline(out, to, o.args.len(), bytes) {
-            let (lent, teller) = (memory.lend(at, bytes), Teller::Matched(op));
+            let teller = Teller::Matched(SpaceId::of_flow(o.flow), op);
+            let lent = memory.lend(at, bytes);
             return match self.begin(out, to, port, o, lent, teller, 0, Release::Copied) {
                 Ok(_) => Did::Lent,
                 Err((e, _)) => failed(e),
@@ -181,16 +185,19 @@ impl Core {
     }
 
     /// Tells our program that bytes of a put are visible.
-    fn signal(&mut self, from: u32, signal: &Signal, bytes: u64) -> Did {
+    fn signal(&mut self, space: SpaceId, from: u32, signal: &Signal, bytes: u64) -> Did {
         let mut args = [0; 16];
         args[..8].copy_from_slice(&signal.word.to_le_bytes());
         args[8..].copy_from_slice(&bytes.to_le_bytes());
+        // The exchange knows which ports there are.
+        let port = PortId {
+            space,
+            number: signal.port as u16,
+        };
         let arrival = Arrival {
             meta: Meta {
                 from,
-                // The exchange knows which ports there are.
-                port: signal.port as u16,
-                ..self.own_meta(0)
+                ..self.own_meta(port)
             },
             args: &args,
             total: 0,

@@ -78,7 +78,7 @@ impl Intake<'_> {
 
     /// Does what is due.
     pub fn handle_timeouts(&mut self, matched: &mut Matched, tx: &mut NetTx, spare: &mut Spare) {
-        let awaits = |peer| matched.exchange.awaits(self.rank(peer));
+        let awaits = |peer| matched.awaits(self.rank(peer));
         let now = tx.now;
         let mut view = tx.tables.view();
         view.handle_timeouts(now, awaits);
@@ -167,7 +167,7 @@ impl Intake<'_> {
                     "rank {}: rank {rank} does not answer ({failure:?})",
                     self.core.rank
                 );
-                self.core.emit(Event::PeerSilent { rank, failure });
+                self.core.emit_to_all(Event::PeerSilent { rank, failure });
             }
             PeerEvent::Dead(why) => {
                 self.peers.gone.push(peer);

@@ -171,7 +171,7 @@ impl ShmRx {
                 cookie,
                 left: total - sent,
                 at: sent,
-                vast: matched.exchange.extent(cookie).max(total) > self.cached_max,
+                vast: matched.extent(cookie).max(total) > self.cached_max,
             };
             return true;
         }

@@ -28,7 +28,7 @@ pub(super) enum Copying {
 pub struct TxPeer {
     numbers: [[MessageNo; FLOWS]; 2],
     /// Flows in which a long message is being streamed; others wait.
-    streaming: [u8; 2],
+    streaming: [u16; 2],
     copying: Copying,
     /// Control frames for it that found no room.
     untold: u32,

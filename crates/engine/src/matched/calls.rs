@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use portolan_core::{Buffer, Gather, Misuse, Scatter, SendError};
+use portolan_core::{Buffer, Gather, Misuse, Scatter, SendError, SpaceId};
 use portolan_exchange::{
     Completion, InlineReceive, Memory, MessageId, Notify, OpId, Probed, Selector,
     SendOptions as TaggedOptions,
@@ -12,27 +12,31 @@ use portolan_sys::clock::now_ns;
 
 use super::completion::{Ended, MatchError, check};
 use crate::describe::{ANYBODY, Call, Waiting};
-use crate::endpoint::{Endpoint, Guard};
+use crate::space::{Guard, Space};
 use crate::state::State;
 
 impl State {
-    fn take_both(&mut self, id: OpId) -> Option<(Completion, Option<Memory<Gather, Scatter>>)> {
-        self.matched.exchange.take(id)
+    fn take_both(
+        &mut self,
+        space: SpaceId,
+        id: OpId,
+    ) -> Option<(Completion, Option<Memory<Gather, Scatter>>)> {
+        self.exchange(space).take(id)
     }
 
     /// Of lent memory there is nothing to give back.
     #[inline]
-    fn finish_end(&mut self, id: OpId) -> Option<(Completion, ())> {
-        Some((self.matched.exchange.finish(id)?, ()))
+    fn finish_end(&mut self, space: SpaceId, id: OpId) -> Option<(Completion, ())> {
+        Some((self.exchange(space).finish(id)?, ()))
     }
 
-    fn take_end(&mut self, id: OpId) -> Option<Ended> {
-        let (completion, memory) = self.matched.exchange.take(id)?;
+    fn take_end(&mut self, space: SpaceId, id: OpId) -> Option<Ended> {
+        let (completion, memory) = self.exchange(space).take(id)?;
         Some(Ended { completion, memory })
     }
 }
 
-impl Endpoint {
+impl Space {
     /// Sends a message to be matched by `tag`. Returns when the bytes are
     /// yours again: of a short one as soon as it has left, of a long one when
     /// its receiver has it. Makes progress and runs handlers meanwhile.
@@ -43,14 +47,14 @@ impl Endpoint {
     #[inline]
     pub fn send_tagged(&self, rank: u32, tag: u64, payload: &[u8]) -> Result<(), MatchError> {
         let mut s = self.enter()?;
-        if s.push_now(rank, tag, payload) {
+        if s.push_now(self.id, rank, tag, payload) {
             s.end();
             return Ok(());
         }
         self.send_tagged_waiting(s, rank, tag, &TaggedOptions::default(), payload)
     }
 
-    /// As [`Endpoint::send_tagged`], with options; how it ends is not told
+    /// As [`Space::send_tagged`], with options; how it ends is not told
     /// otherwise.
     ///
     /// # Errors
@@ -86,7 +90,7 @@ impl Endpoint {
         check(&done, self.enter()?.core.lanes.dead(rank))
     }
 
-    /// As [`Endpoint::send_tagged_with`], from several pieces of memory; gives
+    /// As [`Space::send_tagged_with`], from several pieces of memory; gives
     /// them back, and tells how it ended.
     ///
     /// # Errors
@@ -115,9 +119,9 @@ impl Endpoint {
         tag: u64,
         options: &TaggedOptions,
         from: Gather,
-        end: impl Fn(&mut State, OpId) -> Option<(Completion, M)>,
+        end: impl Fn(&mut State, SpaceId, OpId) -> Option<(Completion, M)>,
     ) -> Result<(Completion, M), MatchError> {
-        let posted = s.post_tagged(rank, tag, options, from.waiting());
+        let posted = s.post_tagged(self.id, rank, tag, options, from.waiting());
         let id = posted.map_err(|(e, _)| match e {
             SendError::PeerDead { rank, why } => MatchError::PeerDead { rank, why },
             SendError::Misuse(m) => m.into(),
@@ -126,7 +130,7 @@ impl Endpoint {
         let why = Waiting::of(Call::Send, rank);
         // Without a deadline only misuse is left: the endpoint was closed, and
         // with it all operations.
-        Ok(self.wait_loop(s, None, false, why, |s| end(s, id))?)
+        Ok(self.wait_loop(s, None, false, why, |s| end(s, self.id, id))?)
     }
 
     /// Receives the first message that fits `selector`, in `into`. Makes
@@ -148,7 +152,7 @@ impl Endpoint {
         // returns or unwinds; `into` is borrowed until then.
         let lent = Buffer::of(unsafe { LentMut::new(into.as_mut_ptr(), into.len()) });
         let mut s = self.enter()?;
-        let done = match s.post_inline(selector, lent.into()) {
+        let done = match s.post_inline(self.id, selector, lent.into()) {
             Ok(()) => self.wait_standing(s, selector)?,
             Err(lent) => {
                 self.receive_and_wait(s, selector, lent, State::finish_end)?
@@ -161,7 +165,7 @@ impl Endpoint {
         check(&done, self.enter()?.core.lanes.dead(done.peer)).map(|()| done)
     }
 
-    /// As [`Endpoint::receive_tagged`], in several pieces of memory; gives them
+    /// As [`Space::receive_tagged`], in several pieces of memory; gives them
     /// back, and tells how it ended, of a message that was too long too.
     ///
     /// # Errors
@@ -184,7 +188,7 @@ impl Endpoint {
         let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
         let mut became = None;
         self.wait_loop(s, None, false, why, |s| {
-            let x = &mut s.matched.exchange;
+            let x = &mut s.exchange(self.id);
             match x.poll_inline() {
                 Some(InlineReceive::Ended(done, _)) => return Some(Ok(done)),
                 Some(InlineReceive::Became(op)) => became = Some(op),
@@ -195,9 +199,9 @@ impl Endpoint {
             }
             if selector.source.is_none()
                 && s.core.lanes.has_reports()
-                && let Some(died) = s.report()
+                && let Some(died) = s.report(self.id)
             {
-                s.matched.exchange.withdraw_inline();
+                s.exchange(self.id).withdraw_inline();
                 return Some(Err(died));
             }
             None
@@ -210,13 +214,13 @@ impl Endpoint {
         mut s: Guard<'_>,
         selector: &Selector,
         into: Scatter,
-        end: impl Fn(&mut State, OpId) -> Option<(Completion, M)>,
+        end: impl Fn(&mut State, SpaceId, OpId) -> Option<(Completion, M)>,
     ) -> Result<(Completion, M), MatchError> {
-        let id = s.post_receive(selector, into, Notify::default())?;
+        let id = s.post_receive(self.id, selector, into, Notify::default())?;
         let why = Waiting::of(Call::Receive, selector.source.unwrap_or(ANYBODY));
         let mut report = None;
         let ended = self.wait_loop(s, None, false, why, |s| {
-            if let Some(ended) = end(s, id) {
+            if let Some(ended) = end(s, self.id, id) {
                 return Some(ended);
             }
             if selector.source.is_none()
@@ -224,10 +228,10 @@ impl Endpoint {
                 && s.core.lanes.has_reports()
                 && s.core.events.is_empty()
             {
-                report = s.core.lanes.next_report();
+                report = s.core.lanes.next_report(self.id);
                 // What is arriving already is received.
-                if report.is_some() && s.matched.exchange.cancel(id) {
-                    return end(s, id);
+                if report.is_some() && s.exchange(self.id).cancel(id) {
+                    return end(s, self.id, id);
                 }
             }
             None
@@ -255,7 +259,7 @@ impl Endpoint {
             Ok(s) => s,
             Err(m) => return Err((m.into(), from)),
         };
-        let posted = s.post_tagged(rank, tag, options, from);
+        let posted = s.post_tagged(self.id, rank, tag, options, from);
         s.end();
         posted
     }
@@ -272,7 +276,7 @@ impl Endpoint {
         notify: Notify,
     ) -> Result<OpId, Misuse> {
         let mut s = self.enter()?;
-        let id = s.post_receive(selector, into.into(), notify)?;
+        let id = s.post_receive(self.id, selector, into.into(), notify)?;
         s.end();
         Ok(id)
     }
@@ -284,7 +288,7 @@ impl Endpoint {
     /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
     pub fn cancel(&self, op: OpId) -> Result<bool, MatchError> {
         let mut s = self.enter()?;
-        let state = &mut s.matched.exchange;
+        let state = &mut s.exchange(self.id);
         if state.is_done(op).is_none() {
             return Err(MatchError::NoSuchOperation);
         }
@@ -299,14 +303,14 @@ impl Endpoint {
     /// [`MatchError::NoSuchOperation`], [`MatchError::Misuse`].
     pub fn poll_op(&self, op: OpId) -> Result<Option<Ended>, MatchError> {
         let mut s = self.enter()?;
-        match s.matched.exchange.is_done(op) {
+        match s.exchange(self.id).is_done(op) {
             None => return Err(MatchError::NoSuchOperation),
-            Some(true) => return Ok(s.take_end(op)),
+            Some(true) => return Ok(s.take_end(self.id, op)),
             Some(false) => {}
         }
         s.begin();
         s.pass();
-        let ended = s.take_end(op);
+        let ended = s.take_end(self.id, op);
         s.end();
         s.rethrow();
         Ok(ended)
@@ -323,12 +327,12 @@ impl Endpoint {
         let s = self.enter()?;
         let why = Waiting::of(Call::Operation, ANYBODY);
         self.wait_loop(s, limit.map(deadline), true, why, |s| {
-            match s.matched.exchange.is_done(op) {
+            match s.exchange(self.id).is_done(op) {
                 None => return Some(Err(MatchError::NoSuchOperation)),
-                Some(true) => return s.take_end(op).map(Ok),
+                Some(true) => return s.take_end(self.id, op).map(Ok),
                 Some(false) => {}
             }
-            s.report_to(op).map(Err)
+            s.report_to(self.id, op).map(Err)
         })?
     }
 
@@ -338,18 +342,18 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn probe(&self, selector: &Selector) -> Result<Option<Probed>, Misuse> {
-        self.after_a_pass(|s| s.matched.exchange.probe(selector))
+        self.after_a_pass(|s| s.exchange(self.id).probe(selector))
     }
 
     /// Takes the message out that a receive with this selector would take,
     /// after one pass of progress if there is none yet: it waits for
-    /// [`Endpoint::receive_claimed`] or [`Endpoint::discard`], and no other
+    /// [`Space::receive_claimed`] or [`Space::discard`], and no other
     /// receive sees it.
     ///
     /// # Errors
     /// [`Misuse`].
     pub fn claim(&self, selector: &Selector) -> Result<Option<(MessageId, Probed)>, Misuse> {
-        self.after_a_pass(|s| s.matched.exchange.claim(selector))
+        self.after_a_pass(|s| s.exchange(self.id).claim(selector))
     }
 
     pub(super) fn after_a_pass<R>(
@@ -380,10 +384,10 @@ impl Endpoint {
         notify: Notify,
     ) -> Result<OpId, Misuse> {
         let mut s = self.enter()?;
-        s.check_claimed(&message)?;
-        s.check_notify(notify)?;
+        s.check_claimed(self.id, &message)?;
+        s.check_notify(self.id, notify)?;
         let into = into.into();
-        let id = s.with_exchange(|x| x.receive_claimed(message, into, notify));
+        let id = s.with_exchange(self.id, |x| x.receive_claimed(message, into, notify));
         s.end();
         Ok(id)
     }
@@ -394,8 +398,8 @@ impl Endpoint {
     /// [`Misuse::NoSuchMessage`], and other [`Misuse`].
     pub fn discard(&self, message: MessageId) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.check_claimed(&message)?;
-        s.with_exchange(|x| x.discard(message, Vec::new().into()));
+        s.check_claimed(self.id, &message)?;
+        s.with_exchange(self.id, |x| x.discard(message, Vec::new().into()));
         s.end();
         Ok(())
     }
@@ -407,19 +411,19 @@ pub(super) fn deadline(limit: Duration) -> u64 {
 
 impl State {
     /// A death that ends waits which may depend on anybody.
-    pub(super) fn report(&mut self) -> Option<MatchError> {
+    pub(super) fn report(&mut self, space: SpaceId) -> Option<MatchError> {
         // Error handlers are told first, so that they can say who it was.
         if !self.core.lanes.has_reports() || !self.core.events.is_empty() {
             return None;
         }
-        let (rank, why) = self.core.lanes.next_report()?;
+        let (rank, why) = self.core.lanes.next_report(space)?;
         Some(MatchError::PeerDead { rank, why })
     }
 
     /// Likewise, if an operation is a receive from anybody.
-    fn report_to(&mut self, op: OpId) -> Option<MatchError> {
-        if self.matched.exchange.is_from_anybody(op) {
-            self.report()
+    fn report_to(&mut self, space: SpaceId, op: OpId) -> Option<MatchError> {
+        if self.exchange(space).is_from_anybody(op) {
+            self.report(space)
         } else {
             None
         }

@@ -2,29 +2,29 @@
 
 use std::time::Duration;
 
-use portolan_core::Misuse;
+use portolan_core::{Misuse, SpaceId};
 use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
 
 use super::calls::deadline;
 use super::completion::{Ended, MatchError};
 use crate::describe::{ANYBODY, Call, Waiting};
-use crate::endpoint::Endpoint;
+use crate::space::Space;
 use crate::state::State;
 
 impl State {
-    fn next_of(&mut self, queue: QueueId) -> Option<Ended> {
-        let (completion, memory) = self.matched.exchange.next_of(queue)?;
+    fn next_of(&mut self, space: SpaceId, queue: QueueId) -> Option<Ended> {
+        let (completion, memory) = self.exchange(space).next_of(queue)?;
         Some(Ended { completion, memory })
     }
 }
 
-impl Endpoint {
+impl Space {
     /// Makes a completion queue. It never drops a completion.
     ///
     /// # Errors
     /// [`Misuse`].
     pub fn open_queue(&self) -> Result<QueueId, Misuse> {
-        Ok(self.enter()?.matched.exchange.open_queue())
+        Ok(self.enter()?.exchange(self.id).open_queue())
     }
 
     /// Closes a completion queue: what it holds, and what would still come to
@@ -34,8 +34,8 @@ impl Endpoint {
     /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
     pub fn close_queue(&self, queue: QueueId) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.check_queue(queue)?;
-        s.matched.exchange.close_queue(queue);
+        s.check_queue(self.id, queue)?;
+        s.exchange(self.id).close_queue(queue);
         Ok(())
     }
 
@@ -45,8 +45,8 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse::NoSuchQueue`], and other [`Misuse`].
     pub fn next_completion(&self, queue: QueueId) -> Result<Option<Ended>, Misuse> {
-        let next = self.after_a_pass(|s| match s.check_queue(queue) {
-            Ok(()) => s.next_of(queue).map(Ok),
+        let next = self.after_a_pass(|s| match s.check_queue(self.id, queue) {
+            Ok(()) => s.next_of(self.id, queue).map(Ok),
             Err(m) => Some(Err(m)),
         });
         next?.transpose()
@@ -64,13 +64,13 @@ impl Endpoint {
         limit: Option<Duration>,
     ) -> Result<Ended, MatchError> {
         let mut s = self.enter()?;
-        s.check_queue(queue)?;
+        s.check_queue(self.id, queue)?;
         let why = Waiting::of(Call::Operation, ANYBODY);
         self.wait_loop(s, limit.map(deadline), true, why, |s| {
-            if let Some(ended) = s.next_of(queue) {
+            if let Some(ended) = s.next_of(self.id, queue) {
                 return Some(Ok(ended));
             }
-            s.report().map(Err)
+            s.report(self.id).map(Err)
         })?
     }
 
@@ -79,7 +79,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn open_counter(&self) -> Result<CounterId, Misuse> {
-        Ok(self.enter()?.matched.exchange.open_counter())
+        Ok(self.enter()?.exchange(self.id).open_counter())
     }
 
     /// Closes a counter.
@@ -88,8 +88,8 @@ impl Endpoint {
     /// [`Misuse::NoSuchCounter`], and other [`Misuse`].
     pub fn close_counter(&self, counter: CounterId) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.check_counter(counter)?;
-        s.matched.exchange.close_counter(counter);
+        s.check_counter(self.id, counter)?;
+        s.exchange(self.id).close_counter(counter);
         Ok(())
     }
 
@@ -98,9 +98,9 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse::NoSuchCounter`], and other [`Misuse`].
     pub fn count(&self, counter: CounterId) -> Result<Count, Misuse> {
-        self.enter()?.check_counter(counter)?;
+        self.enter()?.check_counter(self.id, counter)?;
         self.progress()?;
-        let count = self.enter()?.matched.exchange.count(counter);
+        let count = self.enter()?.exchange(self.id).count(counter);
         count.ok_or(Misuse::NoSuchCounter)
     }
 
@@ -108,7 +108,7 @@ impl Endpoint {
     /// not, for `limit` at most, if there is one.
     ///
     /// # Errors
-    /// As [`Endpoint::wait_completion`], with [`Misuse::NoSuchCounter`].
+    /// As [`Space::wait_completion`], with [`Misuse::NoSuchCounter`].
     pub fn wait_count(
         &self,
         counter: CounterId,
@@ -118,13 +118,13 @@ impl Endpoint {
         let s = self.enter()?;
         let why = Waiting::of(Call::Operation, ANYBODY);
         self.wait_loop(s, limit.map(deadline), true, why, |s| {
-            let Some(count) = s.matched.exchange.count(counter) else {
+            let Some(count) = s.exchange(self.id).count(counter) else {
                 return Some(Err(Misuse::NoSuchCounter.into()));
             };
             if count.done.saturating_add(count.failed) >= ended {
                 return Some(Ok(count));
             }
-            s.report().map(Err)
+            s.report(self.id).map(Err)
         })?
     }
 
@@ -133,9 +133,9 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn push_to(&self, rank: u32) -> Result<Push, Misuse> {
-        let s = self.enter()?;
+        let mut s = self.enter()?;
         s.core.lanes.get(rank).ok_or(Misuse::BadRank)?;
-        Ok(s.matched.exchange.terms(rank).push)
+        Ok(s.exchange(self.id).terms(rank).push)
     }
 
     /// How messages are pushed: by shared memory and to ourselves, and by the
@@ -144,7 +144,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn pushes(&self) -> Result<(Push, Push), Misuse> {
-        let [shm, net] = self.enter()?.matched.exchange.pushes();
+        let [shm, net] = self.enter()?.exchange(self.id).pushes();
         Ok((shm, net))
     }
 
@@ -155,7 +155,7 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn set_push(&self, shm: Push, net: Push) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.with_exchange(|x| x.set_pushes([shm, net]));
+        s.with_exchange(self.id, |x| x.set_pushes([shm, net]));
         s.end();
         Ok(())
     }
@@ -171,7 +171,7 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn set_pushed_share(&self, bytes: Option<u64>) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.with_exchange(|x| x.set_pushed_share(bytes));
+        s.with_exchange(self.id, |x| x.set_pushed_share(bytes));
         s.end();
         Ok(())
     }
@@ -182,17 +182,17 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn pull_sizes(&self) -> Result<(u64, u64), Misuse> {
-        Ok(self.enter()?.matched.exchange.pull_sizes())
+        Ok(self.enter()?.exchange(self.id).pull_sizes())
     }
 
     /// Changes how long messages are pulled from now on: as
-    /// [`Endpoint::pull_sizes`] gives it. What was asked for stays so.
+    /// [`Space::pull_sizes`] gives it. What was asked for stays so.
     ///
     /// # Errors
     /// [`Misuse`].
     pub fn set_pull_sizes(&self, window: u64, chunk: u64) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.with_exchange(|x| x.set_pull(window, chunk));
+        s.with_exchange(self.id, |x| x.set_pull(window, chunk));
         s.end();
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn share_min(&self) -> Result<u64, Misuse> {
-        Ok(self.enter()?.matched.exchange.share_min())
+        Ok(self.enter()?.exchange(self.id).share_min())
     }
 
     /// Changes it, for messages that are sent or met by a receive from now on.
@@ -213,7 +213,7 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn set_share_min(&self, bytes: u64) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        s.with_exchange(|x| x.set_share_min(bytes));
+        s.with_exchange(self.id, |x| x.set_share_min(bytes));
         Ok(())
     }
 
@@ -222,6 +222,6 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn statistics(&self) -> Result<Statistics, Misuse> {
-        Ok(self.enter()?.matched.exchange.statistics())
+        Ok(self.enter()?.exchange(self.id).statistics())
     }
 }

@@ -11,7 +11,7 @@ use portolan_exchange::{
 use portolan_sys::clock::now_ns;
 
 use crate::describe::{ANYBODY, Call, Waiting};
-use crate::endpoint::{Endpoint, Guard};
+use crate::space::{Guard, Space};
 use crate::state::State;
 use crate::wait::Waited;
 
@@ -19,10 +19,10 @@ use crate::wait::Waited;
 /// wakes us when they are done.
 const LOOK_NS: u64 = 1_000_000;
 
-impl Endpoint {
+impl Space {
     /// Lets other ranks reach into memory, with a key of the program's or, for
     /// `None`, one that is chosen; by default they may do nothing with it. What
-    /// names it to them is its [`Endpoint::remote_key`], which the program gives
+    /// names it to them is its [`Space::remote_key`], which the program gives
     /// them. It works also while the program makes no calls, by the helper
     /// thread.
     ///
@@ -38,7 +38,9 @@ impl Endpoint {
         key: Option<u64>,
         rights: Rights,
     ) -> Result<Result<RegionId, (RegisterError, Scatter)>, Misuse> {
-        Ok(self.enter()?.register_region(memory.into(), key, rights))
+        Ok(self
+            .enter()?
+            .register_region(self.id, memory.into(), key, rights))
     }
 
     /// Registers memory of a region once more: all of it or a part, `bytes` bytes
@@ -58,21 +60,21 @@ impl Endpoint {
         rights: Rights,
     ) -> Result<Result<RegionId, RegisterError>, Misuse> {
         let mut s = self.enter()?;
-        Ok(s.register_again(of, start, bytes, key, rights))
+        Ok(s.register_again(self.id, of, start, bytes, key, rights))
     }
 
     /// Registers memory that the program uses again and again: a registration with
     /// the same rights is found where there is one, also when it was ended. Others
-    /// need be told the remote key only once. [`Endpoint::deregister`] leaves the
+    /// need be told the remote key only once. [`Space::deregister`] leaves the
     /// region open until its place is needed: of those that the program has
     /// ended [`Config::regions_cached`](crate::Config::regions_cached) stay, the
     /// ones that ended last.
     ///
     /// # Safety
     /// As [`crate::Buffer::lent`], and for longer: until
-    /// [`Endpoint::forget_memory`] of it has returned, after the last
+    /// [`Space::forget_memory`] of it has returned, after the last
     /// registration was ended, or the endpoint is closed. Regions that
-    /// [`Endpoint::register_again`] made of it are deregistered by themselves. Others that have the
+    /// [`Space::register_again`] made of it are deregistered by themselves. Others that have the
     /// key reach into the memory until then.
     ///
     /// # Errors
@@ -86,7 +88,7 @@ impl Endpoint {
         let mut s = self.enter()?;
         if bytes == 0 {
             // Whatever `start` is: there is nothing to be found again.
-            let nothing = s.register_region(Vec::new().into(), None, rights);
+            let nothing = s.register_region(self.id, Vec::new().into(), None, rights);
             return Ok(nothing.map_err(|(error, _)| error));
         }
         // SAFETY: promised by the caller.
@@ -96,12 +98,12 @@ impl Endpoint {
             bytes,
             rights,
         };
-        Ok(s.register_cached(memory, extent))
+        Ok(s.register_cached(self.id, memory, extent))
     }
 
-    /// Closes the regions of [`Endpoint::register_cached`] that any of these bytes is
+    /// Closes the regions of [`Space::register_cached`] that any of these bytes is
     /// in, before the memory is given back or used for something else. Accesses
-    /// that are under way are waited for as [`Endpoint::deregister`] does. Regions
+    /// that are under way are waited for as [`Space::deregister`] does. Regions
     /// whose registration was not ended are closed when it is.
     ///
     /// # Errors
@@ -110,9 +112,9 @@ impl Endpoint {
         let (start, mut known) = (start.addr(), false);
         self.until_left(|s| {
             if !std::mem::replace(&mut known, true) {
-                s.forget_memory(start, bytes);
+                s.forget_memory(self.id, start, bytes);
             }
-            s.has_forgotten(start, bytes).then_some(())
+            s.has_forgotten(self.id, start, bytes).then_some(())
         })
     }
 
@@ -121,7 +123,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn remote_key(&self, region: RegionId) -> Result<Option<RemoteKey>, Misuse> {
-        Ok(self.enter()?.matched.exchange.remote_key(region))
+        Ok(self.enter()?.exchange(self.id).remote_key(region))
     }
 
     /// Reads a region of this rank's own while others may change it.
@@ -136,7 +138,7 @@ impl Endpoint {
     ) -> Result<Option<()>, Misuse> {
         use portolan_exchange::Sink as _;
         let mut s = self.enter()?;
-        let Some(opened) = s.matched.exchange.opened(region) else {
+        let Some(opened) = s.exchange(self.id).opened(region) else {
             return Ok(None);
         };
         let end = at.checked_add(into.len() as u64);
@@ -158,11 +160,11 @@ impl Endpoint {
         &self,
         region: RegionId,
     ) -> Result<Result<Option<Scatter>, DeregisterError>, Misuse> {
-        let released = self.enter()?.release_cached(region);
+        let released = self.enter()?.release_cached(self.id, region);
         match released {
             Released::Kept => Ok(Ok(None)),
             Released::NotRegistered => Ok(Err(DeregisterError::NoSuchRegion)),
-            Released::Close => self.until_left(|s| match s.deregister_region(region) {
+            Released::Close => self.until_left(|s| match s.deregister_region(self.id, region) {
                 Err(DeregisterError::InUse(_)) => None,
                 ended => Some(ended),
             }),
@@ -242,7 +244,9 @@ impl Endpoint {
             Ok(s) => s,
             Err(m) => return Err((m.into(), from)),
         };
-        let begun = s.reach(rank, from, |x, from| x.put(rank, place, from, options));
+        let begun = s.reach(self.id, rank, from, |x, from| {
+            x.put(rank, place, from, options)
+        });
         s.end();
         begun
     }
@@ -250,7 +254,7 @@ impl Endpoint {
     /// Fills `into` from another rank's memory.
     ///
     /// # Errors
-    /// As [`Endpoint::post_put`].
+    /// As [`Space::post_put`].
     pub fn post_get(
         &self,
         rank: u32,
@@ -263,7 +267,9 @@ impl Endpoint {
             Ok(s) => s,
             Err(m) => return Err((m.into(), into)),
         };
-        let begun = s.reach(rank, into, |x, into| x.get(rank, place, into, notify));
+        let begun = s.reach(self.id, rank, into, |x, into| {
+            x.get(rank, place, into, notify)
+        });
         s.end();
         begun
     }
@@ -285,7 +291,7 @@ impl Endpoint {
     }
 
     /// Replaces such a number by `new` if it is `expected`. Else as
-    /// [`Endpoint::post_fetch_add`].
+    /// [`Space::post_fetch_add`].
     ///
     /// # Errors
     /// As there.
@@ -305,7 +311,7 @@ impl Endpoint {
     /// before are visible there.
     ///
     /// # Errors
-    /// As [`Endpoint::post_fetch_add`].
+    /// As [`Space::post_fetch_add`].
     pub fn post_flush(&self, rank: u32, notify: Notify) -> Result<OpId, SendError> {
         self.post_short(rank, notify, |x| x.flush(rank, notify))
     }
@@ -316,7 +322,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn fence(&self, rank: u32) -> Result<(), Misuse> {
-        self.enter()?.matched.exchange.fence(rank);
+        self.enter()?.exchange(self.id).fence(rank);
         Ok(())
     }
 
@@ -325,7 +331,7 @@ impl Endpoint {
     fn enter_to_begin(&self, notify: Notify) -> Result<Guard<'_>, Misuse> {
         let mut s = self.enter()?;
         if !s.core.closing {
-            s.check_notify(notify)?;
+            s.check_notify(self.id, notify)?;
         }
         Ok(s)
     }
@@ -337,7 +343,7 @@ impl Endpoint {
         begin: impl FnOnce(&mut Exchange) -> Result<OpId, SendRefused>,
     ) -> Result<OpId, SendError> {
         let mut s = self.enter_to_begin(notify)?;
-        let begun = s.reach(rank, (), |x, ()| begin(x).map_err(|e| (e, ())));
+        let begun = s.reach(self.id, rank, (), |x, ()| begin(x).map_err(|e| (e, ())));
         s.end();
         begun.map_err(|(e, ())| e)
     }

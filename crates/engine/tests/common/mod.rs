@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use portolan_engine::{
-    Config, Congestion, Endpoint, EndpointId, Hidden, Life, Opening, PeerConfig, ShmAttachment,
-    Watch,
+    Config, Congestion, EndpointId, Hidden, Life, Opening, PeerConfig, ShmAttachment, Space, Watch,
 };
 use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::doorbell::Doorbell;
@@ -56,7 +55,7 @@ pub fn helped() -> Config {
 }
 
 /// Opens a job of `size` ranks.
-pub fn job(by: By, size: u32, config: &Config) -> Vec<Endpoint> {
+pub fn job(by: By, size: u32, config: &Config) -> Vec<Space> {
     job_watched(by, size, config, |_| None)
 }
 
@@ -65,7 +64,7 @@ pub fn job_watched(
     size: u32,
     config: &Config,
     mut watch: impl FnMut(u32) -> Option<Box<dyn Watch>>,
-) -> Vec<Endpoint> {
+) -> Vec<Space> {
     let shm = by != By::Udp;
     let segment = shm.then(|| Segment::create(size, &SegmentConfig::default()).unwrap());
     let bells: Vec<Doorbell> = (0..size).map(|_| Doorbell::new().unwrap()).collect();
@@ -121,14 +120,14 @@ pub fn peer(opening: &Opening, local_index: Option<u16>) -> PeerConfig {
     }
 }
 
-pub fn pair(by: By, config: &Config) -> (Endpoint, Endpoint) {
+pub fn pair(by: By, config: &Config) -> (Space, Space) {
     let mut all = job(by, 2, config);
     let b = all.pop().unwrap();
     (all.pop().unwrap(), b)
 }
 
 /// Progress on all until `done`; panics when nothing comes of it.
-pub fn run(endpoints: &[&Endpoint], mut done: impl FnMut() -> bool) {
+pub fn run(endpoints: &[&Space], mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     loop {
         if done() {
@@ -142,7 +141,7 @@ pub fn run(endpoints: &[&Endpoint], mut done: impl FnMut() -> bool) {
 }
 
 /// A few passes, for what must not happen.
-pub fn settle(endpoints: &[&Endpoint]) {
+pub fn settle(endpoints: &[&Space]) {
     for _ in 0..200 {
         for e in endpoints {
             e.progress().unwrap();

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use portolan_engine::{Config, Endpoint, ShmAttachment};
+use portolan_engine::{Config, ShmAttachment, Space};
 use portolan_link::shm::{Segment, SegmentConfig};
 use portolan_sys::doorbell::Doorbell;
 use portolan_sys::inherit::adopt_inherited;
@@ -17,7 +17,7 @@ use super::{By, opening, peer};
 const CHILD: &str = "PORTOLAN_TEST_ENGINE_CHILD";
 
 /// One of the two, by the memory that they share.
-pub fn attach(config: &Config, rank: u16, segment: OwnedFd, doorbells: Vec<OwnedFd>) -> Endpoint {
+pub fn attach(config: &Config, rank: u16, segment: OwnedFd, doorbells: Vec<OwnedFd>) -> Space {
     let both = [0, 1].map(|rank| opening(By::Shm, rank, config));
     let peers = [peer(&both[0], Some(0)), peer(&both[1], Some(1))];
     let attachment = ShmAttachment {
@@ -31,7 +31,7 @@ pub fn attach(config: &Config, rank: u16, segment: OwnedFd, doorbells: Vec<Owned
 }
 
 /// Rank 1 in a process of its own, which runs the same test, and rank 0 here.
-pub fn two(test: &str, config: &Config) -> (Process, Endpoint) {
+pub fn two(test: &str, config: &Config) -> (Process, Space) {
     let segment = Segment::create(2, &SegmentConfig::default()).unwrap();
     let bells: Vec<_> = (0..2).map(|_| Doorbell::new().unwrap()).collect();
     let fds = || -> Vec<OwnedFd> {
@@ -56,7 +56,7 @@ pub fn two(test: &str, config: &Config) -> (Process, Endpoint) {
 }
 
 /// In the process that [`two`] started: its rank.
-pub fn child(config: &Config) -> Option<Endpoint> {
+pub fn child(config: &Config) -> Option<Space> {
     let numbers = std::env::var(CHILD).ok()?;
     let mut fds = numbers
         .split(' ')

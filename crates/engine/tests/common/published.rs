@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use portolan_engine::{Buffer, Endpoint, Place, PutOptions, Rights, Selector};
+use portolan_engine::{Buffer, Place, PutOptions, Rights, Selector, Space};
 
 use super::{PATIENCE, pattern};
 
@@ -16,7 +16,7 @@ pub const VAST: usize = 64 << 20;
 
 /// Whether processes may write to each other's memory here; says so where they
 /// may not. Also the two come to know each other.
-pub fn possible(a: &Endpoint, b: &Endpoint) -> bool {
+pub fn possible(a: &Space, b: &Space) -> bool {
     let id = b.register(vec![0; 8], None, Rights::Put).unwrap().unwrap();
     let key = b.remote_key(id).unwrap().unwrap();
     let place = Place { key, offset: 0 };

@@ -41,7 +41,7 @@ errnos! {
     EDEADLK = DEADLK: c"called from within a handler or a condition: use the handler's context";
     ESHUTDOWN = SHUTDOWN: c"the endpoint is closed";
     ENXIO = NXIO: c"no such rank";
-    ENOENT = NOENT: c"no such operation, queue, counter, claimed message or region, or no longer";
+    ENOENT = NOENT: c"no such operation, space, queue, counter, claimed message or region, or no longer";
     EACCES = ACCESS: c"not permitted: that port is the library's own (65,280 and above), or that memory may not be accessed so";
     ERANGE = RANGE: c"outside of what there is: flows are numbered 0 to 5, and an access must lie in its region";
     ENOKEY = NOKEY: c"the other side has no memory registered under this key, or no longer";
@@ -56,7 +56,7 @@ errnos! {
     EHOSTUNREACH = HOSTUNREACH: c"the peer never answered, or no link reaches it, or the kernel refuses packets here: is its host up, does UDP get through?";
     ESTALE = STALE: c"the peer was restarted";
     EBADMSG = BADMSG: c"the peer wrote nonsense to shared memory";
-    EALREADY = ALREADY: c"this process has joined its job before";
+    EALREADY = ALREADY: c"this process has joined its job, or opened the space, before";
     ECANCELED = CANCELED: c"the job was ended, or the operation cancelled";
     EKEYREJECTED = KEYREJECTED: c"the launcher refused this process: another version, or another secret";
     ECONNABORTED = CONNABORTED: c"the launcher is gone";
@@ -93,7 +93,11 @@ impl From<Misuse> for Errno {
             Misuse::Closed => ESHUTDOWN,
             Misuse::BadRank => ENXIO,
             Misuse::ReservedPort => EACCES,
-            Misuse::NoSuchQueue | Misuse::NoSuchCounter | Misuse::NoSuchMessage => ENOENT,
+            Misuse::SpaceOpen => EALREADY,
+            Misuse::NoSuchSpace
+            | Misuse::NoSuchQueue
+            | Misuse::NoSuchCounter
+            | Misuse::NoSuchMessage => ENOENT,
         }
     }
 }
@@ -192,9 +196,12 @@ impl From<&OpenError> for Errno {
     fn from(e: &OpenError) -> Self {
         match e {
             OpenError::Boot(e) => of_boot(e),
+            OpenError::Space(m) => (*m).into(),
             OpenError::Setting(_)
             | OpenError::Disable(_)
             | OpenError::SecretFile(_)
+            | OpenError::OtherThreads { .. }
+            | OpenError::OtherSetting { .. }
             | OpenError::Interface { .. } => EINVAL,
             OpenError::NotOneHost { .. }
             | OpenError::NotShared { .. }

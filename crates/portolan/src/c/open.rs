@@ -6,7 +6,7 @@ use std::ptr::null_mut;
 use super::error::{EINVAL, Errno};
 use super::types::{CCounters, COptions, HELPER_OFF, HELPER_ON, Record, read};
 use super::{Slot, endpoint, store_text};
-use crate::{Config, Endpoint, Misuse, Threads, WaitError};
+use crate::{Config, Endpoint, Misuse, SpaceId, Threads, WaitError};
 
 /// Settings are at most so many; an array without its end is found out.
 const SETTINGS_MAX: usize = 1024;
@@ -90,6 +90,19 @@ unsafe extern "C" fn portolan_open(
             errno
         })?;
         handle.store(Box::into_raw(Box::new(endpoint)));
+    }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_space(
+    handle: *mut Endpoint,
+    number: u32,
+    space: *mut *mut Endpoint,
+) -> c_int {
+    edge! {
+        endpoint = endpoint(handle), space = Slot::begun(space, null_mut());
+        let opened = endpoint.space(SpaceId::new(number)?)?;
+        space.store(Box::into_raw(Box::new(opened)));
     }
 }
 

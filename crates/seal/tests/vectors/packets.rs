@@ -307,7 +307,7 @@ fn connect(echo: u64, settled: bool) -> Content {
         credit: [512, 512],
         window: 10,
         packet_max: 1472,
-        flows: 8,
+        flows: 16,
         settled,
     };
     Content::Connect(ids, offer)
@@ -388,11 +388,11 @@ pub fn all() -> Vec<Packet> {
     });
     let stopped = Chunk::Stopped {
         serial: 513,
-        flows: [2, 129],
+        flows: [2, 0x8081],
     };
     let refuse = Chunk::Refuse {
         priority: Priority::Reply,
-        flow: 2,
+        flow: 15,
         message: MessageNo(9),
     };
     let gap = ack(0, 65, &[66, 68], 68);

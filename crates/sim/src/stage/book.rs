@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use portolan_core::{Death, Event, Message, Op, WaitError};
+use portolan_core::{Death, Event, Message, Op, SendOptions, SpaceId, WaitError};
 use portolan_wire::Priority;
 
 use crate::content;
@@ -45,6 +45,7 @@ struct Letter {
     to: LifeId,
     port: u16,
     priority: Priority,
+    space: SpaceId,
     flow: u16,
     args: usize,
     bytes: usize,
@@ -55,8 +56,8 @@ struct Letter {
     by_handler: bool,
 }
 
-/// Messages of one sender and flow, which keep order.
-type Way = (LifeId, LifeId, bool, u16);
+/// Messages of one sender, space and flow, which keep order.
+type Way = (LifeId, LifeId, bool, SpaceId, u16);
 
 /// What a handler is to do next.
 #[derive(Clone, Debug)]
@@ -73,6 +74,7 @@ pub struct Draft {
     pub id: usize,
     pub to: LifeId,
     pub port: u16,
+    pub space: SpaceId,
     pub flow: u16,
     pub priority: Priority,
     pub args: Vec<u64>,
@@ -80,6 +82,14 @@ pub struct Draft {
 }
 
 impl Draft {
+    pub fn options(&self) -> SendOptions<'_> {
+        SendOptions {
+            flow: self.flow,
+            priority: self.priority,
+            args: &self.args,
+        }
+    }
+
     pub fn payload(&self) -> Vec<u8> {
         let mut payload = vec![0; self.bytes];
         content::fill(self.id, 0, &mut payload);
@@ -111,6 +121,8 @@ pub struct Book {
     /// Silence may be taken for death.
     pub silence_possible: bool,
     pub long_max: u64,
+    /// Several spaces are used.
+    pub spaces: bool,
 }
 
 /// A book that handlers share.
@@ -118,7 +130,13 @@ pub struct Book {
 pub struct SharedBook(Arc<Mutex<Book>>);
 
 impl SharedBook {
-    pub fn new(rng: Rng, trace: Trace, silence_possible: bool, long_max: u64) -> Self {
+    pub fn new(
+        rng: Rng,
+        trace: Trace,
+        silence_possible: bool,
+        long_max: u64,
+        spaces: bool,
+    ) -> Self {
         Self(Arc::new(Mutex::new(Book {
             rng,
             trace,
@@ -134,6 +152,7 @@ impl SharedBook {
             signals: BTreeMap::new(),
             silence_possible,
             long_max,
+            spaces,
         })))
     }
 
@@ -159,8 +178,31 @@ pub mod port {
 }
 
 impl Book {
+    /// The space of a thing with this number.
+    pub const fn space_of(&self, number: usize) -> SpaceId {
+        let [second, third] = SpaceId::OTHERS;
+        match number % 4 {
+            1 if self.spaces => second,
+            2 if self.spaces => third,
+            _ => SpaceId::PROGRAM,
+        }
+    }
+
     /// A message of one life to another, as its program writes it.
     pub fn draft(&mut self, from: LifeId, to: LifeId, priority: Priority, port: u16) -> Draft {
+        let space = self.space_of(self.letters.len());
+        self.draft_in(space, from, to, priority, port)
+    }
+
+    /// The same in a space.
+    pub fn draft_in(
+        &mut self,
+        space: SpaceId,
+        from: LifeId,
+        to: LifeId,
+        priority: Priority,
+        port: u16,
+    ) -> Draft {
         let r = &mut self.rng;
         let bytes = match r.below(12) {
             0 => 0,
@@ -183,13 +225,23 @@ impl Book {
         } else {
             bytes
         };
-        self.letter(from, to, priority, port, flow, args, bytes as usize)
+        let flow = if space == SpaceId::PROGRAM { flow } else { 0 };
+        self.letter(
+            from,
+            to,
+            priority,
+            port,
+            (space, flow),
+            args,
+            bytes as usize,
+        )
     }
 
     /// A short message that may not come before another.
     pub fn draft_behind(&mut self, from: LifeId, it: &Draft) -> Draft {
         let (args, bytes) = (1 + self.rng.index(8), self.rng.below(3_000) as usize);
-        self.letter(from, it.to, it.priority, it.port, it.flow, args, bytes)
+        let way = (it.space, it.flow);
+        self.letter(from, it.to, it.priority, it.port, way, args, bytes)
     }
 
     #[expect(clippy::too_many_arguments, reason = "the fields of a message")]
@@ -199,7 +251,7 @@ impl Book {
         to: LifeId,
         priority: Priority,
         port: u16,
-        flow: u16,
+        (space, flow): (SpaceId, u16),
         args: usize,
         bytes: usize,
     ) -> Draft {
@@ -209,6 +261,7 @@ impl Book {
             to,
             port,
             priority,
+            space,
             flow,
             args,
             bytes,
@@ -222,6 +275,7 @@ impl Book {
             id,
             to,
             port,
+            space,
             flow,
             priority,
             args: words,
@@ -239,9 +293,9 @@ impl Book {
     /// A message of one life to several.
     pub fn broadcast(&mut self, from: LifeId, to: &[LifeId]) -> Draft {
         let (base, bytes) = (self.letters.len(), self.rng.below(4_000) as usize);
-        let request = Priority::Request;
+        let (request, space) = (Priority::Request, self.space_of(base));
         let all = to.iter().map(|to| {
-            let draft = self.letter(from, *to, request, port::BROADCAST, 0, 2, bytes);
+            let draft = self.letter(from, *to, request, port::BROADCAST, (space, 0), 2, bytes);
             self.letters[draft.id].base = Some(base);
             draft
         });
@@ -255,11 +309,11 @@ impl Book {
 
     fn way(letter: &Letter) -> Way {
         let is_reply = letter.priority == Priority::Reply;
-        (letter.from, letter.to, is_reply, letter.flow)
+        (letter.from, letter.to, is_reply, letter.space, letter.flow)
     }
 
     /// A handler of life `me` has a message; says what it does next.
-    pub fn deliver(&mut self, me: LifeId, m: &Message<'_>) -> Reaction {
+    pub fn deliver(&mut self, me: LifeId, space: SpaceId, m: &Message<'_>) -> Reaction {
         if m.port == port::SIGNAL {
             let told = self.signals.get_mut(&m.arg(0));
             let told = told.expect("a signal that somebody has sent");
@@ -291,10 +345,18 @@ impl Book {
         assert_eq!(to, me, "another life's: {}", what());
         assert_eq!(letter.fate, Fate::Open, "it is not due: {}", what());
         assert_eq!(self.lives[from].rank as u32, m.from, "{}", what());
-        let named = (m.port, m.priority, m.flow, m.arg_count(), m.payload.len());
+        let named = (
+            m.port,
+            m.priority,
+            space,
+            m.flow,
+            m.arg_count(),
+            m.payload.len(),
+        );
         let expected = (
             letter.port,
             letter.priority,
+            letter.space,
             letter.flow,
             letter.args,
             letter.bytes,
@@ -330,17 +392,17 @@ impl Book {
                 m.port, letter.bytes
             )
         });
-        self.react(me, m, from)
+        self.react(me, space, m, from)
     }
 
-    fn react(&mut self, me: LifeId, m: &Message<'_>, from: LifeId) -> Reaction {
+    fn react(&mut self, me: LifeId, space: SpaceId, m: &Message<'_>, from: LifeId) -> Reaction {
         if m.port == port::BROADCAST || self.lives[me].lost {
             return Reaction::Nothing;
         }
         let any = [port::PLAIN, port::SHORT, port::LONG, port::ANY_THREAD];
         let to_port = self.rng.pick(&any);
         if m.priority == Priority::Request && self.rng.one_in(2) {
-            let mut draft = self.draft(me, from, Priority::Reply, to_port);
+            let mut draft = self.draft_in(space, me, from, Priority::Reply, to_port);
             draft.flow = m.flow;
             self.letters[draft.id].flow = m.flow;
             self.letters[draft.id].by_handler = true;
@@ -352,7 +414,7 @@ impl Book {
         }
         let rank = self.rng.index(self.lives[me].knows.len());
         let to = self.lives[me].knows[rank];
-        let draft = self.draft(me, to, Priority::Request, to_port);
+        let draft = self.draft_in(space, me, to, Priority::Request, to_port);
         if self.rng.one_in(3) {
             Reaction::Give(rank as u32, draft)
         } else {
@@ -362,7 +424,7 @@ impl Book {
     }
 
     /// An error handler of life `me` is told something.
-    pub fn told(&mut self, me: LifeId, event: &Event) {
+    pub fn told(&mut self, me: LifeId, space: SpaceId, event: &Event) {
         let (now, node) = (self.now, self.lives[me].rank);
         self.trace.note(now, node, || format!("{event:?}"));
         match *event {
@@ -373,8 +435,10 @@ impl Book {
                 number,
             } => {
                 let to = self.spoken_of(me, to as usize);
-                self.note_refused(me, to, priority, flow, number.0);
+                self.note_refused((me, to, priority == Priority::Reply, space, flow), number.0);
             }
+            // All spaces are told of these.
+            Event::PeerDead { .. } if space != SpaceId::PROGRAM => {}
             Event::PeerDead { rank, why } => {
                 let it = self.spoken_of(me, rank as usize);
                 self.lives[me].owed.retain(|owed| *owed != it);
@@ -414,15 +478,7 @@ impl Book {
     }
 
     /// A message was refused.
-    pub fn note_refused(
-        &mut self,
-        from: LifeId,
-        to: LifeId,
-        priority: Priority,
-        flow: u16,
-        number: u32,
-    ) {
-        let way = (from, to, priority == Priority::Reply, flow);
+    pub fn note_refused(&mut self, way: Way, number: u32) {
         self.refused.insert((way, number));
     }
 
@@ -439,7 +495,8 @@ impl Book {
                 None => self.ops.push((from, to, draft, op)),
                 Some(Ok(payload)) => content::verify(draft.id, 0, payload.as_slice()),
                 Some(Err(WaitError::Refused)) => {
-                    self.note_refused(from, to, draft.priority, draft.flow, op.number().0);
+                    let way = Self::way(&self.letters[draft.id]);
+                    self.note_refused(way, op.number().0);
                 }
                 Some(Err(_)) => self.failed.push((from, to, draft.id)),
             }

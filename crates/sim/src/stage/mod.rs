@@ -103,7 +103,13 @@ impl Stage {
             *net.steering_mut(place) = plan.steering;
         }
         let book_rng = Rng::new(mix(seed ^ 3));
-        let book = SharedBook::new(book_rng, trace, plan.silence_possible(), plan.long_max);
+        let book = SharedBook::new(
+            book_rng,
+            trace,
+            plan.silence_possible(),
+            plan.long_max,
+            plan.spaces,
+        );
         for rank in 0..ranks {
             book.lock().lives.push(Life {
                 rank,

@@ -1,13 +1,13 @@
 //! Matched messages of a rank of the stage, and its accesses to others' memory.
 
-use portolan_core::{Gather, Scatter, SendError};
+use portolan_core::{Gather, Scatter, SendError, SpaceId};
 use portolan_exchange::{
     Completion, Memory, Notify, OpError, OpId, Place, PutOptions, RemoteKey, Selector,
     SendOptions as TaggedOptions, Signal,
 };
 use portolan_wire::Priority;
 
-use super::book::{LifeId, port};
+use super::book::{Book, LifeId, port};
 use super::rank::{Closing, Rank};
 use crate::content;
 
@@ -29,6 +29,11 @@ pub struct Parcel {
 }
 
 impl Parcel {
+    /// The space that it is sent in.
+    const fn space(&self, book: &Book) -> SpaceId {
+        book.space_of(self.tag as usize)
+    }
+
     fn payload(&self) -> Vec<u8> {
         let mut payload = vec![0; self.bytes];
         content::fill(self.tag as usize, 0, &mut payload);
@@ -42,7 +47,7 @@ pub enum Kind {
     Sends(Parcel),
     Receives(Parcel),
     /// A receive that was cancelled.
-    Cancelled,
+    Cancelled(Parcel),
     Puts {
         id: usize,
         at: usize,
@@ -90,8 +95,9 @@ impl Rank {
                 }
                 let (at, bytes) = (slot * SLOT, 1 + self.rng.index(SLOT));
                 let mut book = self.book.lock();
+                let own = SpaceId::PROGRAM;
                 let id = book
-                    .draft(self.life, of, Priority::Request, port::SIGNAL)
+                    .draft_in(own, self.life, of, Priority::Request, port::SIGNAL)
                     .id;
                 book.unsend(id);
                 let signal = self.rng.one_in(2).then_some(Signal {
@@ -109,9 +115,12 @@ impl Rank {
                     ..PutOptions::default()
                 };
                 self.written.slots.push((of, id, at, 0));
-                let begun = self.engine.reach(target, Gather::from(payload), |x, from| {
-                    x.put(target, place(at), from, &options)
-                });
+                let begun = self.engine.reach(
+                    SpaceId::PROGRAM,
+                    target,
+                    Gather::from(payload),
+                    |x, from| x.put(target, place(at), from, &options),
+                );
                 let op = done(begun.map_err(|(e, _)| e));
                 let kind = Kind::Puts { id, at, bytes, of };
                 self.ops.extend(op.map(|op| (op, kind)));
@@ -128,23 +137,25 @@ impl Rank {
                     None => (None, 0, 8),
                 };
                 let into = Scatter::from(vec![0; bytes]);
-                let begun = self.engine.reach(target, into, |x, into| {
-                    x.get(target, place(at), into, notify)
-                });
+                let begun = self
+                    .engine
+                    .reach(SpaceId::PROGRAM, target, into, |x, into| {
+                        x.get(target, place(at), into, notify)
+                    });
                 let op = done(begun.map_err(|(e, _)| e));
                 self.ops
                     .extend(op.map(|op| (op, Kind::Gets { id, bytes, of })));
             }
             3 => {
-                let begun = self.engine.reach(target, (), |x, ()| {
+                let begun = self.engine.reach(SpaceId::PROGRAM, target, (), |x, ()| {
                     x.flush(target, notify).map_err(|e| (e, ()))
                 });
                 let op = done(begun.map_err(|(e, ())| e));
                 self.ops.extend(op.map(|op| (op, Kind::Flushes(of))));
             }
-            4 => self.engine.matched.exchange.fence(target),
+            4 => self.engine.matched.own.exchange.fence(target),
             _ => {
-                let begun = self.engine.reach(target, (), |x, ()| {
+                let begun = self.engine.reach(SpaceId::PROGRAM, target, (), |x, ()| {
                     let added = x.fetch_add(target, place(0), ADDED, notify);
                     added.map_err(|e| (e, ()))
                 });
@@ -155,13 +166,21 @@ impl Rank {
         }
     }
 
+    /// The space of a matched message, which is open from now on.
+    fn space_of(&mut self, parcel: &Parcel) -> SpaceId {
+        let space = parcel.space(&self.book.lock());
+        self.enter(space);
+        space
+    }
+
     /// Sends a matched message; false: the other is dead, as it knows.
     pub fn send_parcel(&mut self, to: usize, parcel: Parcel) {
         if self.closing != Closing::No || self.known(to) != Some(parcel.to) {
             return;
         }
+        let space = self.space_of(&parcel);
         let payload = parcel.payload();
-        if self.rng.one_in(3) && self.engine.push_now(to as u32, parcel.tag, &payload) {
+        if self.rng.one_in(3) && self.engine.push_now(space, to as u32, parcel.tag, &payload) {
             return;
         }
         let options = TaggedOptions {
@@ -179,7 +198,7 @@ impl Rank {
         }
         match self
             .engine
-            .post_tagged(to as u32, parcel.tag, &options, from)
+            .post_tagged(space, to as u32, parcel.tag, &options, from)
         {
             Ok(op) => self.ops.push((op, Kind::Sends(parcel))),
             Err((SendError::PeerDead { .. }, _)) => {}
@@ -194,12 +213,13 @@ impl Rank {
         }
         self.note(|| format!("receives {} from {from}", parcel.tag));
         let selector = Selector::from(from as u32, parcel.tag);
+        let space = self.space_of(&parcel);
         match self.rng.below(8) {
             0 => return self.claims.push(parcel),
             1 => {
-                let op = self.post(&selector, parcel.bytes);
-                if self.engine.matched.exchange.cancel(op) {
-                    self.ops.push((op, Kind::Cancelled));
+                let op = self.post(space, &selector, parcel.bytes);
+                if self.engine.exchange(space).cancel(op) {
+                    self.ops.push((op, Kind::Cancelled(parcel)));
                 } else {
                     self.ops.push((op, Kind::Receives(parcel)));
                     return;
@@ -208,14 +228,16 @@ impl Rank {
             _ => {}
         }
         let room = parcel.bytes + self.rng.index(50);
-        let op = self.post(&selector, room);
+        let op = self.post(space, &selector, room);
         self.ops.push((op, Kind::Receives(parcel)));
     }
 
-    fn post(&mut self, selector: &Selector, room: usize) -> OpId {
+    fn post(&mut self, space: SpaceId, selector: &Selector, room: usize) -> OpId {
         let first = room / 2;
         let into = Scatter::from(vec![0; first]).and(vec![0; room - first]);
-        let op = self.engine.post_receive(selector, into, Notify::default());
+        let op = self
+            .engine
+            .post_receive(space, selector, into, Notify::default());
         op.expect("the rank is there")
     }
 
@@ -224,13 +246,14 @@ impl Rank {
         for parcel in std::mem::take(&mut self.claims) {
             let rank = self.book.lock().lives[parcel.from].rank;
             let selector = Selector::from(rank as u32, parcel.tag);
-            let exchange = &mut self.engine.matched.exchange;
+            let space = self.space_of(&parcel);
+            let exchange = self.engine.exchange(space);
             if let Some((id, found)) = exchange.claim(&selector) {
                 assert_eq!((found.tag, found.total), (parcel.tag, parcel.bytes as u64));
                 let into = Scatter::from(vec![0; parcel.bytes]);
                 let op = self
                     .engine
-                    .with_exchange(|x| x.receive_claimed(id, into, Notify::default()));
+                    .with_exchange(space, |x| x.receive_claimed(id, into, Notify::default()));
                 self.ops.push((op, Kind::Receives(parcel)));
             } else if self.known(rank) == Some(parcel.from) {
                 self.claims.push(parcel);
@@ -242,7 +265,13 @@ impl Rank {
     pub(super) fn take_ended(&mut self) -> bool {
         let mut any = false;
         for (op, kind) in std::mem::take(&mut self.ops) {
-            let exchange = &mut self.engine.matched.exchange;
+            let space = match &kind {
+                Kind::Sends(parcel) | Kind::Receives(parcel) | Kind::Cancelled(parcel) => {
+                    self.space_of(parcel)
+                }
+                _ => SpaceId::PROGRAM,
+            };
+            let exchange = self.engine.exchange(space);
             if exchange.is_done(op) != Some(true) {
                 self.ops.push((op, kind));
                 continue;
@@ -268,7 +297,7 @@ impl Rank {
         let other = match kind {
             Kind::Sends(parcel) => parcel.to,
             Kind::Receives(parcel) => parcel.from,
-            Kind::Cancelled => {
+            Kind::Cancelled(_) => {
                 assert_eq!(done.result, Err(OpError::Cancelled));
                 return;
             }
@@ -315,13 +344,13 @@ impl Rank {
                 assert_eq!(counted % ADDED, 0);
             }
             Kind::Adds(_) => assert_eq!(done.data.expect("what was there") % ADDED, 0),
-            Kind::Flushes(_) | Kind::Cancelled => {}
+            Kind::Flushes(_) | Kind::Cancelled(_) => {}
         }
     }
 
     /// Its region as the others have left it.
     pub fn take_region(&mut self) -> Vec<u8> {
-        let memory = self.engine.deregister_region(self.region);
+        let memory = self.engine.deregister_region(SpaceId::PROGRAM, self.region);
         let memory = memory
             .expect("nobody reaches it")
             .expect("it is one region's only");

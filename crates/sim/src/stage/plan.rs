@@ -7,6 +7,9 @@ use crate::rng::Rng;
 use crate::scenario::faults;
 use crate::steer::Steering;
 
+/// Chance of its own: whether ranks use several spaces.
+const SPACES: u64 = 0x5bace5;
+
 const US: u64 = 1_000;
 const MS: u64 = 1_000_000;
 
@@ -69,6 +72,8 @@ pub struct Plan {
     pub path_mtu: usize,
     /// After which a peer that owes something is dead, ns.
     pub silence_ns: u64,
+    /// Ranks use three spaces, and open two of them some time after others do.
+    pub spaces: bool,
     /// Some ranks close with messages under way.
     pub close_early: bool,
     /// A rank is killed before this step of the run.
@@ -148,6 +153,7 @@ impl Plan {
             failing: (networks == 2 && r.one_in(2)).then(|| r.index(2)),
             path_mtu: if r.one_in(5) { 1_250 } else { 0 },
             silence_ns,
+            spaces: Rng::new(seed ^ SPACES).one_in(2),
             close_early: r.one_in(4),
             kill_at: None,
         }

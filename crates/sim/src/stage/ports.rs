@@ -1,37 +1,24 @@
 //! What the stage's programs bind to their ports.
 
-use portolan_core::{Binding, Context, Message, SendError, SendOptions};
+use portolan_core::{Binding, Context, Message, PortId, SendError, SpaceId};
 
-use super::book::{Draft, LifeId, Reaction, SharedBook, port};
+use super::book::{LifeId, Reaction, SharedBook, port};
 
 /// Room in a buffer of a port, bytes: short ones are too short for some messages.
 const ROOM: [usize; 2] = [1_500, 400_000];
 
 /// Calls of a handler.
-fn handle(book: &SharedBook, me: LifeId, ctx: &mut Context<'_>, m: &Message<'_>) {
-    let reaction = book.lock().deliver(me, m);
-    let options = |draft: &Draft| (draft.flow, draft.priority);
+fn handle(book: &SharedBook, me: LifeId, space: SpaceId, ctx: &mut Context<'_>, m: &Message<'_>) {
+    let reaction = book.lock().deliver(me, space, m);
     let sent = match &reaction {
         Reaction::Nothing => return,
         Reaction::Reply(draft) => ctx.reply_to(draft.port, &draft.args, &draft.payload()),
         Reaction::Forward(rank, draft) => {
-            let (flow, priority) = options(draft);
-            let o = SendOptions {
-                flow,
-                priority,
-                args: &draft.args,
-            };
-            let sent = ctx.send_with(*rank, draft.port, &o, &draft.payload());
+            let sent = ctx.send_with(*rank, draft.port, &draft.options(), &draft.payload());
             sent.map(drop)
         }
         Reaction::Give(rank, draft) => {
-            let (flow, priority) = options(draft);
-            let o = SendOptions {
-                flow,
-                priority,
-                args: &draft.args,
-            };
-            let sent = ctx.send_owned(*rank, draft.port, &o, draft.payload());
+            let sent = ctx.send_owned(*rank, draft.port, &draft.options(), draft.payload());
             sent.map(|op| book.lock().given(draft.clone(), op))
         }
     };
@@ -50,10 +37,10 @@ fn handle(book: &SharedBook, me: LifeId, ctx: &mut Context<'_>, m: &Message<'_>)
 }
 
 /// What is bound to a port.
-pub fn binding(book: &SharedBook, me: LifeId, at: u16) -> Binding {
+pub fn binding(book: &SharedBook, me: LifeId, at: PortId) -> Binding {
     let shared = book.clone();
-    let to_handler = Binding::to(move |ctx, m| handle(&shared, me, ctx, m));
-    match at {
+    let to_handler = Binding::to(move |ctx, m| handle(&shared, me, at.space, ctx, m));
+    match at.number {
         port::SHORT => to_handler.with_buffer(vec![0; ROOM[0]]),
         port::LONG => to_handler.with_buffer(vec![0; ROOM[1]]),
         port::ANY_THREAD => to_handler.any_thread(),

@@ -1,6 +1,6 @@
 //! What a rank of the stage does of its own accord.
 
-use portolan_core::{BROADCAST, Group, Progress, SendError, SendOptions};
+use portolan_core::{BROADCAST, Group, PortId, Progress, SendError, SendOptions, SpaceId};
 use portolan_wire::Priority;
 
 use super::book::{Draft, LifeId, port};
@@ -18,11 +18,13 @@ impl Rank {
         let ranks = self.engine.core.size as usize;
         let to = self.rng.index(ranks);
         match self.rng.below(16) {
-            0 => self.bind(port::LATE),
+            0 => self.bind(SpaceId::PROGRAM, port::LATE),
             1 => {
-                self.bind(port::CHANGING);
-                let closed =
-                    (self.engine).take_part(|core, out| core.close_port(out, port::CLOSING));
+                let space = self.rng.pick(&self.spaces);
+                self.bind(space, port::CHANGING);
+                let number = port::CLOSING;
+                let closed = (self.engine)
+                    .take_part(|core, out| core.close_port(out, PortId { space, number }));
                 closed.expect("it is the program's");
             }
             2 => self.broadcast(),
@@ -93,11 +95,13 @@ impl Rank {
             return;
         }
         let draft = self.book.lock().broadcast(self.life, &lives);
-        let o = SendOptions {
-            args: &draft.args,
-            ..SendOptions::default()
-        };
+        self.enter(draft.space);
+        let o = draft
+            .options()
+            .within(draft.space)
+            .expect("it has this flow");
         let core = &self.engine.core;
+        self.relay_flow = o.flow;
         self.relays = core
             .broadcast_to(&to, draft.port, &o, &draft.payload())
             .into();
@@ -119,7 +123,10 @@ impl Rank {
             }
         }
         while let Some((to, bytes)) = self.relays.front() {
-            let o = SendOptions::default();
+            let o = SendOptions {
+                flow: self.relay_flow,
+                ..SendOptions::default()
+            };
             let sent = self
                 .engine
                 .take_part(|core, out| core.send_any(out, *to, BROADCAST, &o, bytes));
@@ -134,11 +141,11 @@ impl Rank {
 
     /// Sends a message in one way or another; false: no credit.
     fn send_now(&mut self, to: u32, draft: &Draft) -> bool {
-        let o = SendOptions {
-            flow: draft.flow,
-            priority: draft.priority,
-            args: &draft.args,
-        };
+        self.enter(draft.space);
+        let o = draft
+            .options()
+            .within(draft.space)
+            .expect("it has this flow");
         let payload = draft.payload();
         let sent = if self.rng.one_in(4) {
             let given = self
@@ -148,7 +155,7 @@ impl Rank {
                 .map_err(|(e, _)| e)
                 .map(|op| self.book.lock().given(draft.clone(), op))
         } else {
-            let now = self.engine.send_now(to, draft.port, &o, &payload);
+            let now = self.engine.send_now::<false>(to, draft.port, &o, &payload);
             let sent = now.unwrap_or_else(|| self.engine.try_send(to, draft.port, &o, &payload));
             sent.map(drop)
         };

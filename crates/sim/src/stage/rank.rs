@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use portolan_core::{
-    BarrierCall, Clock, Core, Death, Engine, Finding, Lane, Lanes, Matched, Restarted, Scatter,
-    ShmLane,
+    BarrierCall, Clock, Core, Death, Engine, Finding, Lane, Lanes, Matched, PortId, Restarted,
+    Scatter, ShmLane, SpaceId,
 };
 use portolan_exchange::{OpId, RegionId, Rights, Statistics};
 use portolan_link::shm::{ShmPort, Slumbering};
@@ -71,6 +71,9 @@ pub struct Rank {
     pub(super) last: Option<(u32, Draft)>,
     /// What is left to be sent of broadcasts.
     pub(super) relays: VecDeque<(u32, Vec<u8>)>,
+    pub(super) relay_flow: u16,
+    /// Those that it has opened.
+    pub(super) spaces: Vec<SpaceId>,
     pub(super) ops: Vec<(OpId, Kind)>,
     /// Messages that are claimed when they are there.
     pub(super) claims: Vec<Parcel>,
@@ -126,7 +129,7 @@ impl Rank {
         let shm = shm.map(|(link, near)| ShmLane::new(link, &near, plan.copy_min, 1 << 20));
         let mut engine = Engine::new(core, matched, Some(net), shm, clock.clone());
         let region = Scatter::from(vec![0; REGION]);
-        let region = engine.register_region(region, Some(KEY), Rights::Both);
+        let region = engine.register_region(SpaceId::PROGRAM, region, Some(KEY), Rights::Both);
         let mut made = Self {
             rank,
             life,
@@ -139,6 +142,8 @@ impl Rank {
             wants: VecDeque::new(),
             last: None,
             relays: VecDeque::new(),
+            relay_flow: 0,
+            spaces: Vec::new(),
             ops: Vec::new(),
             claims: Vec::new(),
             region: region.expect("the key is free"),
@@ -148,18 +153,33 @@ impl Rank {
             barriers_due: 0,
             closing: Closing::No,
         };
-        for at in port::PLAIN..=port::SIGNAL {
-            if at != port::LATE {
-                made.bind(at);
-            }
-        }
-        let shared = book.clone();
-        made.engine.core.error_handler =
-            Some(Box::new(move |_, event| shared.lock().told(life, event)));
+        made.enter(SpaceId::PROGRAM);
         made
     }
 
-    pub(super) fn bind(&mut self, at: u16) {
+    /// Opens a space, if it has not.
+    pub(super) fn enter(&mut self, space: SpaceId) {
+        if self.spaces.contains(&space) || self.closing != Closing::No {
+            return;
+        }
+        self.spaces.push(space);
+        if space != SpaceId::PROGRAM {
+            self.engine.open_space(space).expect("it was never opened");
+        }
+        for at in port::PLAIN..=port::SIGNAL {
+            if at != port::LATE {
+                self.bind(space, at);
+            }
+        }
+        let (shared, life) = (self.book.clone(), self.life);
+        let opened = self.engine.core.space(space).expect("it is open");
+        opened.error_handler = Some(Box::new(move |_, event| {
+            shared.lock().told(life, space, event)
+        }));
+    }
+
+    pub(super) fn bind(&mut self, space: SpaceId, number: u16) {
+        let at = PortId { space, number };
         let binding = binding(&self.book, self.life, at);
         let bound = self.engine.core.bind(at, binding);
         bound.expect("it is the program's");
@@ -272,13 +292,18 @@ impl Rank {
 
     pub fn close(&mut self) {
         self.leave_barriers();
-        self.engine.core.closing = true;
+        self.engine.core.begin_close();
         self.closing = Closing::Flushing;
     }
 
     /// Binds what was not bound, so that all that waits is taken.
     pub fn bind_all(&mut self) {
-        self.bind(port::LATE);
+        let closing = self.closing != Closing::No;
+        let all = [0, 1, 2].map(|number| self.book.lock().space_of(number));
+        for space in all.into_iter().filter(|_| !closing) {
+            self.enter(space);
+            self.bind(space, port::LATE);
+        }
     }
 
     /// Runs what handlers are still to run.
@@ -305,8 +330,7 @@ impl Rank {
 
     /// Nothing of its program's is under way, and nothing that arrives.
     pub fn is_done(&mut self) -> bool {
-        let core = &self.engine.core;
-        (core.unexpected.used, core.queued.used) == (0, 0)
+        self.kept() == 0
             && self.wants.is_empty()
             && self.relays.is_empty()
             && self.ops.is_empty()
@@ -314,6 +338,16 @@ impl Rank {
             && self.barrier.is_none()
             && self.barriers_due == 0
             && self.engine.idle()
+    }
+
+    /// Bytes of messages that wait in any space.
+    fn kept(&mut self) -> usize {
+        let core = &mut self.engine.core;
+        let of = |space: &SpaceId| {
+            let space = core.space(*space).expect("it is open");
+            space.unexpected.used + space.queued.used
+        };
+        self.spaces.iter().map(of).sum()
     }
 
     /// Of nothing anything is left; of the dead, whole messages that nobody asked for.
@@ -324,26 +358,27 @@ impl Rank {
             .lives
             .iter()
             .any(|it| it.lost || !it.known_dead.is_empty());
-        let core = &mut self.engine.core;
-        assert_eq!((core.unexpected.used, core.queued.used), (0, 0));
-        let found = self.engine.matched.exchange.statistics();
-        let expected = Statistics {
-            messages: if of_dead { found.messages } else { 0 },
-            pushed_bytes: if of_dead { found.pushed_bytes } else { 0 },
-            unflushed: found.unflushed,
-            regions: 1,
-            ..Statistics::default()
-        };
-        assert_eq!(found, expected);
+        assert_eq!(self.kept(), 0);
+        for space in &self.spaces {
+            let found = self.engine.exchange(*space).statistics();
+            let expected = Statistics {
+                messages: if of_dead { found.messages } else { 0 },
+                pushed_bytes: if of_dead { found.pushed_bytes } else { 0 },
+                unflushed: found.unflushed,
+                regions: usize::from(*space == SpaceId::PROGRAM),
+                ..Statistics::default()
+            };
+            assert_eq!(found, expected, "{space}");
+        }
     }
 
     /// What is under way, in words.
     pub fn report(&mut self) -> String {
-        let idle = self.engine.idle();
+        let (idle, kept) = (self.engine.idle(), self.kept());
         let core = &mut self.engine.core;
         format!(
             "rank {}: engine idle {idle}, starved {}, ports {:?}, events {}, next pass {}, wants {:?}, relays {}, ops {:?}, claims {:?}, barrier \
-             {:?}, closing {:?}, kept {} and {}, {:?}, waiting {:?}",
+             {:?}, closing {:?}, kept {kept}, {:?}, waiting {:?}",
             self.rank,
             core.starved,
             core.ready,
@@ -355,9 +390,7 @@ impl Rank {
             self.claims,
             self.barrier,
             self.closing,
-            core.unexpected.used,
-            core.queued.used,
-            self.engine.matched.exchange.statistics(),
+            self.engine.matched.own.exchange.statistics(),
             core.waiting(),
         )
     }

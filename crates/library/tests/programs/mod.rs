@@ -34,17 +34,16 @@ pub fn with_cxx() -> bool {
     std::env::var_os("PORTOLAN_TEST_WITHOUT_CXX").is_none()
 }
 
-/// The static library `libNAME` that was built along with this test.
-pub fn library(name: &str) -> PathBuf {
+/// The static library that was built along with this test.
+pub fn library() -> PathBuf {
     let exe = std::env::current_exe().unwrap();
     let built = |path: &PathBuf| fs::metadata(path).unwrap().modified().unwrap();
-    let begin = format!("lib{name}-");
     fs::read_dir(exe.parent().unwrap())
         .unwrap()
         .map(|entry| entry.unwrap().path())
         .filter(|path| {
             let name = path.file_name().unwrap().to_string_lossy();
-            name.starts_with(&begin) && name.ends_with(".a")
+            name.starts_with("libportolan_library-") && name.ends_with(".a")
         })
         .max_by_key(built)
         .expect("cargo builds the static library with the crate")

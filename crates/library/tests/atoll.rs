@@ -1,8 +1,7 @@
-//! The interface from C programs, one for each call: `tests/c`, checked as C99
+//! The interface from C programs, one for each call: `tests/atoll`, checked as C99
 //! and C++17, linked with the shared library and run as a job of two, over
 //! shared memory and over UDP.
 
-#[path = "../../portolan/tests/programs/mod.rs"]
 mod programs;
 
 use std::collections::BTreeSet;
@@ -28,21 +27,20 @@ static SHARED: LazyLock<PathBuf> = LazyLock::new(|| {
     let target = temporary().join("shared");
     let out = target.join("release");
     fs::create_dir_all(&out).unwrap();
-    fs::copy(library("atoll"), out.join("libatoll.a")).unwrap();
+    fs::copy(library(), out.join("libportolan_library.a")).unwrap();
     let mut make = Command::new("make");
     succeeds(
         make.arg("-C")
             .arg(crate_dir())
             .arg(format!("TARGET={}", target.display())),
     );
-    fs::remove_file(out.join("libatoll.a")).unwrap();
     out
 });
 
 /// Builds a C program, which must be C++ as well.
 fn build(name: &str, source: &Path) -> PathBuf {
     let program = temporary().join(name);
-    let include = crate_dir().join("include");
+    let include = crate_dir().join("../atoll/include");
     if with_cxx() {
         let mut check = Command::new("g++");
         check.args(["-x", "c++", "-std=c++17", "-fsyntax-only"]);
@@ -59,7 +57,7 @@ fn build(name: &str, source: &Path) -> PathBuf {
         .arg(&program);
     if let Ok(flags) = std::env::var("PORTOLAN_TEST_CFLAGS") {
         // For sanitizers: the shared library is linked without their runtime.
-        command.arg(library("atoll")).args(SYSTEM);
+        command.arg(library()).args(SYSTEM);
         command.args(flags.split_whitespace());
     } else {
         let path = format!("-Wl,-rpath,{}", SHARED.display());
@@ -71,7 +69,7 @@ fn build(name: &str, source: &Path) -> PathBuf {
 }
 
 fn test(name: &str, modes: &[&str]) {
-    let source = crate_dir().join(format!("tests/c/{name}.c"));
+    let source = crate_dir().join(format!("tests/atoll/{name}.c"));
     let program = build(name, &source);
     for mode in modes {
         run_pair(&program, mode);
@@ -122,7 +120,7 @@ fn the_page_has_a_program_that_runs() {
 
 /// The header's functions.
 fn declared() -> BTreeSet<String> {
-    let header = fs::read_to_string(crate_dir().join("include/atoll.h")).unwrap();
+    let header = fs::read_to_string(crate_dir().join("../atoll/include/atoll.h")).unwrap();
     (header.lines())
         .filter(|line| !line.starts_with([' ', '/', '#']))
         .filter_map(|line| {
@@ -146,25 +144,4 @@ fn every_call_has_a_program() {
         };
         assert!(PROGRAMS.contains(&name), "{call}");
     }
-}
-
-/// What the header declares, no more, and under the version that programs are
-/// linked with.
-#[test]
-fn the_shared_library_exports_the_header() {
-    let so = SHARED.join("libatoll.so");
-    let symbols = succeeds(Command::new("nm").args(["-D", "--defined-only"]).arg(&so));
-    let exported: BTreeSet<String> = symbols
-        .lines()
-        .filter_map(|line| line.split_whitespace().nth(2))
-        .filter(|name| *name != "ATOLL_0")
-        .map(str::to_owned)
-        .collect();
-    let wanted = declared()
-        .iter()
-        .map(|name| format!("{name}@@ATOLL_0"))
-        .collect();
-    assert_eq!(exported, wanted);
-    let dynamic = succeeds(Command::new("readelf").arg("-d").arg(&so));
-    assert!(dynamic.contains("soname: [libatoll.so.0]"), "{dynamic}");
 }

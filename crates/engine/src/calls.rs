@@ -1,117 +1,27 @@
-//! The endpoint as the program sees it.
+//! The program's calls on ports, and what it may look at.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::Arc;
 
 use portolan_core::{
-    Binding, Buffer, Counters, Death, ErrorHandler, Event, Misuse, NetLane, Op, Payload, SendError,
-    SendOptions, Source, WaitError,
+    Binding, Buffer, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Misuse, NetLane, Op, Payload,
+    PortId, SendError, SendOptions, Source, SpaceId, WaitError,
 };
 use portolan_link::xdp::Xdp;
 use portolan_proto::Release;
-use portolan_ring::{Lent, Owned, OwnerGuard};
-use portolan_sys::clock::now_ns;
-use portolan_sys::lives::Pulse;
-use portolan_sys::tell::tell;
+use portolan_ring::Lent;
 use portolan_wire::MessageNo;
 
-use crate::describe::{ANYBODY, Call, Table, Waiting};
-use crate::helper::Helper;
+use crate::describe::{Call, Waiting};
 use crate::network::First;
-use crate::own::Threads;
-use crate::sleep::WaitSet;
-use crate::state::State;
-use crate::wait::Waited;
+use crate::space::{Guard, Space};
 
-/// How long an endpoint that closes goes on answering, ns: a peer that asks again at each
-/// answer would keep it for ever.
-const ANSWERS_NS: u64 = 50_000_000;
-
-/// What the endpoint and its helper thread share.
-pub(crate) struct Inner {
-    pub state: Owned<State>,
-    pub wait_set: Arc<WaitSet>,
-    pub threads: Threads,
-    pub takeover_ns: u64,
-    close_ns: u64,
-    rank: u32,
-    size: u32,
-}
-
-/// A process's attachment to its job.
-///
-/// Every call makes some progress of its own kind; handlers run only within
-/// calls that say so ([`Endpoint::progress`], blocking sends, waits), one at a
-/// time, in the calling thread.
-pub struct Endpoint {
-    pub(crate) inner: Arc<Inner>,
-    pub(crate) helper: Option<Helper>,
-    tables: Vec<Table>,
-}
-
-impl std::fmt::Debug for Endpoint {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Endpoint")
-            .field("rank", &self.inner.rank)
-            .field("size", &self.inner.size)
-            .finish_non_exhaustive()
-    }
-}
-
-pub(crate) type Guard<'a> = OwnerGuard<'a, State>;
-
-impl Endpoint {
-    pub(crate) fn new(
-        state: Owned<State>,
-        config: &crate::Config,
-        size: u32,
-        wait_set: Arc<WaitSet>,
-        pulse: Option<Pulse>,
-        mut tables: Vec<Table>,
-    ) -> Result<Self, crate::OpenError> {
-        let inner = Arc::new(Inner {
-            state,
-            wait_set,
-            threads: config.threads,
-            takeover_ns: config.takeover_ns,
-            close_ns: config.close_ns,
-            rank: config.rank,
-            size,
-        });
-        // The state has come to its place.
-        for table in tables.iter_mut().filter(|table| table.address == 0) {
-            table.address = inner.state.address();
+impl Space {
+    /// A port of it.
+    const fn port(&self, number: u16) -> PortId {
+        PortId {
+            space: self.id,
+            number,
         }
-        let helper = if config.helper {
-            Some(Helper::start(&inner, pulse)?)
-        } else {
-            None
-        };
-        Ok(Self {
-            inner,
-            helper,
-            tables,
-        })
-    }
-
-    #[inline(always)]
-    pub(crate) fn enter(&self) -> Result<Guard<'_>, Misuse> {
-        Ok(self.inner.state.enter()?)
-    }
-
-    /// This process's number in the job.
-    #[inline]
-    #[must_use]
-    pub fn rank(&self) -> u32 {
-        self.inner.rank
-    }
-
-    /// Number of processes in the job.
-    #[inline]
-    #[must_use]
-    pub fn size(&self) -> u32 {
-        self.inner.size
     }
 
     /// Binds a port; if it is bound or closed, anew. Messages that wait for it
@@ -120,7 +30,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn bind(&self, port: u16, binding: Binding) -> Result<(), Misuse> {
-        self.enter()?.core.bind(port, binding)
+        self.enter()?.core.bind(self.port(port), binding)
     }
 
     /// Closes a port: messages that wait there, and further ones, are refused;
@@ -131,19 +41,19 @@ impl Endpoint {
     pub fn close_port(&self, port: u16) -> Result<(), Misuse> {
         let mut s = self.enter()?;
         let (core, mut out) = s.split();
-        let closed = core.close_port(&mut out, port);
+        let closed = core.close_port(&mut out, self.port(port));
         s.flush();
         s.end();
         closed
     }
 
     /// Gives a port another buffer, or none; gives the old one back, unless a
-    /// message is in it: that one comes by [`Endpoint::take_buffer`] later.
+    /// message is in it: that one comes by [`Space::take_buffer`] later.
     ///
     /// # Errors
     /// [`Misuse`].
     pub fn set_buffer(&self, port: u16, buffer: Option<Buffer>) -> Result<Option<Buffer>, Misuse> {
-        Ok(self.enter()?.core.set_buffer(port, buffer))
+        Ok(self.enter()?.core.set_buffer(self.port(port), buffer))
     }
 
     /// A buffer of the port that was replaced while a message was in it, with
@@ -152,7 +62,7 @@ impl Endpoint {
     /// # Errors
     /// [`Misuse`].
     pub fn take_buffer(&self, port: u16) -> Result<Option<(Buffer, usize)>, Misuse> {
-        Ok(self.enter()?.core.take_buffer(port))
+        Ok(self.enter()?.core.take_buffer(self.port(port)))
     }
 
     /// Messages that came to a port since it was bound.
@@ -164,7 +74,7 @@ impl Endpoint {
             .enter()?
             .core
             .ports
-            .get(port)
+            .get(self.port(port))
             .map_or(0, |slot| slot.arrived))
     }
 
@@ -177,7 +87,10 @@ impl Endpoint {
         handler: impl FnMut(&mut crate::Context<'_>, &Event) + Send + 'static,
     ) -> Result<(), Misuse> {
         let handler: ErrorHandler = Box::new(handler);
-        self.enter()?.core.error_handler = Some(handler);
+        let mut s = self.enter()?;
+        if let Some(space) = s.core.space(self.id) {
+            space.error_handler = Some(handler);
+        }
         Ok(())
     }
 
@@ -191,7 +104,13 @@ impl Endpoint {
         self.try_send_with(rank, port, &SendOptions::default(), payload)
     }
 
-    /// As [`Endpoint::try_send`], with options.
+    /// Whether options say the flow that a message travels in as they are.
+    #[inline(always)]
+    fn is_own(&self, options: &SendOptions<'_>) -> bool {
+        self.id == SpaceId::PROGRAM && options.flow < FLOWS_MAX
+    }
+
+    /// As [`Space::try_send`], with options.
     ///
     /// # Errors
     /// [`SendError`]; nothing was queued.
@@ -203,11 +122,38 @@ impl Endpoint {
         options: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
+        if self.is_own(options) {
+            return self.try_send_in::<true>(rank, port, options, payload);
+        }
+        self.try_send_in_other(rank, port, options, payload)
+    }
+
+    /// Out of the way of the program's own messages.
+    #[inline(never)]
+    fn try_send_in_other(
+        &self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        self.try_send_in::<false>(rank, port, &options.within(self.id)?, payload)
+    }
+
+    /// `OWN`: see [`Space::is_own`].
+    #[inline(always)]
+    fn try_send_in<const OWN: bool>(
+        &self,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
         let mut s = self.enter()?;
-        if let Some(sent) = s.send_now(rank, port, options, payload) {
+        if let Some(sent) = s.send_now::<OWN>(rank, port, o, payload) {
             return sent;
         }
-        let sent = s.try_send(rank, port, options, payload);
+        let sent = s.try_send(rank, port, o, payload);
         s.end();
         sent
     }
@@ -223,10 +169,10 @@ impl Endpoint {
         self.send_with(rank, port, &SendOptions::default(), payload)
     }
 
-    /// As [`Endpoint::send`], with options.
+    /// As [`Space::send`], with options.
     ///
     /// # Errors
-    /// As [`Endpoint::send`].
+    /// As [`Space::send`].
     #[inline]
     pub fn send_with(
         &self,
@@ -235,13 +181,40 @@ impl Endpoint {
         options: &SendOptions<'_>,
         payload: &[u8],
     ) -> Result<MessageNo, SendError> {
+        if self.is_own(options) {
+            return self.send_in::<true>(rank, port, options, payload);
+        }
+        self.send_in_other(rank, port, options, payload)
+    }
+
+    /// Out of the way of the program's own messages.
+    #[inline(never)]
+    fn send_in_other(
+        &self,
+        rank: u32,
+        port: u16,
+        options: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
+        self.send_in::<false>(rank, port, &options.within(self.id)?, payload)
+    }
+
+    /// `OWN`: see [`Space::is_own`].
+    #[inline(always)]
+    fn send_in<const OWN: bool>(
+        &self,
+        rank: u32,
+        port: u16,
+        o: &SendOptions<'_>,
+        payload: &[u8],
+    ) -> Result<MessageNo, SendError> {
         let mut s = self.enter()?;
-        if let Some(Ok(number)) = s.send_now(rank, port, options, payload) {
+        if let Some(Ok(number)) = s.send_now::<OWN>(rank, port, o, payload) {
             return Ok(number);
         }
         let (core, mut out) = s.split();
-        if core.is_inline(&mut out, rank, options.args.len(), payload.len()) {
-            match s.try_send(rank, port, options, payload) {
+        if core.is_inline(&mut out, rank, o.args.len(), payload.len()) {
+            match s.try_send(rank, port, o, payload) {
                 Err(SendError::NoCredit) => {}
                 result => {
                     s.end();
@@ -249,7 +222,7 @@ impl Endpoint {
                 }
             }
         }
-        self.send_waiting(s, rank, port, options, payload)
+        self.send_waiting(s, rank, port, o, payload)
     }
 
     #[cold]
@@ -298,12 +271,7 @@ impl Endpoint {
                 Some(Err(WaitError::Misuse(m))) => Err(m.into()),
                 Some(Err(WaitError::Refused)) => {
                     let SendOptions { priority, flow, .. } = *options;
-                    self.enter()?.core.emit(Event::Refused {
-                        to: rank,
-                        priority,
-                        flow,
-                        number,
-                    });
+                    (self.enter()?.core).tell_refused(rank, priority, flow, number);
                     Ok(number)
                 }
                 _ => Ok(number),
@@ -329,19 +297,23 @@ impl Endpoint {
         payload: impl Into<Payload>,
     ) -> Result<Op, (SendError, Payload)> {
         let payload = payload.into();
+        let options = match options.within(self.id) {
+            Ok(options) => options,
+            Err(e) => return Err((e, payload)),
+        };
         let mut s = match self.enter() {
             Ok(s) => s,
             Err(m) => return Err((m.into(), payload)),
         };
         s.touch_any();
         let (core, mut out) = s.split();
-        let sent = core.send_given(&mut out, rank, port, options, payload);
+        let sent = core.send_given(&mut out, rank, port, &options, payload);
         s.flush();
         s.end();
         sent.map_err(|(e, p)| (e, p.unwrap_or(Payload::Static(&[]))))
     }
 
-    /// As [`Endpoint::send_owned`], from memory of the program's own.
+    /// As [`Space::send_owned`], from memory of the program's own.
     ///
     /// # Errors
     /// [`SendError`]; nothing was queued.
@@ -357,6 +329,7 @@ impl Endpoint {
         start: *const u8,
         bytes: usize,
     ) -> Result<Op, SendError> {
+        let options = &options.within(self.id)?;
         let mut s = self.enter()?;
         s.touch_any();
         // SAFETY: promised by the caller.
@@ -369,14 +342,14 @@ impl Endpoint {
     }
 
     /// Readable when progress is to be made, for event loops of other kinds.
-    /// Before waiting on it call [`Endpoint::arm`].
+    /// Before waiting on it call [`Space::arm`].
     #[must_use]
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.inner.wait_set.outer.as_fd()
     }
 
-    /// Declares that the program will wait on [`Endpoint::fd`]. False if there
-    /// is something to do first: call [`Endpoint::progress`] instead of waiting.
+    /// Declares that the program will wait on [`Space::fd`]. False if there
+    /// is something to do first: call [`Space::progress`] instead of waiting.
     ///
     /// # Errors
     /// [`Misuse`].
@@ -384,21 +357,16 @@ impl Endpoint {
         Ok(self.enter()?.arm())
     }
 
-    /// What has been done so far.
+    /// What has been done so far: messages of this space, and all else of the whole
+    /// endpoint.
     ///
     /// # Errors
     /// [`Misuse`].
     pub fn counters(&self) -> Result<Counters, Misuse> {
         let mut s = self.enter()?;
-        let mut counters = s.core.counters;
+        let mut counters = s.core.counters_of(self.id);
         counters.protocol = s.net.as_mut().map(NetLane::counters).unwrap_or_default();
         Ok(counters)
-    }
-
-    /// Where counters and state lie, for whoever watches this process.
-    #[must_use]
-    pub fn tables(&self) -> &[Table] {
-        &self.tables
     }
 
     /// Name of the link that carries messages to a rank (`self`, `shm`, `udp`,
@@ -460,100 +428,10 @@ impl Endpoint {
     /// [`Misuse`].
     pub fn peer_died(&self, rank: u32) -> Result<(), Misuse> {
         let mut s = self.enter()?;
-        if rank >= self.inner.size || rank == self.inner.rank {
+        if rank >= self.size() || rank == self.rank() {
             return Err(Misuse::BadRank);
         }
         s.ended(rank, Death::Ended);
         Ok(())
-    }
-
-    /// Closes the endpoint. Waits until all that was sent has been
-    /// acknowledged, but not longer than the setting `close_ns` (for as long as
-    /// a process is stopped that is writing to a receive's memory); refuses
-    /// messages that no handler has taken; tells the peers. Handlers still run
-    /// meanwhile, for 50 ms at most, but cannot send; where one panics, the panic goes on once the
-    /// endpoint is closed. Dropping the endpoint does the same, in any thread,
-    /// but for the panic where the thread unwinds already; not in a handler of its
-    /// own, where its memory stays until the process ends.
-    ///
-    /// # Errors
-    /// - [`WaitError::TimedOut`]: something may not have arrived.
-    /// - [`WaitError::Misuse`]: closed already, or see there.
-    ///
-    /// Operations that are under way after that end with [`Misuse::Closed`],
-    /// and so do waits of other threads.
-    pub fn close(&self) -> Result<(), WaitError> {
-        let s = self.enter()?;
-        if s.core.closing {
-            return Err(Misuse::Closed.into());
-        }
-        self.close_held(s)
-    }
-
-    /// The endpoint is held throughout, and no panic goes on, before others of
-    /// this host can no longer write to the program's memory.
-    fn close_held(&self, mut s: Guard<'_>) -> Result<(), WaitError> {
-        s.core.closing = true;
-        let began = now_ns();
-        let deadline = began.saturating_add(self.inner.close_ns);
-        let (mut s, flushed) = self.wait_idle(s, began)?;
-        if s.ending.is_none() {
-            for line in s.core.never_bound() {
-                tell(format_args!("portolan: {line}"));
-            }
-        }
-        let (core, mut out) = s.split();
-        core.refuse_all(&mut out);
-        s.flush();
-        s.end();
-        let (s, told) = self.wait_idle(s, began)?;
-        let (mut s, withdrawn) = self.withdraw_regions(s, deadline)?;
-        s.close_lanes();
-        let (mut s, closed) = self.wait_idle(s, began)?;
-        s.leave();
-        s.rethrow();
-        flushed.and(told).and(withdrawn).and(closed)
-    }
-
-    /// Waits until nothing of ours is under way, since `began`, ns.
-    fn wait_idle<'e>(&'e self, s: Guard<'e>, began: u64) -> Waited<'e, ()> {
-        let why = Waiting::of(Call::Close, ANYBODY);
-        let deadline = began.saturating_add(self.inner.close_ns);
-        let leaves_at = began.saturating_add(ANSWERS_NS);
-        self.wait_held(s, Some(deadline), false, why, |s| {
-            s.core.leaving |= now_ns() >= leaves_at;
-            s.idle().then_some(())
-        })
-    }
-}
-
-impl Drop for Endpoint {
-    fn drop(&mut self) {
-        if self.inner.state.is_forked() {
-            // The child has neither the helper thread nor a part in this.
-            std::mem::forget(self.helper.take());
-            std::mem::forget(Arc::clone(&self.inner));
-            return;
-        }
-        // SAFETY: nobody else has the endpoint any more, so no thread is in a
-        // call of its or makes one later; the helper only helps.
-        unsafe { self.inner.state.adopt() };
-        let closed = catch_unwind(AssertUnwindSafe(|| match self.enter() {
-            // Also where a close before has not come to its end.
-            Ok(s) if !s.closed => self.close_held(s),
-            Err(Misuse::InHandler) => {
-                // In a handler, which the helper runs: what others may still write
-                // to stays where it is, and peers hear of it when the process ends.
-                std::mem::forget(Arc::clone(&self.inner));
-                Ok(())
-            }
-            _ => Ok(()),
-        }));
-        drop(self.helper.take());
-        if let Err(panic) = closed
-            && !std::thread::panicking()
-        {
-            resume_unwind(panic);
-        }
     }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::LazyLock;
 
 use programs::{SYSTEM, library, run_pair, succeeds, with_cxx};
 
@@ -19,6 +20,11 @@ fn languages() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 fn crate_dir() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Where an interface's headers are.
+fn headers(interface: &str) -> PathBuf {
+    crate_dir().join(format!("../{interface}/include"))
 }
 
 /// Builds `tests/c/NAME.c` in one language, with every warning an error.
@@ -35,12 +41,14 @@ fn build_source(name: &str, source: &Path, (standard, compiler): (&str, &str)) -
         .args(["-x", language, &format!("-std={standard}"), "-O1", "-g"])
         .args(["-Wall", "-Wextra", "-Werror", "-pedantic"])
         .arg("-I")
-        .arg(crate_dir().join("include"))
+        .arg(headers("portolan"))
+        .arg("-I")
+        .arg(headers("atoll"))
         .arg(source)
         .arg("-o")
         .arg(&program)
         .args(["-x", "none"])
-        .arg(library("portolan"))
+        .arg(library())
         .args(SYSTEM);
     // For sanitizers: see docs/native.md.
     if let Ok(flags) = std::env::var("PORTOLAN_TEST_CFLAGS") {
@@ -106,49 +114,91 @@ fn pages_have_programs_that_run() {
     }
 }
 
-/// The shared library exports what the header declares, no more, and under the
-/// version that programs are linked with.
-#[test]
-fn the_shared_library_exports_the_header() {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared");
+/// The shared library, made once, in a folder of its own.
+static SHARED: LazyLock<PathBuf> = LazyLock::new(|| {
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("shared-all");
     let out = target.join("release");
     fs::create_dir_all(&out).unwrap();
-    fs::copy(library("portolan"), out.join("libportolan.a")).unwrap();
+    fs::copy(library(), out.join("libportolan_library.a")).unwrap();
     let mut make = Command::new("make");
     succeeds(
         make.arg("-C")
             .arg(crate_dir())
             .arg(format!("TARGET={}", target.display())),
     );
+    out
+});
 
-    let headers = ["portolan.h", "portolan_matched.h", "portolan_onesided.h"]
-        .map(|name| fs::read_to_string(crate_dir().join("include").join(name)).unwrap())
-        .concat();
-    let declared: BTreeSet<&str> = headers
-        .lines()
-        .filter(|line| !line.starts_with([' ', '/', '#']) && !line.starts_with("static"))
-        .filter_map(|line| {
-            let name = line.split_once('(')?.0.rsplit([' ', '*']).next()?;
-            name.starts_with("portolan_").then_some(name)
-        })
-        .collect();
-    assert!(declared.len() > 30, "{declared:?}");
+/// All interfaces at once, in a program that is linked with the static library.
+#[test]
+fn all_interfaces_in_one_program() {
+    for language in languages() {
+        let program = build("all", language);
+        run_pair(&program, "native");
+        run_pair(&program, "atoll");
+    }
+}
 
-    let so = out.join("libportolan.so");
+/// The same with the shared one, which `-latoll` names too.
+#[test]
+fn all_interfaces_in_one_shared_program() {
+    let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join("all-shared");
+    let mut command = Command::new("cc");
+    command
+        .args(["-std=c99", "-O1", "-g", "-I"])
+        .arg(headers("portolan"))
+        .arg("-I")
+        .arg(headers("atoll"))
+        .arg(crate_dir().join("tests/c/all.c"))
+        .arg("-o")
+        .arg(&program)
+        .arg("-L")
+        .arg(&*SHARED)
+        .arg(format!("-Wl,-rpath,{}", SHARED.display()))
+        .args(["-latoll", "-lportolan", "-lpthread"]);
+    succeeds(&mut command);
+    let needed = succeeds(Command::new("readelf").arg("-d").arg(&program));
+    assert_eq!(needed.matches("libportolan.so.0").count(), 1, "{needed}");
+    assert!(!needed.contains("libatoll"), "{needed}");
+    run_pair(&program, "native");
+    run_pair(&program, "atoll");
+}
+
+/// The shared library exports what the headers declare, no more, and under the
+/// versions that programs are linked with.
+#[test]
+fn the_shared_library_exports_the_headers() {
+    let mut wanted = BTreeSet::new();
+    for (interface, headers) in [
+        (
+            "portolan",
+            &["portolan.h", "portolan_matched.h", "portolan_onesided.h"][..],
+        ),
+        ("atoll", &["atoll.h"][..]),
+    ] {
+        for header in headers {
+            let text = fs::read_to_string(self::headers(interface).join(header)).unwrap();
+            let version = format!("{}_0", interface.to_uppercase());
+            let lines = text.lines();
+            let declared = lines
+                .filter(|line| !line.starts_with([' ', '/', '#']) && !line.starts_with("static"))
+                .filter_map(|line| {
+                    let name = line.split_once('(')?.0.rsplit([' ', '*']).next()?;
+                    name.starts_with(&format!("{interface}_")).then_some(name)
+                });
+            wanted.extend(declared.map(|name| format!("{name}@@{version}")));
+        }
+    }
+    assert!(wanted.len() > 100, "{wanted:?}");
+    let so = SHARED.join("libportolan.so");
     let symbols = succeeds(Command::new("nm").args(["-D", "--defined-only"]).arg(&so));
     let exported: BTreeSet<String> = symbols
         .lines()
         .filter_map(|line| line.split_whitespace().nth(2))
-        .filter(|name| *name != "PORTOLAN_0")
+        .filter(|name| name.contains("@@"))
         .map(str::to_owned)
         .collect();
-    let wanted = declared
-        .iter()
-        .map(|name| format!("{name}@@PORTOLAN_0"))
-        .collect();
     assert_eq!(exported, wanted);
-
     let dynamic = succeeds(Command::new("readelf").arg("-d").arg(&so));
     assert!(dynamic.contains("soname: [libportolan.so.0]"), "{dynamic}");
-    fs::remove_dir_all(target).unwrap();
 }

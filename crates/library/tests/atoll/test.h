@@ -15,7 +15,7 @@
 
 #include <atoll.h>
 
-#include "../../../portolan/tests/c/bytes.h"
+#include "../c/bytes.h"
 
 /* Seconds after which what is waited for will not come. */
 #define PATIENCE 120

@@ -1,0 +1,348 @@
+//! An endpoint and its spaces: how they open, and how they close.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Arc, Weak};
+
+use portolan_core::{Misuse, SpaceId, WaitError};
+use portolan_ring::{Owned, OwnerGuard};
+use portolan_sys::clock::now_ns;
+use portolan_sys::lives::Pulse;
+use portolan_sys::tell::tell;
+
+use crate::describe::{ANYBODY, Call, Table, Waiting};
+use crate::helper::Helper;
+use crate::own::Threads;
+use crate::sleep::WaitSet;
+use crate::state::State;
+use crate::wait::Waited;
+
+/// How long an endpoint that closes goes on answering, ns: a peer that asks again at each
+/// answer would keep it for ever.
+const ANSWERS_NS: u64 = 50_000_000;
+
+/// What the endpoint and its helper thread share.
+pub(crate) struct Inner {
+    pub state: Owned<State>,
+    pub wait_set: Arc<WaitSet>,
+    pub threads: Threads,
+    pub takeover_ns: u64,
+    close_ns: u64,
+    /// There is a helper thread.
+    pub helped: bool,
+    rank: u32,
+    size: u32,
+}
+
+/// A process's attachment to its job, for one of several interfaces to it: with ports,
+/// matched messages, regions, queues, memory for arriving messages and error handlers of
+/// its own. What is sent in a space arrives in the space of the same number. The first is
+/// the program's own.
+///
+/// Every call makes some progress of its own kind, for all spaces; handlers run only
+/// within calls that say so ([`Space::progress`], blocking sends, waits), one at a
+/// time, in the calling thread. Threads and settings are those of the endpoint, which closes
+/// with the last of its spaces.
+pub struct Space {
+    pub(crate) inner: Arc<Inner>,
+    pub(crate) id: SpaceId,
+    /// `None` once it is being dropped.
+    shared: Option<Arc<Shared>>,
+}
+
+/// Of a space, in a set of them.
+const fn bit(id: SpaceId) -> u16 {
+    1 << id.number()
+}
+
+/// Opens spaces of an endpoint, as long as one of them is there.
+#[derive(Clone, Debug)]
+pub struct Opener {
+    inner: Weak<Inner>,
+    shared: Weak<Shared>,
+}
+
+impl Opener {
+    /// As [`Space::space`]; `None`: the endpoint is there no more.
+    #[must_use]
+    pub fn space(&self, id: SpaceId) -> Option<Result<Space, Misuse>> {
+        let (inner, shared) = (self.inner.upgrade()?, self.shared.upgrade()?);
+        Some(Space::open(&inner, Some(shared), id))
+    }
+
+    /// Whether nobody has opened a space yet.
+    #[must_use]
+    pub fn is_free(&self, id: SpaceId) -> bool {
+        let shared = self.shared.upgrade();
+        shared.is_some_and(|it| it.taken.load(Ordering::Relaxed) & bit(id) == 0)
+    }
+
+    /// Which threads may call it.
+    #[must_use]
+    pub fn threads(&self) -> Option<Threads> {
+        self.shared.upgrade()?;
+        Some(self.inner.upgrade()?.threads)
+    }
+}
+
+/// What lives as long as any of an endpoint's spaces.
+struct Shared {
+    helper: Option<Helper>,
+    tables: Vec<Table>,
+    /// Spaces that somebody has, or had: a bit for each. To be looked at by whoever may not
+    /// call the endpoint.
+    taken: AtomicU16,
+}
+
+impl std::fmt::Debug for Space {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Space")
+            .field("id", &self.id)
+            .field("rank", &self.inner.rank)
+            .field("size", &self.inner.size)
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) type Guard<'a> = OwnerGuard<'a, State>;
+
+impl Space {
+    pub(crate) fn new(
+        state: Owned<State>,
+        config: &crate::Config,
+        size: u32,
+        wait_set: Arc<WaitSet>,
+        pulse: Option<Pulse>,
+        mut tables: Vec<Table>,
+    ) -> Result<Self, crate::OpenError> {
+        let inner = Arc::new(Inner {
+            state,
+            wait_set,
+            threads: config.threads,
+            takeover_ns: config.takeover_ns,
+            close_ns: config.close_ns,
+            helped: config.helper,
+            rank: config.rank,
+            size,
+        });
+        // The state has come to its place.
+        for table in tables.iter_mut().filter(|table| table.address == 0) {
+            table.address = inner.state.address();
+        }
+        let helper = if config.helper {
+            Some(Helper::start(&inner, pulse)?)
+        } else {
+            None
+        };
+        Ok(Self {
+            inner,
+            id: SpaceId::PROGRAM,
+            shared: Some(Arc::new(Shared {
+                helper,
+                tables,
+                taken: AtomicU16::new(bit(SpaceId::PROGRAM)),
+            })),
+        })
+    }
+
+    /// Opens another space of the endpoint. What has come for it meanwhile is taken by the
+    /// next call that makes progress.
+    ///
+    /// # Errors
+    /// [`Misuse::SpaceOpen`]: each is opened once; other [`Misuse`].
+    pub fn space(&self, id: SpaceId) -> Result<Self, Misuse> {
+        Self::open(&self.inner, self.shared.clone(), id)
+    }
+
+    fn open(inner: &Arc<Inner>, shared: Option<Arc<Shared>>, id: SpaceId) -> Result<Self, Misuse> {
+        let mut s = inner.state.enter()?;
+        s.open_space(id)?;
+        s.end();
+        drop(s);
+        if let Some(shared) = &shared {
+            shared.taken.fetch_or(bit(id), Ordering::Relaxed);
+        }
+        Ok(Self {
+            inner: Arc::clone(inner),
+            id,
+            shared,
+        })
+    }
+
+    /// Opens another space in the place of the program's own, which can then be opened as
+    /// others are.
+    ///
+    /// # Errors
+    /// As [`Space::space`].
+    pub fn instead(self, id: SpaceId) -> Result<Self, Misuse> {
+        if id == self.id {
+            return Ok(self);
+        }
+        let other = self.space(id)?;
+        self.enter()?.core.own.taken = false;
+        if let Some(shared) = &self.shared {
+            let others = !bit(SpaceId::PROGRAM);
+            shared.taken.fetch_and(others, Ordering::Relaxed);
+        }
+        let mut this = self;
+        this.shared = None;
+        Ok(other)
+    }
+
+    /// What can open further spaces without keeping the endpoint open.
+    #[must_use]
+    pub fn opener(&self) -> Opener {
+        Opener {
+            inner: Arc::downgrade(&self.inner),
+            shared: self.shared.as_ref().map_or_else(Weak::new, Arc::downgrade),
+        }
+    }
+
+    /// Which it is.
+    #[must_use]
+    pub const fn id(&self) -> SpaceId {
+        self.id
+    }
+
+    #[inline(always)]
+    pub(crate) fn enter(&self) -> Result<Guard<'_>, Misuse> {
+        Ok(self.inner.state.enter()?)
+    }
+
+    /// This process's number in the job.
+    #[inline]
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.inner.rank
+    }
+
+    /// Number of processes in the job.
+    #[inline]
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.inner.size
+    }
+
+    /// Where counters and state lie, for whoever watches this process.
+    #[must_use]
+    pub fn tables(&self) -> &[Table] {
+        self.shared.as_ref().map_or(&[], |shared| &shared.tables)
+    }
+
+    /// Closes the space: messages that wait for its handlers, and what comes to its ports
+    /// from then on, are refused. With the last space in use this closes the endpoint. Then
+    /// it waits until all that was sent has been acknowledged, but not longer than the
+    /// setting `close_ns` (for as long as a process is stopped that is writing to a receive's
+    /// memory), and tells the peers. Handlers still run meanwhile, for 50 ms at most, but
+    /// cannot send; where one panics, the panic goes on once the endpoint is closed.
+    ///
+    /// Dropping the space does the same, in any thread, but for the panic where the thread
+    /// unwinds already; not in a handler of its own, where its memory stays until the process
+    /// ends.
+    ///
+    /// # Errors
+    /// - [`WaitError::TimedOut`]: something may not have arrived.
+    /// - [`WaitError::Misuse`]: closed already, or see there.
+    ///
+    /// Operations that are under way after the end of the endpoint end with
+    /// [`Misuse::Closed`], and so do waits of other threads.
+    pub fn close(&self) -> Result<(), WaitError> {
+        let mut s = self.enter()?;
+        if s.core.is_over(self.id) {
+            return Err(Misuse::Closed.into());
+        }
+        if s.core.is_shared(self.id) {
+            self.leave(&mut s);
+            return Ok(());
+        }
+        self.close_held(s)
+    }
+
+    /// Others go on with the endpoint.
+    fn leave(&self, s: &mut State) {
+        let (core, mut out) = s.split();
+        core.close_space(&mut out, self.id);
+        s.flush();
+        s.end();
+    }
+
+    /// The endpoint is held throughout, and no panic goes on, before others of
+    /// this host can no longer write to the program's memory.
+    fn close_held(&self, mut s: Guard<'_>) -> Result<(), WaitError> {
+        s.core.begin_close();
+        let began = now_ns();
+        let deadline = began.saturating_add(self.inner.close_ns);
+        let (mut s, flushed) = self.wait_idle(s, began)?;
+        if s.ending.is_none() {
+            for line in s.core.never_bound() {
+                tell(format_args!("portolan: {line}"));
+            }
+        }
+        let (core, mut out) = s.split();
+        core.refuse_all(&mut out);
+        s.flush();
+        s.end();
+        let (s, told) = self.wait_idle(s, began)?;
+        let (mut s, withdrawn) = self.withdraw_regions(s, deadline)?;
+        s.close_lanes();
+        let (mut s, closed) = self.wait_idle(s, began)?;
+        s.leave();
+        s.rethrow();
+        flushed.and(told).and(withdrawn).and(closed)
+    }
+
+    /// Waits until nothing of ours is under way, since `began`, ns.
+    fn wait_idle<'e>(&'e self, s: Guard<'e>, began: u64) -> Waited<'e, ()> {
+        let why = Waiting::of(Call::Close, ANYBODY);
+        let deadline = began.saturating_add(self.inner.close_ns);
+        let leaves_at = began.saturating_add(ANSWERS_NS);
+        self.wait_held(s, Some(deadline), false, why, |s| {
+            s.core.leaving |= now_ns() >= leaves_at;
+            s.idle().then_some(())
+        })
+    }
+}
+
+impl Drop for Space {
+    /// See [`Space::close`].
+    fn drop(&mut self) {
+        let Some(shared) = self.shared.take() else {
+            return;
+        };
+        let Some(mut shared) = Arc::into_inner(shared) else {
+            if !self.inner.state.is_forked()
+                && let Ok(mut s) = self.enter()
+                && !s.core.is_over(self.id)
+            {
+                self.leave(&mut s);
+            }
+            return;
+        };
+        if self.inner.state.is_forked() {
+            // The child has neither the helper thread nor a part in this.
+            std::mem::forget(shared.helper.take());
+            std::mem::forget(Arc::clone(&self.inner));
+            return;
+        }
+        // SAFETY: nobody else has a space of the endpoint any more, so no thread is in a
+        // call of its or makes one later; the helper only helps.
+        unsafe { self.inner.state.adopt() };
+        let closed = catch_unwind(AssertUnwindSafe(|| match self.enter() {
+            // Also where a close before has not come to its end.
+            Ok(s) if !s.closed => self.close_held(s),
+            Err(Misuse::InHandler) => {
+                // In a handler, which the helper runs: what others may still write
+                // to stays where it is, and peers hear of it when the process ends.
+                std::mem::forget(Arc::clone(&self.inner));
+                Ok(())
+            }
+            _ => Ok(()),
+        }));
+        drop(shared.helper.take());
+        if let Err(panic) = closed
+            && !std::thread::panicking()
+        {
+            resume_unwind(panic);
+        }
+    }
+}
