@@ -20,12 +20,13 @@ impl Core {
             self.ops.news.push(News::Port(port, true));
         }
         slot.state = PortState::Bound;
+        slot.placing = binding.placing;
         slot.handler = binding.handler;
         slot.error_handler = binding.error_handler;
         slot.buffer = binding.buffer;
         slot.any_thread = binding.any_thread;
         slot.replacement = None;
-        slot.busy = false;
+        (slot.busy, slot.paused) = (false, false);
         slot.arrived = 0;
         slot.update_fast();
         self.note_freed();
@@ -43,11 +44,12 @@ impl Core {
         slot.generation = slot.generation.wrapping_add(1);
         slot.state = PortState::Closed;
         self.ops.news.push(News::Port(port, false));
+        slot.placing = None;
         slot.handler = None;
         slot.error_handler = None;
         slot.buffer = None;
         slot.replacement = None;
-        slot.busy = false;
+        (slot.busy, slot.paused) = (false, false);
         slot.update_fast();
         let held = std::mem::take(&mut slot.held);
         for held in held {
@@ -55,6 +57,15 @@ impl Core {
         }
         self.note_freed();
         Ok(())
+    }
+
+    /// A port that has paused goes on: what waits there is offered to it again.
+    pub fn resume_port(&mut self, port: PortId) {
+        if let Some(slot) = self.ports.get(port) {
+            slot.paused = false;
+            self.list(port);
+            self.note_freed();
+        }
     }
 
     /// Gives a port another buffer, or none, from the next message on. The one

@@ -567,9 +567,8 @@ impl Core {
             let (gone, kept) = held.into_iter().partition(|held| held.meta.from == rank);
             slot.held = kept;
             for mut held in Vec::from(gone) {
-                if let Some((buffer, filled, generation)) = held.in_buffer.take() {
-                    let slot = self.ports.get_or_make(port);
-                    slot.put_back(buffer, filled, generation, false);
+                if let Some(filled) = held.in_buffer.take() {
+                    self.ports.get_or_make(port).put_back(filled, false);
                 }
                 self.release(held);
             }

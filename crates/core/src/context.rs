@@ -151,6 +151,11 @@ impl<'a> Context<'a> {
         self.core.set_buffer(self.port(port), buffer)
     }
 
+    /// As [`crate::Endpoint::resume_port`].
+    pub fn resume_port(&mut self, port: u16) {
+        self.core.resume_port(self.port(port));
+    }
+
     /// Closes a port: messages that wait there, and further ones, are refused.
     ///
     /// # Errors

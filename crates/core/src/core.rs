@@ -21,7 +21,10 @@ use crate::message::Event;
 use crate::ops::{News, Ops};
 use crate::out::Out;
 use crate::outbox::Outbox;
-use crate::ports::{Charge, HeldMessage, Meta, PORTS_RESERVED, PortId, PortState, Ports, Slot};
+use crate::placing::place_cut;
+use crate::ports::{
+    Charge, Filled, HeldMessage, Meta, PORTS_RESERVED, PortId, PortState, Ports, Slot,
+};
 use crate::settings::Settings;
 use crate::shm::Offer;
 use crate::space::{FIRST_FLOW, Others, Space, SpaceId};
@@ -82,6 +85,8 @@ pub struct Core {
     /// A reply has found no memory here. Then what is kept goes on though the outbox is
     /// full: two who keep each other's requests would wait for each other for ever.
     pub(crate) reply_waits: bool,
+    /// Messages wait for a port's placing function, which the helper thread may not call.
+    pub unasked: bool,
     /// Close has begun: nothing new is sent.
     pub closing: bool,
     /// It has, or whoever had the program's own space is done with it.
@@ -151,6 +156,7 @@ impl Core {
             starved: false,
             resume: false,
             reply_waits: false,
+            unasked: false,
             closing: false,
             own_is_over: false,
             leaving: false,
@@ -270,7 +276,7 @@ impl Core {
             && let Some(handler) = slot.handler.take()
         {
             let generation = slot.note_arrival();
-            self.call::<OWN>(out, handler, generation, &a.meta, a.args, a.payload);
+            self.call::<OWN>(out, handler, generation, a);
             return Took::Whole;
         }
         self.arrive_slow(out, a)
@@ -295,6 +301,7 @@ impl Core {
             PortState::Closed => return Took::Refused,
             PortState::Unbound if closed => return Took::Refused,
             PortState::Unbound => return self.keep(a, Charge::Unexpected),
+            PortState::Bound if slot.placing.is_some() => return self.arrive_placing(out, a),
             PortState::Bound => {}
         }
         let free = !slot.busy && slot.held.is_empty() && !crowded;
@@ -317,7 +324,7 @@ impl Core {
             if room.is_some() {
                 self.copy_and_run(out, a);
             } else {
-                self.run_handler(out, &a.meta, a.args, a.payload);
+                self.run_handler(out, a);
             }
             return Took::Whole;
         }
@@ -411,7 +418,7 @@ impl Core {
             .held
             .front()
             .is_some_and(|h| !slot.busy || h.in_buffer.is_some());
-        if waits && slot.state != PortState::Unbound && !slot.listed {
+        if waits && !slot.paused && slot.state != PortState::Unbound && !slot.listed {
             slot.listed = true;
             self.ready.push_back(port);
             self.attention = true;
@@ -428,7 +435,14 @@ impl Core {
         slot.fast = false;
         let generation = slot.generation;
         buffer.as_mut_slice()[..a.payload.len()].copy_from_slice(a.payload);
-        self.begin_arrival(a, Dest::Bound { buffer, generation })
+        self.begin_arrival(
+            a,
+            Dest::Bound {
+                buffer,
+                generation,
+                placed: false,
+            },
+        )
     }
 
     pub(crate) fn begin_arrival(&mut self, a: &Arrival<'_>, dest: Dest) -> Took {
@@ -459,7 +473,19 @@ impl Core {
         let Some(bytes) = self.incoming.get(cookie)?.bytes_mut() else {
             return self.place_aside(matched, cookie, at as u64, len, fill);
         };
-        Some(fill(bytes.get_mut(at..at.checked_add(len)?)?))
+        match bytes.get_mut(at..at.checked_add(len)?) {
+            Some(part) => Some(fill(part)),
+            None => Some(place_cut(bytes, at, len, fill)),
+        }
+    }
+
+    /// Of the `total` bytes of an arriving message, those that there is room for.
+    pub(crate) fn wanted(&mut self, cookie: u64, total: u64) -> u64 {
+        if is_matched(cookie) {
+            return total;
+        }
+        let room = self.incoming.get(cookie).and_then(Incoming::bytes_mut);
+        room.map_or(total, |room| total.min(room.len() as u64))
     }
 
     /// Counts what the program may answer: acknowledgements wait for that.
@@ -485,20 +511,30 @@ impl Core {
             return;
         };
         match dest {
-            Dest::Bound { buffer, generation } => {
-                let len = total as usize;
+            Dest::Bound {
+                buffer,
+                generation,
+                placed,
+            } => {
+                let filled = Filled {
+                    bytes: buffer.len().min(total as usize),
+                    buffer,
+                    total,
+                    generation,
+                    placed,
+                };
                 let held = HeldMessage {
                     meta,
                     args,
                     body: Vec::new(),
-                    in_buffer: Some((buffer, len, generation)),
+                    in_buffer: Some(filled),
                     charge: Charge::Queued,
                     charged: 0,
                 };
                 if self.may_run(meta.port_id()) {
                     self.deliver(out, held);
                 } else {
-                    self.hold(held, true);
+                    self.hold(held, !placed);
                 }
             }
             Dest::Own {
@@ -574,10 +610,20 @@ impl Core {
         self.note_freed();
         for incoming in self.incoming.drop_from(rank) {
             match incoming.dest {
-                Dest::Bound { buffer, generation } => {
+                Dest::Bound {
+                    buffer,
+                    generation,
+                    placed,
+                } => {
                     let port = incoming.meta.port_id();
-                    let slot = self.ports.get_or_make(port);
-                    slot.put_back(buffer, 0, generation, false);
+                    let filled = Filled {
+                        buffer,
+                        bytes: 0,
+                        total: incoming.total,
+                        generation,
+                        placed,
+                    };
+                    self.ports.get_or_make(port).put_back(filled, false);
                     self.list(port);
                 }
                 Dest::Own {

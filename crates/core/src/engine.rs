@@ -115,6 +115,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             moved += core.events.len();
             core.run_events(&mut out);
         }
+        core.resume |= core.run && std::mem::take(&mut core.unasked);
         let resume = std::mem::take(&mut core.resume);
         if resume && core.aside.is_any() {
             moved += core.take_aside(matched, &mut out);
@@ -136,6 +137,7 @@ impl<N: Network, C: Clock> Engine<N, C> {
             || self.matched.has_backlog()
             || !core.events.is_empty()
             || !core.ready.is_empty()
+            || core.unasked
             || ((core.starved || core.aside.is_any()) && core.resume);
         // What the handlers have said leaves now.
         if let Some(net) = &mut self.net

@@ -7,8 +7,12 @@ use crate::shm::Offer;
 /// Where the bytes go.
 #[derive(Debug)]
 pub enum Dest {
-    /// To the port's buffer.
-    Bound { buffer: Buffer, generation: u32 },
+    /// To memory of the port, or of the message alone: see [`crate::ports::Filled`].
+    Bound {
+        buffer: Buffer,
+        generation: u32,
+        placed: bool,
+    },
     /// To memory of the endpoint.
     Own {
         body: Vec<u8>,
@@ -56,7 +60,7 @@ impl Incoming {
         size_of::<Self>() + self.args.len() + of_parts
     }
 
-    /// Room for the whole message, if it has any.
+    /// Room for the message, if it has any: for less than all of it where it is cut.
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         match &mut self.dest {
             Dest::Bound { buffer, .. } => Some(buffer.as_mut_slice()),

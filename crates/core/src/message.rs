@@ -2,6 +2,7 @@
 
 use portolan_wire::{MessageNo, Priority};
 
+use crate::core::Arrival;
 use crate::error::{Death, Failure, SendError};
 use crate::ports::FlowOf;
 use crate::space::SpaceId;
@@ -19,12 +20,30 @@ pub struct Message<'a> {
     pub priority: Priority,
     /// Its number within sender, priority and flow.
     pub number: MessageNo,
-    /// The bytes: in the port's buffer, or where they arrived.
+    /// The bytes: in the port's buffer, where they were placed, or where they arrived.
     pub payload: &'a [u8],
+    /// Bytes that were sent: more than there are here of one that was cut
+    /// ([`crate::Placement::Into`]).
+    pub total: u64,
     pub(crate) args: &'a [u8],
 }
 
 impl<'a> Message<'a> {
+    #[inline(always)]
+    pub(crate) const fn of(a: &Arrival<'a>) -> Self {
+        let meta = &a.meta;
+        Self {
+            from: meta.from,
+            port: meta.port,
+            flow: SpaceId::number_of(meta.flow),
+            priority: meta.priority,
+            number: meta.number,
+            payload: a.payload,
+            total: a.total,
+            args: a.args,
+        }
+    }
+
     /// How many argument words came with it.
     #[inline]
     #[must_use]

@@ -17,12 +17,34 @@ pub type Handler = Box<dyn FnMut(&mut Context<'_>, &Message<'_>) + Send>;
 /// Called when something went wrong.
 pub type ErrorHandler = Box<dyn FnMut(&mut Context<'_>, &Event) + Send>;
 
+/// Says where a message's payload goes, before any of it is written.
+pub type Placing = Box<dyn FnMut(&Message<'_>) -> Placement + Send>;
+
+/// Where a message's payload goes.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Placement {
+    /// To this memory; what does not fit there is cut off and thrown away. The handler sees
+    /// it there. Then the memory comes back by `take_buffer`: at once if the port has no
+    /// handler, with length 0 if the sender has died; memory that is lent does not where a
+    /// handler has seen it.
+    Into(Buffer),
+    /// Nowhere: the handler sees it where it arrived. A long one is put together in memory
+    /// of the endpoint.
+    Here,
+    /// It cannot be taken yet. The port pauses until it is resumed: this message and all
+    /// that come for the port wait, in their order. Other flows go on.
+    Later,
+}
+
 /// What a port is bound to; everything may be left out.
 #[derive(Default)]
 pub struct Binding {
     /// Where messages are written. Without one the handler sees a message
     /// where it arrived; a long one is put together in memory of the endpoint.
     pub buffer: Option<Buffer>,
+    /// Asked about each message instead; the buffer is not used. See [`Binding::placing`].
+    pub placing: Option<Placing>,
     /// Called once for each message, one at a time, within the program's own
     /// calls. Without one, messages are only written to the buffer and counted.
     pub handler: Option<Handler>,
@@ -52,6 +74,19 @@ impl Binding {
         }
     }
 
+    /// The same with a function that says where each message goes. It sees sender, argument
+    /// words and [`Message::total`]; as payload the bytes that have come so far, which may be
+    /// none. It is called within the same calls as the handler, and once for each message;
+    /// again only where it said [`Placement::Later`], or where memory of the endpoint was
+    /// wanted and there was none.
+    #[must_use]
+    pub fn placing(self, f: impl FnMut(&Message<'_>) -> Placement + Send + 'static) -> Self {
+        Self {
+            placing: Some(Box::new(f)),
+            ..self
+        }
+    }
+
     /// The same with an error handler.
     #[must_use]
     pub fn on_error(self, f: impl FnMut(&mut Context<'_>, &Event) + Send + 'static) -> Self {
@@ -75,6 +110,7 @@ impl std::fmt::Debug for Binding {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Binding")
             .field("buffer", &self.buffer.as_ref().map(Buffer::len))
+            .field("placing", &self.placing.is_some())
             .field("handler", &self.handler.is_some())
             .field("any_thread", &self.any_thread)
             .finish_non_exhaustive()
@@ -178,15 +214,28 @@ impl Meta {
     }
 }
 
+/// Memory with a message in it.
+#[derive(Debug)]
+pub struct Filled {
+    pub buffer: Buffer,
+    /// Bytes of the message there; 0 if it never came whole.
+    pub bytes: usize,
+    /// Bytes that the message has.
+    pub total: u64,
+    /// The binding that it came to.
+    pub generation: u32,
+    /// It was placed there: it is not the port's buffer.
+    pub placed: bool,
+}
+
 /// A whole message that waits for its handler.
 #[derive(Debug)]
 pub struct HeldMessage {
     pub meta: Meta,
     pub args: Vec<u8>,
     pub body: Vec<u8>,
-    /// The port's buffer, if the message lies there: with its length and the
-    /// binding that it is of.
-    pub in_buffer: Option<(Buffer, usize, u32)>,
+    /// Where it lies, if not in `body`.
+    pub in_buffer: Option<Filled>,
     pub charge: Charge,
     pub charged: usize,
 }
@@ -201,8 +250,11 @@ pub struct Slot {
     /// In the list of ports with work.
     pub listed: bool,
     pub any_thread: bool,
+    /// Nothing is taken until it is resumed.
+    pub paused: bool,
     /// Counts bindings.
     pub generation: u32,
+    pub placing: Option<Placing>,
     pub handler: Option<Handler>,
     pub error_handler: Option<ErrorHandler>,
     pub buffer: Option<Buffer>,
@@ -227,18 +279,20 @@ impl Slot {
         self.fast = self.state == PortState::Bound
             && self.handler.is_some()
             && self.buffer.is_none()
+            && self.placing.is_none()
             && self.held.is_empty()
             && !self.busy;
     }
 
     /// Takes back the buffer of a message that is done with. `seen`: a handler
     /// saw it there; then whoever lent it knows where it is.
-    pub fn put_back(&mut self, buffer: Buffer, filled: usize, generation: u32, seen: bool) {
+    pub fn put_back(&mut self, filled: Filled, seen: bool) {
+        let Filled { buffer, bytes, .. } = filled;
         let to_tell = !(seen && buffer.is_lent());
-        if self.generation != generation {
-            // Bound anew meanwhile; `busy` belongs to the new binding.
+        // If it was bound anew meanwhile, `busy` belongs to the new binding.
+        if filled.placed || self.generation != filled.generation {
             if to_tell {
-                self.returned.push_back((buffer, filled));
+                self.returned.push_back((buffer, bytes));
             }
             return;
         }
@@ -247,7 +301,7 @@ impl Slot {
             None => self.buffer = Some(buffer),
             Some(next) => {
                 if to_tell {
-                    self.returned.push_back((buffer, filled));
+                    self.returned.push_back((buffer, bytes));
                 }
                 self.buffer = next;
             }

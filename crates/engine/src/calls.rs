@@ -33,6 +33,18 @@ impl Space {
         self.enter()?.core.bind(self.port(port), binding)
     }
 
+    /// A port that has paused ([`crate::Placement::Later`]) goes on: what waits for it is
+    /// offered again by the next call that makes progress. Any other is left as it is.
+    ///
+    /// # Errors
+    /// [`Misuse`].
+    pub fn resume_port(&self, port: u16) -> Result<(), Misuse> {
+        let mut s = self.enter()?;
+        s.core.resume_port(self.port(port));
+        s.end();
+        Ok(())
+    }
+
     /// Closes a port: messages that wait there, and further ones, are refused;
     /// their senders are told.
     ///

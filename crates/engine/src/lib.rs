@@ -36,8 +36,8 @@ pub use open::{MappedHostPort, Opening, ShmAttachment};
 pub use own::Threads;
 pub use portolan_core::{
     Binding, Buffer, Context, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
-    Group, Handler, Message, Misuse, Op, PORTS_RESERVED, Payload, Restarted, Scatter, SendError,
-    SendOptions, SpaceId, WaitError,
+    Group, Handler, Message, Misuse, Op, PORTS_RESERVED, Payload, Placement, Placing, Restarted,
+    Scatter, SendError, SendOptions, SpaceId, WaitError,
 };
 pub use portolan_exchange::{
     Action, Completion, Config as ExchangeConfig, Count, CounterId, DeregisterError, Memory,

@@ -337,7 +337,8 @@ impl State {
     /// Prepares for a sleep on the descriptor outside of the endpoint; false
     /// if there is something to do first.
     pub fn arm(&mut self) -> bool {
-        if !self.core.ready.is_empty() || !self.core.events.is_empty() {
+        let core = &self.core;
+        if !core.ready.is_empty() || !core.events.is_empty() || core.unasked {
             return false;
         }
         match self.prepare(None) {

@@ -124,6 +124,9 @@ typedef struct portolan_message {
     const void *payload;
     /* Length of the payload, bytes. */
     size_t bytes;
+    /* Bytes that were sent: more than `bytes` if the message was cut off
+     * (PORTOLAN_PLACE_INTO), or if its port is asked where it goes. */
+    uint64_t total;
 } portolan_message;
 
 /* Returns argument word `index` of a message. Returns 0 if there is no such word
@@ -326,6 +329,30 @@ int portolan_lane(portolan_endpoint *endpoint, uint32_t rank, char *text, size_t
  * no calls. So they must be able to run in another thread. */
 #define PORTOLAN_ANY_THREAD 1u
 
+/* Results of a placing function: where a message's payload goes. Any other result
+ * counts as PORTOLAN_PLACE_HERE. */
+/* Nowhere: the handler sees the message where it arrived. A long one is assembled
+ * in memory of the endpoint (setting queue_bytes). */
+#define PORTOLAN_PLACE_HERE 0
+/* To the memory that the function has put in `*buffer` and `*bytes`. What does not
+ * fit there is cut off and lost; with null, all of it is. The memory is lent until
+ * the handler has returned, which sees the message there. If no handler saw it,
+ * portolan_take_buffer() returns it; with length 0 if the sender has died. */
+#define PORTOLAN_PLACE_INTO 1
+/* It cannot be taken yet. The port pauses until portolan_resume_port(): this
+ * message, and all that come for the port, wait in their order. Messages in other
+ * flows go on. */
+#define PORTOLAN_PLACE_LATER 2
+
+/* Says where a message's payload goes, before any of it is written. It sees the
+ * sender, the argument words and `total`; `payload` and `bytes` are what has come
+ * so far, which may be nothing. Called once for each message, within the same calls
+ * as the handler. It is called again only if it returned PORTOLAN_PLACE_LATER, or if
+ * memory of the endpoint was wanted and there was none. It cannot call the
+ * endpoint. */
+typedef int (*portolan_placing)(const portolan_message *message, void **buffer, size_t *bytes,
+                                void *user);
+
 /* What a port is bound to. Everything may be left out. */
 typedef struct portolan_binding {
     uint32_t size;
@@ -344,8 +371,10 @@ typedef struct portolan_binding {
     /* Called with PORTOLAN_TOO_LONG of this port, PORTOLAN_PEER_DEAD and
      * PORTOLAN_PEER_BACK. */
     portolan_error_handler error_handler;
-    /* Passed to both. */
+    /* Passed to all of them. */
     void *user;
+    /* Asked about each message where it goes. Then `buffer` is not used. */
+    portolan_placing placing;
 } portolan_binding;
 
 static inline void portolan_binding_init(portolan_binding *binding)
@@ -372,6 +401,11 @@ int portolan_bind(portolan_endpoint *endpoint, uint16_t port, const portolan_bin
  * senders get PORTOLAN_REFUSED. The port can be bound again.
  * -EACCES  the port is PORTOLAN_PORTS or above */
 int portolan_unbind(portolan_endpoint *endpoint, uint16_t port);
+
+/* Lets a port go on that has paused (PORTOLAN_PLACE_LATER). What waits for it is
+ * offered again by the next call that makes progress. A port that has not paused is
+ * left as it is. */
+int portolan_resume_port(portolan_endpoint *endpoint, uint16_t port);
 
 /* Sets a port's buffer from the next message on; null for none. If `old` is not
  * null, `*old` becomes the former buffer if the program may use it again at once.
@@ -580,12 +614,13 @@ int portolan_reply(portolan_context *context, uint16_t port, const uint64_t *arg
 int portolan_context_send(portolan_context *context, uint32_t rank, uint16_t port,
                           const void *data, size_t bytes, const portolan_send_options *options);
 
-/* The same as portolan_bind(), portolan_unbind() and portolan_set_buffer(). A
- * buffer that the present message is in stays in use until the handler has
+/* The same as portolan_bind(), portolan_unbind(), portolan_resume_port() and
+ * portolan_set_buffer(). A buffer that the present message is in stays in use until the handler has
  * returned. */
 int portolan_context_bind(portolan_context *context, uint16_t port,
                           const portolan_binding *binding);
 int portolan_context_unbind(portolan_context *context, uint16_t port);
+int portolan_context_resume_port(portolan_context *context, uint16_t port);
 int portolan_context_set_buffer(portolan_context *context, uint16_t port, void *buffer,
                                 size_t bytes, void **old);
 

@@ -10,7 +10,7 @@ use crate::context::Context;
 use crate::error::Failure;
 use crate::message::{Event, Message};
 use crate::out::Out;
-use crate::ports::{Handler, HeldMessage, Meta, PortId, PortState};
+use crate::ports::{Charge, Filled, Handler, HeldMessage, Meta, Placement, PortId, PortState};
 use crate::space::SpaceId;
 
 impl Core {
@@ -18,7 +18,7 @@ impl Core {
     pub(super) fn may_run(&mut self, port: PortId) -> bool {
         let run = self.run && (!self.outbox.is_full(port.space) || self.reply_waits);
         let slot = self.ports.get_or_make(port);
-        run || slot.any_thread || slot.handler.is_none()
+        run || slot.any_thread || (slot.handler.is_none() && slot.placing.is_none())
     }
 
     /// Runs the handler of a message that has been kept.
@@ -28,32 +28,41 @@ impl Core {
         self.outbox.make_room(port.space);
         let slot = self.ports.get_or_make(port);
         if slot.state == PortState::Closed {
-            if let Some((buffer, filled, generation)) = held.in_buffer.take() {
-                slot.put_back(buffer, filled, generation, false);
+            if let Some(filled) = held.in_buffer.take() {
+                slot.put_back(filled, false);
             }
             self.refuse_kept(out, &meta);
-        } else if let Some((buffer, filled, generation)) = held.in_buffer.take() {
-            let bytes = &buffer.as_slice()[..filled];
-            let seen = self.run_handler(out, &meta, &held.args, bytes);
-            let slot = self.ports.get_or_make(port);
-            slot.put_back(buffer, filled, generation, seen);
-        } else if let Some(buffer) = &slot.buffer {
-            let room = buffer.len() as u64;
-            if held.body.len() as u64 > room {
-                self.too_long(&meta, held.body.len() as u64, room);
+        } else if let Some(filled) = held.in_buffer.take() {
+            let a = Arrival {
+                meta,
+                args: &held.args,
+                total: filled.total,
+                payload: &filled.buffer.as_slice()[..filled.bytes],
+            };
+            let seen = self.run_handler(out, &a);
+            self.ports.get_or_make(port).put_back(filled, seen);
+        } else {
+            let a = Arrival {
+                meta,
+                args: &held.args,
+                total: held.body.len() as u64,
+                payload: &held.body,
+            };
+            let room = slot.buffer.as_ref().map(|buffer| buffer.len() as u64);
+            // What waited for a handler was asked about, or came to an earlier binding.
+            if slot.placing.is_some() && held.charge == Charge::Unexpected {
+                match self.ask_where(&a) {
+                    Placement::Later => return self.hold(held, true),
+                    to => self.place_whole(out, &a, to),
+                }
+            } else if slot.placing.is_some() || room.is_none() {
+                self.run_handler(out, &a);
+            } else if let Some(room) = room.filter(|room| a.total > *room) {
+                self.too_long(&meta, a.total, room);
                 self.refuse_kept(out, &meta);
             } else {
-                let total = held.body.len() as u64;
-                let a = Arrival {
-                    meta,
-                    args: &held.args,
-                    total,
-                    payload: &held.body,
-                };
                 self.copy_and_run(out, &a);
             }
-        } else {
-            self.run_handler(out, &meta, &held.args, &held.body);
         }
         self.release(held);
         self.list(port);
@@ -70,32 +79,33 @@ impl Core {
         slot.busy = true;
         let len = a.payload.len();
         buffer.as_mut_slice()[..len].copy_from_slice(a.payload);
-        let seen = self.run_handler(out, &a.meta, a.args, &buffer.as_slice()[..len]);
-        let slot = self.ports.get_or_make(port);
-        slot.put_back(buffer, len, generation, seen);
+        let payload = &buffer.as_slice()[..len];
+        let seen = self.run_handler(out, &Arrival { payload, ..*a });
+        let filled = Filled {
+            buffer,
+            bytes: len,
+            total: a.total,
+            generation,
+            placed: false,
+        };
+        self.ports.get_or_make(port).put_back(filled, seen);
         // The handler may have sent to its own port.
         self.list(port);
     }
 
     /// Runs a port's handler; false if it has none.
-    pub(super) fn run_handler(
-        &mut self,
-        out: &mut Out<'_>,
-        meta: &Meta,
-        args: &[u8],
-        payload: &[u8],
-    ) -> bool {
-        let slot = self.ports.get_or_make(meta.port_id());
+    pub(crate) fn run_handler(&mut self, out: &mut Out<'_>, a: &Arrival<'_>) -> bool {
+        let slot = self.ports.get_or_make(a.meta.port_id());
         let generation = slot.note_arrival();
         let Some(handler) = slot.handler.take() else {
-            self.count_arrival(meta.flow, payload.len());
+            self.count_arrival(a.meta.flow, a.payload.len());
             if let Some(trace) = &mut self.trace {
                 let now = trace.time();
-                trace.handled(meta, payload.len(), now, !self.run);
+                trace.handled(&a.meta, a.payload.len(), now, !self.run);
             }
             return false;
         };
-        self.call::<false>(out, handler, generation, meta, args, payload);
+        self.call::<false>(out, handler, generation, a);
         true
     }
 
@@ -117,10 +127,9 @@ impl Core {
         out: &mut Out<'_>,
         mut handler: Handler,
         generation: u32,
-        meta: &Meta,
-        args: &[u8],
-        payload: &[u8],
+        a: &Arrival<'_>,
     ) {
+        let Arrival { meta, payload, .. } = a;
         let flow = if OWN {
             self.counters.received += 1;
             self.counters.bytes_received += payload.len() as u64;
@@ -131,13 +140,8 @@ impl Core {
         };
         let began = self.trace.as_ref().map_or(0, |trace| trace.time());
         let message = Message {
-            from: meta.from,
-            port: meta.port,
             flow,
-            priority: meta.priority,
-            number: meta.number,
-            payload,
-            args,
+            ..Message::of(a)
         };
         // A panic must not leave the tables half changed: it goes on at the
         // end of the call.
@@ -178,7 +182,8 @@ impl Core {
                     break;
                 }
                 let slot = self.ports.get_or_make(port);
-                if slot.busy && slot.held.front().is_none_or(|h| h.in_buffer.is_none()) {
+                let busy = slot.busy && slot.held.front().is_none_or(|h| h.in_buffer.is_none());
+                if busy || slot.paused {
                     break;
                 }
                 let Some(held) = slot.held.pop_front() else {

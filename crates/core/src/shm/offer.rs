@@ -44,9 +44,10 @@ impl Offer {
         };
         // In pieces: where the bytes go to several places, or nowhere, each is put together
         // first.
+        let wanted = core.wanted(cookie, a.total);
         let mut at = 0;
-        while at < a.total {
-            let bytes = (a.total - at).min(PIECE);
+        while at < wanted {
+            let bytes = (wanted - at).min(PIECE);
             let copied = (remote.checked_add(at)).and_then(|remote| {
                 core.place(matched, cookie, at, bytes as usize, |into| {
                     out.near().copy_from(from, remote, into)
@@ -57,7 +58,7 @@ impl Offer {
             }
             at += bytes;
         }
-        if at == a.total {
+        if at == wanted {
             out.near().send_control(from, control(DONE, 0, id));
             core.finish(matched, out, cookie);
         } else {

@@ -14,7 +14,7 @@ static void versions_and_texts(void)
 
     /* Programs of today must work with later libraries: these only grow. */
     if (sizeof(void *) == 8) {
-        CHECK(sizeof(portolan_options) == 40 && sizeof(portolan_binding) == 48);
+        CHECK(sizeof(portolan_options) == 40 && sizeof(portolan_binding) == 56);
         CHECK(sizeof(portolan_send_options) == 40 && sizeof(portolan_counters) == 136);
         CHECK(sizeof(portolan_message) == 48 && sizeof(portolan_event) == 48);
     }
@@ -334,6 +334,94 @@ static void buffers(void)
     GIVES(0, portolan_unbind(endpoint, 9));
 }
 
+/* Where the messages of port 12 go: by their argument word. */
+struct place {
+    struct seen seen;
+    char memory[4];
+    int asked;
+};
+
+static int where(const portolan_message *m, void **buffer, size_t *bytes, void *user)
+{
+    struct place *place = (struct place *)user;
+
+    CHECK(m->size >= sizeof *m && m->port == 12 && m->total == 7 && m->bytes <= 7);
+    CHECK(*buffer == NULL && *bytes == 0);
+    GIVES(-EDEADLK, portolan_resume_port(endpoint, 12));
+    place->asked++;
+    switch (portolan_arg(m, 0)) {
+    case 0:
+        *buffer = place->memory;
+        *bytes = sizeof place->memory;
+        return PORTOLAN_PLACE_INTO;
+    case 1:
+        return place->asked % 2 == 0 ? PORTOLAN_PLACE_LATER : PORTOLAN_PLACE_HERE;
+    case 2:
+        /* Null: nothing of it is wanted. */
+        return PORTOLAN_PLACE_INTO;
+    default:
+        return 99;
+    }
+}
+
+static void count_placed(portolan_context *context, const portolan_message *m, void *user)
+{
+    struct place *place = (struct place *)user;
+
+    GIVES(0, portolan_context_resume_port(context, 12));
+    CHECK(m->total == 7);
+    count(context, m, &place->seen);
+}
+
+static void placing(void)
+{
+    portolan_binding binding;
+    portolan_send_options options;
+    struct place place;
+    void *old = NULL;
+    uint64_t word;
+
+    memset(&place, 0, sizeof place);
+    portolan_send_options_init(&options);
+    options.args = &word;
+    options.arg_count = 1;
+    portolan_binding_init(&binding);
+    binding.handler = count_placed;
+    binding.placing = where;
+    binding.user = &place;
+    GIVES(0, portolan_bind(endpoint, 12, &binding));
+
+    word = 0;
+    GIVES(0, portolan_sendx(endpoint, 0, 12, "placed", 7, &options));
+    await_messages(endpoint, &place.seen, 1);
+    CHECK(place.asked == 1 && place.seen.payload == place.memory && place.seen.bytes == 4);
+    CHECK(memcmp(place.memory, "plac", 4) == 0);
+    /* A handler has seen it. */
+    GIVES(0, portolan_take_buffer(endpoint, 12, &old, NULL));
+
+    word = 1;
+    GIVES(0, portolan_sendx(endpoint, 0, 12, "placed", 7, &options));
+    while (place.asked < 2)
+        CHECK(portolan_progress(endpoint) >= 0);
+    CHECK(place.seen.messages == 1);
+    GIVES(0, portolan_resume_port(endpoint, 12));
+    await_messages(endpoint, &place.seen, 2);
+    CHECK(place.asked == 3 && memcmp(place.seen.text, "placed", 7) == 0);
+
+    word = 2;
+    GIVES(0, portolan_sendx(endpoint, 0, 12, "placed", 7, &options));
+    await_messages(endpoint, &place.seen, 3);
+    CHECK(place.seen.bytes == 11);
+    word = 3;
+    GIVES(0, portolan_sendx(endpoint, 0, 12, "placed", 7, &options));
+    await_messages(endpoint, &place.seen, 4);
+    CHECK(place.seen.bytes == 18);
+    GIVES(0, portolan_unbind(endpoint, 12));
+    GIVES(0, portolan_resume_port(endpoint, 12));
+    GIVES(-EFAULT, portolan_resume_port(NULL, 12));
+    GIVES(-EFAULT, portolan_context_resume_port(NULL, 12));
+}
+
 /* Port 10: what a handler may do, and what not. */
 static void busy_handler(portolan_context *context, const portolan_message *m, void *user)
 {
@@ -617,6 +705,7 @@ int main(void)
     ports_that_cannot_be();
     refusals();
     buffers();
+    placing();
     handlers();
     operations();
     waiting();

@@ -1,16 +1,17 @@
 //! What handlers are given, and what they may call.
 
 use std::ffi::{c_int, c_void};
+use std::ptr::null_mut;
 
 use super::error::{EFAULT, EINVAL, Errno};
 use super::ports::{binding, buffer, old_buffer};
 use super::send::{Sending, bytes};
 use super::types::{
-    CBinding, CErrorHandler, CEvent, CHandler, CMessage, CSendOptions, PEER_BACK, PEER_DEAD,
-    PEER_SILENT, REFUSED, TOO_LONG,
+    CBinding, CErrorHandler, CEvent, CHandler, CMessage, CPlacing, CSendOptions, INTO, LATER,
+    PEER_BACK, PEER_DEAD, PEER_SILENT, REFUSED, TOO_LONG,
 };
 use super::{Slot, User};
-use crate::{ARGS_MAX, Context, Death, Event, Failure, Message};
+use crate::{ARGS_MAX, Context, Death, Event, Failure, Message, Placement};
 
 /// Lives on the stack of a handler's caller.
 pub(super) struct CContext<'c, 'e> {
@@ -28,9 +29,9 @@ unsafe fn context<'a, 'c, 'e>(
     unsafe { context.cast_mut().as_mut() }.ok_or(EFAULT)
 }
 
-/// Runs a C handler.
+/// Calls `act` with a message as C programs see it.
 #[inline]
-pub(super) fn handle(c: &mut Context<'_>, m: &Message<'_>, handler: CHandler, user: User) {
+fn with_message<R>(m: &Message<'_>, act: impl FnOnce(*const CMessage) -> R) -> R {
     let mut args = [0; ARGS_MAX];
     let mut count = 0;
     for (to, word) in args.iter_mut().zip(m.args()) {
@@ -49,15 +50,43 @@ pub(super) fn handle(c: &mut Context<'_>, m: &Message<'_>, handler: CHandler, us
         args: args.as_ptr(),
         payload: m.payload.as_ptr().cast(),
         bytes: m.payload.len(),
+        total: m.total,
     };
+    act(&raw const message)
+}
+
+/// Runs a C handler.
+#[inline]
+pub(super) fn handle(c: &mut Context<'_>, m: &Message<'_>, handler: CHandler, user: User) {
     let mut context = CContext {
         context: c,
         answerable: true,
     };
-    // SAFETY: whoever bound the handler promised that it is of this type and
-    // may be called with `user` until the port is bound anew; what we give it
-    // lives until it returns.
-    unsafe { handler(&raw mut context, &raw const message, user.get()) };
+    with_message(m, |message| {
+        // SAFETY: whoever bound the handler promised that it is of this type and
+        // may be called with `user` until the port is bound anew; what we give it
+        // lives until it returns.
+        unsafe { handler(&raw mut context, message, user.get()) };
+    });
+}
+
+/// Asks a C function where a message goes.
+pub(super) fn place(m: &Message<'_>, placing: CPlacing, user: User) -> Placement {
+    let (mut start, mut length) = (null_mut(), 0);
+    // SAFETY: as for handlers.
+    let to = with_message(m, |message| unsafe {
+        placing(message, &raw mut start, &raw mut length, user.get())
+    });
+    match to {
+        // SAFETY: promised by whoever bound the function.
+        INTO => match unsafe { buffer(start, length) } {
+            Ok(Some(buffer)) => Placement::Into(buffer),
+            // Without memory all of it is cut off.
+            _ => Placement::Into(Vec::new().into()),
+        },
+        LATER => Placement::Later,
+        _ => Placement::Here,
+    }
 }
 
 /// Runs a C error handler.
@@ -199,6 +228,11 @@ unsafe extern "C" fn portolan_context_bind(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_context_unbind(c: *mut CContext<'_, '_>, port: u16) -> c_int {
     edge! { c = context(c); c.context.close_port(port)? }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_context_resume_port(c: *mut CContext<'_, '_>, port: u16) -> c_int {
+    edge! { c = context(c); c.context.resume_port(port) }
 }
 
 #[unsafe(no_mangle)]

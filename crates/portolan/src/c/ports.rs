@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
 
-use super::context::{handle, handle_event};
+use super::context::{handle, handle_event, place};
 use super::error::{EFAULT, EINVAL, EMSGSIZE, Errno};
 use super::types::{ANY_THREAD, CBinding, CErrorHandler, read};
 use super::{Slot, User, endpoint};
@@ -45,6 +45,9 @@ pub(super) unsafe fn binding(to: *const CBinding) -> Result<Binding, Errno> {
     if let Some(handler) = c.handler {
         binding.handler = Some(Box::new(move |c, m| handle(c, m, handler, user)));
     }
+    if let Some(placing) = c.placing {
+        binding.placing = Some(Box::new(move |m| place(m, placing, user)));
+    }
     if let Some(handler) = c.error_handler {
         binding.error_handler = Some(Box::new(move |c, e| handle_event(c, e, handler, user)));
     }
@@ -62,6 +65,11 @@ unsafe extern "C" fn portolan_bind(handle: *mut Endpoint, port: u16, to: *const 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn portolan_unbind(handle: *mut Endpoint, port: u16) -> c_int {
     edge! { endpoint = endpoint(handle); endpoint.close_port(port)? }
+}
+
+#[unsafe(no_mangle)]
+unsafe extern "C" fn portolan_resume_port(handle: *mut Endpoint, port: u16) -> c_int {
+    edge! { endpoint = endpoint(handle); endpoint.resume_port(port)? }
 }
 
 #[unsafe(no_mangle)]

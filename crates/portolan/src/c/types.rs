@@ -5,7 +5,7 @@
 //! default. A longer one comes from a later program: what we do not know must
 //! be zero.
 
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 
 use super::context::CContext;
@@ -142,6 +142,8 @@ pub(super) type CHandler =
     unsafe extern "C" fn(*mut CContext<'_, '_>, *const CMessage, *mut c_void);
 pub(super) type CErrorHandler =
     unsafe extern "C" fn(*mut CContext<'_, '_>, *const CEvent, *mut c_void);
+pub(super) type CPlacing =
+    unsafe extern "C" fn(*const CMessage, *mut *mut c_void, *mut usize, *mut c_void) -> c_int;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -153,10 +155,15 @@ pub(super) struct CBinding {
     pub handler: Option<CHandler>,
     pub error_handler: Option<CErrorHandler>,
     pub user: *mut c_void,
+    pub placing: Option<CPlacing>,
 }
 
 /// Flag of a binding.
 pub(super) const ANY_THREAD: u32 = 1;
+
+/// What a placing function returns; anything else counts as `HERE`.
+pub(super) const INTO: c_int = 1;
+pub(super) const LATER: c_int = 2;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -329,6 +336,7 @@ pub(super) struct CMessage {
     pub args: *const u64,
     pub payload: *const c_void,
     pub bytes: usize,
+    pub total: u64,
 }
 
 /// Handlers read it; the program makes none.
@@ -371,7 +379,7 @@ sized32! {
 // The layout that programs were built with, on 64-bit machines.
 const _: () = assert!(
     size_of::<COptions>() == 40
-        && size_of::<CBinding>() == 48
+        && size_of::<CBinding>() == 56
         && size_of::<CSendOptions>() == 40
         && size_of::<CCounters>() == 136
         && size_of::<CTaggedOptions>() == 32
@@ -381,6 +389,6 @@ const _: () = assert!(
         && size_of::<CStatistics>() == 88
         && size_of::<CRegionOptions>() == 24
         && size_of::<CAccessOptions>() == 40
-        && size_of::<CMessage>() == 48
+        && size_of::<CMessage>() == 56
         && size_of::<CEvent>() == 48
 );
