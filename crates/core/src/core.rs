@@ -2,7 +2,18 @@
 //! is refused. Knows nothing of how messages travel. How handlers run is in
 //! `handlers`.
 
+mod aside;
+mod binding;
+mod collective;
+mod context;
+mod exchanges;
 mod handlers;
+mod offer;
+mod ports;
+mod send;
+mod space;
+mod tasks;
+mod unbound;
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -10,23 +21,20 @@ use std::collections::VecDeque;
 use portolan_proto::{Outcome, SourceId};
 use portolan_wire::{MessageNo, Priority};
 
-use crate::aside::Aside;
-use crate::collective::Barriers;
-use crate::counters::Counters;
-use crate::error::Death;
-use crate::incoming::{Dest, Incoming, Incomings};
+pub use self::collective::{BROADCAST, BarrierCall, DeadPeer, Progress};
+pub use self::context::Context;
+pub use self::ports::{Binding, ErrorHandler, Handler};
+use self::ports::{HeldMessage, PortState, Ports, Slot};
+use self::space::{Others, Space};
+use crate::environment::Tracer;
+use crate::groups::Barriers;
 use crate::lanes::{Lane, Lanes};
 use crate::matched::{MATCHED, Matched};
-use crate::message::Event;
-use crate::ops::{News, Ops};
 use crate::out::Out;
-use crate::outbox::Outbox;
-use crate::ports::{Charge, HeldMessage, Meta, PORTS_RESERVED, PortId, PortState, Ports, Slot};
-use crate::settings::Settings;
-use crate::shm::Offer;
-use crate::space::{FIRST_FLOW, Others, Space, SpaceId};
-use crate::tracer::Tracer;
-use crate::unbound::Unbound;
+use crate::values::{
+    Charge, Counters, Death, Event, FIRST_FLOW, Meta, PORTS_RESERVED, PortId, Settings, SpaceId,
+};
+use crate::waiting::{Aside, Dest, Incoming, Incomings, News, Offer, Ops, Outbox, Unbound};
 
 /// The first part of a message, or all of it.
 #[derive(Clone, Copy, Debug)]

@@ -11,55 +11,32 @@
 //! the simulator runs the same code as a process. Nothing here knows which interface sits
 //! on top, or who started the process.
 
-mod aside;
-mod binding;
-mod clock;
-mod collective;
-mod context;
 mod core;
-mod counters;
 mod engine;
-mod error;
-mod incoming;
+mod environment;
+mod groups;
 mod lanes;
 mod matched;
-mod memory;
-mod message;
 mod net;
-mod network;
-mod ops;
 mod out;
-mod outbox;
-mod poll_throttle;
-mod ports;
-mod returns;
-mod send;
-mod settings;
 mod shm;
-mod space;
-mod tracer;
-mod unbound;
+mod values;
+mod waiting;
 
-pub use clock::Clock;
-pub use collective::{BROADCAST, BarrierCall, DeadPeer, Group, Progress};
-pub use context::Context;
-pub use core::{Core, Finding};
-pub use counters::Counters;
+pub use core::{
+    BROADCAST, BarrierCall, Binding, Context, Core, DeadPeer, ErrorHandler, Finding, Handler,
+    Progress,
+};
 pub use engine::Engine;
-pub use error::{Death, Failure, Misuse, SendError, WaitError};
-pub use lanes::{Lane, LaneCount, Lanes};
+pub use environment::{Clock, Network, Tracer};
+pub use groups::Group;
+pub use lanes::{Lane, LaneCount, Lanes, Restarted};
 pub use matched::{Exchange, Extent, Gather, Matched, Released, Scatter};
-pub use memory::{Buffer, Payload, Source};
-pub use message::{Event, Message, SendOptions};
-pub use net::{Credentials, NetLane, NetTx, PACKET_MIN, ProtoTables};
-pub use network::Network;
-pub use ops::Op;
-pub use out::Out;
-pub use ports::{Binding, ErrorHandler, Handler, Meta, PORTS_RESERVED, PortId};
-pub use returns::Restarted;
-pub use send::FLOWS_MAX;
-pub use settings::Settings;
+pub use net::{NetLane, PACKET_MIN};
+pub use out::{Credentials, NetTx, Out, ProtoTables};
 pub use shm::ShmLane;
-pub use space::{SPACES, SpaceId};
-pub use tracer::Tracer;
-pub use unbound::Row as UnboundRow;
+pub use values::{
+    Buffer, Counters, Death, Event, FLOWS_MAX, Failure, Message, Meta, Misuse, PORTS_RESERVED,
+    Payload, PortId, SPACES, SendError, SendOptions, Settings, Source, SpaceId, WaitError,
+};
+pub use waiting::{Op, Row as UnboundRow};

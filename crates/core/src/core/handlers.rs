@@ -5,13 +5,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use portolan_wire::{MessageNo, Priority};
 
+use super::context::Context;
+use super::ports::{Handler, HeldMessage, PortState};
 use super::{Arrival, Core};
-use crate::context::Context;
-use crate::error::Failure;
-use crate::message::{Event, Message};
 use crate::out::Out;
-use crate::ports::{Handler, HeldMessage, Meta, PortId, PortState};
-use crate::space::SpaceId;
+use crate::values::{Event, Failure, Message, Meta, PortId, SpaceId};
 
 impl Core {
     /// Whether a message that was kept may meet its handler.

@@ -1,24 +1,14 @@
-//! Long messages that lie in their sender's memory until they are copied.
+//! How long messages are copied that lie in their sender's memory.
 
-use super::frame::{DONE, control};
-use crate::core::{Arrival, Core, Finding, Took};
-use crate::error::Death;
+use super::{Arrival, Core, Finding, Took};
 use crate::matched::Matched;
 use crate::out::Out;
+use crate::out::frame::{DONE, control};
+use crate::values::Death;
+use crate::waiting::Offer;
 
 /// Bytes that are copied at once out of a sender's memory.
 const PIECE: u64 = 1 << 20;
-
-/// One that a peer offers.
-#[derive(Clone, Copy, Debug)]
-pub struct Offer {
-    /// Index of the peer.
-    pub(super) from: u16,
-    /// Where in its memory the message lies.
-    pub(super) remote: u64,
-    /// What the peer calls its operation.
-    pub(super) id: u64,
-}
 
 impl Offer {
     /// Tells the peer that nobody wants the message.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use portolan_proto::congestion::Mode;
 use portolan_wire::Address;
 
-use crate::error::Death;
+use crate::values::Death;
 
 /// A rank that was started again, and where it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]

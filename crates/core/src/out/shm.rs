@@ -1,19 +1,45 @@
-//! The sending half.
+//! The sending half of the lane through shared memory.
 
 use std::collections::VecDeque;
 use std::mem::offset_of;
 
-use portolan_link::shm::{Outlet, ShmError};
+use portolan_link::shm::{Outlet, PeerState, ShmError};
 use portolan_proto::{Field, Outcome, SourceId, field};
 use portolan_wire::{BODY_BYTES, Body, HEAD_BYTES, MessageNo, Priority};
 
 use super::choice::{Choice, Ticket, Way};
 use super::frame::{ASK, CONTROL_BYTES, MARK, OFFER, OFFER_BYTES, control, write_head};
-use super::{FLOWS, ShmFailure};
-use crate::clock::Clock;
-use crate::memory::Source;
-use crate::message::SendOptions;
-use crate::ops::Ops;
+use crate::environment::Clock;
+use crate::values::{Death, FLOWS_ALL, SendOptions, Source};
+use crate::waiting::Ops;
+
+const FLOWS: usize = FLOWS_ALL as usize;
+
+/// Why nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShmFailure {
+    /// No room now.
+    Full,
+    /// Longer than a frame.
+    TooBig,
+    /// The peer is gone, or its memory is no good.
+    Gone(PeerState),
+    /// There is no such peer.
+    NoPeer,
+}
+
+impl From<ShmError> for ShmFailure {
+    #[inline]
+    fn from(e: ShmError) -> Self {
+        match e {
+            ShmError::Full => Self::Full,
+            ShmError::TooBig(_) => Self::TooBig,
+            ShmError::Gone(state) => Self::Gone(state),
+            ShmError::Corrupt => Self::Gone(PeerState::Corrupt),
+            ShmError::NoPeer => Self::NoPeer,
+        }
+    }
+}
 
 /// Whether a peer can copy from our memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -414,6 +440,15 @@ impl Stream {
     }
 }
 
+/// How a peer has died by what its state says.
+pub fn why(state: PeerState) -> Death {
+    match state {
+        PeerState::Closed => Death::Closed,
+        PeerState::Corrupt => Death::Corrupt,
+        _ => Death::Ended,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -424,9 +459,9 @@ mod tests {
     use super::super::choice::TRIAL;
     use super::super::frame::DONE;
     use super::*;
-    use crate::clock::CountingClock;
-    use crate::memory::Payload;
-    use crate::ops::{Entry, Teller};
+    use crate::environment::CountingClock;
+    use crate::values::Payload;
+    use crate::waiting::{Entry, Teller};
 
     const BYTES: usize = 1 << 20;
 

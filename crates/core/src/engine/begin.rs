@@ -1,19 +1,17 @@
 //! How operations on matched messages and on others' memory begin.
 
 use portolan_exchange::{
-    CounterId, MessageId, Notify, OpId, QueueId, Selector, SendOptions as TaggedOptions,
+    CounterId, Kind, MessageId, Notify, OpId, QueueId, Selector, SendOptions as TaggedOptions,
     SendRefused,
 };
 
-use super::memory::{Gather, Scatter};
-use super::{Exchange, Kind, MATCHED, options};
-use crate::clock::Clock;
-use crate::engine::Engine;
-use crate::error::{Death, Misuse, SendError};
+use super::Engine;
+use crate::environment::{Clock, Network};
 use crate::lanes::Lane;
-use crate::network::Network;
-use crate::shm::{ShmFailure, ShmLane};
-use crate::space::SpaceId;
+use crate::matched::{Exchange, Gather, MATCHED, Scatter, options};
+use crate::out::ShmFailure;
+use crate::shm::ShmLane;
+use crate::values::{Death, Misuse, SendError, SpaceId};
 
 impl<N: Network, C: Clock> Engine<N, C> {
     /// Sends a short message whole, by shared memory and at once. False: go

@@ -2,9 +2,7 @@
 
 use portolan_wire::{MessageNo, Priority};
 
-use crate::error::{Death, Failure, SendError};
-use crate::ports::FlowOf;
-use crate::space::SpaceId;
+use super::{Death, Failure, FlowOf, SendError, SpaceId};
 
 /// A message that has arrived; valid during the handler's call.
 #[derive(Clone, Copy, Debug)]

@@ -6,29 +6,16 @@ use portolan_exchange::{
     Did, Located, OpError, OpId, Outgoing, Payload, Range, Signal, Sink as _, Source as _, Task,
     Where,
 };
-use portolan_link::memory::{CopyError, populate};
+use portolan_link::memory::CopyError;
 use portolan_link::shm::OneSidedError;
 use portolan_proto::Release;
 
-use super::memory::{Gather, Row, Scatter};
-use super::published::Published;
-use super::{MATCHED, in_table, options};
-use crate::core::{Arrival, Core, Finding, Took};
-use crate::error::{Death, SendError};
+use super::{Arrival, Core, Finding, Took};
 use crate::lanes::Lane;
-use crate::memory::read_pieces;
-use crate::message::SendOptions;
-use crate::ops::Teller;
+use crate::matched::{Gather, MATCHED, Published, Row, Scatter, in_table, options, prepare};
 use crate::out::Out;
-use crate::ports::{Charge, Meta, PortId};
-use crate::space::SpaceId;
-
-/// Memory that is mapped lazily is mapped now.
-pub fn prepare(memory: &mut Scatter, at: u64, bytes: u64) {
-    for piece in memory.pieces(at as usize, bytes as usize) {
-        populate(piece);
-    }
-}
+use crate::values::{Charge, Death, Meta, PortId, SendError, SendOptions, SpaceId, read_pieces};
+use crate::waiting::Teller;
 
 const fn failed(e: SendError) -> Did {
     match e {

@@ -1,8 +1,6 @@
 //! Messages that arrive in several parts.
 
-use crate::memory::Buffer;
-use crate::ports::{Charge, Meta};
-use crate::shm::Offer;
+use crate::values::{Buffer, Charge, Meta};
 
 /// Where the bytes go.
 #[derive(Debug)]
@@ -20,6 +18,17 @@ pub enum Dest {
     /// It was set aside and has been taken since: further parts go to this cookie. `None`:
     /// it was refused, and its bytes are thrown away.
     Passed(Option<u64>),
+}
+
+/// A long message that lies in its sender's memory until it is copied.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// Index of the peer.
+    pub from: u16,
+    /// Where in its memory the message lies.
+    pub remote: u64,
+    /// What the peer calls its operation.
+    pub id: u64,
 }
 
 /// What has come of a message that is set aside.

@@ -2,8 +2,7 @@
 
 use portolan_wire::MessageNo;
 
-use crate::message::SendOptions;
-use crate::ports::Meta;
+use crate::values::{Meta, SendOptions};
 
 /// Records when messages leave and when their handlers run.
 pub trait Tracer: Send {

@@ -6,26 +6,18 @@ use portolan_proto as proto;
 use portolan_proto::{PeerId, Release, SourceId};
 use portolan_wire::{ARGS_MAX, MessageNo, Priority};
 
-use crate::core::{Arrival, Core, Finding, Took};
-use crate::error::{Death, Misuse, SendError};
+use super::ports::PortState;
+use super::{Arrival, Core, Finding, Took};
 use crate::lanes::Lane;
-use crate::memory::{Payload, Source};
-use crate::message::{Event, SendOptions};
-use crate::ops::{Completion, Entry, Op, Teller, done};
-use crate::out::Out;
-use crate::outbox::Unsent;
-use crate::ports::{Charge, FlowOf, Meta, PORTS_RESERVED, PortState};
-use crate::shm::{STREAMED_MIN, ShmFailure, why};
-use crate::space::{FIRST_FLOW, SpaceId};
+use crate::out::{Out, STREAMED_MIN, ShmFailure, why};
+use crate::values::{
+    Charge, Death, Event, FIRST_FLOW, FLOWS_ALL, FLOWS_MAX, FlowOf, Meta, Misuse, PORTS_RESERVED,
+    Payload, SendError, SendOptions, Source, SpaceId,
+};
+use crate::waiting::{Completion, Entry, Op, Teller, Unsent, done};
 
 /// Payloads up to this length fit one packet on any lane, bytes.
 const SHORT: usize = 256;
-
-/// Flows of the program's own space, of each priority.
-pub const FLOWS_MAX: u16 = 6;
-
-/// All flows: with those of matched messages, and one for each space.
-pub const FLOWS_ALL: u16 = proto::FLOWS_MAX as u16;
 
 impl Core {
     /// Sends, with a copy, if there is credit. Here and below a flow is what

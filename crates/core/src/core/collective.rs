@@ -1,21 +1,20 @@
 //! What the engine says to itself on its reserved ports: refusals of kept
 //! messages, barriers, and broadcasts along a tree.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use portolan_proto::PeerId;
-use portolan_wire::{ARGS_MAX, MessageNo, Priority};
+use portolan_wire::{MessageNo, Priority};
 
-use crate::core::{Arrival, Core, Finding, Took};
-use crate::error::{Death, Misuse, SendError, WaitError};
+use super::ports::{HeldMessage, PortState};
+use super::{Arrival, Core, Finding, Took};
+use crate::groups::{Broadcast, Epoch, Group, ROUNDS, broadcast_meta};
+use crate::lanes::Restarted;
 use crate::matched::{FLOW_REQUESTS, Matched};
-use crate::message::{Event, SendOptions};
 use crate::out::Out;
-use crate::outbox::Unsent;
-use crate::ports::{Charge, HeldMessage, Meta, PORTS_RESERVED, PortId, PortState};
-use crate::returns::Restarted;
-use crate::space::{SPACES, SpaceId};
+use crate::values::{
+    Charge, Death, Event, Meta, Misuse, PORTS_RESERVED, PortId, SPACES, SendError, SendOptions,
+    SpaceId, WaitError,
+};
+use crate::waiting::Unsent;
 
 /// A kept message was refused after all: (priority and flow, number).
 const REFUSED: u16 = PORTS_RESERVED;
@@ -25,144 +24,6 @@ const REFUSED: u16 = PORTS_RESERVED;
 const BARRIER: u16 = PORTS_RESERVED + 1;
 /// A broadcast: see [`Broadcast`].
 pub const BROADCAST: u16 = PORTS_RESERVED + 2;
-
-/// Rounds of a barrier, at most; a message of this round or beyond says nothing.
-const ROUNDS: usize = 32;
-
-/// Some ranks of the job, in an order that all of them agree on.
-#[derive(Clone, Debug)]
-pub struct Group {
-    id: u64,
-    ranks: Arc<[u32]>,
-}
-
-impl Group {
-    /// A group of these ranks. Every member must make it of the same list.
-    #[must_use]
-    pub fn new(ranks: &[u32]) -> Self {
-        let mut id = 0xcbf2_9ce4_8422_2325_u64;
-        for rank in ranks {
-            id = (id ^ u64::from(*rank))
-                .wrapping_mul(0x0100_0000_01b3)
-                .rotate_left(17);
-        }
-        // 0 is the whole job.
-        Self {
-            id: id.max(1),
-            ranks: ranks.into(),
-        }
-    }
-
-    /// All ranks of a job.
-    pub fn world(size: u32) -> Self {
-        Self {
-            id: 0,
-            ranks: (0..size).collect(),
-        }
-    }
-
-    /// The same ranks in a space: what they do together there is nobody else's.
-    #[must_use]
-    pub fn within(&self, space: SpaceId) -> Self {
-        Self {
-            id: self.id ^ space.salt(),
-            ranks: Arc::clone(&self.ranks),
-        }
-    }
-
-    /// Its members.
-    #[must_use]
-    pub fn ranks(&self) -> &[u32] {
-        &self.ranks
-    }
-
-    /// What the members call it in messages.
-    pub const fn id(&self) -> u64 {
-        self.id
-    }
-}
-
-/// Which barrier of a group: they count anew when a member has come back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Epoch {
-    /// Of the group's members, see [`crate::returns::Returns`].
-    pub turn: u32,
-    /// Which of that turn, from 1; wraps.
-    pub count: u32,
-}
-
-#[derive(Clone, Copy)]
-struct Barrier {
-    epoch: Epoch,
-    /// Latest count heard of in each round.
-    arrived: [u32; ROUNDS],
-    /// Why an epoch cannot end: its count, and who is dead.
-    failed: Option<(u32, u32)>,
-}
-
-impl Barrier {
-    /// Nothing of this turn is known yet.
-    const fn of(turn: u32) -> Self {
-        Self {
-            epoch: Epoch { turn, count: 0 },
-            arrived: [0; ROUNDS],
-            failed: None,
-        }
-    }
-}
-
-/// Barriers under way, by group.
-#[derive(Default)]
-pub(crate) struct Barriers(HashMap<u64, Barrier>);
-
-impl Barriers {
-    /// What is known of a group's turn; none if that is over.
-    fn get(&mut self, group: u64, turn: u32) -> Option<&mut Barrier> {
-        let b = self.0.entry(group).or_insert(Barrier::of(turn));
-        if b.epoch.turn < turn {
-            *b = Barrier::of(turn);
-        }
-        Some(b).filter(|b| b.epoch.turn == turn)
-    }
-
-    /// Begins the next barrier of a group in this turn.
-    pub fn begin(&mut self, group: u64, turn: u32) -> Epoch {
-        match self.get(group, turn) {
-            Some(b) => {
-                b.epoch.count = b.epoch.count.wrapping_add(1);
-                b.epoch
-            }
-            // Others know already why this one cannot end.
-            None => Epoch { turn, count: 1 },
-        }
-    }
-
-    /// Whether the message of a round has come.
-    pub fn has(&mut self, group: u64, round: usize, epoch: Epoch) -> bool {
-        self.get(group, epoch.turn)
-            .is_some_and(|b| b.arrived[round].wrapping_sub(epoch.count) as i32 >= 0)
-    }
-
-    /// Who is dead, if that is why an epoch cannot end.
-    pub fn failed(&mut self, group: u64, epoch: Epoch) -> Option<u32> {
-        let (failed, rank) = self.get(group, epoch.turn)?.failed?;
-        (failed.wrapping_sub(epoch.count) as i32 >= 0).then_some(rank)
-    }
-
-    fn fail(&mut self, group: u64, epoch: Epoch, rank: u32) {
-        if let Some(b) = self.get(group, epoch.turn) {
-            b.failed = Some((epoch.count, rank));
-        }
-    }
-
-    fn arrive(&mut self, group: u64, round: usize, epoch: Epoch) {
-        if round < ROUNDS
-            && let Some(b) = self.get(group, epoch.turn)
-        {
-            b.arrived[round] = epoch.count;
-        }
-    }
-}
 
 /// Who is dead, and why, if anybody is.
 pub type DeadPeer = Option<(u32, Death)>;
@@ -345,93 +206,6 @@ impl Core {
             Err(SendError::NoCredit) => Ok(false),
             Err(e) => Err(e),
         }
-    }
-}
-
-/// A broadcast as it travels: this header, argument words, the ranks below
-/// this one in the tree, the bytes.
-#[derive(Clone, Copy, Debug)]
-struct Broadcast<'a> {
-    root: u32,
-    /// Returns that the root knew of: it is meant for those lives.
-    turn: u32,
-    port: u16,
-    flow: u16,
-    priority: Priority,
-    number: MessageNo,
-    args: &'a [u8],
-    /// Four bytes each, little-endian.
-    ranks: &'a [u8],
-    payload: &'a [u8],
-}
-
-const HEADER: usize = 24;
-
-impl<'a> Broadcast<'a> {
-    fn parse(bytes: &'a [u8]) -> Option<Self> {
-        let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
-        let word = |at: usize| {
-            u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]])
-        };
-        let (args, ranks) = (header[9] as usize, word(16) as usize);
-        if args > ARGS_MAX {
-            return None;
-        }
-        let (args, rest) = rest.split_at_checked(8 * args)?;
-        let (ranks, payload) = rest.split_at_checked(ranks.checked_mul(4)?)?;
-        Some(Self {
-            root: word(0),
-            turn: word(20),
-            port: word(4) as u16,
-            flow: (word(4) >> 16) as u16,
-            priority: if header[8] == 0 {
-                Priority::Request
-            } else {
-                Priority::Reply
-            },
-            number: MessageNo(word(12)),
-            args,
-            ranks,
-            payload,
-        })
-    }
-
-    fn to_bytes(self) -> Vec<u8> {
-        let mut b =
-            Vec::with_capacity(HEADER + self.args.len() + self.ranks.len() + self.payload.len());
-        b.extend(self.root.to_le_bytes());
-        b.extend(self.port.to_le_bytes());
-        b.extend(self.flow.to_le_bytes());
-        b.extend([self.priority as u8, (self.args.len() / 8) as u8, 0, 0]);
-        b.extend(self.number.0.to_le_bytes());
-        b.extend(((self.ranks.len() / 4) as u32).to_le_bytes());
-        b.extend(self.turn.to_le_bytes());
-        b.extend(self.args);
-        b.extend(self.ranks);
-        b.extend(self.payload);
-        b
-    }
-
-    /// The messages to this rank's children in the binomial tree.
-    fn children(&self) -> Vec<(u32, Vec<u8>)> {
-        let mut all = Vec::new();
-        let mut rest = self.ranks;
-        while !rest.is_empty() {
-            let mine = rest.len() / 4 / 2 * 4;
-            let (keep, give) = rest.split_at(mine);
-            if let Some((child, below)) = give.split_first_chunk::<4>() {
-                all.push((
-                    u32::from_le_bytes(*child),
-                    Self {
-                        ranks: below,
-                        ..*self
-                    }
-                    .to_bytes(),
-                ));
-            }
-            rest = keep;
-        }
-        all
     }
 }
 
@@ -716,86 +490,5 @@ impl Core {
             }
         }
         n
-    }
-}
-
-const fn broadcast_meta(b: &Broadcast<'_>) -> Meta {
-    Meta {
-        from: b.root,
-        port: b.port,
-        flow: b.flow,
-        priority: b.priority,
-        number: b.number,
-        direct: false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Every rank is reached once, in about log2(n) steps.
-    #[test]
-    fn a_tree_reaches_all() {
-        for n in 0..70u32 {
-            let ranks: Vec<u8> = (1..=n).flat_map(u32::to_le_bytes).collect();
-            let root = Broadcast {
-                root: 0,
-                turn: 3,
-                port: 7,
-                flow: 2,
-                priority: Priority::Reply,
-                number: MessageNo(9),
-                args: &5u64.to_le_bytes(),
-                ranks: &ranks,
-                payload: b"payload",
-            };
-            let mut seen = Vec::new();
-            let mut level = root.children();
-            let mut depth = 0;
-            while !level.is_empty() {
-                depth += 1;
-                let mut next = Vec::new();
-                for (rank, bytes) in level {
-                    seen.push(rank);
-                    let b = Broadcast::parse(&bytes).unwrap();
-                    assert_eq!(
-                        (b.root, b.turn, b.port, b.flow, b.number.0),
-                        (0, 3, 7, 2, 9)
-                    );
-                    assert_eq!((b.priority, b.payload), (Priority::Reply, &b"payload"[..]));
-                    assert_eq!(b.args, 5u64.to_le_bytes());
-                    next.extend(b.children());
-                }
-                level = next;
-            }
-            seen.sort_unstable();
-            assert_eq!(seen, (1..=n).collect::<Vec<_>>());
-            assert!(
-                depth <= n.checked_ilog2().map_or(0, |l| l + 1),
-                "{n} ranks, {depth} steps"
-            );
-        }
-    }
-
-    #[test]
-    fn cut_broadcasts_are_no_broadcasts() {
-        let ranks = [1u32, 2, 3].map(u32::to_le_bytes).concat();
-        let b = Broadcast {
-            root: 0,
-            turn: 0,
-            port: 1,
-            flow: 0,
-            priority: Priority::Request,
-            number: MessageNo(0),
-            args: &[],
-            ranks: &ranks,
-            payload: &[],
-        };
-        let bytes = b.to_bytes();
-        for cut in 0..bytes.len() {
-            assert!(Broadcast::parse(&bytes[..cut]).is_none());
-        }
-        assert!(Broadcast::parse(&bytes).is_some());
     }
 }

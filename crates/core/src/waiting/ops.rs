@@ -11,10 +11,7 @@ use portolan_exchange::OpId;
 use portolan_proto::{Outcome, SourceId, Sources};
 use portolan_wire::{MessageNo, Priority};
 
-use crate::error::{Death, Misuse, WaitError};
-use crate::memory::{Payload, Source};
-use crate::ports::{FlowOf, PortId};
-use crate::space::SpaceId;
+use crate::values::{Death, FlowOf, Misuse, Payload, PortId, Source, SpaceId, WaitError};
 
 const PENDING: u32 = 0;
 const DONE: u32 = 1;

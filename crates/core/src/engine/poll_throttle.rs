@@ -5,7 +5,7 @@
 //! what a message through shared memory takes. While such come and the network
 //! is quiet, it is looked at every 10 us.
 
-use crate::clock::Clock;
+use crate::environment::Clock;
 
 /// Time between two looks, ns.
 const EVERY_NS: u64 = 10_000;
@@ -95,7 +95,7 @@ impl PollThrottle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::CountingClock;
+    use crate::environment::CountingClock;
 
     /// Shared memory is busy, the network was quiet for long.
     fn quiet(clock: &CountingClock) -> PollThrottle {

@@ -2,14 +2,11 @@
 
 use portolan_wire::{MessageNo, Priority};
 
-use crate::core::Core;
-use crate::error::{Misuse, SendError};
-use crate::memory::{Buffer, Payload};
-use crate::message::SendOptions;
-use crate::ops::Op;
+use super::Core;
+use super::ports::Binding;
 use crate::out::Out;
-use crate::ports::{Binding, Meta, PortId};
-use crate::space::SpaceId;
+use crate::values::{Buffer, Meta, Misuse, Payload, PortId, SendError, SendOptions, SpaceId};
+use crate::waiting::Op;
 
 /// The endpoint as its handlers see it. Nothing here blocks.
 pub struct Context<'a> {

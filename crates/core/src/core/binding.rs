@@ -1,11 +1,10 @@
 //! What ports are bound to, and how that changes.
 
-use crate::core::Core;
-use crate::error::Misuse;
-use crate::memory::Buffer;
-use crate::ops::News;
+use super::Core;
+use super::ports::{Binding, PortState};
 use crate::out::Out;
-use crate::ports::{Binding, PortId, PortState};
+use crate::values::{Buffer, Misuse, PortId};
+use crate::waiting::News;
 
 impl Core {
     /// Binds a port, anew if it is bound or closed.

@@ -5,9 +5,7 @@ use std::collections::VecDeque;
 
 use portolan_wire::Priority;
 
-use crate::message::SendOptions;
-use crate::ports::FlowOf;
-use crate::space::{SPACES, SpaceId};
+use crate::values::{FlowOf, SPACES, SendOptions, SpaceId};
 
 /// A message that waits to be sent.
 #[derive(Clone, Debug)]

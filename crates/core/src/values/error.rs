@@ -40,7 +40,7 @@ pub enum Misuse {
     #[error("ports from 65,280 on are kept for Portolan itself")]
     ReservedPort,
     /// There is no such space.
-    #[error("there is no such space: they are numbered 0 to {}", crate::space::SPACES - 1)]
+    #[error("there is no such space: they are numbered 0 to {}", super::SPACES - 1)]
     NoSuchSpace,
     /// The space is open already.
     #[error("the space is open already: each is opened once in a process")]
@@ -187,7 +187,7 @@ pub enum SendError {
     /// own, above 0.
     #[error(
         "flows are numbered 0 to {}, and in another space than the program's there is but 0",
-        crate::send::FLOWS_MAX - 1
+        super::FLOWS_MAX - 1
     )]
     BadFlow,
     /// More argument words than [`crate::ARGS_MAX`].
