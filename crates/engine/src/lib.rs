@@ -8,32 +8,19 @@
 //!
 //! Nothing here knows which interface sits on top, or who started the process.
 
-mod backoff;
 mod calls;
-mod collect;
 mod config;
-mod describe;
-mod error;
-mod future;
-mod helper;
-mod idle;
-mod matched;
 mod network;
+mod observe;
 mod open;
-mod own;
 mod sleep;
 mod space;
 mod state;
-mod trace;
-mod wait;
 
-pub use config::{Agreement, Config, Notice, PeerConfig, Watch};
-pub use describe::{CALLS, Call, Table};
-pub use error::OpenError;
-pub use future::Arrival;
-pub use matched::{Ended, MatchError};
+pub use calls::{Arrival, Ended, MatchError};
+pub use config::{Agreement, Config, Notice, OpenError, PeerConfig, Threads, Watch};
+pub use observe::Table;
 pub use open::{MappedHostPort, Opening, ShmAttachment};
-pub use own::Threads;
 pub use portolan_core::{
     Binding, Buffer, Context, Counters, Death, ErrorHandler, Event, FLOWS_MAX, Failure, Gather,
     Group, Handler, Message, Misuse, Op, PORTS_RESERVED, Payload, Restarted, Scatter, SendError,
@@ -54,4 +41,5 @@ pub use portolan_proto::congestion::Mode as Congestion;
 pub use portolan_seal::SuiteId;
 pub use portolan_sys::memory::Hidden;
 pub use portolan_wire::{ARGS_MAX, Address, EndpointId, KeyAddress, Life, MessageNo, Priority};
+pub use sleep::{CALLS, Call};
 pub use space::{Opener, Space};

@@ -1,8 +1,8 @@
 //! The program's calls on matched messages and on others' memory.
 
-mod calls;
 mod completion;
 mod queues;
 mod remote;
+mod tagged;
 
 pub use self::completion::{Ended, MatchError};

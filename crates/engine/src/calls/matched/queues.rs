@@ -5,9 +5,9 @@ use std::time::Duration;
 use portolan_core::{Misuse, SpaceId};
 use portolan_exchange::{Count, CounterId, Push, QueueId, Statistics};
 
-use super::calls::deadline;
 use super::completion::{Ended, MatchError};
-use crate::describe::{ANYBODY, Call, Waiting};
+use super::tagged::deadline;
+use crate::sleep::{ANYBODY, Call, Waiting};
 use crate::space::Space;
 use crate::state::State;
 

@@ -10,10 +10,9 @@ use portolan_exchange::{
 };
 use portolan_sys::clock::now_ns;
 
-use crate::describe::{ANYBODY, Call, Waiting};
-use crate::space::{Guard, Space};
+use crate::sleep::{ANYBODY, Call, Waiting};
+use crate::space::{Guard, Space, Waited};
 use crate::state::State;
-use crate::wait::Waited;
 
 /// How often those are looked at who reach into memory themselves, ns: nobody
 /// wakes us when they are done.

@@ -5,10 +5,9 @@ use std::time::Duration;
 use portolan_core::{Misuse, Op, Payload, WaitError};
 use portolan_sys::clock::now_ns;
 
-use crate::describe::{ANYBODY, Call, Waiting};
-use crate::idle::Woken;
-use crate::own::Threads;
-use crate::space::{Guard, Space};
+use super::{Guard, Space};
+use crate::config::Threads;
+use crate::sleep::{ANYBODY, Call, Waiting, Woken};
 use crate::state::State;
 
 /// How a wait ended, and the endpoint, which nobody else had meanwhile but where

@@ -11,7 +11,7 @@ use portolan_ring::LentMut;
 use portolan_sys::clock::now_ns;
 
 use super::completion::{Ended, MatchError, check};
-use crate::describe::{ANYBODY, Call, Waiting};
+use crate::sleep::{ANYBODY, Call, Waiting};
 use crate::space::{Guard, Space};
 use crate::state::State;
 

@@ -7,7 +7,7 @@ use portolan_core::{
 use portolan_sys::clock::now_ns;
 use portolan_wire::ARGS_MAX;
 
-use crate::describe::{ANYBODY, Call, Waiting};
+use crate::sleep::{ANYBODY, Call, Waiting};
 use crate::space::Space;
 
 /// Up to so many receivers the root sends to each itself; beyond, a tree is

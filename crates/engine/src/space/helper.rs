@@ -11,9 +11,9 @@ use portolan_ring::HelperGuard;
 use portolan_sys::futex::{Scope, wait, wake};
 use portolan_sys::lives::Pulse;
 
-use crate::OpenError;
-use crate::idle::Woken;
-use crate::space::Inner;
+use super::Inner;
+use crate::config::OpenError;
+use crate::sleep::Woken;
 use crate::state::State;
 
 /// Longest pause between two looks at a busy program, ns: a thousand looks a

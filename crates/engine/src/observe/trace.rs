@@ -16,7 +16,7 @@ use portolan_sys::tell::tell;
 use portolan_sys::ticks::{at_once, ns_per_tick, ticks};
 use portolan_wire::{MessageNo, Priority};
 
-use crate::describe::{ANYBODY, CALLS};
+use crate::sleep::{ANYBODY, CALLS};
 
 /// Marks of one buffer, and how many buffers there are.
 const MARKS: usize = 16_384;
