@@ -34,43 +34,17 @@
 
 extern crate alloc;
 
-mod answers;
-mod arrive;
-mod completions;
-mod copy;
-mod credit;
-mod end;
 mod exchange;
-mod inline;
-mod kind;
-mod lanes;
-mod memory;
-mod message;
-mod onesided;
-mod ops;
-mod outbox;
-mod pull;
-mod receive;
-mod regions;
-mod remote;
-mod send;
-mod serve;
-mod share;
-mod slab;
-mod task;
+mod state;
+mod values;
 
-pub use arrive::{Incoming, Took};
-pub use credit::PUSHED_MIN;
-pub use exchange::{Config, Exchange, Statistics};
-pub use inline::InlineReceive;
-pub use kind::{KINDS, Kind};
-pub use lanes::{Lane, LaneTerms, Push};
-pub use memory::{Located, Sink, Source};
-pub use message::{MessageId, Probed};
-pub use ops::{Action, Completion, Count, CounterId, Memory, Notify, OpError, OpId, QueueId};
+pub use exchange::{
+    Config, Exchange, InlineReceive, SHARE_MIN, SendOptions, SendRefused, Statistics,
+};
 pub use portolan_matching::Selector;
-pub use regions::{DeregisterError, Opened, RegionId, RegisterError, RemoteKey, Rights};
-pub use remote::{Place, PutEnd, PutOptions, Signal};
-pub use send::{SendOptions, SendRefused};
-pub use share::SHARE_MIN;
-pub use task::{Did, Outgoing, Payload, Range, Task, Where};
+pub use values::{
+    Action, Completion, Count, CounterId, DeregisterError, Did, Incoming, KINDS, Kind, Lane,
+    LaneTerms, Located, Memory, MessageId, Notify, OpError, OpId, Opened, Outgoing, PUSHED_MIN,
+    Payload, Place, Probed, Push, PutEnd, PutOptions, QueueId, Range, RegionId, RegisterError,
+    RemoteKey, Rights, Signal, Sink, Source, Task, Took, Where,
+};

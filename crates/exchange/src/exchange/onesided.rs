@@ -12,14 +12,13 @@
 
 use alloc::collections::BTreeMap;
 
-use crate::exchange::Exchange;
-use crate::kind::{FENCE, Kind, SIGNAL, SWAP};
-use crate::memory::{Sink, Source};
-use crate::ops::{Body, Notify, OpError, OpId};
-use crate::outbox::Waiting;
-use crate::remote::{Place, PutEnd, PutOptions, Remote, RemoteStage, RmaOp, Signal, TargetState};
-use crate::send::SendRefused;
-use crate::task::{Args, Did, Outgoing, Payload, Range, Task, Where};
+use super::Exchange;
+use super::send::SendRefused;
+use crate::state::{Body, Remote, RemoteStage, RmaOp, TargetState, Waiting};
+use crate::values::{
+    Args, Did, FENCE, Kind, Notify, OpError, OpId, Outgoing, Payload, Place, PutEnd, PutOptions,
+    Range, SIGNAL, SWAP, Signal, Sink, Source, Task, Where,
+};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Writes `source` to another rank's memory. The target checks key,

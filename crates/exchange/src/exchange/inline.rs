@@ -4,10 +4,9 @@
 
 use portolan_matching::Selector;
 
-use crate::exchange::Exchange;
-use crate::memory::{Sink, Source};
-use crate::message::Probed;
-use crate::ops::{Action, Body, Completion, Notify, OpError, OpId, Receive, ReceiveStage};
+use super::Exchange;
+use crate::state::{Body, Receive, ReceiveStage};
+use crate::values::{Action, Completion, Notify, OpError, OpId, Probed, Sink, Source};
 
 #[derive(Debug)]
 pub(crate) struct InlineSlot<K> {

@@ -5,13 +5,8 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::outbox::{Lines, Outbox};
-
-/// Bytes that every sender may push at first, and always has room for.
-pub const PUSHED_MIN: u64 = 4096;
-
-/// What a pushed message counts beside its bytes.
-pub(crate) const OVERHEAD: u64 = 128;
+use super::{Lines, Outbox};
+use crate::values::PUSHED_MIN;
 
 /// What is known of a rank that messages were exchanged with.
 #[derive(Clone, Copy, Debug)]

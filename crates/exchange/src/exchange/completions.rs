@@ -3,10 +3,10 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::exchange::Exchange;
-use crate::ops::{
-    Action, Body, Completion, Count, CounterId, Memory, NOWHERE, OpError, OpId, QueueId,
-    ReceiveStage,
+use super::Exchange;
+use crate::state::{Body, ReceiveStage};
+use crate::values::{
+    Action, Completion, Count, CounterId, Memory, NOWHERE, OpError, OpId, QueueId,
 };
 
 /// Puts a thing where none is; gives its number.

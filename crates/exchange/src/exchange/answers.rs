@@ -1,13 +1,9 @@
 //! What targets of one-sided operations answer. Nothing is believed that was
 //! not asked for.
 
-use crate::arrive::{Incoming, Took};
-use crate::exchange::Exchange;
-use crate::kind::Words;
-use crate::memory::{Sink, Source};
-use crate::message::Dest;
-use crate::ops::{OpError, OpId};
-use crate::remote::{PutEnd, Remote, RemoteStage, RmaOp, of_status};
+use super::Exchange;
+use crate::state::{Dest, Remote, RemoteStage, RmaOp, of_status};
+use crate::values::{Incoming, OpError, OpId, PutEnd, Sink, Source, Took, Words};
 
 impl<S, K> Remote<S, K> {
     /// Bytes of the next request of a get; `None`: there is to be none.

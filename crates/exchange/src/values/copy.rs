@@ -1,6 +1,6 @@
 //! Copies within this process.
 
-use crate::memory::Sink;
+use super::Sink;
 
 /// Longest piece that is copied at once where memory is in several pieces,
 /// bytes.

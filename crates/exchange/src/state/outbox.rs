@@ -5,10 +5,8 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use crate::credit::{Peer, Peers};
-use crate::kind::Kind;
-use crate::ops::OpId;
-use crate::remote::Signal;
+use super::{Peer, Peers};
+use crate::values::{Kind, OpId, Signal};
 
 /// Words of a message without payload, at most.
 const SAID_MAX: usize = 5;

@@ -4,15 +4,13 @@ use alloc::vec::Vec;
 
 use portolan_matching::{Arrival, Post, Selector};
 
-use crate::copy::copy;
-use crate::exchange::Exchange;
-use crate::kind::Kind;
-use crate::memory::{Sink, Source};
-use crate::message::{Message, MessageId, Origin, Probed};
-use crate::ops::{Body, Meeting, NOBODY, Notify, OpError, OpId, Receive, ReceiveStage, SendStage};
-use crate::outbox::Waiting;
-use crate::share::LEAST;
-use crate::task::Did;
+use super::Exchange;
+use crate::state::{
+    Body, LEAST, Meeting, Message, Origin, Receive, ReceiveStage, SendStage, Waiting,
+};
+use crate::values::{
+    Did, Kind, MessageId, NOBODY, Notify, OpError, OpId, Probed, Sink, Source, copy,
+};
 
 /// Vectors kept for messages to come, at most, and how long they may be, bytes.
 const SPARE_MAX: usize = 64;

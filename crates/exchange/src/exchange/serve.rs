@@ -1,46 +1,17 @@
 //! The target's side of one-sided memory: accesses are checked, executed,
 //! answered. Of the initiator nothing is believed.
 
-use crate::arrive::{Incoming, Took};
-use crate::copy::copy;
-use crate::exchange::Exchange;
-use crate::kind::{FENCE, Kind, SIGNAL, SWAP, Words};
-use crate::memory::{Sink, Source};
-use crate::message::{Dest, Part};
-use crate::ops::{NOBODY, OpError, OpId};
-use crate::outbox::Waiting;
-use crate::regions::{RemoteKey, Rights, Spot};
-use crate::remote::{RemoteStage, RmaOp, Signal, to_status};
-use crate::send::BYTES_MAX;
-use crate::task::{Args, Did, Range};
+use super::Exchange;
+use super::send::BYTES_MAX;
+use crate::state::{Arriving, Dest, Part, RemoteStage, RmaOp, Served, Waiting, to_status};
+use crate::values::{
+    Args, Did, FENCE, Incoming, Kind, NOBODY, OpError, OpId, Range, RemoteKey, Rights, SIGNAL,
+    SWAP, Signal, Sink, Source, Took, Words, copy,
+};
 
 /// In the number under which a region's memory is lent; operations have none
 /// that large in the half that this is in.
 const LENT_REGION: u64 = 1 << 31;
-
-/// A put whose bytes are arriving.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Arriving {
-    pub from: u32,
-    /// Where its bytes go, and how many.
-    pub spot: Spot,
-    pub bytes: u64,
-    /// The initiator's operation; 0: no answer.
-    op: u64,
-    signal: Option<Signal>,
-}
-
-/// An answer to a get that has not left, or whose memory is still read.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Served {
-    from: u32,
-    spot: Spot,
-    bytes: u64,
-    /// The initiator's operation, and where in it.
-    op: u64,
-    at: u64,
-    lent: bool,
-}
 
 fn key_of(words: &Words<'_>) -> RemoteKey {
     RemoteKey {

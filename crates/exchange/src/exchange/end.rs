@@ -4,11 +4,9 @@ use alloc::vec::Vec;
 
 use portolan_matching::Selector;
 
-use crate::exchange::Exchange;
-use crate::memory::{Sink, Source};
-use crate::message::{Dest, Origin};
-use crate::ops::{NOBODY, OpError, OpId, ReceiveStage, SendStage};
-use crate::remote::{RemoteStage, RmaOp};
+use super::Exchange;
+use crate::state::{Dest, Origin, ReceiveStage, RemoteStage, RmaOp, SendStage};
+use crate::values::{NOBODY, OpError, OpId, Sink, Source};
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// Cancels a receive that no message has met; it ends with

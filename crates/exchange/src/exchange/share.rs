@@ -1,23 +1,13 @@
 //! Long messages between processes that can reach into each other's memory: while
 //! both sides wait each copies one half, at once.
 
-use crate::arrive::Took;
-use crate::exchange::Exchange;
-use crate::kind::Kind;
-use crate::memory::{Sink, Source};
-use crate::ops::{OpError, OpId};
-use crate::outbox::Waiting;
-use crate::task::Did;
+use super::Exchange;
+use crate::state::Waiting;
+use crate::values::{Did, Kind, OpError, OpId, Sink, Source, Took};
 
 /// Shortest rest of a message that both sides copy, bytes: half of a shorter one
 /// takes no longer to copy than the words about it take to and fro.
 pub const SHARE_MIN: u64 = 128 << 10;
-
-/// The halves meet at a multiple of this, bytes: no cache line is of both.
-pub(crate) const UNIT: u64 = 64;
-
-/// Two of those are there to be shared.
-pub(crate) const LEAST: u64 = 2 * UNIT;
 
 impl<S: Source, K: Sink> Exchange<S, K> {
     /// The sender may write the first half of what is missing, and we copy the

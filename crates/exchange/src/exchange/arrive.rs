@@ -2,35 +2,13 @@
 
 use alloc::vec::Vec;
 
-use crate::credit::{OVERHEAD, PUSHED_MIN};
-use crate::exchange::Exchange;
-use crate::kind::{Kind, OVERLAP, SECOND, SHARES, Words};
-use crate::memory::{Sink, Source};
-use crate::message::{Dest, Origin, Part, Probed};
-use crate::ops::OpId;
-use crate::send::BYTES_MAX;
-use crate::serve::Arriving;
-
-/// The first part of a message of another exchange's, or all of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Incoming<'a> {
-    /// Rank that sent it.
-    pub from: u32,
-    /// What it is.
-    pub kind: Kind,
-    /// Argument words, 8 bytes each, little-endian.
-    pub args: &'a [u8],
-    /// Bytes of its whole payload.
-    pub total: u64,
-    /// The first of them.
-    pub payload: &'a [u8],
-}
-
-impl Incoming<'_> {
-    pub(crate) const fn is_whole(&self) -> bool {
-        self.payload.len() as u64 == self.total
-    }
-}
+use super::Exchange;
+use super::send::BYTES_MAX;
+use crate::state::{Arriving, Dest, Origin, Part};
+use crate::values::{
+    Incoming, Kind, OVERHEAD, OVERLAP, OpId, PUSHED_MIN, Probed, SECOND, SHARES, Sink, Source,
+    Took, Words,
+};
 
 /// Where bytes of a payload go.
 enum Target<'a, K> {
@@ -38,22 +16,6 @@ enum Target<'a, K> {
     Sink(&'a mut K, u64, usize),
     /// To a message that is kept.
     Body(&'a mut [u8]),
-}
-
-/// What became of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Took {
-    /// All of it was taken.
-    Whole,
-    /// The rest of its payload goes where [`Exchange::room`] says, or by
-    /// [`Exchange::write_part`]; then [`Exchange::arrived`]. The number is never 0.
-    Part(u64),
-    /// Not now: offer it again when [`Exchange::take_freed`] says so. Replies, and
-    /// parts of what was taken before it, must go on arriving meanwhile: it may
-    /// wait for those.
-    NotNow,
-    /// It makes no sense, or comes from somebody dead.
-    Refused,
 }
 
 impl<S: Source, K: Sink> Exchange<S, K> {

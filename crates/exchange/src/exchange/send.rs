@@ -2,14 +2,12 @@
 
 use alloc::vec::Vec;
 
-use crate::credit::OVERHEAD;
-use crate::exchange::Exchange;
-use crate::kind::{Kind, OVERLAP, SECOND, SHARES};
-use crate::memory::{Located, Sink, Source};
-use crate::message::{Origin, Probed};
-use crate::ops::{Body, NOBODY, Notify, OpError, OpId, Send, SendStage};
-use crate::outbox::Waiting;
-use crate::task::{Args, Did, Outgoing, Payload, Range, Task};
+use super::Exchange;
+use crate::state::{Body, Origin, Send, SendStage, Waiting};
+use crate::values::{
+    Args, Did, Kind, Located, NOBODY, Notify, OVERHEAD, OVERLAP, OpError, OpId, Outgoing, Payload,
+    Probed, Range, SECOND, SHARES, Sink, Source, Task,
+};
 
 /// How a message is to be sent beside where and with what tag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
